@@ -1,0 +1,60 @@
+# groupcert: `make demo` shows it, `make test` proves it. All settings are in pyproject.toml.
+
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+STUBS := .build/stubs/groupcert/v1/py.typed
+PINS := deploy/constraints.txt
+QUICK := not nats and not cluster and not spark and not slow
+PURE := applier/assigned_queue.py,applier/commit_order.py,applier/coordinator.py,applier/schemes/*
+
+.PHONY: demo test check bench proto venv format lint clean
+
+demo: venv ## a group of three members on this machine, clients, checks
+	$(BIN)/groupcert demo
+
+test: lint ## everything that this machine can run
+	$(BIN)/pytest --cov --cov-report=
+	@echo; echo "Coverage of the certifier:"
+	@$(BIN)/coverage report --fail-under=100 --include='certifier/*' --omit='certifier/audit/*'
+	@echo; echo "Coverage of the applier's pure machines:"
+	@$(BIN)/coverage report --fail-under=100 --include='$(PURE)'
+
+check: lint ## the quick run: no network, no Java, under a minute
+	$(BIN)/pytest -m '$(QUICK)'
+
+bench: venv ## the benchmarks, one table each
+	$(BIN)/groupcert bench certify
+	$(BIN)/groupcert bench group
+
+lint: venv
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+format: venv ## rewrites the sources in the one format
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+proto: | $(INSTALLED) ## makes the stubs of proto/ again
+	$(BIN)/python deploy/hatch_build.py
+
+venv: $(STUBS) ## the virtual environment .venv, with everything in it
+
+$(STUBS): $(wildcard proto/groupcert/v1/*.proto) deploy/hatch_build.py | $(INSTALLED)
+	$(BIN)/python deploy/hatch_build.py
+
+$(INSTALLED): pyproject.toml $(PINS)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo 'groupcert needs Python 3.11 or newer: make PYTHON=python3.11' >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || \
+	  { [ "$$(id -u)" = 0 ] && apt-get update && apt-get install --yes python3-venv; } || \
+	  { echo 'No virtual environments here: sudo apt-get install python3-venv' >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --upgrade -c $(PINS) pip
+	$(BIN)/python -m pip install --quiet -c $(PINS) --build-constraint $(PINS) --editable '.[dev]'
+	touch $@
+
+clean: ## removes what was made, but not .venv
+	rm -rf .build dist .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +

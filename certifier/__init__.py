@@ -1,0 +1,1 @@
+"""The certification rule: log records in, outcomes out, the same bytes on every member."""

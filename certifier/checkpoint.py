@@ -1,0 +1,116 @@
+"""The certifier's state as plain values: a small checkpoint, and the window's columns beside it.
+
+The rule it keeps: a certifier that was restored decides, numbers and stamps what follows as the one
+that was dumped.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import TypedDict
+
+from certifier.certified_window import CertifiedWindow
+from certifier.core import Certifier
+from certifier.gtid_blocks import BlocksState
+from certifier.gtid_set import GtidSet
+from certifier.logical_clock import LogicalClock
+
+
+class Blocks(TypedDict):
+    """`BlocksState` with lists for tuples."""
+
+    used: list[list[int]]
+    unreserved_first: int
+    assigned_count: int
+    blocks: list[tuple[str, int, int]]
+
+
+class Checkpoint(TypedDict):
+    """What JSON can carry of a certifier; `first_version` is where its window begins."""
+
+    first_version: int
+    newest_version: int
+    stable_version: int
+    unstamped_version: int
+    purged_total: int
+    window_closed: bool
+    last_committed_global: int
+    sequence_number: int
+    digest: str
+    executed_elsewhere: str
+    blocks: Blocks
+    names: list[str]
+
+
+def dump(certifier: Certifier) -> Checkpoint:
+    """The state but for the window's columns. Cost: O(members + GTID intervals)."""
+    assert not certifier.collected_beyond, (
+        "only traces collect beyond a version, and they are not stored"
+    )
+    return Checkpoint(
+        first_version=certifier.window.first_version,
+        newest_version=certifier.window.newest_version,
+        stable_version=certifier.stable_version,
+        unstamped_version=certifier.unstamped_version,
+        purged_total=certifier.purged_total,
+        window_closed=certifier.window_closed,
+        last_committed_global=certifier.clock.last_committed_global,
+        sequence_number=certifier.clock.sequence_number,
+        digest=certifier.digest().hex(),
+        executed_elsewhere=str(certifier.executed_elsewhere),
+        blocks=_dump_blocks(certifier.blocks.state()),
+        names=certifier.window.names,
+    )
+
+
+def restore(
+    certifier: Certifier,
+    checkpoint: Checkpoint,
+    pieces: Iterable[tuple[int, bytes, Mapping[str, Mapping[str, str]]]],
+) -> None:
+    """Brings a new certifier to a checkpoint.
+
+    Args:
+        pieces: ascending (first version, columns, GTID sets by kind and version), from at or before
+            the window's beginning up to the newest version, or none if the window is empty.
+    """
+    ordered = list(pieces)
+    begin = ordered[0][0] if ordered else checkpoint["newest_version"] + 1
+    window = certifier.window = CertifiedWindow(begin - 1)
+    window.load_names(checkpoint["names"])
+    for first_version, columns, sets in ordered:
+        window.load(first_version, columns)
+        for kind, known in (("read", window.snapshot_sets), ("elsewhere", window.elsewhere)):
+            known.update({int(v): GtidSet.parse(text) for v, text in sets.get(kind, {}).items()})
+    assert window.newest_version == checkpoint["newest_version"], (
+        "the store misses certified transactions"
+    )
+    for version in range(checkpoint["first_version"], window.newest_version + 1):
+        certifier.info.record(window.items(version), version)
+    window.drop_before(checkpoint["first_version"])
+    certifier.stable_version = certifier.collected_version = checkpoint["stable_version"]
+    certifier.unstamped_version = checkpoint["unstamped_version"]
+    certifier.purged_total = checkpoint["purged_total"]
+    certifier.window_closed = checkpoint["window_closed"]
+    certifier.clock = LogicalClock(
+        checkpoint["last_committed_global"], checkpoint["sequence_number"]
+    )
+    certifier.restore_digest(bytes.fromhex(checkpoint["digest"]))
+    certifier.executed_elsewhere = GtidSet.parse(checkpoint["executed_elsewhere"])
+    certifier.blocks.restore(_load_blocks(checkpoint["blocks"]))
+
+
+def _dump_blocks(state: BlocksState) -> Blocks:
+    return Blocks(
+        used=[[first, last] for first, last in state.used],
+        unreserved_first=state.unreserved_first,
+        assigned_count=state.assigned_count,
+        blocks=list(state.blocks),
+    )
+
+
+def _load_blocks(blocks: Blocks) -> BlocksState:
+    return BlocksState(
+        used=tuple((first, last) for first, last in blocks["used"]),
+        unreserved_first=blocks["unreserved_first"],
+        assigned_count=blocks["assigned_count"],
+        blocks=tuple((member, first, stop) for member, first, stop in blocks["blocks"]),
+    )

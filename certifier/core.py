@@ -1,0 +1,372 @@
+"""The certifier: records of the total order in, outcomes out, through one door.
+
+The rule it keeps is section 3 of the design (WL#8440 with its examples): the same records in the
+same order give the same verdicts, GTIDs and versions on every member, whatever the batches they
+came in. Stamps are the observer's own, because its local transactions have none. Pure: no I/O, no
+clock, no threads.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from certifier.certification_info import CertificationInfo
+from certifier.certified_window import CertifiedWindow
+from certifier.errors import InvalidSetting
+from certifier.explain import explain
+from certifier.gtid import Gtid
+from certifier.gtid_blocks import GtidBlocks
+from certifier.gtid_set import GtidSet
+from certifier.logical_clock import LogicalClock
+from certifier.records import (
+    VIEW_CHANGE_STAMPS,
+    Collected,
+    ExecutedElsewhere,
+    GarbageCollection,
+    Outcome,
+    Record,
+    Transaction,
+    Verdict,
+    ViewChange,
+)
+from certifier.snapshot import BEFORE_WINDOW, ForeignSnapshot, includes, place
+
+GC_WINDOWS = ("close", "tight")
+_DIGEST_MASK: Final = (1 << 64) - 1
+_DIGEST_MULTIPLIER: Final = 0x9E3779B97F4A7C15
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CertifierOptions:
+    """What all members of a group must agree on, because their decisions depend on it.
+
+    `group_source`: the UUID that assigned GTIDs have. `gtid_assignment_block_size`: GTID numbers
+    that a member reserves at a time (1: the next free number, whoever asks). `gc_window`: what a
+    collection does to `last_committed_global`: "close" raises it to the last assigned sequence
+    number (WL#8440), "tight" to the largest one that was purged. `collection_period_transactions` and
+    `collection_step_transactions`: after how many certified transactions a pending collection makes
+    a step, and how many transactions one step looks at; with a period of 0 a collection is
+    completed where it stands in the order. `snapshot_lag_max`: how many versions a snapshot given
+    as a GTID set may lie behind before it is TOO_OLD (finding its place costs that many steps).
+    `learn_snapshots`: take GTIDs that a snapshot names but that were never certified here for
+    transactions executed elsewhere (traces) instead of refusing them.
+    """
+
+    group_source: str
+    gtid_assignment_block_size: int = 1
+    gc_window: str = "close"
+    collection_period_transactions: int = 16
+    collection_step_transactions: int = 64
+    snapshot_lag_max: int = 65_536
+    learn_snapshots: bool = False
+
+    def __post_init__(self) -> None:
+        if self.gc_window not in GC_WINDOWS:
+            raise InvalidSetting(
+                name="gc_window", value=self.gc_window, expected=" or ".join(GC_WINDOWS)
+            )
+        for name in (
+            "gtid_assignment_block_size",
+            "collection_step_transactions",
+            "snapshot_lag_max",
+        ):
+            if getattr(self, name) < 1:
+                raise InvalidSetting(name=name, value=getattr(self, name), expected="1 or more")
+
+
+class Certifier:
+    """Decides each transaction at its place in the total order."""
+
+    def __init__(self, options: CertifierOptions) -> None:
+        self.options = options
+        self.info = CertificationInfo()
+        self.window = CertifiedWindow()
+        self.clock = LogicalClock()
+        self.blocks = GtidBlocks(options.group_source, options.gtid_assignment_block_size)
+        self.executed_elsewhere = GtidSet()
+        self.stable_version = 0
+        self.collected_version = 0
+        self.collected_beyond = GtidSet()
+        self.unstamped_version = 0
+        self.purged_total = 0
+        self.window_closed = True
+        self._digest = 0
+
+    def deliver(self, record: Record) -> Outcome | Collected | tuple[int, int] | None:
+        """Takes the next record of the total order and returns what became of it.
+
+        Returns: an `Outcome` for a transaction, `Collected` for a garbage collection, the stamps
+            (0, 0) for a view change, None for transactions executed elsewhere.
+        Cost: O(items), whatever the size of the certification info.
+        """
+        if isinstance(record, Transaction):
+            return self.certify(record)
+        if isinstance(record, GarbageCollection):
+            return self._garbage_collect(record)
+        if isinstance(record, ViewChange):
+            return self._change_view(record)
+        self._admit_elsewhere(record)
+        return None
+
+    def certify(self, transaction: Transaction) -> Outcome:
+        """`deliver` for a transaction."""
+        snapshot, read_set = transaction.snapshot, transaction.read_set
+        newest = self.info.newest_writer(transaction.write_set)
+        if not isinstance(snapshot, int):
+            return self._certify_foreign(transaction, snapshot)
+        if snapshot > self.window.newest_version:
+            return self._refuse(f"snapshot version {snapshot} is not certified yet")
+        if snapshot < self.collected_version and (transaction.write_set or read_set):
+            return self._too_old()
+        if newest > snapshot or (read_set and self.info.newest_writer(read_set) > snapshot):
+            return self._conflict(transaction, snapshot, self._newer_writers(transaction, snapshot))
+        return self._admit(transaction, snapshot, newest)
+
+    def digest(self) -> bytes:
+        """8 bytes that cover every decision so far; equal on all members at the same place in the
+        order.
+
+        Covers verdicts, versions, GTID numbers and write sets; not stamps, which are each
+        observer's own.
+        """
+        return self._digest.to_bytes(8, "little")
+
+    def restore_digest(self, digest: bytes) -> None:
+        """Goes on from a digest that was taken before."""
+        self._digest = int.from_bytes(digest, "little")
+
+    def executed(self) -> GtidSet:
+        """All GTIDs that were executed up to here: certified ones and those from elsewhere."""
+        executed = self.executed_elsewhere.copy()
+        for first, last in self.blocks.used_intervals():
+            executed.add_interval(self.options.group_source, first, last)
+        return executed
+
+    def collect(self) -> int:
+        """Makes one step of a pending collection and returns the number of items purged.
+
+        Cost: at most `collection_step_transactions` transactions' items.
+        """
+        last = min(
+            self.stable_version,
+            self.window.first_version + self.options.collection_step_transactions - 1,
+        )
+        return self._purge_through(last)
+
+    @property
+    def collection_pending(self) -> bool:
+        """Whether stable transactions are left whose items were not purged yet."""
+        return self.window.first_version <= self.stable_version
+
+    def _admit(self, transaction: Transaction, snapshot_version: int, newest: int) -> Outcome:
+        """Numbers, stamps and records a transaction that passed (rule 2 to 5)."""
+        if transaction.gtid is None:
+            gtid = Gtid(self.options.group_source, self.blocks.next_number(transaction.origin))
+        elif self._claim(transaction.gtid):
+            gtid = transaction.gtid
+        else:
+            return self._refuse(f"GTID {transaction.gtid} was already used")
+        write_set, clock = transaction.write_set, self.clock
+        last_committed: int | None = None
+        sequence_number: int | None = None
+        if not transaction.local:
+            if write_set:
+                last_committed, sequence_number = clock.stamp(self._dependency(write_set, newest))
+            else:
+                last_committed, sequence_number = clock.stamp_alone()
+        version = self.window.append(
+            write_set,
+            sequence_number or 0,
+            snapshot_version,
+            gtid,
+            transaction.origin,
+            transaction.position,
+        )
+        self.info.record(write_set, version)
+        self._fold(Verdict.CERTIFIED, sum(write_set) + gtid.number, version)
+        period = self.options.collection_period_transactions
+        if period and version % period == 0 and self.window.first_version <= self.stable_version:
+            self.collect()
+        return Outcome(Verdict.CERTIFIED, gtid, version, last_committed, sequence_number)
+
+    def _dependency(self, write_set: Sequence[int], newest: int) -> int:
+        """The largest sequence number among the items' last writers, 0 where none of them has
+        one.
+        """
+        if newest <= self.unstamped_version:
+            return 0
+        sequence_number = self.window.sequence_number(newest)
+        if sequence_number:
+            return sequence_number
+        return max(
+            self.window.sequence_number(writer) if writer > self.unstamped_version else 0
+            for _, writer in self.info.writers(write_set)
+        )
+
+    def _certify_foreign(self, transaction: Transaction, gtid_set: GtidSet) -> Outcome:
+        """`certify` for a snapshot that is a GTID set: sets are compared where its place alone
+        does not decide.
+        """
+        executed = self.executed()
+        unknown = gtid_set - executed
+        if transaction.gtid is not None and transaction.gtid in unknown and len(unknown) == 1:
+            unknown = GtidSet()
+        if unknown:
+            if not self.options.learn_snapshots:
+                return self._refuse(
+                    f"snapshot names GTIDs that the group did not execute: {unknown}"
+                )
+            self._admit_elsewhere(ExecutedElsewhere(transaction.position, unknown))
+            executed |= unknown
+        snapshot = ForeignSnapshot(
+            place(self.window, executed - gtid_set, self.options.snapshot_lag_max), gtid_set
+        )
+        has_items = bool(transaction.write_set or transaction.read_set)
+        too_old = snapshot.version < self.collected_version or not self.collected_beyond <= gtid_set
+        if has_items and (too_old or snapshot.version == BEFORE_WINDOW):
+            return self._too_old()
+        for item, writer in self._writers(transaction):
+            if not includes(self.window, writer, snapshot):
+                return self._conflict(transaction, snapshot.version, iter([(item, writer)]))
+        newest = self.info.newest_writer(transaction.write_set)
+        complete = snapshot.version == self.window.newest_version
+        outcome = self._admit(transaction, max(snapshot.version, 0), newest)
+        if outcome.verdict is Verdict.CERTIFIED and not complete:
+            self.window.snapshot_sets[outcome.version] = gtid_set
+        return outcome
+
+    def _claim(self, gtid: Gtid) -> bool:
+        """Takes a GTID that a transaction brought along; False if it was used before."""
+        if gtid.source == self.options.group_source:
+            if self.blocks.is_used(gtid.number):
+                return False
+            self.blocks.use(gtid.number)
+            return True
+        if gtid in self.executed_elsewhere:
+            return False
+        self.executed_elsewhere.add(gtid)
+        return True
+
+    def _admit_elsewhere(self, record: ExecutedElsewhere) -> None:
+        """Takes GTIDs as executed; those that are known already count once."""
+        new = record.gtid_set - self.executed()
+        for source in new.sources():
+            for first, last in new.intervals(source):
+                if source == self.options.group_source:
+                    self.blocks.use_interval(first, last)
+                else:
+                    self.executed_elsewhere.add_interval(source, first, last)
+        version = self.window.append_elsewhere(new, record.position)
+        self._fold(Verdict.CERTIFIED, len(new), version)
+
+    def _change_view(self, record: ViewChange) -> tuple[int, int]:
+        """A view change (rule 7): reserved GTID blocks are free again; a joiner's clock starts
+        again.
+        """
+        self.blocks.release_all()
+        if record.resets_clock:
+            self.clock.reset()
+            self.unstamped_version = self.window.newest_version
+        return VIEW_CHANGE_STAMPS
+
+    def _garbage_collect(self, record: GarbageCollection) -> Collected:
+        """A stable set (rule 6): at once where the period is 0, else in steps while transactions
+        go on.
+        """
+        before = self.purged_total
+        stable = record.stable
+        if isinstance(stable, int):
+            self._set_stable(stable)
+        else:
+            missing = self.executed() - stable
+            version = place(self.window, missing, self.window.newest_version)
+            self._set_stable(max(version, self.stable_version))
+            self._purge_beyond(stable)
+        if not self.options.collection_period_transactions:
+            self._purge_through(self.stable_version)
+        return Collected(self.purged_total - before, self.clock.last_committed_global)
+
+    def _set_stable(self, version: int) -> None:
+        assert version <= self.window.newest_version, "stable before it was certified"
+        if version > self.stable_version:
+            self.stable_version = self.collected_version = version
+            self.window_closed = False
+
+    def _purge_beyond(self, stable: GtidSet) -> None:
+        """Purges those stable transactions that lie behind one that is not stable yet."""
+        for version in range(self.stable_version + 1, self.window.newest_version + 1):
+            if version in self.window.elsewhere or self.window.gtid(version) not in stable:
+                continue
+            if self._purge_version(version):
+                self.collected_beyond.add(self.window.gtid(version))
+                self.window_closed = False
+                self._shift_window(version)
+
+    def _purge_through(self, last: int) -> int:
+        """Purges the items of all versions up to `last`, and returns how many there were."""
+        purged = 0
+        for version in range(self.window.first_version, last + 1):
+            if self._purge_version(version):
+                purged += 1
+                self._shift_window(version)
+        self.window.drop_before(max(last + 1, self.window.first_version))
+        return purged
+
+    def _purge_version(self, version: int) -> int:
+        purged = self.info.purge(self.window.items(version), version)
+        self.purged_total += purged
+        return purged
+
+    def _shift_window(self, version: int) -> None:
+        """Keeps what follows behind a purged writer, whose items cannot be asked any more."""
+        if self.options.gc_window == "close":
+            if not self.window_closed:
+                self.clock.close_window()
+                self.window_closed = True
+        elif version > self.unstamped_version:
+            self.clock.raise_window(self.window.sequence_number(version))
+
+    def _writers(self, transaction: Transaction) -> Iterator[tuple[int, int]]:
+        yield from self.info.writers(transaction.write_set)
+        yield from self.info.writers(transaction.read_set)
+
+    def _newer_writers(self, transaction: Transaction, version: int) -> Iterator[tuple[int, int]]:
+        return (found for found in self._writers(transaction) if found[1] > version)
+
+    def _conflict(
+        self, transaction: Transaction, snapshot_version: int, writers: Iterator[tuple[int, int]]
+    ) -> Outcome:
+        item, winner = next(writers)
+        self._fold(Verdict.CONFLICT, item, winner)
+        conflict = explain(self.window, item, winner, snapshot_version, transaction.position)
+        return Outcome(Verdict.CONFLICT, conflict=conflict)
+
+    def _too_old(self) -> Outcome:
+        self._fold(Verdict.TOO_OLD, 0, self.collected_version)
+        return Outcome(
+            Verdict.TOO_OLD,
+            reason=f"the snapshot is older than version {self.collected_version}, up to which "
+            "certification info was collected; take a new snapshot and run the transaction again",
+        )
+
+    def _refuse(self, reason: str) -> Outcome:
+        self._fold(Verdict.REFUSED, 0, self.window.newest_version)
+        return Outcome(Verdict.REFUSED, reason=reason)
+
+    def _fold(self, verdict: Verdict, what: int, version: int) -> None:
+        """Adds a decision to the digest: a polynomial over 64 bits, so that order counts."""
+        self._digest = (
+            self._digest * _DIGEST_MULTIPLIER + what + (version << 3 | verdict)
+        ) & _DIGEST_MASK
+
+    def check_invariants(self) -> None:
+        """States what holds between any two records. Cost: O(items)."""
+        self.info.check_invariants()
+        self.window.check_invariants()
+        self.clock.check_invariants()
+        self.blocks.check_invariants()
+        assert self.collected_version <= self.window.newest_version
+        assert self.window.first_version <= self.window.newest_version + 1
+        for item, writer in self.info.entries():
+            assert self.window.first_version <= writer <= self.window.newest_version
+            assert item in self.window.items(writer)

@@ -1,0 +1,325 @@
+"""Sets of GTIDs as sorted intervals, the form in which MySQL writes and sends them.
+
+For each source the set keeps one flat list of bounds, `[first, stop, first, stop, ...]`, where
+`stop` is one past the last number of an interval. The rule: the bounds are strictly increasing, so
+that intervals neither overlap nor touch, every set has exactly one form, and equal sets have equal
+lists. The parity of a bisection then answers most questions: an odd index lies inside an interval,
+an even one between two.
+
+Source: MySQL 8.4 Reference Manual, 19.1.3.1 "GTID Sets"; tags of one UUID are joined as the server
+prints them (MySQL bug 116789), not as that page shows.
+Differs: a set is printed on one line, where the server breaks it after each comma. An empty part
+between commas and an interval that ends before it starts are errors here and nothing there, because
+a text cut short would pass for a smaller set.
+"""
+
+from bisect import bisect_left, bisect_right
+from itertools import pairwise
+from typing import Self
+
+from certifier.errors import InvalidGtid, InvalidGtidSet
+from certifier.gtid import NUMBER_MAX, Gtid, parse_number, parse_source, parse_tag, parse_uuid
+
+NUMBER_STOP = NUMBER_MAX + 1
+"""One past the largest number of a GTID."""
+
+
+class GtidSet:
+    """A set of GTIDs that grows; not hashable, because it changes.
+
+    Sources are in canonical spelling (see `certifier.gtid`) wherever they are arguments.
+
+    >>> executed = GtidSet.parse("3e11fa47-71ca-11e1-9e33-c80aa9429562:1-3:7")
+    >>> executed.add(Gtid("3e11fa47-71ca-11e1-9e33-c80aa9429562", 4))
+    >>> str(executed), len(executed)
+    ('3e11fa47-71ca-11e1-9e33-c80aa9429562:1-4:7', 5)
+    """
+
+    __slots__ = ("_bounds",)
+
+    def __init__(self) -> None:
+        self._bounds: dict[str, list[int]] = {}
+
+    @classmethod
+    def of(cls, *gtids: Gtid) -> Self:
+        """Return the set of these GTIDs."""
+        made = cls()
+        for gtid in gtids:
+            made.add(gtid)
+        return made
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Return the set that a text in MySQL's syntax describes.
+
+        Case, white space, the order of intervals and their overlaps do not matter; a tag holds for
+        the intervals after it, up to the next tag or comma. An empty text is the empty set.
+
+        Raises:
+            InvalidGtidSet: with the part that was not understood.
+
+        >>> uuid = "3E11FA47-71CA-11E1-9E33-C80AA9429562"
+        >>> str(GtidSet.parse(f"{uuid}:backup:1-2, {uuid}:5-7:1-6"))
+        '3e11fa47-71ca-11e1-9e33-c80aa9429562:1-7:backup:1-2'
+        """
+        parsed = cls()
+        if not text.strip():
+            return parsed
+        for uuid_set in text.split(","):
+            try:
+                _parse_uuid_set(parsed, uuid_set)
+            except InvalidGtid as error:
+                raise InvalidGtidSet(text=text, part=error.text, expected=error.expected) from None
+        return parsed
+
+    def copy(self) -> Self:
+        """Return an equal set that changes on its own. Cost: O(intervals)."""
+        copied = type(self)()
+        copied._bounds = {source: bounds.copy() for source, bounds in self._bounds.items()}
+        return copied
+
+    def add(self, gtid: Gtid) -> None:
+        """Put one GTID into the set. Cost: as `add_number`."""
+        self.add_number(gtid.source, gtid.number)
+
+    def add_number(self, source: str, number: int) -> None:
+        """Put one GTID into the set.
+
+        Cost: O(1) where it prolongs its source's last interval, O(log intervals) where it prolongs
+        another without closing a gap, else as `add_interval`.
+        """
+        assert 0 < number < NUMBER_STOP, f"number {number} of {source}"
+        bounds = self._bounds.get(source)
+        if bounds is None:
+            self._bounds[source] = [number, number + 1]
+            return
+        if bounds[-1] == number:
+            bounds[-1] = number + 1
+            return
+        index = bisect_right(bounds, number)
+        if index & 1:
+            return
+        if index and bounds[index - 1] == number and bounds[index] != number + 1:
+            bounds[index - 1] = number + 1
+            return
+        _include(bounds, number, number + 1)
+
+    def add_interval(self, source: str, first: int, last: int) -> None:
+        """Put the numbers `first` to `last`, both included, of a source into the set.
+
+        Cost: O(log intervals) to find the place; the list's tail moves (one memory copy) if their
+        count changes.
+        """
+        assert 0 < first <= last < NUMBER_STOP, f"interval {first}-{last} of {source}"
+        _include(self._bounds.setdefault(source, []), first, last + 1)
+
+    def update(self, other: "GtidSet") -> None:
+        """Put all of another set into this one. Cost: as `add_interval`, for each interval."""
+        if other is self:
+            return
+        for source, bounds in other._bounds.items():
+            mine = self._bounds.setdefault(source, [])
+            for index in range(0, len(bounds), 2):
+                _include(mine, bounds[index], bounds[index + 1])
+
+    def union(self, other: "GtidSet") -> Self:
+        """Return what is in either set. Cost: a `copy` and an `update`."""
+        united = self.copy()
+        united.update(other)
+        return united
+
+    def intersection(self, other: "GtidSet") -> Self:
+        """Return what is in both sets. Cost: O(intervals of both)."""
+        common = type(self)()
+        for source, bounds in self._bounds.items():
+            common._put(source, _intersection(bounds, other._bounds.get(source, [])))
+        return common
+
+    def difference(self, other: "GtidSet") -> Self:
+        """Return what is in this set and not in the other. Cost: O(intervals of both)."""
+        remaining = type(self)()
+        for source, bounds in self._bounds.items():
+            removed = other._bounds.get(source, [])
+            if bounds != removed:
+                outside = [0, *removed, NUMBER_STOP + 1]
+                remaining._put(source, _intersection(bounds, outside))
+        return remaining
+
+    __or__ = union
+    __and__ = intersection
+    __sub__ = difference
+
+    def issubset(self, other: "GtidSet") -> bool:
+        """Return whether every GTID of this set is in the other.
+
+        Cost: O(1) for the same object; for each source O(1) if the other set has one interval of
+        it, else O(a log b) for a intervals here and b there.
+        """
+        if self is other:
+            return True
+        for source, bounds in self._bounds.items():
+            outer = other._bounds.get(source)
+            if outer is None or not _covers(outer, bounds):
+                return False
+        return True
+
+    __le__ = issubset
+
+    def __contains__(self, gtid: Gtid) -> bool:
+        """Return whether a GTID is in the set. Cost: O(log intervals)."""
+        return self.contains_number(gtid.source, gtid.number)
+
+    def contains_number(self, source: str, number: int) -> bool:
+        """Return whether a source's number is in the set. Cost: O(log intervals)."""
+        return bool(bisect_right(self._bounds.get(source, ()), number) & 1)
+
+    def __eq__(self, other: object) -> bool:
+        return self._bounds == other._bounds if isinstance(other, GtidSet) else NotImplemented
+
+    def __bool__(self) -> bool:
+        return bool(self._bounds)
+
+    def __len__(self) -> int:
+        """Return the number of GTIDs, not of intervals. Cost: O(intervals).
+
+        Raises:
+            OverflowError: if there are 2^63 or more, which takes two sources.
+        """
+        return sum(sum(bounds[1::2]) - sum(bounds[::2]) for bounds in self._bounds.values())
+
+    def __str__(self) -> str:
+        """Return the canonical text: UUIDs sorted, in each the untagged intervals, then tags."""
+        uuid_sets: list[str] = []
+        uuid_before = ""
+        for source in sorted(self._bounds):
+            uuid, _, tag = source.partition(":")
+            intervals = ":".join(_interval_text(*pair) for pair in self.intervals(source))
+            if uuid == uuid_before:
+                uuid_sets[-1] += f":{tag}:{intervals}"
+            else:
+                uuid_sets.append(f"{source}:{intervals}")
+            uuid_before = uuid
+        return ",".join(uuid_sets)
+
+    def __repr__(self) -> str:
+        return f"GtidSet.parse({str(self)!r})"
+
+    def sources(self) -> list[str]:
+        """Return the sources that have a GTID in the set, sorted."""
+        return sorted(self._bounds)
+
+    def intervals(self, source: str) -> list[tuple[int, int]]:
+        """Return a source's intervals as (first, last), both included, ascending."""
+        bounds = self._bounds.get(source, [])
+        return [(bounds[i], bounds[i + 1] - 1) for i in range(0, len(bounds), 2)]
+
+    def next_free(self, source: str, start: int) -> int:
+        """Return a source's smallest number from `start` on that is not in the set.
+
+        It is `NUMBER_STOP` if there is none. Cost: O(log intervals).
+        """
+        assert 0 < start <= NUMBER_STOP, f"start {start}"
+        bounds = self._bounds.get(source, [])
+        index = bisect_right(bounds, start)
+        return bounds[index] if index & 1 else start
+
+    def first_used(self, source: str, start: int, stop: int) -> int | None:
+        """Return a source's smallest number in [start, stop) that is in the set, if there is one.
+
+        Cost: O(log intervals).
+        """
+        assert 0 < start <= stop, f"from {start} to {stop}"
+        bounds = self._bounds.get(source, [])
+        index = bisect_right(bounds, start)
+        if index & 1:
+            used = start
+        elif index < len(bounds):
+            used = bounds[index]
+        else:
+            return None
+        return used if used < stop else None
+
+    def check_invariants(self) -> None:
+        """Assert the module's rule. Cost: O(intervals)."""
+        for source, bounds in self._bounds.items():
+            assert parse_source(source) == source, f"source {source} is not canonical"
+            assert bounds, f"{source} has no interval"
+            assert len(bounds) % 2 == 0, f"{source} has an open interval"
+            assert bounds[0] > 0, f"{source} starts at {bounds[0]}"
+            assert bounds[-1] <= NUMBER_STOP, f"{source} stops at {bounds[-1]}"
+            assert all(a < b for a, b in pairwise(bounds)), f"{source} is not ascending: {bounds}"
+
+    def _put(self, source: str, bounds: list[int]) -> None:
+        """Take a list of bounds over; a source without any is left out."""
+        if bounds:
+            self._bounds[source] = bounds
+
+
+def _parse_uuid_set(into: GtidSet, text: str) -> None:
+    """Add what one `uuid[:tag]:interval[:interval]...[:tag:interval...]` describes."""
+    uuid_text, *parts = text.split(":")
+    uuid = source = parse_uuid(uuid_text)
+    interval_count = 0
+    for part in parts:
+        if part.strip()[:1].isdigit():
+            into.add_interval(source, *_parse_interval(part))
+            interval_count += 1
+        elif source == uuid or interval_count:
+            source = f"{uuid}:{parse_tag(part)}"
+            interval_count = 0
+        else:
+            break
+    if not interval_count:
+        raise InvalidGtid(text=text, expected="an interval such as :1-5 after a UUID or tag")
+
+
+def _parse_interval(text: str) -> tuple[int, int]:
+    """Return (first, last) of `5` or `1-5`."""
+    first_text, separator, last_text = text.partition("-")
+    first = parse_number(first_text)
+    last = parse_number(last_text) if separator else first
+    if last < first:
+        raise InvalidGtid(text=text, expected="an interval that does not end before it starts")
+    return first, last
+
+
+def _interval_text(first: int, last: int) -> str:
+    return str(first) if first == last else f"{first}-{last}"
+
+
+def _include(bounds: list[int], first: int, stop: int) -> None:
+    """Add [first, stop); the bounds that it covers or touches give way to its own."""
+    low = bisect_left(bounds, first)
+    high = bisect_right(bounds, stop)
+    replacement = [] if low & 1 else [first]
+    if not high & 1:
+        replacement.append(stop)
+    bounds[low:high] = replacement
+
+
+def _intersection(left: list[int], right: list[int]) -> list[int]:
+    """Return the bounds of what lies in both lists."""
+    common: list[int] = []
+    i = j = 0
+    while i < len(left) and j < len(right):
+        first = max(left[i], right[j])
+        stop = min(left[i + 1], right[j + 1])
+        if first < stop:
+            common += (first, stop)
+        if left[i + 1] == stop:
+            i += 2
+        else:
+            j += 2
+    return common
+
+
+def _covers(outer: list[int], inner: list[int]) -> bool:
+    """Return whether every interval of `inner` lies in one of `outer`."""
+    if len(outer) == 2:
+        return outer[0] <= inner[0] and inner[-1] <= outer[1]
+    index = 0
+    for i in range(0, len(inner), 2):
+        index = bisect_right(outer, inner[i], index)
+        if not index & 1 or outer[index] < inner[i + 1]:
+            return False
+    return True

@@ -1,0 +1,1 @@
+"""The edge of a group: everything that touches the network, the clock and processes."""

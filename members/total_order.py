@@ -1,0 +1,144 @@
+"""The port through which a member uses the group's log: one order of messages, the same for all.
+
+A log keeps few promises, and checks the rest (design, section 4): a reader gets every message once,
+in order and without a hole, or an error that says what is missing. What a publisher knows is only
+what it reads back. Adapters: `members/jetstream.py`, and `tests/sim/memory_order.py` for several
+members in one process.
+"""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from certifier.errors import ForeignLog, LogGap
+
+
+class Delivery(NamedTuple):
+    """One message as the log ordered it."""
+
+    sequence: int
+    """Its place, counted from 1 without gaps."""
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogIdentity:
+    """Which log this is: a log that was deleted and made again differs in `created`."""
+
+    name: str
+    created: str
+
+    def __str__(self) -> str:
+        return f"{self.name} created {self.created}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogState:
+    """What the log says of itself at one moment."""
+
+    identity: LogIdentity
+    first_sequence: int
+    """The oldest message that can be read; one above `last_sequence` if there is none."""
+    last_sequence: int
+    """The newest message; 0 if there never was one."""
+    replicas: int
+    durable: bool | None
+    """An acknowledged message has reached the disk of a majority. None: the servers do not tell."""
+    message_bytes_max: int
+
+    def __post_init__(self) -> None:
+        assert 1 <= self.first_sequence <= self.last_sequence + 1, self
+
+
+class TotalOrder(Protocol):
+    """A group's log, as one member holds it. All calls are made from one event loop."""
+
+    async def open(self, *, create: bool) -> LogState:
+        """Connects, and checks that the log can be relied on. Called once, before anything else.
+
+        Args:
+            create: Make the log if there is none.
+
+        Raises:
+            LogServerUnavailable: No server answered within the limit, or there is no log and none
+                was to be made.
+            LogServerTooOld: The server lacks what the adapter needs.
+            InvalidSetting: The log exists with settings that break a promise of this port.
+        """
+        ...
+
+    def publish(self, message_id: str, payload: bytes) -> None:
+        """Accepts a message for sending; whether and where it is in the log, reading back tells.
+
+        It is sent again, under the same id, until the log acknowledges it. An id that the log has
+        seen lately is not stored again; after a long outage it may be, so a reader must know a
+        repetition by its content. Messages of one publisher enter the log in the order of these
+        calls if the adapter is told to keep it (`in_flight_max` = 1); else a message that the log
+        refused for a moment may come after those sent behind it. The caller keeps `publishing()`
+        below `PUBLISHING_MAX` and payloads below `LogState.message_bytes_max`.
+        """
+        ...
+
+    def publishing(self) -> int:
+        """How many messages are accepted and not acknowledged yet."""
+        ...
+
+    def unacknowledged_for_ms(self) -> int:
+        """How long the oldest of them has waited; 0 if none waits."""
+        ...
+
+    def refusal(self) -> str:
+        """Why the log did not take the last message sent, in its words; empty since it took one."""
+        ...
+
+    def silent_for_ms(self) -> int:
+        """How long ago a running `read` had a sign of life; a second at most if all is well."""
+        ...
+
+    def read(self, first_sequence: int) -> AsyncIterator[list[Delivery]]:
+        """Yields all that has arrived, in order and without gaps, from a sequence on; never ends.
+
+        What is yielded counts as consumed when the next list is asked for; the log sends a bounded
+        number of bytes ahead of that. Losses on the way are noticed and read again; while the log
+        is unavailable, it waits.
+
+        Raises:
+            LogGap: The log no longer has, or has lost, the next message.
+            ForeignLog: The log was deleted, or another one has its name.
+        """
+        ...
+
+    async def state(self) -> LogState:
+        """The log's state now.
+
+        Raises:
+            LogServerUnavailable: No answer within the limit.
+            ForeignLog: It is not the log that was opened.
+        """
+        ...
+
+    async def trim(self, sequence: int) -> None:
+        """Drops every message below a sequence. Raises as `state` does."""
+        ...
+
+    async def close(self) -> None:
+        """Leaves the log; what is not acknowledged is sent no more, and may or may not be in it."""
+        ...
+
+
+PUBLISHING_MAX = 4096
+"""Messages that a publisher accepts before the oldest is acknowledged: room for an outage."""
+
+
+def check_same_log(expected: LogIdentity, found: LogIdentity) -> None:
+    """Raises ForeignLog if the two differ; a member calls it with the identity in its store."""
+    if found != expected:
+        raise ForeignLog(expected=str(expected), found=str(found))
+
+
+def check_reaches(state: LogState, sequence: int) -> None:
+    """Raises LogGap if reading on at a sequence leaves a hole, or the log has become shorter."""
+    if sequence < state.first_sequence:
+        raise LogGap(expected=sequence, found=state.first_sequence)
+    if sequence > state.last_sequence + 1:
+        raise LogGap(expected=sequence, found=state.last_sequence + 1)

@@ -1,0 +1,174 @@
+"""The error tree: every leaf has a stable reason, and a message that says what to do."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from certifier import errors
+from certifier.errors import GroupcertError
+
+CATEGORIES = (errors.InvalidRequest, errors.Unavailable, errors.Fenced, errors.CorruptLog)
+
+EXAMPLES: tuple[tuple[GroupcertError, str], ...] = (
+    (
+        errors.InvalidGtid(text="x:0", expected="a number"),
+        "invalid GTID 'x:0': expected a number",
+    ),
+    (
+        errors.InvalidGtidSet(text="x:0,y", part="0", expected="a number"),
+        "invalid GTID set 'x:0,y': found '0', expected a number",
+    ),
+    (
+        errors.InvalidSetting(name="block_size", value=0, expected="1 or more"),
+        "setting block_size is '0': expected 1 or more",
+    ),
+    (
+        errors.InvalidTrace(line=7, problem="no member", expected="a member's name"),
+        "trace line 7: no member; expected a member's name",
+    ),
+    (
+        errors.InvalidWriteSet(value="float", expected="int"),
+        "invalid write set: found 'float', expected int",
+    ),
+    (
+        errors.TransactionTooLarge(bytes=11, bytes_max=10),
+        "transaction of 11 bytes, the limit is 10: "
+        "split it, or raise the group's transaction size limit",
+    ),
+    (
+        errors.UnknownMember(member="m9", known=("m1", "m2")),
+        "unknown member 'm9': the view's members are m1, m2",
+    ),
+    (
+        errors.UnknownMember(member="m9", known=()),
+        "unknown member 'm9': the view's members are none",
+    ),
+    (
+        errors.WriteSetTooLarge(items=11, items_max=10),
+        "write set of 11 items, the limit is 10: "
+        "split the transaction, or raise the group's write set limit",
+    ),
+    (
+        errors.DiskFull(path="/data", cause="WAL write"),
+        "no space left at /data (WAL write): free some, the member then goes on",
+    ),
+    (
+        errors.LogServerTooOld(version="2.9.10", version_min="2.12.3"),
+        "log server has version 2.9.10, the oldest that serves is 2.12.3: upgrade it",
+    ),
+    (
+        errors.LogServerUnavailable(address="127.0.0.1:4222", cause="refused"),
+        "log server at 127.0.0.1:4222 does not answer (refused): start it, or correct the address",
+    ),
+    (
+        errors.NotServing(member="m1", state="RECOVERING"),
+        "member m1 is RECOVERING, not ONLINE: wait until it is, or ask another member",
+    ),
+    (
+        errors.PortTaken(address="127.0.0.1:7101"),
+        "address 127.0.0.1:7101 is in use: stop its user, or choose another port",
+    ),
+    (
+        errors.SnapshotExpired(position=3, position_oldest=9),
+        "snapshot at position 3 has expired, the oldest kept is 9: begin the transaction again",
+    ),
+    (
+        errors.DigestMismatch(position=5, mine="aa", theirs="bb", member="m2"),
+        "digest at position 5 is aa here and bb at member m2: "
+        "find out which one is wrong, and let it rejoin with an empty folder",
+    ),
+    (
+        errors.ForeignDataFolder(path="/data", found="group a", expected="group b"),
+        "data folder /data belongs to group a, expected group b: name its owner, or another folder",
+    ),
+    (
+        errors.ForeignLog(expected="a", found="b"),
+        "log has identity b, expected a: "
+        "point the member at its own log, or let it rejoin with an empty folder",
+    ),
+    (
+        errors.GtidsExhausted(source="u", number_max=9),
+        "every GTID of u up to 9 is used: give the group a new UUID",
+    ),
+    (
+        errors.LogGap(expected=5, found=8),
+        "log goes on at position 8, expected 5: "
+        "restore the log, or let the member rejoin with an empty folder",
+    ),
+    (
+        errors.UnsupportedFormat(what="the store", found="3", supported="1 to 2"),
+        "the store has format 3, this release reads 1 to 2: run a release that reads it",
+    ),
+    (
+        errors.CorruptRecord(position=4, problem="truncated"),
+        "record at position 4 is corrupt (truncated): "
+        "restore the log from a server that has it whole",
+    ),
+    (
+        errors.CorruptStore(path="/data", problem="no position"),
+        "store at /data is corrupt (no position): move the folder away and let the member rejoin",
+    ),
+)
+
+
+def leaves(root: type[GroupcertError] = GroupcertError) -> Iterator[type[GroupcertError]]:
+    """Yield the classes that are raised."""
+    for child in root.__subclasses__():
+        if child.__subclasses__():
+            yield from leaves(child)
+        else:
+            yield child
+
+
+def test_reasons_are_unique_and_none_was_renamed() -> None:
+    assert sorted(leaf.reason for leaf in leaves()) == [
+        "CORRUPT_RECORD",
+        "CORRUPT_STORE",
+        "DIGEST_MISMATCH",
+        "DISK_FULL",
+        "FOREIGN_DATA_FOLDER",
+        "FOREIGN_LOG",
+        "GTIDS_EXHAUSTED",
+        "INVALID_GTID",
+        "INVALID_GTID_SET",
+        "INVALID_SETTING",
+        "INVALID_TRACE",
+        "INVALID_WRITE_SET",
+        "LOG_GAP",
+        "LOG_SERVER_TOO_OLD",
+        "LOG_SERVER_UNAVAILABLE",
+        "NOT_SERVING",
+        "PORT_TAKEN",
+        "SNAPSHOT_EXPIRED",
+        "TRANSACTION_TOO_LARGE",
+        "UNKNOWN_MEMBER",
+        "UNSUPPORTED_FORMAT",
+        "WRITE_SET_TOO_LARGE",
+    ]
+
+
+def test_each_error_belongs_to_one_who_must_act() -> None:
+    for leaf in leaves():
+        assert len([category for category in CATEGORIES if issubclass(leaf, category)]) == 1, leaf
+
+
+def test_the_tree_in_the_docstring_is_the_tree_of_the_classes() -> None:
+    assert errors.__doc__ is not None
+    drawn = [line.split() for line in errors.__doc__.splitlines() if "── " in line]
+    named = {words[-2]: words[-1] for words in drawn if words[-1].isupper()}
+    assert named == {leaf.__name__: leaf.reason for leaf in leaves()}
+
+
+@pytest.mark.parametrize(("error", "message"), EXAMPLES)
+def test_message_names_values_limit_and_next_step(error: GroupcertError, message: str) -> None:
+    assert str(error) == message
+
+
+def test_every_error_has_an_example() -> None:
+    assert {type(error) for error, _ in EXAMPLES} == set(leaves())
+
+
+def test_long_text_is_shortened_in_messages_and_kept_in_the_field() -> None:
+    error = errors.InvalidGtid(text="x" * 1_000, expected="a UUID")
+    assert str(error) == f"invalid GTID '{'x' * 80}'… (1000 characters): expected a UUID"
+    assert error.text == "x" * 1_000

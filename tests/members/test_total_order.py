@@ -1,0 +1,222 @@
+"""The contract of the port: one body of tests, run on the log in memory and on JetStream."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
+
+import pytest
+
+from certifier.errors import ForeignLog, LogGap, LogServerUnavailable
+from members.jetstream import JetStreamOptions, JetStreamOrder
+from members.total_order import (
+    Delivery,
+    LogIdentity,
+    LogState,
+    TotalOrder,
+    check_reaches,
+    check_same_log,
+)
+from tests.sim.memory_order import MemoryLog, MemoryOrder
+
+MakeOrder = Callable[[], TotalOrder]
+
+
+@pytest.fixture(params=["memory", pytest.param("jetstream", marks=pytest.mark.nats)])
+async def make_order(request: pytest.FixtureRequest) -> AsyncIterator[MakeOrder]:
+    """Makes handles on one log that does not exist yet; those that were opened are closed."""
+    log = MemoryLog("test", portion_max=7)
+    made: list[TotalOrder] = []
+
+    def make() -> TotalOrder:
+        if request.param == "memory":
+            made.append(MemoryOrder(log))
+        else:
+            options: JetStreamOptions = request.getfixturevalue("jetstream_options")
+            made.append(JetStreamOrder(options))
+        return made[-1]
+
+    yield make
+    for order in made:
+        await order.close()
+
+
+async def read_until(order: TotalOrder, first_sequence: int, last: int) -> list[Delivery]:
+    """All messages from one sequence to another."""
+    deliveries: list[Delivery] = []
+    reading = order.read(first_sequence)
+    async with aclosing(reading):  # type: ignore[type-var]  # the adapters' are generators
+        async for arrived in reading:
+            deliveries += arrived
+            if deliveries[-1].sequence >= last:
+                return deliveries
+    raise AssertionError("a reading never ends")
+
+
+async def publish_all(order: TotalOrder, payloads: list[bytes]) -> None:
+    """Publishes, each under its own id, and waits until all are acknowledged."""
+    for payload in payloads:
+        order.publish(payload.decode(), payload)
+    while order.publishing():
+        await asyncio.sleep(0.001)
+
+
+def payloads_of(count: int, prefix: str = "message") -> list[bytes]:
+    return [f"{prefix} {number}".encode() for number in range(count)]
+
+
+async def test_a_new_log_is_empty_and_has_an_identity(make_order: MakeOrder) -> None:
+    state = await make_order().open(create=True)
+    assert (state.first_sequence, state.last_sequence) == (1, 0)
+    assert state.identity.name
+    assert state.identity.created
+    assert state.message_bytes_max == 8 << 20
+
+
+async def test_a_log_that_is_not_there_is_not_made_unasked(make_order: MakeOrder) -> None:
+    with pytest.raises(LogServerUnavailable, match="stream not found"):
+        await make_order().open(create=False)
+
+
+async def test_two_handles_open_the_same_log(make_order: MakeOrder) -> None:
+    first, second = make_order(), make_order()
+    assert await first.open(create=True) == await second.open(create=True)
+
+
+async def test_messages_are_read_in_the_order_published(make_order: MakeOrder) -> None:
+    order = make_order()
+    await order.open(create=True)
+    payloads = payloads_of(100)
+    await publish_all(order, payloads)
+    assert await read_until(order, 1, 100) == [
+        Delivery(sequence, payload) for sequence, payload in enumerate(payloads, start=1)
+    ]
+    assert order.unacknowledged_for_ms() == 0
+    assert order.refusal() == ""
+
+
+async def test_all_readers_see_one_order_of_many_publishers(make_order: MakeOrder) -> None:
+    first, second = make_order(), make_order()
+    await first.open(create=True)
+    await second.open(create=False)
+    of_first, of_second = payloads_of(50, "first"), payloads_of(50, "second")
+    await asyncio.gather(publish_all(first, of_first), publish_all(second, of_second))
+    seen = await read_until(first, 1, 100)
+    assert await read_until(second, 1, 100) == seen
+    assert [d.payload for d in seen if d.payload.startswith(b"first")] == of_first
+    assert [d.payload for d in seen if d.payload.startswith(b"second")] == of_second
+
+
+async def test_reading_goes_on_when_more_is_published(make_order: MakeOrder) -> None:
+    order = make_order()
+    await order.open(create=True)
+    reading = asyncio.create_task(read_until(order, 1, 20))
+    await publish_all(order, payloads_of(10))
+    await publish_all(order, payloads_of(10, "late"))
+    assert [d.sequence for d in await reading] == list(range(1, 21))
+
+
+async def test_reading_resumes_at_a_sequence(make_order: MakeOrder) -> None:
+    order = make_order()
+    await order.open(create=True)
+    await publish_all(order, payloads_of(30))
+    deliveries = await read_until(order, 21, 30)
+    assert deliveries[0] == Delivery(21, b"message 20")
+    assert len(deliveries) == 10
+
+
+async def test_a_message_id_is_ordered_once(make_order: MakeOrder) -> None:
+    order = make_order()
+    await order.open(create=True)
+    await publish_all(order, payloads_of(3))
+    await publish_all(order, payloads_of(4))
+    assert (await order.state()).last_sequence == 4
+    assert [d.payload for d in await read_until(order, 1, 4)] == payloads_of(4)
+
+
+async def test_a_trimmed_log_says_where_it_begins(make_order: MakeOrder) -> None:
+    order = make_order()
+    await order.open(create=True)
+    await publish_all(order, payloads_of(10))
+    await order.trim(6)
+    state = await order.state()
+    assert (state.first_sequence, state.last_sequence) == (6, 10)
+    with pytest.raises(LogGap) as raised:
+        await read_until(order, 5, 10)
+    assert (raised.value.expected, raised.value.found) == (5, 6)
+    assert (await read_until(order, 6, 10))[0] == Delivery(6, b"message 5")
+
+
+async def test_a_log_trimmed_to_its_end_goes_on_counting(make_order: MakeOrder) -> None:
+    order = make_order()
+    await order.open(create=True)
+    await publish_all(order, payloads_of(10))
+    await order.trim(11)
+    state = await order.state()
+    assert (state.first_sequence, state.last_sequence) == (11, 10)
+    await publish_all(order, [b"next"])
+    assert await read_until(order, 11, 11) == [Delivery(11, b"next")]
+
+
+async def test_a_log_shorter_than_what_was_read_is_a_gap(make_order: MakeOrder) -> None:
+    order = make_order()
+    await order.open(create=True)
+    await publish_all(order, payloads_of(3))
+    with pytest.raises(LogGap) as raised:
+        await read_until(order, 5, 5)
+    assert (raised.value.expected, raised.value.found) == (5, 4)
+
+
+async def test_each_reading_has_its_own_place(make_order: MakeOrder) -> None:
+    order = make_order()
+    await order.open(create=True)
+    await publish_all(order, payloads_of(20))
+    whole, tail = await asyncio.gather(read_until(order, 1, 20), read_until(order, 15, 20))
+    assert whole[14:] == tail
+
+
+def test_two_logs_of_one_name_are_told_apart() -> None:
+    known = LogIdentity(name="log", created="1")
+    check_same_log(known, LogIdentity(name="log", created="1"))
+    with pytest.raises(ForeignLog, match="log created 2, expected log created 1"):
+        check_same_log(known, LogIdentity(name="log", created="2"))
+
+
+@pytest.mark.parametrize(("sequence", "reaches"), [(4, False), (5, True), (10, True), (11, False)])
+def test_a_log_reaches_from_its_first_message_to_the_next_one(sequence: int, reaches: bool) -> None:
+    state = LogState(
+        identity=LogIdentity(name="log", created="1"),
+        first_sequence=5,
+        last_sequence=9,
+        replicas=1,
+        durable=True,
+        message_bytes_max=1,
+    )
+    if reaches:
+        check_reaches(state, sequence)
+        return
+    with pytest.raises(LogGap) as raised:
+        check_reaches(state, sequence)
+    assert raised.value.expected == sequence
+
+
+async def test_a_memory_log_that_is_away_keeps_messages_waiting() -> None:
+    log = MemoryLog("test")
+    order = MemoryOrder(log)
+    await order.open(create=True)
+    log.available = False
+    order.publish("1", b"1")
+    log.now_ms = 300
+    assert (order.publishing(), order.unacknowledged_for_ms()) == (1, 300)
+    assert (order.silent_for_ms(), order.refusal()) == (300, "not available")
+    log.available = True
+    assert (order.publishing(), order.unacknowledged_for_ms()) == (0, 0)
+    assert await read_until(order, 1, 1) == [Delivery(1, b"1")]
+
+
+async def test_a_memory_log_made_anew_is_foreign() -> None:
+    log = MemoryLog("test")
+    order = MemoryOrder(log)
+    await order.open(create=True)
+    log.create()
+    with pytest.raises(ForeignLog):
+        await read_until(order, 1, 1)
