@@ -15,8 +15,10 @@
     │   ├── LogServerTooOld           LOG_SERVER_TOO_OLD
     │   ├── LogServerUnavailable      LOG_SERVER_UNAVAILABLE
     │   ├── NotServing                NOT_SERVING
+    │   ├── Overloaded                OVERLOADED
     │   ├── PortTaken                 PORT_TAKEN
-    │   └── SnapshotExpired           SNAPSHOT_EXPIRED
+    │   ├── SnapshotExpired           SNAPSHOT_EXPIRED
+    │   └── TooManySnapshots          TOO_MANY_SNAPSHOTS
     ├── Fenced                    the operator must act before the member serves again
     │   ├── DigestMismatch            DIGEST_MISMATCH
     │   ├── ForeignDataFolder         FOREIGN_DATA_FOLDER
@@ -228,6 +230,21 @@ class NotServing(Unavailable):
 
 
 @dataclass(eq=False, kw_only=True)
+class Overloaded(Unavailable):
+    """More transactions wait for the log than the member takes."""
+
+    reason: ClassVar[str] = "OVERLOADED"
+    waiting: int
+    waiting_max: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.waiting} transactions wait for the log, the limit is {self.waiting_max}: "
+            "try again in a moment, or ask another member"
+        )
+
+
+@dataclass(eq=False, kw_only=True)
 class PortTaken(Unavailable):
     """Another process listens where this one wants to."""
 
@@ -240,16 +257,31 @@ class PortTaken(Unavailable):
 
 @dataclass(eq=False, kw_only=True)
 class SnapshotExpired(Unavailable):
-    """A snapshot is older than what the member still keeps."""
+    """A snapshot was closed, or not used for longer than its lease."""
 
     reason: ClassVar[str] = "SNAPSHOT_EXPIRED"
-    position: int
-    position_oldest: int
+    snapshot_id: int
+    lease_ms: int
 
     def __str__(self) -> str:
         return (
-            f"snapshot at position {self.position} has expired, the oldest kept is "
-            f"{self.position_oldest}: begin the transaction again"
+            f"snapshot {self.snapshot_id} is not open, or was not used for {self.lease_ms} ms: "
+            "begin the transaction again"
+        )
+
+
+@dataclass(eq=False, kw_only=True)
+class TooManySnapshots(Unavailable):
+    """Clients hold as many snapshots at the member as it allows."""
+
+    reason: ClassVar[str] = "TOO_MANY_SNAPSHOTS"
+    open: int
+    open_max: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.open} snapshots are open, the limit is {self.open_max}: "
+            "end transactions that are done, then try again"
         )
 
 

@@ -10,7 +10,7 @@ the time of the fsync).
 import errno
 import json
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -52,6 +52,7 @@ class Family(Enum):
     RELAY = "relay"
     DATA = "data"
     HISTORY = "history"
+    DECISIONS = "decisions"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +80,12 @@ class Batch:
     def put(self, family: Family, key: bytes, value: bytes) -> None:
         """Sets a key."""
         self.changes.put(key, value, self._families[family])
+
+    def put_all(self, family: Family, keys: Iterable[bytes], values: Iterable[bytes]) -> None:
+        """Sets each key to the value at the same place."""
+        put, handle = self.changes.put, self._families[family]
+        for key, value in zip(keys, values, strict=True):
+            put(key, value, handle)
 
     def delete(self, family: Family, key: bytes) -> None:
         """Removes a key, if it is there."""
@@ -230,19 +237,19 @@ class CertificationInfoStore:
 
     def __init__(self, store: Store, certifier: Certifier) -> None:
         self._store = store
-        self._certifier = certifier
+        self.certifier = certifier
         self._saved_version = certifier.window.newest_version
         self._piece_versions: deque[int] = deque()
 
     def save(self, batch: Batch) -> None:
         """Adds to the batch what the certifier decided and collected since the last call."""
-        window = self._certifier.window
+        window = self.certifier.window
         for first, columns in window.dump(max(self._saved_version + 1, window.first_version)):
             batch.put(Family.CERTIFICATION, integer_key(first), _piece(window, first, columns))
             self._piece_versions.append(first)
         self._saved_version = window.newest_version
         self._delete_collected(batch, window.first_version)
-        checkpoint = json.dumps(dump(self._certifier), separators=(",", ":"))
+        checkpoint = json.dumps(dump(self.certifier), separators=(",", ":"))
         batch.put(Family.META, self.CHECKPOINT_KEY, checkpoint.encode())
 
     def load(self) -> bool:
@@ -258,8 +265,8 @@ class CertificationInfoStore:
             first_version = int.from_bytes(key, "big")
             self._piece_versions.append(first_version)
             pieces.append((first_version, *_columns_and_sets(piece)))
-        restore(self._certifier, json.loads(saved), pieces)
-        self._saved_version = self._certifier.window.newest_version
+        restore(self.certifier, json.loads(saved), pieces)
+        self._saved_version = self.certifier.window.newest_version
         return True
 
     def _delete_collected(self, batch: Batch, first_version: int) -> None:

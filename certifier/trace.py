@@ -1,7 +1,8 @@
 """Traces: JSON lines that say what reached certification, and what an observer would answer.
 
-The rule it keeps: a trace is certified by the one certifier, as a member's log is; nothing here decides. The format is
-section 6 of the design; items are texts such as `shop.orders/PRIMARY/42`, and snapshot versions are GTID sets.
+The rule it keeps: a trace is certified by the one certifier, as a member's log is; nothing here
+decides. The format is section 6 of the design; items are texts such as `shop.orders/PRIMARY/42`,
+and snapshot versions are GTID sets.
 """
 
 import json
@@ -47,7 +48,9 @@ class ReplaySummary:
     garbage_collections: int = 0
     purged: int = 0
     dependent: int = 0
-    """Certified transactions that wait for another one: `last_committed` above the window's edge."""
+    """Certified transactions that wait for another one: `last_committed` above the window's
+    edge.
+    """
 
 
 class Replay:

@@ -10,8 +10,8 @@ import asyncio
 import json
 import time
 import urllib.request
-from collections.abc import AsyncIterator
-from contextlib import suppress
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,8 @@ from members.jetstream_reader import HEARTBEAT_MS, LogReader
 from members.total_order import Delivery, LogIdentity, LogState, check_same_log
 
 MESSAGE_BYTES_MAX = 8 << 20
+HEADER_BYTES_MAX = 1 << 10
+"""Room for the message id and the stream's name, which count towards a message's size."""
 MONITOR_TIMEOUT_MS = 2_000
 
 
@@ -151,7 +153,7 @@ class JetStreamOrder:
         """See `TotalOrder.silent_for_ms`."""
         return (time.monotonic_ns() - self._heard_ns) // 1_000_000
 
-    async def read(self, first_sequence: int) -> AsyncIterator[list[Delivery]]:
+    async def read(self, first_sequence: int) -> AsyncGenerator[list[Delivery], None]:
         """See `TotalOrder.read`."""
         reader = LogReader(
             self._connection,
@@ -162,8 +164,9 @@ class JetStreamOrder:
         )
         self._readers.add(reader)
         try:
-            async for deliveries in reader.batches(first_sequence):
-                yield deliveries
+            async with aclosing(reader.batches(first_sequence)) as batches:
+                async for deliveries in batches:
+                    yield deliveries
         finally:
             self._readers.discard(reader)
 
@@ -191,10 +194,10 @@ class JetStreamOrder:
 
     async def close(self) -> None:
         """See `TotalOrder.close`."""
+        await self._connection.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._connection.close()
 
     async def _find_stream(self, *, create: bool) -> dict[str, Any]:
         """The description of the group's stream, made if there is none and one is asked for."""
@@ -222,6 +225,7 @@ class JetStreamOrder:
 
     def _state_of(self, document: dict[str, Any]) -> LogState:
         config, state = document["config"], document["state"]
+        message_bytes_max = min(config["max_msg_size"], self._connection.client.max_payload)
         in_files = config["storage"] == "file" and config.get("persist_mode", "") != "async"
         return LogState(
             identity=LogIdentity(name=config["name"], created=document["created"]),
@@ -229,7 +233,7 @@ class JetStreamOrder:
             last_sequence=state["last_seq"],
             replicas=config["num_replicas"],
             durable=self._syncs_always if in_files else False,
-            message_bytes_max=min(config["max_msg_size"], self._connection.client.max_payload),
+            message_bytes_max=message_bytes_max - HEADER_BYTES_MAX,
         )
 
     async def _watch(self) -> None:

@@ -34,7 +34,7 @@ class NotAnswered(Exception):
 
 
 class JetStreamConnection:
-    """A connection that comes back by itself; calls `on_interruption` when it may have missed some."""
+    """A connection that comes back by itself; `on_interruption`: it may have missed messages."""
 
     def __init__(self, servers: tuple[str, ...], request_timeout_ms: int) -> None:
         self.address = ",".join(servers)
@@ -59,9 +59,10 @@ class JetStreamConnection:
                     error_cb=self._on_error,
                     reconnected_cb=self._on_reconnected,
                     connect_timeout=1,
-                    reconnect_time_wait=RETRY_MS / 1000,  # type: ignore[arg-type]  # it sleeps so long
+                    reconnect_time_wait=RETRY_MS / 1000,  # type: ignore[arg-type]  # sleeps this
                     max_reconnect_attempts=-1,
                     ping_interval=5,
+                    flush_timeout=self._request_timeout_s,
                     skip_subject_validation=True,
                 )
         except TimeoutError:
@@ -135,10 +136,11 @@ class JetStreamConnection:
 
     async def _on_error(self, error: Exception) -> None:
         self._last_error = str(error) or type(error).__name__
-        if isinstance(error, nats.errors.SlowConsumerError):
-            self.on_interruption()
-        elif not isinstance(error, (nats.errors.Error, OSError, TimeoutError)):
+        expected = isinstance(error, (nats.errors.Error, OSError))
+        if not expected:
             self._failure = error
+        if not expected or isinstance(error, nats.errors.SlowConsumerError):
+            self.on_interruption()
 
     async def _on_reconnected(self) -> None:
         self.on_interruption()

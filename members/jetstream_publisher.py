@@ -34,7 +34,7 @@ class _Message(NamedTuple):
 
 
 class JetStreamPublisher:
-    """The sending half of the adapter; `run` does the sending, until it is cancelled."""
+    """The sending half of the adapter; `run` does the sending."""
 
     def __init__(
         self, connection: JetStreamConnection, *, stream: str, subject: str, in_flight_max: int
@@ -87,9 +87,9 @@ class JetStreamPublisher:
         self.interrupt()
 
     async def run(self) -> None:
-        """Sends, for ever."""
+        """Sends, until the connection is closed."""
         await self._connection.client.subscribe(f"{self._inbox}.*", cb=self._on_acknowledgement)
-        while True:
+        while not self._connection.client.is_closed:
             self._wake.clear()
             if self._failed:
                 await asyncio.sleep(self._backoff_ms / 1000)

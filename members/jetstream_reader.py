@@ -12,7 +12,7 @@ grants on arrival, and so overflows.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
 
 import nats.errors
@@ -37,7 +37,7 @@ from members.total_order import (
 
 HEARTBEAT_MS = 500
 SILENT_WATCHES_MAX = 2
-"""Looks, one a heartbeat, that may find nothing; one more, and the subscription is lost: 1 to 1.5 s."""
+"""Looks, one a heartbeat, that may find nothing; one more ends a subscription: 1 to 1.5 s."""
 CONSUMER_IDLE_MS = 5_000
 """How long the server keeps a consumer whose reader has gone."""
 PENDING_MESSAGES_MAX = 1 << 20
@@ -67,7 +67,7 @@ class LogReader:
         self._heard = heard
         self._subscription: PushSubscription | None = None
 
-    async def batches(self, first_sequence: int) -> AsyncIterator[list[Delivery]]:
+    async def batches(self, first_sequence: int) -> AsyncGenerator[list[Delivery], None]:
         """Yields what arrives, as `TotalOrder.read` promises it."""
         next_sequence = first_sequence
         while True:

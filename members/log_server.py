@@ -24,10 +24,11 @@ HOST = "127.0.0.1"
 START_MS_MAX = 10_000
 STOP_MS_MAX = 10_000
 POLL_MS = 5
-MAX_PAYLOAD_BYTES = 9 << 20
-"""What the server takes in one message: the log's largest payload, and its headers."""
-MAX_PENDING_BYTES = 256 << 20
+MESSAGE_BYTES_MAX = 8 << 20
+"""The largest message, with its headers: the most that NATS recommends."""
+PENDING_BYTES_MAX = 256 << 20
 """What it keeps for one slow connection: several readers' 32 MB, which flow control allows each."""
+SERVER_LOG_BYTES_MAX = 16 << 20
 
 CONFIG = """\
 server_name: {name}
@@ -35,8 +36,10 @@ listen: "{host}:{port}"
 http: "{host}:-1"
 ports_file_dir: {directory}
 log_file: {log}
-max_payload: {max_payload}
-max_pending: {max_pending}
+logfile_size_limit: {log_bytes_max}
+logfile_max_num: 2
+max_payload: {message_bytes_max}
+max_pending: {pending_bytes_max}
 jetstream {{ store_dir: {store}, sync_interval: always }}
 """
 
@@ -70,6 +73,9 @@ class LogServer:
     def start(self) -> None:
         """Starts the server, and returns when it takes messages.
 
+        It ends with the thread that called this (Linux takes the thread for the parent): one that
+        lives as long as the process.
+
         Raises:
             PortTaken: Another process listens on the port.
             LogServerUnavailable: It ended, or was not ready within the limit; or the directory is
@@ -79,8 +85,8 @@ class LogServer:
         self._directory.mkdir(parents=True, exist_ok=True)
         self._remove_ports_files()
         self._config_path.write_text(self._config())
-        self._log_path.write_bytes(b"")
-        with self._lock() as lock:
+        with self._lock() as lock, self._log_path.open("ab") as log:
+            log_offset = log.seek(0, os.SEEK_END)
             self._process = subprocess.Popen(
                 [
                     *(sys.executable, "-I", "-S", die_with_parent.__file__, str(os.getpid())),
@@ -88,12 +94,12 @@ class LogServer:
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                stderr=self._log_path.open("ab"),
+                stderr=log,
                 pass_fds=[lock.fileno()],
                 start_new_session=True,
             )
         try:
-            self._wait_until_ready()
+            self._wait_until_ready(log_offset)
         except BaseException:
             self.stop()
             raise
@@ -111,6 +117,12 @@ class LogServer:
                 self._process.wait()
         self._remove_ports_files()
 
+    def kill(self) -> None:
+        """Ends the server as a crash would."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
     @property
     def _config_path(self) -> Path:
         return self._directory / "nats-server.conf"
@@ -127,8 +139,9 @@ class LogServer:
             directory=json.dumps(str(self._directory)),
             log=json.dumps(str(self._log_path)),
             store=json.dumps(str(self._directory / "jetstream")),
-            max_payload=MAX_PAYLOAD_BYTES,
-            max_pending=MAX_PENDING_BYTES,
+            log_bytes_max=SERVER_LOG_BYTES_MAX,
+            message_bytes_max=MESSAGE_BYTES_MAX,
+            pending_bytes_max=PENDING_BYTES_MAX,
         )
 
     def _lock(self) -> IO[bytes]:
@@ -142,24 +155,27 @@ class LogServer:
             raise LogServerUnavailable(address=self.address, cause=cause) from None
         return lock
 
-    def _wait_until_ready(self) -> None:
+    def _wait_until_ready(self, log_offset: int) -> None:
         """Waits for the file in which the server names its ports: it then takes connections."""
         assert self._process is not None
         deadline = time.monotonic() + START_MS_MAX / 1000
         while True:
             if self._process.poll() is not None:
-                raise self._failed_to_start(f"it ended with status {self._process.returncode}")
+                raise self._failed_to_start(
+                    log_offset, f"it ended with status {self._process.returncode}"
+                )
             with suppress(OSError, ValueError):
                 ports = json.loads(self._ports_path(self._process.pid).read_text())
                 self._port = int(ports["nats"][0].rpartition(":")[2])
                 self._monitor = ports["monitoring"][0]
                 return
             if time.monotonic() > deadline:
-                raise self._failed_to_start(f"not ready within {START_MS_MAX} ms")
+                raise self._failed_to_start(log_offset, f"not ready within {START_MS_MAX} ms")
             time.sleep(POLL_MS / 1000)
 
-    def _failed_to_start(self, cause: str) -> PortTaken | LogServerUnavailable:
-        log = self._log_path.read_text(errors="replace")
+    def _failed_to_start(self, log_offset: int, cause: str) -> PortTaken | LogServerUnavailable:
+        """The error that the server's log, from an offset on, explains."""
+        log = self._log_path.read_bytes()[log_offset:].decode(errors="replace")
         if "address already in use" in log:
             return PortTaken(address=f"{HOST}:{self._port}")
         last_line = log.rstrip().rpartition("\n")[2]

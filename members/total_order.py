@@ -6,7 +6,7 @@ what it reads back. Adapters: `members/jetstream.py`, and `tests/sim/memory_orde
 members in one process.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -95,7 +95,7 @@ class TotalOrder(Protocol):
         """How long ago a running `read` had a sign of life; a second at most if all is well."""
         ...
 
-    def read(self, first_sequence: int) -> AsyncIterator[list[Delivery]]:
+    def read(self, first_sequence: int) -> AsyncGenerator[list[Delivery], None]:
         """Yields all that has arrived, in order and without gaps, from a sequence on; never ends.
 
         What is yielded counts as consumed when the next list is asked for; the log sends a bounded

@@ -7,7 +7,7 @@ over in small portions (`portion_max`), it is made anew (`create`).
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import NamedTuple
 
 from certifier.errors import LogServerUnavailable
@@ -103,8 +103,8 @@ class MemoryLog:
         self._orders.append(order)
 
     def detach(self, order: "MemoryOrder") -> None:
-        """Tells it no more."""
-        self._orders.remove(order)
+        """Tells it no more, if it was told."""
+        self._orders = [other for other in self._orders if other is not order]
 
     def announce(self) -> None:
         """Lets every order send and read what it now can, in the order of their opening."""
@@ -158,7 +158,7 @@ class MemoryOrder:
         """See `TotalOrder.silent_for_ms`."""
         return 0 if self._log.available else self._log.now_ms - self._heard_ms
 
-    async def read(self, first_sequence: int) -> AsyncIterator[list[Delivery]]:
+    async def read(self, first_sequence: int) -> AsyncGenerator[list[Delivery], None]:
         """See `TotalOrder.read`."""
         next_sequence = first_sequence
         while True:

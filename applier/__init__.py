@@ -1,0 +1,3 @@
+"""What becomes of a transaction after its certification: queued durably, scheduled, executed by
+workers in parallel, committed in the total order.
+"""

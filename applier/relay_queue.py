@@ -1,0 +1,214 @@
+"""The relay queue: certified transactions that wait for the applier, stored before anything else
+happens to them.
+
+The rule it keeps: what was appended in one batch is one stored group, written with the rest of that
+batch; a group goes when all of it was executed, in the batch that executed the last of it. So a
+crash at any moment leaves each transaction in the queue, in the rows, or in both, never in
+neither."""
+
+import struct
+import zlib
+from array import array
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from certifier.errors import CorruptStore, InvalidSetting, UnsupportedFormat
+from certifier.gtid import Gtid
+from certifier.store import Batch, Family, Store, integer_key
+
+ENTRIES_MAX = 500_000
+BYTES_MAX = 512 << 20
+FORMAT = 1
+_HEADER = struct.Struct("<BI")
+_SIZES = struct.Struct("<II")
+_COLUMN = struct.Struct("<BQ")
+_COLUMNS = 8
+
+
+class RelayEntry(NamedTuple):
+    """One record of the total order that the applier has to execute.
+
+    `position` is its place in that order (`certifier.records.position_of`). `version` counts
+    certified transactions; a view change, which has no GTID, bears the version before it. View
+    changes and local transactions have the stamps 0 and 0. `local`: its client executed it here, so
+    that only its turn to commit is left. `payload`: the row changes, which only the target can
+    read; empty if there are none."""
+
+    position: int
+    version: int
+    gtid: Gtid | None
+    last_committed: int
+    sequence_number: int
+    local: bool
+    payload: bytes
+
+
+class _Group(NamedTuple):
+    """What is remembered of a stored group."""
+
+    first_position: int
+    last_position: int
+    entries: int
+    bytes: int
+
+
+class RelayQueue:
+    """The stored groups of one member, oldest first.
+
+    One thread appends while another discards: each counts in counters of its own."""
+
+    def __init__(
+        self, store: Store, *, entries_max: int = ENTRIES_MAX, bytes_max: int = BYTES_MAX
+    ) -> None:
+        """`entries_max` and `bytes_max` say when the queue `is_full`; nothing is refused."""
+        for name, limit in (("relay_entries_max", entries_max), ("relay_bytes_max", bytes_max)):
+            if limit < 1:
+                raise InvalidSetting(name=name, value=limit, expected="1 or more")
+        self._store = store
+        self._entries_max = entries_max
+        self._bytes_max = bytes_max
+        self._groups: deque[_Group] = deque()
+        self._appended = self._appended_bytes = 0
+        self._discarded = self._discarded_bytes = 0
+
+    def append(self, batch: Batch, entries: Sequence[RelayEntry]) -> None:
+        """Adds a group to the batch: entries in the total order, after all that came before.
+
+        Cost: one put, whatever the number of entries.
+        """
+        if not entries:
+            return
+        group = encode(entries)
+        batch.put(Family.RELAY, integer_key(entries[0].position), group)
+        self._remember(entries, len(group))
+
+    def discard(self, batch: Batch, position: int) -> None:
+        """Adds to the batch the removal of all groups that end at or before `position`.
+
+        Cost: one delete a group.
+        """
+        groups = self._groups
+        while groups and groups[0].last_position <= position:
+            group = groups.popleft()
+            batch.delete(Family.RELAY, integer_key(group.first_position))
+            self._discarded += group.entries
+            self._discarded_bytes += group.bytes
+
+    def load(self) -> Iterator[list[RelayEntry]]:
+        """Yields the groups that an earlier process stored, and takes them into this queue.
+
+        Raises:
+            CorruptStore: a group is not what was written.
+            UnsupportedFormat: another release wrote it.
+        """
+        for key, stored in self._store.scan(Family.RELAY):
+            entries = decode(stored, str(self._store.path))
+            assert integer_key(entries[0].position) == key, "a group under another group's key"
+            self._remember(entries, len(stored))
+            yield entries
+
+    def _remember(self, entries: Sequence[RelayEntry], size: int) -> None:
+        first, last = entries[0].position, entries[-1].position
+        assert not self._groups or self._groups[-1].last_position < first, "appended out of order"
+        self._groups.append(_Group(first, last, len(entries), size))
+        self._appended += len(entries)
+        self._appended_bytes += size
+
+    @property
+    def length(self) -> int:
+        """Entries in stored groups; executed ones too until the rest of their group is."""
+        return self._appended - self._discarded
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the stored groups."""
+        return self._appended_bytes - self._discarded_bytes
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it is time to read the log more slowly."""
+        return self.length >= self._entries_max or self.bytes >= self._bytes_max
+
+
+def encode(entries: Sequence[RelayEntry]) -> bytes:
+    """A group as it is stored: format, checksum, sizes, a column for each number, the GTIDs'
+    sources, the payloads.
+    """
+    positions, versions, gtids, committed, sequences, local, payloads = zip(*entries, strict=True)
+    sources = list({gtid.source: None for gtid in gtids if gtid})
+    number_of = {source: number for number, source in enumerate(sources, 1)}
+    columns = (
+        *(positions, versions, committed, sequences, local),
+        [number_of[gtid.source] if gtid else 0 for gtid in gtids],
+        [gtid.number if gtid else 0 for gtid in gtids],
+        list(map(len, payloads)),
+    )
+    text = "\n".join(sources).encode()
+    parts = [_SIZES.pack(len(entries), len(text)), *map(_packed, columns), text, *payloads]
+    body = b"".join(parts)
+    return _HEADER.pack(FORMAT, zlib.crc32(body)) + body
+
+
+def decode(stored: bytes, path: str) -> list[RelayEntry]:
+    """The entries of a stored group; `path` is named where they cannot be read.
+
+    Raises:
+        CorruptStore: it is not what was written.
+        UnsupportedFormat: another release wrote it.
+    """
+    if len(stored) < _HEADER.size + _SIZES.size:
+        raise CorruptStore(path=path, problem=f"a relay group of {len(stored)} bytes")
+    found_format, checksum = _HEADER.unpack_from(stored)
+    if found_format != FORMAT:
+        what = f"relay queue in {path}"
+        raise UnsupportedFormat(what=what, found=str(found_format), supported=str(FORMAT))
+    body = memoryview(stored)[_HEADER.size :]
+    if zlib.crc32(body) != checksum:
+        raise CorruptStore(path=path, problem="the checksum of a relay group does not match")
+    count, text_length = _SIZES.unpack_from(body)
+    offset = _SIZES.size
+    columns = []
+    for _ in range(_COLUMNS):
+        column, offset = _unpacked(body, offset, count)
+        columns.append(column)
+    positions, versions, committed, sequences, local, source_numbers, numbers, lengths = columns
+    sources = str(body[offset : offset + text_length], "utf-8").split("\n")
+    offset += text_length
+    payloads = []
+    for length in lengths:
+        payloads.append(bytes(body[offset : offset + length]))
+        offset += length
+    assert offset == len(body), "a group's payloads do not end where the group does"
+    gtids = [
+        Gtid(sources[source - 1], number) if source else None
+        for source, number in zip(source_numbers, numbers, strict=True)
+    ]
+    rows = zip(
+        *(positions, versions, gtids, committed, sequences, map(bool, local), payloads),
+        strict=True,
+    )
+    return list(map(RelayEntry._make, rows))
+
+
+def _packed(values: Sequence[int]) -> bytes:
+    """A column as its smallest value and each one's distance from it, as narrow as it goes."""
+    smallest = min(values)
+    spread = max(values) - smallest
+    if not spread:
+        return _COLUMN.pack(0, smallest)
+    typecode = next(code for code in "BHIQ" if spread >> 8 * array(code).itemsize == 0)
+    distances = array(typecode, [value - smallest for value in values])
+    return _COLUMN.pack(ord(typecode), smallest) + distances.tobytes()
+
+
+def _unpacked(body: memoryview, offset: int, count: int) -> tuple[list[int], int]:
+    """A column of `count` values, and where it ends."""
+    code, smallest = _COLUMN.unpack_from(body, offset)
+    offset += _COLUMN.size
+    if not code:
+        return [smallest] * count, offset
+    distances = array(chr(code))
+    end = offset + count * distances.itemsize
+    distances.frombytes(body[offset:end])
+    return [smallest + distance for distance in distances], end

@@ -1,0 +1,266 @@
+"""Plain values to wire messages and back: the one place that knows both.
+
+The rule it keeps: what comes from outside is checked here, against named limits, before anything
+else sees it.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from google.protobuf.message import DecodeError
+
+from certifier.errors import CorruptRecord, InvalidWriteSet, TransactionTooLarge, UnsupportedFormat
+from certifier.gtid import parse_gtid
+from certifier.gtid_set import GtidSet
+from certifier.records import (
+    Conflict,
+    Outcome,
+    log_index_of,
+    log_sequence_of,
+    position_of,
+)
+from certifier.write_set import check_write_set, item_from_text, store_key_item
+from groupcert.v1 import log_pb2, store_pb2, transaction_pb2
+from members.log_records import (
+    FORMAT_VERSION,
+    Control,
+    GroupSettings,
+    LogBatch,
+    LoggedTransaction,
+    StableReport,
+    ViewProposal,
+)
+from members.views import ViewMember
+
+TRANSACTION_ID_BYTES_MAX = 32
+
+
+class RequestLimits(NamedTuple):
+    """What a client may hand in at most, a transaction."""
+
+    write_set_items_max: int
+    transaction_bytes_max: int
+
+
+def encode_batch(batch: LogBatch) -> bytes:
+    """A batch as one message of the log."""
+    message = log_pb2.LogBatch(
+        format_version=FORMAT_VERSION,
+        member=batch.member,
+        incarnation=batch.incarnation,
+        batch_number=batch.batch_number,
+    )
+    add = message.transactions.add
+    for logged in batch.transactions:
+        transaction = add(
+            transaction_id=logged.transaction_id,
+            write_set=logged.write_set,
+            changes=logged.payload,
+        )
+        if isinstance(logged.snapshot, int):
+            transaction.snapshot_version = logged.snapshot
+        else:
+            transaction.snapshot_gtid_set = str(logged.snapshot)
+        if logged.read_set:
+            transaction.read_set.extend(logged.read_set)
+        if logged.gtid is not None:
+            transaction.gtid = str(logged.gtid)
+        if logged.report_applied:
+            transaction.report_applied = True
+    message.controls.extend(map(_control_message, batch.controls))
+    return message.SerializeToString()
+
+
+def decode_batch(log_sequence: int, payload: bytes) -> LogBatch:
+    """A message of the log as a batch.
+
+    Raises:
+        CorruptRecord: It is no batch.
+        UnsupportedFormat: A release wrote it that this one does not know.
+    """
+    try:
+        message = log_pb2.LogBatch.FromString(payload)
+    except DecodeError as error:
+        raise CorruptRecord(position=position_of(log_sequence, 0), problem=str(error)) from None
+    if message.format_version != FORMAT_VERSION:
+        raise UnsupportedFormat(
+            what=f"log message {log_sequence}",
+            found=str(message.format_version),
+            supported=str(FORMAT_VERSION),
+        )
+    return LogBatch(
+        message.member,
+        message.incarnation,
+        message.batch_number,
+        list(map(_logged, message.transactions)),
+        list(map(_control_value, message.controls)) if message.controls else (),
+    )
+
+
+def _logged(message: transaction_pb2.Transaction) -> LoggedTransaction:
+    snapshot_gtid_set = message.snapshot_gtid_set
+    read_set = message.read_set
+    gtid = message.gtid
+    return LoggedTransaction(
+        message.transaction_id,
+        GtidSet.parse(snapshot_gtid_set) if snapshot_gtid_set else message.snapshot_version,
+        list(message.write_set),
+        list(read_set) if read_set else (),
+        parse_gtid(gtid) if gtid else None,
+        message.changes,
+        message.report_applied,
+    )
+
+
+def submitted(message: transaction_pb2.Transaction, limits: RequestLimits) -> LoggedTransaction:
+    """A client's transaction as it goes into the log.
+
+    Raises:
+        InvalidRequest: It is over a limit, or a part of it is malformed; nothing was ordered.
+    """
+    check_id(message.transaction_id)
+    if message.changes:
+        check_changes(message.changes)
+    logged = _logged(message)
+    keys = message.write_set_keys
+    if keys:
+        items = list(dict.fromkeys([*logged.write_set, *map(item_from_text, keys)]))
+        logged = logged._replace(write_set=items)
+    check_size(logged, limits)
+    return logged
+
+
+def submitted_commit(
+    message: store_pb2.CommitRequest, snapshot_version: int, limits: RequestLimits, *, report: bool
+) -> LoggedTransaction:
+    """A commit of the embedded store as it goes into the log: its keys are its write set."""
+    check_id(message.transaction_id)
+    changes = message.changes
+    _check_pairs(changes)
+    logged = LoggedTransaction(
+        message.transaction_id,
+        snapshot_version,
+        changed_items(changes),
+        list(dict.fromkeys(map(store_key_item, message.read_keys))),
+        None,
+        changes.SerializeToString(),
+        report,
+    )
+    check_size(logged, limits)
+    return logged
+
+
+def changed_items(changes: transaction_pb2.Changes) -> list[int]:
+    """The write set of row changes: each changed key once."""
+    keys = (*changes.put_keys, *changes.delete_keys)
+    return list(dict.fromkeys(map(store_key_item, keys)))
+
+
+def check_id(transaction_id: bytes) -> None:
+    """Raises InvalidWriteSet if a transaction id is too long."""
+    if len(transaction_id) > TRANSACTION_ID_BYTES_MAX:
+        raise InvalidWriteSet(
+            value=transaction_id.hex(),
+            expected=f"a transaction_id of at most {TRANSACTION_ID_BYTES_MAX} bytes",
+        )
+
+
+def check_changes(payload: bytes) -> None:
+    """Raises InvalidWriteSet if bytes are no row changes; a member must never order such."""
+    try:
+        changes = transaction_pb2.Changes.FromString(payload)
+    except DecodeError:
+        raise InvalidWriteSet(
+            value=payload[:32].hex(), expected="changes that are a serialized groupcert.v1.Changes"
+        ) from None
+    _check_pairs(changes)
+
+
+def check_size(logged: LoggedTransaction, limits: RequestLimits) -> None:
+    """Raises WriteSetTooLarge or TransactionTooLarge if a transaction is over its limits."""
+    check_write_set(logged.write_set, limits.write_set_items_max)
+    check_write_set(logged.read_set, limits.write_set_items_max)
+    size = len(logged.payload) + 8 * (len(logged.write_set) + len(logged.read_set))
+    if size > limits.transaction_bytes_max:
+        raise TransactionTooLarge(bytes=size, bytes_max=limits.transaction_bytes_max)
+
+
+def _check_pairs(changes: transaction_pb2.Changes) -> None:
+    if len(changes.put_keys) != len(changes.put_values):
+        raise InvalidWriteSet(
+            value=f"{len(changes.put_keys)} put_keys and {len(changes.put_values)} put_values",
+            expected="one value for each key",
+        )
+
+
+def decode_changes(payload: bytes) -> tuple[Sequence[bytes], Sequence[bytes], Sequence[bytes]]:
+    """Keys put, their values, and keys deleted."""
+    changes = transaction_pb2.Changes.FromString(payload)
+    return changes.put_keys, changes.put_values, changes.delete_keys
+
+
+def outcome_message(
+    transaction_id: bytes, outcome: Outcome, log_sequence: int, key: str = ""
+) -> transaction_pb2.Outcome:
+    """An outcome for a client; `key` names the row of a conflict where it is known."""
+    message = transaction_pb2.Outcome(
+        transaction_id=transaction_id,
+        verdict=outcome.verdict,  # type: ignore[arg-type]  # the numbers are the same by design
+        version=outcome.version,
+        log_sequence=log_sequence,
+    )
+    if outcome.gtid is not None:
+        message.gtid = str(outcome.gtid)
+    if outcome.conflict is not None:
+        message.conflict.CopyFrom(conflict_message(outcome.conflict, key))
+        message.log_index = log_index_of(outcome.conflict.position)
+    if outcome.reason:
+        message.reason = outcome.reason
+    return message
+
+
+def conflict_message(conflict: Conflict, key: str = "") -> transaction_pb2.Conflict:
+    """Why a transaction lost, for a client."""
+    return transaction_pb2.Conflict(
+        item=conflict.item,
+        key=key,
+        winner_gtid=str(conflict.winner_gtid),
+        winner_member=conflict.winner_origin,
+        winner_version=conflict.winner_version,
+        winner_log_sequence=log_sequence_of(conflict.winner_position),
+        snapshot_version=max(conflict.snapshot_version, 0),
+        log_sequence=log_sequence_of(conflict.position),
+    )
+
+
+def _control_message(control: Control) -> log_pb2.ControlRecord:
+    if isinstance(control, StableReport):
+        return log_pb2.ControlRecord(stable_set=log_pb2.StableSet(**control._asdict()))
+    if isinstance(control, GroupSettings):
+        return log_pb2.ControlRecord(group_settings=log_pb2.GroupSettings(**control._asdict()))
+    members = [
+        log_pb2.Member(name=each.name, incarnation=each.incarnation, address=each.address)
+        for each in control.members
+    ]
+    change = log_pb2.ViewChange(previous_view_id=control.previous_view_id, members=members)
+    return log_pb2.ControlRecord(view_change=change)
+
+
+def _control_value(message: log_pb2.ControlRecord) -> Control:
+    if message.HasField("stable_set"):
+        report = message.stable_set
+        return StableReport(
+            report.applied_version,
+            report.stable_version,
+            report.digest_log_sequence,
+            report.digest,
+        )
+    if message.HasField("group_settings"):
+        settings = message.group_settings
+        return GroupSettings(*(getattr(settings, name) for name in GroupSettings._fields))
+    change = message.view_change
+    members = (
+        ViewMember(name=each.name, incarnation=each.incarnation, address=each.address)
+        for each in change.members
+    )
+    return ViewProposal(change.previous_view_id, tuple(members))

@@ -1,0 +1,68 @@
+"""The records of the log as plain values; `members/convert.py` turns them into bytes and back."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from certifier.gtid import Gtid
+from certifier.gtid_set import GtidSet
+from members.views import ViewMember
+
+FORMAT_VERSION = 1
+"""Of a log message; a member fences itself at one that it does not know."""
+
+
+class LoggedTransaction(NamedTuple):
+    """A transaction as it stands in the log. `payload` is the store's row changes, opaque here."""
+
+    transaction_id: bytes
+    snapshot: int | GtidSet
+    write_set: Sequence[int]
+    read_set: Sequence[int] = ()
+    gtid: Gtid | None = None
+    payload: bytes = b""
+    report_applied: bool = False
+
+
+class ViewProposal(NamedTuple):
+    """Counts if the group's view is `previous_view_id` at its place."""
+
+    previous_view_id: int
+    members: tuple[ViewMember, ...]
+
+
+class StableReport(NamedTuple):
+    """How far a member is, and the digest of its certification state after a message of the log.
+
+    `applied_version` is visible there; `stable_version` is on its disk and no open snapshot there
+    is older.
+    """
+
+    applied_version: int
+    stable_version: int
+    digest_log_sequence: int
+    digest: bytes
+
+
+class GroupSettings(NamedTuple):
+    """What all members must agree on; counts if it is numbered one above the group's."""
+
+    settings_version: int
+    group: str
+    group_uuid: str
+    gtid_assignment_block_size: int
+    gc_window: str
+    write_set_items_max: int
+    outcomes_max: int
+
+
+Control = ViewProposal | StableReport | GroupSettings
+
+
+class LogBatch(NamedTuple):
+    """One message of the log: what one run of one member had to say, in order."""
+
+    member: str
+    incarnation: int
+    batch_number: int
+    transactions: Sequence[LoggedTransaction] = ()
+    controls: Sequence[Control] = ()

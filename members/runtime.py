@@ -1,0 +1,417 @@
+"""The driver of a member: reads the log, writes the store, answers those who wait.
+
+The rule it keeps: a message of the log is certified, stored and handed to the applier before the
+next one is looked at; a client is answered when its transaction is read back and committed here.
+All of it runs on one event loop; the applier's workers and the flusher have threads of their own.
+"""
+
+import asyncio
+import json
+import secrets
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeVar
+
+import structlog
+
+from applier.applier import Applier
+from applier.checkpoint import DurabilityFlusher
+from applier.relay_queue import RelayQueue
+from applier.targets.rocksdb import RocksDbTarget
+from certifier.errors import (
+    CorruptLog,
+    Fenced,
+    GroupcertError,
+    NotServing,
+    Overloaded,
+)
+from certifier.store import CertificationInfoStore, Family, Store, StoreIdentity
+from members.config import MemberConfig
+from members.convert import decode_batch, decode_changes, encode_batch
+from members.history import save_decisions
+from members.log_records import GroupSettings, LoggedTransaction
+from members.member import Delivered, Member, MemberOptions, MemberState
+from members.outcome_log import OutcomeLog
+from members.publisher import BatchLimits, Submission
+from members.snapshots import Snapshots
+from members.total_order import (
+    PUBLISHING_MAX,
+    Delivery,
+    LogIdentity,
+    TotalOrder,
+    check_reaches,
+    check_same_log,
+)
+from members.views import ViewMember
+
+MEMBER_KEY = b"member"
+LOG_IDENTITY_KEY = b"log"
+TICK_SECONDS = 0.05
+STOP_SECONDS = 10.0
+WAITING_MAX = 65_536
+"""Transactions that may wait for the log at a member before it refuses more."""
+Value = TypeVar("Value")
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+
+class MemberRuntime:
+    """One member, from its data folder and its log to answers.
+
+    `member` is the mind that decides; everything here waits, writes and sends for it.
+    """
+
+    def __init__(
+        self, config: MemberConfig, order: TotalOrder, on_state: Callable[[MemberState], None]
+    ) -> None:
+        self.config = config
+        self.order = order
+        self.member = Member(_options(config), record_history=config.record_history)
+        self.log_durable: bool | None = None
+        self.log_replicas = 0
+        self.committed_version = 0
+        self.durable_version = 0
+        self._on_state = on_state
+        self._shown_state: MemberState | None = None
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._commit_noted = False
+        self._pump_scheduled = False
+        self._room = asyncio.Event()
+        self._pending: dict[bytes, asyncio.Future[Submission]] = {}
+        self._waiting_commit: deque[tuple[int, Callable[[], None]]] = deque()
+        self._waiting_everywhere: list[tuple[int, asyncio.Future[None]]] = []
+        self._failure: asyncio.Future[None] = self._loop.create_future()
+        self._open_store()
+
+    async def run(self) -> None:
+        """Serves until cancelled; a member that fences itself goes on answering reads.
+
+        Raises:
+            DiskFull: The store must be opened again once there is space.
+            LogServerUnavailable, LogServerTooOld, InvalidSetting: The log cannot be used.
+        """
+        ticker = asyncio.create_task(self._tick())
+        reader = asyncio.create_task(self._read_log())
+        try:
+            await asyncio.wait((reader, ticker, self._failure), return_when=asyncio.FIRST_COMPLETED)
+            for ended in (self._failure, reader, ticker):
+                if ended.done():
+                    ended.result()
+        except (Fenced, CorruptLog) as error:
+            self._fence(error)
+            await asyncio.Event().wait()
+        finally:
+            for task in (reader, ticker):
+                task.cancel()
+                with suppress(asyncio.CancelledError, GroupcertError):
+                    await task
+
+    async def leave(self, timeout_s: float) -> None:
+        """Leaves the view, if the log takes that within the time, and stops serving."""
+        if self.member.state is MemberState.ONLINE:
+            self.member.leave()
+            self._schedule_pump()
+            deadline = time.monotonic() + timeout_s
+            while self.member.view.member(self.member.me.incarnation):
+                if time.monotonic() > deadline or self.member.state is not MemberState.ONLINE:
+                    break
+                await asyncio.sleep(0.01)
+        self.stop_serving(MemberState.LEFT, "stopped by its operator")
+
+    def stop_serving(self, state: MemberState, reason: str) -> None:
+        """Ends every submission that was not decided: what became of it is not known here."""
+        self.member.fail(state, reason)
+        self._show_state()
+        for submission in self.member.publisher.abandon():
+            submission.done(submission)
+
+    def close(self) -> None:
+        """Stops the applier and releases the store; what was written is on disk at return."""
+        self.applier.stop(STOP_SECONDS)
+        self.flusher.stop(STOP_SECONDS)
+        self.store.close()
+
+    async def submit(self, transactions: Sequence[LoggedTransaction]) -> Submission:
+        """Orders transactions, and returns when they are decided and what passed is committed here.
+
+        With none, it returns when all that the log held at the time of the call is committed here.
+
+        Raises:
+            NotServing: The member is not ONLINE, or stopped being so: the outcome is unknown.
+            Overloaded: Too many wait already; nothing was ordered.
+        """
+        if self.member.state is not MemberState.ONLINE:
+            raise NotServing(member=self.member.me.name, state=self.member.state.name)
+        publisher = self.member.publisher
+        if publisher.waiting + len(transactions) > WAITING_MAX:
+            raise Overloaded(waiting=publisher.waiting, waiting_max=WAITING_MAX)
+        future: asyncio.Future[Submission] = self._loop.create_future()
+        publisher.submit(Submission(transactions, lambda ended: _resolve(future, ended)))
+        self._schedule_pump()
+        ended = await future
+        if None in ended.outcomes:
+            raise NotServing(member=self.member.me.name, state=self.member.state.name)
+        return ended
+
+    async def submit_one(self, transaction: LoggedTransaction) -> Submission:
+        """`submit` for one transaction; a second call with the same id meanwhile joins the
+        first.
+        """
+        key = transaction.transaction_id
+        if not key:
+            return await self.submit((transaction,))
+        pending = self._pending.get(key)
+        if pending is None:
+            pending = asyncio.ensure_future(self.submit((transaction,)))
+            self._pending[key] = pending
+            pending.add_done_callback(lambda _: self._pending.pop(key, None))
+        return await asyncio.shield(pending)
+
+    def is_pending(self, transaction_id: bytes) -> bool:
+        """Whether a transaction is on its way into the log from here."""
+        return transaction_id in self._pending
+
+    async def applied_everywhere(self, version: int) -> None:
+        """Returns when every member of the view has reported that `version` is visible there."""
+        if self.member.applied_everywhere_version < version:
+            future: asyncio.Future[None] = self._loop.create_future()
+            self._waiting_everywhere.append((version, future))
+            await future
+
+    async def committed(self, version: int) -> None:
+        """Returns when `version` is visible here."""
+        if self.committed_version < version:
+            future: asyncio.Future[None] = self._loop.create_future()
+            self._wait_commit(version, lambda: _resolve(future, None))
+            await future
+
+    def now_ms(self) -> int:
+        """Milliseconds of a clock that never goes back."""
+        return int(self._loop.time() * 1000)
+
+    def _open_store(self) -> None:
+        config = self.config
+        self.store = Store(
+            Path(config.data_folder), StoreIdentity(group=config.group, member=config.member)
+        )
+        self.relay_queue = RelayQueue(self.store, bytes_max=config.relay_queue_bytes_max)
+        self.target = RocksDbTarget(
+            self.store, decode_changes, self.relay_queue, record_history=config.record_history
+        )
+        self.flusher = DurabilityFlusher(self.store, self._on_durable, self._on_error)
+        self.applier = Applier(
+            self.target,
+            self.relay_queue,
+            config.applier_workers,
+            on_committed=self._on_committed,
+            on_error=self._on_error,
+        )
+        self.snapshots = Snapshots(
+            self.target.open_snapshot,
+            lease_ms=config.snapshot_lease_ms,
+            snapshots_max=config.snapshots_max,
+            hold_versions=config.snapshot_hold_versions,
+        )
+        self._load()
+
+    def _load(self) -> None:
+        """Brings the mind to where the store is, and the applier to what it had not done."""
+        saved = self.store.get(Family.META, MEMBER_KEY)
+        if saved is not None:
+            self.member.restore(json.loads(saved))
+        self._info_store = CertificationInfoStore(self.store, self.member.certifier)
+        self._info_store.load()
+        checkpoint = self.target.checkpoint()
+        if checkpoint is not None:
+            self.committed_version = self.durable_version = checkpoint.version
+            self.member.committed(checkpoint.version)
+        self._outcome_log = OutcomeLog(self.store)
+        self._outcome_log.load(self.member.outcomes)
+        self.applier.recover()
+
+    async def _read_log(self) -> None:
+        state = await self.order.open(create=self.config.create_log)
+        self.log_durable, self.log_replicas = state.durable, state.replicas
+        self._check_identity(state.identity)
+        check_reaches(state, self.member.log_sequence + 1)
+        if self.log_durable is not True:
+            log.warning("log_not_known_durable", member=self.config.member, durable=state.durable)
+        target = state.last_sequence
+        if self.member.log_sequence >= target:
+            self.member.caught_up()
+            self._schedule_pump()
+        async for deliveries in self.order.read(self.member.log_sequence + 1):
+            self._deliver(deliveries)
+            if target and self.member.log_sequence >= target:
+                target = 0
+                self.member.caught_up()
+            self._schedule_pump()
+            while self.relay_queue.is_full:
+                self._room.clear()
+                await self._room.wait()
+
+    def _deliver(self, deliveries: Sequence[Delivery]) -> None:
+        """Certifies messages, stores what follows in one write, and hands it on."""
+        delivered = Delivered()
+        for sequence, payload in deliveries:
+            self.member.deliver(sequence, decode_batch(sequence, payload), delivered)
+        self._save(delivered)
+        self.applier.append(delivered.entries)
+        for submission in delivered.ended:
+            self._wait_commit(submission.version, lambda ended=submission: ended.done(ended))  # type: ignore[misc]
+        self._show_state()
+        if self._waiting_everywhere:
+            self._note_everywhere()
+
+    def _save(self, delivered: Delivered) -> None:
+        batch = self.store.batch()
+        self.relay_queue.append(batch, delivered.entries)
+        self._info_store_of_now().save(batch)
+        self._outcome_log.save(
+            batch, self.member.log_sequence, delivered.identified, turned=delivered.forgot_outcomes
+        )
+        if delivered.certified:
+            save_decisions(batch, delivered.certified)
+        batch.put(Family.META, MEMBER_KEY, json.dumps(self.member.checkpoint()).encode())
+        self.store.write(batch)
+
+    def _info_store_of_now(self) -> CertificationInfoStore:
+        """The certifier's place in the store; the group's first settings make a new certifier."""
+        if self._info_store.certifier is not self.member.certifier:
+            self._info_store = CertificationInfoStore(self.store, self.member.certifier)
+        return self._info_store
+
+    def _check_identity(self, identity: LogIdentity) -> None:
+        """Reads on only in the log that this store was made from."""
+        saved = self.store.get(Family.META, LOG_IDENTITY_KEY)
+        if saved is not None:
+            check_same_log(LogIdentity(**json.loads(saved)), identity)
+            return
+        batch = self.store.batch()
+        mine = {"name": identity.name, "created": identity.created}
+        batch.put(Family.META, LOG_IDENTITY_KEY, json.dumps(mine).encode())
+        self.store.write(batch)
+
+    def _schedule_pump(self) -> None:
+        """Sends what waits once this turn of the loop has collected it."""
+        if not self._pump_scheduled:
+            self._pump_scheduled = True
+            self._loop.call_soon(self._pump)
+
+    def _pump(self) -> None:
+        self._pump_scheduled = False
+        while self.order.publishing() < PUBLISHING_MAX:
+            batch = self.member.publisher.next_batch()
+            if batch is None:
+                return
+            self.order.publish(
+                f"{batch.incarnation:016x}-{batch.batch_number}", encode_batch(batch)
+            )
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            self.snapshots.expire(self.now_ms())
+            self._report()
+
+    def _report(self) -> None:
+        stable = self.snapshots.stable_version(self.durable_version)
+        if self.member.report_if_due(self.now_ms(), stable):
+            self._schedule_pump()
+
+    def _on_committed(self, version: int, position: int) -> None:
+        """From the applier, on any of its threads."""
+        del position
+        self.committed_version = version
+        if threading.get_ident() == self._thread:
+            self._note_committed()
+        elif not self._commit_noted:
+            self._commit_noted = True
+            self._loop.call_soon_threadsafe(self._note_committed)
+
+    def _note_committed(self) -> None:
+        self._commit_noted = False
+        version = self.committed_version
+        self.member.committed(version)
+        self.flusher.request(version)
+        waiting = self._waiting_commit
+        while waiting and waiting[0][0] <= version:
+            waiting.popleft()[1]()
+        self._room.set()
+        self._report()
+
+    def _wait_commit(self, version: int, done: Callable[[], None]) -> None:
+        """Calls `done` once `version` is committed; callers come in the order of the log."""
+        if version <= self.committed_version:
+            done()
+        else:
+            self._waiting_commit.append((version, done))
+
+    def _note_everywhere(self) -> None:
+        version = self.member.applied_everywhere_version
+        for wanted, future in self._waiting_everywhere:
+            if wanted <= version:
+                _resolve(future, None)
+        self._waiting_everywhere = [
+            (wanted, future) for wanted, future in self._waiting_everywhere if wanted > version
+        ]
+
+    def _on_durable(self, version: int) -> None:
+        """From the flusher's thread."""
+        self.durable_version = version
+
+    def _on_error(self, error: Exception) -> None:
+        """From any thread: the applier or the flusher can not go on."""
+        self._loop.call_soon_threadsafe(self._fail, error)
+
+    def _fail(self, error: Exception) -> None:
+        if not self._failure.done():
+            self._failure.set_exception(error)
+
+    def _fence(self, error: GroupcertError) -> None:
+        log.error("member_fenced", member=self.config.member, reason=error.reason, text=str(error))
+        self.stop_serving(MemberState.FENCED, f"{error.reason}: {error}")
+
+    def _show_state(self) -> None:
+        if self.member.state is not self._shown_state:
+            self._shown_state = self.member.state
+            log.info(
+                "member_state",
+                member=self.config.member,
+                state=self.member.state.name,
+                view=self.member.view.view_id,
+                reason=self.member.reason,
+            )
+            self._on_state(self.member.state)
+
+
+def _resolve(future: "asyncio.Future[Value]", value: Value) -> None:
+    if not future.done():
+        future.set_result(value)
+
+
+def _options(config: MemberConfig) -> MemberOptions:
+    """A member's options for a new run: it has an incarnation of its own."""
+    return MemberOptions(
+        me=ViewMember(name=config.member, incarnation=secrets.randbits(64), address=config.address),
+        settings=GroupSettings(
+            settings_version=1,
+            group=config.group,
+            group_uuid=str(config.group_uuid),
+            gtid_assignment_block_size=config.gtid_assignment_block_size,
+            gc_window=config.gc_window,
+            write_set_items_max=config.write_set_items_max,
+            outcomes_max=config.outcomes_max,
+        ),
+        batches=BatchLimits(
+            transactions_max=config.batch_transactions_max,
+            bytes_max=config.batch_bytes_max,
+            window=config.publish_window,
+        ),
+        stable_period_ms=config.stable_set_period_ms,
+        stable_items=config.stable_set_rows,
+    )

@@ -1,0 +1,323 @@
+"""The gRPC services of a member: requests checked and handed to the runtime, answers put into
+messages.
+
+The rule it keeps: a request that a member cannot take is refused with a status that says who must
+act; a verdict is no error, but for the unary commit of the store, where a conflict is ABORTED with
+the whole story as its detail.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import NoReturn
+
+import grpc.aio
+
+from applier.targets.rocksdb import RowsSnapshot
+from certifier.errors import GroupcertError, NotServing
+from certifier.records import Outcome, Verdict
+from certifier.write_set import item_from_text, store_key_item
+from groupcert.v1 import (
+    certification_pb2,
+    certification_pb2_grpc,
+    group_pb2,
+    group_pb2_grpc,
+    store_pb2,
+    store_pb2_grpc,
+    transaction_pb2,
+)
+from members.convert import RequestLimits, outcome_message, submitted, submitted_commit
+from members.history import read_history
+from members.log_records import LoggedTransaction
+from members.member import MemberState
+from members.observe import group_status
+from members.publisher import Submission
+from members.runtime import MemberRuntime
+from members.status import abort, abort_with_outcome
+
+STREAM_MESSAGES_MAX = 64
+"""Messages of one stream that a member takes before it has answered the first."""
+SCAN_ROWS_MAX = 10_000
+WATCH_PERIOD_MS_MIN = 50
+
+_AFTER = (
+    transaction_pb2.CONSISTENCY_AFTER,
+    transaction_pb2.CONSISTENCY_BEFORE_AND_AFTER,
+)
+_BEFORE = (
+    transaction_pb2.CONSISTENCY_BEFORE,
+    transaction_pb2.CONSISTENCY_BEFORE_AND_AFTER,
+)
+
+Context = grpc.aio.ServicerContext
+
+
+class CurrentRuntime:
+    """Where the services find the member's runtime, which is made anew after a full disk."""
+
+    def __init__(self) -> None:
+        self.runtime: MemberRuntime | None = None
+
+    def get(self) -> MemberRuntime:
+        """The runtime. Raises NotServing where there is none right now."""
+        if self.runtime is None:
+            raise NotServing(member="", state=MemberState.OFFLINE.name)
+        return self.runtime
+
+    def limits(self) -> RequestLimits:
+        """What a client may hand in at most."""
+        runtime = self.get()
+        return RequestLimits(
+            runtime.member.settings.write_set_items_max, runtime.config.transaction_bytes_max
+        )
+
+
+class CertificationService(certification_pb2_grpc.CertificationServiceServicer):
+    """Write sets in, verdicts out."""
+
+    def __init__(self, current: CurrentRuntime) -> None:
+        self._current = current
+
+    async def Certify(
+        self, request: certification_pb2.CertifyRequest, context: Context
+    ) -> certification_pb2.CertifyResponse:
+        """One transaction; see the protocol."""
+        try:
+            logged = submitted(request.transaction, self._current.limits())
+            ended = await self._current.get().submit_one(logged)
+        except GroupcertError as error:
+            await abort(context, error)
+        (message,) = _outcome_messages(ended, [request.transaction])
+        return certification_pb2.CertifyResponse(outcome=message)
+
+    async def CertifyStream(
+        self,
+        request_iterator: AsyncIterator[certification_pb2.CertifyStreamRequest],
+        context: Context,
+    ) -> AsyncIterator[certification_pb2.CertifyStreamResponse]:
+        """Message after message; each is answered as a whole, in the order in which they came."""
+        answers: asyncio.Queue[asyncio.Task[Submission] | GroupcertError | None]
+        answers = asyncio.Queue(STREAM_MESSAGES_MAX)
+        requests: list[certification_pb2.CertifyStreamRequest] = []
+        reader = asyncio.create_task(self._read_stream(request_iterator, requests, answers))
+        number = 0
+        try:
+            while (answer := await answers.get()) is not None:
+                if isinstance(answer, GroupcertError):
+                    raise answer
+                ended = await answer
+                messages = _outcome_messages(ended, requests.pop(0).transactions)
+                numbers = range(number, number + len(messages))
+                number = numbers.stop
+                yield certification_pb2.CertifyStreamResponse(numbers=numbers, outcomes=messages)
+        except GroupcertError as error:
+            await abort(context, error)
+        finally:
+            reader.cancel()
+
+    async def _read_stream(
+        self,
+        request_iterator: AsyncIterator[certification_pb2.CertifyStreamRequest],
+        requests: list[certification_pb2.CertifyStreamRequest],
+        answers: "asyncio.Queue[asyncio.Task[Submission] | GroupcertError | None]",
+    ) -> None:
+        """Submits what comes in; stops reading while too much is unanswered."""
+        try:
+            async for request in request_iterator:
+                limits = self._current.limits()
+                logged = [submitted(each, limits) for each in request.transactions]
+                runtime = self._current.get()
+                requests.append(request)
+                await answers.put(asyncio.ensure_future(runtime.submit(logged)))
+        except GroupcertError as error:
+            await answers.put(error)
+        else:
+            await answers.put(None)
+
+    async def GetOutcome(
+        self, request: certification_pb2.GetOutcomeRequest, context: Context
+    ) -> certification_pb2.GetOutcomeResponse:
+        """What became of a transaction; see the protocol."""
+        try:
+            runtime = self._current.get()
+        except GroupcertError as error:
+            await abort(context, error)
+        response = certification_pb2.GetOutcomeResponse(
+            state=certification_pb2.GetOutcomeResponse.STATE_UNKNOWN,
+            forgotten_version=runtime.member.outcomes.forgotten_version,
+        )
+        outcome = runtime.member.outcomes.get(request.transaction_id)
+        if outcome is not None:
+            response.state = certification_pb2.GetOutcomeResponse.STATE_DECIDED
+            response.outcome.CopyFrom(outcome_message(request.transaction_id, outcome, 0))
+        elif runtime.is_pending(request.transaction_id):
+            response.state = certification_pb2.GetOutcomeResponse.STATE_PENDING
+        return response
+
+
+class StoreService(store_pb2_grpc.StoreServiceServicer):
+    """Transactions on the embedded store."""
+
+    def __init__(self, current: CurrentRuntime) -> None:
+        self._current = current
+
+    async def OpenSnapshot(
+        self, request: store_pb2.OpenSnapshotRequest, context: Context
+    ) -> store_pb2.OpenSnapshotResponse:
+        """Opens a snapshot, once the asked consistency allows it."""
+        try:
+            runtime = self._current.get()
+            if request.consistency in _BEFORE:
+                await runtime.submit(())
+            if request.version_min:
+                await runtime.committed(request.version_min)
+            snapshot_id, version = runtime.snapshots.open(
+                runtime.committed_version, runtime.now_ms()
+            )
+        except GroupcertError as error:
+            await abort(context, error)
+        return store_pb2.OpenSnapshotResponse(
+            snapshot_id=snapshot_id, version=version, lease_ms=runtime.snapshots.lease_ms
+        )
+
+    async def CloseSnapshot(
+        self, request: store_pb2.CloseSnapshotRequest, context: Context
+    ) -> store_pb2.CloseSnapshotResponse:
+        """Closes a snapshot."""
+        try:
+            self._current.get().snapshots.close(request.snapshot_id)
+        except GroupcertError as error:
+            await abort(context, error)
+        return store_pb2.CloseSnapshotResponse()
+
+    async def Get(self, request: store_pb2.GetRequest, context: Context) -> store_pb2.GetResponse:
+        """Rows by their keys."""
+        rows = await self._rows(request.snapshot_id, context)
+        return store_pb2.GetResponse(
+            rows=[store_pb2.Row(key=key, value=rows.get(key)) for key in request.keys]
+        )
+
+    async def Scan(
+        self, request: store_pb2.ScanRequest, context: Context
+    ) -> store_pb2.ScanResponse:
+        """One page of a range."""
+        rows = await self._rows(request.snapshot_id, context)
+        limit = min(request.rows_max or SCAN_ROWS_MAX, SCAN_ROWS_MAX)
+        found = list(rows.scan(request.start_key, request.end_key or None, limit + 1))
+        page = [store_pb2.Row(key=key, value=value) for key, value in found[:limit]]
+        next_key = found[limit][0] if len(found) > limit else b""
+        return store_pb2.ScanResponse(rows=page, next_key=next_key)
+
+    async def Commit(
+        self, request: store_pb2.CommitRequest, context: Context
+    ) -> store_pb2.CommitResponse:
+        """Orders, certifies and commits; returns once the rows are visible here."""
+        try:
+            runtime = self._current.get()
+            snapshot_version = request.snapshot_version
+            if request.snapshot_id:
+                rows = runtime.snapshots.rows(request.snapshot_id, runtime.now_ms())
+                snapshot_version = rows.version
+                runtime.snapshots.close(request.snapshot_id)
+            after = request.consistency in _AFTER
+            logged = submitted_commit(
+                request, snapshot_version, self._current.limits(), report=after
+            )
+            outcome, log_sequence = await _commit(runtime, logged)
+            if outcome.verdict is not Verdict.CERTIFIED:
+                await _abort_commit(context, request, outcome, log_sequence)
+            if after:
+                await runtime.applied_everywhere(outcome.version)
+        except GroupcertError as error:
+            await abort(context, error)
+        return store_pb2.CommitResponse(
+            gtid=str(outcome.gtid), version=outcome.version, log_sequence=log_sequence
+        )
+
+    async def _rows(self, snapshot_id: int, context: Context) -> RowsSnapshot:
+        try:
+            runtime = self._current.get()
+            return runtime.snapshots.rows(snapshot_id, runtime.now_ms())
+        except GroupcertError as error:
+            await abort(context, error)
+
+
+class GroupService(group_pb2_grpc.GroupServiceServicer):
+    """The group as this member sees it."""
+
+    def __init__(self, current: CurrentRuntime) -> None:
+        self._current = current
+
+    async def GetStatus(
+        self, request: group_pb2.GetStatusRequest, context: Context
+    ) -> group_pb2.GetStatusResponse:
+        """The status now."""
+        return group_pb2.GetStatusResponse(status=await self._status(context))
+
+    async def WatchStatus(
+        self, request: group_pb2.WatchStatusRequest, context: Context
+    ) -> AsyncIterator[group_pb2.WatchStatusResponse]:
+        """The status again and again."""
+        period_ms = max(request.period_ms, WATCH_PERIOD_MS_MIN)
+        while True:
+            yield group_pb2.WatchStatusResponse(status=await self._status(context))
+            await asyncio.sleep(period_ms / 1000)
+
+    async def ReadHistory(
+        self, request: group_pb2.ReadHistoryRequest, context: Context
+    ) -> AsyncIterator[group_pb2.ReadHistoryResponse]:
+        """What was decided and applied after a version; needs the setting record_history."""
+        try:
+            runtime = self._current.get()
+        except GroupcertError as error:
+            await abort(context, error)
+        for response in read_history(runtime.store, request.after_version):
+            yield response
+            await asyncio.sleep(0)
+
+    async def _status(self, context: Context) -> group_pb2.GroupStatus:
+        try:
+            return group_status(self._current.get())
+        except GroupcertError as error:
+            await abort(context, error)
+
+
+async def _commit(runtime: MemberRuntime, logged: LoggedTransaction) -> tuple[Outcome, int]:
+    ended = await runtime.submit_one(logged)
+    outcome = ended.outcomes[0]
+    assert outcome is not None
+    return outcome, ended.log_sequence
+
+
+async def _abort_commit(
+    context: Context, request: store_pb2.CommitRequest, outcome: Outcome, log_sequence: int
+) -> NoReturn:
+    """Tells the client of a commit that lost, naming the row."""
+    key = _key_of(outcome, [*request.changes.put_keys, *request.changes.delete_keys])
+    key = key or _key_of(outcome, request.read_keys)
+    await abort_with_outcome(
+        context, outcome_message(request.transaction_id, outcome, log_sequence, key)
+    )
+
+
+def _key_of(outcome: Outcome, keys: Sequence[bytes]) -> str:
+    """The key whose item a transaction lost over, as text; empty if none of them."""
+    if outcome.conflict is None:
+        return ""
+    found = next((key for key in keys if store_key_item(key) == outcome.conflict.item), b"")
+    return found.decode(errors="backslashreplace")
+
+
+def _outcome_messages(
+    ended: Submission, transactions: Sequence[transaction_pb2.Transaction]
+) -> list[transaction_pb2.Outcome]:
+    messages = []
+    for transaction, outcome in zip(transactions, ended.outcomes, strict=True):
+        assert outcome is not None
+        key = ""
+        if outcome.conflict is not None:
+            named = {item_from_text(key): key for key in transaction.write_set_keys}
+            key = named.get(outcome.conflict.item, "")
+        messages.append(
+            outcome_message(transaction.transaction_id, outcome, ended.log_sequence, key)
+        )
+    return messages
