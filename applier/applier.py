@@ -241,7 +241,7 @@ class Applier(Generic[Execution]):
 
     def _wake_workers(self) -> None:
         """Gives jobs to idle workers, and word to those who wait for the queue to be empty."""
-        if self._state is ApplierState.RUNNING and self._threads:
+        if self._state is ApplierState.RUNNING:
             jobs = self._coordinator.next_jobs(self._idle_workers)
             self._idle_workers -= len(jobs)
             for job in jobs:

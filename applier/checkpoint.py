@@ -34,7 +34,9 @@ class Checkpoint:
     def encode(self) -> bytes:
         """The checkpoint as JSON."""
         fields = {
-            **{"version": self.version, "position": self.position, "tick": self.tick},
+            "version": self.version,
+            "position": self.position,
+            "tick": self.tick,
             "gtid_executed": str(self.gtid_executed),
         }
         return json.dumps(fields).encode()

@@ -1,8 +1,8 @@
 """The coordinator: which transactions start, on how many workers, and which become visible.
 
-The rule it keeps: what the scheme lets start is handed over in the total order; what was executed is
-committed in the total order, one group at a time. A pure state machine: no threads, no clock, no
-locks; its driver is `applier.applier`.
+The rule it keeps: what the scheme lets start is handed over in the total order; what was executed
+is committed in the total order, one group at a time. A pure state machine: no threads, no clock,
+no locks; its driver is `applier.applier`.
 
 Its own clock ticks with each group commit. A transaction that was handed over at tick s and became
 visible with tick c ran in [s, c): two transactions ran at once if and only if each started before

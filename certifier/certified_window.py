@@ -1,13 +1,14 @@
-"""The certified transactions whose items may still be in the certification info, by version.
+"""The certified transactions that are not collected yet, by version.
 
-The rule it keeps: versions are dense, and what is known of one is found by arithmetic. Columns of
-plain integers, in segments of fixed size: a million transactions are a few thousand objects, and
+The rule it keeps: versions are dense, and what is known of one is found by arithmetic. Rows of
+plain integers, in segments of fixed size: a million transactions are a few hundred objects, and
 forgetting the oldest moves nothing.
 """
 
 import struct
+import sys
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from certifier.gtid import Gtid
 from certifier.gtid_set import GtidSet
@@ -17,84 +18,87 @@ _SHIFT = 12
 _MASK = SEGMENT_TRANSACTIONS - 1
 assert 1 << _SHIFT == SEGMENT_TRANSACTIONS
 
-COLUMNS = (
-    ("items", "Q"),
-    ("item_ends", "I"),
-    ("sequence_numbers", "Q"),
-    ("snapshots", "Q"),
-    ("gtid_sources", "H"),
-    ("gtid_numbers", "Q"),
-    ("origins", "H"),
-    ("positions", "Q"),
-)
-"""Names and array types. `items` holds the items of all transactions; `item_ends` says where
-each one's end.
-"""
+_SEQUENCE_NUMBER, _SNAPSHOT, _GTID_NUMBER, _POSITION = range(4)
+_ITEMS_END, _LIVE_ITEMS, _GTID_SOURCE, _ORIGIN = range(4)
+_FIELDS = 4
+"""Fields of a row: the first line those of `Segment.large`, the second of `Segment.small`."""
+
+_HEADER = struct.Struct("<III")
+assert sys.byteorder == "little", "stored columns are little-endian"
 
 
 class Segment:
-    """Columns for up to `SEGMENT_TRANSACTIONS` consecutive versions."""
+    """Up to `SEGMENT_TRANSACTIONS` consecutive versions and their items.
 
-    __slots__ = tuple(name for name, _ in COLUMNS)
+    Each version has a row of 64-bit fields in `large` and one of 32-bit fields in `small`. Among
+    them are where its items end, and how many of these nobody has written since: its live items.
+    """
 
-    items: "array[int]"
-    item_ends: "array[int]"
-    sequence_numbers: "array[int]"
-    snapshots: "array[int]"
-    gtid_sources: "array[int]"
-    gtid_numbers: "array[int]"
-    origins: "array[int]"
-    positions: "array[int]"
+    __slots__ = ("items", "large", "live_items", "small")
 
-    def __init__(self) -> None:
-        for name, typecode in COLUMNS:
-            setattr(self, name, array(typecode))
+    def __init__(self, empty_rows: int = 0) -> None:
+        self.items = array("Q")
+        self.large = array("Q", bytes(8 * _FIELDS * empty_rows))
+        self.small = array("I", bytes(4 * _FIELDS * empty_rows))
+        self.live_items = 0
+
+    def __len__(self) -> int:
+        return len(self.large) // _FIELDS
+
+    def items_start(self, index: int) -> int:
+        """Where the items of the version at `index` start."""
+        return self.small[_FIELDS * (index - 1) + _ITEMS_END] if index else 0
 
     def items_of(self, index: int) -> "array[int]":
-        """The items of the transaction at `index` within the segment."""
-        start = self.item_ends[index - 1] if index else 0
-        return self.items[start : self.item_ends[index]]
+        """The items of the version at `index`."""
+        return self.items[self.items_start(index) : self.small[_FIELDS * index + _ITEMS_END]]
+
+    def live_between(self, first: int, last: int) -> int:
+        """The live items of versions at `first` to `last`. Cost: O(1) for a whole segment."""
+        if first == 0 and last == _MASK:
+            return self.live_items
+        return sum(self.small[_FIELDS * first + _LIVE_ITEMS : _FIELDS * (last + 1) : _FIELDS])
+
+    def live_stamp_between(self, first: int, last: int) -> int:
+        """The largest sequence number of versions at `first` to `last` that have live items."""
+        live = self.small[_FIELDS * first + _LIVE_ITEMS : _FIELDS * (last + 1) : _FIELDS]
+        stamps = self.large[_FIELDS * first + _SEQUENCE_NUMBER : _FIELDS * (last + 1) : _FIELDS]
+        return max((stamp for count, stamp in zip(live, stamps, strict=True) if count), default=0)
 
     def dump(self, start: int) -> bytes:
-        """The transactions from index `start` on: for each column its length in bytes and its
-        bytes, little-endian.
-        """
-        first_item = self.item_ends[start - 1] if start else 0
-        columns = [
-            getattr(self, name)[first_item if name == "items" else start :].tobytes()
-            for name, _ in COLUMNS
-        ]
-        lengths = struct.pack(f"<I{len(columns)}I", first_item, *map(len, columns))
-        return lengths + b"".join(columns)
+        """The versions from index `start` on: lengths, items, rows."""
+        first_item = self.items_start(start)
+        items, rows = self.items[first_item:], len(self) - start
+        large, small = self.large[_FIELDS * start :], self.small[_FIELDS * start :]
+        lengths = _HEADER.pack(first_item, len(items), rows)
+        return lengths + items.tobytes() + large.tobytes() + small.tobytes()
 
-    def load(self, piece: bytes) -> None:
-        """Adds the transactions that `dump` gave."""
-        header = struct.Struct(f"<I{len(COLUMNS)}I")
-        first_item, *lengths = header.unpack_from(piece)
-        moved = len(self.items) - first_item
-        offset = header.size
-        for (name, typecode), length in zip(COLUMNS, lengths, strict=True):
-            column = array(typecode, piece[offset : offset + length])
-            if name == "item_ends" and moved:
-                column = array(typecode, [end + moved for end in column])
-            getattr(self, name).extend(column)
-            offset += length
+    def load(self, piece: bytes) -> int:
+        """Adds the versions that `dump` gave, with all their items live; returns how many."""
+        first_item, item_count, rows = _HEADER.unpack_from(piece)
+        large_start = _HEADER.size + 8 * item_count
+        small_start = large_start + 8 * _FIELDS * rows
+        moved, start = len(self.items) - first_item, len(self)
+        self.items.frombytes(piece[_HEADER.size : large_start])
+        self.large.frombytes(piece[large_start:small_start])
+        self.small.frombytes(piece[small_start:])
+        for index in range(start, start + rows):
+            self.small[_FIELDS * index + _ITEMS_END] += moved
+            end = self.small[_FIELDS * index + _ITEMS_END]
+            self.small[_FIELDS * index + _LIVE_ITEMS] = end - self.items_start(index)
+        self.live_items += item_count
+        return rows
 
 
 class CertifiedWindow:
-    """Versions `first_version` to `newest_version`, and names for their GTID sources and origins.
-
-    Most snapshots are versions themselves. The few that came as GTID sets stand in `snapshot_sets`;
-    a version whose GTIDs were executed elsewhere (no single GTID, no items) has them in
-    `elsewhere`.
-    """
+    """Versions `first_version` to `newest_version`; both grow."""
 
     __slots__ = (
+        "_first_segment",
         "_names",
         "_numbers",
         "_segments",
         "elsewhere",
-        "first_segment",
         "first_version",
         "newest_version",
         "snapshot_sets",
@@ -103,12 +107,12 @@ class CertifiedWindow:
     def __init__(self, newest_version: int = 0) -> None:
         self.first_version = newest_version + 1
         self.newest_version = newest_version
-        self.first_segment = self.first_version >> _SHIFT
-        self._segments: list[Segment] = self._padding(self.first_version & _MASK)
-        self._names: list[str] = []
-        self._numbers: dict[str, int] = {}
         self.snapshot_sets: dict[int, GtidSet] = {}
         self.elsewhere: dict[int, GtidSet] = {}
+        self._first_segment = self.first_version >> _SHIFT
+        self._segments = [Segment(empty_rows=self.first_version & _MASK)]
+        self._names: list[str] = []
+        self._numbers: dict[str, int] = {}
 
     def append(
         self,
@@ -123,19 +127,17 @@ class CertifiedWindow:
         version.
         """
         version = self.newest_version = self.newest_version + 1
-        if version & _MASK == 0:
-            self._segments.append(Segment())
         segment = self._segments[-1]
-        numbers = self._numbers
+        if len(segment.large) == _FIELDS * SEGMENT_TRANSACTIONS:
+            segment = self._add_segment()
         source, number = gtid
+        numbers = self._numbers
+        if source not in numbers or origin not in numbers:
+            self._add_names(source, origin)
         segment.items.extend(items)
-        segment.item_ends.append(len(segment.items))
-        segment.sequence_numbers.append(sequence_number)
-        segment.snapshots.append(snapshot)
-        segment.gtid_sources.append(numbers[source] if source in numbers else self._number(source))
-        segment.gtid_numbers.append(number)
-        segment.origins.append(numbers[origin] if origin in numbers else self._number(origin))
-        segment.positions.append(position)
+        segment.live_items += len(items)
+        segment.large.extend((sequence_number, snapshot, number, position))
+        segment.small.extend((len(segment.items), len(items), numbers[source], numbers[origin]))
         return version
 
     def append_elsewhere(self, gtid_set: GtidSet, position: int) -> int:
@@ -144,48 +146,72 @@ class CertifiedWindow:
         self.elsewhere[version] = gtid_set
         return version
 
-    def drop_before(self, version: int) -> None:
-        """Forgets all versions before `version`. Cost: O(segments and sets forgotten)."""
-        assert version <= self.newest_version + 1
+    def replace_writers(self, writers: Sequence[int]) -> None:
+        """Takes one live item from each of the versions: a later one has written it."""
+        for version in writers:
+            segment = self._segment(version)
+            segment.live_items -= 1
+            segment.small[_FIELDS * (version & _MASK) + _LIVE_ITEMS] -= 1
+
+    def live_items(self, last: int) -> int:
+        """How many live items the versions up to `last` have. Cost: O(segments)."""
+        spans = self._spans(self.first_version, last)
+        return sum(segment.live_between(*span) for segment, *span in spans)
+
+    def live_stamp(self, first: int, last: int) -> int:
+        """The largest sequence number of versions `first` to `last` that have live items; 0 if
+        none has. Cost: O(versions).
+        """
+        spans = self._spans(first, last)
+        return max((segment.live_stamp_between(*span) for segment, *span in spans), default=0)
+
+    def forget(self, last: int) -> None:
+        """Forgets the versions up to `last`. Cost: O(1); `release` gives the memory back."""
+        assert last <= self.newest_version
+        self.first_version = max(self.first_version, last + 1)
+
+    def release(self) -> bool:
+        """Gives back the memory of one segment that is forgotten whole; False if there is none.
+
+        Cost: O(SEGMENT_TRANSACTIONS).
+        """
+        if self._first_segment == self.first_version >> _SHIFT or len(self._segments) == 1:
+            return False
+        start = self._first_segment << _SHIFT
         for sets in (self.snapshot_sets, self.elsewhere):
-            for old in [known for known in sets if known < version]:
-                del sets[old]
-        gone = (version >> _SHIFT) - self.first_segment
-        if gone > 0:
-            del self._segments[:gone]
-            self.first_segment += gone
-        self.first_version = max(self.first_version, version)
+            if sets:
+                for version in range(start, start + SEGMENT_TRANSACTIONS):
+                    sets.pop(version, None)
+        del self._segments[0]
+        self._first_segment += 1
+        return True
 
     def sequence_number(self, version: int) -> int:
         """The stamp of a version; 0 for a local transaction."""
-        return self._segments[(version >> _SHIFT) - self.first_segment].sequence_numbers[
-            version & _MASK
-        ]
-
-    def items(self, version: int) -> "array[int]":
-        """The write set of a version."""
-        return self._segment(version).items_of(version & _MASK)
-
-    def gtid(self, version: int) -> Gtid:
-        """The GTID of a version; not of one that was executed elsewhere."""
-        assert version not in self.elsewhere
-        segment = self._segment(version)
-        index = version & _MASK
-        return Gtid(self._names[segment.gtid_sources[index]], segment.gtid_numbers[index])
+        return self._large(version, _SEQUENCE_NUMBER)
 
     def snapshot(self, version: int) -> int:
         """The version that a transaction read; a lower bound of it where `snapshot_sets` has the
         set itself.
         """
-        return self._segment(version).snapshots[version & _MASK]
-
-    def origin(self, version: int) -> str:
-        """The member that sent a version's transaction."""
-        return self._names[self._segment(version).origins[version & _MASK]]
+        return self._large(version, _SNAPSHOT)
 
     def position(self, version: int) -> int:
         """The place of a version's transaction in the total order."""
-        return self._segment(version).positions[version & _MASK]
+        return self._large(version, _POSITION)
+
+    def gtid(self, version: int) -> Gtid:
+        """The GTID of a version; not of one that was executed elsewhere."""
+        assert version not in self.elsewhere
+        return Gtid(self._name(version, _GTID_SOURCE), self._large(version, _GTID_NUMBER))
+
+    def origin(self, version: int) -> str:
+        """The member that sent a version's transaction."""
+        return self._name(version, _ORIGIN)
+
+    def items(self, version: int) -> "array[int]":
+        """The write set of a version."""
+        return self._segment(version).items_of(version & _MASK)
 
     def first_missing(self, missing: GtidSet, lag_max: int) -> int:
         """The smallest version with a GTID in `missing`; 0 where some lie before the window or
@@ -205,7 +231,7 @@ class CertifiedWindow:
         return 0 if remaining else version
 
     def dump(self, first_version: int) -> list[tuple[int, bytes]]:
-        """The columns from `first_version` on, as pieces of (first version, bytes), for `load`."""
+        """The versions from `first_version` on, as pieces of (first version, bytes), for `load`."""
         pieces = []
         while first_version <= self.newest_version:
             piece = self._segment(first_version).dump(first_version & _MASK)
@@ -216,15 +242,14 @@ class CertifiedWindow:
     def load(self, first_version: int, piece: bytes) -> None:
         """Adds what `dump` gave; pieces come in the versions' order."""
         assert first_version == self.newest_version + 1
-        if first_version & _MASK == 0:
-            self._segments.append(Segment())
         segment = self._segments[-1]
-        segment.load(piece)
-        self.newest_version += len(segment.item_ends) - (first_version & _MASK)
+        if len(segment) == SEGMENT_TRANSACTIONS:
+            segment = self._add_segment()
+        self.newest_version += segment.load(piece)
 
     @property
     def names(self) -> list[str]:
-        """The names that columns refer to by number."""
+        """The names that rows refer to by number."""
         return self._names
 
     def load_names(self, names: Sequence[str]) -> None:
@@ -232,34 +257,42 @@ class CertifiedWindow:
         self._names = list(names)
         self._numbers = {name: number for number, name in enumerate(names)}
 
+    def check_invariants(self) -> None:
+        """Every version held has a row, ends ascend, and live items are counted right."""
+        assert self.first_version <= self.newest_version + 1
+        assert self._first_segment <= self.first_version >> _SHIFT
+        held = sum(map(len, self._segments))
+        assert held == self.newest_version + 1 - (self._first_segment << _SHIFT)
+        for segment in self._segments:
+            assert len(segment) == len(segment.small) // _FIELDS <= SEGMENT_TRANSACTIONS
+            ends = [0, *segment.small[_ITEMS_END::_FIELDS]]
+            assert ends == sorted(ends)
+            assert ends[-1] == len(segment.items)
+            assert segment.live_items == sum(segment.small[_LIVE_ITEMS::_FIELDS])
+
     def _segment(self, version: int) -> Segment:
         assert self.first_version <= version <= self.newest_version, f"version {version} not held"
-        return self._segments[(version >> _SHIFT) - self.first_segment]
+        return self._segments[(version >> _SHIFT) - self._first_segment]
 
-    def _number(self, name: str) -> int:
-        number = self._numbers[name] = len(self._names)
-        self._names.append(name)
-        return number
+    def _large(self, version: int, field: int) -> int:
+        return self._segment(version).large[_FIELDS * (version & _MASK) + field]
 
-    @staticmethod
-    def _padding(transactions: int) -> list[Segment]:
-        """The first segment with empty places for versions before the window, or none if it
-        starts one.
-        """
-        segment = Segment()
-        for name, _ in COLUMNS:
-            if name != "items":
-                getattr(segment, name).extend([0] * transactions)
-        return [segment] if transactions else []
+    def _name(self, version: int, field: int) -> str:
+        return self._names[self._segment(version).small[_FIELDS * (version & _MASK) + field]]
 
-    def check_invariants(self) -> None:
-        """Columns are of one length, ends ascend, and every version held has a place."""
-        assert self.first_version <= self.newest_version + 1
-        held = sum(len(segment.item_ends) for segment in self._segments)
-        assert held == self.newest_version + 1 - (self.first_segment << _SHIFT)
-        for segment in self._segments:
-            lengths = {len(getattr(segment, name)) for name, _ in COLUMNS if name != "items"}
-            assert len(lengths) == 1
-            ends = segment.item_ends
-            assert all(ends[i] <= ends[i + 1] for i in range(len(ends) - 1))
-            assert not ends or ends[-1] == len(segment.items)
+    def _spans(self, first: int, last: int) -> Iterator[tuple[Segment, int, int]]:
+        """The segments with versions `first` to `last`, each with indexes of its first and last."""
+        while first <= last:
+            end = min(last, first | _MASK)
+            yield self._segment(first), first & _MASK, end & _MASK
+            first = end + 1
+
+    def _add_segment(self) -> Segment:
+        self._segments.append(Segment())
+        return self._segments[-1]
+
+    def _add_names(self, *names: str) -> None:
+        for name in names:
+            if name not in self._numbers:
+                self._numbers[name] = len(self._names)
+                self._names.append(name)

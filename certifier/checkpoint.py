@@ -1,4 +1,4 @@
-"""The certifier's state as plain values: a small checkpoint, and the window's columns beside it.
+"""The certifier's state as plain values: a small checkpoint, and the window's rows beside it.
 
 The rule it keeps: a certifier that was restored decides, numbers and stamps what follows as the one
 that was dumped.
@@ -24,14 +24,11 @@ class Blocks(TypedDict):
 
 
 class Checkpoint(TypedDict):
-    """What JSON can carry of a certifier; `first_version` is where its window begins."""
+    """What JSON can carry of a certifier."""
 
-    first_version: int
     newest_version: int
     stable_version: int
     unstamped_version: int
-    purged_total: int
-    window_closed: bool
     last_committed_global: int
     sequence_number: int
     digest: str
@@ -41,17 +38,14 @@ class Checkpoint(TypedDict):
 
 
 def dump(certifier: Certifier) -> Checkpoint:
-    """The state but for the window's columns. Cost: O(members + GTID intervals)."""
+    """The state but for the window's rows. Cost: O(members + GTID intervals)."""
     assert not certifier.collected_beyond, (
         "only traces collect beyond a version, and they are not stored"
     )
     return Checkpoint(
-        first_version=certifier.window.first_version,
         newest_version=certifier.window.newest_version,
         stable_version=certifier.stable_version,
         unstamped_version=certifier.unstamped_version,
-        purged_total=certifier.purged_total,
-        window_closed=certifier.window_closed,
         last_committed_global=certifier.clock.last_committed_global,
         sequence_number=certifier.clock.sequence_number,
         digest=certifier.digest().hex(),
@@ -69,27 +63,26 @@ def restore(
     """Brings a new certifier to a checkpoint.
 
     Args:
-        pieces: ascending (first version, columns, GTID sets by kind and version), from at or before
+        pieces: ascending (first version, rows, GTID sets by kind and version), from at or before
             the window's beginning up to the newest version, or none if the window is empty.
     """
     ordered = list(pieces)
     begin = ordered[0][0] if ordered else checkpoint["newest_version"] + 1
     window = certifier.window = CertifiedWindow(begin - 1)
     window.load_names(checkpoint["names"])
-    for first_version, columns, sets in ordered:
-        window.load(first_version, columns)
+    for first_version, rows, sets in ordered:
+        window.load(first_version, rows)
         for kind, known in (("read", window.snapshot_sets), ("elsewhere", window.elsewhere)):
             known.update({int(v): GtidSet.parse(text) for v, text in sets.get(kind, {}).items()})
     assert window.newest_version == checkpoint["newest_version"], (
         "the store misses certified transactions"
     )
-    for version in range(checkpoint["first_version"], window.newest_version + 1):
-        certifier.info.record(window.items(version), version)
-    window.drop_before(checkpoint["first_version"])
-    certifier.stable_version = certifier.collected_version = checkpoint["stable_version"]
+    stable_version = certifier.oldest_snapshot_version = checkpoint["stable_version"]
+    certifier.info.collect(stable_version, purged=0)
+    window.forget(stable_version)
+    for version in range(window.first_version, window.newest_version + 1):
+        certifier.record_items(window.items(version), version)
     certifier.unstamped_version = checkpoint["unstamped_version"]
-    certifier.purged_total = checkpoint["purged_total"]
-    certifier.window_closed = checkpoint["window_closed"]
     certifier.clock = LogicalClock(
         checkpoint["last_committed_global"], checkpoint["sequence_number"]
     )

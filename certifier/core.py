@@ -29,9 +29,10 @@ from certifier.records import (
     Verdict,
     ViewChange,
 )
-from certifier.snapshot import BEFORE_WINDOW, ForeignSnapshot, includes, place
+from certifier.snapshot import ForeignSnapshot, includes, place
 
 GC_WINDOWS = ("close", "tight")
+_CERTIFIED, _CONFLICT, _TOO_OLD, _REFUSED = Verdict
 _DIGEST_MASK: Final = (1 << 64) - 1
 _DIGEST_MULTIPLIER: Final = 0x9E3779B97F4A7C15
 
@@ -43,35 +44,35 @@ class CertifierOptions:
     `group_source`: the UUID that assigned GTIDs have. `gtid_assignment_block_size`: GTID numbers
     that a member reserves at a time (1: the next free number, whoever asks). `gc_window`: what a
     collection does to `last_committed_global`: "close" raises it to the last assigned sequence
-    number (WL#8440), "tight" to the largest one that was purged. `collection_period_transactions` and
-    `collection_step_transactions`: after how many certified transactions a pending collection makes
-    a step, and how many transactions one step looks at; with a period of 0 a collection is
-    completed where it stands in the order. `snapshot_lag_max`: how many versions a snapshot given
-    as a GTID set may lie behind before it is TOO_OLD (finding its place costs that many steps).
-    `learn_snapshots`: take GTIDs that a snapshot names but that were never certified here for
-    transactions executed elsewhere (traces) instead of refusing them.
+    number (WL#8440), "tight" to the largest one that was purged. `snapshot_lag_max`: how many
+    versions a snapshot given as a GTID set may lie behind before it is TOO_OLD (finding its place
+    costs that many steps). `learn_snapshots`: take GTIDs that a snapshot names but that were never
+    certified here for transactions executed elsewhere (traces) instead of refusing them.
+    `collection_period_transactions`: after how many certified transactions some memory of what was
+    collected is given back (0: all of it, within the collection); no outcome depends on it.
     """
 
     group_source: str
     gtid_assignment_block_size: int = 1
     gc_window: str = "close"
-    collection_period_transactions: int = 16
-    collection_step_transactions: int = 64
     snapshot_lag_max: int = 65_536
     learn_snapshots: bool = False
+    collection_period_transactions: int = 16
 
     def __post_init__(self) -> None:
         if self.gc_window not in GC_WINDOWS:
             raise InvalidSetting(
                 name="gc_window", value=self.gc_window, expected=" or ".join(GC_WINDOWS)
             )
-        for name in (
-            "gtid_assignment_block_size",
-            "collection_step_transactions",
-            "snapshot_lag_max",
-        ):
+        for name in ("gtid_assignment_block_size", "snapshot_lag_max"):
             if getattr(self, name) < 1:
                 raise InvalidSetting(name=name, value=getattr(self, name), expected="1 or more")
+        if self.collection_period_transactions < 0:
+            raise InvalidSetting(
+                name="collection_period_transactions",
+                value=self.collection_period_transactions,
+                expected="0 or more",
+            )
 
 
 class Certifier:
@@ -84,13 +85,15 @@ class Certifier:
         self.clock = LogicalClock()
         self.blocks = GtidBlocks(options.group_source, options.gtid_assignment_block_size)
         self.executed_elsewhere = GtidSet()
-        self.stable_version = 0
-        self.collected_version = 0
         self.collected_beyond = GtidSet()
+        self.oldest_snapshot_version = 0
         self.unstamped_version = 0
-        self.purged_total = 0
-        self.window_closed = True
         self._digest = 0
+
+    @property
+    def stable_version(self) -> int:
+        """All transactions up to it are executed on all members, and their items are collected."""
+        return self.info.collected_version
 
     def deliver(self, record: Record) -> Outcome | Collected | tuple[int, int] | None:
         """Takes the next record of the total order and returns what became of it.
@@ -110,16 +113,18 @@ class Certifier:
 
     def certify(self, transaction: Transaction) -> Outcome:
         """`deliver` for a transaction."""
-        snapshot, read_set = transaction.snapshot, transaction.read_set
-        newest = self.info.newest_writer(transaction.write_set)
+        snapshot, write_set = transaction.snapshot, transaction.write_set
         if not isinstance(snapshot, int):
             return self._certify_foreign(transaction, snapshot)
         if snapshot > self.window.newest_version:
             return self._refuse(f"snapshot version {snapshot} is not certified yet")
-        if snapshot < self.collected_version and (transaction.write_set or read_set):
+        read_set = transaction.read_set
+        if snapshot < self.oldest_snapshot_version and (write_set or read_set):
             return self._too_old()
+        newest = self.info.newest_writer(write_set)
         if newest > snapshot or (read_set and self.info.newest_writer(read_set) > snapshot):
-            return self._conflict(transaction, snapshot, self._newer_writers(transaction, snapshot))
+            newer = (found for found in self._writers(transaction) if found[1] > snapshot)
+            return self._conflict(transaction, snapshot, *next(newer))
         return self._admit(transaction, snapshot, newest)
 
     def digest(self) -> bytes:
@@ -142,52 +147,36 @@ class Certifier:
             executed.add_interval(self.options.group_source, first, last)
         return executed
 
-    def collect(self) -> int:
-        """Makes one step of a pending collection and returns the number of items purged.
-
-        Cost: at most `collection_step_transactions` transactions' items.
-        """
-        last = min(
-            self.stable_version,
-            self.window.first_version + self.options.collection_step_transactions - 1,
-        )
-        return self._purge_through(last)
-
-    @property
-    def collection_pending(self) -> bool:
-        """Whether stable transactions are left whose items were not purged yet."""
-        return self.window.first_version <= self.stable_version
+    def record_items(self, write_set: Sequence[int], version: int) -> None:
+        """Makes `version`, which is in the window, the last writer of its items (rule 5)."""
+        replaced = self.info.record(write_set, version)
+        if replaced:
+            self.window.replace_writers(replaced)
 
     def _admit(self, transaction: Transaction, snapshot_version: int, newest: int) -> Outcome:
         """Numbers, stamps and records a transaction that passed (rule 2 to 5)."""
-        if transaction.gtid is None:
-            gtid = Gtid(self.options.group_source, self.blocks.next_number(transaction.origin))
-        elif self._claim(transaction.gtid):
-            gtid = transaction.gtid
-        else:
-            return self._refuse(f"GTID {transaction.gtid} was already used")
-        write_set, clock = transaction.write_set, self.clock
+        position, origin, _, write_set, _, gtid, local = transaction
+        if gtid is None:
+            gtid = Gtid(self.options.group_source, self.blocks.next_number(origin))
+        elif not self._claim(gtid):
+            return self._refuse(f"GTID {gtid} was already used")
         last_committed: int | None = None
         sequence_number: int | None = None
-        if not transaction.local:
+        if not local:
             if write_set:
-                last_committed, sequence_number = clock.stamp(self._dependency(write_set, newest))
+                dependency = self._dependency(write_set, newest)
+                last_committed, sequence_number = self.clock.stamp(dependency)
             else:
-                last_committed, sequence_number = clock.stamp_alone()
+                last_committed, sequence_number = self.clock.stamp_alone()
         version = self.window.append(
-            write_set,
-            sequence_number or 0,
-            snapshot_version,
-            gtid,
-            transaction.origin,
-            transaction.position,
+            write_set, sequence_number or 0, snapshot_version, gtid, origin, position
         )
-        self.info.record(write_set, version)
-        self._fold(Verdict.CERTIFIED, sum(write_set) + gtid.number, version)
+        self.record_items(write_set, version)
+        self._fold(_CERTIFIED, sum(write_set) + gtid.number, version)
         period = self.options.collection_period_transactions
-        if period and version % period == 0 and self.window.first_version <= self.stable_version:
-            self.collect()
-        return Outcome(Verdict.CERTIFIED, gtid, version, last_committed, sequence_number)
+        if period and version % period == 0:
+            self._give_back()
+        return Outcome(_CERTIFIED, gtid, version, last_committed, sequence_number)
 
     def _dependency(self, write_set: Sequence[int], newest: int) -> int:
         """The largest sequence number among the items' last writers, 0 where none of them has
@@ -209,8 +198,8 @@ class Certifier:
         """
         executed = self.executed()
         unknown = gtid_set - executed
-        if transaction.gtid is not None and transaction.gtid in unknown and len(unknown) == 1:
-            unknown = GtidSet()
+        if transaction.gtid is not None and transaction.gtid in unknown:
+            unknown -= GtidSet.of(transaction.gtid)
         if unknown:
             if not self.options.learn_snapshots:
                 return self._refuse(
@@ -221,17 +210,16 @@ class Certifier:
         snapshot = ForeignSnapshot(
             place(self.window, executed - gtid_set, self.options.snapshot_lag_max), gtid_set
         )
-        has_items = bool(transaction.write_set or transaction.read_set)
-        too_old = snapshot.version < self.collected_version or not self.collected_beyond <= gtid_set
-        if has_items and (too_old or snapshot.version == BEFORE_WINDOW):
-            return self._too_old()
+        if transaction.write_set or transaction.read_set:
+            if snapshot.version < self.stable_version or not self.collected_beyond <= gtid_set:
+                return self._too_old()
         for item, writer in self._writers(transaction):
             if not includes(self.window, writer, snapshot):
-                return self._conflict(transaction, snapshot.version, iter([(item, writer)]))
+                return self._conflict(transaction, snapshot.version, item, writer)
         newest = self.info.newest_writer(transaction.write_set)
         complete = snapshot.version == self.window.newest_version
         outcome = self._admit(transaction, max(snapshot.version, 0), newest)
-        if outcome.verdict is Verdict.CERTIFIED and not complete:
+        if outcome.verdict is _CERTIFIED and not complete:
             self.window.snapshot_sets[outcome.version] = gtid_set
         return outcome
 
@@ -257,7 +245,7 @@ class Certifier:
                 else:
                     self.executed_elsewhere.add_interval(source, first, last)
         version = self.window.append_elsewhere(new, record.position)
-        self._fold(Verdict.CERTIFIED, len(new), version)
+        self._fold(_CERTIFIED, len(new), version)
 
     def _change_view(self, record: ViewChange) -> tuple[int, int]:
         """A view change (rule 7): reserved GTID blocks are free again; a joiner's clock starts
@@ -270,88 +258,87 @@ class Certifier:
         return VIEW_CHANGE_STAMPS
 
     def _garbage_collect(self, record: GarbageCollection) -> Collected:
-        """A stable set (rule 6): at once where the period is 0, else in steps while transactions
-        go on.
-        """
-        before = self.purged_total
-        stable = record.stable
-        if isinstance(stable, int):
-            self._set_stable(stable)
+        """A stable set (rule 6): its items count no more from here on; their memory follows."""
+        if isinstance(record.stable, int):
+            purged = self._collect_through(record.stable)
         else:
-            missing = self.executed() - stable
-            version = place(self.window, missing, self.window.newest_version)
-            self._set_stable(max(version, self.stable_version))
-            self._purge_beyond(stable)
-        if not self.options.collection_period_transactions:
-            self._purge_through(self.stable_version)
-        return Collected(self.purged_total - before, self.clock.last_committed_global)
+            missing = self.executed() - record.stable
+            purged = self._collect_through(place(self.window, missing, self.window.newest_version))
+            purged += self._collect_beyond(record.stable)
+        while not self.options.collection_period_transactions and self._give_back():
+            pass
+        return Collected(purged, self.clock.last_committed_global)
 
-    def _set_stable(self, version: int) -> None:
+    def _collect_through(self, version: int) -> int:
+        """Collects all versions up to `version`; returns the number of items that this purges.
+
+        Cost: O(segments of the window).
+        """
         assert version <= self.window.newest_version, "stable before it was certified"
-        if version > self.stable_version:
-            self.stable_version = self.collected_version = version
-            self.window_closed = False
+        if version <= self.stable_version:
+            return 0
+        purged = self.window.live_items(version)
+        if purged:
+            self._shift_window(self.unstamped_version + 1, version)
+        self.info.collect(version, purged)
+        self.window.forget(version)
+        self.unstamped_version = max(self.unstamped_version, version)
+        self.oldest_snapshot_version = max(self.oldest_snapshot_version, version)
+        return purged
 
-    def _purge_beyond(self, stable: GtidSet) -> None:
-        """Purges those stable transactions that lie behind one that is not stable yet."""
+    def _collect_beyond(self, stable: GtidSet) -> int:
+        """Collects those stable transactions that lie behind one that is not stable yet.
+
+        Cost: O(versions of the window).
+        """
+        purged_before = len(self.info)
         for version in range(self.stable_version + 1, self.window.newest_version + 1):
-            if version in self.window.elsewhere or self.window.gtid(version) not in stable:
+            executed = self.window.elsewhere.get(version) or GtidSet.of(self.window.gtid(version))
+            if not executed & stable:
                 continue
-            if self._purge_version(version):
-                self.collected_beyond.add(self.window.gtid(version))
-                self.window_closed = False
-                self._shift_window(version)
+            self.collected_beyond |= executed & stable
+            self.oldest_snapshot_version = version
+            purged = self.info.remove(self.window.items(version), version)
+            if purged:
+                self.window.replace_writers([version] * purged)
+                self._shift_window(max(version, self.unstamped_version + 1), version)
+        return purged_before - len(self.info)
 
-    def _purge_through(self, last: int) -> int:
-        """Purges the items of all versions up to `last`, and returns how many there were."""
-        purged = 0
-        for version in range(self.window.first_version, last + 1):
-            if self._purge_version(version):
-                purged += 1
-                self._shift_window(version)
-        self.window.drop_before(max(last + 1, self.window.first_version))
-        return purged
-
-    def _purge_version(self, version: int) -> int:
-        purged = self.info.purge(self.window.items(version), version)
-        self.purged_total += purged
-        return purged
-
-    def _shift_window(self, version: int) -> None:
-        """Keeps what follows behind a purged writer, whose items cannot be asked any more."""
+    def _shift_window(self, first: int, last: int) -> None:
+        """Keeps what follows behind the purged writers, whose items cannot be asked any more."""
         if self.options.gc_window == "close":
-            if not self.window_closed:
-                self.clock.close_window()
-                self.window_closed = True
-        elif version > self.unstamped_version:
-            self.clock.raise_window(self.window.sequence_number(version))
+            self.clock.close_window()
+        else:
+            self.clock.raise_window(self.window.live_stamp(first, last))
+
+    def _give_back(self) -> bool:
+        """Gives some memory of what was collected back; False if there is little to give."""
+        swept = self.info.sweep()
+        return self.window.release() or swept
 
     def _writers(self, transaction: Transaction) -> Iterator[tuple[int, int]]:
         yield from self.info.writers(transaction.write_set)
         yield from self.info.writers(transaction.read_set)
 
-    def _newer_writers(self, transaction: Transaction, version: int) -> Iterator[tuple[int, int]]:
-        return (found for found in self._writers(transaction) if found[1] > version)
-
     def _conflict(
-        self, transaction: Transaction, snapshot_version: int, writers: Iterator[tuple[int, int]]
+        self, transaction: Transaction, snapshot_version: int, item: int, winner: int
     ) -> Outcome:
-        item, winner = next(writers)
-        self._fold(Verdict.CONFLICT, item, winner)
+        self._fold(_CONFLICT, item, winner)
         conflict = explain(self.window, item, winner, snapshot_version, transaction.position)
-        return Outcome(Verdict.CONFLICT, conflict=conflict)
+        return Outcome(_CONFLICT, conflict=conflict)
 
     def _too_old(self) -> Outcome:
-        self._fold(Verdict.TOO_OLD, 0, self.collected_version)
+        self._fold(_TOO_OLD, 0, self.oldest_snapshot_version)
         return Outcome(
-            Verdict.TOO_OLD,
-            reason=f"the snapshot is older than version {self.collected_version}, up to which "
-            "certification info was collected; take a new snapshot and run the transaction again",
+            _TOO_OLD,
+            reason=f"the snapshot is older than version {self.oldest_snapshot_version}, up to "
+            "which certification info was collected; take a new snapshot and run the transaction "
+            "again",
         )
 
     def _refuse(self, reason: str) -> Outcome:
-        self._fold(Verdict.REFUSED, 0, self.window.newest_version)
-        return Outcome(Verdict.REFUSED, reason=reason)
+        self._fold(_REFUSED, 0, self.window.newest_version)
+        return Outcome(_REFUSED, reason=reason)
 
     def _fold(self, verdict: Verdict, what: int, version: int) -> None:
         """Adds a decision to the digest: a polynomial over 64 bits, so that order counts."""
@@ -365,8 +352,9 @@ class Certifier:
         self.window.check_invariants()
         self.clock.check_invariants()
         self.blocks.check_invariants()
-        assert self.collected_version <= self.window.newest_version
-        assert self.window.first_version <= self.window.newest_version + 1
+        assert self.stable_version + 1 == self.window.first_version
+        assert self.stable_version <= self.oldest_snapshot_version <= self.window.newest_version
+        assert self.stable_version <= self.unstamped_version <= self.window.newest_version
+        assert len(self.info) == self.window.live_items(self.window.newest_version)
         for item, writer in self.info.entries():
-            assert self.window.first_version <= writer <= self.window.newest_version
             assert item in self.window.items(writer)

@@ -10,7 +10,7 @@ the time of the fsync).
 import errno
 import json
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -38,6 +38,8 @@ WRITE_BUFFER_BYTES = 32 << 20
 _FORMAT_KEY = b"format"
 _IDENTITY_KEY = b"identity"
 _KEY_BYTES = 8
+_NO_SUCH_KEY = "key not found"
+"""A snapshot says it with an exception of no class of its own."""
 _FULL_DISK_WORDS = ("No space left", "space limit", "Disk quota")
 
 
@@ -81,11 +83,14 @@ class Batch:
         """Sets a key."""
         self.changes.put(key, value, self._families[family])
 
-    def put_all(self, family: Family, keys: Iterable[bytes], values: Iterable[bytes]) -> None:
-        """Sets each key to the value at the same place."""
-        put, handle = self.changes.put, self._families[family]
-        for key, value in zip(keys, values, strict=True):
-            put(key, value, handle)
+    def apply(self, family: Family, changes: Mapping[bytes, bytes | None]) -> None:
+        """Sets each key to its value, or removes it where that is None."""
+        put, delete, handle = self.changes.put, self.changes.delete, self._families[family]
+        for key, value in changes.items():
+            if value is None:
+                delete(key, handle)
+            else:
+                put(key, value, handle)
 
     def delete(self, family: Family, key: bytes) -> None:
         """Removes a key, if it is there."""
@@ -108,7 +113,9 @@ class StoreSnapshot:
         """The value of a key."""
         try:
             value: bytes = self._snapshot[key]
-        except KeyError:
+        except Exception as error:
+            if str(error) != _NO_SUCH_KEY:
+                raise
             return None
         return value
 
@@ -186,6 +193,7 @@ class Store:
     def close(self) -> None:
         """Releases the folder; what was written and not flushed is flushed."""
         self._readers.clear()
+        self._families.clear()
         self._rdict.close()
 
     def __enter__(self) -> Self:

@@ -296,6 +296,7 @@ class Member:
             elif not submission.decide(index, next(decided)):
                 continue
             submission.log_sequence = self.log_sequence
+            submission.batch_number = batch_number
             into.ended.append(submission)
 
     def _control(self, batch: LogBatch, position: int, control: Control, into: Delivered) -> None:
@@ -347,7 +348,7 @@ class Member:
         joined = here - {each.incarnation for each in before.members}
         for kept in (self._batch_numbers, self._reports, self._disagreeing):
             for gone in kept.keys() - here:
-                del kept[gone]  # type: ignore[attr-defined]
+                del kept[gone]
         for incarnation in joined:
             self._batch_numbers[incarnation] = (
                 batch.batch_number if incarnation == batch.incarnation else 0

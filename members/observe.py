@@ -68,4 +68,8 @@ def _member_status(runtime: MemberRuntime, applier: ApplierStatus) -> group_pb2.
         log_unacknowledged_ms=runtime.order.unacknowledged_for_ms(),
         log_durable=bool(runtime.log_durable),
         log_replicas=runtime.log_replicas,
+        stages=[
+            group_pb2.StageTime(name=name, total_us=seconds * 1e6, count=count)
+            for name, seconds, count in runtime.stages
+        ],
     )

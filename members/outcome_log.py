@@ -48,16 +48,16 @@ class OutcomeLog:
                 self._old_start, self._young_start = self._young_start, log_sequence
 
 
-def _encode(transaction_id: bytes, outcome: Outcome) -> list[str | int]:
+def _encode(transaction_id: bytes, outcome: Outcome) -> tuple[str, int, int, str, str]:
     gtid = str(outcome.gtid) if outcome.gtid else ""
-    return [transaction_id.hex(), int(outcome.verdict), outcome.version, gtid, outcome.reason]
+    return transaction_id.hex(), int(outcome.verdict), outcome.version, gtid, outcome.reason
 
 
-def _decode(fields: list[str]) -> tuple[bytes, Outcome]:
+def _decode(fields: tuple[str, int, int, str, str]) -> tuple[bytes, Outcome]:
     transaction_id, verdict, version, gtid, reason = fields
     return bytes.fromhex(transaction_id), Outcome(
         Verdict(verdict),
         parse_gtid(gtid) if gtid else None,
-        int(version),
+        version,
         reason=reason,
     )

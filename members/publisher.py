@@ -39,7 +39,16 @@ class Submission:
     read back.
     """
 
-    __slots__ = ("_undecided", "done", "log_sequence", "outcomes", "transactions", "version")
+    __slots__ = (
+        "_undecided",
+        "batch_number",
+        "done",
+        "log_sequence",
+        "outcomes",
+        "taken_seconds",
+        "transactions",
+        "version",
+    )
 
     def __init__(
         self, transactions: Sequence[LoggedTransaction], done: Callable[["Submission"], None]
@@ -49,6 +58,8 @@ class Submission:
         self.outcomes: list[Outcome | None] = [None] * len(transactions)
         self.version = 0
         self.log_sequence = 0
+        self.batch_number = 0
+        self.taken_seconds = 0.0
         self._undecided = len(transactions)
 
     def decide(self, index: int, outcome: Outcome) -> bool:

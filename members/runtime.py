@@ -38,6 +38,7 @@ from members.member import Delivered, Member, MemberOptions, MemberState
 from members.outcome_log import OutcomeLog
 from members.publisher import BatchLimits, Submission
 from members.snapshots import Snapshots
+from members.stages import StageTimes
 from members.total_order import (
     PUBLISHING_MAX,
     Delivery,
@@ -52,6 +53,7 @@ MEMBER_KEY = b"member"
 LOG_IDENTITY_KEY = b"log"
 TICK_SECONDS = 0.05
 STOP_SECONDS = 10.0
+SENT_TIMES_KEPT = 256
 WAITING_MAX = 65_536
 """Transactions that may wait for the log at a member before it refuses more."""
 Value = TypeVar("Value")
@@ -78,6 +80,8 @@ class MemberRuntime:
         self._shown_state: MemberState | None = None
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
+        self.stages = StageTimes()
+        self._sent_seconds: dict[int, float] = {}
         self._commit_noted = False
         self._pump_scheduled = False
         self._room = asyncio.Event()
@@ -150,7 +154,9 @@ class MemberRuntime:
         if publisher.waiting + len(transactions) > WAITING_MAX:
             raise Overloaded(waiting=publisher.waiting, waiting_max=WAITING_MAX)
         future: asyncio.Future[Submission] = self._loop.create_future()
-        publisher.submit(Submission(transactions, lambda ended: _resolve(future, ended)))
+        submission = Submission(transactions, lambda ended: _resolve(future, ended))
+        submission.taken_seconds = time.perf_counter()
+        publisher.submit(submission)
         self._schedule_pump()
         ended = await future
         if None in ended.outcomes:
@@ -262,10 +268,23 @@ class MemberRuntime:
         self._save(delivered)
         self.applier.append(delivered.entries)
         for submission in delivered.ended:
-            self._wait_commit(submission.version, lambda ended=submission: ended.done(ended))  # type: ignore[misc]
+            self._end(submission)
         self._show_state()
         if self._waiting_everywhere:
             self._note_everywhere()
+
+    def _end(self, submission: Submission) -> None:
+        """Answers a decided submission once what passed of it is visible here."""
+        decided = time.perf_counter()
+        sent = self._sent_seconds.get(submission.batch_number, decided)
+        self.stages.add("queued", max(sent - submission.taken_seconds, 0.0))
+        self.stages.add("ordered", decided - sent)
+
+        def visible() -> None:
+            self.stages.add("committed", time.perf_counter() - decided)
+            submission.done(submission)
+
+        self._wait_commit(submission.version, visible)
 
     def _save(self, delivered: Delivered) -> None:
         batch = self.store.batch()
@@ -308,6 +327,8 @@ class MemberRuntime:
             batch = self.member.publisher.next_batch()
             if batch is None:
                 return
+            self._sent_seconds[batch.batch_number] = time.perf_counter()
+            self._sent_seconds.pop(batch.batch_number - SENT_TIMES_KEPT, None)
             self.order.publish(
                 f"{batch.incarnation:016x}-{batch.batch_number}", encode_batch(batch)
             )

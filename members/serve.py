@@ -10,10 +10,12 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from typing import Literal
 
 import grpc.aio
 import structlog
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_health.v1._async import HealthServicer
 from grpc_reflection.v1alpha import reflection
 
 from certifier.errors import DiskFull, GroupcertError, PortTaken
@@ -78,7 +80,7 @@ async def _serve(config: MemberConfig, options: JetStreamOptions) -> int:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    checks = health.aio.HealthServicer()
+    checks = HealthServicer()
     server = await _start_server(config, current, checks)
 
     def on_state(state: MemberState) -> None:
@@ -103,7 +105,7 @@ async def _run_once(
     options: JetStreamOptions,
     current: CurrentRuntime,
     on_state: Callable[[MemberState], None],
-    stopped: "asyncio.Future[bool]",
+    stopped: "asyncio.Future[Literal[True]]",
 ) -> None:
     """One life of the runtime: until the operator stops it, or a full disk makes it begin again."""
     order = JetStreamOrder(options)
@@ -131,7 +133,7 @@ async def _run_once(
 
 
 async def _start_server(
-    config: MemberConfig, current: CurrentRuntime, checks: health.aio.HealthServicer
+    config: MemberConfig, current: CurrentRuntime, checks: HealthServicer
 ) -> grpc.aio.Server:
     server = grpc.aio.server(
         options=(

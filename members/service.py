@@ -8,7 +8,7 @@ the whole story as its detail.
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn, TypeAlias
 
 import grpc.aio
 
@@ -32,7 +32,7 @@ from members.member import MemberState
 from members.observe import group_status
 from members.publisher import Submission
 from members.runtime import MemberRuntime
-from members.status import abort, abort_with_outcome
+from members.status import abort, outcome_status
 
 STREAM_MESSAGES_MAX = 64
 """Messages of one stream that a member takes before it has answered the first."""
@@ -48,7 +48,7 @@ _BEFORE = (
     transaction_pb2.CONSISTENCY_BEFORE_AND_AFTER,
 )
 
-Context = grpc.aio.ServicerContext
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
 
 class CurrentRuntime:
@@ -294,9 +294,8 @@ async def _abort_commit(
     """Tells the client of a commit that lost, naming the row."""
     key = _key_of(outcome, [*request.changes.put_keys, *request.changes.delete_keys])
     key = key or _key_of(outcome, request.read_keys)
-    await abort_with_outcome(
-        context, outcome_message(request.transaction_id, outcome, log_sequence, key)
-    )
+    message = outcome_message(request.transaction_id, outcome, log_sequence, key)
+    await abort(context, outcome_status(message))
 
 
 def _key_of(outcome: Outcome, keys: Sequence[bytes]) -> str:

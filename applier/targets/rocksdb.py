@@ -5,7 +5,7 @@ RocksDB snapshot has rows and the version that they are of, and readers never se
 """
 
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -22,12 +22,8 @@ Decode = Callable[[bytes], tuple[Sequence[bytes], Sequence[bytes], Sequence[byte
 """Reads a payload: the keys to put, their values, the keys to delete; none stands in two places."""
 
 
-class RowChanges(NamedTuple):
-    """A transaction ready to commit; keys as they are stored."""
-
-    put_keys: Sequence[bytes]
-    put_values: Sequence[bytes]
-    delete_keys: Sequence[bytes]
+RowChanges = Mapping[bytes, bytes | None]
+"""A transaction ready to commit: keys as they are stored, with their values; None deletes."""
 
 
 class AppliedInterval(NamedTuple):
@@ -38,9 +34,6 @@ class AppliedInterval(NamedTuple):
     version: int
     started: int
     committed: int
-
-
-_NO_CHANGES = RowChanges((), (), ())
 
 
 class RowsSnapshot:
@@ -92,27 +85,28 @@ class RocksDbTarget:
     def execute(self, entry: RelayEntry) -> RowChanges:
         """Reads the row changes."""
         if not entry.payload:
-            return _NO_CHANGES
+            return {}
         put_keys, put_values, delete_keys = self._decode(entry.payload)
-        return RowChanges(
-            [ROW_PREFIX + key for key in put_keys],
-            put_values,
-            [ROW_PREFIX + key for key in delete_keys] if delete_keys else (),
-        )
+        changes: dict[bytes, bytes | None] = {
+            ROW_PREFIX + key: value for key, value in zip(put_keys, put_values, strict=True)
+        }
+        for key in delete_keys:
+            changes[ROW_PREFIX + key] = None
+        return changes
 
     def commit(self, group: CommitGroup[RowChanges], checkpoint: Checkpoint) -> None:
         """Writes the group's rows, the checkpoint, the relay queue's and the history's part as one
-        batch.
+        batch; of several changes of a row only the last.
 
         Raises:
             DiskFull: nothing of it was written.
         """
-        batch = self._store.batch()
+        changes: dict[bytes, bytes | None] = {}
         for job in group.jobs:
-            for put_keys, put_values, delete_keys in job.executions:
-                batch.put_all(Family.DATA, put_keys, put_values)
-                for key in delete_keys:
-                    batch.delete(Family.DATA, key)
+            for execution in job.executions:
+                changes.update(execution)
+        batch = self._store.batch()
+        batch.apply(Family.DATA, changes)
         batch.put(Family.DATA, CHECKPOINT_KEY, checkpoint.encode())
         self._relay_queue.discard(batch, checkpoint.position)
         if self._record_history:

@@ -1,0 +1,267 @@
+"""`groupcert bench group`: three members, the log server and the clients on this machine, over
+gRPC.
+
+Two loads: streams with batches (throughput), and unary commits of one row (latency). A rate counts
+what every member has certified and applied; the clock stops when the slowest member has committed
+the last transaction.
+"""
+
+import asyncio
+import json
+import random
+import statistics
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import grpc.aio
+import psutil
+import typer
+
+from groupcert.v1 import (
+    certification_pb2,
+    certification_pb2_grpc,
+    store_pb2,
+    store_pb2_grpc,
+    transaction_pb2,
+)
+from members.convert import changed_items
+from members.local_group import LocalGroup
+from members.machine import machine
+
+Call = grpc.aio.StreamStreamCall[
+    certification_pb2.CertifyStreamRequest, certification_pb2.CertifyStreamResponse
+]
+ROWS = 100_000
+VALUE_BYTES = 100
+STREAM_MESSAGES = 4
+"""Messages that each stream keeps unanswered."""
+SETTLE_SECONDS = 60.0
+
+
+@dataclass(slots=True)
+class Load:
+    """What the clients saw."""
+
+    certified: int = 0
+    rejected: int = 0
+    latencies_ms: list[float] = field(default_factory=list)
+    latest_version: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupResult:
+    """One load, measured. `cpu_cores`: processor time by part of the system, per second of load."""
+
+    load: str
+    clients: int
+    seconds: float
+    commits_per_second: float
+    rejected: int
+    p50_ms: float
+    p99_ms: float
+    cpu_cores: Mapping[str, float]
+    microseconds_per_stage: Mapping[str, float]
+
+
+def main(*, as_json: bool, seconds: float, output: Path | None) -> int:
+    """Runs all loads on one group and prints what came out."""
+    results = run(seconds)
+    document = {"machine": machine(), "results": [asdict(result) for result in results]}
+    if output:
+        output.write_text(json.dumps(document, indent=2) + "\n")
+    if as_json:
+        typer.echo(json.dumps(document))
+    else:
+        for result in results:
+            typer.echo(_sentence(result))
+    return 0
+
+
+def run(seconds: float, *, workers: int | None = None) -> list[GroupResult]:
+    """Streams of batches of 64, then unary commits from 8 and from 32 clients."""
+    settings = {} if workers is None else {"applier_workers": workers}
+    with (
+        tempfile.TemporaryDirectory(prefix="groupcert-bench-") as folder,
+        LocalGroup(Path(folder), settings=settings) as group,
+    ):
+        return [
+            _measure(group, "stream", clients=3, seconds=seconds),
+            _measure(group, "unary", clients=8, seconds=seconds),
+            _measure(group, "unary", clients=32, seconds=seconds),
+        ]
+
+
+def _measure(group: LocalGroup, kind: str, *, clients: int, seconds: float) -> GroupResult:
+    _settle(group)
+    stages_before = _stages(group)
+    cpu_before = _cpu_seconds(group)
+    versions_before = _versions(group)
+    started = time.perf_counter()
+    load = asyncio.run(_run_load(group, kind, clients, seconds))
+    _settle(group)
+    elapsed = time.perf_counter() - started
+    cpu_after = _cpu_seconds(group)
+    applied = min(_versions(group).values()) - min(versions_before.values())
+    latencies = sorted(load.latencies_ms)
+    return GroupResult(
+        load=kind,
+        clients=clients,
+        seconds=round(elapsed, 2),
+        commits_per_second=round(applied / elapsed, 1),
+        rejected=load.rejected,
+        p50_ms=round(statistics.median(latencies), 3),
+        p99_ms=round(latencies[int(len(latencies) * 0.99)], 3),
+        cpu_cores={
+            part: round((cpu_after[part] - cpu_before[part]) / elapsed, 3) for part in cpu_after
+        },
+        microseconds_per_stage=_stage_means(stages_before, _stages(group)),
+    )
+
+
+async def _run_load(group: LocalGroup, kind: str, clients: int, seconds: float) -> Load:
+    load = Load()
+    deadline = time.perf_counter() + seconds
+    channels = [grpc.aio.insecure_channel(address) for address in group.addresses.values()]
+    client = _stream if kind == "stream" else _unary
+    try:
+        await asyncio.gather(
+            *(
+                client(channels[number % len(channels)], number, deadline, load)
+                for number in range(clients)
+            )
+        )
+    finally:
+        for channel in channels:
+            await channel.close(None)
+    return load
+
+
+async def _unary(channel: grpc.aio.Channel, number: int, deadline: float, load: Load) -> None:
+    """Commits one row at a time, on top of the version that the last commit made."""
+    commit = store_pb2_grpc.StoreServiceStub(channel).Commit
+    picker = random.Random(number)
+    opened = await store_pb2_grpc.StoreServiceStub(channel).OpenSnapshot(
+        store_pb2.OpenSnapshotRequest()
+    )
+    version = opened.version
+    while (began := time.perf_counter()) < deadline:
+        request = store_pb2.CommitRequest(
+            transaction_id=picker.randbytes(16),
+            snapshot_version=version,
+            changes=_change(picker),
+        )
+        try:
+            response = await commit(request)
+        except grpc.aio.AioRpcError as error:
+            if error.code() is not grpc.StatusCode.ABORTED:
+                raise
+            load.rejected += 1
+            continue
+        version = response.version
+        load.certified += 1
+        load.latencies_ms.append((time.perf_counter() - began) * 1e3)
+
+
+async def _stream(channel: grpc.aio.Channel, number: int, deadline: float, load: Load) -> None:
+    """Keeps `STREAM_MESSAGES` messages of 64 transactions unanswered."""
+    picker = random.Random(number)
+    stub = certification_pb2_grpc.CertificationServiceStub(channel)
+    call: Call = stub.CertifyStream()
+    opened = await store_pb2_grpc.StoreServiceStub(channel).OpenSnapshot(
+        store_pb2.OpenSnapshotRequest()
+    )
+    version = opened.version
+    pending: list[float] = []
+    while True:
+        while len(pending) < STREAM_MESSAGES and time.perf_counter() < deadline:
+            pending.append(time.perf_counter())
+            await call.write(_batch(picker, version))
+        if not pending:
+            break
+        response = await call.read()
+        load.latencies_ms.append((time.perf_counter() - pending.pop(0)) * 1e3)
+        for outcome in response.outcomes:
+            if outcome.verdict == transaction_pb2.VERDICT_CERTIFIED:
+                load.certified += 1
+                version = max(version, outcome.version)
+            else:
+                load.rejected += 1
+    await call.done_writing()
+
+
+BATCH_TRANSACTIONS = 64
+
+
+def _batch(picker: random.Random, version: int) -> certification_pb2.CertifyStreamRequest:
+    request = certification_pb2.CertifyStreamRequest()
+    for _ in range(BATCH_TRANSACTIONS):
+        changes = _change(picker)
+        request.transactions.add(
+            snapshot_version=version,
+            write_set=changed_items(changes),
+            changes=changes.SerializeToString(),
+        )
+    return request
+
+
+def _change(picker: random.Random) -> transaction_pb2.Changes:
+    key = b"row/%d" % picker.randrange(ROWS)
+    return transaction_pb2.Changes(put_keys=[key], put_values=[picker.randbytes(VALUE_BYTES)])
+
+
+def _settle(group: LocalGroup) -> None:
+    """Returns when every member has committed all that any of them has certified."""
+    deadline = time.monotonic() + SETTLE_SECONDS
+    while time.monotonic() < deadline:
+        observed = [group.status(name).observer for name in group.names]
+        newest = max(status.certified_version for status in observed)
+        if all(status.committed_version == newest for status in observed):
+            return
+        time.sleep(0.02)
+
+
+def _versions(group: LocalGroup) -> dict[str, int]:
+    return {name: group.status(name).observer.committed_version for name in group.names}
+
+
+def _cpu_seconds(group: LocalGroup) -> dict[str, float]:
+    members = [psutil.Process(process.pid) for process in group.processes.values()]
+    return {
+        "members": sum(sum(each.cpu_times()[:2]) for each in members),
+        "log_server": sum(psutil.Process(group.log_server.pid).cpu_times()[:2]),
+        "clients": sum(psutil.Process().cpu_times()[:2]),
+    }
+
+
+def _stages(group: LocalGroup) -> dict[str, tuple[float, int]]:
+    """For each stage of own commits, the microseconds spent and how many went through it."""
+    totals: dict[str, tuple[float, int]] = {}
+    for name in group.names:
+        for stage in group.status(name).observer.stages:
+            spent, count = totals.get(stage.name, (0.0, 0))
+            totals[stage.name] = (spent + stage.total_us, count + stage.count)
+    return totals
+
+
+def _stage_means(
+    before: Mapping[str, tuple[float, int]], after: Mapping[str, tuple[float, int]]
+) -> dict[str, float]:
+    means = {}
+    for stage, (spent, count) in after.items():
+        spent_before, count_before = before.get(stage, (0.0, 0))
+        if count > count_before:
+            means[stage] = round((spent - spent_before) / (count - count_before), 1)
+    return means
+
+
+def _sentence(result: GroupResult) -> str:
+    cores = ", ".join(f"{part} {cores:.2f}" for part, cores in result.cpu_cores.items())
+    stages = ", ".join(f"{name} {us:.0f}" for name, us in result.microseconds_per_stage.items())
+    return (
+        f"{result.load:6} {result.clients:3} clients: {result.commits_per_second:9,.0f} commits/s"
+        f"  p50 {result.p50_ms:.2f} ms  p99 {result.p99_ms:.2f} ms"
+        f"  rejected {result.rejected}\n       cores: {cores}\n       us a stage: {stages}"
+    )

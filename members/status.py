@@ -1,0 +1,224 @@
+"""Errors as gRPC statuses, and back: the one table that both sides of the wire share.
+
+The rule it keeps: a status carries an ErrorInfo whose `reason` is the error's own and whose
+metadata are its fields as text, so that a client of any language can act on names and numbers, and
+the Python client raises again what the member raised. A conflict also carries the typed
+`groupcert.v1.Conflict`.
+
+Source: gRPC's guide to status codes; AIP-193 for the details.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from typing import NoReturn, Protocol
+
+import grpc
+from google.protobuf.message import DecodeError, Message
+from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]  # has no types
+from grpc_status import rpc_status as grpc_rpc_status
+
+from certifier import errors
+from certifier.errors import GroupcertError
+from groupcert.v1 import transaction_pb2
+from members.failures import (
+    CertificationConflict,
+    MemberFailed,
+    TransactionRefused,
+    TransactionTooOld,
+)
+
+DOMAIN = "groupcert"
+CONFLICT_REASON = "CERTIFICATION_CONFLICT"
+TOO_OLD_REASON = "TRANSACTION_TOO_OLD"
+REFUSED_REASON = "TRANSACTION_REFUSED"
+DETAIL_CHARACTERS_MAX = 256
+"""Longer texts are cut: a status travels in HTTP/2 headers, of which peers accept about 8 KB."""
+
+CODES: Mapping[type[GroupcertError], grpc.StatusCode] = {
+    errors.InvalidRequest: grpc.StatusCode.INVALID_ARGUMENT,
+    errors.Unavailable: grpc.StatusCode.UNAVAILABLE,
+    errors.DiskFull: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    errors.SnapshotExpired: grpc.StatusCode.OUT_OF_RANGE,
+    errors.TooManySnapshots: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    errors.Fenced: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.CorruptLog: grpc.StatusCode.DATA_LOSS,
+}
+"""What a class and those below it answer with; the nearest class counts."""
+
+UNREACHABLE_CODES = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED}
+
+
+class AbortableContext(Protocol):
+    """What `abort` needs of a `grpc.aio.ServicerContext`."""
+
+    async def abort(
+        self,
+        code: grpc.StatusCode,
+        details: str = "",
+        trailing_metadata: tuple[tuple[str, str | bytes], ...] = (),
+    ) -> NoReturn:
+        """Ends the call with a status."""
+        ...
+
+
+def code_of(error: GroupcertError) -> grpc.StatusCode:
+    """The status code of an error: that of the nearest class in the table."""
+    return next(CODES[kind] for kind in type(error).__mro__ if kind in CODES)
+
+
+def rpc_status(error: GroupcertError) -> status_pb2.Status:
+    """An error as a `google.rpc.Status`."""
+    return _status(code_of(error), error.reason, str(error), _texts(error))
+
+
+def conflict_status(conflict: transaction_pb2.Conflict) -> status_pb2.Status:
+    """ABORTED: somebody else committed first; the whole transaction may be run again."""
+    detail = transaction_pb2.Conflict()
+    detail.CopyFrom(conflict)
+    detail.key = _cut(conflict.key)
+    metadata = {
+        "key": detail.key,
+        "winner_gtid": detail.winner_gtid,
+        "winner_member": detail.winner_member,
+    }
+    message = str(_conflict(detail))
+    return _status(grpc.StatusCode.ABORTED, CONFLICT_REASON, message, metadata, detail)
+
+
+def too_old_status(explanation: str) -> status_pb2.Status:
+    """OUT_OF_RANGE: the snapshot is older than what certification still knows."""
+    message = str(TransactionTooOld(explanation=explanation))
+    metadata = {"explanation": explanation}
+    return _status(grpc.StatusCode.OUT_OF_RANGE, TOO_OLD_REASON, message, metadata)
+
+
+def refused_status(explanation: str) -> status_pb2.Status:
+    """FAILED_PRECONDITION: the transaction cannot commit as it stands."""
+    message = str(TransactionRefused(explanation=explanation))
+    metadata = {"explanation": explanation}
+    return _status(grpc.StatusCode.FAILED_PRECONDITION, REFUSED_REASON, message, metadata)
+
+
+def outcome_status(outcome: transaction_pb2.Outcome) -> status_pb2.Status:
+    """The status with which a unary commit answers a negative verdict."""
+    assert outcome.verdict != transaction_pb2.VERDICT_CERTIFIED, "a commit is not an error"
+    if outcome.verdict == transaction_pb2.VERDICT_CONFLICT:
+        return conflict_status(outcome.conflict)
+    if outcome.verdict == transaction_pb2.VERDICT_TOO_OLD:
+        return too_old_status(outcome.reason)
+    return refused_status(outcome.reason)
+
+
+async def abort(context: AbortableContext, error: GroupcertError | status_pb2.Status) -> NoReturn:
+    """Ends a call of a `grpc.aio` server with an error, or with a status made here."""
+    status = rpc_status(error) if isinstance(error, GroupcertError) else error
+    ready = grpc_rpc_status.to_status(status)
+    await context.abort(ready.code, ready.details, ready.trailing_metadata)
+
+
+def error_from(rpc_error: grpc.RpcError, address: str = "member") -> Exception:
+    """What a failed call means to its caller: the way back of the functions above.
+
+    Returns: the error that the member raised, or a failure of the transaction; `NotServing` if the
+        member at `address` does not answer; else `MemberFailed`.
+    """
+    code, explanation = rpc_error.code(), rpc_error.details() or ""
+    info, conflict = _details(rpc_error)
+    if conflict is not None:
+        return _conflict(conflict)
+    if info is not None:
+        known = _known(info.reason, info.metadata)
+        if known is not None:
+            return known
+    if code in UNREACHABLE_CODES:
+        return errors.NotServing(member=address, state=f"UNREACHABLE ({explanation})")
+    return MemberFailed(address=address, code=code.name, explanation=explanation)
+
+
+def _status(
+    code: grpc.StatusCode,
+    reason: str,
+    message: str,
+    metadata: Mapping[str, str],
+    *more: Message,
+) -> status_pb2.Status:
+    metadata = {name: _cut(text) for name, text in metadata.items()}
+    info = error_details_pb2.ErrorInfo(reason=reason, domain=DOMAIN, metadata=metadata)
+    number, _ = code.value
+    status = status_pb2.Status(code=number, message=message)
+    for detail in (info, *more):
+        status.details.add().Pack(detail)
+    return status
+
+
+def _texts(error: GroupcertError) -> dict[str, str]:
+    """An error's fields as text; a tuple's parts are separated by commas."""
+    return {
+        name: ",".join(value) if isinstance(value, tuple) else str(value)
+        for name, value in vars(error).items()
+    }
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= DETAIL_CHARACTERS_MAX else f"{text[: DETAIL_CHARACTERS_MAX - 1]}…"
+
+
+def _details(
+    rpc_error: grpc.RpcError,
+) -> tuple[error_details_pb2.ErrorInfo | None, transaction_pb2.Conflict | None]:
+    """The details of this project in a failed call, as far as they can be read."""
+    info, conflict = error_details_pb2.ErrorInfo(), transaction_pb2.Conflict()
+    try:
+        status = grpc_rpc_status.from_call(rpc_error)  # type: ignore[arg-type]  # it is a Call, too
+    except (AttributeError, DecodeError, ValueError):
+        return None, None
+    details = () if status is None else status.details
+    has_info = any(detail.Unpack(info) for detail in details) and info.domain == DOMAIN
+    has_conflict = any(detail.Unpack(conflict) for detail in details)
+    return info if has_info else None, conflict if has_conflict else None
+
+
+def _conflict(message: transaction_pb2.Conflict) -> CertificationConflict:
+    return CertificationConflict(
+        **{field.name: getattr(message, field.name) for field in fields(CertificationConflict)}
+    )
+
+
+def _known(reason: str, metadata: Mapping[str, str]) -> Exception | None:
+    """The error of a reason, or None if this release does not know it or one of its fields."""
+    if reason == TOO_OLD_REASON:
+        return TransactionTooOld(explanation=metadata.get("explanation", ""))
+    if reason == REFUSED_REASON:
+        return TransactionRefused(explanation=metadata.get("explanation", ""))
+    kind = _KINDS.get(reason)
+    if kind is None:
+        return None
+    try:
+        return kind(
+            **{
+                field.name: _value(field.type, metadata[field.name])
+                for field in fields(kind)  # type: ignore[arg-type]  # every leaf is a dataclass
+            }
+        )
+    except (KeyError, ValueError):
+        return None
+
+
+def _value(kind: object, text: str) -> object:
+    if kind is int:
+        return int(text)
+    if kind in (str, object):
+        return text
+    return tuple(filter(None, text.split(",")))
+
+
+def leaves(root: type[GroupcertError] = GroupcertError) -> Iterator[type[GroupcertError]]:
+    """The classes of `certifier.errors` that are raised."""
+    for child in root.__subclasses__():
+        if child.__subclasses__():
+            yield from leaves(child)
+        else:
+            yield child
+
+
+_KINDS = {kind.reason: kind for kind in leaves()}

@@ -1,0 +1,126 @@
+"""The relay queue over a real store: what was appended is what is loaded, until it is discarded."""
+
+import struct
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from applier.relay_queue import RelayEntry, RelayQueue, decode, encode
+from certifier.errors import CorruptStore, InvalidSetting, UnsupportedFormat
+from certifier.gtid import NUMBER_MAX, Gtid
+from certifier.store import Family, Store, StoreIdentity, integer_key
+from tests.applier.histories import GROUP, VIEW_CHANGE, entries_of, remote
+
+numbers = st.integers(0, 2**64 - 1)
+gtids = st.builds(Gtid, st.sampled_from([GROUP, f"{GROUP}:backup"]), st.integers(1, NUMBER_MAX))
+relay_entries = st.lists(
+    st.builds(
+        RelayEntry,
+        *(numbers, numbers, st.none() | gtids, numbers, numbers, st.booleans(), st.binary()),
+    ),
+    min_size=1,
+)
+
+
+@given(relay_entries)
+def test_a_group_is_read_as_it_was_written(entries: list[RelayEntry]) -> None:
+    assert decode(encode(entries), "there") == entries
+
+
+def test_a_dense_run_takes_few_bytes() -> None:
+    entries = entries_of(remote(number) for number in range(64))
+    payloads = sum(len(entry.payload) for entry in entries)
+    assert len(encode(entries)) - payloads < 64 * 10 + 200
+
+
+@given(relay_entries, st.data())
+def test_any_changed_byte_is_noticed(entries: list[RelayEntry], data: st.DataObject) -> None:
+    stored = bytearray(encode(entries))
+    stored[data.draw(st.integers(0, len(stored) - 1))] ^= data.draw(st.integers(1, 255))
+    with pytest.raises((CorruptStore, UnsupportedFormat)):
+        decode(bytes(stored), "there")
+
+
+@given(relay_entries, st.data())
+def test_a_group_cut_short_is_noticed(entries: list[RelayEntry], data: st.DataObject) -> None:
+    stored = encode(entries)
+    with pytest.raises(CorruptStore, match="store at there is corrupt"):
+        decode(stored[: data.draw(st.integers(0, len(stored) - 1))], "there")
+
+
+def test_another_format_is_refused_by_its_number() -> None:
+    body = encode(entries_of([remote(1)]))[5:]
+    with pytest.raises(UnsupportedFormat, match="relay queue in there has format 9"):
+        decode(struct.pack("<BI", 9, zlib.crc32(body)) + body, "there")
+
+
+def write(store: Store, queue: RelayQueue, entries: Sequence[RelayEntry]) -> None:
+    batch = store.batch()
+    queue.append(batch, entries)
+    store.write(batch)
+
+
+def discard(store: Store, queue: RelayQueue, position: int) -> None:
+    batch = store.batch()
+    queue.discard(batch, position)
+    store.write(batch)
+
+
+def test_groups_survive_a_restart_until_all_of_them_is_executed(tmp_path: Path) -> None:
+    entries = entries_of([remote(1), remote(2), VIEW_CHANGE, remote(3), remote(1)])
+    identity = StoreIdentity(group="g", member="m1")
+    with Store(tmp_path, identity) as store:
+        queue = RelayQueue(store)
+        write(store, queue, entries[:2])
+        write(store, queue, [])
+        write(store, queue, entries[2:4])
+        write(store, queue, entries[4:])
+        discard(store, queue, entries[2].position)
+        assert queue.length == 3
+    with Store(tmp_path, identity) as store:
+        queue = RelayQueue(store)
+        assert list(queue.load()) == [entries[2:4], entries[4:]]
+        assert queue.length == 3
+        assert queue.bytes == len(encode(entries[2:4])) + len(encode(entries[4:]))
+        discard(store, queue, entries[4].position)
+        assert (queue.length, queue.bytes) == (0, 0)
+        assert list(store.scan(Family.RELAY)) == []
+
+
+def test_the_queue_says_when_it_is_full(store: Store) -> None:
+    by_entries = RelayQueue(store, entries_max=2)
+    entries = entries_of([remote(1), remote(2)])
+    write(store, by_entries, entries[:1])
+    assert not by_entries.is_full
+    write(store, by_entries, entries[1:])
+    assert by_entries.is_full
+    discard(store, by_entries, entries[0].position)
+    assert not by_entries.is_full
+    by_bytes = RelayQueue(store, bytes_max=1)
+    write(store, by_bytes, entries[:1])
+    assert by_bytes.is_full
+
+
+def test_a_limit_of_nothing_is_refused(store: Store) -> None:
+    with pytest.raises(InvalidSetting, match="relay_bytes_max is '0'"):
+        RelayQueue(store, bytes_max=0)
+
+
+def test_a_corrupt_group_names_the_store(store: Store) -> None:
+    batch = store.batch()
+    batch.put(Family.RELAY, integer_key(1 << 20), b"\x01nonsense")
+    store.write(batch)
+    with pytest.raises(CorruptStore, match=str(store.path)):
+        list(RelayQueue(store).load())
+
+
+def test_appending_out_of_the_total_order_is_a_bug(store: Store) -> None:
+    queue = RelayQueue(store)
+    first, second = entries_of([remote(1), remote(2)])
+    write(store, queue, [second])
+    with pytest.raises(AssertionError, match="out of order"):
+        write(store, queue, [first])

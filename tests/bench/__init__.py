@@ -1,0 +1,1 @@
+"""Benchmarks; they import the real code and run from the command line."""
