@@ -65,6 +65,7 @@ class Coordinator(Generic[Execution]):
         self._pending: deque[RelayEntry] = deque()
         self._order: CommitOrder[Execution] = CommitOrder()
         self._committing: CommitGroup[Execution] | None = None
+        self._appended_position = -1
         self._assigned_entries = 0
         self._jobs_at_work = 0
         self._handed_over = 0
@@ -72,7 +73,10 @@ class Coordinator(Generic[Execution]):
 
     def append(self, entries: Sequence[RelayEntry]) -> None:
         """Takes the next entries of the total order."""
-        self._pending.extend(entries)
+        if entries:
+            assert entries[0].position > self._appended_position, "appended out of order"
+            self._appended_position = entries[-1].position
+            self._pending.extend(entries)
 
     def next_jobs(self, idle_workers: int) -> list[Job[Execution]]:
         """Returns at most one job for each idle worker; they count as started.

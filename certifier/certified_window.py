@@ -9,6 +9,7 @@ import struct
 import sys
 from array import array
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from certifier.gtid import Gtid
 from certifier.gtid_set import GtidSet
@@ -18,76 +19,64 @@ _SHIFT = 12
 _MASK = SEGMENT_TRANSACTIONS - 1
 assert 1 << _SHIFT == SEGMENT_TRANSACTIONS
 
-_SEQUENCE_NUMBER, _SNAPSHOT, _GTID_NUMBER, _POSITION = range(4)
-_ITEMS_END, _LIVE_ITEMS, _GTID_SOURCE, _ORIGIN = range(4)
-_FIELDS = 4
-"""Fields of a row: the first line those of `Segment.large`, the second of `Segment.small`."""
+_ROW = struct.Struct("<QQQQIHH")
+_ROW_BYTES = _ROW.size
+_SEQUENCE_NUMBER = struct.Struct("<Q")
+_HEADER = struct.Struct("<II")
+assert sys.byteorder == "little", "stored items are little-endian"
 
-_HEADER = struct.Struct("<III")
-assert sys.byteorder == "little", "stored columns are little-endian"
+
+class Row(NamedTuple):
+    """What a segment holds of a version: 40 bytes, beside its items."""
+
+    sequence_number: int
+    snapshot: int
+    gtid_number: int
+    position: int
+    items_end: int
+    gtid_source: int
+    origin: int
 
 
 class Segment:
-    """Up to `SEGMENT_TRANSACTIONS` consecutive versions and their items.
+    """Up to `SEGMENT_TRANSACTIONS` consecutive versions: packed rows, and the items of all."""
 
-    Each version has a row of 64-bit fields in `large` and one of 32-bit fields in `small`. Among
-    them are where its items end, and how many of these nobody has written since: its live items.
-    """
-
-    __slots__ = ("items", "large", "live_items", "small")
+    __slots__ = ("items", "rows")
 
     def __init__(self, empty_rows: int = 0) -> None:
         self.items = array("Q")
-        self.large = array("Q", bytes(8 * _FIELDS * empty_rows))
-        self.small = array("I", bytes(4 * _FIELDS * empty_rows))
-        self.live_items = 0
+        self.rows = bytearray(_ROW_BYTES * empty_rows)
 
     def __len__(self) -> int:
-        return len(self.large) // _FIELDS
+        return len(self.rows) // _ROW_BYTES
+
+    def row(self, index: int) -> Row:
+        """The row of the version at `index`."""
+        return Row(*_ROW.unpack_from(self.rows, _ROW_BYTES * index))
 
     def items_start(self, index: int) -> int:
         """Where the items of the version at `index` start."""
-        return self.small[_FIELDS * (index - 1) + _ITEMS_END] if index else 0
+        return self.row(index - 1).items_end if index else 0
 
-    def items_of(self, index: int) -> "array[int]":
-        """The items of the version at `index`."""
-        return self.items[self.items_start(index) : self.small[_FIELDS * index + _ITEMS_END]]
-
-    def live_between(self, first: int, last: int) -> int:
-        """The live items of versions at `first` to `last`. Cost: O(1) for a whole segment."""
-        if first == 0 and last == _MASK:
-            return self.live_items
-        return sum(self.small[_FIELDS * first + _LIVE_ITEMS : _FIELDS * (last + 1) : _FIELDS])
-
-    def live_stamp_between(self, first: int, last: int) -> int:
-        """The largest sequence number of versions at `first` to `last` that have live items."""
-        live = self.small[_FIELDS * first + _LIVE_ITEMS : _FIELDS * (last + 1) : _FIELDS]
-        stamps = self.large[_FIELDS * first + _SEQUENCE_NUMBER : _FIELDS * (last + 1) : _FIELDS]
-        return max((stamp for count, stamp in zip(live, stamps, strict=True) if count), default=0)
+    def items_between(self, first: int, last: int) -> "array[int]":
+        """The items of the versions at `first` to `last`."""
+        return self.items[self.items_start(first) : self.row(last).items_end]
 
     def dump(self, start: int) -> bytes:
-        """The versions from index `start` on: lengths, items, rows."""
-        first_item = self.items_start(start)
-        items, rows = self.items[first_item:], len(self) - start
-        large, small = self.large[_FIELDS * start :], self.small[_FIELDS * start :]
-        lengths = _HEADER.pack(first_item, len(items), rows)
-        return lengths + items.tobytes() + large.tobytes() + small.tobytes()
+        """The versions from index `start` on: where their items start, their number, rows, items."""
+        items_start = self.items_start(start)
+        rows = self.rows[_ROW_BYTES * start :]
+        header = _HEADER.pack(items_start, len(rows))
+        return header + bytes(rows) + self.items[items_start:].tobytes()
 
-    def load(self, piece: bytes) -> int:
-        """Adds the versions that `dump` gave, with all their items live; returns how many."""
-        first_item, item_count, rows = _HEADER.unpack_from(piece)
-        large_start = _HEADER.size + 8 * item_count
-        small_start = large_start + 8 * _FIELDS * rows
-        moved, start = len(self.items) - first_item, len(self)
-        self.items.frombytes(piece[_HEADER.size : large_start])
-        self.large.frombytes(piece[large_start:small_start])
-        self.small.frombytes(piece[small_start:])
-        for index in range(start, start + rows):
-            self.small[_FIELDS * index + _ITEMS_END] += moved
-            end = self.small[_FIELDS * index + _ITEMS_END]
-            self.small[_FIELDS * index + _LIVE_ITEMS] = end - self.items_start(index)
-        self.live_items += item_count
-        return rows
+    def load(self, piece: bytes) -> None:
+        """Adds the versions that `dump` gave."""
+        items_start, rows_bytes = _HEADER.unpack_from(piece)
+        moved = len(self.items) - items_start
+        rows_end = _HEADER.size + rows_bytes
+        for row in map(Row._make, _ROW.iter_unpack(piece[_HEADER.size : rows_end])):
+            self.rows += _ROW.pack(*row._replace(items_end=row.items_end + moved))
+        self.items.frombytes(piece[rows_end:])
 
 
 class CertifiedWindow:
@@ -127,17 +116,21 @@ class CertifiedWindow:
         version.
         """
         version = self.newest_version = self.newest_version + 1
-        segment = self._segments[-1]
-        if len(segment.large) == _FIELDS * SEGMENT_TRANSACTIONS:
-            segment = self._add_segment()
+        segment = self._segments[-1] if version & _MASK else self._add_segment()
         source, number = gtid
         numbers = self._numbers
         if source not in numbers or origin not in numbers:
             self._add_names(source, origin)
         segment.items.extend(items)
-        segment.live_items += len(items)
-        segment.large.extend((sequence_number, snapshot, number, position))
-        segment.small.extend((len(segment.items), len(items), numbers[source], numbers[origin]))
+        segment.rows += _ROW.pack(
+            sequence_number,
+            snapshot,
+            number,
+            position,
+            len(segment.items),
+            numbers[source],
+            numbers[origin],
+        )
         return version
 
     def append_elsewhere(self, gtid_set: GtidSet, position: int) -> int:
@@ -146,72 +139,58 @@ class CertifiedWindow:
         self.elsewhere[version] = gtid_set
         return version
 
-    def replace_writers(self, writers: Sequence[int]) -> None:
-        """Takes one live item from each of the versions: a later one has written it."""
-        for version in writers:
-            segment = self._segment(version)
-            segment.live_items -= 1
-            segment.small[_FIELDS * (version & _MASK) + _LIVE_ITEMS] -= 1
-
-    def live_items(self, last: int) -> int:
-        """How many live items the versions up to `last` have. Cost: O(segments)."""
-        spans = self._spans(self.first_version, last)
-        return sum(segment.live_between(*span) for segment, *span in spans)
-
-    def live_stamp(self, first: int, last: int) -> int:
-        """The largest sequence number of versions `first` to `last` that have live items; 0 if
-        none has. Cost: O(versions).
-        """
-        spans = self._spans(first, last)
-        return max((segment.live_stamp_between(*span) for segment, *span in spans), default=0)
-
-    def forget(self, last: int) -> None:
-        """Forgets the versions up to `last`. Cost: O(1); `release` gives the memory back."""
-        assert last <= self.newest_version
-        self.first_version = max(self.first_version, last + 1)
-
-    def release(self) -> bool:
-        """Gives back the memory of one segment that is forgotten whole; False if there is none.
-
-        Cost: O(SEGMENT_TRANSACTIONS).
-        """
-        if self._first_segment == self.first_version >> _SHIFT or len(self._segments) == 1:
-            return False
-        start = self._first_segment << _SHIFT
-        for sets in (self.snapshot_sets, self.elsewhere):
-            if sets:
-                for version in range(start, start + SEGMENT_TRANSACTIONS):
-                    sets.pop(version, None)
-        del self._segments[0]
-        self._first_segment += 1
-        return True
+    def drop_before(self, version: int) -> None:
+        """Forgets all versions before `version`. Cost: O(versions forgotten), mostly O(segments)."""
+        assert version <= self.newest_version + 1
+        self.first_version = max(self.first_version, version)
+        while self._first_segment < self.first_version >> _SHIFT and len(self._segments) > 1:
+            start = self._first_segment << _SHIFT
+            for sets in filter(None, (self.snapshot_sets, self.elsewhere)):
+                for old in range(start, start + SEGMENT_TRANSACTIONS):
+                    sets.pop(old, None)
+            del self._segments[0]
+            self._first_segment += 1
 
     def sequence_number(self, version: int) -> int:
         """The stamp of a version; 0 for a local transaction."""
-        return self._large(version, _SEQUENCE_NUMBER)
+        rows = self._segment(version).rows
+        sequence_number: int = _SEQUENCE_NUMBER.unpack_from(rows, _ROW_BYTES * (version & _MASK))[0]
+        return sequence_number
+
+    def row(self, version: int) -> Row:
+        """All that is held of a version but its names and items."""
+        return self._segment(version).row(version & _MASK)
+
+    def gtid(self, version: int) -> Gtid:
+        """The GTID of a version; not of one that was executed elsewhere."""
+        assert version not in self.elsewhere
+        row = self.row(version)
+        return Gtid(self._names[row.gtid_source], row.gtid_number)
 
     def snapshot(self, version: int) -> int:
         """The version that a transaction read; a lower bound of it where `snapshot_sets` has the
         set itself.
         """
-        return self._large(version, _SNAPSHOT)
-
-    def position(self, version: int) -> int:
-        """The place of a version's transaction in the total order."""
-        return self._large(version, _POSITION)
-
-    def gtid(self, version: int) -> Gtid:
-        """The GTID of a version; not of one that was executed elsewhere."""
-        assert version not in self.elsewhere
-        return Gtid(self._name(version, _GTID_SOURCE), self._large(version, _GTID_NUMBER))
+        return self.row(version).snapshot
 
     def origin(self, version: int) -> str:
         """The member that sent a version's transaction."""
-        return self._name(version, _ORIGIN)
+        return self._names[self.row(version).origin]
+
+    def position(self, version: int) -> int:
+        """The place of a version's transaction in the total order."""
+        return self.row(version).position
 
     def items(self, version: int) -> "array[int]":
         """The write set of a version."""
-        return self._segment(version).items_of(version & _MASK)
+        return self._segment(version).items_between(version & _MASK, version & _MASK)
+
+    def items_between(self, first: int, last: int) -> Iterator["array[int]"]:
+        """The write sets of the versions `first` to `last`, one segment's at a time."""
+        while first <= last:
+            end = min(last, first | _MASK)
+            yield self._segment(first).items_between(first & _MASK, end & _MASK)
+            first = end + 1
 
     def first_missing(self, missing: GtidSet, lag_max: int) -> int:
         """The smallest version with a GTID in `missing`; 0 where some lie before the window or
@@ -242,10 +221,9 @@ class CertifiedWindow:
     def load(self, first_version: int, piece: bytes) -> None:
         """Adds what `dump` gave; pieces come in the versions' order."""
         assert first_version == self.newest_version + 1
-        segment = self._segments[-1]
-        if len(segment) == SEGMENT_TRANSACTIONS:
-            segment = self._add_segment()
-        self.newest_version += segment.load(piece)
+        segment = self._segments[-1] if first_version & _MASK else self._add_segment()
+        segment.load(piece)
+        self.newest_version = first_version - (first_version & _MASK) + len(segment) - 1
 
     @property
     def names(self) -> list[str]:
@@ -258,38 +236,26 @@ class CertifiedWindow:
         self._numbers = {name: number for number, name in enumerate(names)}
 
     def check_invariants(self) -> None:
-        """Every version held has a row, ends ascend, and live items are counted right."""
+        """Every version held has a row, and the items' ends ascend."""
         assert self.first_version <= self.newest_version + 1
         assert self._first_segment <= self.first_version >> _SHIFT
         held = sum(map(len, self._segments))
         assert held == self.newest_version + 1 - (self._first_segment << _SHIFT)
         for segment in self._segments:
-            assert len(segment) == len(segment.small) // _FIELDS <= SEGMENT_TRANSACTIONS
-            ends = [0, *segment.small[_ITEMS_END::_FIELDS]]
+            assert len(segment) <= SEGMENT_TRANSACTIONS
+            ends = [segment.row(index).items_end for index in range(len(segment))]
             assert ends == sorted(ends)
-            assert ends[-1] == len(segment.items)
-            assert segment.live_items == sum(segment.small[_LIVE_ITEMS::_FIELDS])
+            assert ends[-1:] in ([], [len(segment.items)])
 
     def _segment(self, version: int) -> Segment:
         assert self.first_version <= version <= self.newest_version, f"version {version} not held"
         return self._segments[(version >> _SHIFT) - self._first_segment]
 
-    def _large(self, version: int, field: int) -> int:
-        return self._segment(version).large[_FIELDS * (version & _MASK) + field]
-
-    def _name(self, version: int, field: int) -> str:
-        return self._names[self._segment(version).small[_FIELDS * (version & _MASK) + field]]
-
-    def _spans(self, first: int, last: int) -> Iterator[tuple[Segment, int, int]]:
-        """The segments with versions `first` to `last`, each with indexes of its first and last."""
-        while first <= last:
-            end = min(last, first | _MASK)
-            yield self._segment(first), first & _MASK, end & _MASK
-            first = end + 1
-
     def _add_segment(self) -> Segment:
-        self._segments.append(Segment())
-        return self._segments[-1]
+        """A new last segment; an empty one makes way for it."""
+        segment = Segment()
+        self._segments[len(self._segments) - (not self._segments[-1].rows) :] = [segment]
+        return segment
 
     def _add_names(self, *names: str) -> None:
         for name in names:

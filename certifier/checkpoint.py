@@ -24,11 +24,14 @@ class Blocks(TypedDict):
 
 
 class Checkpoint(TypedDict):
-    """What JSON can carry of a certifier."""
+    """What JSON can carry of a certifier; `first_version` is where its window begins."""
 
+    first_version: int
     newest_version: int
     stable_version: int
     unstamped_version: int
+    purged_total: int
+    window_closed: bool
     last_committed_global: int
     sequence_number: int
     digest: str
@@ -43,11 +46,14 @@ def dump(certifier: Certifier) -> Checkpoint:
         "only traces collect beyond a version, and they are not stored"
     )
     return Checkpoint(
+        first_version=certifier.window.first_version,
         newest_version=certifier.window.newest_version,
         stable_version=certifier.stable_version,
         unstamped_version=certifier.unstamped_version,
         last_committed_global=certifier.clock.last_committed_global,
         sequence_number=certifier.clock.sequence_number,
+        purged_total=certifier.purged_total,
+        window_closed=certifier.window_closed,
         digest=certifier.digest().hex(),
         executed_elsewhere=str(certifier.executed_elsewhere),
         blocks=_dump_blocks(certifier.blocks.state()),
@@ -77,12 +83,14 @@ def restore(
     assert window.newest_version == checkpoint["newest_version"], (
         "the store misses certified transactions"
     )
-    stable_version = certifier.oldest_snapshot_version = checkpoint["stable_version"]
-    certifier.info.collect(stable_version, purged=0)
-    window.forget(stable_version)
-    for version in range(window.first_version, window.newest_version + 1):
-        certifier.record_items(window.items(version), version)
+    for version in range(checkpoint["first_version"], window.newest_version + 1):
+        certifier.info.record(window.items(version), version)
+    window.drop_before(checkpoint["first_version"])
+    certifier.stable_version = checkpoint["stable_version"]
+    certifier.oldest_snapshot_version = checkpoint["stable_version"]
     certifier.unstamped_version = checkpoint["unstamped_version"]
+    certifier.purged_total = checkpoint["purged_total"]
+    certifier.window_closed = checkpoint["window_closed"]
     certifier.clock = LogicalClock(
         checkpoint["last_committed_global"], checkpoint["sequence_number"]
     )

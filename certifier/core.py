@@ -48,8 +48,9 @@ class CertifierOptions:
     versions a snapshot given as a GTID set may lie behind before it is TOO_OLD (finding its place
     costs that many steps). `learn_snapshots`: take GTIDs that a snapshot names but that were never
     certified here for transactions executed elsewhere (traces) instead of refusing them.
-    `collection_period_transactions`: after how many certified transactions some memory of what was
-    collected is given back (0: all of it, within the collection); no outcome depends on it.
+    `collection_period_transactions` and `collection_step_transactions`: after how many certified
+    transactions a pending collection makes a step, and how many transactions one step looks at; with
+    a period of 0 a collection is completed where it stands in the order.
     """
 
     group_source: str
@@ -58,21 +59,22 @@ class CertifierOptions:
     snapshot_lag_max: int = 65_536
     learn_snapshots: bool = False
     collection_period_transactions: int = 16
+    collection_step_transactions: int = 64
 
     def __post_init__(self) -> None:
         if self.gc_window not in GC_WINDOWS:
             raise InvalidSetting(
                 name="gc_window", value=self.gc_window, expected=" or ".join(GC_WINDOWS)
             )
-        for name in ("gtid_assignment_block_size", "snapshot_lag_max"):
-            if getattr(self, name) < 1:
-                raise InvalidSetting(name=name, value=getattr(self, name), expected="1 or more")
-        if self.collection_period_transactions < 0:
-            raise InvalidSetting(
-                name="collection_period_transactions",
-                value=self.collection_period_transactions,
-                expected="0 or more",
-            )
+        for name, least in (
+            ("gtid_assignment_block_size", 1),
+            ("snapshot_lag_max", 1),
+            ("collection_period_transactions", 0),
+            ("collection_step_transactions", 1),
+        ):
+            value = getattr(self, name)
+            if value < least:
+                raise InvalidSetting(name=name, value=value, expected=f"{least} or more")
 
 
 class Certifier:
@@ -85,15 +87,13 @@ class Certifier:
         self.clock = LogicalClock()
         self.blocks = GtidBlocks(options.group_source, options.gtid_assignment_block_size)
         self.executed_elsewhere = GtidSet()
+        self.stable_version = 0
         self.collected_beyond = GtidSet()
         self.oldest_snapshot_version = 0
         self.unstamped_version = 0
+        self.purged_total = 0
+        self.window_closed = True
         self._digest = 0
-
-    @property
-    def stable_version(self) -> int:
-        """All transactions up to it are executed on all members, and their items are collected."""
-        return self.info.collected_version
 
     def deliver(self, record: Record) -> Outcome | Collected | tuple[int, int] | None:
         """Takes the next record of the total order and returns what became of it.
@@ -147,11 +147,18 @@ class Certifier:
             executed.add_interval(self.options.group_source, first, last)
         return executed
 
-    def record_items(self, write_set: Sequence[int], version: int) -> None:
-        """Makes `version`, which is in the window, the last writer of its items (rule 5)."""
-        replaced = self.info.record(write_set, version)
-        if replaced:
-            self.window.replace_writers(replaced)
+    def collect(self) -> None:
+        """Makes one step of a pending collection.
+
+        Cost: at most `collection_step_transactions` transactions' items.
+        """
+        step = self.options.collection_step_transactions
+        self._purge_through(min(self.stable_version, self.window.first_version + step - 1))
+
+    @property
+    def collection_pending(self) -> bool:
+        """Whether stable transactions are left whose items were not purged yet."""
+        return self.window.first_version <= self.stable_version
 
     def _admit(self, transaction: Transaction, snapshot_version: int, newest: int) -> Outcome:
         """Numbers, stamps and records a transaction that passed (rule 2 to 5)."""
@@ -171,11 +178,11 @@ class Certifier:
         version = self.window.append(
             write_set, sequence_number or 0, snapshot_version, gtid, origin, position
         )
-        self.record_items(write_set, version)
+        self.info.record(write_set, version)
         self._fold(_CERTIFIED, sum(write_set) + gtid.number, version)
         period = self.options.collection_period_transactions
-        if period and version % period == 0:
-            self._give_back()
+        if period and version % period == 0 and self.window.first_version <= self.stable_version:
+            self.collect()
         return Outcome(_CERTIFIED, gtid, version, last_committed, sequence_number)
 
     def _dependency(self, write_set: Sequence[int], newest: int) -> int:
@@ -258,63 +265,60 @@ class Certifier:
         return VIEW_CHANGE_STAMPS
 
     def _garbage_collect(self, record: GarbageCollection) -> Collected:
-        """A stable set (rule 6): its items count no more from here on; their memory follows."""
+        """A stable set (rule 6): at once where the period is 0, else in steps while transactions
+        go on.
+        """
+        before = self.purged_total
         if isinstance(record.stable, int):
-            purged = self._collect_through(record.stable)
+            self._set_stable(record.stable)
         else:
             missing = self.executed() - record.stable
-            purged = self._collect_through(place(self.window, missing, self.window.newest_version))
-            purged += self._collect_beyond(record.stable)
-        while not self.options.collection_period_transactions and self._give_back():
-            pass
-        return Collected(purged, self.clock.last_committed_global)
+            self._set_stable(place(self.window, missing, self.window.newest_version))
+            self._purge_beyond(record.stable)
+        if not self.options.collection_period_transactions:
+            self._purge_through(self.stable_version)
+        return Collected(self.purged_total - before, self.clock.last_committed_global)
 
-    def _collect_through(self, version: int) -> int:
-        """Collects all versions up to `version`; returns the number of items that this purges.
-
-        Cost: O(segments of the window).
-        """
+    def _set_stable(self, version: int) -> None:
         assert version <= self.window.newest_version, "stable before it was certified"
-        if version <= self.stable_version:
-            return 0
-        purged = self.window.live_items(version)
-        if purged:
-            self._shift_window(self.unstamped_version + 1, version)
-        self.info.collect(version, purged)
-        self.window.forget(version)
-        self.unstamped_version = max(self.unstamped_version, version)
-        self.oldest_snapshot_version = max(self.oldest_snapshot_version, version)
-        return purged
+        if version > self.stable_version:
+            self.stable_version = version
+            self.oldest_snapshot_version = max(self.oldest_snapshot_version, version)
+            self.window_closed = False
 
-    def _collect_beyond(self, stable: GtidSet) -> int:
-        """Collects those stable transactions that lie behind one that is not stable yet.
+    def _purge_through(self, last: int) -> None:
+        """Purges the items of all versions up to `last`."""
+        first = self.window.first_version
+        for items in self.window.items_between(first, last):
+            self._purge(items, first, last)
+        self.window.drop_before(max(first, last + 1))
 
-        Cost: O(versions of the window).
+    def _purge_beyond(self, stable: GtidSet) -> None:
+        """Purges those stable transactions that lie behind one that is not stable yet.
+
+        Cost: O(versions in the window); only traces have such sets.
         """
-        purged_before = len(self.info)
         for version in range(self.stable_version + 1, self.window.newest_version + 1):
             executed = self.window.elsewhere.get(version) or GtidSet.of(self.window.gtid(version))
-            if not executed & stable:
-                continue
-            self.collected_beyond |= executed & stable
-            self.oldest_snapshot_version = version
-            purged = self.info.remove(self.window.items(version), version)
-            if purged:
-                self.window.replace_writers([version] * purged)
-                self._shift_window(max(version, self.unstamped_version + 1), version)
-        return purged_before - len(self.info)
+            collected = executed & stable
+            if collected:
+                self.collected_beyond |= collected
+                self.oldest_snapshot_version = max(self.oldest_snapshot_version, version)
+                self.window_closed = False
+                self._purge(self.window.items(version), version, version)
 
-    def _shift_window(self, first: int, last: int) -> None:
-        """Keeps what follows behind the purged writers, whose items cannot be asked any more."""
-        if self.options.gc_window == "close":
+    def _purge(self, items: Sequence[int], first: int, last: int) -> None:
+        """Purges those of the items that a version from `first` to `last` wrote last, and keeps
+        what follows behind these writers, whose items cannot be asked any more.
+        """
+        purged = self.info.purge(items, first, last)
+        self.purged_total += len(purged)
+        if self.options.gc_window == "tight":
+            stamped = {writer for writer in purged if writer > self.unstamped_version}
+            self.clock.raise_window(max(map(self.window.sequence_number, stamped), default=0))
+        elif purged and not self.window_closed:
             self.clock.close_window()
-        else:
-            self.clock.raise_window(self.window.live_stamp(first, last))
-
-    def _give_back(self) -> bool:
-        """Gives some memory of what was collected back; False if there is little to give."""
-        swept = self.info.sweep()
-        return self.window.release() or swept
+            self.window_closed = True
 
     def _writers(self, transaction: Transaction) -> Iterator[tuple[int, int]]:
         yield from self.info.writers(transaction.write_set)
@@ -352,9 +356,8 @@ class Certifier:
         self.window.check_invariants()
         self.clock.check_invariants()
         self.blocks.check_invariants()
-        assert self.stable_version + 1 == self.window.first_version
         assert self.stable_version <= self.oldest_snapshot_version <= self.window.newest_version
-        assert self.stable_version <= self.unstamped_version <= self.window.newest_version
-        assert len(self.info) == self.window.live_items(self.window.newest_version)
+        assert self.window.first_version <= self.window.newest_version + 1
         for item, writer in self.info.entries():
+            assert self.window.first_version <= writer <= self.window.newest_version
             assert item in self.window.items(writer)

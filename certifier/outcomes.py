@@ -6,6 +6,7 @@ so all members forget the same.
 """
 
 from collections.abc import Iterator
+from itertools import chain, islice
 
 from certifier.records import Outcome
 
@@ -13,33 +14,51 @@ from certifier.records import Outcome
 class OutcomeTable:
     """The outcomes of the last `outcomes_max` / 2 to `outcomes_max` transactions that had an id.
 
-    Two generations: when the young one is full, the old one is forgotten whole. No entry is ever
-    moved.
+    Outcomes are numbered from 0 on. Two generations are held, each of the same length: when the
+    young one is full, the old one is forgotten whole. No entry is ever moved.
     """
 
-    __slots__ = ("_generation_max", "_old", "_young", "forgotten_version")
+    __slots__ = ("_generation_max", "_old", "_young", "forgotten_version", "next_number")
 
-    def __init__(self, outcomes_max: int) -> None:
+    def __init__(self, outcomes_max: int, first_number: int = 0) -> None:
+        """`first_number`: where a generation begins; the outcomes before it are forgotten."""
         assert outcomes_max >= 2
         self._generation_max = outcomes_max // 2
+        assert first_number % self._generation_max == 0, "not where a generation begins"
         self._young: dict[bytes, Outcome] = {}
         self._old: dict[bytes, Outcome] = {}
+        self.next_number = first_number
         self.forgotten_version = 0
+
+    @property
+    def first_number(self) -> int:
+        """The number of the oldest outcome that is held, and where its generation begins."""
+        return self.next_number - len(self)
+
+    @property
+    def young_number(self) -> int:
+        """Where the young generation begins."""
+        return self.next_number - len(self._young)
 
     def get(self, transaction_id: bytes) -> Outcome | None:
         """The outcome of a transaction, if it is still known."""
         return self._young.get(transaction_id) or self._old.get(transaction_id)
 
-    def remember(self, transaction_id: bytes, outcome: Outcome) -> bool:
-        """Adds an outcome; True if a generation was forgotten to make room."""
-        turned = len(self._young) >= self._generation_max
-        if turned:
+    def remember(self, transaction_id: bytes, outcome: Outcome) -> None:
+        """Adds an outcome of a transaction that is not known."""
+        if len(self._young) >= self._generation_max:
             self.forgotten_version = max(
                 [self.forgotten_version, *(known.version for known in self._old.values())]
             )
             self._old, self._young = self._young, {}
+        assert transaction_id not in self._young and transaction_id not in self._old
         self._young[transaction_id] = outcome
-        return turned
+        self.next_number += 1
+
+    def since(self, number: int) -> list[tuple[bytes, Outcome]]:
+        """The outcomes that are held from a number on, in order. Cost: O(those)."""
+        newest_first = chain(reversed(self._young.items()), reversed(self._old.items()))
+        return list(islice(newest_first, self.next_number - number))[::-1]
 
     def __len__(self) -> int:
         return len(self._young) + len(self._old)

@@ -246,7 +246,7 @@ class CertificationInfoStore:
     def __init__(self, store: Store, certifier: Certifier) -> None:
         self._store = store
         self.certifier = certifier
-        self._saved_version = certifier.window.newest_version
+        self._saved_version = 0
         self._piece_versions: deque[int] = deque()
 
     def save(self, batch: Batch) -> None:

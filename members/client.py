@@ -1,8 +1,8 @@
-"""The Python client: transactions on the embedded store, certification for stores of the caller's own.
+"""The Python client: transactions on the embedded store, certification for stores of your own.
 
-The rule it keeps: a commit whose answer is lost is asked for again under the same transaction id, at
-the same member or another one, and takes effect once. What it then answers is certain, or it says
-`OutcomeUnknown`.
+The rule it keeps: what it answers is certain. A commit whose answer is lost is sent again under the
+same transaction id, at the same member or another one, and takes effect once; if nobody can say
+what became of it, that is what it says: `OutcomeUnknown`.
 
     with Client(["10.0.0.1:7101", "10.0.0.2:7101"]) as client:
         with client.transaction() as transaction:  # the snapshot is taken here
@@ -16,15 +16,15 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from enum import IntEnum
-from types import TracebackType
-from typing import Protocol, TypeVar
+from functools import partial
+from typing import TypeVar
 
 import grpc
 
-from certifier.errors import InvalidRequest, SnapshotExpired, TooManySnapshots, Unavailable
+from certifier.errors import SnapshotExpired, Unavailable
 from groupcert.v1 import certification_pb2, group_pb2, store_pb2, transaction_pb2
 from groupcert.v1.certification_pb2 import GetOutcomeResponse
-from groupcert.v1.group_pb2 import GroupStatus, MemberState, ReadHistoryResponse
+from groupcert.v1.group_pb2 import GroupStatus, MemberState, MemberStatus, ReadHistoryResponse
 from groupcert.v1.transaction_pb2 import Outcome
 from groupcert.v1.transaction_pb2 import Transaction as CertifiableTransaction
 from members.failures import (
@@ -39,29 +39,35 @@ from members.own_writes import KeyAndValue, OwnWrites
 from members.remote import RemoteMember, RemoteMembers
 from members.status import error_from
 
-__all__ = (
-    *("CertifiableTransaction", "CertificationConflict", "Client", "Consistency"),
-    *("GetOutcomeResponse", "GroupStatus", "MemberFailed", "MemberState", "Outcome"),
-    *("OutcomeUnknown", "ReadHistoryResponse", "Transaction", "TransactionFailed"),
-    *("TransactionRefused", "TransactionTooOld", "certifiable"),
-)
+__all__ = [
+    "CertifiableTransaction",
+    "CertificationConflict",
+    "Client",
+    "Consistency",
+    "GetOutcomeResponse",
+    "GroupStatus",
+    "MemberFailed",
+    "MemberState",
+    "MemberStatus",
+    "Outcome",
+    "OutcomeUnknown",
+    "ReadHistoryResponse",
+    "Transaction",
+    "TransactionFailed",
+    "TransactionRefused",
+    "TransactionTooOld",
+    "certifiable",
+]
 
 TIMEOUT_MS = 20_000
 """Longer than an election among log servers, which takes 4 to 9 s."""
 ATTEMPTS_MAX = 10
-PAGE_ROWS = 1_000
 BACKOFF_MS_FIRST = 2
 BACKOFF_MS_MAX = 250
+PAGE_ROWS = 1_000
 CLOSE_MS = 1_000
 
 Result = TypeVar("Result")
-Request = TypeVar("Request", contravariant=True)
-Response = TypeVar("Response", covariant=True)
-
-_BEFORE_ORDER = (InvalidRequest, SnapshotExpired, TooManySnapshots)
-"""With these a member answers before it has ordered anything."""
-_REFUSING_CODES = {"INVALID_ARGUMENT", "RESOURCE_EXHAUSTED", "UNIMPLEMENTED"}
-"""So it does with these, when it is gRPC that answers: too large a message, an older member."""
 
 
 class Consistency(IntEnum):
@@ -72,7 +78,7 @@ class Consistency(IntEnum):
     BEFORE = transaction_pb2.CONSISTENCY_BEFORE
     """Its snapshot has every transaction that was ordered before it began."""
     AFTER = transaction_pb2.CONSISTENCY_AFTER
-    """Its commit returns when every member of the view has applied it."""
+    """Its commit returns when every member has applied it."""
     BEFORE_AND_AFTER = transaction_pb2.CONSISTENCY_BEFORE_AND_AFTER
     """Both."""
 
@@ -95,22 +101,22 @@ class Client:
         """Connects when it is first used.
 
         Args:
-            address: `host:port` of a member, or of several: the next one is asked when one is gone.
+            address: `host:port` of a member, or of several: where one is gone, the next is asked.
             timeout_ms: What one call may take, with all its repetitions.
-            serializable: Certify what transactions read, too: each row, whether it was found or
-                not. Rows that appear in a scanned range later are not noticed.
-            session: A name by which the group knows the session.
+            serializable: Certify what transactions read, too: each row, found or not. Rows that
+                others insert into a scanned range are not noticed.
+            session: A name for the session, which goes into the log with its commits.
         """
         addresses = [address] if isinstance(address, str) else list(address)
-        if not addresses:
-            raise ValueError("a client needs the address of a member")
-        self.timeout_ms = timeout_ms
+        if not addresses or timeout_ms < 1:
+            raise ValueError("a client needs a member's address, and a time limit of 1 ms or more")
+        self.version = 0
+        """The newest state that this session has seen or made."""
         self.consistency = consistency
         self.serializable = serializable
         self.session = session
-        self.version = 0
-        """The newest state that this session has seen or made."""
-        self._members = RemoteMembers(addresses)
+        self._timeout_s = timeout_ms / 1000
+        self._members = RemoteMembers(addresses, timeout_ms)
 
     def __enter__(self) -> "Client":
         return self
@@ -128,12 +134,12 @@ class Client:
         return self._members.current.address
 
     def transaction(self, *, snapshot_version: int | None = None) -> "Transaction":
-        """Begins a transaction: its snapshot is taken now, and it commits at the end of the block.
+        """Begins a transaction: its snapshot is taken now, it commits at the end of the block.
 
         Args:
-            snapshot_version: A state that the caller knows of, such as `version`. The transaction
-                then only writes, and saves the round trip for a snapshot; it conflicts with what
-                others wrote to the same rows since that state.
+            snapshot_version: A state that the caller knows, such as `version`. The transaction then
+                only writes, and saves the round trip for a snapshot; it conflicts with what others
+                wrote to the same rows since that state.
 
         Raises:
             NotServing: No member answered within the limit.
@@ -143,7 +149,7 @@ class Client:
         request = store_pb2.OpenSnapshotRequest(
             consistency=_wire(self.consistency), version_min=self.version
         )
-        member, opened = self._ask(
+        member, opened = self._members.ask(
             lambda member, timeout_s: (member, member.store.OpenSnapshot(request, timeout_s))
         )
         self.version = max(self.version, opened.version)
@@ -154,36 +160,37 @@ class Client:
     ) -> Result:
         """Returns the function's result once a transaction around it has committed.
 
-        The function may be called several times, each time with a new transaction: after a
-        conflict, a snapshot that was too old, or the loss of the member that held the snapshot. An
-        outcome that is unknown is raised, not repeated.
+        It is called again, with a new transaction, after a conflict, when the snapshot was too old,
+        and when the member that held the snapshot is gone; an unknown outcome is raised.
         """
-        for attempt in range(attempts_max):
+        if attempts_max < 1:
+            raise ValueError(f"attempts_max is {attempts_max}: expected 1 or more")
+        attempt = 0
+        while True:
             transaction = self.transaction()
             try:
                 with transaction:
                     result = function(transaction)
             except (CertificationConflict, TransactionTooOld, Unavailable) as failure:
+                attempt += 1
+                if attempt == attempts_max:
+                    raise
                 if isinstance(failure, Unavailable) and not isinstance(failure, SnapshotExpired):
                     self._members.move_on()
-                if attempt == attempts_max - 1:
-                    raise
-                ceiling_ms = min(BACKOFF_MS_FIRST << attempt, BACKOFF_MS_MAX)
-                time.sleep(random.uniform(0, ceiling_ms) / 1000)
+                time.sleep(_backoff_s(attempt))
             else:
                 return result
-        raise ValueError(f"attempts_max is {attempts_max}: expected 1 or more")
 
     def certify(self, transaction: CertifiableTransaction) -> Outcome:
-        """Orders and certifies one transaction; the verdict is in the outcome.
+        """Orders and certifies one transaction (see `certifiable`); the outcome has the verdict.
 
         Raises:
-            OutcomeUnknown: No member could say within the limit what became of it.
+            OutcomeUnknown: Nobody could say within the limit what became of it.
         """
         request = certification_pb2.CertifyRequest(transaction=transaction)
-        outcome = self._decide(
+        outcome = self._members.decide(
             transaction.transaction_id,
-            transaction.snapshot_version,
+            0 if transaction.snapshot_gtid_set else transaction.snapshot_version,
             lambda member, timeout_s: member.certification.Certify(request, timeout_s).outcome,
         )
         self.version = max(self.version, outcome.version)
@@ -192,29 +199,28 @@ class Client:
     def certify_stream(
         self, batches: Iterable[Sequence[CertifiableTransaction]]
     ) -> Iterator[tuple[int, Outcome]]:
-        """Yields (number, outcome) as transactions are decided; they are numbered from 0 as sent.
+        """Yields (number, outcome) as transactions are decided; numbers count from 0, as sent.
 
-        A broken stream is raised, not repeated: ask for the outcomes that are missing by id.
+        A broken stream is raised and not repeated: ask for the missing outcomes by their ids.
         """
-        requests = (
-            certification_pb2.CertifyStreamRequest(transactions=batch) for batch in batches
-        )
+        requests = (certification_pb2.CertifyStreamRequest(transactions=each) for each in batches)
         member = self._members.current
-        stream = member.certification.CertifyStream(requests)
-        for response in _received(stream, member):
+        for response in _received(member.certification.CertifyStream(requests), member):
             yield from zip(response.numbers, response.outcomes, strict=True)
 
     def outcome(self, transaction_id: bytes) -> GetOutcomeResponse:
         """What became of a transaction, as far as a member knows."""
         request = certification_pb2.GetOutcomeRequest(transaction_id=transaction_id)
-        return self._ask(
+        return self._members.ask(
             lambda member, timeout_s: member.certification.GetOutcome(request, timeout_s)
         )
 
     def status(self) -> GroupStatus:
         """The group as the member sees it."""
         request = group_pb2.GetStatusRequest()
-        return self._ask(lambda member, timeout_s: member.group.GetStatus(request, timeout_s)).status
+        return self._members.ask(
+            lambda member, timeout_s: member.group.GetStatus(request, timeout_s).status
+        )
 
     def watch(self, period_ms: int = 1_000) -> Iterator[GroupStatus]:
         """Yields the member's status again and again."""
@@ -229,10 +235,23 @@ class Client:
         request = group_pb2.ReadHistoryRequest(after_version=after_version)
         return _received(member.group.ReadHistory(request), member)
 
-    def commit(self, request: store_pb2.CommitRequest) -> Outcome:
-        """Commits what `Transaction` has collected, and returns the outcome: certified."""
+    def _read(self, call: Callable[[float], Result], member: RemoteMember) -> Result:
+        """Asks the one member that has the snapshot."""
+        try:
+            return call(self._timeout_s)
+        except grpc.RpcError as error:
+            raise error_from(error, member.address) from None
 
-        def attempt(member: RemoteMember, timeout_s: float) -> Outcome:
+    def _commit(
+        self, request: store_pb2.CommitRequest, holder: RemoteMember | None, snapshot_id: int
+    ) -> Outcome:
+        """Commits; the holder of the snapshot is told its id, once."""
+        told = False
+
+        def send(member: RemoteMember, timeout_s: float) -> Outcome:
+            nonlocal told
+            request.snapshot_id = snapshot_id if member is holder and not told else 0
+            told = True
             response = member.store.Commit(request, timeout_s)
             return Outcome(
                 transaction_id=request.transaction_id,
@@ -242,80 +261,211 @@ class Client:
                 log_sequence=response.log_sequence,
             )
 
-        try:
-            outcome = self._decide(request.transaction_id, request.snapshot_version, attempt)
-        finally:
-            request.ClearField("snapshot_id")
+        outcome = self._members.decide(request.transaction_id, request.snapshot_version, send)
         self.version = max(self.version, outcome.version)
         return outcome
 
-    def _ask(self, call: Callable[[RemoteMember, float], Result]) -> Result:
-        """Returns the first answer that a member gives; only for calls that change nothing."""
-        failure: Exception = AssertionError("no time for an attempt")
-        for member, timeout_s in self._members.attempts(self.timeout_ms):
-            try:
-                return call(member, timeout_s)
-            except grpc.RpcError as error:
-                failure = error_from(error, member.address)
-                if isinstance(failure, _BEFORE_ORDER + (MemberFailed,)):
-                    break
-        raise failure
 
-    def _decide(
-        self,
-        transaction_id: bytes,
-        snapshot_version: int,
-        attempt: Callable[[RemoteMember, float], Outcome],
-    ) -> Outcome:
-        """Returns the outcome of a transaction that is sent until somebody answers.
+class Transaction:
+    """Reads of one snapshot, which see the transaction's own writes; the writes are sent at commit.
+
+    As a context manager it commits at the end of the block, and sends nothing if the block raises.
+    """
+
+    def __init__(
+        self, client: Client, member: RemoteMember | None, snapshot_id: int, snapshot_version: int
+    ) -> None:
+        """`Client.transaction` makes them."""
+        self.transaction_id = uuid.uuid4().bytes
+        """By this, the group knows the transaction."""
+        self.snapshot_version = snapshot_version
+        self.gtid = ""
+        """Set by the commit of a transaction that wrote."""
+        self.version = 0
+        """Set by the commit: reads of this version or a later one see what was written."""
+        self._client = client
+        self._member = member
+        self._snapshot_id = snapshot_id
+        self._writes = OwnWrites()
+        self._read_keys: dict[bytes, None] = {}
+        self._ended = False
+
+    def __enter__(self) -> "Transaction":
+        return self
+
+    def __exit__(self, error_type: type[BaseException] | None, *_error: object) -> None:
+        if self._ended:
+            return
+        if error_type is None:
+            self.commit()
+        else:
+            self.rollback()
+
+    def get(self, key: bytes) -> bytes | None:
+        """The key's value, or None."""
+        return self.get_many([key])[key]
+
+    def get_many(self, keys: Iterable[bytes]) -> dict[bytes, bytes | None]:
+        """The values of keys, in one round trip; None for those that have none."""
+        self._check_open()
+        wanted = [_checked(key, "key") for key in dict.fromkeys(keys)]
+        found = {key: self._writes[key] if key in self._writes else None for key in wanted}
+        missing = [key for key in wanted if key not in self._writes]
+        if missing:
+            member = self._holder()
+            request = store_pb2.GetRequest(snapshot_id=self._snapshot_id, keys=missing)
+            response = self._client._read(partial(member.store.Get, request), member)
+            self._note_read(missing)
+            found.update((row.key, row.value) for row in response.rows if row.HasField("value"))
+        return found
+
+    def scan(
+        self, start: bytes = b"", end: bytes = b"", *, page_rows: int = PAGE_ROWS
+    ) -> Iterator[KeyAndValue]:
+        """Yields the rows from `start` up to, not including, `end`, in byte order.
+
+        An empty `end` means to the end. Writes made during the scan are not seen by it.
+        """
+        self._check_open()
+        pages = self._pages(_checked(start, "start"), _checked(end, "end"), page_rows)
+        return self._writes.merge(start, end, pages)
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Gives a key a value, at commit."""
+        self._check_open()
+        self._writes.put(_checked(key, "key"), _checked(value, "value"))
+
+    def delete(self, key: bytes) -> None:
+        """Removes a key, at commit."""
+        self._check_open()
+        self._writes.delete(_checked(key, "key"))
+
+    def commit(self) -> None:
+        """Ends the transaction: its writes are in the group when this returns.
+
+        A transaction that wrote nothing needs no certification: it read one state of the group.
 
         Raises:
-            TransactionFailed: It did not commit, or nobody can say.
-            GroupcertError: Nothing was ordered.
+            CertificationConflict: Somebody else committed a write to one of the rows first.
+            TransactionTooOld: It took so long that this can no longer be known.
+            TransactionRefused: The group does not take it.
+            OutcomeUnknown: Nobody could say within the limit whether it committed.
+            InvalidRequest: It is over a limit.
         """
-        failure: Exception = AssertionError("no time for an attempt")
-        sent = 0
-        for member, timeout_s in self._members.attempts(self.timeout_ms):
-            sent += 1
-            try:
-                outcome = attempt(member, timeout_s)
-            except grpc.RpcError as error:
-                failure = error_from(error, member.address)
-                if _is_answer(failure):
-                    if sent > 1:
-                        return self._recalled(member, transaction_id, snapshot_version, failure)
-                    raise failure from None
-                if not transaction_id:
-                    break
-            else:
-                if sent > 1 and outcome.verdict != transaction_pb2.VERDICT_CERTIFIED:
-                    return self._recalled(member, transaction_id, snapshot_version, outcome)
-                return outcome
-        raise OutcomeUnknown(transaction_id=transaction_id, cause=str(failure)) from failure
+        self._check_open()
+        if not self._writes:
+            self.rollback()
+            self.version = self.snapshot_version
+            return
+        self._ended = True
+        puts = self._writes.puts()
+        changes = transaction_pb2.Changes(
+            put_keys=[key for key, _ in puts],
+            put_values=[value for _, value in puts],
+            delete_keys=self._writes.deletes(),
+        )
+        request = store_pb2.CommitRequest(
+            transaction_id=self.transaction_id,
+            snapshot_version=self.snapshot_version,
+            changes=changes,
+            read_keys=self._read_keys,
+            consistency=_wire(self._client.consistency),
+            session=self._client.session,
+        )
+        outcome = self._client._commit(request, self._member, self._snapshot_id)
+        self.gtid, self.version = outcome.gtid, outcome.version
 
-    def _recalled(
-        self,
-        member: RemoteMember,
-        transaction_id: bytes,
-        snapshot_version: int,
-        answer: Outcome | Exception,
-    ) -> Outcome:
-        """Returns, or raises, a negative answer to a repetition, if it is the transaction's own.
+    def rollback(self) -> None:
+        """Ends the transaction without a trace."""
+        self._check_open()
+        self._ended = True
+        if self._member is not None:
+            request = store_pb2.CloseSnapshotRequest(snapshot_id=self._snapshot_id)
+            with suppress(grpc.RpcError):  # the lease ends it anyway
+                self._member.store.CloseSnapshot(request, CLOSE_MS / 1000)
 
-        A member that has forgotten that the first one committed finds that the repetition is in
-        conflict with it. It has forgotten nothing of the kind if it remembers every outcome since
-        the transaction's snapshot.
-        """
-        request = certification_pb2.GetOutcomeRequest(transaction_id=transaction_id)
-        try:
-            found = member.certification.GetOutcome(request, CLOSE_MS / 1000)
-        except grpc.RpcError as error:
-            cause = str(error_from(error, member.address))
-            raise OutcomeUnknown(transaction_id=transaction_id, cause=cause) from None
-        if found.outcome.verdict == transaction_pb2.VERDICT_CERTIFIED:
-            return found.outcome
-        if found.forgotten_version > snapshot_version or isinstance(answer, _BEFORE_ORDER):
-            raise OutcomeUnknown(transaction_id=transaction_id, cause=str(answer))
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+    def _pages(self, start: bytes, end: bytes, page_rows: int) -> Iterator[KeyAndValue]:
+        member, next_key = self._holder(), start
+        while True:
+            request = store_pb2.ScanRequest(
+                snapshot_id=self._snapshot_id,
+                start_key=next_key,
+                end_key=end,
+                rows_max=page_rows,
+            )
+            page = self._client._read(partial(member.store.Scan, request), member)
+            self._note_read(row.key for row in page.rows)
+            yield from ((row.key, row.value) for row in page.rows)
+            if not page.next_key:
+                return
+            next_key = page.next_key
+
+    def _note_read(self, keys: Iterable[bytes]) -> None:
+        if self._client.serializable:
+            self._read_keys.update(dict.fromkeys(keys))
+
+    def _holder(self) -> RemoteMember:
+        """The member that holds the snapshot."""
+        if self._member is None:
+            raise ValueError("a transaction on a known version only writes: begin one without it")
+        return self._member
+
+    def _check_open(self) -> None:
+        if self._ended:
+            raise ValueError("the transaction has ended: begin another one")
+
+
+def certifiable(
+    *,
+    snapshot: int | str,
+    write_set: Iterable[int | str],
+    read_set: Iterable[int] = (),
+    gtid: str = "",
+    transaction_id: bytes | None = None,
+) -> CertifiableTransaction:
+    """A transaction of a store of the caller's own, for `certify` and `certify_stream`.
+
+    Args:
+        snapshot: What it read: a version of the group, or the GTID set that was executed.
+        write_set: The rows that it wrote: 64-bit items, or texts such as `shop.orders/PRIMARY/42`.
+            Empty means unknown: it is applied alone.
+        read_set: Items of rows that it read, for serializable certification.
+        gtid: One that it brings along; empty: it gets one.
+        transaction_id: Up to 32 bytes; None: a new one; empty: its outcome cannot be asked for.
+    """
+    items = list(write_set)
+    return CertifiableTransaction(
+        transaction_id=uuid.uuid4().bytes if transaction_id is None else transaction_id,
+        snapshot_version=snapshot if isinstance(snapshot, int) else 0,
+        snapshot_gtid_set=snapshot if isinstance(snapshot, str) else "",
+        write_set=[item for item in items if isinstance(item, int)],
+        write_set_keys=[item for item in items if isinstance(item, str)],
+        read_set=read_set,
+        gtid=gtid,
+    )
+
+
+def _wire(consistency: Consistency) -> transaction_pb2.Consistency.ValueType:
+    return transaction_pb2.Consistency.ValueType(consistency)
+
+
+def _checked(value: bytes, name: str) -> bytes:
+    if not isinstance(value, bytes):
+        kind = type(value).__name__
+        raise TypeError(f"{name} is {kind} {value!r:.80}: give bytes, such as b'account/1'")
+    return value
+
+
+def _received(stream: grpc.CallIterator[Result], member: RemoteMember) -> Iterator[Result]:
+    """Yields what a stream brings; it ends with its reader."""
+    try:
+        yield from stream
+    except grpc.RpcError as error:
+        raise error_from(error, member.address) from None
+    finally:
+        stream.cancel()  # type: ignore[no-untyped-call]  # grpc-stubs leaves it out
+
+
+def _backoff_s(attempt: int) -> float:
+    """A pause drawn from a range that doubles: those who met once are drawn apart."""
+    return random.uniform(0, min(BACKOFF_MS_FIRST << attempt, BACKOFF_MS_MAX)) / 1000

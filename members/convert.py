@@ -9,7 +9,13 @@ from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
-from certifier.errors import CorruptRecord, InvalidWriteSet, TransactionTooLarge, UnsupportedFormat
+from certifier.errors import (
+    CorruptRecord,
+    InvalidRequest,
+    InvalidWriteSet,
+    TransactionTooLarge,
+    UnsupportedFormat,
+)
 from certifier.gtid import parse_gtid
 from certifier.gtid_set import GtidSet
 from certifier.records import (
@@ -29,6 +35,7 @@ from members.log_records import (
     LoggedTransaction,
     StableReport,
     ViewProposal,
+    bytes_of,
 )
 from members.views import ViewMember
 
@@ -75,24 +82,28 @@ def decode_batch(log_sequence: int, payload: bytes) -> LogBatch:
     """A message of the log as a batch.
 
     Raises:
-        CorruptRecord: It is no batch.
+        CorruptRecord: It is no batch, or a GTID in it is malformed.
         UnsupportedFormat: A release wrote it that this one does not know.
     """
     try:
         message = log_pb2.LogBatch.FromString(payload)
     except DecodeError as error:
-        raise CorruptRecord(position=position_of(log_sequence, 0), problem=str(error)) from None
+        raise CorruptRecord(position=position_of(log_sequence, 0), problem=str(error)) from error
     if message.format_version != FORMAT_VERSION:
         raise UnsupportedFormat(
             what=f"log message {log_sequence}",
             found=str(message.format_version),
             supported=str(FORMAT_VERSION),
         )
+    try:
+        transactions = list(map(_logged, message.transactions))
+    except InvalidRequest as error:
+        raise CorruptRecord(position=position_of(log_sequence, 0), problem=str(error)) from error
     return LogBatch(
         message.member,
         message.incarnation,
         message.batch_number,
-        list(map(_logged, message.transactions)),
+        transactions,
         list(map(_control_value, message.controls)) if message.controls else (),
     )
 
@@ -180,7 +191,7 @@ def check_size(logged: LoggedTransaction, limits: RequestLimits) -> None:
     """Raises WriteSetTooLarge or TransactionTooLarge if a transaction is over its limits."""
     check_write_set(logged.write_set, limits.write_set_items_max)
     check_write_set(logged.read_set, limits.write_set_items_max)
-    size = len(logged.payload) + 8 * (len(logged.write_set) + len(logged.read_set))
+    size = bytes_of(logged)
     if size > limits.transaction_bytes_max:
         raise TransactionTooLarge(bytes=size, bytes_max=limits.transaction_bytes_max)
 

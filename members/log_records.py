@@ -9,6 +9,9 @@ from members.views import ViewMember
 
 FORMAT_VERSION = 1
 """Of a log message; a member fences itself at one that it does not know."""
+FRAMING_BYTES = 192
+"""What a transaction takes in a message beside items, snapshot and row changes, at most."""
+ITEM_BYTES = 8
 
 
 class LoggedTransaction(NamedTuple):
@@ -21,6 +24,14 @@ class LoggedTransaction(NamedTuple):
     gtid: Gtid | None = None
     payload: bytes = b""
     report_applied: bool = False
+
+
+def bytes_of(transaction: LoggedTransaction) -> int:
+    """What a transaction takes in a message, rounded up."""
+    items = len(transaction.write_set) + len(transaction.read_set)
+    snapshot = transaction.snapshot
+    snapshot_bytes = 0 if isinstance(snapshot, int) else len(str(snapshot))
+    return FRAMING_BYTES + ITEM_BYTES * items + snapshot_bytes + len(transaction.payload)
 
 
 class ViewProposal(NamedTuple):

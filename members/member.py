@@ -71,10 +71,6 @@ class Delivered:
     """For the relay queue."""
     ended: list[Submission] = field(default_factory=list)
     """Own submissions that are decided."""
-    identified: list[tuple[bytes, Outcome]] = field(default_factory=list)
-    """Outcomes by transaction id, to be stored."""
-    forgot_outcomes: bool = False
-    """The older half of the outcomes before these was forgotten."""
     certified: list[tuple[Outcome, LoggedTransaction]] = field(default_factory=list)
     """Only with `record_history`: what was certified."""
 
@@ -125,7 +121,8 @@ class Member:
         self._reported = (0, 0)
         self._reported_ms = 0
         self._items_since_report = 0
-        self._report_from_version = 0
+        self._asked_first = 0
+        self._asked_last = 0
         self._proposed_view_id: int | None = None
 
     def deliver(self, log_sequence: int, batch: LogBatch, into: Delivered) -> None:
@@ -177,14 +174,13 @@ class Member:
             return False
         self.stable_version = max(self.stable_version, min(stable_version, self.applied_version))
         news = (self.applied_version, self.stable_version)
-        asked = self._report_from_version > self._reported[0] and (
-            self.applied_version >= self._report_from_version
-        )
+        asked = self._reported[0] < self._asked_first <= self.applied_version
         full = self._items_since_report >= self.options.stable_items
         late = now_ms - self._reported_ms >= self.options.stable_period_ms
         if news == self._reported or not (asked or full or late):
             return False
         self._reported, self._reported_ms, self._items_since_report = news, now_ms, 0
+        self._asked_first = min(self._asked_last, self.applied_version + 1)
         self.publisher.control(
             StableReport(*news, self.log_sequence, self._digests[self.log_sequence])
         )
@@ -265,13 +261,12 @@ class Member:
         )
         self.counters.verdicts[outcome.verdict] += 1
         if transaction_id:
-            into.forgot_outcomes |= self.outcomes.remember(transaction_id, outcome)
-            into.identified.append((transaction_id, outcome))
+            self.outcomes.remember(transaction_id, outcome)
         if outcome.verdict is Verdict.CERTIFIED:
             self.counters.local += local
             self._items_since_report += len(logged.write_set)
             if logged.report_applied:
-                self._report_from_version = outcome.version
+                self._ask_for_report(outcome.version)
             into.entries.append(
                 RelayEntry(
                     position,
@@ -286,6 +281,12 @@ class Member:
             if self.record_history:
                 into.certified.append((outcome, logged))
         return outcome
+
+    def _ask_for_report(self, version: int) -> None:
+        """Has this member report as soon as `version` is visible here."""
+        if self._asked_first <= self._reported[0]:
+            self._asked_first = version
+        self._asked_last = version
 
     def _end_submissions(self, batch_number: int, outcomes: list[Outcome], into: Delivered) -> None:
         """Hands outcomes to those who wait for them; a mark ends with the version it stands at."""
@@ -308,14 +309,25 @@ class Member:
             self._adopt(control)
 
     def _take_report(self, batch: LogBatch, position: int, report: StableReport) -> None:
-        """Compares digests, and collects up to what every member of the view has executed."""
+        """Compares digests, and notes how far the member is; a report that was overtaken changes
+        nothing.
+        """
         if self.view.member(batch.incarnation) is None:
             return
         self._compare_digest(batch, position, report)
-        self._reports[batch.incarnation] = (report.applied_version, report.stable_version)
+        applied, stable = self.report_of(batch.incarnation)
+        self._reports[batch.incarnation] = (
+            max(applied, report.applied_version),
+            max(stable, report.stable_version),
+        )
+        self._follow_reports(position)
+
+    def _follow_reports(self, position: int) -> None:
+        """What every member of the view has executed is collected."""
         reports = [self.report_of(each.incarnation) for each in self.view.members]
-        self.applied_everywhere_version = min(applied for applied, _ in reports)
-        stable = min(self.certifier.window.newest_version, *(stable for _, stable in reports))
+        self.applied_everywhere_version = min((applied for applied, _ in reports), default=0)
+        stable = min((stable for _, stable in reports), default=0)
+        stable = min(stable, self.certifier.window.newest_version)
         if stable > self.certifier.stable_version:
             self.certifier.deliver(GarbageCollection(position, stable))
 
@@ -356,6 +368,7 @@ class Member:
         self.certifier.deliver(ViewChange(position, self.me.incarnation in joined))
         version = self.certifier.window.newest_version
         into.entries.append(RelayEntry(position, version, None, 0, 0, False, b""))
+        self._follow_reports(position)
         self._notice_own_place(self.me.incarnation in joined)
 
     def _notice_own_place(self, joined: bool) -> None:

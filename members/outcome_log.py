@@ -1,11 +1,10 @@
 """Outcomes by transaction id on disk, so that a restarted member answers a retry as the others do.
 
-The rule it keeps: what the store has after a restart is what `OutcomeTable` would remember: the
-same outcomes, in the same two generations. Of a conflict only the verdict and its text are kept.
+The rule it keeps: what the store has after a restart is what `OutcomeTable` remembered: the same
+outcomes, in the same two generations. Of a conflict only the verdict is kept.
 """
 
 import json
-from collections.abc import Sequence
 
 from certifier.gtid import parse_gtid
 from certifier.outcomes import OutcomeTable
@@ -14,50 +13,52 @@ from certifier.store import Batch, Family, Store, integer_key
 
 
 class OutcomeLog:
-    """One entry for each stored group of messages, by the last message's log sequence."""
+    """Outcomes in pieces, each under its first outcome's number and within one generation."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._old_start = 0
-        self._young_start = 0
+        self._first_number = 0
+        self._next_number = 0
 
-    def save(
-        self,
-        batch: Batch,
-        log_sequence: int,
-        identified: Sequence[tuple[bytes, Outcome]],
-        *,
-        turned: bool,
-    ) -> None:
-        """Adds outcomes to a batch; after a turn of generations, deletes what was forgotten."""
-        if turned:
+    def save(self, batch: Batch, table: OutcomeTable) -> None:
+        """Adds to the batch what the table remembered and forgot since the last call."""
+        new = table.since(self._next_number)
+        number = table.next_number - len(new)
+        old = max(table.young_number - number, 0)
+        for piece in (new[:old], new[old:]):
+            if piece:
+                encoded = json.dumps([table.forgotten_version, *(_encode(*each) for each in piece)])
+                batch.put(Family.OUTCOMES, integer_key(number), encoded.encode())
+                number += len(piece)
+        self._next_number = table.next_number
+        if self._first_number < table.first_number:
             batch.delete_range(
-                Family.OUTCOMES, integer_key(self._old_start), integer_key(self._young_start)
+                Family.OUTCOMES, integer_key(self._first_number), integer_key(table.first_number)
             )
-            self._old_start, self._young_start = self._young_start, log_sequence
-        if identified:
-            encoded = json.dumps([_encode(*each) for each in identified])
-            batch.put(Family.OUTCOMES, integer_key(log_sequence), encoded.encode())
+            self._first_number = table.first_number
 
-    def load(self, table: OutcomeTable) -> None:
-        """Fills an empty table."""
+    def load(self, outcomes_max: int) -> OutcomeTable:
+        """The table that was saved; an empty one if none was."""
+        table: OutcomeTable | None = None
         for key, encoded in self._store.scan(Family.OUTCOMES):
-            turned = [table.remember(*_decode(each)) for each in json.loads(encoded)]
-            if any(turned):
-                log_sequence = int.from_bytes(key, "big")
-                self._old_start, self._young_start = self._young_start, log_sequence
+            if table is None:
+                table = OutcomeTable(outcomes_max, int.from_bytes(key, "big"))
+            forgotten_version, *piece = json.loads(encoded)
+            for each in piece:
+                table.remember(*_decode(each))
+            table.forgotten_version = forgotten_version
+        table = table or OutcomeTable(outcomes_max)
+        self._first_number, self._next_number = table.first_number, table.next_number
+        return table
 
 
 def _encode(transaction_id: bytes, outcome: Outcome) -> tuple[str, int, int, str, str]:
     gtid = str(outcome.gtid) if outcome.gtid else ""
-    return transaction_id.hex(), int(outcome.verdict), outcome.version, gtid, outcome.reason
+    return transaction_id.hex(), outcome.verdict, outcome.version, gtid, outcome.reason
 
 
 def _decode(fields: tuple[str, int, int, str, str]) -> tuple[bytes, Outcome]:
     transaction_id, verdict, version, gtid, reason = fields
     return bytes.fromhex(transaction_id), Outcome(
-        Verdict(verdict),
-        parse_gtid(gtid) if gtid else None,
-        version,
-        reason=reason,
+        Verdict(verdict), parse_gtid(gtid) if gtid else None, version, reason=reason
     )

@@ -11,11 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from certifier.records import Outcome
-from members.log_records import Control, LogBatch, LoggedTransaction
-
-FRAMING_BYTES = 64
-"""What a transaction takes in a message beside its items and row changes, generously."""
-ITEM_BYTES = 8
+from members.log_records import Control, LogBatch, LoggedTransaction, bytes_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,13 +110,17 @@ class Publisher:
         return LogBatch(self._member, self._incarnation, self._batch_number, transactions, controls)
 
     def read_back(self, batch_number: int) -> list[Part]:
-        """The parts of a batch that was read from the log; batches it overtook are queued again."""
+        """The parts of a batch that was read from the log; batches it overtook are queued again.
+
+        None where nobody waits for it any more: it was read before, was overtaken, or was given up.
+        """
         overtaken = [number for number in self._sent if number < batch_number]
         for number in reversed(overtaken):
             parts, controls = self._sent.pop(number)
             self._waiting.extendleft(reversed(parts))
             self._controls[:0] = controls
-        return self._sent.pop(batch_number)[0]
+        parts, _ = self._sent.pop(batch_number, ([], ()))
+        return parts
 
     @property
     def waiting(self) -> int:
@@ -146,13 +146,8 @@ class Publisher:
         while self._waiting and len(parts) < self._limits.transactions_max:
             submission, index = self._waiting[0]
             if index >= 0:
-                bytes_left -= _bytes(submission.transactions[index])
+                bytes_left -= bytes_of(submission.transactions[index])
                 if bytes_left < 0 and parts:
                     break
             parts.append(self._waiting.popleft())
         return parts
-
-
-def _bytes(transaction: LoggedTransaction) -> int:
-    items = len(transaction.write_set) + len(transaction.read_set)
-    return FRAMING_BYTES + ITEM_BYTES * items + len(transaction.payload)

@@ -1,35 +1,41 @@
-"""Members as a client reaches them: one channel each, and which one to ask next.
+"""Members as a client reaches them: whom to ask, how long, and which answers are certain.
 
-The rule it keeps: a call that may be repeated is asked of one member after the other until one
-answers or the time is up; no attempt gets more than half of the time that is left, so that a member
-that hangs does not use up what another one could answer in.
+The rule it keeps: one member after the other is asked, until one answers or the time is up. No
+attempt gets more than half of the time that is left, so that a member that hangs does not use up
+what another one could answer in. A transaction is repeated under its id only, and a negative answer
+to a repetition counts only if nobody can have forgotten that the first one committed.
 """
 
 import json
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 import grpc
 
+from certifier.errors import InvalidRequest, Overloaded, SnapshotExpired, TooManySnapshots
+from groupcert.v1.certification_pb2 import GetOutcomeRequest
 from groupcert.v1.certification_pb2_grpc import CertificationServiceStub
 from groupcert.v1.group_pb2_grpc import GroupServiceStub
 from groupcert.v1.store_pb2_grpc import StoreServiceStub
+from groupcert.v1.transaction_pb2 import VERDICT_CERTIFIED, Outcome
+from members.failures import MemberFailed, OutcomeUnknown, TransactionFailed
+from members.status import error_from
 
 MESSAGE_BYTES_MAX = 64 << 20
-KEEPALIVE_MS = 30_000
 ATTEMPT_MS_MIN = 100
 PAUSE_MS = 50
-"""Mean pause between two attempts; each is drawn between half of it and one and a half."""
+"""Mean pause after each member was asked once; between half of it and one and a half."""
+RECALL_MS = 2_000
 
-_READS = (
-    *(("groupcert.v1.StoreService", method) for method in ("Get", "Scan")),
-    *(("groupcert.v1.GroupService", method) for method in ("GetStatus",)),
-)
 _SERVICE_CONFIG = {
     "methodConfig": [
         {
-            "name": [{"service": service, "method": method} for service, method in _READS],
+            "name": [
+                {"service": "groupcert.v1.StoreService", "method": "Get"},
+                {"service": "groupcert.v1.StoreService", "method": "Scan"},
+            ],
             "retryPolicy": {
                 "maxAttempts": 4,
                 "initialBackoff": "0.05s",
@@ -40,18 +46,24 @@ _SERVICE_CONFIG = {
         }
     ]
 }
-CHANNEL_OPTIONS: tuple[tuple[str, int | str], ...] = (
+"""Reads of a snapshot can be asked of one member only: gRPC repeats them there."""
+_CHANNEL_OPTIONS = (
     ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
-    ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+    ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 1_000),
     ("grpc.max_reconnect_backoff_ms", 1_000),
     ("grpc.use_local_subchannel_pool", 1),  # clients of one process have connections of their own
-    ("grpc.enable_retries", 1),
     ("grpc.service_config", json.dumps(_SERVICE_CONFIG)),
 )
+_REFUSALS = (InvalidRequest, SnapshotExpired, TooManySnapshots)
+"""A member raises these before it has ordered anything."""
+_REFUSING_CODES = {"INVALID_ARGUMENT", "RESOURCE_EXHAUSTED", "UNIMPLEMENTED"}
+"""gRPC itself answers with these before a member sees the call: too large, or not known."""
+
+Answer = TypeVar("Answer")
 
 
 class RemoteMember:
@@ -59,7 +71,7 @@ class RemoteMember:
 
     def __init__(self, address: str) -> None:
         self.address = address
-        self.channel = grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
+        self.channel = grpc.insecure_channel(address, options=_CHANNEL_OPTIONS)
         self.store = StoreServiceStub(self.channel)
         self.certification = CertificationServiceStub(self.channel)
         self.group = GroupServiceStub(self.channel)
@@ -68,8 +80,9 @@ class RemoteMember:
 class RemoteMembers:
     """The members that a client may ask; it stays with one for as long as that one answers."""
 
-    def __init__(self, addresses: Sequence[str]) -> None:
+    def __init__(self, addresses: Sequence[str], timeout_ms: int) -> None:
         self._addresses = tuple(addresses)
+        self._timeout_ms = timeout_ms
         self._members: dict[str, RemoteMember] = {}
         self._index = 0
 
@@ -82,23 +95,107 @@ class RemoteMembers:
         return self._members[address]
 
     def move_on(self) -> None:
-        """Asks the next member from now on: the current one did not answer."""
+        """Asks the next member from now on."""
         self._index += 1
 
-    def attempts(self, timeout_ms: int) -> Iterator[tuple[RemoteMember, float]]:
-        """Yields whom to ask and for how many seconds to wait, until the time is up.
+    def close(self) -> None:
+        """Closes every connection."""
+        for member in self._members.values():
+            member.channel.close()
 
-        The caller leaves the loop with an answer; what goes on asks the next member.
+    def ask(self, call: Callable[[RemoteMember, float], Answer]) -> Answer:
+        """Returns the first answer to a call that changes nothing; it gets a member and seconds.
+
+        Raises:
+            GroupcertError: What a member answered, or `NotServing` if none did.
+            MemberFailed: A member answered something else.
         """
-        ends = time.monotonic() + timeout_ms / 1000
+        failure: Exception | None = None
+        for member, timeout_s in self._attempts():
+            try:
+                return call(member, timeout_s)
+            except grpc.RpcError as error:
+                failure = error_from(error, member.address)
+                if isinstance(failure, (*_REFUSALS, MemberFailed)):
+                    break
+        assert failure is not None, "a time limit of 0"
+        raise failure
+
+    def decide(
+        self,
+        transaction_id: bytes,
+        snapshot_version: int,
+        send: Callable[[RemoteMember, float], Outcome],
+    ) -> Outcome:
+        """Returns the outcome of a transaction, which is sent until somebody answers.
+
+        Raises:
+            TransactionFailed: It did not commit, or nobody can say.
+            GroupcertError, MemberFailed: It was not even ordered.
+        """
+        failure: Exception | None = None
+        perhaps_ordered = False
+        for member, timeout_s in self._attempts():
+            try:
+                outcome = send(member, timeout_s)
+            except grpc.RpcError as error:
+                failure = error_from(error, member.address)
+                if isinstance(failure, TransactionFailed) and perhaps_ordered:
+                    return self._recall(member, transaction_id, snapshot_version, failure)
+                if isinstance(failure, TransactionFailed) or is_refusal(failure):
+                    break
+                perhaps_ordered = perhaps_ordered or not isinstance(failure, Overloaded)
+                if not transaction_id:
+                    break
+            else:
+                if outcome.verdict != VERDICT_CERTIFIED and perhaps_ordered:
+                    return self._recall(member, transaction_id, snapshot_version, outcome)
+                return outcome
+        assert failure is not None, "a time limit of 0"
+        if perhaps_ordered:
+            raise OutcomeUnknown(transaction_id=transaction_id, cause=str(failure)) from failure
+        raise failure
+
+    def _recall(
+        self,
+        member: RemoteMember,
+        transaction_id: bytes,
+        snapshot_version: int,
+        answer: Outcome | TransactionFailed,
+    ) -> Outcome:
+        """Returns, or raises, the negative answer to a repetition if it is the transaction's own.
+
+        Where the first one committed and is forgotten, the repetition conflicts with it. It cannot
+        be forgotten if the member remembers every outcome since the transaction's snapshot.
+        """
+        request = GetOutcomeRequest(transaction_id=transaction_id)
+        try:
+            found = member.certification.GetOutcome(request, RECALL_MS / 1000)
+        except grpc.RpcError as error:
+            cause = str(error_from(error, member.address))
+            raise OutcomeUnknown(transaction_id=transaction_id, cause=cause) from None
+        if found.outcome.verdict == VERDICT_CERTIFIED:
+            return found.outcome
+        if found.forgotten_version > snapshot_version:
+            cause = f"outcomes up to version {found.forgotten_version} are forgotten"
+            raise OutcomeUnknown(transaction_id=transaction_id, cause=cause)
+        if isinstance(answer, TransactionFailed):
+            raise answer
+        return answer
+
+    def _attempts(self) -> Iterator[tuple[RemoteMember, float]]:
+        """Yields whom to ask and how many seconds to wait for the answer, until the time is up."""
+        ends = time.monotonic() + self._timeout_ms / 1000
         while (left_s := ends - time.monotonic()) > 0:
             yield self.current, max(left_s / 2, min(left_s, ATTEMPT_MS_MIN / 1000))
             self.move_on()
             if self._index % len(self._addresses) == 0:
-                pause_s = PAUSE_MS / 1000 * random.uniform(0.5, 1.5)
+                pause_s = random.uniform(0.5, 1.5) * PAUSE_MS / 1000
                 time.sleep(max(0.0, min(pause_s, ends - time.monotonic())))
 
-    def close(self) -> None:
-        """Closes every channel."""
-        for member in self._members.values():
-            member.channel.close()
+
+def is_refusal(failure: Exception) -> bool:
+    """Tells whether a member refused a request without ordering anything."""
+    return isinstance(failure, _REFUSALS) or (
+        isinstance(failure, MemberFailed) and failure.code in _REFUSING_CODES
+    )

@@ -208,7 +208,9 @@ class MemberRuntime:
         self.target = RocksDbTarget(
             self.store, decode_changes, self.relay_queue, record_history=config.record_history
         )
-        self.flusher = DurabilityFlusher(self.store, self._on_durable, self._on_error)
+        self.flusher = DurabilityFlusher(
+            self.store, self._on_durable, self._on_error, period_ms=200
+        )
         self.applier = Applier(
             self.target,
             self.relay_queue,
@@ -236,7 +238,7 @@ class MemberRuntime:
             self.committed_version = self.durable_version = checkpoint.version
             self.member.committed(checkpoint.version)
         self._outcome_log = OutcomeLog(self.store)
-        self._outcome_log.load(self.member.outcomes)
+        self.member.outcomes = self._outcome_log.load(self.member.settings.outcomes_max)
         self.applier.recover()
 
     async def _read_log(self) -> None:
@@ -290,9 +292,7 @@ class MemberRuntime:
         batch = self.store.batch()
         self.relay_queue.append(batch, delivered.entries)
         self._info_store_of_now().save(batch)
-        self._outcome_log.save(
-            batch, self.member.log_sequence, delivered.identified, turned=delivered.forgot_outcomes
-        )
+        self._outcome_log.save(batch, self.member.outcomes)
         if delivered.certified:
             save_decisions(batch, delivered.certified)
         batch.put(Family.META, MEMBER_KEY, json.dumps(self.member.checkpoint()).encode())

@@ -5,6 +5,7 @@ of workers. The proof that nothing ran at once that must not is by the coordinat
 """
 
 import random
+from collections.abc import Callable
 from itertools import combinations
 from typing import NamedTuple
 
@@ -54,7 +55,7 @@ class Driver:
         self.intervals: dict[int, Interval] = {}
 
     def step(self, chance: random.Random) -> None:
-        actions = [self.hand_over, self.take]
+        actions: list[Callable[[random.Random], None]] = [self.hand_over, self.take]
         actions += [self.append] if self.left else []
         actions += [self.execute] if self.at_work else []
         actions += [self.commit] if self.group else []
@@ -143,7 +144,7 @@ def test_a_scheme_that_ignores_stamps_is_caught_by_the_ticks() -> None:
     group = coordinator.take_committable()
     assert group
     first, second = (Interval(job.started, group.tick) for job in jobs)
-    assert must_not_overlap(*history, [])
+    assert must_not_overlap(history[0], history[1], [])
     assert first.overlaps(second)
 
 

@@ -116,17 +116,18 @@ def test_history_tells_when_each_transaction_ran(store: Store) -> None:
     ]
 
 
-def test_a_batch_that_cannot_be_written_changes_nothing(store: Store) -> None:
+def test_a_batch_that_cannot_be_written_changes_nothing(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     entries = entries_of([remote(1)])
     target = RocksDbTarget(store, decode, queued(store, entries))
 
     def refuse(_: Batch) -> None:
         raise OSError("no")
 
-    write, store.write = store.write, refuse  # type: ignore[method-assign] # a disk that fails
+    monkeypatch.setattr(store, "write", refuse)
     with pytest.raises(OSError, match="no"):
         commit(target, Progress(Checkpoint()), 2, entries)
-    store.write = write  # type: ignore[method-assign] # as it was
     assert rows_of(target.open_snapshot()) == {}
     assert target.checkpoint() is None
     assert list(RelayQueue(store).load()) == [entries]

@@ -3,8 +3,9 @@
 The stream: single-row transactions of 100-byte values over 100,000 keys, stamped by WL#8440's rule,
 in appends of 64 for throughput and of one for latency. Each append does what a member does: the
 relay queue's batch is written, then the applier takes the entries. A flusher makes commits durable
-meanwhile. The bound of throughput is one thread that encodes, decodes and writes the same rows
-(`workers` "bound"): threads share one interpreter and add nothing to it.
+meanwhile. The bound is the line with 0 workers, one thread that does all of it: threads share one
+interpreter, so that on this target they can only cost. Latency is from before the relay queue's
+encoding until the rows are visible.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""A transaction's reads see its own writes: compared with a plain dictionary that was written to."""
+"""A transaction's reads see its own writes: compared with a dictionary that was written to."""
 
 from hypothesis import given
 from hypothesis import strategies as st
