@@ -42,16 +42,16 @@ class CertificationInfo:
         for item in items:
             shards[item & _SHARD_MASK][item] = version
 
-    def purge(self, items: Iterable[int], first: int, last: int) -> list[int]:
-        """Forgets those of the items that a version from `first` to `last` wrote last, and returns
-        these writers, one for each item.
+    def purge(self, items: Iterable[int], last: int) -> list[int]:
+        """Forgets those of the items that were last written by versions up to `last`, and returns
+        these versions, one for each item.
         """
-        shards = self._shards
+        shards, newer = self._shards, last + 1
         purged = []
         for item in items:
             shard = shards[item & _SHARD_MASK]
-            writer = shard.get(item, 0)
-            if first <= writer <= last:
+            writer = shard.get(item, newer)
+            if writer <= last:
                 del shard[item]
                 purged.append(writer)
         return purged

@@ -63,7 +63,7 @@ class Segment:
         return self.items[self.items_start(first) : self.row(last).items_end]
 
     def dump(self, start: int) -> bytes:
-        """The versions from index `start` on: where their items start, their number, rows, items."""
+        """The versions from index `start` on: two lengths, their rows, their items."""
         items_start = self.items_start(start)
         rows = self.rows[_ROW_BYTES * start :]
         header = _HEADER.pack(items_start, len(rows))
@@ -140,7 +140,7 @@ class CertifiedWindow:
         return version
 
     def drop_before(self, version: int) -> None:
-        """Forgets all versions before `version`. Cost: O(versions forgotten), mostly O(segments)."""
+        """Forgets all versions before `version`. Cost: O(versions forgotten)."""
         assert version <= self.newest_version + 1
         self.first_version = max(self.first_version, version)
         while self._first_segment < self.first_version >> _SHIFT and len(self._segments) > 1:
@@ -166,6 +166,12 @@ class CertifiedWindow:
         assert version not in self.elsewhere
         row = self.row(version)
         return Gtid(self._names[row.gtid_source], row.gtid_number)
+
+    def executed(self, version: int) -> GtidSet:
+        """The GTIDs that a version stands for: its transaction's, or those executed elsewhere."""
+        if version in self.elsewhere:
+            return self.elsewhere[version]
+        return GtidSet.of(self.gtid(version))
 
     def snapshot(self, version: int) -> int:
         """The version that a transaction read; a lower bound of it where `snapshot_sets` has the

@@ -278,11 +278,13 @@ class CertificationInfoStore:
         return True
 
     def _delete_collected(self, batch: Batch, first_version: int) -> None:
-        """Deletes the pieces that end before `first_version`: those whose successor starts there
-        or before.
+        """Deletes the pieces whose successor starts at `first_version` or before, and the last one
+        where nothing is left.
         """
         versions = self._piece_versions
         while len(versions) > 1 and versions[1] <= first_version:
+            batch.delete(Family.CERTIFICATION, integer_key(versions.popleft()))
+        if versions and self._saved_version < first_version:
             batch.delete(Family.CERTIFICATION, integer_key(versions.popleft()))
 
 

@@ -456,7 +456,7 @@ def _checked(value: bytes, name: str) -> bytes:
     return value
 
 
-def _received(stream: grpc.CallIterator[Result], member: RemoteMember) -> Iterator[Result]:
+def _received(stream: "grpc.CallIterator[Result]", member: RemoteMember) -> Iterator[Result]:
     """Yields what a stream brings; it ends with its reader."""
     try:
         yield from stream

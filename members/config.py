@@ -121,7 +121,7 @@ class MemberConfig(BaseModel):
     """How long a commit may wait for the log before its outcome is called unknown, in ms. Default:
     log servers need up to 10 s for an election, and some may come in a row."""
 
-    applier_workers: Positive = 4
+    applier_workers: int = Field(default=4, ge=0, le=1024)
     """Threads that execute remote transactions. Default: MySQL's."""
     relay_queue_bytes_max: Positive = 256 << 20
     """Bytes of the relay queue in memory before reading the log pauses. Default 256 MiB: some

@@ -1,7 +1,7 @@
 """`groupcert status`: the group as one member sees it, and each member as it sees itself.
 
-The rule it keeps: the view comes from the member that was asked; every member of it is asked at its own
-address, all at once. One that does not answer is UNREACHABLE, which is what is known of it from here.
+The rule it keeps: the view comes from the member that was asked; every member of it is asked at
+its own address. One that does not answer is UNREACHABLE, which is all that is known of it here.
 """
 
 import json
@@ -19,6 +19,14 @@ from members.client import Client, GroupStatus, MemberFailed, MemberState, Membe
 JsonObject = dict[str, object]
 
 TIMEOUT_MS = 3_000
+COUNTS = {
+    "position": "position",
+    "certified": "certified",
+    "conflicts": "conflicts",
+    "items": "certification_info_items",
+    "queued": "relay_queue_length",
+}
+"""Headings for people, and the names of the counters below them."""
 STATE_STYLES = {"ONLINE": "green", "RECOVERING": "yellow", "JOINING": "yellow"}
 
 
@@ -52,7 +60,11 @@ def group_document(address: str) -> JsonObject:
     with ThreadPoolExecutor(max(1, len(others))) as pool:
         answers = dict(zip(others, pool.map(_member_at, others, others.values()), strict=True))
     own = next((each.address for each in seen.members if each.name == seen.observer.name), address)
-    answers[seen.observer.name] = {"address": own, **member_document(seen.observer)}
+    answers[seen.observer.name] = {
+        "name": seen.observer.name,
+        "address": own,
+        **member_document(seen.observer),
+    }
     view = [
         {"name": each.name, "address": each.address, "stable_version": each.stable_version}
         for each in seen.members
@@ -68,7 +80,6 @@ def group_document(address: str) -> JsonObject:
 def member_document(status: MemberStatus) -> JsonObject:
     """What a member says of itself, under the names that `status --json` has."""
     return {
-        "name": status.name,
         "state": MemberState.Name(status.state).removeprefix("MEMBER_STATE_"),
         "reason": status.reason,
         "position": status.log_sequence,
@@ -104,34 +115,33 @@ def member_document(status: MemberStatus) -> JsonObject:
 
 
 def status_table(document: JsonObject) -> Table:
-    """A group's document as a table for people."""
-    title = f"group {document['group']}, view {document['view_id']}"
-    table = Table(title=title, title_justify="left", caption_justify="left")
+    """A group's document as a table for people; reasons stand below it."""
+    members = _members(document)
+    reasons = [f"{row['name']}: {row['reason']}" for row in members if row["reason"]]
+    table = Table(
+        title=f"group {document['group']}, view {document['view_id']}",
+        title_justify="left",
+        caption="\n".join(reasons) or None,
+        caption_justify="left",
+    )
     for heading in ("member", "address", "state"):
-        table.add_column(heading)
-    numbers = ("position", "certified", "conflicts", "items", "relay queue", "workers")
-    for heading in numbers:
+        table.add_column(heading, no_wrap=True)
+    for heading in COUNTS:
         table.add_column(heading, justify="right")
-    table.add_column("reason", overflow="fold")
-    for row in _members(document):
+    for row in members:
         state = str(row["state"])
-        counts = ("position", "certified", "conflicts", "certification_info_items")
-        workers = row.get("workers", [])
-        assert isinstance(workers, list)
         table.add_row(
             str(row["name"]),
             str(row["address"]),
             f"[{STATE_STYLES.get(state, 'red')}]{state}[/]",
-            *(_number(row.get(name)) for name in (*counts, "relay_queue_length")),
-            str(len(workers)),
-            str(row["reason"]),
+            *(_number(row.get(name)) for name in COUNTS.values()),
         )
     return table
 
 
 def _member_at(name: str, address: str) -> JsonObject:
     try:
-        return {"address": address, **member_document(_status_at(address).observer)}
+        return {"name": name, "address": address, **member_document(_status_at(address).observer)}
     except (Unavailable, MemberFailed) as error:
         return {"name": name, "address": address, "state": "UNREACHABLE", "reason": str(error)}
 

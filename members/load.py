@@ -1,7 +1,7 @@
 """Workloads against running members, and the driver that runs them with many clients at once.
 
-The rule it keeps: what was acknowledged, what lost and what nobody could say are counted apart, and the
-ids of transactions are kept, so that a check afterwards can hold the group to what it said.
+The rule it keeps: what was acknowledged, what lost and what nobody could say are counted apart, and
+the ids of transactions are kept, so that a check afterwards can hold the group to what it said.
 """
 
 import json
@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Protocol

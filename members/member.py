@@ -74,6 +74,11 @@ class Delivered:
     certified: list[tuple[Outcome, LoggedTransaction]] = field(default_factory=list)
     """Only with `record_history`: what was certified."""
 
+    def absorb(self, later: "Delivered") -> None:
+        """Adds what followed from later messages and has to be stored."""
+        self.entries += later.entries
+        self.certified += later.certified
+
 
 class MemberCheckpoint(TypedDict):
     """What JSON can carry of a member's mind beside the certifier."""

@@ -62,10 +62,10 @@ def _member_status(runtime: MemberRuntime, applier: ApplierStatus) -> group_pb2.
             for worker in applier.workers
         ],
         parallelism_mean=applier.parallelism_mean,
-        publishing_messages=runtime.order.publishing(),
+        publishing_messages=runtime.order.publishing() if runtime.log_opened else 0,
         open_snapshots=len(runtime.snapshots),
         cpu_seconds=time.process_time(),
-        log_unacknowledged_ms=runtime.order.unacknowledged_for_ms(),
+        log_unacknowledged_ms=runtime.order.unacknowledged_for_ms() if runtime.log_opened else 0,
         log_durable=bool(runtime.log_durable),
         log_replicas=runtime.log_replicas,
         stages=[

@@ -16,16 +16,19 @@ from members.log_records import Control, LogBatch, LoggedTransaction, bytes_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchLimits:
-    """When a message is full, and how many may be on their way.
+    """When a message is full, and when it goes.
 
-    A message is sent when none is on its way, or once `transactions_min` wait and fewer than
-    `window` are: what arrives meanwhile goes into the next one, so batches grow with the load.
+    A message goes when none is on its way, or once `transactions_min` wait and fewer than `window`
+    are: what arrives meanwhile goes into the next one, so batches grow with the load. Clients that
+    were answered together come back together, and a message waits up to `linger_ms` for as many as
+    the last one answered: a message costs every member and the log far more than a transaction.
     """
 
     transactions_max: int = 128
     transactions_min: int = 32
     bytes_max: int = 256 << 10
     window: int = 4
+    linger_ms: int = 1
 
 
 class Submission:
@@ -83,6 +86,7 @@ class Publisher:
         self._controls: list[Control] = []
         self._sent: dict[int, tuple[list[Part], Sequence[Control]]] = {}
         self._batch_number = 0
+        self._cohort = 0
 
     def submit(self, submission: Submission) -> None:
         """Queues a submission."""
@@ -93,14 +97,19 @@ class Publisher:
         """Queues a control record; it goes out with the next batch."""
         self._controls.append(control)
 
-    def next_batch(self) -> LogBatch | None:
-        """The next batch to send now, or None where it is better to wait."""
+    def next_batch(self, *, lingered: bool = True) -> LogBatch | None:
+        """The next batch to send now, or None where it is better to wait.
+
+        Args:
+            lingered: What waits has waited for `linger_ms`, and shall not any longer.
+        """
         waiting = len(self._waiting)
         if not waiting and not self._controls:
             return None
-        if self._sent and (
-            waiting < self._limits.transactions_min or len(self._sent) >= self._limits.window
-        ):
+        if waiting < self._limits.transactions_min:
+            if self._sent or (0 < waiting < self._cohort and not lingered):
+                return None
+        elif len(self._sent) >= self._limits.window:
             return None
         parts = self._take()
         controls, self._controls = self._controls, []
@@ -120,7 +129,13 @@ class Publisher:
             self._waiting.extendleft(reversed(parts))
             self._controls[:0] = controls
         parts, _ = self._sent.pop(batch_number, ([], ()))
+        self._cohort = len(parts)
         return parts
+
+    @property
+    def lingers(self) -> bool:
+        """Whether something waits for nothing but company."""
+        return bool(self._waiting) and not self._sent
 
     @property
     def waiting(self) -> int:

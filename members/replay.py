@@ -1,7 +1,7 @@
 """`groupcert replay`: certifies a trace offline and prints each decision.
 
-The rule it keeps: nothing here decides; `certifier.trace` does. A trace is read and answered line by
-line, so that its length does not matter.
+The rule it keeps: nothing here decides; `certifier.trace` does. A trace is read and answered line
+by line, so that its length does not matter.
 """
 
 import gzip
@@ -10,10 +10,9 @@ import json
 import sys
 import zlib
 from array import array
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import IO, TextIO
 
 from rich.console import Console
 from rich.progress import Progress, TextColumn, TimeElapsedColumn
@@ -53,6 +52,7 @@ class ParallelismBound:
         """Takes the stamps of the next transaction."""
         if self._first_number is None:
             self._first_number = sequence_number
+        assert sequence_number == self._first_number + len(self._highest), "a stamp is missing"
         waits_for = last_committed - self._first_number
         below = self._highest[waits_for] if waits_for >= 0 else self._levels_before
         self.levels = max(self.levels, below + 1)
@@ -80,7 +80,8 @@ def replay(trace: str, options: CertifierOptions, observer: str | None, *, as_js
     """
     run, bound = Replay(Certifier(options), observer), ParallelismBound()
     with ExitStack() as stack:
-        lines = read_lines(stack.enter_context(_opened(trace)))
+        source = stack.enter_context(_opened(trace))
+        lines: Iterator[str] = stack.enter_context(closing(read_lines(source)))
         if sys.stderr.isatty():
             lines = stack.enter_context(_shown(lines))
         for line in lines:
@@ -94,15 +95,14 @@ def replay(trace: str, options: CertifierOptions, observer: str | None, *, as_js
         Console().print(_summary(run.summary, bound))
 
 
-def read_lines(source: IO[bytes]) -> Iterator[str]:
+def read_lines(source: io.BufferedReader) -> Generator[str, None, None]:
     """Yields the lines of a trace, which may be compressed.
 
     Raises:
         InvalidTrace: The bytes are damaged, are no text, or have a line that never ends.
     """
-    buffered = io.BufferedReader(source) if isinstance(source, io.RawIOBase) else source
-    head = buffered.peek(2)[:2] if isinstance(buffered, io.BufferedReader) else b""
-    content = gzip.GzipFile(fileobj=buffered) if head == GZIP_MAGIC else buffered
+    is_compressed = source.peek(len(GZIP_MAGIC)).startswith(GZIP_MAGIC)
+    content = gzip.GzipFile(fileobj=source) if is_compressed else source
     text = io.TextIOWrapper(content, encoding="utf-8", newline="\n")
     number = 0
     try:
@@ -116,11 +116,14 @@ def read_lines(source: IO[bytes]) -> Iterator[str]:
         raise InvalidTrace(
             line=number + 1, problem=f"it is not UTF-8 ({error.reason})", expected="UTF-8 text"
         ) from None
+    finally:
+        text.detach()
 
 
 @contextmanager
-def _opened(trace: str) -> Iterator[IO[bytes]]:
+def _opened(trace: str) -> Iterator[io.BufferedReader]:
     if trace == "-":
+        assert isinstance(sys.stdin.buffer, io.BufferedReader)
         yield sys.stdin.buffer
     else:
         with Path(trace).open("rb") as source:

@@ -1,6 +1,6 @@
 """The driver of a member: reads the log, writes the store, answers those who wait.
 
-The rule it keeps: a message of the log is certified, stored and handed to the applier before the
+The rule it keeps: a message of the log is certified and handed to the applier before the
 next one is looked at; a client is answered when its transaction is read back and committed here.
 All of it runs on one event loop; the applier's workers and the flusher have threads of their own.
 """
@@ -13,7 +13,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import TypeVar
 
 import structlog
@@ -24,6 +23,7 @@ from applier.relay_queue import RelayQueue
 from applier.targets.rocksdb import RocksDbTarget
 from certifier.errors import (
     CorruptLog,
+    DiskFull,
     Fenced,
     GroupcertError,
     NotServing,
@@ -53,6 +53,9 @@ MEMBER_KEY = b"member"
 LOG_IDENTITY_KEY = b"log"
 TICK_SECONDS = 0.05
 STOP_SECONDS = 10.0
+UNSAVED_MAX = 4_096
+UNSAVED_BYTES_MAX = 4 << 20
+"""Relay entries, and bytes of messages, that a member has delivered and not stored."""
 SENT_TIMES_KEPT = 256
 WAITING_MAX = 65_536
 """Transactions that may wait for the log at a member before it refuses more."""
@@ -72,6 +75,7 @@ class MemberRuntime:
         self.config = config
         self.order = order
         self.member = Member(_options(config), record_history=config.record_history)
+        self.log_opened = False
         self.log_durable: bool | None = None
         self.log_replicas = 0
         self.committed_version = 0
@@ -84,10 +88,14 @@ class MemberRuntime:
         self._sent_seconds: dict[int, float] = {}
         self._commit_noted = False
         self._pump_scheduled = False
+        self._lingering = False
         self._room = asyncio.Event()
         self._pending: dict[bytes, asyncio.Future[Submission]] = {}
         self._waiting_commit: deque[tuple[int, Callable[[], None]]] = deque()
         self._waiting_everywhere: list[tuple[int, asyncio.Future[None]]] = []
+        self._unsaved = Delivered()
+        self._unsaved_bytes = 0
+        self._saved_log_sequence = 0
         self._failure: asyncio.Future[None] = self._loop.create_future()
         self._open_store()
 
@@ -136,6 +144,8 @@ class MemberRuntime:
     def close(self) -> None:
         """Stops the applier and releases the store; what was written is on disk at return."""
         self.applier.stop(STOP_SECONDS)
+        with suppress(DiskFull):
+            self._save()
         self.flusher.stop(STOP_SECONDS)
         self.store.close()
 
@@ -202,7 +212,7 @@ class MemberRuntime:
     def _open_store(self) -> None:
         config = self.config
         self.store = Store(
-            Path(config.data_folder), StoreIdentity(group=config.group, member=config.member)
+            config.data_folder, StoreIdentity(group=config.group, member=config.member)
         )
         self.relay_queue = RelayQueue(self.store, bytes_max=config.relay_queue_bytes_max)
         self.target = RocksDbTarget(
@@ -243,6 +253,7 @@ class MemberRuntime:
 
     async def _read_log(self) -> None:
         state = await self.order.open(create=self.config.create_log)
+        self.log_opened = True
         self.log_durable, self.log_replicas = state.durable, state.replicas
         self._check_identity(state.identity)
         check_reaches(state, self.member.log_sequence + 1)
@@ -263,15 +274,19 @@ class MemberRuntime:
                 await self._room.wait()
 
     def _deliver(self, deliveries: Sequence[Delivery]) -> None:
-        """Certifies messages, stores what follows in one write, and hands it on."""
+        """Certifies messages, and hands what follows to the applier and to those who wait."""
         delivered = Delivered()
         for sequence, payload in deliveries:
             self.member.deliver(sequence, decode_batch(sequence, payload), delivered)
-        self._save(delivered)
+            self._unsaved_bytes += len(payload)
         self.applier.append(delivered.entries)
         for submission in delivered.ended:
             self._end(submission)
-        self._show_state()
+        self._unsaved.absorb(delivered)
+        if self._unsaved_bytes > UNSAVED_BYTES_MAX or len(self._unsaved.entries) > UNSAVED_MAX:
+            self._save()
+        if self.member.state is not self._shown_state:
+            self._show_state()
         if self._waiting_everywhere:
             self._note_everywhere()
 
@@ -288,13 +303,23 @@ class MemberRuntime:
 
         self._wait_commit(submission.version, visible)
 
-    def _save(self, delivered: Delivered) -> None:
+    def _save(self) -> None:
+        """Stores the mind as it is now, with what the applier has not committed yet, in one write.
+
+        The log has all of it, so it need not happen at once. What is committed before it is saved
+        is skipped when a restarted member reads it again; what is saved first waits in the relay
+        queue.
+        """
+        unsaved, self._unsaved, self._unsaved_bytes = self._unsaved, Delivered(), 0
+        self._saved_log_sequence = self.member.log_sequence
         batch = self.store.batch()
-        self.relay_queue.append(batch, delivered.entries)
+        applied = self.applier.status().checkpoint.position
+        waiting = [entry for entry in unsaved.entries if entry.position > applied]
+        self.relay_queue.append(batch, waiting)
         self._info_store_of_now().save(batch)
         self._outcome_log.save(batch, self.member.outcomes)
-        if delivered.certified:
-            save_decisions(batch, delivered.certified)
+        if unsaved.certified:
+            save_decisions(batch, unsaved.certified)
         batch.put(Family.META, MEMBER_KEY, json.dumps(self.member.checkpoint()).encode())
         self.store.write(batch)
 
@@ -321,22 +346,31 @@ class MemberRuntime:
             self._pump_scheduled = True
             self._loop.call_soon(self._pump)
 
-    def _pump(self) -> None:
+    def _pump(self, *, lingered: bool = False) -> None:
         self._pump_scheduled = False
+        publisher = self.member.publisher
         while self.order.publishing() < PUBLISHING_MAX:
-            batch = self.member.publisher.next_batch()
+            batch = publisher.next_batch(lingered=lingered)
             if batch is None:
-                return
+                break
             self._sent_seconds[batch.batch_number] = time.perf_counter()
             self._sent_seconds.pop(batch.batch_number - SENT_TIMES_KEPT, None)
-            self.order.publish(
-                f"{batch.incarnation:016x}-{batch.batch_number}", encode_batch(batch)
-            )
+            message_id = f"{batch.incarnation:016x}-{batch.batch_number}"
+            self.order.publish(message_id, encode_batch(batch))
+        if publisher.lingers and not self._lingering:
+            self._lingering = True
+            self._loop.call_later(self.member.options.batches.linger_ms / 1000, self._end_linger)
+
+    def _end_linger(self) -> None:
+        self._lingering = False
+        self._pump(lingered=True)
 
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(TICK_SECONDS)
             self.snapshots.expire(self.now_ms())
+            if self._saved_log_sequence != self.member.log_sequence:
+                self._save()
             self._report()
 
     def _report(self) -> None:

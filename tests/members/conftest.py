@@ -1,10 +1,11 @@
-"""A log server that the tests of one run share; each test has a group of its own."""
+"""What the tests of one run share: a log server, and a group of real members."""
 
 from collections.abc import Iterator
 
 import pytest
 
 from members.jetstream import JetStreamOptions
+from members.local_group import LocalGroup
 from members.log_server import LogServer
 
 
@@ -27,3 +28,17 @@ def jetstream_options(log_server: LogServer, request: pytest.FixtureRequest) -> 
         group=group,
         connect_ms_max=5_000,
     )
+
+
+@pytest.fixture(scope="session")
+def local_group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalGroup]:
+    """Two members as processes, with a log server of their own; they stay up."""
+    folder = tmp_path_factory.mktemp("local-group")
+    with LocalGroup(folder, members=2, settings={"record_history": True}) as group:
+        yield group
+
+
+@pytest.fixture
+def member_address(local_group: LocalGroup) -> str:
+    """A member of the shared group; tests keep to keys of their own."""
+    return local_group.addresses["m1"]

@@ -1,0 +1,192 @@
+"""What must hold in every run, whatever the faults: checked at each step, and once all is healed.
+
+The rule it keeps: the checks know the log's messages and what clients were told, and nothing of how
+members decide. The first member to read a message says what it decided; everybody else must agree,
+and what follows from it must be a serial execution of the bank's transfers.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from applier.targets.rocksdb import AppliedInterval, applied_intervals
+from certifier.records import Outcome, Verdict
+from members.convert import decode_changes
+from members.log_records import LogBatch, LoggedTransaction
+from members.views import View
+from tests.sim.member import SimulatedMember
+
+ACCOUNTS = tuple(f"account/{number}".encode() for number in range(12))
+OPENING_BALANCE = 100
+TOTAL = OPENING_BALANCE * len(ACCOUNTS)
+
+Decision = tuple[Verdict, int, str] | None
+"""Verdict, version and GTID; None where the group keeps none."""
+
+
+class Violation(Exception):
+    """A promise was broken."""
+
+
+class Place(NamedTuple):
+    """What a member knows after one message of the log."""
+
+    decisions: tuple[Decision, ...]
+    digest: bytes
+    view: View
+    newest_version: int
+    stable_version: int
+
+
+class Certified(NamedTuple):
+    """One version of the group's history."""
+
+    transaction_id: bytes
+    gtid: str
+    write_set: frozenset[int]
+
+
+class Checks:
+    """The group's history as members decided it, and what clients may rely on."""
+
+    def __init__(self) -> None:
+        self.history: list[Certified] = []
+        self.acknowledged: dict[bytes, int] = {}
+        self.aborted: set[bytes] = set()
+        self._places: list[Place] = []
+        self._states: list[dict[bytes, bytes]] = [{}]
+        self._reads: dict[bytes, Mapping[bytes, bytes | None]] = {}
+
+    @property
+    def acknowledged_version(self) -> int:
+        """The newest version that a client was told of."""
+        return max(self.acknowledged.values(), default=0)
+
+    def started(self, transaction_id: bytes, reads: Mapping[bytes, bytes | None]) -> None:
+        """A client hands in a transaction that depends on these rows, written or checked."""
+        self._reads[transaction_id] = reads
+
+    def delivered(self, member: SimulatedMember, batch: LogBatch) -> None:
+        """Agreement: all members decide alike at each place of the order."""
+        mind = member.mind
+        outcomes = [mind.outcomes.get(each.transaction_id) for each in batch.transactions]
+        place = Place(
+            tuple(map(_decision, outcomes)),
+            mind.certifier.digest(),
+            mind.view,
+            mind.certifier.window.newest_version,
+            mind.certifier.stable_version,
+        )
+        index = mind.log_sequence - 1
+        if index < len(self._places):
+            first = self._places[index]
+            _check(place == first, f"{member.name} has {place} at {index + 1}, others {first}")
+            return
+        self._places.append(place)
+        for logged, outcome in zip(batch.transactions, outcomes, strict=True):
+            if outcome is not None and outcome.version == len(self._states):
+                self._certified(logged, outcome)
+        _check(place.newest_version == len(self.history), f"{place} after {len(self.history)}")
+
+    def committed(self, member: SimulatedMember) -> None:
+        """Order: whatever is visible anywhere is a prefix of the total order."""
+        rows = rows_of(member)
+        expected = self._states[member.committed_version]
+        text = f"{member.name} shows {rows} at version {member.committed_version}, not {expected}"
+        _check(rows == expected, text)
+
+    def acknowledge(
+        self, transaction_id: bytes, outcome: Outcome, everywhere: Iterable[SimulatedMember]
+    ) -> None:
+        """A client was told that its transaction is committed, and by some calls, on whom."""
+        known = [version for version, each in enumerate(self.history, 1) if each[0] == transaction_id]
+        name = transaction_id.hex()
+        _check(known == [outcome.version], f"{name} acknowledged as {outcome}, in it at {known}")
+        self.acknowledged[transaction_id] = outcome.version
+        for member in everywhere:
+            shown = member.committed_version
+            text = f"{name} waited for everybody, and {member.name} is at {shown}: {outcome}"
+            _check(shown >= outcome.version, text)
+
+    def abort(self, transaction_id: bytes) -> None:
+        """A client was told that nothing of its transaction was kept."""
+        self.aborted.add(transaction_id)
+
+    def read(self, balances: Mapping[bytes, bytes | None], version: int, version_min: int) -> None:
+        """A client has read all accounts, in a snapshot that must not be older than asked."""
+        _check(version >= version_min, f"a read of version {version}, {version_min} was asked for")
+        total = sum(int(value or OPENING_BALANCE) for value in balances.values())
+        _check(total == TOTAL, f"the accounts hold {total} at version {version}, not {TOTAL}")
+
+    def settled(self, members: Sequence[SimulatedMember]) -> None:
+        """Convergence, durability and exactly-once: the promises that are due after the heal."""
+        for member in members:
+            name, mind = member.name, member.mind
+            newest = mind.certifier.window.newest_version
+            _check(newest == len(self.history), f"{name} has certified {newest} of the history")
+            _check(member.committed_version == newest, f"{name} shows {member.committed_version}")
+            _check(mind.certifier.stable_version == newest, f"{name} collects no more")
+            self.committed(member)
+            self._check_overlaps(member)
+            mind.certifier.check_invariants()
+            member.applier.coordinator.check_invariants()
+        for one, other in pairwise(members):
+            same = [(key, _decision(outcome)) for key, outcome in one.mind.outcomes]
+            also = [(key, _decision(outcome)) for key, outcome in other.mind.outcomes]
+            _check(same == also, f"{one.name} and {other.name} remember other outcomes")
+        ids = [each.transaction_id for each in self.history]
+        _check(len(set(ids)) == len(ids), "a transaction was certified twice")
+        _check(self.acknowledged.keys() <= set(ids), "an acknowledged transaction is lost")
+        _check(self.aborted.isdisjoint(ids), "an aborted transaction was committed")
+        gtids = {each.gtid for each in self.history}
+        _check(len(gtids) == len(ids), "a GTID was given twice")
+
+    def _certified(self, logged: LoggedTransaction, outcome: Outcome) -> None:
+        """Serial execution: what a transaction depends on was as it had read it."""
+        rows = dict(self._states[-1])
+        name = logged.transaction_id.hex()
+        for key, value in self._reads[logged.transaction_id].items():
+            found = rows.get(key)
+            _check(found == value, f"{name} read {value!r} at {key!r}, there was {found!r}")
+        put_keys, put_values, delete_keys = decode_changes(logged.payload)
+        rows.update(zip(put_keys, put_values, strict=True))
+        for key in delete_keys:
+            rows.pop(key, None)
+        self._states.append(rows)
+        self.history.append(
+            Certified(logged.transaction_id, str(outcome.gtid), frozenset(logged.write_set))
+        )
+
+    def _check_overlaps(self, member: SimulatedMember) -> None:
+        """No two transactions with a common item were in execution at once."""
+        for earlier, later in _overlaps(applied_intervals(member.disk.as_store())):
+            items = self._items(earlier) & self._items(later)
+            _check(not items, f"{member.name} ran {earlier} and {later} at once, both {items}")
+
+    def _items(self, interval: AppliedInterval) -> frozenset[int]:
+        return self.history[interval.version - 1].write_set
+
+
+def rows_of(member: SimulatedMember) -> dict[bytes, bytes]:
+    """All rows that a member shows."""
+    return dict(member.open_rows().scan())
+
+
+def _overlaps(
+    intervals: Iterator[AppliedInterval],
+) -> Iterator[tuple[AppliedInterval, AppliedInterval]]:
+    """The pairs that ran at once; local transactions, which started nowhere, are left out."""
+    running: list[AppliedInterval] = []
+    for later in sorted(interval for interval in intervals if interval.started):
+        running = [earlier for earlier in running if later.started < earlier.committed]
+        yield from ((earlier, later) for earlier in running)
+        running.append(later)
+
+
+def _decision(outcome: Outcome | None) -> Decision:
+    return outcome and (outcome.verdict, outcome.version, str(outcome.gtid))
+
+
+def _check(holds: bool, text: str) -> None:
+    if not holds:
+        raise Violation(text)

@@ -1,0 +1,135 @@
+"""A store in memory that forgets: what was written and not flushed may be gone after a crash.
+
+It has the interface of `certifier.store.Store` and its promises (`test_disk.py` runs one contract on
+both): batches are atomic and ordered, and a crash leaves a prefix of them.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple, cast
+
+from sortedcontainers import SortedDict
+
+from certifier.store import Family, Store
+
+Rows = SortedDict[bytes, bytes]
+
+
+class Change(NamedTuple):
+    """Removes the keys from `start` up to `end`, then puts `value`, if there is one, at `start`."""
+
+    family: Family
+    start: bytes
+    end: bytes
+    value: bytes | None
+
+
+class MemoryBatch:
+    """See `certifier.store.Batch`."""
+
+    def __init__(self) -> None:
+        self.changes: list[Change] = []
+
+    def put(self, family: Family, key: bytes, value: bytes) -> None:
+        """Sets a key."""
+        self.changes.append(Change(family, key, key + b"\x00", value))
+
+    def apply(self, family: Family, changes: Mapping[bytes, bytes | None]) -> None:
+        """Sets each key to its value, or removes it where that is None."""
+        for key, value in changes.items():
+            self.changes.append(Change(family, key, key + b"\x00", value))
+
+    def delete(self, family: Family, key: bytes) -> None:
+        """Removes a key, if it is there."""
+        self.changes.append(Change(family, key, key + b"\x00", None))
+
+    def delete_range(self, family: Family, start: bytes, end: bytes) -> None:
+        """Removes the keys from `start` up to, not including, `end`."""
+        self.changes.append(Change(family, start, end, None))
+
+
+class MemorySnapshot:
+    """See `certifier.store.StoreSnapshot`."""
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value of a key."""
+        return self._rows.get(key)
+
+    def scan(self, start: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Keys and values from `start` on, in byte order."""
+        return ((key, self._rows[key]) for key in self._rows.irange(start))
+
+
+class SimulatedDisk:
+    """One member's disk; it outlives the member's runs."""
+
+    path = Path("simulated")
+
+    def __init__(self) -> None:
+        self._visible = _empty()
+        self._durable = _empty()
+        self._unsynced: list[list[Change]] = []
+
+    def as_store(self) -> Store:
+        """This disk where a store is asked for."""
+        return cast(Store, self)
+
+    @property
+    def unsynced(self) -> int:
+        """Batches that a crash may take."""
+        return len(self._unsynced)
+
+    def crash(self, batches_kept: int) -> None:
+        """Loses all batches after the last flush but for the oldest `batches_kept`."""
+        for changes in self._unsynced[:batches_kept]:
+            _execute(self._durable, changes)
+        self._unsynced.clear()
+        self._visible = {family: rows.copy() for family, rows in self._durable.items()}
+
+    def batch(self) -> MemoryBatch:
+        """An empty batch."""
+        return MemoryBatch()
+
+    def write(self, batch: MemoryBatch) -> None:
+        """Writes a batch; visible at return, durable after the next `flush`."""
+        _execute(self._visible, batch.changes)
+        self._unsynced.append(batch.changes)
+
+    def flush(self) -> None:
+        """Makes every batch written so far durable."""
+        for changes in self._unsynced:
+            _execute(self._durable, changes)
+        self._unsynced.clear()
+
+    def get(self, family: Family, key: bytes) -> bytes | None:
+        """The value of a key."""
+        return self._visible[family].get(key)
+
+    def scan(self, family: Family, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        """Keys and values of a family from `start` on, in byte order, as they are at the call."""
+        rows = self._visible[family]
+        return iter([(key, rows[key]) for key in rows.irange(start)])
+
+    def snapshot(self, family: Family) -> MemorySnapshot:
+        """A view of one family that later writes do not change."""
+        return MemorySnapshot(self._visible[family].copy())
+
+    def close(self) -> None:
+        """What was written and not flushed is flushed."""
+        self.flush()
+
+
+def _empty() -> dict[Family, Rows]:
+    return {family: SortedDict() for family in Family}
+
+
+def _execute(families: dict[Family, Rows], changes: list[Change]) -> None:
+    for family, start, end, value in changes:
+        rows = families[family]
+        for key in list(rows.irange(start, end, inclusive=(True, False))):
+            del rows[key]
+        if value is not None:
+            rows[start] = value
