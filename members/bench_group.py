@@ -169,7 +169,7 @@ async def _stream(channel: grpc.aio.Channel, number: int, deadline: float, load:
     """Keeps `STREAM_MESSAGES` messages of 64 transactions unanswered."""
     picker = random.Random(number)
     stub = certification_pb2_grpc.CertificationServiceStub(channel)
-    call: Call = stub.CertifyStream()
+    call: Call = stub.CertifyStream(None)  # type: ignore[arg-type]  # written to below
     opened = await store_pb2_grpc.StoreServiceStub(channel).OpenSnapshot(
         store_pb2.OpenSnapshotRequest()
     )
@@ -182,6 +182,7 @@ async def _stream(channel: grpc.aio.Channel, number: int, deadline: float, load:
         if not pending:
             break
         response = await call.read()
+        assert isinstance(response, certification_pb2.CertifyStreamResponse), "stream ended early"
         load.latencies_ms.append((time.perf_counter() - pending.pop(0)) * 1e3)
         for outcome in response.outcomes:
             if outcome.verdict == transaction_pb2.VERDICT_CERTIFIED:

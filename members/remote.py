@@ -85,10 +85,13 @@ class RemoteMembers:
         self._timeout_ms = timeout_ms
         self._members: dict[str, RemoteMember] = {}
         self._index = 0
+        self._closed = False
 
     @property
     def current(self) -> RemoteMember:
         """The member that is asked first."""
+        if self._closed:
+            raise ValueError("the client is closed: make another one")
         address = self._addresses[self._index % len(self._addresses)]
         if address not in self._members:
             self._members[address] = RemoteMember(address)
@@ -100,6 +103,7 @@ class RemoteMembers:
 
     def close(self) -> None:
         """Closes every connection."""
+        self._closed = True
         for member in self._members.values():
             member.channel.close()
 

@@ -99,7 +99,9 @@ class Checks:
         self, transaction_id: bytes, outcome: Outcome, everywhere: Iterable[SimulatedMember]
     ) -> None:
         """A client was told that its transaction is committed, and by some calls, on whom."""
-        known = [version for version, each in enumerate(self.history, 1) if each[0] == transaction_id]
+        known = [
+            version for version, each in enumerate(self.history, 1) if each[0] == transaction_id
+        ]
         name = transaction_id.hex()
         _check(known == [outcome.version], f"{name} acknowledged as {outcome}, in it at {known}")
         self.acknowledged[transaction_id] = outcome.version

@@ -1,0 +1,165 @@
+"""What the demo checks when its clients have stopped: members against one another, and against what
+clients were told.
+
+Each check reads the members through the same calls that any client has.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from groupcert.v1.group_pb2 import MemberStatus
+from members.client import Client
+from members.load import BankWorkload, LoadCounts
+
+SHOWN_MAX = 5
+"""Findings of one kind that are told in words."""
+
+
+@dataclass(slots=True)
+class Findings:
+    """What was wrong, by kind and in words."""
+
+    lost: int = 0
+    converged: bool = True
+    invariant_ok: bool = True
+    exactly_once: bool = True
+    stamps_valid: bool = True
+    texts: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """A certified transaction as one member's history has it."""
+
+    version: int
+    last_committed: int
+    sequence_number: int
+    started_tick: int
+    committed_tick: int
+    items: Sequence[int]
+
+    @property
+    def local(self) -> bool:
+        """Whether the member's own client had executed it: it has no stamps."""
+        return not self.sequence_number
+
+
+def check_group(
+    workload: BankWorkload,
+    observers: Sequence[Client],
+    statuses: Sequence[MemberStatus],
+    counts: LoadCounts,
+) -> Findings:
+    """Runs all checks on members that have committed the same version."""
+    findings = Findings()
+    _check_convergence(observers, statuses, findings)
+    acknowledged = set(counts.committed_ids)
+    for client, status in zip(observers, statuses, strict=True):
+        _check_total(workload, client, status.name, findings)
+        _check_ledger(workload, client, status.name, acknowledged, findings)
+        _check_history(client, status.name, acknowledged, findings)
+    return findings
+
+
+def _check_convergence(
+    observers: Sequence[Client], statuses: Sequence[MemberStatus], findings: Findings
+) -> None:
+    """All members have the same rows, the same digest, and executed the same transactions."""
+    for what, found in (
+        ("rows", [_rows_digest(client) for client in observers]),
+        ("digest of decisions", [status.digest for status in statuses]),
+        ("executed GTIDs", [status.gtid_executed for status in statuses]),
+    ):
+        if len(set(found)) > 1:
+            findings.converged = False
+            by_member = {status.name: each for status, each in zip(statuses, found, strict=True)}
+            findings.texts.append(f"members differ in their {what}: {by_member}")
+
+
+def _rows_digest(client: Client) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    with client.transaction() as transaction:
+        for key, value in transaction.scan(b"", b""):
+            digest.update(len(key).to_bytes(4, "big") + key + len(value).to_bytes(4, "big") + value)
+    return digest.hexdigest()
+
+
+def _check_total(workload: BankWorkload, client: Client, name: str, findings: Findings) -> None:
+    expected = workload.accounts * workload.initial_balance
+    total = workload.total(client)
+    if total != expected:
+        findings.invariant_ok = False
+        findings.texts.append(f"{name}: all accounts hold {total}, expected {expected}")
+
+
+def _check_ledger(
+    workload: BankWorkload,
+    client: Client,
+    name: str,
+    acknowledged: set[bytes],
+    findings: Findings,
+) -> None:
+    """Every acknowledged transfer left its row."""
+    lost = acknowledged - workload.ledger(client)
+    findings.lost = max(findings.lost, len(lost))
+    for transaction_id in sorted(lost)[:SHOWN_MAX]:
+        findings.texts.append(f"{name}: acknowledged transfer {transaction_id.hex()} is lost")
+
+
+def _check_history(client: Client, name: str, acknowledged: set[bytes], findings: Findings) -> None:
+    """Each acknowledged commit and each GTID is there once; dependent ones ran one by one."""
+    seen: dict[bytes, int] = {}
+    gtids: set[str] = set()
+    newest_writer: dict[int, Applied] = {}
+    problems: list[str] = []
+    for page in client.history():
+        first_item = 0
+        for index, transaction_id in enumerate(page.transaction_ids):
+            seen[transaction_id] = seen.get(transaction_id, 0) + 1
+            if page.gtids[index] in gtids:
+                findings.exactly_once = False
+                problems.append(f"GTID {page.gtids[index]} was used twice")
+            gtids.add(page.gtids[index])
+            end_item = first_item + page.write_set_sizes[index]
+            applied = Applied(
+                page.versions[index],
+                page.last_committed[index],
+                page.sequence_numbers[index],
+                page.started_ticks[index],
+                page.committed_ticks[index],
+                page.write_set_items[first_item:end_item],
+            )
+            first_item = end_item
+            overlaps = _overlaps(applied, newest_writer)
+            findings.stamps_valid &= not overlaps
+            problems += overlaps
+    for transaction_id in acknowledged:
+        if seen.get(transaction_id, 0) != 1:
+            findings.exactly_once = False
+            times = seen.get(transaction_id, 0)
+            problems.append(f"acknowledged {transaction_id.hex()} was certified {times} times")
+    findings.texts += [f"{name}: {problem}" for problem in problems[:SHOWN_MAX]]
+
+
+def _overlaps(applied: Applied, newest_writer: dict[int, Applied]) -> list[str]:
+    """Where a transaction ran beside, or was stamped as if it could run beside, one it overlaps."""
+    problems = []
+    if not applied.committed_tick:
+        problems.append(f"version {applied.version} was never committed")
+    for item in applied.items:
+        before = newest_writer.get(item)
+        newest_writer[item] = applied
+        if before is None or before.local or applied.local:
+            continue
+        if applied.last_committed < before.sequence_number:
+            problems.append(
+                f"version {applied.version} is stamped {applied.last_committed}, below "
+                f"{before.sequence_number} of version {before.version}, which wrote the same row"
+            )
+        if applied.started_tick < before.committed_tick:
+            problems.append(
+                f"version {applied.version} began at tick {applied.started_tick}, before version "
+                f"{before.version}, which wrote the same row, committed at {before.committed_tick}"
+            )
+    return problems
