@@ -179,7 +179,8 @@ class Certifier:
         sequence_number: int | None = None
         if not local:
             if write_set:
-                dependency = self._dependency(write_set, newest)
+                known = newest > self.unstamped_version
+                dependency = self._dependency(write_set, newest) if known else 0
                 last_committed, sequence_number = self.clock.stamp(dependency)
             else:
                 last_committed, sequence_number = self.clock.stamp_alone()
@@ -194,11 +195,9 @@ class Certifier:
         return _new_outcome((_CERTIFIED, gtid, version, last_committed, sequence_number, None, ""))
 
     def _dependency(self, write_set: Sequence[int], newest: int) -> int:
-        """The largest sequence number among the items' last writers, 0 where none of them has
-        one.
+        """The largest sequence number among the items' last writers, 0 where all of these were
+        local; `newest` is one that this observer would have stamped.
         """
-        if newest <= self.unstamped_version:
-            return 0
         sequence_number = self.window.sequence_number(newest)
         if sequence_number:
             return sequence_number

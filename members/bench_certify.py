@@ -28,7 +28,7 @@ from rich.console import Console
 from rich.table import Table
 
 from certifier.core import Certifier, CertifierOptions
-from certifier.records import GarbageCollection, Outcome, Record, Transaction, Verdict
+from certifier.records import GarbageCollection, Outcome, Transaction, Verdict
 
 RESIDENT_ITEMS = (10_000, 1_000_000, 5_000_000)
 TARGETS = {
@@ -196,19 +196,21 @@ class _Bench:
     def round_seconds(self) -> float:
         """Certifies one round; the time that the certifier took, without making the records."""
         taken_ns = 0
-        deliver = self.certifier.deliver
-        for records in self._round():
+        certify = self.certifier.certify
+        for transactions, collections in self._round():
             started_ns = perf_counter_ns()
-            for record in records:
-                deliver(record)
+            for transaction in transactions:
+                certify(transaction)
+            for collection in collections:
+                self.certifier.deliver(collection)
             taken_ns += perf_counter_ns() - started_ns
         return taken_ns / 1e9
 
     def longest_pauses_ms(self) -> tuple[float, float]:
         """The longest single call of one round, in wall time and in the thread's own time."""
         wall_ns = thread_ns = 0
-        for records in self._round():
-            for record in records:
+        for transactions, collections in self._round():
+            for record in (*transactions, *collections):
                 thread_started_ns, started_ns = thread_time_ns(), perf_counter_ns()
                 outcome = self.certifier.deliver(record)
                 wall_ns = max(wall_ns, perf_counter_ns() - started_ns)
@@ -216,16 +218,14 @@ class _Bench:
                 assert not isinstance(outcome, Outcome) or outcome.verdict is Verdict.CERTIFIED
         return wall_ns / 1e6, thread_ns / 1e6
 
-    def _round(self) -> Iterator[list[Record]]:
-        """A round's records in batches, with a stable set where one is due."""
+    def _round(self) -> Iterator[tuple[list[Transaction], list[GarbageCollection]]]:
+        """A round's transactions in batches, with a stable set after them where one is due."""
         workload = self.workload
         for done in range(0, workload.round_transactions, _BATCH_TRANSACTIONS):
-            records: list[Record] = [*self._batch()]
-            if done % workload.stable_period_transactions == 0:
-                newest_version = self.certifier.window.newest_version
-                stable_version = newest_version - self._resident_transactions
-                records.append(GarbageCollection(self._position, stable_version))
-            yield records
+            stable_version = self.certifier.window.newest_version - self._resident_transactions
+            is_due = done % workload.stable_period_transactions == 0
+            collection = GarbageCollection(self._position, stable_version)
+            yield self._batch(), [collection] * is_due
 
     def _batch(self) -> list[Transaction]:
         """Transactions as they are decoded: every integer is a new object."""

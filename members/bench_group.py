@@ -169,7 +169,7 @@ async def _stream(channel: grpc.aio.Channel, number: int, deadline: float, load:
     """Keeps `STREAM_MESSAGES` messages of 64 transactions unanswered."""
     picker = random.Random(number)
     stub = certification_pb2_grpc.CertificationServiceStub(channel)
-    call: Call = stub.CertifyStream(None)  # type: ignore[arg-type]  # written to below
+    call: Call = stub.CertifyStream(None)
     opened = await store_pb2_grpc.StoreServiceStub(channel).OpenSnapshot(
         store_pb2.OpenSnapshotRequest()
     )

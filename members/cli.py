@@ -48,6 +48,7 @@ bench = typer.Typer(help="Run the benchmarks.", no_args_is_help=True)
 app.add_typer(bench, name="bench")
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
+Output = Annotated[Path | None, typer.Option(help="Also write the results to this file.")]
 Seconds = Annotated[float, typer.Option(min=0.1, help="How long the load runs.")]
 
 
@@ -178,19 +179,15 @@ def load(
 
 
 @bench.command("certify")
-def bench_certify(as_json: Json = False) -> None:
+def bench_certify(as_json: Json = False, output: Output = None) -> None:
     """Certify on one thread, with small and large certification info."""
     from members.bench_certify import main
 
-    raise typer.Exit(main(json=as_json))
+    raise typer.Exit(main(json=as_json, output=output))
 
 
 @bench.command("group")
-def bench_group(
-    as_json: Json = False,
-    seconds: Seconds = 10.0,
-    output: Annotated[Path | None, typer.Option(help="Also write the results here.")] = None,
-) -> None:
+def bench_group(as_json: Json = False, seconds: Seconds = 10.0, output: Output = None) -> None:
     """Run three members, a log server and clients on this machine."""
     from members.bench_group import main
 

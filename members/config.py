@@ -85,6 +85,9 @@ class MemberConfig(BaseModel):
     """Servers that hold the log. Default: 3 where three or more are named, else 1."""
     log_server_port: int = Field(default=0, ge=0, le=65_535)
     """Port of the embedded log server. Default 0: a free one, chosen at its first start."""
+    log_connect_ms: Positive = 10_000
+    """How long a start waits for a log server that answers, in ms. Default: an election among log
+    servers takes up to 9 s."""
     create_log: bool = True
     """Make the group's log if it does not exist. Default true: the first member makes the group;
     set it to false afterwards, and a lost log is not replaced by an empty one."""
@@ -122,7 +125,8 @@ class MemberConfig(BaseModel):
     log servers need up to 10 s for an election, and some may come in a row."""
 
     applier_workers: int = Field(default=4, ge=0, le=1024)
-    """Threads that execute remote transactions. Default: MySQL's."""
+    """Threads that execute remote transactions; with 0 the reader of the log does it, in order.
+    Default: MySQL's."""
     relay_queue_bytes_max: Positive = 256 << 20
     """Bytes of the relay queue in memory before reading the log pauses. Default 256 MiB: some
     seconds of full load."""

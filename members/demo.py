@@ -10,7 +10,6 @@ import json
 import shutil
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
@@ -21,17 +20,14 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from certifier.errors import NotServing
 from groupcert.v1.group_pb2 import MemberStatus
 from members.client import Client
-from members.demo_checks import Findings, check_group
+from members.demo_checks import Findings, check_group, settle
 from members.load import BankWorkload, LoadCounts, run_load
 from members.local_group import LocalGroup
 
 SETTINGS = {"record_history": True}
 """The checks need to know when the appliers ran what; all else is as by default."""
-SETTLE_SECONDS = 60.0
-POLL_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +68,7 @@ def main(*, members: int, clients: int, seconds: float, as_json: bool) -> int:
                 on_tick=on_tick,
             )
         console.print("clients stopped; checking every member")
-        statuses = _settle(observers)
+        statuses = settle(observers)
         findings = check_group(workload, observers, statuses, counts)
     summary = _summary(statuses, counts, took, findings)
     _show(console, summary, counts, as_json=as_json)
@@ -81,24 +77,6 @@ def main(*, members: int, clients: int, seconds: float, as_json: bool) -> int:
         return 1
     shutil.rmtree(folder)
     return 0
-
-
-def _settle(observers: Sequence[Client]) -> list[MemberStatus]:
-    """The members' statuses once each has committed all that any of them has certified.
-
-    Raises:
-        NotServing: One does not get there in time.
-    """
-    deadline = time.monotonic() + SETTLE_SECONDS
-    while True:
-        statuses = [client.status().observer for client in observers]
-        newest = max(status.certified_version for status in statuses)
-        late = [status.name for status in statuses if status.committed_version != newest]
-        if not late:
-            return statuses
-        if time.monotonic() > deadline:
-            raise NotServing(member=late[0], state=f"behind version {newest}")
-        time.sleep(POLL_SECONDS)
 
 
 def _summary(

@@ -5,15 +5,19 @@ Each check reads the members through the same calls that any client has.
 """
 
 import hashlib
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from certifier.errors import NotServing
 from groupcert.v1.group_pb2 import MemberStatus
 from members.client import Client
 from members.load import BankWorkload, LoadCounts
 
 SHOWN_MAX = 5
 """Findings of one kind that are told in words."""
+SETTLE_SECONDS = 60.0
+POLL_SECONDS = 0.05
 
 
 @dataclass(slots=True)
@@ -43,6 +47,24 @@ class Applied:
     def local(self) -> bool:
         """Whether the member's own client had executed it: it has no stamps."""
         return not self.sequence_number
+
+
+def settle(observers: Sequence[Client]) -> list[MemberStatus]:
+    """The members' statuses once each has committed all that any of them has certified.
+
+    Raises:
+        NotServing: One does not get there in time.
+    """
+    deadline = time.monotonic() + SETTLE_SECONDS
+    while True:
+        statuses = [client.status().observer for client in observers]
+        newest = max(status.certified_version for status in statuses)
+        late = [status.name for status in statuses if status.committed_version != newest]
+        if not late:
+            return statuses
+        if time.monotonic() > deadline:
+            raise NotServing(member=late[0], state=f"behind version {newest}")
+        time.sleep(POLL_SECONDS)
 
 
 def check_group(

@@ -9,6 +9,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
@@ -123,11 +124,14 @@ def status_table(document: JsonObject) -> Table:
         title_justify="left",
         caption="\n".join(reasons) or None,
         caption_justify="left",
+        box=SIMPLE_HEAD,
+        collapse_padding=True,
+        pad_edge=False,
     )
     for heading in ("member", "address", "state"):
         table.add_column(heading, no_wrap=True)
     for heading in COUNTS:
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", overflow="fold")
     for row in members:
         state = str(row["state"])
         table.add_row(

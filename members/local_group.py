@@ -95,16 +95,18 @@ class LocalGroup:
         process.kill()
         process.wait()
 
+    def stop_member(self, name: str) -> int:
+        """Stops a member as its operator would, and returns its exit code."""
+        process = self.processes.pop(name)
+        process.send_signal(signal.SIGTERM)
+        return _wait(process)
+
     def stop(self) -> None:
         """Stops members, then the log server."""
         for process in self.processes.values():
             process.send_signal(signal.SIGTERM)
         for process in self.processes.values():
-            try:
-                process.wait(STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            _wait(process)
         self.processes.clear()
         self.log_server.stop()
 
@@ -139,6 +141,15 @@ class LocalGroup:
     def _last_words(self, name: str) -> str:
         lines = (self.folder / f"{name}.log").read_text(errors="replace").splitlines()
         return f"not up ({lines[-1] if lines else 'its log is empty'})"
+
+
+def _wait(process: "subprocess.Popen[bytes]") -> int:
+    """The exit code of a process that was told to stop; it is killed if that takes too long."""
+    try:
+        return process.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.wait()
 
 
 def _free_port() -> int:

@@ -71,6 +71,7 @@ def run_member(config: MemberConfig) -> int:
             group=config.group,
             replicas=config.log_replicas,
             in_flight_max=config.publish_window,
+            connect_ms_max=config.log_connect_ms,
         )
         return asyncio.run(_serve(config, options))
 

@@ -283,7 +283,8 @@ class TestMembers:
         first, second = local_group.addresses.values()
         with Client(first, consistency=Consistency.AFTER) as writer, Client(second) as reader:
             for number in range(5):
-                writer.run(lambda t, value=b"%d" % number: t.put(key, value))  # type: ignore[misc]  # mypy cannot infer a lambda with a default
+                with writer.transaction() as writing:
+                    writing.put(key, b"%d" % number)
                 with reader.transaction() as transaction:
                     assert transaction.get(key) == b"%d" % number
 

@@ -3,7 +3,7 @@
 Method: servers that answer from a script, since a real member loses an answer only by chance.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -89,7 +89,11 @@ class Script(
         """Opens the only snapshot."""
         return store_pb2.OpenSnapshotResponse(snapshot_id=1, version=SNAPSHOT_VERSION)
 
-    CloseSnapshot = Get = Scan = CertifyStream = OpenSnapshot
+    def CertifyStream(self, request_iterator: Any, context: Any) -> Any:
+        """Not part of any script."""
+        context.abort(grpc.StatusCode.UNIMPLEMENTED, "no stream")
+
+    CloseSnapshot = Get = Scan = OpenSnapshot
 
 
 def _abort(context: Any, message: Any) -> NoReturn:

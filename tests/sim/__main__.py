@@ -4,8 +4,6 @@ import argparse
 import sys
 import traceback
 
-from certifier.errors import GroupcertError
-from tests.sim.checkers import Violation
 from tests.sim.cluster import Cluster
 from tests.sim.mutants import MUTANTS, installed
 
@@ -26,7 +24,7 @@ def main(arguments: list[str] | None = None) -> int:
             cluster = Cluster(seed)
             try:
                 cluster.run(options.steps)
-            except (Violation, AssertionError, GroupcertError) as error:
+            except Exception as error:
                 _report(cluster, error)
                 replay = f"python -m tests.sim --seed={seed} --steps={options.steps}"
                 mutant = f" --mutant={options.mutant}" if options.mutant else ""

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from applier.targets.rocksdb import AppliedInterval, applied_intervals
 from certifier.records import Outcome, Verdict
 from members.convert import decode_changes
-from members.log_records import LogBatch, LoggedTransaction
+from members.log_records import LogBatch, LoggedTransaction, ViewProposal
 from members.views import View
 from tests.sim.member import SimulatedMember
 
@@ -82,6 +82,7 @@ class Checks:
             first = self._places[index]
             _check(place == first, f"{member.name} has {place} at {index + 1}, others {first}")
             return
+        self._check_view(place.view, batch)
         self._places.append(place)
         for logged, outcome in zip(batch.transactions, outcomes, strict=True):
             if outcome is not None and outcome.version == len(self._states):
@@ -142,6 +143,14 @@ class Checks:
         _check(self.aborted.isdisjoint(ids), "an aborted transaction was committed")
         gtids = {each.gtid for each in self.history}
         _check(len(gtids) == len(ids), "a GTID was given twice")
+
+    def _check_view(self, view: View, batch: LogBatch) -> None:
+        """Views change one by one, each by a proposal that had seen the one before."""
+        before = self._places[-1].view if self._places else View()
+        for control in batch.controls:
+            if isinstance(control, ViewProposal) and control.previous_view_id == before.view_id:
+                before = View(view_id=before.view_id + 1, members=control.members)
+        _check(view == before, f"the view is {view}, and should be {before}")
 
     def _certified(self, logged: LoggedTransaction, outcome: Outcome) -> None:
         """Serial execution: what a transaction depends on was as it had read it."""

@@ -61,7 +61,8 @@ class Cluster:
         """Works for a number of steps, then heals and checks.
 
         Raises:
-            Violation, AssertionError, GroupcertError: A promise was broken.
+            Violation: A promise was broken.
+            Exception: A member failed, by an assertion of its own or otherwise.
         """
         for _ in range(steps):
             self.step()

@@ -1,7 +1,7 @@
 """A store in memory that forgets: what was written and not flushed may be gone after a crash.
 
-It has the interface of `certifier.store.Store` and its promises (`test_disk.py` runs one contract on
-both): batches are atomic and ordered, and a crash leaves a prefix of them.
+It has the interface of `certifier.store.Store` and its promises: batches are atomic and ordered,
+and a crash leaves a prefix of them. `test_disk.py` runs one contract on both.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,0 +1,94 @@
+"""`groupcert status`: each member of the view is there, whether it answers or not."""
+
+import json
+import sys
+
+import pytest
+from rich.console import Console
+
+from groupcert.v1 import group_pb2
+from members import cli
+from members.group_view import group_document, member_document, status_table
+from members.local_group import LocalGroup
+
+
+def rendered(document: dict[str, object]) -> str:
+    """Returns what people see."""
+    console = Console(width=120)
+    with console.capture() as capture:
+        console.print(status_table(document))
+    return capture.get()
+
+
+def test_a_member_is_shown_by_the_names_of_its_counters() -> None:
+    status = group_pb2.MemberStatus(
+        state=group_pb2.MEMBER_STATE_RECOVERING,
+        log_sequence=9,
+        transactions_certified=7,
+        workers=[group_pb2.WorkerStatus(worker=1, state="idle", transactions_applied=3)],
+    )
+    document = member_document(status)
+    assert document["state"] == "RECOVERING"
+    assert document["position"] == 9
+    assert document["certified"] == 7
+    assert document["workers"] == [{"worker": 1, "state": "idle", "applied": 3}]
+
+
+def test_the_table_tells_why_a_member_is_not_there() -> None:
+    gone = {"name": "m2", "address": "b:1", "state": "UNREACHABLE", "reason": "it is gone"}
+    online = {"name": "m1", "address": "a:1", "reason": "", "certified": 1_234, "state": "ONLINE"}
+    text = rendered({"group": "shop", "view_id": 3, "members": [online, gone]})
+    assert "group shop, view 3" in text
+    assert "1,234" in text
+    assert "m2: it is gone" in text
+    assert "m1:" not in text
+
+
+@pytest.mark.nats
+@pytest.mark.cluster
+def test_the_document_has_the_view_and_all_its_members(local_group: LocalGroup) -> None:
+    first, second = local_group.addresses.values()
+    document = group_document(second)
+    members = document["members"]
+    assert isinstance(members, list)
+    assert document["group"] == "local"
+    assert [row["name"] for row in members] == ["m1", "m2"]
+    assert [row["address"] for row in members] == [first, second]
+    assert [row["state"] for row in members] == ["ONLINE", "ONLINE"]
+
+
+@pytest.mark.nats
+@pytest.mark.cluster
+def test_the_verb_status_answers_with_one_document_and_0(
+    local_group: LocalGroup,
+    member_address: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["groupcert", "status", member_address, "--json"])
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    assert caught.value.code == 0
+    document = json.loads(capsys.readouterr().out)
+    assert {"group", "view_id", "view", "members"} == set(document)
+    assert {row["name"] for row in document["view"]} == set(local_group.addresses)
+
+
+@pytest.mark.nats
+@pytest.mark.cluster
+@pytest.mark.slow
+def test_a_member_that_was_killed_is_unreachable_and_a_finding(
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("members.group_view.TIMEOUT_MS", 500)
+    with LocalGroup(tmp_path_factory.mktemp("killed"), members=2) as group:
+        group.kill("m2")
+        monkeypatch.setattr(sys, "argv", ["groupcert", "status", group.addresses["m1"], "--json"])
+        with pytest.raises(SystemExit) as caught:
+            cli.main()
+    document = json.loads(capsys.readouterr().out)
+    states = {row["name"]: row["state"] for row in document["members"]}
+    assert states == {"m1": "ONLINE", "m2": "UNREACHABLE"}
+    assert caught.value.code == 1

@@ -1,0 +1,104 @@
+"""The contract of a store: one body of tests, run on the simulation's disk and on RocksDB."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from certifier.store import Family, Store, StoreIdentity
+from tests.sim.disk import SimulatedDisk
+
+
+@pytest.fixture(params=["memory", "rocksdb"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    """An empty store."""
+    if request.param == "memory":
+        yield SimulatedDisk().as_store()
+    else:
+        with Store(tmp_path, StoreIdentity(group="test", member="m1")) as opened:
+            yield opened
+
+
+def put(store: Store, family: Family, *pairs: tuple[bytes, bytes]) -> None:
+    """Writes pairs as one batch."""
+    batch = store.batch()
+    for key, value in pairs:
+        batch.put(family, key, value)
+    store.write(batch)
+
+
+def test_families_do_not_see_each_other(store: Store) -> None:
+    put(store, Family.DATA, (b"a", b"1"))
+    put(store, Family.RELAY, (b"a", b"2"))
+    assert store.get(Family.DATA, b"a") == b"1"
+    assert store.get(Family.RELAY, b"a") == b"2"
+    assert store.get(Family.OUTCOMES, b"a") is None
+
+
+def test_nothing_of_a_batch_shows_before_it_is_written(store: Store) -> None:
+    batch = store.batch()
+    batch.put(Family.DATA, b"a", b"1")
+    assert store.get(Family.DATA, b"a") is None
+    store.write(batch)
+    assert store.get(Family.DATA, b"a") == b"1"
+
+
+def test_the_last_change_of_a_key_in_a_batch_counts(store: Store) -> None:
+    put(store, Family.DATA, (b"b", b"0"))
+    batch = store.batch()
+    batch.put(Family.DATA, b"a", b"1")
+    batch.delete(Family.DATA, b"a")
+    batch.delete(Family.DATA, b"b")
+    batch.put(Family.DATA, b"b", b"2")
+    batch.apply(Family.DATA, {b"c": b"3", b"d": None})
+    store.write(batch)
+    assert list(store.scan(Family.DATA)) == [(b"b", b"2"), (b"c", b"3")]
+
+
+def test_a_range_is_deleted_without_its_end(store: Store) -> None:
+    put(store, Family.DATA, *((key, b"") for key in (b"a", b"b", b"b\x00", b"c", b"d")))
+    batch = store.batch()
+    batch.put(Family.DATA, b"bb", b"")
+    batch.delete_range(Family.DATA, b"b", b"c")
+    store.write(batch)
+    assert [key for key, _ in store.scan(Family.DATA)] == [b"a", b"c", b"d"]
+
+
+def test_a_scan_is_in_byte_order_from_its_start(store: Store) -> None:
+    put(store, Family.RELAY, (b"\x02", b"2"), (b"\x01\xff", b"1"), (b"\x01", b"0"))
+    assert list(store.scan(Family.RELAY, b"\x01\x00")) == [(b"\x01\xff", b"1"), (b"\x02", b"2")]
+
+
+def test_a_snapshot_does_not_change(store: Store) -> None:
+    put(store, Family.DATA, (b"a", b"1"), (b"b", b"1"))
+    snapshot = store.snapshot(Family.DATA)
+    put(store, Family.DATA, (b"a", b"2"), (b"c", b"2"))
+    assert snapshot.get(b"a") == b"1"
+    assert snapshot.get(b"c") is None
+    assert list(snapshot.scan(b"aa")) == [(b"b", b"1")]
+
+
+def test_closing_loses_nothing(tmp_path: Path) -> None:
+    identity = StoreIdentity(group="test", member="m1")
+    with Store(tmp_path, identity) as opened:
+        put(opened, Family.DATA, (b"a", b"1"))
+    with Store(tmp_path, identity) as opened:
+        assert opened.get(Family.DATA, b"a") == b"1"
+    disk = SimulatedDisk()
+    put(disk.as_store(), Family.DATA, (b"a", b"1"))
+    disk.close()
+    disk.crash(batches_kept=0)
+    assert disk.get(Family.DATA, b"a") == b"1"
+
+
+@pytest.mark.parametrize("kept", [0, 1, 2])
+def test_a_crash_of_the_simulated_disk_leaves_a_prefix(kept: int) -> None:
+    disk = SimulatedDisk()
+    put(disk.as_store(), Family.DATA, (b"a", b"0"))
+    disk.flush()
+    put(disk.as_store(), Family.DATA, (b"a", b"1"), (b"b", b"1"))
+    put(disk.as_store(), Family.DATA, (b"b", b"2"))
+    disk.crash(batches_kept=kept)
+    after = [{b"a": b"0"}, {b"a": b"1", b"b": b"1"}, {b"a": b"1", b"b": b"2"}]
+    assert dict(disk.scan(Family.DATA)) == after[kept]
+    assert disk.unsynced == 0
