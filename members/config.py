@@ -120,9 +120,6 @@ class MemberConfig(BaseModel):
     publish_window: Positive = 4
     """Messages of the log in flight. Default 4: fills the time of a round trip; more make smaller
     batches."""
-    commit_timeout_ms: Positive = 30_000
-    """How long a commit may wait for the log before its outcome is called unknown, in ms. Default:
-    log servers need up to 10 s for an election, and some may come in a row."""
 
     applier_workers: int = Field(default=4, ge=0, le=1024)
     """Threads that execute remote transactions; with 0 the reader of the log does it, in order.

@@ -50,16 +50,23 @@ class Applied:
 
 
 def settle(observers: Sequence[Client]) -> list[MemberStatus]:
-    """The members' statuses once each has committed all that any of them has certified.
+    """The members' statuses once each has read what any of them had read at the first look, and
+    committed all that any has certified.
 
     Raises:
         NotServing: One does not get there in time.
     """
     deadline = time.monotonic() + SETTLE_SECONDS
+    position = 0
     while True:
         statuses = [client.status().observer for client in observers]
+        position = position or max(status.log_sequence for status in statuses)
         newest = max(status.certified_version for status in statuses)
-        late = [status.name for status in statuses if status.committed_version != newest]
+        late = [
+            status.name
+            for status in statuses
+            if status.committed_version != newest or status.log_sequence < position
+        ]
         if not late:
             return statuses
         if time.monotonic() > deadline:

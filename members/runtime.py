@@ -233,6 +233,7 @@ class MemberRuntime:
             lease_ms=config.snapshot_lease_ms,
             snapshots_max=config.snapshots_max,
             hold_versions=config.snapshot_hold_versions,
+            first_id=secrets.randbits(62),
         )
         self._load()
 

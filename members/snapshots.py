@@ -30,7 +30,9 @@ class Snapshots:
         lease_ms: int,
         snapshots_max: int,
         hold_versions: int,
+        first_id: int = 1,
     ) -> None:
+        """`first_id`: another one in each run, so that an id of an earlier run names nothing."""
         self.lease_ms = lease_ms
         self._open_rows = open_rows
         self._snapshots_max = snapshots_max
@@ -38,7 +40,7 @@ class Snapshots:
         self._open: dict[int, _Open] = {}
         self._versions: SortedDict[int, int] = SortedDict()
         self._latest: RowsSnapshot | None = None
-        self._next_id = 1
+        self._next_id = first_id
 
     def open(self, committed_version: int, now_ms: int) -> tuple[int, int]:
         """Opens a snapshot of all that is committed, and returns its id and version.

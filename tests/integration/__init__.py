@@ -1,0 +1,1 @@
+"""Real log server, real member processes, real clients; what is promised outside holds."""

@@ -1,0 +1,35 @@
+"""Groups of real members, one for each module: a test leaves its group as it found it."""
+
+from collections.abc import Iterator, Mapping
+
+import pytest
+
+from members.client import Client
+from members.local_group import LocalGroup
+
+SETTINGS: Mapping[str, object] = {
+    "record_history": True,
+    "stable_set_period_ms": 200,
+    "write_set_items_max": 2_000,
+    "transaction_bytes_max": 64 << 10,
+    "snapshot_lease_ms": 5_000,
+    "snapshots_max": 32,
+}
+"""Limits that a test reaches quickly; the history, for the checks of `members.demo_checks`."""
+
+
+@pytest.fixture(scope="module")
+def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalGroup]:
+    """Three members as processes, with a log server of their own."""
+    folder = tmp_path_factory.mktemp("group")
+    with LocalGroup(folder, members=3, settings=SETTINGS) as group:
+        yield group
+
+
+@pytest.fixture
+def clients(group: LocalGroup) -> Iterator[list[Client]]:
+    """A client at each member, in the order of their names; each stays with its member."""
+    clients = [Client(address) for address in group.addresses.values()]
+    yield clients
+    for client in clients:
+        client.close()

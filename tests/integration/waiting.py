@@ -1,0 +1,19 @@
+"""How tests wait for what a group does in its own time."""
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+SECONDS_MAX = 30.0
+POLL_SECONDS = 0.02
+
+Found = TypeVar("Found")
+
+
+def wait_for(what: str, find: Callable[[], Found]) -> Found:
+    """Returns what `find` finds, as soon as that is true; fails with `what` if it never is."""
+    deadline = time.monotonic() + SECONDS_MAX
+    while not (found := find()):
+        assert time.monotonic() < deadline, f"{what}: not within {SECONDS_MAX:.0f} s"
+        time.sleep(POLL_SECONDS)
+    return found
