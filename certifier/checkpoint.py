@@ -71,18 +71,20 @@ def restore(
     Args:
         pieces: ascending (first version, rows, GTID sets by kind and version), from at or before
             the window's beginning up to the newest version, or none if the window is empty.
+
+    Raises:
+        ValueError: certified transactions are missing among the pieces.
     """
     ordered = list(pieces)
     begin = ordered[0][0] if ordered else checkpoint["newest_version"] + 1
     window = certifier.window = CertifiedWindow(begin - 1)
     window.load_names(checkpoint["names"])
     for first_version, rows, sets in ordered:
+        _check_next(window, first_version)
         window.load(first_version, rows)
         for kind, known in (("read", window.snapshot_sets), ("elsewhere", window.elsewhere)):
             known.update({int(v): GtidSet.parse(text) for v, text in sets.get(kind, {}).items()})
-    assert window.newest_version == checkpoint["newest_version"], (
-        "the store misses certified transactions"
-    )
+    _check_next(window, checkpoint["newest_version"] + 1)
     for version in range(checkpoint["first_version"], window.newest_version + 1):
         certifier.info.record(window.items(version), version)
     window.drop_before(checkpoint["first_version"])
@@ -97,6 +99,11 @@ def restore(
     certifier.restore_digest(bytes.fromhex(checkpoint["digest"]))
     certifier.executed_elsewhere = GtidSet.parse(checkpoint["executed_elsewhere"])
     certifier.blocks.restore(_load_blocks(checkpoint["blocks"]))
+
+
+def _check_next(window: CertifiedWindow, version: int) -> None:
+    if window.newest_version + 1 != version:
+        raise ValueError(f"it has version {version} next after {window.newest_version}")
 
 
 def _dump_blocks(state: BlocksState) -> Blocks:

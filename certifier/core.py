@@ -226,7 +226,8 @@ class Certifier:
         )
         if transaction.write_set or transaction.read_set:
             if snapshot.version < self.stable_version or not self.collected_beyond <= gtid_set:
-                return self._too_old()
+                lag_max = self.options.snapshot_lag_max
+                return self._too_old(f", or it lacks something more than {lag_max} versions old")
         for item, writer in self._writers(transaction):
             if not includes(self.window, writer, snapshot):
                 return self._conflict(transaction, snapshot.version, item, writer)
@@ -337,13 +338,12 @@ class Certifier:
         conflict = explain(self.window, item, winner, snapshot_version, transaction.position)
         return Outcome(_CONFLICT, conflict=conflict)
 
-    def _too_old(self) -> Outcome:
+    def _too_old(self, alternative: str = "") -> Outcome:
         self._fold(_TOO_OLD, 0, self.oldest_snapshot_version)
         return Outcome(
             _TOO_OLD,
-            reason=f"the snapshot is older than version {self.oldest_snapshot_version}, up to "
-            "which certification info was collected; take a new snapshot and run the transaction "
-            "again",
+            reason=f"the snapshot lacks some of version {self.oldest_snapshot_version}, whose "
+            f"items were collected{alternative}: take a new snapshot and run the transaction again",
         )
 
     def _refuse(self, reason: str) -> Outcome:

@@ -7,7 +7,6 @@ and lets other threads run meanwhile (a write with `sync=True` would hold the in
 the time of the fsync).
 """
 
-import errno
 import json
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -23,11 +22,11 @@ from rocksdict import (
     DBRecoveryMode,
     Options,
     Rdict,
-    Snapshot,
+    RdictIter,
     WriteBatch,
 )
 
-from certifier.certified_window import CertifiedWindow
+from certifier.certified_window import SEGMENT_TRANSACTIONS, CertifiedWindow
 from certifier.checkpoint import dump, restore
 from certifier.core import Certifier
 from certifier.errors import CorruptStore, DiskFull, ForeignDataFolder, UnsupportedFormat
@@ -35,12 +34,12 @@ from certifier.errors import CorruptStore, DiskFull, ForeignDataFolder, Unsuppor
 FORMAT_VERSION = 1
 WAL_BYTES_MAX = 256 << 20
 WRITE_BUFFER_BYTES = 32 << 20
+SCAN_PAGE_ROWS = 256
 _FORMAT_KEY = b"format"
 _IDENTITY_KEY = b"identity"
 _KEY_BYTES = 8
-_NO_SUCH_KEY = "key not found"
-"""A snapshot says it with an exception of no class of its own."""
-_FULL_DISK_WORDS = ("No space left", "space limit", "Disk quota")
+_FULL_DISK_WORDS = ("No space left", "space limit", "Disk quota", "File too large")
+_IN_USE_WORDS = "/LOCK: "
 
 
 class Family(Enum):
@@ -102,26 +101,43 @@ class Batch:
 
 
 class StoreSnapshot:
-    """The rows as they were when it was taken, whatever is written later."""
+    """The rows as they were when it was taken, whatever is written later; for one thread.
 
-    __slots__ = ("_snapshot",)
+    It is a RocksDB iterator, which sees what was there when it was made, and whose `status` raises
+    what reading has met. (A `rocksdict.Snapshot` would not do: iterating shows later writes.)
+    """
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._snapshot = snapshot
+    __slots__ = ("_iterator",)
+
+    def __init__(self, iterator: RdictIter) -> None:
+        self._iterator = iterator
 
     def get(self, key: bytes) -> bytes | None:
         """The value of a key."""
-        try:
-            value: bytes = self._snapshot[key]
-        except Exception as error:
-            if str(error) != _NO_SUCH_KEY:
-                raise
+        iterator = self._iterator
+        iterator.seek(key)
+        if not iterator.valid():
+            iterator.status()
             return None
-        return value
+        value: bytes = iterator.value()
+        return value if iterator.key() == key else None
 
     def scan(self, start: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Keys and values from `start` on, in byte order."""
-        yield from self._snapshot.items(from_key=start)
+        while page := self._page(start):
+            yield from page
+            start = page[-1][0] + b"\x00"
+
+    def _page(self, start: bytes) -> list[tuple[bytes, bytes]]:
+        """The first rows of a scan; read at once, because another scan may move the iterator."""
+        iterator = self._iterator
+        iterator.seek(start)
+        page: list[tuple[bytes, bytes]] = []
+        while iterator.valid() and len(page) < SCAN_PAGE_ROWS:
+            page.append((iterator.key(), iterator.value()))
+            iterator.next()
+        iterator.status()
+        return page
 
 
 class Store:
@@ -188,13 +204,20 @@ class Store:
 
     def snapshot(self, family: Family) -> StoreSnapshot:
         """A view of one family that later writes do not change."""
-        return StoreSnapshot(self._readers[family].snapshot())
+        return StoreSnapshot(self._readers[family].iter())
 
     def close(self) -> None:
-        """Releases the folder; what was written and not flushed is flushed."""
+        """Releases the folder; what was written and not flushed is flushed.
+
+        Raises:
+            DiskFull: that could not be; the folder is released all the same.
+        """
         self._readers.clear()
         self._families.clear()
-        self._rdict.close()
+        try:
+            self._rdict.close()
+        except Exception as error:
+            raise _explained(self.path, error) from error
 
     def __enter__(self) -> Self:
         return self
@@ -252,8 +275,8 @@ class CertificationInfoStore:
     def save(self, batch: Batch) -> None:
         """Adds to the batch what the certifier decided and collected since the last call."""
         window = self.certifier.window
-        for first, columns in window.dump(max(self._saved_version + 1, window.first_version)):
-            batch.put(Family.CERTIFICATION, integer_key(first), _piece(window, first, columns))
+        for first, rows in window.dump(max(self._saved_version + 1, window.first_version)):
+            batch.put(Family.CERTIFICATION, integer_key(first), _piece(window, first, rows))
             self._piece_versions.append(first)
         self._saved_version = window.newest_version
         self._delete_collected(batch, window.first_version)
@@ -262,6 +285,9 @@ class CertificationInfoStore:
 
     def load(self) -> bool:
         """Brings a new certifier to the state that was saved; False where none was.
+
+        Raises:
+            CorruptStore: some of the state is not there.
 
         Cost: O(items in the window); about 0.5 s a million.
         """
@@ -272,8 +298,11 @@ class CertificationInfoStore:
         for key, piece in self._store.scan(Family.CERTIFICATION):
             first_version = int.from_bytes(key, "big")
             self._piece_versions.append(first_version)
-            pieces.append((first_version, *_columns_and_sets(piece)))
-        restore(self.certifier, json.loads(saved), pieces)
+            pieces.append((first_version, *_rows_and_sets(piece)))
+        try:
+            restore(self.certifier, json.loads(saved), pieces)
+        except ValueError as error:
+            raise CorruptStore(path=str(self._store.path), problem=str(error)) from error
         self._saved_version = self.certifier.window.newest_version
         return True
 
@@ -288,19 +317,21 @@ class CertificationInfoStore:
             batch.delete(Family.CERTIFICATION, integer_key(versions.popleft()))
 
 
-def _piece(window: CertifiedWindow, first_version: int, columns: bytes) -> bytes:
-    """A piece as it is stored: the columns' length, the columns, and the GTID sets of versions
-    that have some.
+def _piece(window: CertifiedWindow, first_version: int, rows: bytes) -> bytes:
+    """A piece as it is stored: the rows' length, the rows, and the GTID sets of versions that have
+    some.
     """
+    last_version = min(window.newest_version, first_version | SEGMENT_TRANSACTIONS - 1)
+    versions = range(first_version, last_version + 1)
     sets = {
-        name: {v: str(s) for v, s in found.items() if v >= first_version}
+        name: {version: str(found[version]) for version in versions if version in found}
         for name, found in (("read", window.snapshot_sets), ("elsewhere", window.elsewhere))
     }
     tail = json.dumps(sets).encode() if any(sets.values()) else b""
-    return len(columns).to_bytes(4, "little") + columns + tail
+    return len(rows).to_bytes(4, "little") + rows + tail
 
 
-def _columns_and_sets(piece: bytes) -> tuple[bytes, dict[str, dict[str, str]]]:
+def _rows_and_sets(piece: bytes) -> tuple[bytes, dict[str, dict[str, str]]]:
     length = 4 + int.from_bytes(piece[:4], "little")
     return piece[4:length], json.loads(piece[length:]) if len(piece) > length else {}
 
@@ -334,10 +365,10 @@ def _explained(path: Path, error: Exception) -> Exception:
     text = str(error)
     if any(words in text for words in _FULL_DISK_WORDS):
         return DiskFull(path=str(path), cause=text)
-    if "lock" in text.lower():
+    if _IN_USE_WORDS in text:
         return ForeignDataFolder(
             path=str(path), found="a process that has it open", expected="nobody else to use it"
         )
     if isinstance(error, OSError):
-        return DiskFull(path=str(path), cause=text) if error.errno == errno.ENOSPC else error
+        return error
     return CorruptStore(path=str(path), problem=text)

@@ -6,7 +6,7 @@ Each check reads the members through the same calls that any client has.
 
 import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from certifier.errors import NotServing
@@ -32,11 +32,17 @@ class Findings:
     texts: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Applied:
-    """A certified transaction as one member's history has it."""
+    """A certified transaction as one member's history has it.
 
+    `clock_run` counts the resets of the logical clock: stamps of different runs do not compare.
+    """
+
+    transaction_id: bytes
+    gtid: str
     version: int
+    clock_run: int
     last_committed: int
     sequence_number: int
     started_tick: int
@@ -44,9 +50,9 @@ class Applied:
     items: Sequence[int]
 
     @property
-    def local(self) -> bool:
-        """Whether the member's own client had executed it: it has no stamps."""
-        return not self.sequence_number
+    def is_local(self) -> bool:
+        """Whether the member's own client had executed it: the applier did not."""
+        return not self.started_tick
 
 
 def settle(observers: Sequence[Client]) -> list[MemberStatus]:
@@ -142,27 +148,15 @@ def _check_history(client: Client, name: str, acknowledged: set[bytes], findings
     gtids: set[str] = set()
     newest_writer: dict[int, Applied] = {}
     problems: list[str] = []
-    for page in client.history():
-        first_item = 0
-        for index, transaction_id in enumerate(page.transaction_ids):
-            seen[transaction_id] = seen.get(transaction_id, 0) + 1
-            if page.gtids[index] in gtids:
-                findings.exactly_once = False
-                problems.append(f"GTID {page.gtids[index]} was used twice")
-            gtids.add(page.gtids[index])
-            end_item = first_item + page.write_set_sizes[index]
-            applied = Applied(
-                page.versions[index],
-                page.last_committed[index],
-                page.sequence_numbers[index],
-                page.started_ticks[index],
-                page.committed_ticks[index],
-                page.write_set_items[first_item:end_item],
-            )
-            first_item = end_item
-            overlaps = _overlaps(applied, newest_writer)
-            findings.stamps_valid &= not overlaps
-            problems += overlaps
+    for applied in _history(client):
+        seen[applied.transaction_id] = seen.get(applied.transaction_id, 0) + 1
+        if applied.gtid in gtids:
+            findings.exactly_once = False
+            problems.append(f"GTID {applied.gtid} was used twice")
+        gtids.add(applied.gtid)
+        overlaps = overlap_problems(applied, newest_writer)
+        findings.stamps_valid &= not overlaps
+        problems += overlaps
     for transaction_id in acknowledged:
         if seen.get(transaction_id, 0) != 1:
             findings.exactly_once = False
@@ -171,21 +165,54 @@ def _check_history(client: Client, name: str, acknowledged: set[bytes], findings
     findings.texts += [f"{name}: {problem}" for problem in problems[:SHOWN_MAX]]
 
 
-def _overlaps(applied: Applied, newest_writer: dict[int, Applied]) -> list[str]:
-    """Where a transaction ran beside, or was stamped as if it could run beside, one it overlaps."""
+def _history(client: Client) -> Iterator[Applied]:
+    """A member's history, in order. A sequence number that does not ascend tells of a reset."""
+    clock_run = newest_sequence_number = 0
+    for page in client.history():
+        first_item = 0
+        for index, sequence_number in enumerate(page.sequence_numbers):
+            end_item = first_item + page.write_set_sizes[index]
+            if sequence_number:
+                clock_run += sequence_number <= newest_sequence_number
+                newest_sequence_number = sequence_number
+            yield Applied(
+                transaction_id=page.transaction_ids[index],
+                gtid=page.gtids[index],
+                version=page.versions[index],
+                clock_run=clock_run,
+                last_committed=page.last_committed[index],
+                sequence_number=sequence_number,
+                started_tick=page.started_ticks[index],
+                committed_tick=page.committed_ticks[index],
+                items=page.write_set_items[first_item:end_item],
+            )
+            first_item = end_item
+
+
+def overlap_problems(applied: Applied, newest_writer: dict[int, Applied]) -> list[str]:
+    """Where a transaction ran beside, or was stamped as if it could run beside, one it overlaps.
+
+    Args:
+        newest_writer: The last transaction before it that wrote an item, by item; updated.
+    """
     problems = []
     if not applied.committed_tick:
         problems.append(f"version {applied.version} was never committed")
     for item in applied.items:
         before = newest_writer.get(item)
         newest_writer[item] = applied
-        if before is None or before.local or applied.local:
+        if before is None:
             continue
-        if applied.last_committed < before.sequence_number:
-            problems.append(
-                f"version {applied.version} is stamped {applied.last_committed}, below "
-                f"{before.sequence_number} of version {before.version}, which wrote the same row"
-            )
+        both_stamped = applied.sequence_number and before.sequence_number
+        if both_stamped and applied.clock_run == before.clock_run:
+            if applied.last_committed < before.sequence_number:
+                problems.append(
+                    f"version {applied.version} is stamped {applied.last_committed}, below "
+                    f"{before.sequence_number} of version {before.version}, which wrote the same "
+                    "row"
+                )
+        if before.is_local or applied.is_local:
+            continue
         if applied.started_tick < before.committed_tick:
             problems.append(
                 f"version {applied.version} began at tick {applied.started_tick}, before version "

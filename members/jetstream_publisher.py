@@ -117,7 +117,7 @@ class JetStreamPublisher:
                 self._subject,
                 message.payload,
                 reply=f"{self._inbox}.{message.number}",
-                headers={"Nats-Msg-Id": message.message_id, "Nats-Expected-Stream": self._stream},
+                headers={"Nats-Msg-Id": message.message_id},
             )
         except (nats.errors.Error, OSError) as error:
             self.refusal = str(error)

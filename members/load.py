@@ -211,6 +211,7 @@ def run_load(
     seconds: float,
     seed: int = 0,
     on_tick: Callable[[int, float], None] = lambda commits, elapsed: None,
+    stopped: threading.Event | None = None,
 ) -> tuple[LoadCounts, float]:
     """Runs a workload whose rows are prepared; returns what happened, and the seconds it took.
 
@@ -219,9 +220,10 @@ def run_load(
         clients: Threads, each with connections of its own.
         seed: Makes what the clients draw by chance; not in which order they are served.
         on_tick: Called several times a second with the commits so far and the time since the start.
+        stopped: Ends the load before its time when the caller sets it.
     """
     each = [LoadCounts() for _ in range(clients)]
-    stopped = threading.Event()
+    stopped = stopped or threading.Event()
     began = time.monotonic()
     with ThreadPoolExecutor(clients) as pool:
         running = [
@@ -237,7 +239,7 @@ def run_load(
                 if any(future.done() for future in running):
                     break
                 on_tick(sum(len(counts.committed_ids) for counts in each), elapsed)
-                time.sleep(min(TICK_MS / 1000, seconds - elapsed))
+                stopped.wait(min(TICK_MS / 1000, seconds - elapsed))
         finally:
             stopped.set()
         for future in running:

@@ -129,6 +129,7 @@ class Member:
         self._asked_first = 0
         self._asked_last = 0
         self._proposed_view_id: int | None = None
+        self._is_leaving = False
 
     def deliver(self, log_sequence: int, batch: LogBatch, into: Delivered) -> None:
         """Takes the next message of the log.
@@ -155,7 +156,8 @@ class Member:
             self._propose_joining()
 
     def leave(self) -> None:
-        """Asks to be in the view no more."""
+        """Asks to be in the view no more, and asks again where another view comes first."""
+        self._is_leaving = True
         if self.view.member(self.me.incarnation):
             members = self.view.without_member(self.me.name)
             self.publisher.control(ViewProposal(self.view.view_id, members))
@@ -378,7 +380,7 @@ class Member:
 
     def _notice_own_place(self, joined: bool) -> None:
         in_view = self.view.member(self.me.incarnation) is not None
-        if joined:
+        if joined and self.state is MemberState.JOINING:
             self.state, self.reason = MemberState.ONLINE, ""
         elif self.state is MemberState.ONLINE and not in_view:
             self.fail(
@@ -387,6 +389,8 @@ class Member:
             )
         elif self.state is MemberState.JOINING:
             self._propose_joining()
+        elif self._is_leaving:
+            self.leave()
 
     def _propose_joining(self) -> None:
         """Proposes the view with this member in it, once for each view that it could follow."""

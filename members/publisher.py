@@ -9,6 +9,7 @@ is decided by an acknowledgement. Pure.
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from certifier.records import Outcome
 from members.log_records import Control, LogBatch, LoggedTransaction, bytes_of
@@ -28,7 +29,7 @@ class BatchLimits:
     transactions_min: int = 32
     bytes_max: int = 256 << 10
     window: int = 4
-    linger_ms: int = 1
+    linger_ms: int = 5
 
 
 class Submission:
@@ -129,7 +130,7 @@ class Publisher:
             self._waiting.extendleft(reversed(parts))
             self._controls[:0] = controls
         parts, _ = self._sent.pop(batch_number, ([], ()))
-        self._cohort = len(parts)
+        self._cohort = len(parts) + len(self._waiting)
         return parts
 
     @property
@@ -146,6 +147,14 @@ class Publisher:
     def undecided(self) -> int:
         """Transactions and marks that were handed in and not read back."""
         return len(self._waiting) + sum(len(parts) for parts, _ in self._sent.values())
+
+    def holds(self, transaction_id: bytes) -> bool:
+        """Whether a transaction was handed in and is not read back. Cost: O(undecided)."""
+        parts = chain(self._waiting, *(sent for sent, _ in self._sent.values()))
+        return any(
+            index >= 0 and submission.transactions[index].transaction_id == transaction_id
+            for submission, index in parts
+        )
 
     def abandon(self) -> list[Submission]:
         """Gives up: every submission that is not decided, each once, in order."""

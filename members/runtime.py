@@ -6,11 +6,12 @@ All of it runs on one event loop; the applier's workers and the flusher have thr
 """
 
 import asyncio
+import heapq
+import itertools
 import json
 import secrets
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TypeVar
@@ -53,6 +54,9 @@ MEMBER_KEY = b"member"
 LOG_IDENTITY_KEY = b"log"
 TICK_SECONDS = 0.05
 STOP_SECONDS = 10.0
+FLUSH_PERIOD_MS = 200
+"""Between two flushes of the store. No client waits for them, as the log has its commit on disk;
+only collections follow them, and more of them slow down the log server's own."""
 UNSAVED_MAX = 4_096
 UNSAVED_BYTES_MAX = 4 << 20
 """Relay entries, and bytes of messages, that a member has delivered and not stored."""
@@ -88,10 +92,10 @@ class MemberRuntime:
         self._sent_seconds: dict[int, float] = {}
         self._commit_noted = False
         self._pump_scheduled = False
-        self._lingering = False
+        self._lingering: asyncio.TimerHandle | None = None
         self._room = asyncio.Event()
-        self._pending: dict[bytes, asyncio.Future[Submission]] = {}
-        self._waiting_commit: deque[tuple[int, Callable[[], None]]] = deque()
+        self._waiting_commit: list[tuple[int, int, Callable[[], None]]] = []
+        self._waiting_numbers = itertools.count()
         self._waiting_everywhere: list[tuple[int, asyncio.Future[None]]] = []
         self._unsaved = Delivered()
         self._unsaved_bytes = 0
@@ -149,47 +153,36 @@ class MemberRuntime:
         self.flusher.stop(STOP_SECONDS)
         self.store.close()
 
-    async def submit(self, transactions: Sequence[LoggedTransaction]) -> Submission:
-        """Orders transactions, and returns when they are decided and what passed is committed here.
+    def submit(self, transactions: Sequence[LoggedTransaction]) -> "asyncio.Future[Submission]":
+        """Orders transactions; done when they are decided and what passed is committed here.
 
-        With none, it returns when all that the log held at the time of the call is committed here.
+        With none, it is done when all that the log held at the time of the call is committed here.
 
         Raises:
-            NotServing: The member is not ONLINE, or stopped being so: the outcome is unknown.
+            NotServing: The member is not ONLINE; from the future, it stopped being so, and the
+                outcome is unknown.
             Overloaded: Too many wait already; nothing was ordered.
         """
         if self.member.state is not MemberState.ONLINE:
-            raise NotServing(member=self.member.me.name, state=self.member.state.name)
+            raise self._not_serving()
         publisher = self.member.publisher
         if publisher.waiting + len(transactions) > WAITING_MAX:
             raise Overloaded(waiting=publisher.waiting, waiting_max=WAITING_MAX)
         future: asyncio.Future[Submission] = self._loop.create_future()
-        submission = Submission(transactions, lambda ended: _resolve(future, ended))
+
+        def done(ended: Submission) -> None:
+            if future.done():
+                return
+            if None in ended.outcomes:
+                future.set_exception(self._not_serving())
+            else:
+                future.set_result(ended)
+
+        submission = Submission(transactions, done)
         submission.taken_seconds = time.perf_counter()
         publisher.submit(submission)
         self._schedule_pump()
-        ended = await future
-        if None in ended.outcomes:
-            raise NotServing(member=self.member.me.name, state=self.member.state.name)
-        return ended
-
-    async def submit_one(self, transaction: LoggedTransaction) -> Submission:
-        """`submit` for one transaction; a second call with the same id meanwhile joins the
-        first.
-        """
-        key = transaction.transaction_id
-        if not key:
-            return await self.submit((transaction,))
-        pending = self._pending.get(key)
-        if pending is None:
-            pending = asyncio.ensure_future(self.submit((transaction,)))
-            self._pending[key] = pending
-            pending.add_done_callback(lambda _: self._pending.pop(key, None))
-        return await asyncio.shield(pending)
-
-    def is_pending(self, transaction_id: bytes) -> bool:
-        """Whether a transaction is on its way into the log from here."""
-        return transaction_id in self._pending
+        return future
 
     async def applied_everywhere(self, version: int) -> None:
         """Returns when every member of the view has reported that `version` is visible there."""
@@ -209,6 +202,9 @@ class MemberRuntime:
         """Milliseconds of a clock that never goes back."""
         return int(self._loop.time() * 1000)
 
+    def _not_serving(self) -> NotServing:
+        return NotServing(member=self.member.me.name, state=self.member.state.name)
+
     def _open_store(self) -> None:
         config = self.config
         self.store = Store(
@@ -219,7 +215,7 @@ class MemberRuntime:
             self.store, decode_changes, self.relay_queue, record_history=config.record_history
         )
         self.flusher = DurabilityFlusher(
-            self.store, self._on_durable, self._on_error, period_ms=200
+            self.store, self._on_durable, self._on_error, period_ms=FLUSH_PERIOD_MS
         )
         self.applier = Applier(
             self.target,
@@ -358,12 +354,19 @@ class MemberRuntime:
             self._sent_seconds.pop(batch.batch_number - SENT_TIMES_KEPT, None)
             message_id = f"{batch.incarnation:016x}-{batch.batch_number}"
             self.order.publish(message_id, encode_batch(batch))
-        if publisher.lingers and not self._lingering:
-            self._lingering = True
-            self._loop.call_later(self.member.options.batches.linger_ms / 1000, self._end_linger)
+        self._linger(publisher.lingers)
+
+    def _linger(self, lingers: bool) -> None:
+        """Has what waits for company sent alone once it has waited long enough."""
+        if lingers and self._lingering is None:
+            delay_seconds = self.member.options.batches.linger_ms / 1000
+            self._lingering = self._loop.call_later(delay_seconds, self._end_linger)
+        elif not lingers and self._lingering is not None:
+            self._lingering.cancel()
+            self._lingering = None
 
     def _end_linger(self) -> None:
-        self._lingering = False
+        self._lingering = None
         self._pump(lingered=True)
 
     async def _tick(self) -> None:
@@ -396,16 +399,16 @@ class MemberRuntime:
         self.flusher.request(version)
         waiting = self._waiting_commit
         while waiting and waiting[0][0] <= version:
-            waiting.popleft()[1]()
+            heapq.heappop(waiting)[2]()
         self._room.set()
         self._report()
 
     def _wait_commit(self, version: int, done: Callable[[], None]) -> None:
-        """Calls `done` once `version` is committed; callers come in the order of the log."""
+        """Calls `done` once `version` is committed."""
         if version <= self.committed_version:
             done()
         else:
-            self._waiting_commit.append((version, done))
+            heapq.heappush(self._waiting_commit, (version, next(self._waiting_numbers), done))
 
     def _note_everywhere(self) -> None:
         version = self.member.applied_everywhere_version

@@ -37,6 +37,9 @@ from members.service import CertificationService, CurrentRuntime, GroupService, 
 SWITCH_INTERVAL_SECONDS = 0.0005
 """A thread that waits for the interpreter lock gets it this soon; 5 ms, Python's own, would be the
 latency of every hand-over between event loop and workers."""
+GC_ALLOCATIONS = 50_000
+"""Objects made until Python looks for cycles among the young ones: a message makes thousands, and
+none of them is in a cycle."""
 MESSAGE_BYTES_MAX = 64 << 20
 GRACE_SECONDS = 2.0
 LEAVE_SECONDS = 3.0
@@ -114,6 +117,7 @@ async def _run_once(
     current.runtime = runtime
     gc.collect()
     gc.freeze()
+    gc.set_threshold(GC_ALLOCATIONS)
     running = asyncio.ensure_future(runtime.run())
     try:
         await asyncio.wait((running, stopped), return_when=asyncio.FIRST_COMPLETED)

@@ -27,7 +27,6 @@ from groupcert.v1 import (
 )
 from members.convert import RequestLimits, outcome_message, submitted, submitted_commit
 from members.history import read_history
-from members.log_records import LoggedTransaction
 from members.member import MemberState
 from members.observe import group_status
 from members.publisher import Submission
@@ -83,7 +82,7 @@ class CertificationService(certification_pb2_grpc.CertificationServiceServicer):
         """One transaction; see the protocol."""
         try:
             logged = submitted(request.transaction, self._current.limits())
-            ended = await self._current.get().submit_one(logged)
+            ended = await self._current.get().submit((logged,))
         except GroupcertError as error:
             await abort(context, error)
         (message,) = _outcome_messages(ended, [request.transaction])
@@ -95,7 +94,7 @@ class CertificationService(certification_pb2_grpc.CertificationServiceServicer):
         context: Context,
     ) -> AsyncIterator[certification_pb2.CertifyStreamResponse]:
         """Message after message; each is answered as a whole, in the order in which they came."""
-        answers: asyncio.Queue[asyncio.Task[Submission] | GroupcertError | None]
+        answers: asyncio.Queue[asyncio.Future[Submission] | GroupcertError | None]
         answers = asyncio.Queue(STREAM_MESSAGES_MAX)
         requests: list[certification_pb2.CertifyStreamRequest] = []
         reader = asyncio.create_task(self._read_stream(request_iterator, requests, answers))
@@ -118,7 +117,7 @@ class CertificationService(certification_pb2_grpc.CertificationServiceServicer):
         self,
         request_iterator: AsyncIterator[certification_pb2.CertifyStreamRequest],
         requests: list[certification_pb2.CertifyStreamRequest],
-        answers: "asyncio.Queue[asyncio.Task[Submission] | GroupcertError | None]",
+        answers: "asyncio.Queue[asyncio.Future[Submission] | GroupcertError | None]",
     ) -> None:
         """Submits what comes in; stops reading while too much is unanswered."""
         try:
@@ -127,7 +126,7 @@ class CertificationService(certification_pb2_grpc.CertificationServiceServicer):
                 logged = [submitted(each, limits) for each in request.transactions]
                 runtime = self._current.get()
                 requests.append(request)
-                await answers.put(asyncio.ensure_future(runtime.submit(logged)))
+                await answers.put(runtime.submit(logged))
         except GroupcertError as error:
             await answers.put(error)
         else:
@@ -149,7 +148,7 @@ class CertificationService(certification_pb2_grpc.CertificationServiceServicer):
         if outcome is not None:
             response.state = certification_pb2.GetOutcomeResponse.STATE_DECIDED
             response.outcome.CopyFrom(outcome_message(request.transaction_id, outcome, 0))
-        elif runtime.is_pending(request.transaction_id):
+        elif runtime.member.publisher.holds(request.transaction_id):
             response.state = certification_pb2.GetOutcomeResponse.STATE_PENDING
         return response
 
@@ -222,7 +221,9 @@ class StoreService(store_pb2_grpc.StoreServiceServicer):
             logged = submitted_commit(
                 request, snapshot_version, self._current.limits(), report=after
             )
-            outcome, log_sequence = await _commit(runtime, logged)
+            ended = await runtime.submit((logged,))
+            outcome, log_sequence = ended.outcomes[0], ended.log_sequence
+            assert outcome is not None
             if outcome.verdict is not Verdict.CERTIFIED:
                 await _abort_commit(context, request, outcome, log_sequence)
             if after:
@@ -279,13 +280,6 @@ class GroupService(group_pb2_grpc.GroupServiceServicer):
             return group_status(self._current.get())
         except GroupcertError as error:
             await abort(context, error)
-
-
-async def _commit(runtime: MemberRuntime, logged: LoggedTransaction) -> tuple[Outcome, int]:
-    ended = await runtime.submit_one(logged)
-    outcome = ended.outcomes[0]
-    assert outcome is not None
-    return outcome, ended.log_sequence
 
 
 async def _abort_commit(

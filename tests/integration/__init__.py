@@ -1,1 +1,1 @@
-"""Real log server, real member processes, real clients; what is promised outside holds."""
+"""Tests of a whole group: real log server, real member processes, real clients."""

@@ -37,6 +37,7 @@ class SimulatedApplier:
         self._on_committed = on_committed
         self._progress = Progress(checkpoint)
         self._recovered = checkpoint
+        self.position = checkpoint.position
         self.coordinator: Coordinator[RowChanges] = Coordinator(
             LogicalClock(), OPTIONS, tick=checkpoint.tick
         )
@@ -95,4 +96,5 @@ class SimulatedApplier:
         self._target.commit(group, checkpoint)
         self.coordinator.committed(group)
         self._committing = None
+        self.position = checkpoint.position
         self._on_committed(checkpoint.version)

@@ -79,6 +79,7 @@ class SimulatedMember:
         self.paused_until_ms = 0
         self.is_running = True
         self._observer = observer
+        self._unsaved = Delivered()
         self._calls: dict[int, Answer] = {}
         self._calls_total = 0
         self._waiting_commit: list[Submission] = []
@@ -95,6 +96,8 @@ class SimulatedMember:
             snapshots_max=100,
             hold_versions=SNAPSHOT_HOLD_VERSIONS,
         )
+        self._info_store: CertificationInfoStore
+        self._outcome_log: OutcomeLog
         self._load()
 
     @property
@@ -103,15 +106,15 @@ class SimulatedMember:
         return self.is_running and self.mind.state is MemberState.ONLINE
 
     def read(self, deliveries: Sequence[Delivery]) -> None:
-        """Certifies messages, stores what follows in one write, and hands it on."""
+        """Certifies messages, and hands what follows to the applier and to those who wait."""
         delivered = Delivered()
         for sequence, payload in deliveries:
             batch = decode_batch(sequence, payload)
             self.mind.deliver(sequence, batch, delivered)
             self._observer.delivered(self, batch)
-        self._save(delivered)
         self.applier.append(delivered.entries)
         self._waiting_commit += delivered.ended
+        self._unsaved.absorb(delivered)
         self._answer_committed()
         self._answer_everywhere()
 
@@ -133,7 +136,23 @@ class SimulatedMember:
     def tick(self, now_ms: int) -> None:
         """What the runtime does from time to time."""
         self.snapshots.expire(now_ms)
+        self.save()
         self.mind.report_if_due(now_ms, self.snapshots.stable_version(self.durable_version))
+
+    def save(self) -> None:
+        """Stores the mind as it is now, with what the applier has not committed yet."""
+        unsaved, self._unsaved = self._unsaved, Delivered()
+        store = self.disk.as_store()
+        batch = store.batch()
+        applied = self.applier.position
+        waiting = [entry for entry in unsaved.entries if entry.position > applied]
+        self._relay_queue.append(batch, waiting)
+        if self._info_store.certifier is not self.mind.certifier:
+            self._info_store = CertificationInfoStore(store, self.mind.certifier)
+        self._info_store.save(batch)
+        self._outcome_log.save(batch, self.mind.outcomes)
+        batch.put(Family.META, MEMBER_KEY, json.dumps(self.mind.checkpoint()).encode())
+        store.write(batch)
 
     def flush(self) -> None:
         """Makes what was written durable."""
@@ -162,6 +181,7 @@ class SimulatedMember:
 
     def stop(self) -> None:
         """Ends the run in good order; calls that are not answered end unknown."""
+        self.save()
         self.flush()
         self.is_running = False
         for number in list(self._calls):
@@ -188,17 +208,6 @@ class SimulatedMember:
         self._outcome_log = OutcomeLog(store)
         self.mind.outcomes = self._outcome_log.load(self.mind.settings.outcomes_max)
         self.applier.recover()
-
-    def _save(self, delivered: Delivered) -> None:
-        store = self.disk.as_store()
-        batch = store.batch()
-        self._relay_queue.append(batch, delivered.entries)
-        if self._info_store.certifier is not self.mind.certifier:
-            self._info_store = CertificationInfoStore(store, self.mind.certifier)
-        self._info_store.save(batch)
-        self._outcome_log.save(batch, self.mind.outcomes)
-        batch.put(Family.META, MEMBER_KEY, json.dumps(self.mind.checkpoint()).encode())
-        store.write(batch)
 
     def _note_committed(self, version: int) -> None:
         self.committed_version = version

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from certifier.store import Family, Store, StoreIdentity
+from certifier.store import SCAN_PAGE_ROWS, Family, Store, StoreIdentity
 from tests.sim.disk import SimulatedDisk
 
 
@@ -76,6 +76,14 @@ def test_a_snapshot_does_not_change(store: Store) -> None:
     assert snapshot.get(b"a") == b"1"
     assert snapshot.get(b"c") is None
     assert list(snapshot.scan(b"aa")) == [(b"b", b"1")]
+
+
+def test_two_scans_of_a_snapshot_do_not_disturb_each_other(store: Store) -> None:
+    pairs = [(b"%04d" % number, b"") for number in range(3 * SCAN_PAGE_ROWS)]
+    put(store, Family.DATA, *pairs)
+    snapshot = store.snapshot(Family.DATA)
+    scans = zip(snapshot.scan(b""), snapshot.scan(b"0100"), strict=False)
+    assert list(scans) == list(zip(pairs, pairs[100:], strict=False))
 
 
 def test_closing_loses_nothing(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The simulation: seeds pass, replay, reach what they are for, and find what is broken on purpose."""
+"""The simulation: seeds pass and replay, reach what they are for, and find what is broken."""
 
 import os
 import subprocess

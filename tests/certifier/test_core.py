@@ -1,0 +1,303 @@
+"""The certifier against the naive model, and against itself under other circumstances.
+
+Method: random histories (`tests/certifier/histories.py`). First, each decision and stamp is what
+`tests/model.py` says. Then metamorphic: what must not matter (when a collection makes its steps,
+where a member restarts, how a process hashes) does not.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from certifier.checkpoint import dump, restore
+from certifier.core import Certifier, CertifierOptions
+from certifier.errors import InvalidSetting
+from certifier.gtid import Gtid
+from certifier.gtid_set import GtidSet
+from certifier.records import (
+    Collected,
+    ExecutedElsewhere,
+    GarbageCollection,
+    Outcome,
+    Record,
+    Transaction,
+    Verdict,
+    ViewChange,
+)
+from certifier.store import CertificationInfoStore, Store, StoreIdentity
+from tests.certifier.histories import (
+    GROUP,
+    KINDS,
+    OTHER,
+    Operation,
+    deliver_to_model,
+    fingerprint,
+    operations,
+    options,
+    random_operations,
+    records_of,
+    seen,
+    to_model,
+    to_record,
+)
+from tests.model import Model
+
+LIVE_KINDS = tuple(kind for kind in KINDS if kind != "collect_set")
+IDENTITY = StoreIdentity(group="g", member="m1")
+
+
+@given(operations(), st.sampled_from(("close", "tight")), st.booleans())
+@settings(max_examples=400, deadline=None)
+@example([Operation(kind="elsewhere"), Operation(kind="collect_set", holes=(0,))], "close", False)
+def test_decisions_and_stamps_are_the_naive_models(
+    history: list[Operation], gc_window: str, learn: bool
+) -> None:
+    model = Model(GROUP, gc_window=gc_window, learn=learn)
+    certifier = Certifier(options(gc_window=gc_window, learn=learn))
+    for number, operation in enumerate(history):
+        record = to_record(operation, model, number)
+        expected = deliver_to_model(model, record)
+        assert seen(certifier.deliver(record)) == expected
+        certifier.check_invariants()
+        assert to_model(certifier.executed()) == model.executed
+        held = {item: certifier.window.gtid(writer) for item, writer in certifier.info.entries()}
+        assert held == {item: writer.gtid for item, writer in model.info.items()}
+        assert len(certifier.info) == len(model.info)
+
+
+@given(
+    operations(),
+    st.sampled_from(("close", "tight")),
+    st.integers(0, 5),
+    st.sampled_from((1, 2, 5, 64)),
+)
+@settings(max_examples=200, deadline=None)
+def test_when_collections_make_their_steps_changes_no_decision_and_no_stamp_becomes_unsafe(
+    history: list[Operation], gc_window: str, period: int, step: int
+) -> None:
+    records = records_of(history, Model(GROUP, learn=True))
+    at_once = Certifier(options(learn=True))
+    in_steps = Certifier(options(gc_window=gc_window, period=period, step=step, learn=True))
+    dependencies = Dependencies()
+    for record in records:
+        expected, result = at_once.deliver(record), in_steps.deliver(record)
+        if isinstance(expected, Outcome) and isinstance(result, Outcome):
+            assert isinstance(record, Transaction)
+            assert _without_stamps(result) == _without_stamps(expected)
+            dependencies.check(record, result)
+        elif isinstance(record, ViewChange) and record.resets_clock:
+            dependencies = Dependencies()
+        in_steps.check_invariants()
+        assert in_steps.digest() == at_once.digest()
+    while in_steps.collection_pending:
+        in_steps.collect()
+    assert sorted(in_steps.info.entries()) == sorted(at_once.info.entries())
+    assert in_steps.purged_total <= at_once.purged_total, "what is written again is not purged"
+
+
+class Dependencies:
+    """What a transaction of an observer's relay queue must wait for, nothing ever forgotten."""
+
+    def __init__(self) -> None:
+        self._last_writers: dict[int, int] = {}
+        self._last_alone = 0
+        self._last_stamped = 1
+
+    def check(self, transaction: Transaction, outcome: Outcome) -> None:
+        """Stamps ascend, and reach back no further than the dependencies."""
+        if outcome.last_committed is None or outcome.sequence_number is None:
+            self._last_writers |= dict.fromkeys(transaction.write_set, 0) if outcome.version else {}
+            return
+        assert outcome.last_committed < outcome.sequence_number == self._last_stamped + 1
+        needed = [self._last_writers.get(item, 0) for item in transaction.write_set]
+        assert outcome.last_committed >= max([self._last_alone, *(needed or [self._last_stamped])])
+        if not transaction.write_set:
+            self._last_alone = outcome.sequence_number
+        self._last_writers |= dict.fromkeys(transaction.write_set, outcome.sequence_number)
+        self._last_stamped = outcome.sequence_number
+
+
+@given(operations(kinds=LIVE_KINDS), st.integers(1, 9), st.booleans())
+@settings(max_examples=150, deadline=None)
+def test_a_certifier_restored_from_a_checkpoint_goes_on_as_the_one_that_was_dumped(
+    history: list[Operation], every: int, tight: bool
+) -> None:
+    chosen = options(
+        gc_window="tight" if tight else "close", period=2, step=3, learn=True, block_size=4
+    )
+    uninterrupted, restarted = Certifier(chosen), Certifier(chosen)
+    for number, record in enumerate(records_of(history, Model(GROUP, learn=True))):
+        if number % every == 0:
+            restarted = _restored(restarted)
+        assert restarted.deliver(record) == uninterrupted.deliver(record)
+        restarted.check_invariants()
+    _assert_same_state(restarted, uninterrupted)
+
+
+@given(operations(kinds=LIVE_KINDS), st.lists(st.integers(1, 5), min_size=1, max_size=8))
+@settings(max_examples=25, deadline=None)
+def test_a_member_that_restarts_from_its_store_goes_on_as_one_that_did_not(
+    history: list[Operation], batches: list[int]
+) -> None:
+    chosen = options(period=1, step=2, learn=True)
+    records = records_of(history, Model(GROUP, learn=True))
+    uninterrupted = Certifier(chosen)
+    expected = [uninterrupted.deliver(record) for record in records]
+    results: list[object] = []
+    with tempfile.TemporaryDirectory() as folder:
+        while len(results) < len(records):
+            results += _one_run(Path(folder), chosen, records[len(results) :], batches)
+        assert results == expected
+        with Store(Path(folder), IDENTITY) as store:
+            last = Certifier(chosen)
+            assert CertificationInfoStore(store, last).load() is bool(records)
+            _assert_same_state(last, uninterrupted)
+
+
+def _one_run(
+    folder: Path, chosen: CertifierOptions, records: list[Record], batches: list[int]
+) -> list[object]:
+    """Opens the store, delivers some batches and saves after each; the last one stays unsaved."""
+    results: list[object] = []
+    with Store(folder, IDENTITY) as store:
+        certifier = Certifier(chosen)
+        saved = CertificationInfoStore(store, certifier)
+        saved.load()
+        certifier.check_invariants()
+        for size in batches:
+            delivered = [certifier.deliver(record) for record in records[len(results) :][:size]]
+            batch = store.batch()
+            saved.save(batch)
+            store.write(batch)
+            results += delivered
+        for record in records[len(results) :][:3]:
+            certifier.deliver(record)
+    return results
+
+
+def test_restarts_and_collections_agree_over_several_segments(tmp_path: Path) -> None:
+    chosen = options(period=16, step=64, block_size=1_000)
+    records = records_of([])
+    for number in range(10_000):
+        records.append(Transaction(number, "m1", number, [number, 7], local=number % 3 == 0))
+        if number % 1_000 == 999:
+            records.append(GarbageCollection(number, number - 600))
+    uninterrupted, restarted = Certifier(chosen), Certifier(chosen)
+    store = Store(tmp_path, IDENTITY)
+    saved = CertificationInfoStore(store, restarted)
+    for number, record in enumerate(records):
+        assert restarted.deliver(record) == uninterrupted.deliver(record)
+        if number % 700 == 0:
+            batch = store.batch()
+            saved.save(batch)
+            store.write(batch)
+            if number % 2_100 == 0:
+                restarted = Certifier(chosen)
+                saved = CertificationInfoStore(store, restarted)
+                assert saved.load()
+                restarted.check_invariants()
+    store.close()
+    _assert_same_state(restarted, uninterrupted)
+
+
+@pytest.mark.parametrize("hash_seed", ["0", "1", "4711"])
+def test_the_processes_hash_seed_changes_nothing(hash_seed: str) -> None:
+    printed = subprocess.run(
+        [sys.executable, "-c", _PRINT_FINGERPRINT],
+        env={**os.environ, "PYTHONHASHSEED": hash_seed},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert printed.stdout == fingerprint(1)
+
+
+_PRINT_FINGERPRINT = """
+import sys
+from tests.certifier.histories import fingerprint
+sys.stdout.write(fingerprint(1))
+"""
+
+
+def test_the_digest_tells_apart_other_decisions_and_another_order() -> None:
+    records = records_of(random_operations(2, 60))
+    certifiers = [Certifier(options()) for _ in range(3)]
+    for record in records:
+        certifiers[0].deliver(record)
+    for record in [records[1], records[0], *records[2:]]:
+        if not isinstance(record, GarbageCollection):
+            certifiers[1].deliver(record)
+    assert len({certifier.digest() for certifier in certifiers}) == 3
+    assert all(len(certifier.digest()) == 8 for certifier in certifiers)
+
+
+def test_each_kind_of_record_has_its_kind_of_answer() -> None:
+    certifier = Certifier(options())
+    assert certifier.deliver(ExecutedElsewhere(1, GtidSet.parse(f"{OTHER}:1-3"))) is None
+    assert certifier.deliver(ViewChange(2, resets_clock=False)) == (0, 0)
+    assert certifier.deliver(Transaction(3, "m1", 1, [5])) == Outcome(
+        Verdict.CERTIFIED, Gtid(GROUP, 1), 2, 1, 2
+    )
+    assert certifier.deliver(GarbageCollection(4, 2)) == Collected(1, 2)
+
+
+def test_a_refusal_says_what_to_do() -> None:
+    certifier = Certifier(options())
+    certifier.deliver(Transaction(1, "m1", 0, [5]))
+    certifier.deliver(GarbageCollection(2, 1))
+    outcome = certifier.certify(Transaction(3, "m1", 0, [6]))
+    assert outcome.reason == (
+        "the snapshot lacks some of version 1, whose items were collected: "
+        "take a new snapshot and run the transaction again"
+    )
+
+
+def test_a_stable_version_that_was_never_certified_is_a_bug() -> None:
+    with pytest.raises(AssertionError, match="stable before it was certified"):
+        Certifier(options()).deliver(GarbageCollection(1, 1))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("gc_window", "loose", "close or tight"),
+        ("gtid_assignment_block_size", 0, "1 or more"),
+        ("snapshot_lag_max", 0, "1 or more"),
+        ("collection_period_transactions", -1, "0 or more"),
+        ("collection_step_transactions", 0, "1 or more"),
+    ],
+)
+def test_an_option_out_of_its_range_is_named(name: str, value: object, expected: str) -> None:
+    with pytest.raises(InvalidSetting) as caught:
+        CertifierOptions(group_source=GROUP, **{name: value})  # type: ignore[arg-type]  # on purpose
+    assert (caught.value.name, caught.value.value) == (name, value)
+    assert caught.value.expected == expected
+
+
+def _without_stamps(outcome: Outcome) -> Outcome:
+    return outcome._replace(last_committed=None, sequence_number=None)
+
+
+def _restored(certifier: Certifier) -> Certifier:
+    """A new certifier with the state of another one, by way of JSON."""
+    window = certifier.window
+    sets = {
+        "read": {str(version): str(gtids) for version, gtids in window.snapshot_sets.items()},
+        "elsewhere": {str(version): str(gtids) for version, gtids in window.elsewhere.items()},
+    }
+    pieces = [(first, rows, sets) for first, rows in window.dump(window.first_version)]
+    restored = Certifier(certifier.options)
+    restore(restored, json.loads(json.dumps(dump(certifier))), pieces)
+    return restored
+
+
+def _assert_same_state(one: Certifier, other: Certifier) -> None:
+    assert sorted(one.info.entries()) == sorted(other.info.entries())
+    assert dump(one) == dump(other)

@@ -1,0 +1,84 @@
+"""The outcome table: what is known of recent transactions, and when it is forgotten."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from certifier.outcomes import OutcomeTable
+from certifier.records import Outcome, Verdict
+
+CONFLICT = Outcome(Verdict.CONFLICT)
+
+
+def name(number: int) -> bytes:
+    """The id of transaction `number`."""
+    return b"%d" % number
+
+
+def certified(number: int) -> Outcome:
+    """The outcome of transaction `number`."""
+    return Outcome(Verdict.CERTIFIED, version=number + 1)
+
+
+def table_of(count: int, outcomes_max: int) -> OutcomeTable:
+    """A table that has remembered so many transactions."""
+    table = OutcomeTable(outcomes_max)
+    for number in range(count):
+        table.remember(name(number), certified(number))
+    return table
+
+
+def test_what_was_remembered_is_known_and_nothing_else() -> None:
+    table = OutcomeTable(4)
+    table.remember(b"lost", CONFLICT)
+    assert table.get(b"lost") == CONFLICT
+    assert table.get(b"other") is None
+
+
+@given(st.integers(2, 9), st.integers(0, 60))
+def test_at_least_half_and_at_most_all_of_the_limit_is_known(limit: int, count: int) -> None:
+    table = table_of(count, limit)
+    known = [number for number in range(count) if table.get(name(number))]
+    assert known == list(range(table.first_number, count))
+    assert min(count, limit // 2) <= len(table) == len(known) <= limit
+
+
+@given(st.integers(2, 9), st.integers(0, 60))
+def test_the_forgotten_version_covers_all_that_was_forgotten(limit: int, count: int) -> None:
+    table = table_of(count, limit)
+    assert table.forgotten_version == table.first_number
+
+
+def test_what_was_not_certified_does_not_move_the_forgotten_version() -> None:
+    table = OutcomeTable(2)
+    for number in range(4):
+        table.remember(name(number), CONFLICT)
+    assert len(table) == 2
+    assert table.forgotten_version == 0
+
+
+def test_outcomes_are_read_in_the_order_of_their_numbers() -> None:
+    table = table_of(7, 6)
+    assert table.first_number == 3
+    assert table.young_number == 6
+    assert list(table) == table.since(0)
+    assert table.since(5) == [(name(5), certified(5)), (name(6), certified(6))]
+    assert table.since(7) == []
+
+
+def test_a_table_can_begin_where_a_generation_does() -> None:
+    table = OutcomeTable(6, 3)
+    for number in range(3, 9):
+        table.remember(name(number), certified(number))
+    assert list(table) == list(table_of(9, 6))
+
+
+def test_a_table_cannot_begin_within_a_generation() -> None:
+    with pytest.raises(AssertionError, match="generation"):
+        OutcomeTable(6, 4)
+
+
+def test_remembering_twice_is_a_mistake() -> None:
+    table = table_of(2, 6)
+    with pytest.raises(AssertionError):
+        table.remember(name(0), CONFLICT)

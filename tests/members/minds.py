@@ -1,0 +1,104 @@
+"""Minds of members and batches by hand, for tests of what follows from a log."""
+
+from collections.abc import Sequence
+
+from members.log_records import (
+    Control,
+    GroupSettings,
+    LogBatch,
+    LoggedTransaction,
+    StableReport,
+    ViewProposal,
+)
+from members.member import Delivered, Member, MemberOptions
+from members.views import ViewMember
+
+SETTINGS = GroupSettings(
+    settings_version=1,
+    group="test",
+    group_uuid="aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa",
+    gtid_assignment_block_size=1,
+    gc_window="close",
+    write_set_items_max=100,
+    outcomes_max=100,
+)
+
+
+def run_of(number: int, run: int = 0) -> ViewMember:
+    """A run of member `m<number>`; the first one has the number as its incarnation."""
+    return ViewMember(name=f"m{number}", incarnation=10 * run + number, address=f"m{number}:1")
+
+
+def mind(
+    number: int = 1,
+    run: int = 0,
+    settings: GroupSettings = SETTINGS,
+    *,
+    stable_items: int = 100,
+    record_history: bool = False,
+) -> Member:
+    """A member that has read nothing."""
+    options = MemberOptions(me=run_of(number, run), settings=settings, stable_items=stable_items)
+    return Member(options, record_history=record_history)
+
+
+def online(*others: int, record_history: bool = False, stable_items: int = 100) -> Member:
+    """Member m1 in a view with other members."""
+    member = mind(record_history=record_history, stable_items=stable_items)
+    member.caught_up()
+    send(member)
+    for number in others:
+        deliver(member, joining(member, number))
+    return member
+
+
+def joining(member: Member, number: int, run: int = 0) -> LogBatch:
+    """The first batch of a run that joins the view that `member` knows."""
+    me = run_of(number, run)
+    proposal = ViewProposal(member.view.view_id, member.view.with_member(me))
+    return batch_of(number, 1, controls=[proposal], run=run)
+
+
+def batch_of(
+    number: int,
+    batch_number: int,
+    transactions: Sequence[LoggedTransaction] = (),
+    controls: Sequence[Control] = (),
+    run: int = 0,
+) -> LogBatch:
+    """A message of member `m<number>`."""
+    me = run_of(number, run)
+    return LogBatch(me.name, me.incarnation, batch_number, transactions, controls)
+
+
+def report_of(
+    member: Member, number: int, batch_number: int, applied: int, stable: int, digest: bytes = b""
+) -> LogBatch:
+    """A report of member `m<number>` on the place where `member` is, by default an honest one."""
+    digest = digest or member.certifier.digest()
+    report = StableReport(applied, stable, member.log_sequence, digest)
+    return batch_of(number, batch_number, controls=[report])
+
+
+def deliver(member: Member, *batches: LogBatch) -> Delivered:
+    """Delivers messages as the next ones of the log, and ends what submissions they decide."""
+    delivered = Delivered()
+    for batch in batches:
+        member.deliver(member.log_sequence + 1, batch, delivered)
+    for submission in delivered.ended:
+        submission.done(submission)
+    return delivered
+
+
+def send(member: Member, *others: Member) -> LogBatch:
+    """Delivers a member's next batch to itself and to others, and returns it."""
+    batch = member.publisher.next_batch()
+    assert batch is not None
+    for each in (member, *others):
+        deliver(each, batch)
+    return batch
+
+
+def write(snapshot: int, *items: int, transaction_id: bytes = b"") -> LoggedTransaction:
+    """A transaction that read a version and wrote some items."""
+    return LoggedTransaction(transaction_id, snapshot, items)
