@@ -33,7 +33,7 @@ from certifier.errors import CorruptStore, DiskFull, ForeignDataFolder, Unsuppor
 
 FORMAT_VERSION = 1
 WAL_BYTES_MAX = 256 << 20
-WRITE_BUFFER_BYTES = 32 << 20
+WRITE_BUFFER_BYTES = 64 << 20
 SCAN_PAGE_ROWS = 256
 _FORMAT_KEY = b"format"
 _IDENTITY_KEY = b"identity"
@@ -153,6 +153,7 @@ class Store:
             CorruptStore: RocksDB cannot read it.
         """
         self.path = path
+        self._failure: Exception | None = None
         self._rdict = _open(path)
         self._families = {
             family: self._rdict.get_column_family_handle(family.value) for family in Family
@@ -182,7 +183,7 @@ class Store:
         try:
             self._rdict.write(batch.changes)
         except Exception as error:
-            raise _explained(self.path, error) from error
+            raise self._failed(error) from error
 
     def flush(self) -> None:
         """Makes every batch written so far durable. Lets other threads run; one thread calls it
@@ -191,11 +192,18 @@ class Store:
         try:
             self._rdict.flush_wal(True)
         except Exception as error:
-            raise _explained(self.path, error) from error
+            raise self._failed(error) from error
 
     def get(self, family: Family, key: bytes) -> bytes | None:
-        """The value of a key."""
-        value: bytes | None = self._readers[family].get(key)
+        """The value of a key.
+
+        Raises:
+            CorruptStore: it cannot be read.
+        """
+        try:
+            value: bytes | None = self._readers[family].get(key)
+        except Exception as error:
+            raise _explained(self.path, error) from error
         return value
 
     def scan(self, family: Family, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
@@ -217,7 +225,7 @@ class Store:
         try:
             self._rdict.close()
         except Exception as error:
-            raise _explained(self.path, error) from error
+            raise self._failed(error) from error
 
     def __enter__(self) -> Self:
         return self
@@ -229,6 +237,13 @@ class Store:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _failed(self, error: Exception) -> Exception:
+        """What an error of writing means: the first one is the cause of all that follow, as RocksDB
+        refuses every write after it and does not say why.
+        """
+        self._failure = self._failure or _explained(self.path, error)
+        return self._failure
 
     def _check_identity(self, identity: StoreIdentity) -> None:
         found_format = self._rdict.get(_FORMAT_KEY)
@@ -357,6 +372,7 @@ def _options() -> Options:
     options.set_max_total_wal_size(WAL_BYTES_MAX)
     options.set_write_buffer_size(WRITE_BUFFER_BYTES)
     options.set_keep_log_file_num(4)
+    options.set_allow_concurrent_memtable_write(False)  # the interpreter lock allows none
     return options
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TypeVar, cast
 
 from certifier.core import Certifier
-from certifier.errors import InvalidGtid, InvalidGtidSet, InvalidTrace
+from certifier.errors import InvalidGtid, InvalidGtidSet, InvalidTrace, InvalidWriteSet
 from certifier.gtid import Gtid, parse_gtid
 from certifier.gtid_set import GtidSet
 from certifier.records import (
@@ -188,7 +188,10 @@ class Replay:
         for text in texts:
             if not isinstance(text, str):
                 raise self._invalid(f"{name} holds {_shown(text)}", "items that are strings")
-        return {item_from_text(text): text for text in texts}
+        try:
+            return {item_from_text(text): text for text in texts}
+        except InvalidWriteSet as error:
+            raise self._invalid(f"{name}: {error}", "items that are text in UTF-8") from None
 
     def _gtid_set(self, line: JsonObject, name: str) -> GtidSet:
         try:

@@ -95,7 +95,8 @@ class MemberCheckpoint(TypedDict):
 class Counters:
     """Transactions since the start, by what became of them."""
 
-    verdicts: dict[Verdict, int] = field(default_factory=lambda: dict.fromkeys(Verdict, 0))
+    verdicts: list[int] = field(default_factory=lambda: [0] * (1 + max(Verdict)))
+    """By the verdict's number."""
     local: int = 0
     repeated: int = 0
 
@@ -225,69 +226,52 @@ class Member:
     def _deliver_new(self, batch: LogBatch, into: Delivered) -> None:
         origin = self.view.member(batch.incarnation)
         local = batch.incarnation == self.me.incarnation
-        outcomes = [
-            self._transaction(batch, index, logged, local, origin is not None, into)
-            for index, logged in enumerate(batch.transactions)
-        ]
+        certify = self._certify_all if origin is not None else self._refuse_all
+        outcomes = certify(batch, local, into)
         for index, control in enumerate(batch.controls, start=len(batch.transactions)):
             self._control(batch, position_of(self.log_sequence, index), control, into)
         if local:
             self._end_submissions(batch.batch_number, outcomes, into)
 
-    def _transaction(
-        self,
-        batch: LogBatch,
-        index: int,
-        logged: LoggedTransaction,
-        local: bool,
-        in_view: bool,
-        into: Delivered,
-    ) -> Outcome:
-        transaction_id = logged.transaction_id
-        if transaction_id:
-            known = self.outcomes.get(transaction_id)
-            if known is not None:
-                self.counters.repeated += 1
-                return known
-        if not in_view:
-            reason = (
-                f"{batch.member} is not in the group's view {self.view.view_id}; it must rejoin"
-            )
-            return Outcome(Verdict.REFUSED, reason=reason)
-        position = position_of(self.log_sequence, index)
-        outcome = self.certifier.certify(
-            Transaction(
-                position,
-                batch.member,
-                logged.snapshot,
-                logged.write_set,
-                logged.read_set,
-                logged.gtid,
-                local,
-            )
-        )
-        self.counters.verdicts[outcome.verdict] += 1
-        if transaction_id:
-            self.outcomes.remember(transaction_id, outcome)
-        if outcome.verdict is Verdict.CERTIFIED:
-            self.counters.local += local
-            self._items_since_report += len(logged.write_set)
-            if logged.report_applied:
-                self._ask_for_report(outcome.version)
-            into.entries.append(
-                RelayEntry(
-                    position,
-                    outcome.version,
-                    outcome.gtid,
-                    outcome.last_committed or 0,
-                    outcome.sequence_number or 0,
-                    local,
-                    logged.payload,
+    def _certify_all(self, batch: LogBatch, local: bool, into: Delivered) -> list[Outcome]:
+        """Certifies a batch; a transaction whose id is known gets the outcome that it had."""
+        counters, table, certify = self.counters, self.outcomes, self.certifier.certify
+        position = position_of(self.log_sequence, 0)
+        outcomes = []
+        for logged in batch.transactions:
+            transaction_id, snapshot, write_set, read_set, gtid, payload, report_applied = logged
+            outcome = table.get(transaction_id) if transaction_id else None
+            if outcome is None:
+                outcome = certify(
+                    Transaction(position, batch.member, snapshot, write_set, read_set, gtid, local)
                 )
-            )
-            if self.record_history:
-                into.certified.append((outcome, logged))
-        return outcome
+                verdict, gtid, version, last_committed, sequence_number, _, _ = outcome
+                counters.verdicts[verdict] += 1
+                if transaction_id:
+                    table.remember(transaction_id, outcome)
+                if version:
+                    counters.local += local
+                    self._items_since_report += len(write_set)
+                    stamps = (last_committed or 0, sequence_number or 0)
+                    into.entries.append(
+                        RelayEntry(position, version, gtid, *stamps, local, payload)
+                    )
+                    if report_applied:
+                        self._ask_for_report(version)
+                    if self.record_history:
+                        into.certified.append((outcome, logged))
+            else:
+                counters.repeated += 1
+            outcomes.append(outcome)
+            position += 1
+        return outcomes
+
+    def _refuse_all(self, batch: LogBatch, local: bool, into: Delivered) -> list[Outcome]:
+        """What becomes of a batch from outside the view; nothing of it reaches the certifier."""
+        reason = f"{batch.member} is not in the group's view {self.view.view_id}; it must rejoin"
+        refused = Outcome(Verdict.REFUSED, reason=reason)
+        ids = (logged.transaction_id for logged in batch.transactions)
+        return [(each and self.outcomes.get(each)) or refused for each in ids]
 
     def _ask_for_report(self, version: int) -> None:
         """Has this member report as soon as `version` is visible here."""

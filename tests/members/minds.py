@@ -102,3 +102,13 @@ def send(member: Member, *others: Member) -> LogBatch:
 def write(snapshot: int, *items: int, transaction_id: bytes = b"") -> LoggedTransaction:
     """A transaction that read a version and wrote some items."""
     return LoggedTransaction(transaction_id, snapshot, items)
+
+
+def versions(delivered: Delivered) -> list[int]:
+    """The versions that went to the relay queue, without view changes."""
+    return [entry.version for entry in delivered.entries if entry.gtid]
+
+
+def names(member: Member) -> list[str]:
+    """The names in the view that a member knows."""
+    return [each.name for each in member.view.members]

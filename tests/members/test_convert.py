@@ -171,36 +171,36 @@ def test_a_transaction_over_the_byte_limit_is_refused_with_both_numbers(
 
 def test_an_id_over_the_limit_is_refused_with_both() -> None:
     too_long = b"\xab" * (TRANSACTION_ID_BYTES_MAX + 1)
-    for call in (
-        lambda: submitted(transaction_pb2.Transaction(transaction_id=too_long), LIMITS),
-        lambda: submitted_commit(
-            store_pb2.CommitRequest(transaction_id=too_long), 0, LIMITS, report=False
-        ),
-    ):
-        with pytest.raises(InvalidWriteSet, match="ab") as raised:
-            call()
-        assert raised.value.expected == "a transaction_id of at most 32 bytes"
+    commit = store_pb2.CommitRequest(transaction_id=too_long)
+    with pytest.raises(InvalidWriteSet, match="abab") as raised:
+        submitted(transaction_pb2.Transaction(transaction_id=too_long), LIMITS)
+    assert raised.value.expected == "a transaction_id of at most 32 bytes"
+    with pytest.raises(InvalidWriteSet, match="abab"):
+        submitted_commit(commit, 0, LIMITS, report=False)
 
 
 @pytest.mark.parametrize(
-    ("field", "error"), [("gtid", InvalidGtid), ("snapshot_gtid_set", InvalidGtidSet)]
+    ("message", "error"),
+    [
+        (transaction_pb2.Transaction(gtid="nonsense"), InvalidGtid),
+        (transaction_pb2.Transaction(snapshot_gtid_set="nonsense"), InvalidGtidSet),
+    ],
 )
-def test_a_malformed_gtid_is_the_callers(field: str, error: type[Exception]) -> None:
-    message = transaction_pb2.Transaction(**{field: "nonsense"})
+def test_a_malformed_gtid_is_the_callers(
+    message: transaction_pb2.Transaction, error: type[Exception]
+) -> None:
     with pytest.raises(error, match="nonsense"):
         submitted(message, LIMITS)
 
 
 def test_row_changes_that_cannot_be_executed_are_never_ordered() -> None:
+    uneven = transaction_pb2.Changes(put_keys=[b"a", b"b"], put_values=[b"1"])
     with pytest.raises(InvalidWriteSet, match="serialized"):
         submitted(transaction_pb2.Transaction(changes=b"\xff\xff"), LIMITS)
-    uneven = transaction_pb2.Changes(put_keys=[b"a", b"b"], put_values=[b"1"])
-    for call in (
-        lambda: check_changes(uneven.SerializeToString()),
-        lambda: submitted_commit(store_pb2.CommitRequest(changes=uneven), 0, LIMITS, report=False),
-    ):
-        with pytest.raises(InvalidWriteSet, match="2 put_keys and 1 put_values"):
-            call()
+    with pytest.raises(InvalidWriteSet, match="2 put_keys and 1 put_values"):
+        check_changes(uneven.SerializeToString())
+    with pytest.raises(InvalidWriteSet, match="2 put_keys and 1 put_values"):
+        submitted_commit(store_pb2.CommitRequest(changes=uneven), 0, LIMITS, report=False)
 
 
 def test_a_commit_writes_the_items_of_its_changed_keys_once() -> None:
@@ -257,6 +257,6 @@ def test_a_refusal_for_a_client_has_its_reason() -> None:
 
 
 def test_verdicts_have_the_same_numbers_on_the_wire() -> None:
-    on_the_wire = dict(transaction_pb2.Verdict.items())
+    on_the_wire = {name: int(number) for name, number in transaction_pb2.Verdict.items()}
     assert on_the_wire.pop("VERDICT_UNSPECIFIED") == 0
-    assert on_the_wire == {f"VERDICT_{verdict.name}": verdict for verdict in Verdict}
+    assert on_the_wire == {f"VERDICT_{verdict.name}": int(verdict) for verdict in Verdict}

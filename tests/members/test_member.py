@@ -5,14 +5,9 @@ made by hand (`minds.py`), so that each test names the order that it is about; `
 orders by chance.
 """
 
-import json
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from applier.relay_queue import RelayEntry
-from certifier import checkpoint
 from certifier.errors import DigestMismatch, ForeignLog
 from certifier.records import Verdict
 from members.log_records import LogBatch, LoggedTransaction, StableReport, ViewProposal
@@ -24,24 +19,16 @@ from tests.members.minds import (
     deliver,
     joining,
     mind,
+    names,
     online,
     report_of,
     run_of,
     send,
+    versions,
     write,
 )
 
 PERIOD_MS = 1_000
-
-
-def versions(delivered: Delivered) -> list[int]:
-    """The versions that went to the relay queue, without view changes."""
-    return [entry.version for entry in delivered.entries if entry.gtid]
-
-
-def names(member: Member) -> list[str]:
-    """The names in the view that a member knows."""
-    return [each.name for each in member.view.members]
 
 
 def state(member: Member) -> MemberState:
@@ -438,37 +425,6 @@ class TestDigests:
         assert member.state is MemberState.ONLINE
 
 
-class TestRestart:
-    """A restored mind decides what follows as the one that went on."""
-
-    @given(st.data())
-    def test_a_restored_member_decides_as_one_that_never_stopped(self, data: st.DataObject) -> None:
-        batches = data.draw(st.lists(messages, max_size=20))
-        numbered = [batch._replace(batch_number=index) for index, batch in enumerate(batches, 2)]
-        cut = data.draw(st.integers(0, len(batches)))
-        going_on = online(2)
-        deliver(going_on, *numbered[:cut])
-        restored = restored_from(going_on)
-        for batch in numbered[cut:]:
-            assert versions(deliver(going_on, batch)) == versions(deliver(restored, batch))
-            assert going_on.certifier.digest() == restored.certifier.digest()
-        assert json.dumps(going_on.checkpoint()) == json.dumps(restored.checkpoint())
-        assert checkpoint.dump(going_on.certifier) == checkpoint.dump(restored.certifier)
-
-    def test_a_member_without_a_group_can_be_restored(self) -> None:
-        restored = restored_from(mind())
-        restored.caught_up()
-        send(restored)
-        assert restored.settings == SETTINGS
-
-    def test_a_restored_member_waits_for_a_view_of_its_own(self) -> None:
-        restored = restored_from(online(2))
-        assert state(restored) is MemberState.RECOVERING
-        assert names(restored) == ["m1", "m2"]
-        restored.caught_up()
-        assert state(restored) is MemberState.JOINING
-
-
 def founders_batches() -> list[LogBatch]:
     """What m1 wrote to make the group."""
     founder = mind()
@@ -479,27 +435,3 @@ def founders_batches() -> list[LogBatch]:
 def third_joins() -> LogBatch:
     """The message by which m3 joins m1."""
     return joining(online(), 3)
-
-
-def restored_from(member: Member) -> Member:
-    """Another run of m1, from what this one would have stored; its stamps are not compared."""
-    restored = mind(run=5)
-    restored.restore(json.loads(json.dumps(member.checkpoint())))
-    window = member.certifier.window
-    no_sets: dict[str, dict[str, str]] = {}
-    pieces = [(first, piece, no_sets) for first, piece in window.dump(window.first_version)]
-    dumped = checkpoint.dump(member.certifier)
-    checkpoint.restore(restored.certifier, json.loads(json.dumps(dumped)), pieces)
-    for transaction_id, outcome in member.outcomes:
-        restored.outcomes.remember(transaction_id, outcome)
-    return restored
-
-
-writes = st.tuples(
-    st.sampled_from([b"", b"a", b"b", b"c"]), st.integers(0, 5), st.lists(st.integers(0, 5))
-).map(lambda fields: LoggedTransaction(*fields))
-reports = st.integers(0, 6).map(lambda version: StableReport(version, version, 0, b""))
-messages = st.tuples(st.lists(writes, max_size=3), st.lists(reports, max_size=1)).map(
-    lambda parts: batch_of(2, 0, *parts)
-)
-"""What m2 may write; numbered by who uses it."""

@@ -180,6 +180,19 @@ def test_giving_up_names_every_undecided_submission_once() -> None:
     assert (source.waiting, source.undecided) == (0, 0)
 
 
+def test_a_transaction_is_held_until_it_is_read_back() -> None:
+    source = publisher(transactions_max=1)
+    for transaction_id in (b"sent", b"waiting"):
+        source.submit(Submission([write(0, 1, transaction_id=transaction_id)], lambda _: None))
+    source.submit(submission())
+    batch = sent(source)
+    assert source.holds(b"sent")
+    assert source.holds(b"waiting")
+    assert not source.holds(b"other")
+    source.read_back(batch.batch_number)
+    assert not source.holds(b"sent")
+
+
 @given(st.data())
 def test_every_transaction_counts_once_whatever_the_log_does(data: st.DataObject) -> None:
     """A log that loses nothing, but orders batches as it likes and repeats them."""

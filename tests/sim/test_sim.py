@@ -69,7 +69,7 @@ def test_runs_reach_what_they_are_for() -> None:
             reached["collected"] += mind.certifier.stable_version
             reached["forgotten"] += mind.outcomes.forgotten_version > 0
             reached["rejoined"] += mind.me.incarnation > len(cluster.disks)
-            for verdict, count in mind.counters.verdicts.items():
-                verdicts[verdict] += count
+            for verdict in Verdict:
+                verdicts[verdict] += mind.counters.verdicts[verdict]
     assert all(reached.values()), reached
     assert verdicts[Verdict.CERTIFIED] and verdicts[Verdict.CONFLICT] and verdicts[Verdict.TOO_OLD]

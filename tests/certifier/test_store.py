@@ -1,0 +1,240 @@
+"""The member's store on a real RocksDB: batches, snapshots, and each way in which it says no.
+
+That a restarted certifier goes on as before is in `test_core.py`.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from certifier.core import Certifier
+from certifier.errors import CorruptStore, ForeignDataFolder, UnsupportedFormat
+from certifier.records import GarbageCollection, Transaction
+from certifier.store import CertificationInfoStore, Family, Store, StoreIdentity, integer_key
+from tests.certifier.histories import options
+
+IDENTITY = StoreIdentity(group="g", member="m1")
+
+
+def put(store: Store, **rows: str) -> None:
+    """Writes rows, in one batch."""
+    batch = store.batch()
+    for key, value in rows.items():
+        batch.put(Family.DATA, key.encode(), value.encode())
+    store.write(batch)
+
+
+def rows_of(store: Store) -> dict[str, str]:
+    """Returns all rows."""
+    return {key.decode(): value.decode() for key, value in store.scan(Family.DATA)}
+
+
+def test_a_batch_puts_deletes_and_deletes_ranges_in_its_order(tmp_path: Path) -> None:
+    with Store(tmp_path, IDENTITY) as store:
+        put(store, a="1", b="2", c="3", d="4")
+        batch = store.batch()
+        batch.delete_range(Family.DATA, b"b", b"d")
+        batch.put(Family.DATA, b"c", b"5")
+        batch.delete(Family.DATA, b"a")
+        assert rows_of(store) == {"a": "1", "b": "2", "c": "3", "d": "4"}
+        store.write(batch)
+        assert rows_of(store) == {"c": "5", "d": "4"}
+        assert store.get(Family.DATA, b"c") == b"5"
+        assert store.get(Family.DATA, b"a") is None
+        assert list(store.scan(Family.DATA, b"d")) == [(b"d", b"4")]
+
+
+def test_what_was_written_is_there_when_the_store_is_opened_again(tmp_path: Path) -> None:
+    with Store(tmp_path, IDENTITY) as store:
+        put(store, a="1")
+        store.flush()
+        put(store, b="2")
+    with Store(tmp_path, IDENTITY) as store:
+        assert rows_of(store) == {"a": "1", "b": "2"}
+
+
+def test_a_snapshot_does_not_see_what_is_written_later(tmp_path: Path) -> None:
+    with Store(tmp_path, IDENTITY) as store:
+        put(store, **{f"k{number:04}": "old" for number in range(600)})
+        snapshot = store.snapshot(Family.DATA)
+        put(store, k0001="new", k0300="new", z="new")
+        assert snapshot.get(b"k0001") == b"old"
+        assert snapshot.get(b"k00") is snapshot.get(b"z") is None
+        found = list(snapshot.scan(b"k0001"))
+        assert [key for key, _ in found] == [f"k{number:04}".encode() for number in range(1, 600)]
+        assert {value for _, value in found} == {b"old"}
+
+
+def test_integer_keys_sort_as_their_numbers() -> None:
+    numbers = [0, 1, 255, 256, 2**63, 2**64 - 1]
+    assert sorted(map(integer_key, reversed(numbers))) == [integer_key(n) for n in numbers]
+
+
+@pytest.mark.parametrize(
+    "identity",
+    [StoreIdentity(group="other", member="m1"), StoreIdentity(group="g", member="m2")],
+)
+def test_a_folder_of_another_group_or_member_is_refused_and_left_alone(
+    tmp_path: Path, identity: StoreIdentity
+) -> None:
+    Store(tmp_path, IDENTITY).close()
+    with pytest.raises(ForeignDataFolder) as caught:
+        Store(tmp_path, identity)
+    assert caught.value.path == str(tmp_path)
+    assert (identity.group in caught.value.expected) and ('"g"' in caught.value.found)
+    Store(tmp_path, IDENTITY).close()
+
+
+def test_a_folder_of_another_release_is_refused(tmp_path: Path) -> None:
+    with Store(tmp_path, IDENTITY) as store:
+        batch = store.batch()
+        batch.put(Family.META, b"format", b"7")
+        store.write(batch)
+    with pytest.raises(UnsupportedFormat) as caught:
+        Store(tmp_path, IDENTITY)
+    assert (caught.value.found, caught.value.supported) == ("7", "1")
+
+
+def test_a_folder_that_is_open_is_refused_in_this_process_and_in_others(tmp_path: Path) -> None:
+    with Store(tmp_path, IDENTITY):
+        with pytest.raises(ForeignDataFolder, match="a process that has it open"):
+            Store(tmp_path, IDENTITY)
+        other = subprocess.run(
+            [sys.executable, "-c", _OPEN_STORE, str(tmp_path)], capture_output=True, text=True
+        )
+        assert other.stdout == "FOREIGN_DATA_FOLDER", other.stderr
+
+
+@pytest.mark.parametrize("name", ["CURRENT", "MANIFEST-*"])
+def test_a_damaged_file_is_found_when_the_store_is_opened(tmp_path: Path, name: str) -> None:
+    with Store(tmp_path, IDENTITY) as store:
+        put(store, a="1")
+    [file] = (tmp_path / "rocksdb").glob(name)
+    file.write_bytes(bytes(byte ^ 0xFF for byte in file.read_bytes()))
+    with pytest.raises(CorruptStore, match="move the folder away") as caught:
+        Store(tmp_path, IDENTITY)
+    assert caught.value.path == str(tmp_path)
+
+
+def test_a_damaged_block_is_corrupt_and_not_in_use(tmp_path: Path) -> None:
+    with Store(tmp_path, IDENTITY) as store:
+        put(store, **{f"k{number}": "x" * 100 for number in range(1_000)})
+    largest = max((tmp_path / "rocksdb").glob("*.sst"), key=lambda file: file.stat().st_size)
+    content = bytearray(largest.read_bytes())
+    content[100:200] = bytes(100)
+    largest.write_bytes(content)
+    with Store(tmp_path, IDENTITY) as store, pytest.raises(CorruptStore, match="checksum"):
+        store.get(Family.DATA, b"k0")
+
+
+def test_a_path_that_is_a_file_keeps_the_systems_own_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FileExistsError):
+        Store(tmp_path / "file", IDENTITY)
+
+
+def test_a_full_disk_is_said_and_what_was_flushed_stays(tmp_path: Path) -> None:
+    filled = subprocess.run(
+        [sys.executable, "-c", _FILL_STORE, str(tmp_path)], capture_output=True, text=True
+    )
+    flushed, *errors = filled.stdout.split()
+    assert errors == ["DISK_FULL", "DISK_FULL", "DISK_FULL"], filled.stderr
+    with Store(tmp_path, IDENTITY) as store:
+        assert len(rows_of(store)) >= int(flushed) > 0
+
+
+_OPEN_STORE = """
+import sys
+from pathlib import Path
+from certifier.errors import GroupcertError
+from certifier.store import Store, StoreIdentity
+
+try:
+    Store(Path(sys.argv[1]), StoreIdentity(group="g", member="m1"))
+except GroupcertError as error:
+    sys.stdout.write(error.reason)
+"""
+
+_FILL_STORE = """
+import os, resource, sys
+from pathlib import Path
+from certifier.errors import GroupcertError
+from certifier.store import Family, Store, StoreIdentity
+
+store = Store(Path(sys.argv[1]), StoreIdentity(group="g", member="m1"))
+resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
+flushed = 0
+reasons = []
+
+def write():
+    batch = store.batch()
+    batch.put(Family.DATA, str(flushed).encode(), b"x" * 10_000)
+    store.write(batch)
+
+try:
+    while True:
+        write()
+        store.flush()
+        flushed += 1
+except GroupcertError as error:
+    reasons.append(error.reason)
+for call in (store.flush, store.close):
+    try:
+        call()
+    except GroupcertError as error:
+        reasons.append(error.reason)
+sys.stdout.write(" ".join([str(flushed), *reasons]))
+sys.stdout.flush()
+os._exit(0)
+"""
+
+
+def certify(certifier: Certifier, first: int, count: int) -> None:
+    """Certifies transactions of one item each."""
+    for number in range(first, first + count):
+        certifier.certify(Transaction(number, "m1", certifier.window.newest_version, [number]))
+
+
+def save(store: Store, saved: CertificationInfoStore) -> None:
+    """Writes what is new, as a member does after each batch."""
+    batch = store.batch()
+    saved.save(batch)
+    store.write(batch)
+
+
+def test_there_is_nothing_to_load_from_a_new_store(tmp_path: Path) -> None:
+    with Store(tmp_path, IDENTITY) as store:
+        assert CertificationInfoStore(store, Certifier(options())).load() is False
+
+
+def test_pieces_go_when_all_of_them_is_collected(tmp_path: Path) -> None:
+    certifier = Certifier(options())
+    with Store(tmp_path, IDENTITY) as store:
+        saved = CertificationInfoStore(store, certifier)
+        pieces = []
+        for first, stable in ((1, 0), (11, 5), (21, 20), (31, 33), (41, 50)):
+            certify(certifier, first, 10)
+            certifier.deliver(GarbageCollection(first, stable))
+            save(store, saved)
+            keys = [key for key, _ in store.scan(Family.CERTIFICATION)]
+            pieces.append([int.from_bytes(key, "big") for key in keys])
+            restored = Certifier(options())
+            assert CertificationInfoStore(store, restored).load()
+            assert dict(restored.info.entries()) == dict(certifier.info.entries())
+        assert pieces == [[1], [1, 11], [21], [34], []]
+
+
+def test_a_store_that_misses_transactions_is_corrupt(tmp_path: Path) -> None:
+    certifier = Certifier(options())
+    with Store(tmp_path, IDENTITY) as store:
+        saved = CertificationInfoStore(store, certifier)
+        for first in (1, 11, 21):
+            certify(certifier, first, 10)
+            save(store, saved)
+        batch = store.batch()
+        batch.delete(Family.CERTIFICATION, integer_key(11))
+        store.write(batch)
+        with pytest.raises(CorruptStore, match="version 21 next after 10"):
+            CertificationInfoStore(store, Certifier(options())).load()

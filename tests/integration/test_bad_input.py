@@ -1,0 +1,326 @@
+"""What is wrong from the start is told with value, limit and next step; a running group loses
+nothing to what goes wrong later.
+"""
+
+import asyncio
+import gzip
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import nats
+import pytest
+
+from certifier.errors import DiskFull, NotServing
+from certifier.store import Family, Store, StoreIdentity
+from groupcert.v1.group_pb2 import (
+    MEMBER_STATE_ERROR,
+    MEMBER_STATE_FENCED,
+    MEMBER_STATE_ONLINE,
+    MemberState,
+)
+from members.client import Client
+from members.jetstream import JetStreamOptions, JetStreamOrder
+from members.local_group import LocalGroup
+from members.log_server import LogServer
+from tests.integration.bank_load import BankLoad, assert_whole
+from tests.integration.conftest import SETTINGS
+from tests.integration.waiting import wait_for
+
+pytestmark = [pytest.mark.nats, pytest.mark.cluster]
+
+FINDING, USAGE, UNAVAILABLE = 1, 2, 3
+NOWHERE = "nats://127.0.0.1:1"
+
+
+@pytest.fixture
+def log_server(tmp_path: Path) -> Iterator[LogServer]:
+    """A log server of one test's own."""
+    server = LogServer(tmp_path / "log-server")
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> dict[str, object]:
+    """Settings of a member that would start if there were a log server."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    return {
+        "group": "shop",
+        "member": "m1",
+        "address": f"127.0.0.1:{port}",
+        "data_folder": str(tmp_path / "data"),
+        "log_servers": [NOWHERE],
+        "log_connect_ms": 500,
+    }
+
+
+def failed_start(folder: Path, settings: dict[str, object]) -> tuple[int, str]:
+    """Starts a member that cannot run; returns its exit code and its last words."""
+    path = folder / "member.toml"
+    lines = (f"{name} = {json.dumps(value)}" for name, value in settings.items())
+    path.write_text("\n".join(lines) + "\n")
+    command = [sys.executable, "-m", "members", "member", "--config", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+    return done.returncode, done.stderr.splitlines()[-1]
+
+
+def store_of(settings: dict[str, object], *, group: str = "shop", member: str = "m1") -> Store:
+    """The store in a member's folder, opened as an owner of that name would."""
+    return Store(Path(str(settings["data_folder"])), StoreIdentity(group=group, member=member))
+
+
+def state_of(group: LocalGroup, name: str) -> tuple[MemberState, str]:
+    """A member's state and its reason; OFFLINE while it does not answer."""
+    try:
+        observer = group.status(name).observer
+    except NotServing:
+        return MemberState.MEMBER_STATE_OFFLINE, ""
+    return MemberState(observer.state), observer.reason
+
+
+def reason_in(group: LocalGroup, name: str, state: MemberState.ValueType) -> str:
+    """Waits for a member to be in a state; returns the reason that it gives."""
+    wait_for(f"{name} in state {state}", lambda: state_of(group, name)[0] == state)
+    return state_of(group, name)[1]
+
+
+class TestStart:
+    """A member that cannot start says why, and ends."""
+
+    def test_a_taken_port(self, tmp_path: Path, settings: dict[str, object]) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            address = f"127.0.0.1:{taken.getsockname()[1]}"
+            code, words = failed_start(tmp_path, {**settings, "address": address})
+        assert code == UNAVAILABLE
+        assert words == (
+            f"groupcert: address {address} is in use: stop its user, or choose another port"
+        )
+
+    def test_a_log_server_that_is_not_there(
+        self, tmp_path: Path, settings: dict[str, object]
+    ) -> None:
+        code, words = failed_start(tmp_path, settings)
+        assert code == UNAVAILABLE
+        assert words.startswith(f"groupcert: log server at {NOWHERE} does not answer (")
+        assert words.endswith("): start it, or correct the address")
+
+    def test_a_log_that_is_not_there_and_must_not_be_made(
+        self, tmp_path: Path, settings: dict[str, object], log_server: LogServer
+    ) -> None:
+        code, words = failed_start(
+            tmp_path, {**settings, "log_servers": [log_server.address], "create_log": False}
+        )
+        assert code == UNAVAILABLE
+        assert f"log server at {log_server.address}" in words
+        assert "stream not found" in words
+
+    def test_more_copies_of_the_log_than_there_are_servers(
+        self, tmp_path: Path, settings: dict[str, object], log_server: LogServer
+    ) -> None:
+        code, words = failed_start(
+            tmp_path, {**settings, "log_servers": [log_server.address], "log_replicas": 3}
+        )
+        assert code == UNAVAILABLE
+        assert "did not make the stream GROUPCERT_shop: replicas > 1 not supported" in words
+
+    async def test_a_log_with_other_settings_than_the_members(
+        self, tmp_path: Path, settings: dict[str, object], log_server: LogServer
+    ) -> None:
+        client = await nats.connect(log_server.address)
+        await client.jetstream().add_stream(
+            name="GROUPCERT_shop", subjects=["groupcert.shop.log"], discard="old"
+        )
+        await client.close()
+        servers = {"log_servers": [log_server.address]}
+        code, words = await asyncio.to_thread(failed_start, tmp_path, {**settings, **servers})
+        assert code == USAGE
+        assert words == (
+            "groupcert: setting discard of stream GROUPCERT_shop is 'old': expected new"
+        )
+
+    async def test_a_log_server_that_is_too_old(self, log_server: LogServer) -> None:
+        options = JetStreamOptions(servers=(log_server.address,), group="shop")
+        order = JetStreamOrder(replace(options, version_min=(99, 0, 0)))
+        with pytest.raises(Exception, match=r"oldest that serves is 99\.0\.0: upgrade it"):
+            await order.open(create=True)
+        await order.close()
+
+    @pytest.mark.parametrize(
+        ("group", "member"), [("garage", "m1"), ("shop", "m2")], ids=["group", "member"]
+    )
+    def test_a_data_folder_of_another(
+        self, tmp_path: Path, settings: dict[str, object], group: str, member: str
+    ) -> None:
+        store_of(settings, group=group, member=member).close()
+        code, words = failed_start(tmp_path, settings)
+        assert code == FINDING
+        assert f"data folder {settings['data_folder']} belongs to" in words
+        assert f'{{"group": "{group}", "member": "{member}"}}, expected' in words
+        assert words.endswith("name its owner, or another folder")
+
+    def test_a_data_folder_in_use(self, tmp_path: Path, settings: dict[str, object]) -> None:
+        with store_of(settings):
+            code, words = failed_start(tmp_path, settings)
+        assert code == FINDING
+        assert "belongs to a process that has it open" in words
+
+    def test_a_data_folder_of_another_release(
+        self, tmp_path: Path, settings: dict[str, object]
+    ) -> None:
+        with store_of(settings) as store:
+            batch = store.batch()
+            batch.put(Family.META, b"format", b"99")
+            store.write(batch)
+        code, words = failed_start(tmp_path, settings)
+        assert code == FINDING
+        assert words.endswith(
+            "has format 99, this release reads 1: run a release that reads it"
+        )
+
+    def test_a_data_folder_that_cannot_be_made(
+        self, tmp_path: Path, settings: dict[str, object]
+    ) -> None:
+        (tmp_path / "file").write_text("no folder")
+        folder = str(tmp_path / "file" / "data")
+        code, words = failed_start(tmp_path, {**settings, "data_folder": folder})
+        assert code == USAGE
+        assert words == f"groupcert: {folder}: Not a directory"
+
+
+class TestLog:
+    """A log that is not what it was: the member stops serving, and says what it expected."""
+
+    async def test_another_log_under_the_same_name(self, tmp_path: Path) -> None:
+        with LocalGroup(tmp_path, members=1, settings=SETTINGS) as group:
+            assert group.stop_member("m1") == 0
+            client = await nats.connect(group.log_server.address)
+            before = (await client.jetstream().stream_info("GROUPCERT_local")).created
+            await client.jetstream().delete_stream("GROUPCERT_local")
+            await client.close()
+            group.start_member("m1")
+            reason = await asyncio.to_thread(reason_in, group, "m1", MEMBER_STATE_FENCED)
+            with Client(group.addresses["m1"], timeout_ms=1_000) as writer:
+                with pytest.raises(NotServing, match="m1 is FENCED"):
+                    writer.run(lambda transaction: transaction.put(b"k", b"v"), attempts_max=1)
+        assert before is not None
+        identities = reason.split("FOREIGN_LOG: log has identity GROUPCERT_local created ")[1]
+        assert f"expected GROUPCERT_local created {before:%Y-%m-%dT%H:%M:%S}" in identities
+        assert identities.endswith("or let it rejoin with an empty folder")
+
+    async def test_a_log_that_was_trimmed_past_the_member(self, tmp_path: Path) -> None:
+        with LocalGroup(tmp_path, members=2, settings=SETTINGS) as group:
+            assert group.stop_member("m2") == 0
+            with Client(group.addresses["m1"]) as client:
+                client.run(lambda transaction: transaction.put(b"k", b"v"))
+                last = client.status().observer.log_sequence
+            order = JetStreamOrder(
+                JetStreamOptions(servers=(group.log_server.address,), group="local")
+            )
+            await order.open(create=False)
+            await order.trim(last)
+            await order.close()
+            group.start_member("m2")
+            reason = await asyncio.to_thread(reason_in, group, "m2", MEMBER_STATE_FENCED)
+            assert state_of(group, "m1")[0] == MEMBER_STATE_ONLINE
+        assert reason.startswith(f"LOG_GAP: log goes on at position {last}, expected ")
+
+
+class TestTwins:
+    """Two processes of one name: the first one notices, and stops serving."""
+
+    def test_the_later_one_serves(self, tmp_path: Path) -> None:
+        with LocalGroup(tmp_path, members=2, settings=SETTINGS) as group:
+            first_address = group.addresses["m2"]
+            first = group.processes.pop("m2")
+            try:
+                with Client(first_address) as client:
+                    client.run(lambda transaction: transaction.put(b"before", b"1"))
+                    shutil.move(tmp_path / "m2", tmp_path / "m2-first")
+                    with socket.create_server(("127.0.0.1", 0)) as probe:
+                        port = probe.getsockname()[1]
+                    group.addresses["m2"] = f"127.0.0.1:{port}"
+                    group.start_member("m2")
+                    group.wait_online()
+                    observer = client.status().observer
+                    assert observer.state == MEMBER_STATE_ERROR
+                    assert "is without this member; start it again to rejoin" in observer.reason
+                with Client(first_address, timeout_ms=1_000) as client:
+                    with pytest.raises(NotServing, match="m2 is ERROR"):
+                        client.run(lambda transaction: transaction.put(b"k", b"v"), attempts_max=1)
+                with Client(group.addresses["m2"]) as client:
+                    assert client.run(lambda transaction: transaction.get(b"before")) == b"1"
+            finally:
+                first.kill()
+                first.wait()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 64 MB in memory, where a group's third member will keep its data."""
+    if os.geteuid() != 0:
+        pytest.skip("only root may mount a small file system")
+    folder = tmp_path / "m3"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(folder)]
+    if (done := subprocess.run(mount, capture_output=True, text=True)).returncode:
+        pytest.skip(f"no small file system here: {done.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+class TestFullDisk:
+    """A member whose disk is full stops serving, and goes on by itself once there is space."""
+
+    def test_the_others_go_on_and_it_comes_back(self, tmp_path: Path, small_disk: Path) -> None:
+        with LocalGroup(tmp_path, members=3, settings=SETTINGS) as group:
+            load = BankLoad()
+            with load.running(list(group.addresses.values()), seed=7):
+                load.wait_for_commits(50)
+                fill(small_disk / "filler")
+                with Client(group.addresses["m1"]) as client:
+                    write_until_full(client, group)
+                reason = reason_in(group, "m3", MEMBER_STATE_ERROR)
+                assert state_of(group, "m1")[0] == MEMBER_STATE_ONLINE
+                load.wait_for_commits(50)
+                (small_disk / "filler").unlink()
+                group.wait_online()
+                load.wait_for_commits(50)
+            assert_whole(group, load.bank, load.counts)
+        assert f"no space left at {small_disk}" in reason
+        assert reason.endswith("free some, the member then goes on")
+
+
+def fill(path: Path) -> None:
+    """Writes a file until there is no space."""
+    with path.open("wb") as file:
+        try:
+            while True:
+                file.write(bytes(1 << 20))
+                file.flush()
+        except OSError:
+            return
+
+
+def write_until_full(client: Client, group: LocalGroup) -> None:
+    """Commits large rows until the third member cannot store them any more."""
+    for number in range(2_000):
+        if number % 20 == 0 and state_of(group, "m3")[0] != MEMBER_STATE_ONLINE:
+            return
+        client.run(lambda transaction: transaction.put(b"large", os.urandom(60_000)))
+    pytest.fail("the third member never ran out of space")
+
+
+MALFORMED = [
+    (b"{}\n{", 1, "expected"),
+]
