@@ -8,6 +8,7 @@ while the target works.
 """
 
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -84,14 +85,16 @@ class Applier(Generic[Execution]):
         self._on_error = on_error
         self._progress = Progress(checkpoint)
         self._checkpoint = self._recovered = checkpoint
+        self._options = options or CoordinatorOptions()
         self._coordinator: Coordinator[Execution] = Coordinator(
-            LogicalClock(), options or CoordinatorOptions(), tick=checkpoint.tick
+            LogicalClock(), self._options, tick=checkpoint.tick
         )
         self._state = ApplierState.RUNNING
         self._error = ""
         self._skipped_total = 0
         self._lock = threading.Lock()
         self._quiet = threading.Condition(self._lock)
+        self._appended: deque[Sequence[RelayEntry]] = deque()
         self._jobs: SimpleQueue[Job[Execution] | None] = SimpleQueue()
         self._workers = [Worker(number, target) for number in range(max(workers, 1))]
         self._idle_workers = len(self._workers)
@@ -135,21 +138,16 @@ class Applier(Generic[Execution]):
         failure the entries stay in the relay queue.
         """
         entries = self._not_executed(entries)
+        if not self._threads:
+            self._apply_alone(entries)
+            return
         with self._lock:
             if self._state is not ApplierState.RUNNING:
                 return
             self._coordinator.append(entries)
-            if self._threads:
-                self._wake_workers()
-                group = self._coordinator.take_committable()
-            elif not self._idle_workers:
-                return
-            else:
-                self._idle_workers -= 1
-                group, job = self._next()
-        if not self._threads:
-            self._work(self._workers[0], group, job)
-        while self._threads and group:
+            self._wake_workers()
+            group = self._coordinator.take_committable()
+        while group:
             group = self._commit_as_appender(group)
 
     def drain(self, timeout_seconds: float | None = None) -> bool:
@@ -249,6 +247,28 @@ class Applier(Generic[Execution]):
         if not self._coordinator.length:
             self._quiet.notify_all()
 
+    def _apply_alone(self, entries: Sequence[RelayEntry]) -> None:
+        """Executes and commits in the thread that appends; what a callback appends comes after."""
+        self._appended.append(entries)
+        if len(self._appended) > 1:
+            return
+        try:
+            while self._appended and self._state is ApplierState.RUNNING:
+                self._commit_alone(self._appended[0])
+                self._appended.popleft()
+        except Exception as error:
+            error.add_note(f"in worker {self._workers[0].number}")
+            self._fail(error)
+
+    def _commit_alone(self, entries: Sequence[RelayEntry]) -> None:
+        size = self._options.group_transactions_max
+        for start in range(0, len(entries), size):
+            group = self._coordinator.append_alone(entries[start : start + size])
+            self._commit(group)
+            with self._lock:
+                self._coordinator.committed(group)
+                self._workers[0].executed_total += len(group.jobs[0].entries)
+
     def _commit_as_appender(self, group: CommitGroup[Execution]) -> CommitGroup[Execution] | None:
         """Commits a group and returns the next, unless a worker is at work: it will take it, so
         that whoever appends is not kept for longer than its own entries need.
@@ -267,7 +287,7 @@ class Applier(Generic[Execution]):
     def _commit(self, group: CommitGroup[Execution]) -> None:
         """Makes a group visible; only the thread that took it comes here."""
         for job in group.jobs:
-            if job.is_local:
+            if job.at_commit:
                 job.executions = execute(self._target, job)
         checkpoint = self._progress.advance(group)
         self._target.commit(group, checkpoint)

@@ -78,6 +78,21 @@ class Coordinator(Generic[Execution]):
             self._appended_position = entries[-1].position
             self._pending.extend(entries)
 
+    def append_alone(self, entries: Sequence[RelayEntry]) -> CommitGroup[Execution]:
+        """Takes the next entries and returns them as a group to commit now: with no workers nothing
+        runs at once, and there is nothing to schedule. `committed` has to follow.
+        """
+        assert not self.length, "there is something before them"
+        assert entries[0].position > self._appended_position, "appended out of order"
+        self._appended_position = entries[-1].position
+        self._assigned_entries += len(entries)
+        self._handed_over += len(entries)
+        self._parallelism_sum += len(entries)
+        tick = self.tick + 1
+        job: Job[Execution] = Job(entries, tick, at_commit=True, is_ready=True)
+        self._committing = CommitGroup(tick, [job])
+        return self._committing
+
     def next_jobs(self, idle_workers: int) -> list[Job[Execution]]:
         """Returns at most one job for each idle worker; they count as started.
 
@@ -129,7 +144,7 @@ class Coordinator(Generic[Execution]):
         """The group that was taken is visible: what waited for it may start."""
         assert group is self._committing, "only the group that was taken can be committed"
         for job in group.jobs:
-            if not job.is_local:
+            if not job.at_commit:
                 self._scheme.committed(job)
             self._assigned_entries -= len(job.entries)
             self.committed_entries += len(job.entries)
@@ -156,7 +171,7 @@ class Coordinator(Generic[Execution]):
         while pending and pending[0].local and len(entries) < limit:
             entries.append(pending.popleft())
         self._assigned_entries += len(entries)
-        self._order.append(Job(entries, self.tick, is_local=True, is_ready=True))
+        self._order.append(Job(entries, self.tick, at_commit=True, is_ready=True))
 
     def _split(self, entries: list[RelayEntry], workers: int) -> list[Job[Execution]]:
         """Starts transactions as jobs of nearly the same size, for no more workers than pay."""

@@ -17,13 +17,15 @@ Execution = TypeVar("Execution")
 class Job(Generic[Execution]):
     """Consecutive transactions that start together and are committed together.
 
-    `started` is the coordinator's tick when it was handed over. A job of nothing but local
-    transactions `is_local`: no worker gets it, who commits it reads its rows. `executions` are
-    there as soon as `is_ready`, but for a local job."""
+    `started` is the coordinator's tick when it was handed over. A job that is executed `at_commit`
+    goes to no worker, who commits it executes it: local transactions, whose clients have done the
+    work, and all of them where there are no workers. `executions` are there as soon as `is_ready`,
+    but for such a job.
+    """
 
     entries: Sequence[RelayEntry]
     started: int
-    is_local: bool = False
+    at_commit: bool = False
     is_ready: bool = False
     executions: Sequence[Execution] = field(default_factory=list)
 

@@ -199,7 +199,7 @@ def test_local_transactions_need_no_worker_but_wait_for_their_turn() -> None:
     assert coordinator.next_jobs(0) == []
     group = coordinator.take_committable()
     assert group
-    assert [job.is_local for job in group.jobs] == [True]
+    assert [job.at_commit for job in group.jobs] == [True]
     (job,) = coordinator.next_jobs(1)
     assert coordinator.take_committable() is None
     coordinator.committed(group)

@@ -3,14 +3,17 @@
 That a restarted certifier goes on as before is in `test_core.py`.
 """
 
+import resource
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from certifier.core import Certifier
-from certifier.errors import CorruptStore, ForeignDataFolder, UnsupportedFormat
+from certifier.errors import CorruptStore, DiskFull, ForeignDataFolder, UnsupportedFormat
 from certifier.records import GarbageCollection, Transaction
 from certifier.store import CertificationInfoStore, Family, Store, StoreIdentity, integer_key
 from tests.certifier.histories import options
@@ -44,6 +47,15 @@ def test_a_batch_puts_deletes_and_deletes_ranges_in_its_order(tmp_path: Path) ->
         assert store.get(Family.DATA, b"c") == b"5"
         assert store.get(Family.DATA, b"a") is None
         assert list(store.scan(Family.DATA, b"d")) == [(b"d", b"4")]
+
+
+def test_changes_are_applied_as_puts_and_deletes(tmp_path: Path) -> None:
+    with Store(tmp_path, IDENTITY) as store:
+        put(store, a="1", b="2")
+        batch = store.batch()
+        batch.apply(Family.DATA, {b"a": None, b"b": b"3", b"c": b""})
+        store.write(batch)
+        assert rows_of(store) == {"b": "3", "c": ""}
 
 
 def test_what_was_written_is_there_when_the_store_is_opened_again(tmp_path: Path) -> None:
@@ -135,14 +147,41 @@ def test_a_path_that_is_a_file_keeps_the_systems_own_error(tmp_path: Path) -> No
         Store(tmp_path / "file", IDENTITY)
 
 
-def test_a_full_disk_is_said_and_what_was_flushed_stays(tmp_path: Path) -> None:
-    filled = subprocess.run(
-        [sys.executable, "-c", _FILL_STORE, str(tmp_path)], capture_output=True, text=True
-    )
-    flushed, *errors = filled.stdout.split()
-    assert errors == ["DISK_FULL", "DISK_FULL", "DISK_FULL"], filled.stderr
+@contextmanager
+def files_no_larger_than(size: int) -> Iterator[None]:
+    """The system refuses to let any file of this process grow further: a disk that is full."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_full_disk_is_said_of_every_write_and_what_was_flushed_stays(tmp_path: Path) -> None:
+    store = Store(tmp_path, IDENTITY)
+    flushed = 0
+    with files_no_larger_than(200_000):
+        with pytest.raises(DiskFull, match="free some") as caught:
+            for number in range(100):
+                put(store, **{f"k{number}": "x" * 10_000})
+                store.flush()
+                flushed += 1
+        assert caught.value.path == str(tmp_path)
+        with pytest.raises(DiskFull, match="File too large"):
+            put(store, a="1")
+        with pytest.raises(DiskFull, match="File too large"):
+            store.flush()
+        with pytest.raises(DiskFull, match="File too large"):
+            store.close()
     with Store(tmp_path, IDENTITY) as store:
-        assert len(rows_of(store)) >= int(flushed) > 0
+        assert len(rows_of(store)) >= flushed > 0
+        put(store, a="1")
+
+
+def test_a_disk_without_space_for_a_store_is_said(tmp_path: Path) -> None:
+    with files_no_larger_than(10), pytest.raises(DiskFull):
+        Store(tmp_path, IDENTITY)
 
 
 _OPEN_STORE = """
@@ -155,39 +194,6 @@ try:
     Store(Path(sys.argv[1]), StoreIdentity(group="g", member="m1"))
 except GroupcertError as error:
     sys.stdout.write(error.reason)
-"""
-
-_FILL_STORE = """
-import os, resource, sys
-from pathlib import Path
-from certifier.errors import GroupcertError
-from certifier.store import Family, Store, StoreIdentity
-
-store = Store(Path(sys.argv[1]), StoreIdentity(group="g", member="m1"))
-resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
-flushed = 0
-reasons = []
-
-def write():
-    batch = store.batch()
-    batch.put(Family.DATA, str(flushed).encode(), b"x" * 10_000)
-    store.write(batch)
-
-try:
-    while True:
-        write()
-        store.flush()
-        flushed += 1
-except GroupcertError as error:
-    reasons.append(error.reason)
-for call in (store.flush, store.close):
-    try:
-        call()
-    except GroupcertError as error:
-        reasons.append(error.reason)
-sys.stdout.write(" ".join([str(flushed), *reasons]))
-sys.stdout.flush()
-os._exit(0)
 """
 
 

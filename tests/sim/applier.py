@@ -90,7 +90,7 @@ class SimulatedApplier:
             self._committing = self.coordinator.take_committable()
             return
         for job in group.jobs:
-            if job.is_local:
+            if job.at_commit:
                 job.executions = execute(self._target, job)
         checkpoint = self._progress.advance(group)
         self._target.commit(group, checkpoint)

@@ -146,11 +146,11 @@ class Checks:
 
     def _check_view(self, view: View, batch: LogBatch) -> None:
         """Views change one by one, each by a proposal that had seen the one before."""
-        before = self._places[-1].view if self._places else View()
+        before = following = self._places[-1].view if self._places else View()
         for control in batch.controls:
-            if isinstance(control, ViewProposal) and control.previous_view_id == before.view_id:
-                before = View(view_id=before.view_id + 1, members=control.members)
-        _check(view == before, f"the view is {view}, and should be {before}")
+            if isinstance(control, ViewProposal) and control.previous_view_id == following.view_id:
+                following = View(view_id=following.view_id + 1, members=control.members)
+        _check(view in (before, following), f"{view} follows {before}, proposed was {following}")
 
     def _certified(self, logged: LoggedTransaction, outcome: Outcome) -> None:
         """Serial execution: what a transaction depends on was as it had read it."""

@@ -4,7 +4,7 @@ Each mutant breaks one rule at one place, in all members alike: a promise of the
 while no member has reason to doubt another.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from unittest.mock import patch
 
@@ -18,6 +18,7 @@ from certifier.records import Collected, GarbageCollection, Outcome, Record, Tra
 from members.log_records import LoggedTransaction
 from members.outcome_log import OutcomeLog
 from members.publisher import Submission
+from members.views import View, ViewMember
 from tests.sim.member import Answer, SimulatedMember
 
 Delivered = Outcome | Collected | tuple[int, int] | None
@@ -87,6 +88,14 @@ def forget_outcomes(self: OutcomeLog, outcomes_max: int) -> OutcomeTable:
     return OutcomeTable(outcomes_max)
 
 
+def follow_any_view(
+    self: View, previous_view_id: int, members: Iterable[ViewMember]
+) -> View | None:
+    """A member that takes a proposal though it was made for an older view."""
+    del previous_view_id
+    return View(view_id=self.view_id + 1, members=tuple(members))
+
+
 def _mutant(place: type, name: str, wrong: object) -> Callable[[], AbstractContextManager[object]]:
     return lambda: patch.object(place, name, wrong)
 
@@ -103,6 +112,7 @@ MUTANTS = {
         is_ready=property(lambda self: any(job.is_ready for job in self.jobs)),
     ),
     "forget-outcomes": _mutant(OutcomeLog, "load", forget_outcomes),
+    "follow-any-view": _mutant(View, "follow", follow_any_view),
 }
 
 
