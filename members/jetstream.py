@@ -255,7 +255,7 @@ class JetStreamOrder:
         """Raises what a task or a callback raised: a bug must not look like an outage."""
         self._connection.check_alive()
         for task in self._tasks:
-            if task.done():
+            if task.done() and not task.cancelled():
                 task.result()
 
 

@@ -79,6 +79,7 @@ class MemberRuntime:
         self.config = config
         self.order = order
         self.member = Member(_options(config), record_history=config.record_history)
+        self.closed = False
         self.log_opened = False
         self.log_durable: bool | None = None
         self.log_replicas = 0
@@ -139,18 +140,19 @@ class MemberRuntime:
         self.stop_serving(MemberState.LEFT, "stopped by its operator")
 
     def stop_serving(self, state: MemberState, reason: str) -> None:
-        """Ends every submission that was not decided: what became of it is not known here."""
+        """Takes no more transactions, and lets nobody wait any longer."""
         self.member.fail(state, reason)
         self._show_state()
-        for submission in self.member.publisher.abandon():
-            submission.done(submission)
+        self._end_waiting()
 
     def close(self) -> None:
         """Stops the applier and releases the store; what was written is on disk at return."""
+        self.closed = True
         self.applier.stop(STOP_SECONDS)
         with suppress(DiskFull):
             self._save()
         self.flusher.stop(STOP_SECONDS)
+        self.snapshots.close_all()
         self.store.close()
 
     def submit(self, transactions: Sequence[LoggedTransaction]) -> "asyncio.Future[Submission]":
@@ -185,18 +187,30 @@ class MemberRuntime:
         return future
 
     async def applied_everywhere(self, version: int) -> None:
-        """Returns when every member of the view has reported that `version` is visible there."""
+        """Returns when every member of the view has reported that `version` is visible there.
+
+        Raises:
+            NotServing: The member stopped serving before.
+        """
         if self.member.applied_everywhere_version < version:
             future: asyncio.Future[None] = self._loop.create_future()
             self._waiting_everywhere.append((version, future))
             await future
+            if self.member.applied_everywhere_version < version:
+                raise self._not_serving()
 
     async def committed(self, version: int) -> None:
-        """Returns when `version` is visible here."""
+        """Returns when `version` is visible here.
+
+        Raises:
+            NotServing: The member stopped serving before.
+        """
         if self.committed_version < version:
             future: asyncio.Future[None] = self._loop.create_future()
             self._wait_commit(version, lambda: _resolve(future, None))
             await future
+            if self.committed_version < version:
+                raise self._not_serving()
 
     def now_ms(self) -> int:
         """Milliseconds of a clock that never goes back."""
@@ -284,6 +298,8 @@ class MemberRuntime:
             self._save()
         if self.member.state is not self._shown_state:
             self._show_state()
+            if self.member.state is MemberState.ERROR:
+                self._end_waiting()
         if self._waiting_everywhere:
             self._note_everywhere()
 
@@ -299,6 +315,19 @@ class MemberRuntime:
             submission.done(submission)
 
         self._wait_commit(submission.version, visible)
+
+    def _end_waiting(self) -> None:
+        """Ends every wait. What became of a submission that is not decided is not known here; one
+        that is decided is told so, though its rows are not visible here yet.
+        """
+        for submission in self.member.publisher.abandon():
+            submission.done(submission)
+        waiting, self._waiting_commit = self._waiting_commit, []
+        for _, _, done in waiting:
+            done()
+        everywhere, self._waiting_everywhere = self._waiting_everywhere, []
+        for _, future in everywhere:
+            _resolve(future, None)
 
     def _save(self) -> None:
         """Stores the mind as it is now, with what the applier has not committed yet, in one write.

@@ -113,7 +113,13 @@ async def _run_once(
 ) -> None:
     """One life of the runtime: until the operator stops it, or a full disk makes it begin again."""
     order = JetStreamOrder(options)
-    runtime = MemberRuntime(config, order, on_state)
+    try:
+        runtime = MemberRuntime(config, order, on_state)
+    except DiskFull:
+        if current.runtime is None:
+            raise
+        await asyncio.wait((stopped,), timeout=DISK_RETRY_SECONDS)
+        return
     current.runtime = runtime
     gc.collect()
     gc.freeze()

@@ -81,6 +81,12 @@ class Snapshots:
         if not self._versions[version]:
             del self._versions[version]
 
+    def close_all(self) -> None:
+        """Closes every snapshot: each one keeps the store open."""
+        self._open.clear()
+        self._versions.clear()
+        self._latest = None
+
     def expire(self, now_ms: int) -> int:
         """Closes what was not used for longer than its lease, and returns how many that were.
 
