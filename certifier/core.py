@@ -251,8 +251,10 @@ class Certifier:
         return True
 
     def _admit_elsewhere(self, record: ExecutedElsewhere) -> None:
-        """Takes GTIDs as executed; those that are known already count once."""
+        """Takes GTIDs as executed, all in one version; those that are known already count once."""
         new = record.gtid_set - self.executed()
+        if not new:
+            return
         for source in new.sources():
             for first, last in new.intervals(source):
                 if source == self.options.group_source:

@@ -55,7 +55,7 @@ class StableReport(NamedTuple):
 
 
 class GroupSettings(NamedTuple):
-    """What all members must agree on; counts if it is numbered one above the group's."""
+    """What all members must agree on; the first ones in the log count, before any transaction."""
 
     settings_version: int
     group: str

@@ -296,7 +296,7 @@ class Member:
             self._take_report(batch, position, control)
         elif isinstance(control, ViewProposal):
             self._change_view(batch, position, control, into)
-        elif control.settings_version == self.settings.settings_version + 1:
+        elif not self.settings.settings_version:
             self._adopt(control)
 
     def _take_report(self, batch: LogBatch, position: int, report: StableReport) -> None:

@@ -147,7 +147,7 @@ class MemberRuntime:
 
     def close(self) -> None:
         """Stops the applier and releases the store; what was written is on disk at return."""
-        self.closed = True
+        self.closed, self.log_opened = True, False
         self.applier.stop(STOP_SECONDS)
         with suppress(DiskFull):
             self._save()
@@ -175,7 +175,7 @@ class MemberRuntime:
         def done(ended: Submission) -> None:
             if future.done():
                 return
-            if None in ended.outcomes:
+            if not ended.log_sequence:
                 future.set_exception(self._not_serving())
             else:
                 future.set_result(ended)
@@ -189,8 +189,7 @@ class MemberRuntime:
     async def applied_everywhere(self, version: int) -> None:
         """Returns when every member of the view has reported that `version` is visible there.
 
-        Raises:
-            NotServing: The member stopped serving before.
+        Raises NotServing if this one stops serving before.
         """
         if self.member.applied_everywhere_version < version:
             future: asyncio.Future[None] = self._loop.create_future()
@@ -200,11 +199,7 @@ class MemberRuntime:
                 raise self._not_serving()
 
     async def committed(self, version: int) -> None:
-        """Returns when `version` is visible here.
-
-        Raises:
-            NotServing: The member stopped serving before.
-        """
+        """Returns when `version` is visible here; NotServing if the member stops before."""
         if self.committed_version < version:
             future: asyncio.Future[None] = self._loop.create_future()
             self._wait_commit(version, lambda: _resolve(future, None))

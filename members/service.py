@@ -57,7 +57,14 @@ class CurrentRuntime:
         self.runtime: MemberRuntime | None = None
 
     def get(self) -> MemberRuntime:
-        """The runtime. Raises NotServing where there is none right now."""
+        """The runtime. Raises NotServing where there is none whose store is open."""
+        runtime = self.observed()
+        if runtime.closed:
+            raise NotServing(member=runtime.member.me.name, state=runtime.member.state.name)
+        return runtime
+
+    def observed(self) -> MemberRuntime:
+        """The runtime, for its status; closed, it has that of its end."""
         if self.runtime is None:
             raise NotServing(member="", state=MemberState.OFFLINE.name)
         return self.runtime
@@ -166,7 +173,8 @@ class StoreService(store_pb2_grpc.StoreServiceServicer):
         try:
             runtime = self._current.get()
             if request.consistency in _BEFORE:
-                await runtime.submit(())
+                mark = await runtime.submit(())
+                await runtime.committed(mark.version)
             if request.version_min:
                 await runtime.committed(request.version_min)
             snapshot_id, version = runtime.snapshots.open(
@@ -277,7 +285,7 @@ class GroupService(group_pb2_grpc.GroupServiceServicer):
 
     async def _status(self, context: Context) -> group_pb2.GroupStatus:
         try:
-            return group_status(self._current.get())
+            return group_status(self._current.observed())
         except GroupcertError as error:
             await abort(context, error)
 

@@ -102,7 +102,8 @@ class Model:
 
     def execute_elsewhere(self, gtids: GtidSets) -> None:
         """Transactions that came by another way."""
-        self._execute(gtids - self.executed)
+        if gtids - self.executed:
+            self._execute(gtids)
 
     def _execute(self, gtids: GtidSets) -> None:
         self.executed |= gtids

@@ -29,7 +29,9 @@ from tests.model import Decision, GtidSets, Model, ModelGtid
 GROUP = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 OTHER = "11111111-1111-1111-1111-111111111111"
 SNAPSHOT_KINDS = ("version", "prefix", "holes", "random", "own", "unknown")
-KINDS = ("transaction",) * 8 + ("collect", "collect_set", "view", "elsewhere")
+LIVE_KINDS = ("transaction",) * 12 + ("collect", "view", "elsewhere")
+KINDS = (*LIVE_KINDS, "collect_set")
+"""What a history is made of; a live group's stable sets are versions, a trace's are GTID sets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,16 +50,19 @@ class Operation:
     origin: int = 0
 
 
-def operations(
-    *, kinds: Sequence[str] = KINDS, snapshot_kinds: Sequence[str] = SNAPSHOT_KINDS
-) -> st.SearchStrategy[list[Operation]]:
-    """Lists of operations of some kinds; few items, so that they meet."""
-    items = st.lists(st.integers(0, 11).map(item), max_size=4).map(tuple)
+def histories(kinds: Sequence[str] = KINDS) -> st.SearchStrategy[list[Operation]]:
+    """Histories of some kinds of records: odd ones that shrink well, and long and dense ones."""
+    dense = st.integers(0, 2**32).map(lambda seed: random_operations(seed, 60, kinds=kinds))
+    return st.one_of(_odd_operations(kinds), dense)
+
+
+def _odd_operations(kinds: Sequence[str]) -> st.SearchStrategy[list[Operation]]:
+    items = st.lists(st.integers(0, 8).map(item), max_size=4).map(tuple)
     gtids = st.tuples(st.sampled_from((GROUP, OTHER)), st.integers(1, 12))
     operation = st.builds(
         Operation,
         kind=st.sampled_from(kinds),
-        snapshot_kind=st.sampled_from(snapshot_kinds),
+        snapshot_kind=st.sampled_from(SNAPSHOT_KINDS),
         back=st.integers(0, 6),
         holes=st.lists(st.integers(0, 20), max_size=3).map(tuple),
         write_set=items,
@@ -68,14 +73,20 @@ def operations(
     return st.lists(operation, max_size=40)
 
 
-def random_operations(seed: int, count: int) -> list[Operation]:
-    """Operations without hypothesis, the same for a seed on every machine."""
+def random_operations(seed: int, count: int, *, kinds: Sequence[str] = KINDS) -> list[Operation]:
+    """Operations without hypothesis, the same for a seed on every machine: longer and denser, most
+    of them certified.
+    """
     chance = random.Random(seed)
     return [
         Operation(
-            kind=chance.choice((*KINDS[:-3], "view")),
-            back=chance.randrange(4),
-            write_set=tuple(item(chance.randrange(40)) for _ in range(chance.randrange(5))),
+            kind=chance.choice(kinds),
+            snapshot_kind=chance.choice(("version", "prefix", "holes", "holes", *SNAPSHOT_KINDS)),
+            back=min(chance.randrange(6), chance.randrange(6), chance.randrange(7)),
+            holes=tuple(chance.sample(range(8), chance.randrange(3))),
+            write_set=tuple(item(chance.randrange(9)) for _ in range(chance.randrange(4))),
+            read_set=tuple(item(chance.randrange(9)) for _ in range(chance.randrange(20) // 18)),
+            gtid=(chance.choice((GROUP, OTHER)), count) if chance.random() < 0.1 else None,
             origin=chance.randrange(3),
         )
         for _ in range(count)
@@ -230,6 +241,7 @@ def records_of(history: Sequence[Operation], model: Model | None = None) -> list
 
 def fingerprint(seed: int) -> str:
     """Digest and outcomes of one history in one line; other processes must print the same."""
-    certifier = Certifier(options(period=3, step=2, block_size=5))
-    outcomes = [certifier.deliver(record) for record in records_of(random_operations(seed, 300))]
+    certifier = Certifier(options(period=3, step=2))
+    history = random_operations(seed, 300, kinds=LIVE_KINDS)
+    outcomes = [certifier.deliver(record) for record in records_of(history)]
     return f"{certifier.digest().hex()} {outcomes}"

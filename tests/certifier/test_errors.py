@@ -69,8 +69,17 @@ EXAMPLES: tuple[tuple[GroupcertError, str], ...] = (
         "address 127.0.0.1:7101 is in use: stop its user, or choose another port",
     ),
     (
-        errors.SnapshotExpired(position=3, position_oldest=9),
-        "snapshot at position 3 has expired, the oldest kept is 9: begin the transaction again",
+        errors.Overloaded(waiting=65_536, waiting_max=65_536),
+        "65536 transactions wait for the log, the limit is 65536: "
+        "try again in a moment, or ask another member",
+    ),
+    (
+        errors.SnapshotExpired(snapshot_id=3, lease_ms=60_000),
+        "snapshot 3 is not open, or was not used for 60000 ms: begin the transaction again",
+    ),
+    (
+        errors.TooManySnapshots(open=10, open_max=10),
+        "10 snapshots are open, the limit is 10: end transactions that are done, then try again",
     ),
     (
         errors.DigestMismatch(position=5, mine="aa", theirs="bb", member="m2"),
@@ -138,8 +147,10 @@ def test_reasons_are_unique_and_none_was_renamed() -> None:
         "LOG_SERVER_TOO_OLD",
         "LOG_SERVER_UNAVAILABLE",
         "NOT_SERVING",
+        "OVERLOADED",
         "PORT_TAKEN",
         "SNAPSHOT_EXPIRED",
+        "TOO_MANY_SNAPSHOTS",
         "TRANSACTION_TOO_LARGE",
         "UNKNOWN_MEMBER",
         "UNSUPPORTED_FORMAT",

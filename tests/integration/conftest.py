@@ -12,7 +12,6 @@ SETTINGS: Mapping[str, object] = {
     "stable_set_period_ms": 200,
     "write_set_items_max": 2_000,
     "transaction_bytes_max": 64 << 10,
-    "snapshot_lease_ms": 5_000,
     "snapshots_max": 32,
 }
 """Limits that a test reaches quickly; the history, for the checks of `members.demo_checks`."""

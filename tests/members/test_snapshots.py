@@ -125,3 +125,25 @@ def test_a_snapshot_holds_no_more_than_so_many_versions() -> None:
     snapshots.open(1, now_ms=0)
     assert snapshots.stable_version(11) == 1
     assert snapshots.stable_version(15) == 5
+
+
+def test_an_id_of_another_run_names_nothing() -> None:
+    snapshots = Snapshots(
+        Rows().open, lease_ms=LEASE_MS, snapshots_max=3, hold_versions=100, first_id=70
+    )
+    assert snapshots.open(1, now_ms=0)[0] == 70
+    with pytest.raises(SnapshotExpired):
+        snapshots.rows(1, now_ms=0)
+
+
+def test_closing_all_lets_go_of_everything() -> None:
+    rows = Rows()
+    snapshots = snapshots_of(rows.open)
+    snapshot_id, _ = snapshots.open(1, now_ms=0)
+    snapshots.close_all()
+    assert len(snapshots) == 0
+    assert snapshots.stable_version(9) == 9
+    with pytest.raises(SnapshotExpired):
+        snapshots.rows(snapshot_id, now_ms=0)
+    assert snapshots.open(1, now_ms=0)[1] == 1
+    assert rows.opened == 2
