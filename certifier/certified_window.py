@@ -118,18 +118,19 @@ class CertifiedWindow:
         version = self.newest_version = self.newest_version + 1
         segment = self._segments[-1] if version & _MASK else self._add_segment()
         source, number = gtid
-        numbers = self._numbers
-        if source not in numbers or origin not in numbers:
-            self._add_names(source, origin)
-        segment.items.extend(items)
+        try:
+            source_number, origin_number = self._numbers[source], self._numbers[origin]
+        except KeyError:
+            source_number, origin_number = self._number(source), self._number(origin)
+        segment.items.fromlist(list(items))
         segment.rows += _ROW.pack(
             sequence_number,
             snapshot,
             number,
             position,
             len(segment.items),
-            numbers[source],
-            numbers[origin],
+            source_number,
+            origin_number,
         )
         return version
 
@@ -263,8 +264,9 @@ class CertifiedWindow:
         self._segments[len(self._segments) - (not self._segments[-1].rows) :] = [segment]
         return segment
 
-    def _add_names(self, *names: str) -> None:
-        for name in names:
-            if name not in self._numbers:
-                self._numbers[name] = len(self._names)
-                self._names.append(name)
+    def _number(self, name: str) -> int:
+        """The number of a name, a new one where it has none."""
+        if name not in self._numbers:
+            self._numbers[name] = len(self._names)
+            self._names.append(name)
+        return self._numbers[name]

@@ -188,7 +188,7 @@ class Certifier:
             write_set, sequence_number or 0, snapshot_version, gtid, origin, position
         )
         self.info.record(write_set, version)
-        self._fold(_CERTIFIED, sum(write_set) + gtid.number, version)
+        self._fold(_CERTIFIED, sum(write_set, gtid.number), version)
         period = self.options.collection_period_transactions
         if period and version % period == 0 and self.window.first_version <= self.stable_version:
             self.collect()

@@ -28,7 +28,7 @@ from rich.console import Console
 from rich.table import Table
 
 from certifier.core import Certifier, CertifierOptions
-from certifier.records import GarbageCollection, Outcome, Transaction, Verdict
+from certifier.records import GarbageCollection, Outcome, Record, Transaction, Verdict
 
 RESIDENT_ITEMS = (10_000, 1_000_000, 5_000_000)
 TARGETS = {
@@ -65,7 +65,8 @@ class Size:
     """What was measured with one size of the certification info.
 
     `bytes_per_item` is the growth of the process while it was filled, after a collection of
-    Python's garbage, so that it holds what the allocators keep; `bytes_per_item_steady` is the same
+    Python's garbage, so that it holds what the allocators keep (a small one finds room in what they
+    had kept before); `bytes_per_item_steady` is the same
     after all rounds, when hash tables have grown for the entries that came and went. The pause is
     the longest single call, in a round of its own, because reading the clock around each call costs
     a share of it: wall time, and the thread's own time, without what the machine gave to others.
@@ -210,7 +211,8 @@ class _Bench:
         """The longest single call of one round, in wall time and in the thread's own time."""
         wall_ns = thread_ns = 0
         for transactions, collections in self._round():
-            for record in (*transactions, *collections):
+            records: list[Record] = [*transactions, *collections]
+            for record in records:
                 thread_started_ns, started_ns = thread_time_ns(), perf_counter_ns()
                 outcome = self.certifier.deliver(record)
                 wall_ns = max(wall_ns, perf_counter_ns() - started_ns)

@@ -366,6 +366,8 @@ class Member:
         in_view = self.view.member(self.me.incarnation) is not None
         if joined and self.state is MemberState.JOINING:
             self.state, self.reason = MemberState.ONLINE, ""
+        elif self._is_leaving and not in_view:
+            self.fail(MemberState.LEFT, "stopped by its operator")
         elif self.state is MemberState.ONLINE and not in_view:
             self.fail(
                 MemberState.ERROR,

@@ -79,8 +79,7 @@ class MemberRuntime:
         self.config = config
         self.order = order
         self.member = Member(_options(config), record_history=config.record_history)
-        self.closed = False
-        self.log_opened = False
+        self.closed = self.log_opened = False
         self.log_durable: bool | None = None
         self.log_replicas = 0
         self.committed_version = 0
@@ -153,7 +152,8 @@ class MemberRuntime:
             self._save()
         self.flusher.stop(STOP_SECONDS)
         self.snapshots.close_all()
-        self.store.close()
+        with suppress(DiskFull):
+            self.store.close()
 
     def submit(self, transactions: Sequence[LoggedTransaction]) -> "asyncio.Future[Submission]":
         """Orders transactions; done when they are decided and what passed is committed here.
