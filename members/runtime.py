@@ -6,15 +6,12 @@ All of it runs on one event loop; the applier's workers and the flusher have thr
 """
 
 import asyncio
-import heapq
-import itertools
 import json
 import secrets
 import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TypeVar
 
 import structlog
 
@@ -31,6 +28,7 @@ from certifier.errors import (
     Overloaded,
 )
 from certifier.store import CertificationInfoStore, Family, Store, StoreIdentity
+from members.commit_clock import CommitClock
 from members.config import MemberConfig
 from members.convert import decode_batch, decode_changes, encode_batch
 from members.history import save_decisions
@@ -63,7 +61,6 @@ UNSAVED_BYTES_MAX = 4 << 20
 SENT_TIMES_KEPT = 256
 WAITING_MAX = 65_536
 """Transactions that may wait for the log at a member before it refuses more."""
-Value = TypeVar("Value")
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 
@@ -94,9 +91,8 @@ class MemberRuntime:
         self._pump_scheduled = False
         self._lingering: asyncio.TimerHandle | None = None
         self._room = asyncio.Event()
-        self._waiting_commit: list[tuple[int, int, Callable[[], None]]] = []
-        self._waiting_numbers = itertools.count()
-        self._waiting_everywhere: list[tuple[int, asyncio.Future[None]]] = []
+        self._visible = CommitClock()
+        self._everywhere = CommitClock()
         self._unsaved = Delivered()
         self._unsaved_bytes = 0
         self._saved_log_sequence = 0
@@ -191,25 +187,23 @@ class MemberRuntime:
 
         Raises NotServing if this one stops serving before.
         """
-        if self.member.applied_everywhere_version < version:
-            future: asyncio.Future[None] = self._loop.create_future()
-            self._waiting_everywhere.append((version, future))
-            await future
-            if self.member.applied_everywhere_version < version:
-                raise self._not_serving()
+        await self._reached(self._everywhere, version)
 
     async def committed(self, version: int) -> None:
         """Returns when `version` is visible here; NotServing if the member stops before."""
-        if self.committed_version < version:
-            future: asyncio.Future[None] = self._loop.create_future()
-            self._wait_commit(version, lambda: _resolve(future, None))
-            await future
-            if self.committed_version < version:
-                raise self._not_serving()
+        await self._reached(self._visible, version)
 
     def now_ms(self) -> int:
         """Milliseconds of a clock that never goes back."""
         return int(self._loop.time() * 1000)
+
+    async def _reached(self, clock: CommitClock, version: int) -> None:
+        if clock.version < version:
+            future: asyncio.Future[None] = self._loop.create_future()
+            clock.wait(version, lambda: _wake(future))
+            await future
+            if clock.version < version:
+                raise self._not_serving()
 
     def _not_serving(self) -> NotServing:
         return NotServing(member=self.member.me.name, state=self.member.state.name)
@@ -252,6 +246,7 @@ class MemberRuntime:
         checkpoint = self.target.checkpoint()
         if checkpoint is not None:
             self.committed_version = self.durable_version = checkpoint.version
+            self._visible.advance(checkpoint.version)
             self.member.committed(checkpoint.version)
         self._outcome_log = OutcomeLog(self.store)
         self.member.outcomes = self._outcome_log.load(self.member.settings.outcomes_max)
@@ -295,8 +290,7 @@ class MemberRuntime:
             self._show_state()
             if self.member.state is MemberState.ERROR:
                 self._end_waiting()
-        if self._waiting_everywhere:
-            self._note_everywhere()
+        self._everywhere.advance(self.member.applied_everywhere_version)
 
     def _end(self, submission: Submission) -> None:
         """Answers a decided submission once what passed of it is visible here."""
@@ -309,7 +303,7 @@ class MemberRuntime:
             self.stages.add("committed", time.perf_counter() - decided)
             submission.done(submission)
 
-        self._wait_commit(submission.version, visible)
+        self._visible.wait(submission.version, visible)
 
     def _end_waiting(self) -> None:
         """Ends every wait. What became of a submission that is not decided is not known here; one
@@ -317,12 +311,8 @@ class MemberRuntime:
         """
         for submission in self.member.publisher.abandon():
             submission.done(submission)
-        waiting, self._waiting_commit = self._waiting_commit, []
-        for _, _, done in waiting:
-            done()
-        everywhere, self._waiting_everywhere = self._waiting_everywhere, []
-        for _, future in everywhere:
-            _resolve(future, None)
+        self._visible.end()
+        self._everywhere.end()
 
     def _save(self) -> None:
         """Stores the mind as it is now, with what the applier has not committed yet, in one write.
@@ -421,27 +411,9 @@ class MemberRuntime:
         version = self.committed_version
         self.member.committed(version)
         self.flusher.request(version)
-        waiting = self._waiting_commit
-        while waiting and waiting[0][0] <= version:
-            heapq.heappop(waiting)[2]()
+        self._visible.advance(version)
         self._room.set()
         self._report()
-
-    def _wait_commit(self, version: int, done: Callable[[], None]) -> None:
-        """Calls `done` once `version` is committed."""
-        if version <= self.committed_version:
-            done()
-        else:
-            heapq.heappush(self._waiting_commit, (version, next(self._waiting_numbers), done))
-
-    def _note_everywhere(self) -> None:
-        version = self.member.applied_everywhere_version
-        for wanted, future in self._waiting_everywhere:
-            if wanted <= version:
-                _resolve(future, None)
-        self._waiting_everywhere = [
-            (wanted, future) for wanted, future in self._waiting_everywhere if wanted > version
-        ]
 
     def _on_durable(self, version: int) -> None:
         """From the flusher's thread."""
@@ -472,9 +444,9 @@ class MemberRuntime:
             self._on_state(self.member.state)
 
 
-def _resolve(future: "asyncio.Future[Value]", value: Value) -> None:
+def _wake(future: "asyncio.Future[None]") -> None:
     if not future.done():
-        future.set_result(value)
+        future.set_result(None)
 
 
 def _options(config: MemberConfig) -> MemberOptions:

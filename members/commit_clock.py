@@ -1,0 +1,45 @@
+"""Who waits for which version: answers to clients, and reads that ask for a state at least so new.
+
+The rule it keeps: versions become visible in order, so whoever waits for one that is passed need
+not wait. Pure.
+"""
+
+import heapq
+from collections.abc import Callable
+from itertools import count
+
+
+class CommitClock:
+    """A version that goes forward, and what has to be done when it gets somewhere."""
+
+    __slots__ = ("_numbers", "_waiting", "version")
+
+    def __init__(self, version: int = 0) -> None:
+        self.version = version
+        self._waiting: list[tuple[int, int, Callable[[], None]]] = []
+        self._numbers = count()
+
+    def wait(self, version: int, done: Callable[[], None]) -> None:
+        """Calls `done` once the clock is at `version`, at once if it is; callers of one version in
+        the order of their calls. Cost: O(log waiting).
+        """
+        if version <= self.version:
+            done()
+        else:
+            heapq.heappush(self._waiting, (version, next(self._numbers), done))
+
+    def advance(self, version: int) -> None:
+        """Moves the clock to `version`, if that is forward."""
+        if version > self.version:
+            self.version = version
+            while self._waiting and self._waiting[0][0] <= version:
+                heapq.heappop(self._waiting)[2]()
+
+    def end(self) -> None:
+        """Lets everybody go who waits; they look at `version` to see whether it got there."""
+        waiting, self._waiting = sorted(self._waiting), []
+        for _, _, done in waiting:
+            done()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
