@@ -12,8 +12,8 @@ import random
 import statistics
 import tempfile
 import time
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import grpc.aio
@@ -34,8 +34,11 @@ from members.machine import machine
 Call = grpc.aio.StreamStreamCall[
     certification_pb2.CertifyStreamRequest, certification_pb2.CertifyStreamResponse
 ]
+BenchClient = Callable[[grpc.aio.Channel, int, float, "Load"], Awaitable[None]]
+UNARY_CLIENTS = (8, 32)
 ROWS = 100_000
 VALUE_BYTES = 100
+BATCH_TRANSACTIONS = 64
 STREAM_MESSAGES = 4
 """Messages that each stream keeps unanswered."""
 SETTLE_SECONDS = 60.0
@@ -53,7 +56,12 @@ class Load:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupResult:
-    """One load, measured. `cpu_cores`: processor time by part of the system, per second of load."""
+    """One load, measured.
+
+    `cpu_cores`: processor time by part of the system, per second of load. `calls_bound`: what the
+    same clients reach with calls of the same service that do nothing, per second; a commit a call
+    cannot be faster than that.
+    """
 
     load: str
     clients: int
@@ -64,6 +72,7 @@ class GroupResult:
     p99_ms: float
     cpu_cores: Mapping[str, float]
     microseconds_per_stage: Mapping[str, float]
+    calls_bound: float | None = None
 
 
 def main(*, as_json: bool, seconds: float, output: Path | None) -> int:
@@ -80,18 +89,30 @@ def main(*, as_json: bool, seconds: float, output: Path | None) -> int:
     return 0
 
 
-def run(seconds: float, *, workers: int | None = None) -> list[GroupResult]:
-    """Streams of batches of 64, then unary commits from 8 and from 32 clients."""
-    settings = {} if workers is None else {"applier_workers": workers}
+def run(seconds: float, *, workers: int = 0) -> list[GroupResult]:
+    """Streams of batches of 64, then unary commits from 8 and from 32 clients.
+
+    Args:
+        workers: Of each member's applier. 0 by default: rows of the embedded store are written
+            under Python's interpreter lock, so that threads only cost.
+    """
+    settings = {"applier_workers": workers}
     with (
         tempfile.TemporaryDirectory(prefix="groupcert-bench-") as folder,
         LocalGroup(Path(folder), settings=settings) as group,
     ):
-        return [
-            _measure(group, "stream", clients=3, seconds=seconds),
-            _measure(group, "unary", clients=8, seconds=seconds),
-            _measure(group, "unary", clients=32, seconds=seconds),
-        ]
+        results = [_measure(group, "stream", clients=3, seconds=seconds)]
+        for clients in UNARY_CLIENTS:
+            bound = _calls_per_second(group, clients, seconds / 2)
+            result = _measure(group, "unary", clients=clients, seconds=seconds)
+            results.append(replace(result, calls_bound=bound))
+        return results
+
+
+def _calls_per_second(group: LocalGroup, clients: int, seconds: float) -> float:
+    """The rate of unary calls that do nothing, from so many clients."""
+    load = asyncio.run(_run_load(group, _idle_calls, clients, seconds))
+    return round(load.certified / seconds, 1)
 
 
 def _measure(group: LocalGroup, kind: str, *, clients: int, seconds: float) -> GroupResult:
@@ -100,7 +121,8 @@ def _measure(group: LocalGroup, kind: str, *, clients: int, seconds: float) -> G
     cpu_before = _cpu_seconds(group)
     versions_before = _versions(group)
     started = time.perf_counter()
-    load = asyncio.run(_run_load(group, kind, clients, seconds))
+    client = _stream if kind == "stream" else _unary
+    load = asyncio.run(_run_load(group, client, clients, seconds))
     _settle(group)
     elapsed = time.perf_counter() - started
     cpu_after = _cpu_seconds(group)
@@ -121,11 +143,10 @@ def _measure(group: LocalGroup, kind: str, *, clients: int, seconds: float) -> G
     )
 
 
-async def _run_load(group: LocalGroup, kind: str, clients: int, seconds: float) -> Load:
+async def _run_load(group: LocalGroup, client: BenchClient, clients: int, seconds: float) -> Load:
     load = Load()
     deadline = time.perf_counter() + seconds
     channels = [grpc.aio.insecure_channel(address) for address in group.addresses.values()]
-    client = _stream if kind == "stream" else _unary
     try:
         await asyncio.gather(
             *(
@@ -137,6 +158,14 @@ async def _run_load(group: LocalGroup, kind: str, clients: int, seconds: float) 
         for channel in channels:
             await channel.close(None)
     return load
+
+
+async def _idle_calls(channel: grpc.aio.Channel, _number: int, deadline: float, load: Load) -> None:
+    """Calls that a member answers from nothing: it closes no snapshot."""
+    close = store_pb2_grpc.StoreServiceStub(channel).CloseSnapshot
+    while time.perf_counter() < deadline:
+        await close(store_pb2.CloseSnapshotRequest())
+        load.certified += 1
 
 
 async def _unary(channel: grpc.aio.Channel, number: int, deadline: float, load: Load) -> None:
@@ -191,9 +220,6 @@ async def _stream(channel: grpc.aio.Channel, number: int, deadline: float, load:
             else:
                 load.rejected += 1
     await call.done_writing()
-
-
-BATCH_TRANSACTIONS = 64
 
 
 def _batch(picker: random.Random, version: int) -> certification_pb2.CertifyStreamRequest:
@@ -261,8 +287,12 @@ def _stage_means(
 def _sentence(result: GroupResult) -> str:
     cores = ", ".join(f"{part} {cores:.2f}" for part, cores in result.cpu_cores.items())
     stages = ", ".join(f"{name} {us:.0f}" for name, us in result.microseconds_per_stage.items())
+    bound = ""
+    if result.calls_bound:
+        share = result.commits_per_second / result.calls_bound
+        bound = f"\n       {share:.0%} of the calls that do nothing ({result.calls_bound:,.0f}/s)"
     return (
         f"{result.load:6} {result.clients:3} clients: {result.commits_per_second:9,.0f} commits/s"
         f"  p50 {result.p50_ms:.2f} ms  p99 {result.p99_ms:.2f} ms"
-        f"  rejected {result.rejected}\n       cores: {cores}\n       us a stage: {stages}"
+        f"  rejected {result.rejected}\n       cores: {cores}\n       us a stage: {stages}{bound}"
     )
