@@ -205,13 +205,13 @@ class CertifiedWindow:
 
         Cost: O(versions since that one), walking back from the newest, at most `lag_max`.
         """
-        remaining = len(missing)
+        remaining = missing.count()
         oldest = max(self.first_version, self.newest_version + 1 - lag_max)
         version = self.newest_version + 1
         while remaining and version > oldest:
             version -= 1
             if version in self.elsewhere:
-                remaining -= len(self.elsewhere[version] & missing)
+                remaining -= (self.elsewhere[version] & missing).count()
             else:
                 remaining -= self.gtid(version) in missing
         return 0 if remaining else version

@@ -30,7 +30,7 @@ from certifier.records import (
     Verdict,
     ViewChange,
 )
-from certifier.snapshot import ForeignSnapshot, includes, place
+from certifier.snapshot import BEFORE_WINDOW, ForeignSnapshot, includes, place
 
 GC_WINDOWS = ("close", "tight")
 _CERTIFIED, _CONFLICT, _TOO_OLD, _REFUSED = Verdict
@@ -226,8 +226,7 @@ class Certifier:
         )
         if transaction.write_set or transaction.read_set:
             if snapshot.version < self.stable_version or not self.collected_beyond <= gtid_set:
-                lag_max = self.options.snapshot_lag_max
-                return self._too_old(f", or it lacks something more than {lag_max} versions old")
+                return self._too_old(self._is_lagging(snapshot.version))
         for item, writer in self._writers(transaction):
             if not includes(self.window, writer, snapshot):
                 return self._conflict(transaction, snapshot.version, item, writer)
@@ -262,7 +261,7 @@ class Certifier:
                 else:
                     self.executed_elsewhere.add_interval(source, first, last)
         version = self.window.append_elsewhere(new, record.position)
-        self._fold(_CERTIFIED, len(new), version)
+        self._fold(_CERTIFIED, new.count(), version)
 
     def _change_view(self, record: ViewChange) -> tuple[int, int]:
         """A view change (rule 7): reserved GTID blocks are free again; a joiner's clock starts
@@ -340,12 +339,19 @@ class Certifier:
         conflict = explain(self.window, item, winner, snapshot_version, transaction.position)
         return Outcome(_CONFLICT, conflict=conflict)
 
-    def _too_old(self, alternative: str = "") -> Outcome:
+    def _is_lagging(self, snapshot_version: int) -> bool:
+        """Whether a set's place was not looked for far enough back to know what it lacks."""
+        versions = self.window.newest_version - self.window.first_version
+        return snapshot_version == BEFORE_WINDOW and versions >= self.options.snapshot_lag_max
+
+    def _too_old(self, lagging: bool = False) -> Outcome:
         self._fold(_TOO_OLD, 0, self.oldest_snapshot_version)
+        cause = f"some of version {self.oldest_snapshot_version}, whose items were collected"
+        if lagging:
+            cause = f"something more than {self.options.snapshot_lag_max} versions old"
         return Outcome(
             _TOO_OLD,
-            reason=f"the snapshot lacks some of version {self.oldest_snapshot_version}, whose "
-            f"items were collected{alternative}: take a new snapshot and run the transaction again",
+            reason=f"the snapshot lacks {cause}: take a new snapshot and run the transaction again",
         )
 
     def _refuse(self, reason: str) -> Outcome:

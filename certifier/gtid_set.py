@@ -179,13 +179,17 @@ class GtidSet:
     def __bool__(self) -> bool:
         return bool(self._bounds)
 
+    def count(self) -> int:
+        """Return the number of GTIDs, not of intervals. Cost: O(intervals)."""
+        return sum(sum(bounds[1::2]) - sum(bounds[::2]) for bounds in self._bounds.values())
+
     def __len__(self) -> int:
-        """Return the number of GTIDs, not of intervals. Cost: O(intervals).
+        """Return `count()`.
 
         Raises:
             OverflowError: if there are 2^63 or more, which takes two sources.
         """
-        return sum(sum(bounds[1::2]) - sum(bounds[::2]) for bounds in self._bounds.values())
+        return self.count()
 
     def __str__(self) -> str:
         """Return the canonical text: UUIDs sorted, in each the untagged intervals, then tags."""

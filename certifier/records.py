@@ -1,9 +1,8 @@
 """What goes into certification and what comes out: the records of the total order and their
 outcomes.
 
-The values on the hot path are named tuples: making a frozen dataclass of as many fields costs four
-times as much (`tests/bench/bench_certify.py` shows the share), and one of each is made for every
-transaction.
+The values on the hot path are named tuples: one of each is made for every transaction, and making
+a frozen dataclass of as many fields costs several times as much.
 """
 
 from collections.abc import Sequence

@@ -222,9 +222,7 @@ class StoreService(store_pb2_grpc.StoreServiceServicer):
             runtime = self._current.get()
             snapshot_version = request.snapshot_version
             if request.snapshot_id:
-                rows = runtime.snapshots.rows(request.snapshot_id, runtime.now_ms())
-                snapshot_version = rows.version
-                runtime.snapshots.close(request.snapshot_id)
+                snapshot_version = runtime.snapshots.end(request.snapshot_id)
             after = request.consistency in _AFTER
             logged = submitted_commit(
                 request, snapshot_version, self._current.limits(), report=after

@@ -228,7 +228,8 @@ class TestLog:
         with LocalGroup(tmp_path, members=2, settings=SETTINGS) as group:
             assert group.stop_member("m2") == 0
             with Client(group.addresses["m1"]) as client:
-                client.run(lambda transaction: transaction.put(b"k", b"v"))
+                for _ in range(3):
+                    client.run(lambda transaction: transaction.put(b"k", b"v"))
                 last = client.status().observer.log_sequence
             order = JetStreamOrder(
                 JetStreamOptions(servers=(group.log_server.address,), group="local")
