@@ -11,24 +11,29 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 
+import grpc
 import nats
 import pytest
 
 from certifier.errors import LogServerTooOld, NotServing
-from certifier.store import Family, Store, StoreIdentity
+from certifier.store import CertificationInfoStore, Family, Store, StoreIdentity
+from groupcert.v1 import store_pb2, store_pb2_grpc
 from groupcert.v1.group_pb2 import (
     MEMBER_STATE_ERROR,
     MEMBER_STATE_FENCED,
     MEMBER_STATE_ONLINE,
     MemberStatus,
 )
+from groupcert.v1.transaction_pb2 import CONSISTENCY_BEFORE
 from members.client import Client
 from members.failures import OutcomeUnknown
 from members.jetstream import JetStreamOptions, JetStreamOrder
 from members.local_group import LocalGroup
 from members.log_server import LogServer
+from members.status import error_from
 from tests.integration.bank_load import BankLoad, assert_whole
 from tests.integration.conftest import SETTINGS
 from tests.integration.waiting import wait_for
@@ -103,6 +108,25 @@ def assert_takes_nothing(address: str, why: str) -> None:
     with Client(address, timeout_ms=1_000) as client:
         with pytest.raises(OutcomeUnknown, match=why):
             client.run(lambda transaction: transaction.put(b"k", b"v"), attempts_max=1)
+
+
+async def delete_log(group: LocalGroup) -> datetime:
+    """Deletes a group's log; returns when that had been made."""
+    client = await nats.connect(group.log_server.address)
+    created = (await client.jetstream().stream_info("GROUPCERT_local")).created
+    await client.jetstream().delete_stream("GROUPCERT_local")
+    await client.close()
+    assert created is not None
+    return created
+
+
+def spoil_digest(store: Store) -> None:
+    """Makes a member's certifier believe that it has decided something else."""
+    saved = json.loads(store.get(Family.META, CertificationInfoStore.CHECKPOINT_KEY) or b"")
+    batch = store.batch()
+    spoiled = json.dumps({**saved, "digest": "00" * 8}).encode()
+    batch.put(Family.META, CertificationInfoStore.CHECKPOINT_KEY, spoiled)
+    store.write(batch)
 
 
 class TestStart:
@@ -212,14 +236,10 @@ class TestLog:
     async def test_another_log_under_the_same_name(self, tmp_path: Path) -> None:
         with LocalGroup(tmp_path, members=1, settings=SETTINGS) as group:
             assert group.stop_member("m1") == 0
-            client = await nats.connect(group.log_server.address)
-            before = (await client.jetstream().stream_info("GROUPCERT_local")).created
-            await client.jetstream().delete_stream("GROUPCERT_local")
-            await client.close()
+            before = await delete_log(group)
             group.start_member("m1")
             reason = await asyncio.to_thread(reason_in, group, "m1", MEMBER_STATE_FENCED)
             assert_takes_nothing(group.addresses["m1"], "m1 is FENCED")
-        assert before is not None
         identities = reason.split("FOREIGN_LOG: log has identity GROUPCERT_local created ")[1]
         assert f"expected GROUPCERT_local created {before:%Y-%m-%dT%H:%M:%S}" in identities
         assert identities.endswith("or let it rejoin with an empty folder")
@@ -241,6 +261,41 @@ class TestLog:
             reason = await asyncio.to_thread(reason_in, group, "m2", MEMBER_STATE_FENCED)
             assert status_of(group, "m1").state == MEMBER_STATE_ONLINE
         assert reason.startswith(f"LOG_GAP: log goes on at position {last}, expected ")
+
+    async def test_a_log_that_is_deleted_under_a_running_member(self, tmp_path: Path) -> None:
+        """Whoever waits for the log is told that the member has stopped."""
+        with LocalGroup(tmp_path, members=1, settings=SETTINGS) as group:
+            await delete_log(group)
+            request = store_pb2.OpenSnapshotRequest(consistency=CONSISTENCY_BEFORE)
+            with grpc.insecure_channel(group.addresses["m1"]) as channel:
+                open_snapshot = store_pb2_grpc.StoreServiceStub(channel).OpenSnapshot
+                with pytest.raises(grpc.RpcError) as caught:
+                    await asyncio.to_thread(open_snapshot, request, timeout=60)
+            assert str(error_from(caught.value)).startswith("member m1 is FENCED")
+            reason = reason_in(group, "m1", MEMBER_STATE_FENCED)
+        assert reason.startswith(
+            "FOREIGN_LOG: log has identity no stream, expected GROUPCERT_local"
+        )
+
+    def test_a_member_that_decided_otherwise_fences_itself_and_the_others_go_on(
+        self, tmp_path: Path
+    ) -> None:
+        with LocalGroup(tmp_path, members=3, settings=SETTINGS) as group:
+            with Client(group.addresses["m1"]) as client:
+                client.run(lambda transaction: transaction.put(b"k", b"v"))
+                assert group.stop_member("m2") == 0
+                with Store(tmp_path / "m2", StoreIdentity(group="local", member="m2")) as store:
+                    spoil_digest(store)
+                group.start_member("m2")
+                wait_for("in the view", lambda: len(client.status().members) == 3)
+                client.run(lambda transaction: transaction.put(b"k", b"w"))
+                reason = reason_in(group, "m2", MEMBER_STATE_FENCED)
+                client.run(lambda transaction: transaction.put(b"k", b"x"))
+            assert status_of(group, "m3").state == MEMBER_STATE_ONLINE
+        assert reason.startswith("DIGEST_MISMATCH: digest at position ")
+        assert reason.endswith(
+            "find out which one is wrong, and let it rejoin with an empty folder"
+        )
 
 
 class TestTwins:
@@ -324,3 +379,38 @@ def write_until_full(client: Client, group: LocalGroup) -> None:
             return
         client.run(lambda transaction: transaction.put(b"large", os.urandom(60_000)))
     pytest.fail("the third member never ran out of space")
+
+
+TRANSACTION = '{"type":"transaction","member":"m1","snapshot_version":"","write_set":["t/a"]%s}'
+MALFORMED = {
+    "not JSON": ("{", "it is not JSON"),
+    "no object": ("[1]", "it is a JSON list; expected one JSON object a line"),
+    "another type": ('{"type":"commit"}', "type is 'commit'; expected transaction, view_change or"),
+    "no type": ("{}", "type is "),
+    "no write set": (TRANSACTION.replace('"write_set":["t/a"]', '"x":1') % "", "write_set is "),
+    "a write set of numbers": (TRANSACTION.replace('"t/a"', "7") % "", "write_set holds 7"),
+    "a broken snapshot": (
+        TRANSACTION.replace('"snapshot_version":""', '"snapshot_version":"u:1"') % "",
+        "snapshot_version: invalid GTID set 'u:1'",
+    ),
+    "a broken GTID": (TRANSACTION % ',"gtid":"u"', "gtid: invalid GTID 'u'"),
+    "a broken collection": (
+        '{"type":"garbage_collection","stable_set":7}',
+        "stable_set is 7; expected stable_set: a JSON string",
+    ),
+}
+
+
+@pytest.mark.parametrize(("line", "problem"), MALFORMED.values(), ids=MALFORMED)
+def test_a_malformed_trace_is_refused_at_its_line(line: str, problem: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "members", "replay", "-", "--json"],
+        input=f"{TRANSACTION % ''}\n\n{line}\n",
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == USAGE
+    assert [json.loads(answer)["decision"] for answer in done.stdout.splitlines()] == ["certified"]
+    (words,) = done.stderr.splitlines()
+    assert words.startswith(f"groupcert: trace line 3: {problem}")
+    assert "; expected " in words

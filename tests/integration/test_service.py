@@ -228,6 +228,17 @@ class TestConsistency:
             clients[2].version = put(clients[0], key, b"%d" % number).version
             assert read(clients[2], key) == b"%d" % number
 
+    def test_who_waits_for_a_version_of_the_future_holds_nobody_up(
+        self, clients: list[Client], channel: grpc.Channel, key: bytes
+    ) -> None:
+        request = store_pb2.OpenSnapshotRequest(version_min=1 << 40)
+        waiting = store_pb2_grpc.StoreServiceStub(channel).OpenSnapshot.future(request)
+        for number in range(10):
+            put(clients[1], key, b"%d" % number)
+            put(clients[0], key + b"own", b"%d" % number)
+        assert not waiting.done()
+        waiting.cancel()
+
 
 class TestCertification:
     """Write sets in, verdicts out."""

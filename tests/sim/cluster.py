@@ -192,7 +192,7 @@ class Cluster:
         was = self.log.state().last_sequence
         for name in NAMES:
             member = self.members.get(name)
-            if member is None or member.mind.state is MemberState.ERROR:
+            if member is None or member.mind.state in (MemberState.ERROR, MemberState.LEFT):
                 self._restart(name)
                 was = -1
         for member in self.members.values():

@@ -1,0 +1,171 @@
+"""The verbs of `groupcert` that need a group: what they print, and what their exit codes say."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from applier.targets.rocksdb import ROW_PREFIX
+from certifier.store import Family, Store, StoreIdentity
+from members.client import Client
+from members.demo_checks import check_group, settle
+from members.local_group import LocalGroup
+from tests.integration.bank_load import BankLoad, assert_whole
+from tests.integration.waiting import wait_for
+
+pytestmark = [pytest.mark.nats, pytest.mark.cluster]
+
+FINE, FINDING = 0, 1
+
+
+def groupcert(*arguments: str, temporary: Path | None = None) -> "subprocess.CompletedProcess[str]":
+    """Runs the command as its users do; with its temporary files in a folder of the test's."""
+    environment = {**os.environ, **({"TMPDIR": str(temporary)} if temporary else {})}
+    command = [sys.executable, "-m", "members", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env=environment)
+
+
+class TestDemo:
+    """A whole group in one command, which proves itself."""
+
+    def test_the_document_has_what_the_checks_found(self, tmp_path: Path) -> None:
+        done = groupcert("demo", "--seconds", "1", "--clients", "4", "--json", temporary=tmp_path)
+        document = json.loads(done.stdout)
+        assert done.returncode == FINE, done.stderr
+        assert document["members"] == 3
+        assert document["certified"] >= document["acknowledged"] > 0
+        assert document["seconds"] >= 1
+        assert document["commits_per_second"] > 0
+        assert document["parallelism_mean"] >= 1
+        assert document["conflicts"] >= 0
+        assert document["lost"] == 0
+        assert document["findings"] == []
+        verdicts = ("converged", "invariant_ok", "exactly_once", "stamps_valid")
+        assert [document[name] for name in verdicts] == [True] * 4
+        assert list(tmp_path.iterdir()) == [], "its folder is removed"
+
+    def test_money_from_outside_is_a_finding(self, tmp_path: Path) -> None:
+        """Somebody else writes to the bank while the demo runs: its sum is not what it was."""
+        outsider = Thread(target=deposit, args=(tmp_path,))
+        outsider.start()
+        done = groupcert("demo", "--seconds", "3", "--json", temporary=tmp_path)
+        outsider.join()
+        document = json.loads(done.stdout)
+        assert done.returncode == FINDING
+        assert (document["invariant_ok"], document["converged"]) == (False, True)
+        assert "all accounts hold 1000001, expected 1000000" in document["findings"][0]
+        (folder,) = tmp_path.iterdir()
+        assert f"the group's folder is kept: {folder}" in done.stderr.replace("\n", "")
+
+
+def deposit(temporary: Path) -> None:
+    """Adds 1 to an account of the demo that runs in a folder."""
+    (third,) = wait_for("a third member", lambda: list(temporary.glob("*/m3.toml")))
+    first = third.with_name("m1.toml")
+    settings = dict(line.split(" = ", 1) for line in first.read_text().splitlines())
+    key = b"account/00000000"
+    with Client(json.loads(settings["address"]), timeout_ms=60_000) as client:
+        wait_for("the bank", lambda: client.run(lambda transaction: transaction.get(key)))
+        client.run(
+            lambda transaction: transaction.put(
+                key, b"%d" % (int(transaction.get(key) or b"0") + 1)
+            ),
+            attempts_max=100,
+        )
+
+
+def test_a_member_that_lost_a_row_is_found_by_the_checks(group: LocalGroup) -> None:
+    """The row is taken out of its store while it is stopped."""
+    load = BankLoad()
+    with load.running(list(group.addresses.values()), seed=8):
+        load.wait_for_commits(50)
+    assert_whole(group, load.bank, load.counts)
+    victim, ledger = load.bank.account(7), load.bank.ledger_key(load.counts.committed_ids[0])
+    kept = rewrite(group, "m2", {victim: None, ledger: None})
+    observers = [Client(address) for address in group.addresses.values()]
+    findings = check_group(load.bank, observers, settle(observers), load.counts)
+    assert (findings.converged, findings.invariant_ok, findings.lost) == (False, False, 1)
+    assert findings.texts[0].startswith("members differ in their rows: {'m1': ")
+    assert any(text.startswith("m2: acknowledged transfer") for text in findings.texts)
+    rewrite(group, "m2", kept)
+    assert_whole(group, load.bank, load.counts)
+    for observer in observers:
+        observer.close()
+
+
+def rewrite(
+    group: LocalGroup, name: str, rows: "dict[bytes, bytes | None]"
+) -> "dict[bytes, bytes | None]":
+    """Changes rows of a member behind its back, and returns what they were."""
+    group.stop_member(name)
+    with Store(group.folder / name, StoreIdentity(group="local", member=name)) as store:
+        kept = {key: store.get(Family.DATA, ROW_PREFIX + key) for key in rows}
+        batch = store.batch()
+        batch.apply(Family.DATA, {ROW_PREFIX + key: value for key, value in rows.items()})
+        store.write(batch)
+    group.start_member(name)
+    group.wait_online()
+    return kept
+
+
+class TestStatus:
+    """The group as a member sees it."""
+
+    def test_the_document_has_the_view_and_every_member(self, group: LocalGroup) -> None:
+        done = groupcert("status", group.addresses["m2"], "--json")
+        assert done.returncode == FINE, done.stderr
+        document = json.loads(done.stdout)
+        assert [each["name"] for each in document["view"]] == ["m1", "m2", "m3"]
+        assert {row["name"]: row["address"] for row in document["members"]} == group.addresses
+        for row in document["members"]:
+            assert row["state"] == "ONLINE"
+            assert row["position"] > 0
+            assert [worker["worker"] for worker in row["workers"]] == [0, 1, 2, 3]
+            assert row.keys() >= {
+                *("gtid_executed", "certification_info_items", "relay_queue_length"),
+                *("certified", "conflicts", "too_old", "refused"),
+            }
+
+    def test_a_member_that_is_down_is_a_finding(self, group: LocalGroup) -> None:
+        group.kill("m3")
+        done = groupcert("status", group.addresses["m1"], "--json")
+        states = {row["name"]: row["state"] for row in json.loads(done.stdout)["members"]}
+        group.start_member("m3")
+        group.wait_online()
+        assert done.returncode == FINDING
+        assert states == {"m1": "ONLINE", "m2": "ONLINE", "m3": "UNREACHABLE"}
+
+
+@pytest.mark.parametrize("workload", ["bank", "update", "append"])
+def test_load_prints_what_its_clients_were_told(group: LocalGroup, workload: str) -> None:
+    members = [part for address in group.addresses.values() for part in ("--member", address)]
+    done = groupcert(
+        *("load", *members, "--workload", workload, "--rows", "200"),
+        *("--clients", "3", "--seconds", "0.5", "--json"),
+    )
+    assert done.returncode == FINE, done.stderr
+    document = json.loads(done.stdout)
+    assert (document["workload"], document["clients"]) == (workload, 3)
+    assert document["commits"] > 0
+    assert document["commits_per_second"] > 0
+    assert 0 < document["p50_ms"] <= document["p99_ms"]
+    assert document.get("total_unchanged", True) is True
+
+
+@pytest.mark.slow
+def test_the_benchmark_of_a_group_prints_every_load(tmp_path: Path) -> None:
+    output = tmp_path / "group.json"
+    done = groupcert("bench", "group", "--seconds", "0.5", "--json", "--output", str(output))
+    assert done.returncode == FINE, done.stderr
+    document = json.loads(done.stdout)
+    assert json.loads(output.read_text()) == document
+    loads = [(result["load"], result["clients"]) for result in document["results"]]
+    assert loads == [("stream", 3), ("unary", 8), ("unary", 32)]
+    for result in document["results"]:
+        assert result["commits_per_second"] > 0
+        assert 0 < result["p50_ms"] <= result["p99_ms"]
+        assert result["cpu_cores"].keys() == {"members", "log_server", "clients"}
