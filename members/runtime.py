@@ -145,11 +145,31 @@ class MemberRuntime:
         self.closed, self.log_opened = True, False
         self.applier.stop(STOP_SECONDS)
         with suppress(DiskFull):
-            self._save()
+            self.save()
         self.flusher.stop(STOP_SECONDS)
         self.snapshots.close_all()
         with suppress(DiskFull):
             self.store.close()
+
+    def save(self) -> None:
+        """Stores the mind as it is now, with what the applier has not committed yet, in one write.
+
+        The log has all of it, so it need not happen at once. What is committed before it is saved
+        is skipped when a restarted member reads it again; what is saved first waits in the relay
+        queue.
+        """
+        unsaved, self._unsaved, self._unsaved_bytes = self._unsaved, Delivered(), 0
+        self._saved_log_sequence = self.member.log_sequence
+        batch = self.store.batch()
+        applied = self.applier.status().checkpoint.position
+        waiting = [entry for entry in unsaved.entries if entry.position > applied]
+        self.relay_queue.append(batch, waiting)
+        self._info_store_of_now().save(batch)
+        self._outcome_log.save(batch, self.member.outcomes)
+        if unsaved.certified:
+            save_decisions(batch, unsaved.certified)
+        batch.put(Family.META, MEMBER_KEY, json.dumps(self.member.checkpoint()).encode())
+        self.store.write(batch)
 
     def submit(self, transactions: Sequence[LoggedTransaction]) -> "asyncio.Future[Submission]":
         """Orders transactions; done when they are decided and what passed is committed here.
@@ -285,7 +305,7 @@ class MemberRuntime:
             self._end(submission)
         self._unsaved.absorb(delivered)
         if self._unsaved_bytes > UNSAVED_BYTES_MAX or len(self._unsaved.entries) > UNSAVED_MAX:
-            self._save()
+            self.save()
         if self.member.state is not self._shown_state:
             self._show_state()
             if self.member.state is MemberState.ERROR:
@@ -313,26 +333,6 @@ class MemberRuntime:
             submission.done(submission)
         self._visible.end()
         self._everywhere.end()
-
-    def _save(self) -> None:
-        """Stores the mind as it is now, with what the applier has not committed yet, in one write.
-
-        The log has all of it, so it need not happen at once. What is committed before it is saved
-        is skipped when a restarted member reads it again; what is saved first waits in the relay
-        queue.
-        """
-        unsaved, self._unsaved, self._unsaved_bytes = self._unsaved, Delivered(), 0
-        self._saved_log_sequence = self.member.log_sequence
-        batch = self.store.batch()
-        applied = self.applier.status().checkpoint.position
-        waiting = [entry for entry in unsaved.entries if entry.position > applied]
-        self.relay_queue.append(batch, waiting)
-        self._info_store_of_now().save(batch)
-        self._outcome_log.save(batch, self.member.outcomes)
-        if unsaved.certified:
-            save_decisions(batch, unsaved.certified)
-        batch.put(Family.META, MEMBER_KEY, json.dumps(self.member.checkpoint()).encode())
-        self.store.write(batch)
 
     def _info_store_of_now(self) -> CertificationInfoStore:
         """The certifier's place in the store; the group's first settings make a new certifier."""
@@ -388,7 +388,7 @@ class MemberRuntime:
             await asyncio.sleep(TICK_SECONDS)
             self.snapshots.expire(self.now_ms())
             if self._saved_log_sequence != self.member.log_sequence:
-                self._save()
+                self.save()
             self._report()
 
     def _report(self) -> None:

@@ -275,6 +275,7 @@ class GroupService(group_pb2_grpc.GroupServiceServicer):
         """What was decided and applied after a version; needs the setting record_history."""
         try:
             runtime = self._current.get()
+            runtime.save()
         except GroupcertError as error:
             await abort(context, error)
         for response in read_history(runtime.store, request.after_version):
