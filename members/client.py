@@ -111,7 +111,7 @@ class Client:
         if not addresses or timeout_ms < 1:
             raise ValueError("a client needs a member's address, and a time limit of 1 ms or more")
         self.version = 0
-        """The newest state that this session has seen or made."""
+        """The newest state that its reads have seen or its commits made."""
         self.consistency = consistency
         self.serializable = serializable
         self.session = session
