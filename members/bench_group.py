@@ -19,6 +19,7 @@ from pathlib import Path
 import grpc.aio
 import psutil
 import typer
+import uvloop
 
 from groupcert.v1 import (
     certification_pb2,
@@ -111,7 +112,7 @@ def run(seconds: float, *, workers: int = 0) -> list[GroupResult]:
 
 def _calls_per_second(group: LocalGroup, clients: int, seconds: float) -> float:
     """The rate of unary calls that do nothing, from so many clients."""
-    load = asyncio.run(_run_load(group, _idle_calls, clients, seconds))
+    load = uvloop.run(_run_load(group, _idle_calls, clients, seconds))
     return round(load.certified / seconds, 1)
 
 
@@ -122,7 +123,7 @@ def _measure(group: LocalGroup, kind: str, *, clients: int, seconds: float) -> G
     versions_before = _versions(group)
     started = time.perf_counter()
     client = _stream if kind == "stream" else _unary
-    load = asyncio.run(_run_load(group, client, clients, seconds))
+    load = uvloop.run(_run_load(group, client, clients, seconds))
     _settle(group)
     elapsed = time.perf_counter() - started
     cpu_after = _cpu_seconds(group)

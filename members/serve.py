@@ -14,6 +14,7 @@ from typing import Literal
 
 import grpc.aio
 import structlog
+import uvloop
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_health.v1._async import HealthServicer
 from grpc_reflection.v1alpha import reflection
@@ -76,7 +77,8 @@ def run_member(config: MemberConfig) -> int:
             in_flight_max=config.publish_window,
             connect_ms_max=config.log_connect_ms,
         )
-        return asyncio.run(_serve(config, options))
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(_serve(config, options))
 
 
 async def _serve(config: MemberConfig, options: JetStreamOptions) -> int:
