@@ -105,7 +105,7 @@ class MemberConfig(BaseModel):
     write_set_items_max: Positive = 100_000
     """The group's: rows that one transaction may write. Default: each is certified in about a
     microsecond, so that one transaction never holds the others up for much more than 100 ms."""
-    outcomes_max: Positive = 131_072
+    outcomes_max: int = Field(default=131_072, ge=2)
     """The group's: outcomes that are remembered by transaction id. Default: about half a minute at
     4,000 commits/s, longer than clients repeat a commit; some 10 MB."""
 

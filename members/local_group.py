@@ -58,9 +58,9 @@ class LocalGroup:
             self.start_member(name)
         self.wait_online()
 
-    def start_member(self, name: str) -> None:
-        """Starts a member that is not running."""
-        settings = self.folder / f"{name}.toml"
+    def start_member(self, name: str, settings: Mapping[str, object] | None = None) -> None:
+        """Starts a member that is not running, with settings of its own if it has some."""
+        config = self.folder / f"{name}.toml"
         values = {
             "group": "local",
             "member": name,
@@ -69,12 +69,13 @@ class LocalGroup:
             "log_servers": [self.log_server.address],
             "log_monitors": [self.log_server.monitor],
             **self._settings,
+            **(settings or {}),
         }
         lines = (f"{key} = {json.dumps(value)}" for key, value in values.items())
-        settings.write_text("\n".join(lines) + "\n")
+        config.write_text("\n".join(lines) + "\n")
         with (self.folder / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(
-                [sys.executable, "-m", "members", "member", "--config", str(settings)],
+                [sys.executable, "-m", "members", "member", "--config", str(config)],
                 stdout=log,
                 stderr=log,
                 start_new_session=True,

@@ -442,6 +442,21 @@ class MemberRuntime:
                 reason=self.member.reason,
             )
             self._on_state(self.member.state)
+            if self.member.state is MemberState.ONLINE:
+                self._warn_of_settings()
+
+    def _warn_of_settings(self) -> None:
+        """Says where this member was configured otherwise than the group that it has joined."""
+        mine, groups = self.member.options.settings, self.member.settings
+        for name in GroupSettings._fields:
+            if getattr(mine, name) != getattr(groups, name):
+                log.warning(
+                    "group_setting_differs",
+                    member=self.config.member,
+                    setting=name,
+                    configured=getattr(mine, name),
+                    used=getattr(groups, name),
+                )
 
 
 def _wake(future: "asyncio.Future[None]") -> None:

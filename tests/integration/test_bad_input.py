@@ -413,3 +413,22 @@ def test_a_malformed_trace_is_refused_at_its_line(line: str, problem: str) -> No
     (words,) = done.stderr.splitlines()
     assert words.startswith(f"groupcert: trace line 3: {problem}")
     assert "; expected " in words
+
+
+def test_a_member_that_is_configured_otherwise_than_its_group_says_so(tmp_path: Path) -> None:
+    group = LocalGroup(tmp_path, members=2)
+    try:
+        group.log_server.start()
+        group.start_member("m1")
+        group.wait_online()
+        group.start_member("m2", {"gc_window": "tight"})
+        group.wait_online()
+        lines = [json.loads(line) for line in (tmp_path / "m2.log").read_text().splitlines()]
+    finally:
+        group.stop()
+    (warning,) = (line for line in lines if line["event"] == "group_setting_differs")
+    assert (warning["setting"], warning["configured"], warning["used"]) == (
+        "gc_window",
+        "tight",
+        "close",
+    )
