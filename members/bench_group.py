@@ -52,7 +52,6 @@ class Load:
     certified: int = 0
     rejected: int = 0
     latencies_ms: list[float] = field(default_factory=list)
-    latest_version: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -117,6 +117,9 @@ class MemberConfig(BaseModel):
     batch_bytes_max: Positive = 256 << 10
     """Bytes after which a message takes no further transaction. Default 256 KiB: what a log server
     syncs about as quickly as a small message."""
+    batch_linger_ms: int = Field(default=5, ge=0, le=1_000)
+    """How long a message waits for as many transactions as were answered together, in ms. Default
+    5: about what clients need to come back on a busy machine; a lone client never waits."""
     publish_window: Positive = 4
     """Messages of the log in flight. Default 4: fills the time of a round trip; more make smaller
     batches."""

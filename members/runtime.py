@@ -93,6 +93,7 @@ class MemberRuntime:
         self._room = asyncio.Event()
         self._visible = CommitClock()
         self._everywhere = CommitClock()
+        self._is_whole = True
         self._unsaved = Delivered()
         self._unsaved_bytes = 0
         self._saved_log_sequence = 0
@@ -156,8 +157,10 @@ class MemberRuntime:
 
         The log has all of it, so it need not happen at once. What is committed before it is saved
         is skipped when a restarted member reads it again; what is saved first waits in the relay
-        queue.
+        queue. A mind that failed in the midst of a message is not stored: it is read again.
         """
+        if not self._is_whole:
+            return
         unsaved, self._unsaved, self._unsaved_bytes = self._unsaved, Delivered(), 0
         self._saved_log_sequence = self.member.log_sequence
         batch = self.store.batch()
@@ -295,11 +298,19 @@ class MemberRuntime:
                 await self._room.wait()
 
     def _deliver(self, deliveries: Sequence[Delivery]) -> None:
-        """Certifies messages, and hands what follows to the applier and to those who wait."""
+        """Certifies messages; what follows from them is handed on, though one of them may fail."""
         delivered = Delivered()
-        for sequence, payload in deliveries:
-            self.member.deliver(sequence, decode_batch(sequence, payload), delivered)
-            self._unsaved_bytes += len(payload)
+        self._is_whole = False
+        try:
+            for sequence, payload in deliveries:
+                self.member.deliver(sequence, decode_batch(sequence, payload), delivered)
+                self._unsaved_bytes += len(payload)
+            self._is_whole = True
+        finally:
+            self._hand_on(delivered)
+
+    def _hand_on(self, delivered: Delivered) -> None:
+        """Gives what follows from messages to the applier and to those who wait."""
         self.applier.append(delivered.entries)
         for submission in delivered.ended:
             self._end(submission)
@@ -481,6 +492,7 @@ def _options(config: MemberConfig) -> MemberOptions:
             transactions_max=config.batch_transactions_max,
             bytes_max=config.batch_bytes_max,
             window=config.publish_window,
+            linger_ms=config.batch_linger_ms,
         ),
         stable_period_ms=config.stable_set_period_ms,
         stable_items=config.stable_set_rows,

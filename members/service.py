@@ -222,12 +222,16 @@ class StoreService(store_pb2_grpc.StoreServiceServicer):
             runtime = self._current.get()
             snapshot_version = request.snapshot_version
             if request.snapshot_id:
-                snapshot_version = runtime.snapshots.end(request.snapshot_id)
+                rows = runtime.snapshots.rows(request.snapshot_id, runtime.now_ms())
+                snapshot_version = rows.version
             after = request.consistency in _AFTER
-            logged = submitted_commit(
-                request, snapshot_version, self._current.limits(), report=after
-            )
-            ended = await runtime.submit((logged,))
+            try:
+                logged = submitted_commit(
+                    request, snapshot_version, self._current.limits(), report=after
+                )
+                ended = await runtime.submit((logged,))
+            finally:  # Until then it keeps what the commit is checked against from collection.
+                runtime.snapshots.close(request.snapshot_id)
             outcome, log_sequence = ended.outcomes[0], ended.log_sequence
             assert outcome is not None
             if outcome.verdict is not Verdict.CERTIFIED:

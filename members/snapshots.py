@@ -81,18 +81,6 @@ class Snapshots:
         if not self._versions[version]:
             del self._versions[version]
 
-    def end(self, snapshot_id: int) -> int:
-        """Closes an open snapshot and returns its version.
-
-        Raises:
-            SnapshotExpired: As `rows` does.
-        """
-        found = self._open.get(snapshot_id)
-        if found is None:
-            raise SnapshotExpired(snapshot_id=snapshot_id, lease_ms=self.lease_ms)
-        self.close(snapshot_id)
-        return found.rows.version
-
     def close_all(self) -> None:
         """Closes every snapshot: each one keeps the store open."""
         self._open.clear()

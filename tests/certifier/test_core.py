@@ -59,16 +59,18 @@ IDENTITY = StoreIdentity(group="g", member="m1")
 def test_decisions_and_stamps_are_the_naive_models(
     history: list[Operation], gc_window: str, learn: bool
 ) -> None:
-    _assert_agrees_with_the_model(history, gc_window, learn=learn)
+    check_agreement_with_the_model(history, gc_window, learn=learn)
 
 
 @pytest.mark.parametrize("gc_window", ["close", "tight"])
 def test_decisions_and_stamps_of_long_histories_are_the_naive_models(gc_window: str) -> None:
     for seed in range(100):
-        _assert_agrees_with_the_model(random_operations(seed, 60), gc_window, learn=seed % 2 == 0)
+        check_agreement_with_the_model(random_operations(seed, 60), gc_window, learn=seed % 2 == 0)
 
 
-def _assert_agrees_with_the_model(history: list[Operation], gc_window: str, *, learn: bool) -> None:
+def check_agreement_with_the_model(
+    history: list[Operation], gc_window: str, *, learn: bool
+) -> None:
     model = Model(GROUP, gc_window=gc_window, learn=learn)
     certifier = Certifier(options(gc_window=gc_window, learn=learn))
     for number, operation in enumerate(history):
