@@ -222,8 +222,7 @@ class StoreService(store_pb2_grpc.StoreServiceServicer):
             runtime = self._current.get()
             snapshot_version = request.snapshot_version
             if request.snapshot_id:
-                rows = runtime.snapshots.rows(request.snapshot_id, runtime.now_ms())
-                snapshot_version = rows.version
+                snapshot_version = runtime.snapshots.version(request.snapshot_id, runtime.now_ms())
             after = request.consistency in _AFTER
             try:
                 logged = submitted_commit(

@@ -71,6 +71,12 @@ class Snapshots:
         found.used_ms = now_ms
         return found.rows
 
+    def version(self, snapshot_id: int, now_ms: int) -> int:
+        """The version of an open snapshot, as `rows`; who waits must not hold the rows, which keep
+        the store open.
+        """
+        return self.rows(snapshot_id, now_ms).version
+
     def close(self, snapshot_id: int) -> None:
         """Closes a snapshot; closing one that is not open is no mistake."""
         found = self._open.pop(snapshot_id, None)
