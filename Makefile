@@ -5,9 +5,9 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 STUBS := .build/stubs/groupcert/v1/py.typed
 PINS := deploy/constraints.txt
-QUICK := not nats and not cluster and not spark and not slow
-PURE_APPLIER := applier/assigned_queue.py,applier/commit_order.py,applier/coordinator.py,applier/schemes/*
-PURE_MEMBERS := members/member.py,members/publisher.py,members/views.py
+QUICK := not nats and not cluster and not database and not spark and not slow
+PURE_APPLIER := applier/assigned_queue.py,applier/commit_order.py,applier/coordinator.py,applier/job.py,applier/parts.py,applier/source_clock.py,applier/source_header.py,applier/until.py,applier/schemes/*,applier/whatif/*
+PURE_MEMBERS := members/commit_wait.py,members/member.py,members/publisher.py,members/views.py
 
 .PHONY: demo test check bench proto venv format lint clean
 
@@ -27,6 +27,7 @@ check: lint ## the quick run: no network, no Java, under a minute
 bench: venv ## the benchmarks, one table each
 	$(BIN)/groupcert bench certify
 	$(BIN)/groupcert bench group
+	$(BIN)/groupcert bench applier --start-servers --mariadb-replica --repeat 1
 
 lint: venv
 	$(BIN)/ruff check

@@ -1,103 +1,106 @@
-"""The applier: threads around the coordinator, from relay queue to target.
+"""The applier: threads around the coordinator, from a stream of transactions to a target.
 
 The rule it keeps: whoever makes progress goes on with it. There is no coordinator thread: the
 thread that appends, or the worker that has finished a job, asks the coordinator under one lock what
-comes next, keeps one job for itself and wakes as many workers as there are other jobs. The thread
-that completed the head of the commit order commits the whole ready prefix. The lock is never held
-while the target works.
+comes next, keeps its own job and wakes the workers of the others. The thread that completed the
+head of a lane commits the whole ready prefix. The lock is never held while the target works.
 """
 
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from enum import Enum
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from queue import SimpleQueue
 from time import monotonic
 from typing import Generic
 
 from applier.checkpoint import Checkpoint, Progress
 from applier.coordinator import Coordinator, CoordinatorOptions
+from applier.errors import TransientFailure
 from applier.job import CommitGroup, Execution, Job
-from applier.relay_queue import RelayEntry, RelayQueue
-from applier.schemes.logical_clock import LogicalClock
+from applier.relay_queue import RelayEntry
+from applier.schemes import Scheme
+from applier.status import ApplierState, ApplierStatus
 from applier.targets import Target
-from applier.worker import Worker, WorkerState, WorkerStatus, execute
+from applier.worker import Worker, WorkerState
 from certifier.errors import InvalidSetting
+from certifier.gtid import Gtid
 
 WORKERS_MAX = 1024
 
 
-class ApplierState(Enum):
-    """RUNNING, until it is told to stop or a transaction cannot be executed."""
-
-    RUNNING = "running"
-    STOPPED = "stopped"
-    FAILED = "failed"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ApplierStatus:
-    """The applier as others see it.
+class ApplierOptions:
+    """How an applier works.
 
-    `length`: entries not visible yet; `relay_bytes`: their bytes in the store. `committed_total`
-    and `skipped_total`: entries that became visible, and that were executed before. `error`: why it
-    failed."""
+    `coordinator`: its limits. `workers_hold_jobs`: a worker is occupied until its job is committed,
+    because its session holds what it executed; else only while it executes. `transaction_retries`:
+    how often a transient failure is tried again (MySQL's default), after `retry_pause_ms`, doubled
+    each time. `checkpoint_group`, `checkpoint_period_ms`: groups and time after which the target
+    saves its checkpoint, where commits only note what they did (WL#5569's defaults). `scheme`: its
+    name, for the checkpoint."""
 
-    state: ApplierState
-    length: int
-    relay_bytes: int
-    committed_total: int
-    skipped_total: int
-    parallelism_mean: float
-    checkpoint: Checkpoint
-    workers: tuple[WorkerStatus, ...]
-    error: str
+    coordinator: CoordinatorOptions = field(default_factory=CoordinatorOptions)
+    workers_hold_jobs: bool = True
+    transaction_retries: int = 10
+    retry_pause_ms: int = 5
+    checkpoint_group: int = 512
+    checkpoint_period_ms: int = 300
+    scheme: str = ""
 
 
 class Applier(Generic[Execution]):
-    """Executes the relay queue's transactions on a target."""
+    """Executes transactions on a target, by a scheme."""
 
     def __init__(
         self,
         target: Target[Execution],
-        relay_queue: RelayQueue,
+        scheme: Scheme,
         workers: int,
         on_committed: Callable[[int, int], None],
         on_error: Callable[[Exception], None],
-        options: CoordinatorOptions | None = None,
+        options: ApplierOptions | None = None,
     ) -> None:
         """Starts the workers; call `recover` before the first `append`.
 
         Args:
             workers: 0 to `WORKERS_MAX`; with 0 whoever appends executes and commits, in order.
-            on_committed: called with version and position when everything up to them is visible,
-                ascending, by the thread that committed: a worker's, or that of `append`.
+            on_committed: called with version and position of what is visible now, by the thread
+                that committed: a worker's, or that of `append`; ascending where commits are in the
+                source's order.
             on_error: called once, by the thread that failed. The applier has then stopped; what it
-                did not commit is still in the relay queue.
+                did not commit is not executed.
         """
-        if not 0 <= workers <= WORKERS_MAX:
-            raise InvalidSetting(name="workers", value=workers, expected=f"0 to {WORKERS_MAX}")
+        check_workers(workers)
         checkpoint = target.checkpoint() or Checkpoint()
         self._target = target
-        self._relay_queue = relay_queue
         self._on_committed = on_committed
         self._on_error = on_error
-        self._progress = Progress(checkpoint)
-        self._checkpoint = self._recovered = checkpoint
-        self._options = options or CoordinatorOptions()
+        self._options = options = options or ApplierOptions()
+        self._progress = Progress(replace(checkpoint, scheme=options.scheme))
+        self._recovered = checkpoint
+        self._unsaved_groups, self._saved_seconds = 0, monotonic()
+        self._saving = threading.Lock()
         self._coordinator: Coordinator[Execution] = Coordinator(
-            LogicalClock(), self._options, tick=checkpoint.tick
+            scheme, options.coordinator, tick=checkpoint.tick, alone=not workers
         )
         self._state = ApplierState.RUNNING
-        self._error = ""
+        self._failure: tuple[str, int, str] = ("", 0, "")
         self._skipped_total = 0
         self._lock = threading.Lock()
-        self._quiet = threading.Condition(self._lock)
+        self._changed = threading.Condition(self._lock)
+        self._awaited: list[Callable[[], bool]] = []
         self._appended: deque[Sequence[RelayEntry]] = deque()
-        self._jobs: SimpleQueue[Job[Execution] | None] = SimpleQueue()
-        self._workers = [Worker(number, target) for number in range(max(workers, 1))]
-        self._idle_workers = len(self._workers)
+        self._workers = [Worker(number) for number in range(max(workers, 1))]
+        self._queues: list[SimpleQueue[Job[Execution] | None]] = [
+            SimpleQueue() for _ in self._workers
+        ]
+        self._idle = dict.fromkeys(range(workers))
+        self._holding: set[int] = set()
+        self._committing: set[int] = set()
+        self._visible: dict[int, int] = {}
+        self._giving_way: dict[int, list[Job[Execution]]] = {}
         self._threads = [
             threading.Thread(
                 target=self._run, args=(worker,), name=f"applier-{worker.number}", daemon=True
@@ -107,20 +110,17 @@ class Applier(Generic[Execution]):
         for thread in self._threads:
             thread.start()
 
-    def recover(self) -> int:
-        """Takes up what the relay queue kept from an earlier process; returns how many entries.
+    def recover(self, groups: Iterable[Sequence[RelayEntry]]) -> int:
+        """Takes up what a relay queue kept from an earlier process; returns how many entries.
 
         What the checkpoint has is skipped: by position, and by GTID where it was executed
         elsewhere (WL#8440, "WL#7165 applier recovery"); of that, only its place is executed. Local
         transactions have no client any more that executed them: they run alone, as their stamps of
         0 and 0 say.
-
-        Raises:
-            CorruptStore: the queue cannot be read.
         """
         executed = self._recovered.gtid_executed
         recovered = 0
-        for entries in self._relay_queue.load():
+        for entries in groups:
             left = [entry._replace(local=False) for entry in self._not_executed(entries)]
             for index, entry in enumerate(left):
                 if entry.gtid and entry.gtid in executed:
@@ -131,11 +131,11 @@ class Applier(Generic[Execution]):
         return recovered
 
     def append(self, entries: Sequence[RelayEntry]) -> None:
-        """Takes the next entries of the total order, which the relay queue has stored already.
+        """Takes the next entries of the source's order.
 
         Returns at once, or after what needs no worker: local transactions that nothing stands
         before are visible at return. Any thread may call it, one at a time. After a stop or a
-        failure the entries stay in the relay queue.
+        failure the entries are not taken.
         """
         entries = self._not_executed(entries)
         if not self._threads:
@@ -145,61 +145,84 @@ class Applier(Generic[Execution]):
             if self._state is not ApplierState.RUNNING:
                 return
             self._coordinator.append(entries)
-            self._wake_workers()
+            self._hand_out()
             group = self._coordinator.take_committable()
         while group:
             group = self._commit_as_appender(group)
 
+    def wait_for_room(self, entries_max: int, bytes_max: int, timeout_seconds: float) -> bool:
+        """Waits until fewer entries, and of them fewer bytes, are not visible; False if they are
+        more by then, or the applier does not run.
+        """
+        coordinator = self._coordinator
+
+        def has_room() -> bool:
+            return coordinator.length < entries_max and coordinator.pending_bytes < bytes_max
+
+        self._wait(has_room, timeout_seconds)
+        return has_room() and self._state is ApplierState.RUNNING
+
     def drain(self, timeout_seconds: float | None = None) -> bool:
         """Waits until all that was appended is visible; False if it is not by then, or never."""
-        with self._quiet:
-            self._quiet.wait_for(
-                lambda: not self._coordinator.length or self._state is not ApplierState.RUNNING,
-                timeout_seconds,
-            )
-            return not self._coordinator.length
+        self._wait(lambda: not self._coordinator.length, timeout_seconds)
+        return not self._coordinator.length
 
     def stop(self, timeout_seconds: float) -> bool:
-        """Starts nothing more, lets workers finish and commit what they have; False if one takes
-        longer.
+        """Takes nothing more from the queue, and waits for what is assigned to be committed; False
+        if that takes longer: what is left is given up then, and may leave gaps.
         """
+        deadline = monotonic() + timeout_seconds
+        self._coordinator.takes = False
+        self._wait(lambda: not self._coordinator.assigned, timeout_seconds)
         with self._lock:
             if self._state is ApplierState.RUNNING:
                 self._state = ApplierState.STOPPED
-            self._quiet.notify_all()
-        for _ in self._threads:
-            self._jobs.put(None)
-        deadline = monotonic() + timeout_seconds
+            self._changed.notify_all()
+        for queue in self._queues:
+            queue.put(None)
         for thread in self._threads:
             thread.join(max(0.0, deadline - monotonic()))
-        return not any(thread.is_alive() for thread in self._threads)
+        ended = not any(thread.is_alive() for thread in self._threads)
+        if ended and self._state is ApplierState.STOPPED:
+            self._target.save(self._progress.checkpoint)
+        return ended and not self._coordinator.assigned
 
     def status(self) -> ApplierStatus:
         """The applier now."""
         with self._lock:
+            coordinator = self._coordinator
+            error, failed_worker, failed_gtid = self._failure
             return ApplierStatus(
                 state=self._state,
-                length=self._coordinator.length,
-                relay_bytes=self._relay_queue.bytes,
-                committed_total=self._coordinator.committed_entries,
+                length=coordinator.length,
+                assigned=coordinator.assigned,
+                pending_bytes=coordinator.pending_bytes,
+                committed_total=coordinator.committed_entries,
+                groups_total=coordinator.committed_groups,
                 skipped_total=self._skipped_total,
-                parallelism_mean=self._coordinator.parallelism_mean,
-                checkpoint=self._checkpoint,
+                parallelism_mean=coordinator.parallelism_mean,
+                checkpoint=self._progress.checkpoint,
+                low_water_mark=coordinator.low_water_mark,
+                has_gaps=coordinator.has_gaps,
+                hold=coordinator.hold,
+                is_sequential=coordinator.is_sequential,
+                holds=dict(coordinator.holds),
+                fallbacks=dict(coordinator.fallbacks),
                 workers=tuple(worker.status() for worker in self._workers),
-                error=self._error,
+                error=error,
+                failed_worker=failed_worker,
+                failed_gtid=failed_gtid,
             )
 
-    def _run(self, worker: Worker[Execution]) -> None:
+    def _run(self, worker: Worker) -> None:
         """A worker's thread."""
-        while job := self._jobs.get():
+        queue = self._queues[worker.number]
+        while job := queue.get():
             self._work(worker, None, job)
         worker.state = WorkerState.STOPPED
 
     def _work(
-        self,
-        worker: Worker[Execution],
-        group: CommitGroup[Execution] | None,
-        job: Job[Execution] | None,
+        self, worker: Worker, group: CommitGroup[Execution] | None, job: Job[Execution] | None
     ) -> None:
         """Goes on from one group or job to the next for as long as there is one."""
         coordinator = self._coordinator
@@ -207,45 +230,132 @@ class Applier(Generic[Execution]):
             while True:
                 if group:
                     worker.state = WorkerState.COMMITTING
+                    worker.gtid = group.jobs[0].entries[0].gtid
                     self._commit(group)
                     with self._lock:
-                        coordinator.committed(group)
-                        group, job = self._next()
+                        self._committed(group)
+                        group, job = self._next(worker.number)
                 elif job:
-                    executions = worker.execute(job)
+                    execution = self._execute(worker, job)
                     with self._lock:
-                        coordinator.executed(job, executions)
-                        group, job = self._next()
+                        coordinator.executed(job, execution)
+                        group, job = self._next(worker.number)
                 else:
                     break
         except Exception as error:
             error.add_note(f"in worker {worker.number}")
-            self._fail(error)
-        worker.state = WorkerState.IDLE
+            self._fail(error, worker)
+        holds = worker.number in self._holding
+        worker.state = WorkerState.WAITING if holds else WorkerState.IDLE
 
-    def _next(self) -> tuple[CommitGroup[Execution] | None, Job[Execution] | None]:
+    def _execute(self, worker: Worker, job: Job[Execution]) -> Execution | None:
+        """Executes a job, again where that may help; None if an earlier process executed it."""
+        worker.state = WorkerState.EXECUTING
+        worker.gtid = job.entries[0].gtid
+        if self._is_executed(job):
+            return None
+        failures = 0
+        while True:
+            try:
+                execution = self._target.execute(job)
+            except TransientFailure:
+                failures += 1
+                if failures > self._options.transaction_retries:
+                    raise
+                worker.retried_total += 1
+                self._prepare_retry(worker, job, failures)
+            except Exception:
+                worker.gtid = self._culprit(job)
+                raise
+            else:
+                worker.executed_total += len(job.entries)
+                return execution
+
+    def _culprit(self, job: Job[Execution]) -> Gtid | None:
+        """Which of a job's entries cannot be executed by itself; the first one if all can."""
+        for entry in job.entries if len(job.entries) > 1 else ():
+            alone: Job[Execution] = replace(job, entries=[entry])
+            try:
+                alone.execution = self._target.execute(alone)
+            except Exception:
+                return entry.gtid
+            self._target.abandon(alone)
+        return job.entries[0].gtid
+
+    def _prepare_retry(self, worker: Worker, job: Job[Execution], failures: int) -> None:
+        """Waits for the turn of a job that failed, and has those that wait behind it give way."""
+        worker.state = WorkerState.RETRYING
+        if self._options.workers_hold_jobs and not job.at_commit:
+            self._wait(lambda: self._coordinator.is_next(job), None)
+            with self._lock:
+                younger = self._coordinator.retract(job)
+                self._giving_way.setdefault(job.entries[0].position, []).extend(younger)
+            for each in younger:
+                self._target.abandon(each)
+                each.execution = None
+        pause_seconds = self._options.retry_pause_ms / 1000 * 2 ** (failures - 1)
+        if failures > 1:
+            self._wait(lambda: False, min(pause_seconds, 1.0))
+
+    def _next(self, number: int) -> tuple[CommitGroup[Execution] | None, Job[Execution] | None]:
         """What a worker that holds the lock does next: a group to commit, else a job, else nothing,
         which makes it idle. One step, so that whatever becomes ready later finds it idle.
         """
-        self._wake_workers()
+        self._idle.pop(number, None)
+        self._committing.discard(number)
         if self._state is not ApplierState.FAILED and (
             group := self._coordinator.take_committable()
         ):
+            self._committing.add(number)
+            self._hand_out()
             return group, None
-        if self._state is ApplierState.RUNNING and (jobs := self._coordinator.next_jobs(1)):
-            return None, jobs[0]
-        self._idle_workers += 1
-        return None, None
+        if number not in self._holding:
+            self._idle[number] = None
+        return None, self._hand_out(number)
 
-    def _wake_workers(self) -> None:
-        """Gives jobs to idle workers, and word to those who wait for the queue to be empty."""
+    def _hand_out(self, own: int = -1) -> Job[Execution] | None:
+        """Gives jobs to idle workers, and word to those who wait for a change; returns the job for
+        worker `own`.
+        """
+        mine = None
         if self._state is ApplierState.RUNNING:
-            jobs = self._coordinator.next_jobs(self._idle_workers)
-            self._idle_workers -= len(jobs)
-            for job in jobs:
-                self._jobs.put(job)
-        if not self._coordinator.length:
-            self._quiet.notify_all()
+            for job in self._coordinator.next_jobs([*reversed(self._idle)]):
+                del self._idle[job.worker]
+                if self._options.workers_hold_jobs:
+                    self._holding.add(job.worker)
+                if job.worker == own:
+                    mine = job
+                else:
+                    self._queues[job.worker].put(job)
+        self._notify()
+        return mine
+
+    def _committed(self, group: CommitGroup[Execution]) -> None:
+        """What follows from a commit, with the lock held."""
+        visible = self._visible.pop(group.tick, 0)
+        self._coordinator.committed(group, visible)
+        self._release(group.jobs[visible:])
+
+    def _became_visible(self, group: CommitGroup[Execution], count: int) -> None:
+        """The next jobs of a group are visible, while the target is busy with the others."""
+        with self._lock:
+            first = self._visible.get(group.tick, 0)
+            self._visible[group.tick] = first + count
+            jobs = group.jobs[first : first + count]
+            self._coordinator.visible(jobs)
+            self._release(jobs)
+            self._hand_out()
+
+    def _release(self, jobs: Sequence[Job[Execution]]) -> None:
+        """Workers of visible jobs are idle, and who gave way to one of them may go on."""
+        for job in jobs:
+            if job.worker in self._holding and not job.at_commit:
+                self._holding.remove(job.worker)
+                if job.worker not in self._committing:
+                    self._workers[job.worker].state = WorkerState.IDLE
+                    self._idle[job.worker] = None
+            for each in self._giving_way.pop(job.entries[0].position, ()):
+                self._queues[each.worker].put(each)
 
     def _apply_alone(self, entries: Sequence[RelayEntry]) -> None:
         """Executes and commits in the thread that appends; what a callback appends comes after."""
@@ -258,16 +368,21 @@ class Applier(Generic[Execution]):
                 self._appended.popleft()
         except Exception as error:
             error.add_note(f"in worker {self._workers[0].number}")
-            self._fail(error)
+            self._fail(error, self._workers[0])
 
     def _commit_alone(self, entries: Sequence[RelayEntry]) -> None:
-        size = self._options.group_transactions_max
+        size = self._options.coordinator.group_transactions_max
+        worker = self._workers[0]
         for start in range(0, len(entries), size):
-            group = self._coordinator.append_alone(entries[start : start + size])
+            with self._lock:
+                if not self._coordinator.takes:
+                    return
+                group = self._coordinator.append_alone(entries[start : start + size])
             self._commit(group)
             with self._lock:
                 self._coordinator.committed(group)
-                self._workers[0].executed_total += len(group.jobs[0].entries)
+                worker.executed_total += len(group.jobs[0].entries)
+                self._notify()
 
     def _commit_as_appender(self, group: CommitGroup[Execution]) -> CommitGroup[Execution] | None:
         """Commits a group and returns the next, unless a worker is at work: it will take it, so
@@ -276,32 +391,78 @@ class Applier(Generic[Execution]):
         try:
             self._commit(group)
         except Exception as error:
-            self._fail(error)
+            self._fail(error, self._workers[0])
             return None
         with self._lock:
-            self._coordinator.committed(group)
-            self._wake_workers()
-            is_alone = self._idle_workers == len(self._workers)
-            return self._coordinator.take_committable() if is_alone else None
+            self._committed(group)
+            self._hand_out()
+            return None if self._coordinator.is_busy else self._coordinator.take_committable()
 
     def _commit(self, group: CommitGroup[Execution]) -> None:
         """Makes a group visible; only the thread that took it comes here."""
         for job in group.jobs:
             if job.at_commit:
-                job.executions = execute(self._target, job)
-        checkpoint = self._progress.advance(group)
-        self._target.commit(group, checkpoint)
-        self._checkpoint = checkpoint
+                alone = not self._threads
+                job.execution = (
+                    self._execute(self._workers[0], job) if alone else self._target.execute(job)
+                )
+        if all(map(self._is_executed, group.jobs)):
+            self._progress.advance(group)
+        else:
+            heard = group._replace(visible=partial(self._became_visible, group))
+            self._target.commit(heard, self._progress)
+        self._save_if_due()
+        checkpoint = self._progress.checkpoint
         self._on_committed(checkpoint.version, checkpoint.position)
 
-    def _fail(self, error: Exception) -> None:
+    def _save_if_due(self) -> None:
+        """Has the target save its checkpoint every so many groups, or after so long."""
+        self._unsaved_groups += 1
+        options = self._options
+        age_seconds = monotonic() - self._saved_seconds
+        is_due = age_seconds * 1000 >= options.checkpoint_period_ms
+        if self._unsaved_groups < options.checkpoint_group and not is_due:
+            return
+        if self._saving.acquire(blocking=False):
+            try:
+                self._unsaved_groups, self._saved_seconds = 0, monotonic()
+                self._target.save(self._progress.checkpoint)
+            finally:
+                self._saving.release()
+
+    def _is_executed(self, job: Job[Execution]) -> bool:
+        """Whether an earlier process executed this part of a transaction."""
+        gtid = job.entries[0].gtid
+        parts = self._recovered.parts
+        return bool(parts) and gtid is not None and str(job.part) in parts.get(gtid, ())
+
+    def _fail(self, error: Exception, worker: Worker) -> None:
         with self._lock:
             is_first = self._state is not ApplierState.FAILED
             self._state = ApplierState.FAILED
-            self._error = self._error or repr(error)
-            self._quiet.notify_all()
+            if is_first:
+                self._failure = (repr(error), worker.number, str(worker.gtid or ""))
+            self._changed.notify_all()
         if is_first:
             self._on_error(error)
+
+    def _wait(self, happened: Callable[[], bool], timeout_seconds: float | None) -> None:
+        """Waits until something has happened, or the applier runs no more, or for so long."""
+        with self._changed:
+            self._awaited.append(happened)
+            try:
+                self._changed.wait_for(
+                    lambda: happened() or self._state is not ApplierState.RUNNING, timeout_seconds
+                )
+            finally:
+                self._awaited.remove(happened)
+
+    def _notify(self) -> None:
+        """Wakes those who wait, with the lock held, once what one of them waits for has happened:
+        to wake a thread costs more than to look.
+        """
+        if self._awaited and any(happened() for happened in self._awaited):
+            self._changed.notify_all()
 
     def _not_executed(self, entries: Sequence[RelayEntry]) -> Sequence[RelayEntry]:
         """The entries after the checkpoint that was recovered; the others count as skipped."""
@@ -311,3 +472,9 @@ class Applier(Generic[Execution]):
         left = [entry for entry in entries if entry.position > position]
         self._skipped_total += len(entries) - len(left)
         return left
+
+
+def check_workers(workers: int) -> None:
+    """Raises InvalidSetting for a number of workers that there cannot be."""
+    if not 0 <= workers <= WORKERS_MAX:
+        raise InvalidSetting(name="workers", value=workers, expected=f"0 to {WORKERS_MAX}")

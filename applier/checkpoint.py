@@ -7,13 +7,16 @@ before it, as writing each with a sync of its own would hold the interpreter loc
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Self
 
-from applier.job import FIRST_TICK, CommitGroup, Execution
+from applier.job import FIRST_TICK, CommitGroup, Execution, Job
+from applier.relay_queue import RelayEntry
 from certifier.errors import InvalidSetting
+from certifier.gtid import Gtid, parse_gtid
 from certifier.gtid_set import GtidSet
 from certifier.store import Store
 
@@ -22,34 +25,52 @@ FLUSH_PERIOD_MS = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """Everything up to `position` in the total order is executed: `version` certified
-    transactions; `tick` is the coordinator's clock. The set is never changed once it is in here.
+    """What is executed: the GTID set, which may have gaps; nothing in here is ever changed.
+
+    `version` and `position`: the newest transaction that is visible; where commits are in the
+    source's order, so is all before it. `tick` is the coordinator's clock. `parts`: of transactions
+    that were divided and are not executed whole, the parts that are. `domains`: the newest GTID of
+    each domain (MDEV-4506). `scheme`: what executed them, which alone knows why there are gaps.
     """
 
     version: int = 0
     position: int = -1
     tick: int = FIRST_TICK
     gtid_executed: GtidSet = field(default_factory=GtidSet)
+    parts: Mapping[Gtid, frozenset[str]] = field(default_factory=dict)
+    domains: Mapping[int, Gtid] = field(default_factory=dict)
+    scheme: str = ""
 
     def encode(self) -> bytes:
         """The checkpoint as JSON."""
-        fields = {
+        fields: dict[str, object] = {
             "version": self.version,
             "position": self.position,
             "tick": self.tick,
             "gtid_executed": str(self.gtid_executed),
         }
+        if self.parts:
+            fields["parts"] = {str(gtid): sorted(parts) for gtid, parts in self.parts.items()}
+        if self.domains:
+            fields["domains"] = {domain: str(gtid) for domain, gtid in self.domains.items()}
+        if self.scheme:
+            fields["scheme"] = self.scheme
         return json.dumps(fields).encode()
 
     @classmethod
     def decode(cls, encoded: bytes) -> Self:
         """What `encode` gave."""
         fields = json.loads(encoded)
+        parts = fields.get("parts", {})
+        domains = fields.get("domains", {})
         return cls(
             version=fields["version"],
             position=fields["position"],
             tick=fields["tick"],
             gtid_executed=GtidSet.parse(fields["gtid_executed"]),
+            parts={parse_gtid(gtid): frozenset(names) for gtid, names in parts.items()},
+            domains={int(domain): parse_gtid(gtid) for domain, gtid in domains.items()},
+            scheme=fields.get("scheme", ""),
         )
 
 
@@ -60,40 +81,96 @@ def version_of(encoded: bytes) -> int:
 
 
 class Progress:
-    """The checkpoint as it moves; the thread that commits has it to itself."""
+    """The checkpoint as it moves, in whatever order groups are committed. Any thread may call."""
 
-    __slots__ = ("_executed", "_position")
+    __slots__ = (
+        *("_domains", "_executed", "_lock", "_parts", "_position", "_tick", "_version"),
+        "checkpoint",
+    )
+
+    checkpoint: Checkpoint
 
     def __init__(self, checkpoint: Checkpoint) -> None:
-        self._position = checkpoint.position
-        self._executed = checkpoint.gtid_executed.copy()
+        self._lock = threading.Lock()
+        self._return_to(checkpoint)
 
     def advance(self, group: CommitGroup[Execution]) -> Checkpoint:
         """The checkpoint after a group. Cost: O(transactions + intervals of the set)."""
+        with self.advancing(group) as checkpoint:
+            return checkpoint
+
+    @contextmanager
+    def advancing(self, group: CommitGroup[Execution]) -> Iterator[Checkpoint]:
+        """The checkpoint after a group, for who writes it with the rows: it counts when the context
+        ends, not at all if that fails, and no other comes between.
+        """
+        with self._lock:
+            try:
+                checkpoint = self._after(group)
+                yield checkpoint
+            except BaseException:
+                self._return_to(self.checkpoint)
+                raise
+            self.checkpoint = checkpoint
+
+    def _return_to(self, checkpoint: Checkpoint) -> None:
+        self.checkpoint = checkpoint
+        self._position, self._version = checkpoint.position, checkpoint.version
+        self._tick = checkpoint.tick
+        self._executed = checkpoint.gtid_executed.copy()
+        self._parts = {gtid: set(parts) for gtid, parts in checkpoint.parts.items()}
+        self._domains = dict(checkpoint.domains)
+
+    def _after(self, group: CommitGroup[Execution]) -> Checkpoint:
+        self._add(entry for job in group.jobs for entry in self._finished(job))
+        last = group.jobs[-1].entries[-1]
+        self._position = max(self._position, last.position)
+        self._version = max(self._version, last.version)
+        self._tick = max(self._tick, group.tick)
+        return Checkpoint(
+            version=self._version,
+            position=self._position,
+            tick=self._tick,
+            gtid_executed=self._executed.copy(),
+            parts={gtid: frozenset(parts) for gtid, parts in self._parts.items()},
+            domains=dict(self._domains),
+            scheme=self.checkpoint.scheme,
+        )
+
+    def _finished(self, job: Job[Execution]) -> Sequence[RelayEntry]:
+        """The job's entries, but one of which other parts are left, and one that an earlier part
+        has finished: of those that an earlier process executed, any may come last.
+        """
+        gtid = job.entries[0].gtid
+        if job.parts == 1 or gtid is None:
+            return job.entries
+        if gtid in self._executed:
+            return ()
+        parts = self._parts.setdefault(gtid, set())
+        parts.add(str(job.part))
+        if len(parts) < job.parts:
+            return ()
+        del self._parts[gtid]
+        return job.entries
+
+    def _add(self, entries: Iterable[RelayEntry]) -> None:
+        """Adds GTIDs, those that follow each other as one interval."""
         first, stop, source = 0, 0, ""
-        for job in group.jobs:
-            for entry in job.entries:
-                gtid = entry.gtid
-                if gtid is None:
-                    continue
-                if gtid.number == stop and gtid.source == source:
-                    stop += 1
-                    continue
-                if stop:
-                    self._executed.add_interval(source, first, stop - 1)
-                source, first = gtid
-                stop = first + 1
+        for entry in entries:
+            gtid = entry.gtid
+            if gtid is None:
+                continue
+            if entry.header.domain_id or self._domains:
+                self._domains[entry.header.domain_id] = gtid
+            if gtid.number == stop and gtid.source == source:
+                stop += 1
+                continue
+            if stop:
+                self._executed.add_interval(source, first, stop - 1)
+            source, first = gtid
+            stop = first + 1
         if stop:
             self._executed.add_interval(source, first, stop - 1)
-        last = group.jobs[-1].entries[-1]
-        assert last.position > self._position, "the total order goes forward"
-        self._position = last.position
-        return Checkpoint(
-            version=last.version,
-            position=last.position,
-            tick=group.tick,
-            gtid_executed=self._executed.copy(),
-        )
 
 
 class DurabilityFlusher:

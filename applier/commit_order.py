@@ -1,59 +1,158 @@
-"""Who may commit now: transactions commit in the total order, whoever was executed first.
+"""Who may commit now: jobs commit in the order that their scheme asks for, whoever was executed
+first.
 
-The rule it keeps: what is taken is a prefix of what was appended and not taken yet; the whole
-prefix that is ready is one group commit.
+The rule it keeps: within a lane, what is taken is a prefix of what was appended and not taken yet;
+the whole prefix that is ready is one group commit, and the next one waits until it is visible. All
+transactions are in one lane, or those of a domain are, or each is on its own. The low-water mark is
+the newest transaction of which it is known that it and all before it are committed.
 
-Source: WL#8440, "Session commit order" (`slave_preserve_commit_order`).
+Source: WL#8440, "Session commit order" (`slave_preserve_commit_order`); MDEV-4506 (lanes); WL#5569
+(low-water mark).
 """
 
 from collections import deque
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Generic
 
 from applier.job import Execution, Job
+from applier.relay_queue import RelayEntry
+from applier.schemes import Ordering
 
 
 class CommitOrder(Generic[Execution]):
-    """The jobs that are not committed, in the total order."""
+    """The transactions that are not committed, and the jobs among them that are executed."""
 
-    __slots__ = ("_jobs", "_last_position")
+    __slots__ = ("_committed_early", "_lanes", "_loose", "_ordering", "_queue", "low_water_mark")
 
-    def __init__(self) -> None:
-        self._jobs: deque[Job[Execution]] = deque()
-        self._last_position = -1
+    def __init__(self, ordering: Ordering = Ordering.SOURCE) -> None:
+        self.low_water_mark: RelayEntry | None = None
+        self._ordering = ordering
+        self._lanes: dict[int, _Lane[Execution]] = {}
+        self._loose: deque[Job[Execution]] = deque()
+        self._queue: deque[RelayEntry] = deque()
+        self._committed_early: set[int] = set()
 
-    def append(self, job: Job[Execution]) -> None:
-        """Adds the job that follows all others in the total order."""
-        assert job.entries[0].position > self._last_position, "appended out of order"
-        self._jobs.append(job)
-        self._last_position = job.entries[-1].position
+    def append(self, entries: Sequence[RelayEntry]) -> None:
+        """Adds the transactions that follow all others in the source's order."""
+        if self._ordering is Ordering.SOURCE:
+            self._lane(0).waiting.extend([entry.position for entry in entries])
+            return
+        self._queue.extend(entries)
+        if self._ordering is Ordering.DOMAIN:
+            for entry in entries:
+                self._lane(entry.header.domain_id).waiting.append(entry.position)
 
-    @property
-    def is_ready(self) -> bool:
-        """Whether `take` would return a job."""
-        return bool(self._jobs) and self._jobs[0].is_ready
+    def executed(self, job: Job[Execution]) -> None:
+        """A job is ready to commit."""
+        if self._ordering is Ordering.NONE:
+            self._loose.append(job)
+        else:
+            ready = self._lane_of(job).ready
+            ready.setdefault(job.entries[0].position, []).append(job)
 
     def take(self, transactions_max: int) -> list[Job[Execution]]:
-        """Removes and returns the ready prefix: one job at least if it is ready, then as many as
-        fit the limit.
+        """Removes and returns what may commit as one group: of a lane that is not committing the
+        ready prefix, one transaction at least and as many as fit the limit. The jobs into which a
+        transaction was divided go together, but where nothing is ordered.
         """
-        jobs = self._jobs
+        if self._loose:
+            return [self._loose.popleft()]
+        for lane in self._lanes.values():
+            if jobs := lane.take(transactions_max):
+                return jobs
+        return []
+
+    def visible(self, finished: Sequence[RelayEntry]) -> None:
+        """Transactions of a group that was taken are visible, and nothing is left of them."""
+        if self._ordering is Ordering.SOURCE:
+            self.low_water_mark = finished[-1] if finished else self.low_water_mark
+            return
+        queue, early = self._queue, self._committed_early
+        early.update(entry.position for entry in finished)
+        while queue and queue[0].position in early:
+            self.low_water_mark = queue.popleft()
+            early.remove(self.low_water_mark.position)
+
+    def ended(self, job: Job[Execution]) -> None:
+        """All of the group that a job was taken with is visible: the next group may be taken."""
+        if self._ordering is not Ordering.NONE:
+            self._lane_of(job).committing = False
+
+    def retract(self, job: Job[Execution]) -> list[Job[Execution]]:
+        """Makes unready again, and returns, the jobs that wait for the turn of `job`: one of them
+        may hold what it needs.
+        """
+        if self._ordering is Ordering.NONE:
+            return []
+        ready = self._lane_of(job).ready
+        younger = [position for position in ready if position > job.entries[0].position]
+        return [retracted for position in younger for retracted in ready.pop(position)]
+
+    def is_next(self, job: Job[Execution]) -> bool:
+        """Whether nothing has to commit before a job that was not taken."""
+        if self._ordering is Ordering.NONE:
+            return True
+        lane = self._lane_of(job)
+        return not lane.committing and lane.waiting[0] == job.entries[0].position
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether something is committed beyond the low-water mark."""
+        return bool(self._committed_early)
+
+    @property
+    def ready_jobs(self) -> Iterator[Job[Execution]]:
+        """The jobs that are executed and were not taken."""
+        yield from self._loose
+        for lane in self._lanes.values():
+            for jobs in lane.ready.values():
+                yield from jobs
+
+    def _lane(self, number: int) -> "_Lane[Execution]":
+        lane = self._lanes.get(number)
+        if lane is None:
+            lane = self._lanes[number] = _Lane()
+        return lane
+
+    def _lane_of(self, job: Job[Execution]) -> "_Lane[Execution]":
+        in_one = self._ordering is Ordering.SOURCE
+        return self._lane(0 if in_one else job.entries[0].header.domain_id)
+
+    def check_invariants(self) -> None:
+        """Positions ascend in each lane; what is ready waits in its lane; the low-water mark's
+        successor is not committed.
+        """
+        for lane in self._lanes.values():
+            assert all(earlier < later for earlier, later in pairwise(lane.waiting))
+            assert set(lane.ready) <= set(lane.waiting)
+        assert not self._queue or self._queue[0].position not in self._committed_early
+
+
+class _Lane(Generic[Execution]):
+    """Positions not taken yet, and the executed jobs by the position of their first entry."""
+
+    __slots__ = ("committing", "ready", "waiting")
+
+    def __init__(self) -> None:
+        self.waiting: deque[int] = deque()
+        self.ready: dict[int, list[Job[Execution]]] = {}
+        self.committing = False
+
+    def take(self, transactions_max: int) -> list[Job[Execution]]:
         taken: list[Job[Execution]] = []
+        waiting = self.waiting
         transactions = 0
-        while jobs and jobs[0].is_ready:
+        while waiting and not self.committing:
+            jobs = self.ready.get(waiting[0])
+            if not jobs or len(jobs) < jobs[0].parts:
+                break
             transactions += len(jobs[0].entries)
             if taken and transactions > transactions_max:
                 break
-            taken.append(jobs.popleft())
+            del self.ready[waiting[0]]
+            for _ in jobs[0].entries:
+                waiting.popleft()
+            taken += jobs
+        self.committing = self.committing or bool(taken)
         return taken
-
-    @property
-    def jobs(self) -> tuple[Job[Execution], ...]:
-        """All jobs that were not taken yet."""
-        return tuple(self._jobs)
-
-    def check_invariants(self) -> None:
-        """Positions ascend within jobs and from one to the next."""
-        positions = [entry.position for job in self._jobs for entry in job.entries]
-        assert all(earlier < later for earlier, later in pairwise(positions))
-        assert not positions or positions[-1] == self._last_position

@@ -1,16 +1,16 @@
-"""The coordinator: which transactions start, on how many workers, and which become visible.
+"""The coordinator: which transactions start, on which workers, and which become visible.
 
-The rule it keeps: what the scheme lets start is handed over in the total order; what was executed
-is committed in the total order, one group at a time. A pure state machine: no threads, no clock,
-no locks; its driver is `applier.applier`.
+The rule it keeps: what the scheme lets start is handed over; what was executed is committed in the
+scheme's order. A pure state machine: no threads, no clock, no locks; its driver is
+`applier.applier`.
 
 Its own clock ticks with each group commit. A transaction that was handed over at tick s and became
-visible with tick c ran in [s, c): two transactions ran at once if and only if each started before
-the other was visible. Starts during a group's commit bear the tick before it, so that the record
-never shows less overlap than there was.
+visible with tick c ran in [s, c): where commits are ordered, two transactions ran at once if and
+only if each started before the other was visible. Starts during a group's commit bear the tick
+before it, so that the record never shows less overlap than there was.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -19,23 +19,21 @@ from typing import Generic
 from applier.commit_order import CommitOrder
 from applier.job import FIRST_TICK, CommitGroup, Execution, Job
 from applier.relay_queue import RelayEntry
-from applier.schemes import Scheme
+from applier.schemes import Cause, Hold, Ordering, Scheme
 from certifier.errors import InvalidSetting
+
+LOCALS_MAX = 64
+"""Local transactions that are queued as one job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinatorOptions:
-    """How transactions are bundled. The defaults suit a target that commits in microseconds; one
-    that waits for each execution wants jobs of 1.
+    """Limits of what is in the coordinator's hands.
 
-    `job_transactions_max`: transactions that one worker gets at a time. `job_transactions_min`:
-    how many a worker gets at least before another is woken (waking a thread costs as much as a few
-    executions). `assigned_transactions_max`: transactions handed over and not committed; bounds
-    what waits for a slow one at the head. `group_transactions_max`: transactions committed as one
+    `assigned_transactions_max`: transactions taken from the queue and not committed; bounds what
+    waits for a slow one at the head. `group_transactions_max`: transactions committed as one
     group."""
 
-    job_transactions_max: int = 64
-    job_transactions_min: int = 1
     assigned_transactions_max: int = 16_384
     group_transactions_max: int = 4_096
 
@@ -43,118 +41,189 @@ class CoordinatorOptions:
         for name in self.__slots__:
             if getattr(self, name) < 1:
                 raise InvalidSetting(name=name, value=getattr(self, name), expected="1 or more")
-        if self.job_transactions_min > self.job_transactions_max:
-            raise InvalidSetting(
-                name="job_transactions_min",
-                value=self.job_transactions_min,
-                expected=f"job_transactions_max ({self.job_transactions_max}) or less",
-            )
 
 
 class Coordinator(Generic[Execution]):
     """Pending entries in; jobs, then commit groups out."""
 
     def __init__(
-        self, scheme: Scheme, options: CoordinatorOptions, *, tick: int = FIRST_TICK
+        self,
+        scheme: Scheme,
+        options: CoordinatorOptions,
+        *,
+        tick: int = FIRST_TICK,
+        alone: bool = False,
     ) -> None:
-        """`tick`: the last group commit of an earlier process, where the clock goes on."""
+        """`tick`: the last group commit of an earlier process, where the clock goes on. `alone`:
+        there are no workers, only `append_alone` is used, and everything commits in order.
+        """
         self.tick = tick
         self.committed_entries = 0
+        self.committed_groups = 0
+        self.pending_bytes = 0
+        self.holds: Counter[Cause] = Counter()
+        self.fallbacks: Counter[Cause] = Counter()
+        self.is_sequential = False
+        self.takes = True
         self._scheme = scheme
         self._options = options
         self._pending: deque[RelayEntry] = deque()
-        self._order: CommitOrder[Execution] = CommitOrder()
-        self._committing: CommitGroup[Execution] | None = None
+        self._order: CommitOrder[Execution] = CommitOrder(
+            Ordering.SOURCE if alone else scheme.ordering
+        )
+        self._committing: list[CommitGroup[Execution]] = []
+        self._parts_left: dict[int, int] = {}
         self._appended_position = -1
         self._assigned_entries = 0
-        self._jobs_at_work = 0
+        self._given_tick = tick
+        self._held_position = -1
+        self._held_causes: set[Cause] = set()
+        self._at_work: dict[int, Job[Execution]] = {}
         self._handed_over = 0
         self._parallelism_sum = 0
 
     def append(self, entries: Sequence[RelayEntry]) -> None:
-        """Takes the next entries of the total order."""
+        """Takes the next entries of the source's order."""
         if entries:
             assert entries[0].position > self._appended_position, "appended out of order"
             self._appended_position = entries[-1].position
             self._pending.extend(entries)
+            self._order.append(entries)
+            self.pending_bytes += sum([len(entry.payload) for entry in entries])
 
     def append_alone(self, entries: Sequence[RelayEntry]) -> CommitGroup[Execution]:
         """Takes the next entries and returns them as a group to commit now: with no workers nothing
         runs at once, and there is nothing to schedule. `committed` has to follow.
         """
         assert not self.length, "there is something before them"
-        assert entries[0].position > self._appended_position, "appended out of order"
-        self._appended_position = entries[-1].position
+        self.append(entries)
+        self._pending.clear()
         self._assigned_entries += len(entries)
         self._handed_over += len(entries)
         self._parallelism_sum += len(entries)
-        tick = self.tick + 1
-        job: Job[Execution] = Job(entries, tick, at_commit=True, is_ready=True)
-        self._committing = CommitGroup(tick, [job])
-        return self._committing
+        job: Job[Execution] = Job(entries, started=self.tick + 1, at_commit=True, is_ready=True)
+        self._order.executed(job)
+        group = self.take_committable()
+        assert group and group.jobs == [job]
+        return group
 
-    def next_jobs(self, idle_workers: int) -> list[Job[Execution]]:
+    def next_jobs(self, idle: Sequence[int]) -> list[Job[Execution]]:
         """Returns at most one job for each idle worker; they count as started.
 
         Local transactions at the head of the queue go to the commit order without a job. Cost:
         O(transactions started).
         """
         jobs: list[Job[Execution]] = []
-        while self._pending:
-            room = self._options.assigned_transactions_max - self._assigned_entries
-            if room <= 0:
+        pending = self._pending
+        free = list(idle)
+        while True:
+            if pending and pending[0].local:
+                self._enqueue_locals()
+            if not free:
                 break
-            if self._pending[0].local:
-                self._enqueue_local(room)
-                continue
-            workers = idle_workers - len(jobs)
-            if not workers:
+            before = len(pending)
+            started = self._scheme.take(pending, free, self._room)
+            self._assigned_entries += before - len(pending)
+            for job in started:
+                self._start(job)
+                free.remove(job.worker)
+            jobs += started
+            handed_over = sum([len(job.entries) for job in started])
+            self._handed_over += handed_over
+            self._parallelism_sum += handed_over * len(self._at_work)
+            if not (before > len(pending) and pending and pending[0].local):
                 break
-            taken = self._scheme.take(
-                self._pending, min(room, workers * self._options.job_transactions_max)
-            )
-            if not taken:
-                break
-            jobs += self._split(taken, workers)
-        self._jobs_at_work += len(jobs)
-        for job in jobs:
-            self._handed_over += len(job.entries)
-            self._parallelism_sum += len(job.entries) * self._jobs_at_work
+        self._note_hold(bool(free))
         return jobs
 
-    def executed(self, job: Job[Execution], executions: Sequence[Execution]) -> None:
+    def executed(self, job: Job[Execution], execution: Execution | None) -> None:
         """Takes a job back from its worker."""
         assert not job.is_ready, "executed twice"
-        assert len(executions) == len(job.entries)
-        job.executions = executions
+        job.execution = execution
         job.is_ready = True
-        self._jobs_at_work -= 1
+        del self._at_work[job.worker]
+        self._order.executed(job)
+
+    def retract(self, job: Job[Execution]) -> list[Job[Execution]]:
+        """Gives the jobs that wait for the turn of `job` back to their workers, who have to execute
+        them again after it: what they hold stands in its way, until the target abandons it.
+        """
+        retracted = self._order.retract(job)
+        for each in retracted:
+            each.is_ready = False
+            self._at_work[each.worker] = each
+        return retracted
+
+    def is_next(self, job: Job[Execution]) -> bool:
+        """Whether nothing has to commit before a job that is at work."""
+        return self._order.is_next(job)
 
     def take_committable(self) -> CommitGroup[Execution] | None:
-        """Returns what may commit now; None while another group is committing, or if nothing
-        may.
+        """Returns what may commit now; None if nothing may, or while what stands before it is
+        committing.
         """
-        if self._committing or not self._order.is_ready:
-            return None
         jobs = self._order.take(self._options.group_transactions_max)
-        self._committing = CommitGroup(self.tick + 1, jobs)
-        return self._committing
+        if not jobs:
+            return None
+        self._given_tick += 1
+        group = CommitGroup(self._given_tick, jobs)
+        self._committing.append(group)
+        return group
 
-    def committed(self, group: CommitGroup[Execution]) -> None:
-        """The group that was taken is visible: what waited for it may start."""
-        assert group is self._committing, "only the group that was taken can be committed"
-        for job in group.jobs:
+    def visible(self, jobs: Sequence[Job[Execution]]) -> None:
+        """Some jobs of a group are visible, and the first of it that were not: what waited for them
+        may start, though the group is not done.
+        """
+        finished: list[RelayEntry] = []
+        for job in jobs:
             if not job.at_commit:
                 self._scheme.committed(job)
-            self._assigned_entries -= len(job.entries)
-            self.committed_entries += len(job.entries)
-        self.tick = group.tick
-        self._committing = None
+            if job.parts == 1 or self._is_last_part(job):
+                finished += job.entries
+        self._order.visible(finished)
+        self._assigned_entries -= len(finished)
+        self.committed_entries += len(finished)
+        self.pending_bytes -= sum([len(entry.payload) for entry in finished])
+
+    def committed(self, group: CommitGroup[Execution], visible: int = 0) -> None:
+        """A group that was taken is visible, the first `visible` jobs of it since earlier calls:
+        the next one may be taken.
+        """
+        self._committing.remove(group)
+        self.visible(group.jobs[visible:])
+        self._order.ended(group.jobs[0])
+        self.committed_groups += 1
+        self.tick = max(self.tick, group.tick)
 
     @property
     def length(self) -> int:
         """Entries that are not visible yet."""
         return len(self._pending) + self._assigned_entries
+
+    @property
+    def assigned(self) -> int:
+        """Entries taken from the queue that are not visible yet."""
+        return self._assigned_entries
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a job is at work or a group is committing: then somebody will come back."""
+        return bool(self._at_work or self._committing)
+
+    @property
+    def hold(self) -> Hold | None:
+        """What the head of the queue waits for."""
+        return self._scheme.hold if self._pending else None
+
+    @property
+    def low_water_mark(self) -> RelayEntry | None:
+        """The newest entry of which it is known that it and all before it are committed."""
+        return self._order.low_water_mark
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether something is committed beyond the low-water mark."""
+        return self._order.has_gaps
 
     @property
     def parallelism_mean(self) -> float:
@@ -163,41 +232,68 @@ class Coordinator(Generic[Execution]):
         """
         return self._parallelism_sum / self._handed_over if self._handed_over else 0.0
 
-    def _enqueue_local(self, entries_max: int) -> None:
+    @property
+    def _room(self) -> int:
+        if not self.takes:
+            return 0
+        return max(0, self._options.assigned_transactions_max - self._assigned_entries)
+
+    def _enqueue_locals(self) -> None:
         """Moves the local transactions at the head of the queue to the commit order."""
         pending = self._pending
-        limit = min(entries_max, self._options.job_transactions_max)
-        entries = [pending.popleft()]
-        while pending and pending[0].local and len(entries) < limit:
-            entries.append(pending.popleft())
-        self._assigned_entries += len(entries)
-        self._order.append(Job(entries, self.tick, at_commit=True, is_ready=True))
+        room = self._room
+        while pending and pending[0].local and room > 0:
+            entries = [pending.popleft()]
+            while pending and pending[0].local and len(entries) < min(room, LOCALS_MAX):
+                entries.append(pending.popleft())
+            room -= len(entries)
+            self._assigned_entries += len(entries)
+            self._order.executed(Job(entries, started=self.tick, at_commit=True, is_ready=True))
 
-    def _split(self, entries: list[RelayEntry], workers: int) -> list[Job[Execution]]:
-        """Starts transactions as jobs of nearly the same size, for no more workers than pay."""
-        workers = min(workers, max(1, len(entries) // self._options.job_transactions_min))
-        size, larger = divmod(len(entries), workers)
-        jobs = []
-        start = 0
-        for number in range(min(workers, len(entries))):
-            stop = start + size + (number < larger)
-            job: Job[Execution] = Job(entries[start:stop], self.tick)
-            self._scheme.started(job)
-            self._order.append(job)
-            jobs.append(job)
-            start = stop
-        self._assigned_entries += len(entries)
-        return jobs
+    def _start(self, job: Job[Execution]) -> None:
+        job.started = self.tick
+        self._at_work[job.worker] = job
+        if job.parts > 1:
+            self._parts_left.setdefault(job.entries[0].position, job.parts)
+        if len(self._at_work) > 1:
+            self.is_sequential = False
+
+    def _is_last_part(self, job: Job[Execution]) -> bool:
+        position = job.entries[0].position
+        self._parts_left[position] -= 1
+        if self._parts_left[position]:
+            return False
+        del self._parts_left[position]
+        return True
+
+    def _note_hold(self, has_idle_workers: bool) -> None:
+        """Counts why the head of the queue stays there: each head once for each cause."""
+        if not self._pending:
+            return
+        if self._pending[0].position != self._held_position:
+            self._held_position = self._pending[0].position
+            self._held_causes.clear()
+        hold = self._scheme.hold if has_idle_workers else _NO_WORKER
+        if hold is None or hold.cause in self._held_causes:
+            return
+        self._held_causes.add(hold.cause)
+        self.holds[hold.cause] += 1
+        if hold.cause.is_sequential and not self.is_sequential:
+            self.is_sequential = True
+            self.fallbacks[hold.cause] += 1
 
     def check_invariants(self) -> None:
-        """Counters agree with what is held; pending entries follow the assigned ones."""
+        """Counters agree with what is held; pending entries follow each other."""
         self._scheme.check_invariants()
         self._order.check_invariants()
-        committing = self._committing.jobs if self._committing else []
-        held = [*committing, *self._order.jobs]
-        assert self._assigned_entries == sum(len(job.entries) for job in held)
-        assert self._jobs_at_work == sum(not job.is_ready for job in held)
+        committing = [job for group in self._committing for job in group.jobs]
         assert all(job.is_ready for job in committing)
-        assert all(job.started <= self.tick for job in held)
-        entries = [entry for job in held for entry in job.entries] + list(self._pending)
-        assert all(earlier.position < later.position for earlier, later in pairwise(entries))
+        assert not any(job.is_ready for job in self._at_work.values())
+        held = [*committing, *self._order.ready_jobs, *self._at_work.values()]
+        entries = {entry.position for job in held for entry in job.entries}
+        assert len(entries) <= self._assigned_entries
+        assert all(job.started <= self.tick + 1 for job in held)
+        assert all(one.position < two.position for one, two in pairwise(self._pending))
+
+
+_NO_WORKER = Hold(Cause.WORKER)

@@ -1,37 +1,55 @@
 """What coordinator, workers and targets hand to each other: jobs, and groups of them."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
+from applier.parts import Part
 from applier.relay_queue import RelayEntry
 
 FIRST_TICK = 1
 """Where the coordinator's clock begins; 0 is before everything."""
 
 Execution = TypeVar("Execution")
-"""What a target makes of a transaction before it is committed; nobody else looks into it."""
+"""What a target makes of a job before it is committed; nobody else looks into it."""
 
 
 @dataclass(slots=True, eq=False)
 class Job(Generic[Execution]):
-    """Consecutive transactions that start together and are committed together.
+    """What one worker executes as one transaction of the target.
 
-    `started` is the coordinator's tick when it was handed over. A job that is executed `at_commit`
-    goes to no worker, who commits it executes it: local transactions, whose clients have done the
-    work, and all of them where there are no workers. `executions` are there as soon as `is_ready`,
-    but for such a job.
+    `entries`: consecutive transactions of the source, mostly one, which become visible together.
+    `worker`: who executes it. `part`: the job takes only these rows of its one entry; `parts`: into
+    how many jobs that entry was divided. `keeps_newest`: a row change that is older than what the
+    target has is discarded (WL#4648 C0). `started`: the coordinator's tick when it was handed over.
+
+    A job that is executed `at_commit` goes to no worker, who commits it executes it: local
+    transactions, whose clients have done the work, and all of them where there are no workers.
+    `execution` is there as soon as `is_ready`, but for such a job.
     """
 
     entries: Sequence[RelayEntry]
-    started: int
+    worker: int = 0
+    part: Part | None = None
+    parts: int = 1
+    keeps_newest: bool = False
+    started: int = 0
     at_commit: bool = False
     is_ready: bool = False
-    executions: Sequence[Execution] = field(default_factory=list)
+    execution: Execution | None = None
+
+
+def _nobody(count: int) -> None:
+    """Nobody waits for jobs to be visible before their group is."""
 
 
 class CommitGroup(NamedTuple, Generic[Execution]):
-    """Jobs that become visible at once, in the total order; `tick` is the clock then."""
+    """Jobs that are committed one after the other, as one group; `tick` is the clock then.
+
+    Where the first ones are visible some time before the last is durable, the target may say so:
+    `visible(count)`, for so many more of them. Their workers go on then.
+    """
 
     tick: int
     jobs: list[Job[Execution]]
+    visible: Callable[[int], None] = _nobody

@@ -11,19 +11,25 @@ import zlib
 from array import array
 from collections import deque
 from collections.abc import Iterator, Sequence
+from itertools import chain
+from operator import eq
 from typing import NamedTuple
 
+from applier.source_header import NO_HEADER, SourceHeader
 from certifier.errors import CorruptStore, InvalidSetting, UnsupportedFormat
 from certifier.gtid import Gtid
 from certifier.store import Batch, Family, Store, integer_key
 
 ENTRIES_MAX = 500_000
 BYTES_MAX = 512 << 20
-FORMAT = 1
+FORMAT = 2
 _HEADER = struct.Struct("<BI")
 _SIZES = struct.Struct("<II")
 _COLUMN = struct.Struct("<BQ")
-_COLUMNS = 8
+_COLUMNS = 13
+_ONE_VALUE, _RUN = 0, 1
+PLAIN_MAX = 4
+"""Entries up to which a group's numbers are stored as they are: that is no longer, and quicker."""
 
 
 class RelayEntry(NamedTuple):
@@ -33,7 +39,7 @@ class RelayEntry(NamedTuple):
     certified transactions; a view change, which has no GTID, bears the version before it. View
     changes and local transactions have the stamps 0 and 0. `local`: its client executed it here, so
     that only its turn to commit is left. `payload`: the row changes, which only the target can
-    read; empty if there are none."""
+    read; empty if there are none. `header`: what else the source says of it."""
 
     position: int
     version: int
@@ -42,6 +48,7 @@ class RelayEntry(NamedTuple):
     sequence_number: int
     local: bool
     payload: bytes
+    header: SourceHeader = NO_HEADER
 
 
 class _Group(NamedTuple):
@@ -131,21 +138,41 @@ class RelayQueue:
         return self.length >= self._entries_max or self.bytes >= self._bytes_max
 
 
-def encode(entries: Sequence[RelayEntry]) -> bytes:
+def encode(
+    entries: Sequence[RelayEntry], stamps: tuple[Sequence[int], Sequence[int]] | None = None
+) -> bytes:
     """A group as it is stored: format, checksum, sizes, a column for each number, the GTIDs'
-    sources, the payloads.
+    sources, the write sets, the payloads.
+
+    `stamps`: other values for `last_committed` and `sequence_number`. Of the headers there is what
+    a member knows before the transaction is in its binary log.
     """
-    positions, versions, gtids, committed, sequences, local, payloads = zip(*entries, strict=True)
+    columns_of = zip(*entries, strict=True)
+    positions, versions, gtids, committed, sequences, local, payloads, headers = columns_of
+    parents, _, domains, _, _, items, _, _, views, locked = zip(*headers, strict=True)
     sources = list({gtid.source: None for gtid in gtids if gtid})
     number_of = {source: number for number, source in enumerate(sources, 1)}
     columns = (
-        *(positions, versions, committed, sequences, local),
+        *(positions, versions, *(stamps or (committed, sequences)), local),
         [number_of[gtid.source] if gtid else 0 for gtid in gtids],
         [gtid.number if gtid else 0 for gtid in gtids],
         list(map(len, payloads)),
+        *(parents, domains, views),
+        [0 if version is None else version + 1 for version in locked],
+        list(map(len, items)),
     )
     text = "\n".join(sources).encode()
-    parts = [_SIZES.pack(len(entries), len(text)), *map(_packed, columns), text, *payloads]
+    parts = [
+        _SIZES.pack(len(entries), len(text)),
+        *(
+            map(_packed, columns)
+            if len(entries) > PLAIN_MAX
+            else [array("Q", chain.from_iterable(columns)).tobytes()]
+        ),
+        text,
+        array("Q", chain.from_iterable(items)).tobytes(),
+        *payloads,
+    ]
     body = b"".join(parts)
     return _HEADER.pack(FORMAT, zlib.crc32(body)) + body
 
@@ -157,24 +184,14 @@ def decode(stored: bytes, path: str) -> list[RelayEntry]:
         CorruptStore: it is not what was written.
         UnsupportedFormat: another release wrote it.
     """
-    if len(stored) < _HEADER.size + _SIZES.size:
-        raise CorruptStore(path=path, problem=f"a relay group of {len(stored)} bytes")
-    found_format, checksum = _HEADER.unpack_from(stored)
-    if found_format != FORMAT:
-        what = f"relay queue in {path}"
-        raise UnsupportedFormat(what=what, found=str(found_format), supported=str(FORMAT))
-    body = memoryview(stored)[_HEADER.size :]
-    if zlib.crc32(body) != checksum:
-        raise CorruptStore(path=path, problem="the checksum of a relay group does not match")
+    body = _checked(stored, path)
     count, text_length = _SIZES.unpack_from(body)
     offset = _SIZES.size
-    columns = []
-    for _ in range(_COLUMNS):
-        column, offset = _unpacked(body, offset, count)
-        columns.append(column)
-    positions, versions, committed, sequences, local, source_numbers, numbers, lengths = columns
+    columns, offset = _columns(body, offset, count)
+    positions, versions, committed, sequences, local, source_numbers, numbers, lengths = columns[:8]
     sources = str(body[offset : offset + text_length], "utf-8").split("\n")
     offset += text_length
+    headers, offset = _headers(body, offset, columns[8:])
     payloads = []
     for length in lengths:
         payloads.append(bytes(body[offset : offset + length]))
@@ -185,29 +202,86 @@ def decode(stored: bytes, path: str) -> list[RelayEntry]:
         for source, number in zip(source_numbers, numbers, strict=True)
     ]
     rows = zip(
-        *(positions, versions, gtids, committed, sequences, map(bool, local), payloads),
+        *(positions, versions, gtids, committed, sequences, map(bool, local), payloads, headers),
         strict=True,
     )
     return list(map(RelayEntry._make, rows))
 
 
+def _checked(stored: bytes, path: str) -> memoryview:
+    """What is behind format and checksum."""
+    if len(stored) < _HEADER.size + _SIZES.size:
+        raise CorruptStore(path=path, problem=f"a relay group of {len(stored)} bytes")
+    found_format, checksum = _HEADER.unpack_from(stored)
+    if found_format != FORMAT:
+        what = f"relay queue in {path}"
+        raise UnsupportedFormat(what=what, found=str(found_format), supported=str(FORMAT))
+    body = memoryview(stored)[_HEADER.size :]
+    if zlib.crc32(body) != checksum:
+        raise CorruptStore(path=path, problem="the checksum of a relay group does not match")
+    return body
+
+
+def _columns(body: memoryview, offset: int, count: int) -> tuple[list[Sequence[int]], int]:
+    """The columns of a group, and where they end."""
+    columns: list[Sequence[int]] = []
+    if count <= PLAIN_MAX:
+        plain = array("Q")
+        end = offset + _COLUMNS * count * plain.itemsize
+        plain.frombytes(body[offset:end])
+        return [plain[start : start + count] for start in range(0, len(plain), count)], end
+    for _ in range(_COLUMNS):
+        column, offset = _unpacked(body, offset, count)
+        columns.append(column)
+    return columns, offset
+
+
+def _headers(
+    body: memoryview, offset: int, columns: Sequence[Sequence[int]]
+) -> tuple[list[SourceHeader], int]:
+    """The headers of a group, and where their write sets end."""
+    items = array("Q")
+    end = offset + items.itemsize * sum(columns[-1])
+    items.frombytes(body[offset:end])
+    headers, first = [], 0
+    for parent, domain, view, locked, size in zip(*columns, strict=True):
+        headers.append(
+            SourceHeader(
+                commit_parent=parent,
+                domain_id=domain,
+                view_id=view,
+                locked_since=locked - 1 if locked else None,
+                items=tuple(items[first : first + size]),
+            )
+        )
+        first += size
+    return headers, end
+
+
 def _packed(values: Sequence[int]) -> bytes:
-    """A column as its smallest value and each one's distance from it, as narrow as it goes."""
+    """A column: one value, a run of values that step by one, or the smallest value and each one's
+    distance from it, as narrow as it goes.
+    """
+    first, count = values[0], len(values)
+    if values.count(first) == count:
+        return _COLUMN.pack(_ONE_VALUE, first)
+    if values[-1] - first == count - 1 and all(map(eq, values, range(first, first + count))):
+        return _COLUMN.pack(_RUN, first)
     smallest = min(values)
     spread = max(values) - smallest
-    if not spread:
-        return _COLUMN.pack(0, smallest)
     typecode = next(code for code in "BHIQ" if spread >> 8 * array(code).itemsize == 0)
     distances = array(typecode, [value - smallest for value in values])
     return _COLUMN.pack(ord(typecode), smallest) + distances.tobytes()
 
 
-def _unpacked(body: memoryview, offset: int, count: int) -> tuple[list[int], int]:
+def _unpacked(body: memoryview, offset: int, count: int) -> tuple[Sequence[int], int]:
     """A column of `count` values, and where it ends."""
     code, smallest = _COLUMN.unpack_from(body, offset)
     offset += _COLUMN.size
-    if not code:
+    if code == _ONE_VALUE:
         return [smallest] * count, offset
+    if code == _RUN:
+        return range(smallest, smallest + count), offset
     distances = array(chr(code))
     end = offset + count * distances.itemsize
     distances.frombytes(body[offset:end])

@@ -1,11 +1,14 @@
-"""One worker: what it is doing, and how it executes a job."""
+"""One worker: what it is doing, how it executes a job, and when it tries again.
+
+The rule it keeps: only a transient failure is tried again, and a job that is not the next to commit
+waits for its turn before that: what stands in its way is then either committed, or younger and
+asked to give way.
+
+Source: `slave_transaction_retries`; MDEV-4506's successors for the order of retries.
+"""
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Generic
-
-from applier.job import Execution, Job
-from applier.targets import Target
 
 
 class WorkerState(Enum):
@@ -13,57 +16,41 @@ class WorkerState(Enum):
 
     IDLE = "idle"
     EXECUTING = "executing"
+    RETRYING = "retrying"
+    WAITING = "waiting for its turn"
     COMMITTING = "committing"
     STOPPED = "stopped"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerStatus:
-    """A worker as others see it; `executed_total` counts transactions."""
+    """A worker as others see it; totals count transactions, `gtid` is the current or last one."""
 
     number: int
     state: WorkerState
     executed_total: int
+    retried_total: int
+    gtid: str
 
 
-class Worker(Generic[Execution]):
+class Worker:
     """A worker's counters; one thread at a time acts as it."""
 
-    __slots__ = ("_target", "executed_total", "number", "state")
+    __slots__ = ("executed_total", "gtid", "number", "retried_total", "state")
 
-    def __init__(self, number: int, target: Target[Execution]) -> None:
+    def __init__(self, number: int) -> None:
         self.number = number
         self.state = WorkerState.IDLE
         self.executed_total = 0
-        self._target = target
-
-    def execute(self, job: Job[Execution]) -> list[Execution]:
-        """Executes the job's transactions one after the other.
-
-        Raises:
-            Exception: what the target raised, with a note that names worker and transaction.
-        """
-        self.state = WorkerState.EXECUTING
-        executions = execute(self._target, job)
-        self.executed_total += len(executions)
-        return executions
+        self.retried_total = 0
+        self.gtid: object = None
 
     def status(self) -> WorkerStatus:
         """The worker now."""
         return WorkerStatus(
-            number=self.number, state=self.state, executed_total=self.executed_total
+            number=self.number,
+            state=self.state,
+            executed_total=self.executed_total,
+            retried_total=self.retried_total,
+            gtid=str(self.gtid or ""),
         )
-
-
-def execute(target: Target[Execution], job: Job[Execution]) -> list[Execution]:
-    """What the target makes of a job's transactions; whatever it raises says of which one."""
-    executions: list[Execution] = []
-    run = target.execute
-    try:
-        for entry in job.entries:
-            executions.append(run(entry))  # noqa: PERF401 - its length says which one failed
-    except Exception as error:
-        entry = job.entries[len(executions)]
-        error.add_note(f"executing {entry.gtid or 'a view change'} at position {entry.position}")
-        raise
-    return executions

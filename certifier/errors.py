@@ -1,14 +1,15 @@
-"""Every error that groupcert raises on purpose, sorted by who must act.
+"""Every error that groupcert raises on purpose, sorted by who must act; those of appliers are in
+`applier/errors.py`.
 
     GroupcertError
     ├── InvalidRequest            the caller must change the request
+    │   ├── DomainNotAllowed          DOMAIN_NOT_ALLOWED
     │   ├── InvalidGtid               INVALID_GTID
     │   ├── InvalidGtidSet            INVALID_GTID_SET
     │   ├── InvalidSetting            INVALID_SETTING
     │   ├── InvalidTrace              INVALID_TRACE
     │   ├── InvalidWriteSet           INVALID_WRITE_SET
     │   ├── TransactionTooLarge       TRANSACTION_TOO_LARGE
-    │   ├── UnknownMember             UNKNOWN_MEMBER
     │   └── WriteSetTooLarge          WRITE_SET_TOO_LARGE
     ├── Unavailable               the caller may retry later
     │   ├── DiskFull                  DISK_FULL
@@ -64,6 +65,21 @@ class CorruptLog(GroupcertError):
 
 
 @dataclass(eq=False, kw_only=True)
+class DomainNotAllowed(InvalidRequest):
+    """A session set `gtid_domain_id` and has no right to (MDEV-4506)."""
+
+    reason: ClassVar[str] = "DOMAIN_NOT_ALLOWED"
+    session: str
+    domain_id: int
+
+    def __str__(self) -> str:
+        return (
+            f"session {quoted(self.session)} may not set gtid_domain_id {self.domain_id}: "
+            "name it in domain_sessions at this member, or leave the domain at 0"
+        )
+
+
+@dataclass(eq=False, kw_only=True)
 class InvalidGtid(InvalidRequest):
     """A text is not a GTID, or not the part of one that was expected."""
 
@@ -72,7 +88,7 @@ class InvalidGtid(InvalidRequest):
     expected: str
 
     def __str__(self) -> str:
-        return f"invalid GTID {_quoted(self.text)}: expected {self.expected}"
+        return f"invalid GTID {quoted(self.text)}: expected {self.expected}"
 
 
 @dataclass(eq=False, kw_only=True)
@@ -86,8 +102,8 @@ class InvalidGtidSet(InvalidRequest):
 
     def __str__(self) -> str:
         return (
-            f"invalid GTID set {_quoted(self.text)}: "
-            f"found {_quoted(self.part)}, expected {self.expected}"
+            f"invalid GTID set {quoted(self.text)}: "
+            f"found {quoted(self.part)}, expected {self.expected}"
         )
 
 
@@ -101,7 +117,7 @@ class InvalidSetting(InvalidRequest):
     expected: str
 
     def __str__(self) -> str:
-        return f"setting {self.name} is {_quoted(str(self.value))}: expected {self.expected}"
+        return f"setting {self.name} is {quoted(str(self.value))}: expected {self.expected}"
 
 
 @dataclass(eq=False, kw_only=True)
@@ -126,7 +142,7 @@ class InvalidWriteSet(InvalidRequest):
     expected: str
 
     def __str__(self) -> str:
-        return f"invalid write set: found {_quoted(self.value)}, expected {self.expected}"
+        return f"invalid write set: found {quoted(self.value)}, expected {self.expected}"
 
 
 @dataclass(eq=False, kw_only=True)
@@ -142,19 +158,6 @@ class TransactionTooLarge(InvalidRequest):
             f"transaction of {self.bytes} bytes, the limit is {self.bytes_max}: "
             "split it, or raise the group's transaction size limit"
         )
-
-
-@dataclass(eq=False, kw_only=True)
-class UnknownMember(InvalidRequest):
-    """A request names a member that is not in the view."""
-
-    reason: ClassVar[str] = "UNKNOWN_MEMBER"
-    member: str
-    known: tuple[str, ...]
-
-    def __str__(self) -> str:
-        known = ", ".join(self.known) or "none"
-        return f"unknown member {_quoted(self.member)}: the view's members are {known}"
 
 
 @dataclass(eq=False, kw_only=True)
@@ -409,7 +412,7 @@ class CorruptStore(CorruptLog):
         )
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
     """Return the text as it goes into a message: on one line, and not longer than is readable."""
     if len(text) <= QUOTED_CHARACTERS_MAX:
         return repr(text)

@@ -44,7 +44,7 @@ _IN_USE_WORDS = "/LOCK: "
 
 class Family(Enum):
     """The column families. Keys of all but META and DATA are 8-byte big-endian integers, in
-    order.
+    order; those of BINARY_LOG are two of them.
     """
 
     META = "default"
@@ -54,6 +54,7 @@ class Family(Enum):
     DATA = "data"
     HISTORY = "history"
     DECISIONS = "decisions"
+    BINARY_LOG = "binary_log"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,6 +210,15 @@ class Store:
     def scan(self, family: Family, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """Keys and values of a family from `start` on, in byte order."""
         yield from self._readers[family].items(from_key=start)
+
+    def last(self, family: Family, key: bytes) -> tuple[bytes, bytes] | None:
+        """The last key of a family up to `key`, and its value; None where there is none."""
+        iterator = self._readers[family].iter()
+        iterator.seek_for_prev(key)
+        if not iterator.valid():
+            iterator.status()
+            return None
+        return iterator.key(), iterator.value()
 
     def snapshot(self, family: Family) -> StoreSnapshot:
         """A view of one family that later writes do not change."""

@@ -97,6 +97,7 @@ class Client:
         consistency: Consistency = Consistency.EVENTUAL,
         serializable: bool = False,
         session: str = "",
+        gtid_domain_id: int = 0,
     ) -> None:
         """Connects when it is first used.
 
@@ -105,7 +106,9 @@ class Client:
             timeout_ms: What one call may take, with all its repetitions.
             serializable: Certify what transactions read, too: each row, found or not. Rows that
                 others insert into a scanned range are not noticed.
-            session: A name for the session, which goes into the log with its commits.
+            session: A name for the session; by it, a member knows who may set a domain.
+            gtid_domain_id: The replication domain of its transactions: they depend on none of other
+                domains, nor those on them. Another one than 0 takes the right to set it.
         """
         addresses = [address] if isinstance(address, str) else list(address)
         if not addresses or timeout_ms < 1:
@@ -115,6 +118,7 @@ class Client:
         self.consistency = consistency
         self.serializable = serializable
         self.session = session
+        self.gtid_domain_id = gtid_domain_id
         self._timeout_s = timeout_ms / 1000
         self._members = RemoteMembers(addresses, timeout_ms)
 
@@ -133,19 +137,23 @@ class Client:
         """The member that is asked now."""
         return self._members.current.address
 
-    def transaction(self, *, snapshot_version: int | None = None) -> "Transaction":
+    def transaction(
+        self, *, snapshot_version: int | None = None, gtid_domain_id: int | None = None
+    ) -> "Transaction":
         """Begins a transaction: its snapshot is taken now, it commits at the end of the block.
 
         Args:
             snapshot_version: A state that the caller knows, such as `version`. The transaction then
                 only writes, and saves the round trip for a snapshot; it conflicts with what others
                 wrote to the same rows since that state.
+            gtid_domain_id: Its replication domain; None: the session's.
 
         Raises:
             NotServing: No member answered within the limit.
         """
+        domain_id = self.gtid_domain_id if gtid_domain_id is None else gtid_domain_id
         if snapshot_version is not None:
-            return Transaction(self, None, 0, snapshot_version)
+            return Transaction(self, None, 0, snapshot_version, domain_id)
         request = store_pb2.OpenSnapshotRequest(
             consistency=_wire(self.consistency), version_min=self.version
         )
@@ -153,7 +161,7 @@ class Client:
             lambda member, timeout_s: (member, member.store.OpenSnapshot(request, timeout_s))
         )
         self.version = max(self.version, opened.version)
-        return Transaction(self, member, opened.snapshot_id, opened.version)
+        return Transaction(self, member, opened.snapshot_id, opened.version, domain_id)
 
     def run(
         self, function: Callable[["Transaction"], Result], *, attempts_max: int = ATTEMPTS_MAX
@@ -273,7 +281,12 @@ class Transaction:
     """
 
     def __init__(
-        self, client: Client, member: RemoteMember | None, snapshot_id: int, snapshot_version: int
+        self,
+        client: Client,
+        member: RemoteMember | None,
+        snapshot_id: int,
+        snapshot_version: int,
+        gtid_domain_id: int = 0,
     ) -> None:
         """`Client.transaction` makes them."""
         self.transaction_id = uuid.uuid4().bytes
@@ -286,6 +299,7 @@ class Transaction:
         self._client = client
         self._member = member
         self._snapshot_id = snapshot_id
+        self._domain_id = gtid_domain_id
         self._writes = OwnWrites()
         self._read_keys: dict[bytes, None] = {}
         self._ended = False
@@ -371,6 +385,7 @@ class Transaction:
             read_keys=self._read_keys,
             consistency=_wire(self._client.consistency),
             session=self._client.session,
+            gtid_domain_id=self._domain_id,
         )
         outcome = self._client._commit(request, self._member, self._snapshot_id)
         self.gtid, self.version = outcome.gtid, outcome.version

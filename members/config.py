@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -37,8 +38,15 @@ _SHAPES = {
     _MONITOR_ADDRESS: "http://host:port",
 }
 
+
+def _port_checked(address: str) -> str:
+    if not 1 <= int(address.rpartition(":")[2]) <= 65_535:
+        raise ValueError("expected a port from 1 to 65535")
+    return address
+
+
 Name = Annotated[str, Field(pattern=_NAME)]
-Address = Annotated[str, Field(pattern=_ADDRESS)]
+Address = Annotated[str, Field(pattern=_ADDRESS), AfterValidator(_port_checked)]
 LogAddress = Annotated[str, Field(pattern=_LOG_ADDRESS)]
 MonitorAddress = Annotated[str, Field(pattern=_MONITOR_ADDRESS)]
 Positive = Annotated[int, Field(ge=1)]
@@ -145,29 +153,49 @@ class MemberConfig(BaseModel):
     """Versions that an open snapshot keeps from being collected; past that its transaction is too
     old. Default: some minutes of full load, about 500 MB of certification info."""
 
+    binary_log: bool = True
+    """Keep what the member commits for replicas that follow it. Default true: it costs about a
+    twentieth of a member's time."""
+    binary_log_file_bytes_max: int = Field(default=256 << 20, ge=4_096)
+    """Bytes of a file of the binary log; then another one begins. Default 256 MiB: files are what
+    is removed, and what a replica that comes back may have to look through."""
+    binary_log_files_max: int = Field(default=1_000, ge=1)
+    """Files that are kept; each start of the member begins one. Default 1,000: the bytes are the
+    limit that counts."""
+    binary_log_retention_bytes: Positive = 4 << 30
+    """Bytes of the binary log that are kept, in whole files. Default 4 GiB: about half an hour of
+    full load."""
+    binary_log_sequence_number_max: int = Field(default=2**63 - 1, ge=1)
+    """Transactions of a file, whose counters then begin again. Default: what the stamps' 63 bits
+    hold."""
+    binary_log_databases_max: Positive = 16
+    """Databases that a transaction names for replicas; one that updates more is said to update all.
+    Default: MySQL's."""
+    binlog_commit_wait_count: int = Field(default=0, ge=0)
+    """Transactions that a commit waits for, so that replicas may execute them as a group. Default
+    0: a commit waits for nobody, as in MariaDB."""
+    binlog_commit_wait_usec: int = Field(default=100_000, ge=0)
+    """How long it waits for them at most, in µs. Default: MariaDB's."""
+    domain_sessions: tuple[str, ...] = ()
+    """Sessions that may set `gtid_domain_id`. Default: none, since a wrong domain lets replicas
+    differ from their source."""
+
     record_history: bool = False
     """Keep every decision for `ReadHistory`. Default false: it grows without end; demo, tests and
     audits turn it on."""
     reflection: bool = True
     """Serve gRPC reflection. Default true: `grpcurl` works without files; it tells no secrets."""
 
-    @field_validator("log_servers", "log_monitors", mode="before")
+    @field_validator("log_servers", "log_monitors", "domain_sessions", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         """The environment has lists as texts, separated by commas."""
         return tuple(filter(None, value.split(","))) if isinstance(value, str) else value
 
-    @field_validator("address")
-    @classmethod
-    def _check_port(cls, value: str) -> str:
-        if not 1 <= int(value.rpartition(":")[2]) <= 65_535:
-            raise ValueError("expected a port from 1 to 65535")
-        return value
-
     @model_validator(mode="after")
     def _check_log(self) -> "MemberConfig":
         if (self.log_server is None) == (not self.log_servers):
-            raise ValueError('give either log_servers or log_server = "embedded"')
+            raise ValueError('log: give either log_servers or log_server = "embedded"')
         return self
 
 
@@ -185,16 +213,27 @@ def load_config(
     Raises:
         InvalidConfig: Some settings are missing, malformed or not known.
     """
+    try:
+        return MemberConfig.model_validate(named_settings(path, flags or {}, environment))
+    except ValidationError as error:
+        raise InvalidConfig(tuple(filter(None, map(problem_text, error.errors())))) from None
+
+
+def named_settings(
+    path: Path | None, flags: Mapping[str, object], environment: Mapping[str, str]
+) -> dict[str, object]:
+    """What file, environment and flags say, the later ones before the earlier; a flag that is None
+    says nothing.
+
+    Raises InvalidConfig: the file cannot be read.
+    """
     named = {
         name.removeprefix(ENVIRONMENT_PREFIX).lower(): value
         for name, value in environment.items()
         if name.startswith(ENVIRONMENT_PREFIX)
     }
-    said = {name: value for name, value in (flags or {}).items() if value is not None}
-    try:
-        return MemberConfig.model_validate({**_read(path), **named, **said})
-    except ValidationError as error:
-        raise InvalidConfig(tuple(filter(None, map(_problem, error.errors())))) from None
+    said = {name: value for name, value in flags.items() if value is not None}
+    return {**_read(path), **named, **said}
 
 
 def _read(path: Path | None) -> dict[str, object]:
@@ -206,7 +245,7 @@ def _read(path: Path | None) -> dict[str, object]:
         raise InvalidConfig((f"{path} cannot be read ({error}): expected a TOML file",)) from None
 
 
-def _problem(error: ErrorDetails) -> str:
+def problem_text(error: ErrorDetails) -> str:
     """One problem in words; empty for what merely follows from another one."""
     name = ".".join(map(str, error["loc"]))
     value = repr(error["input"])[:80]
@@ -222,6 +261,6 @@ def _problem(error: ErrorDetails) -> str:
         case "string_pattern_mismatch":
             return f"{name} is {value}: expected {_SHAPES[error['ctx']['pattern']]}"
         case "value_error":
-            return f"{name or 'log'}: {error['ctx']['error']}"
+            return f"{name}: {error['ctx']['error']}".removeprefix(": ")
         case _:
             return f"{name} is {value}: {error['msg'][0].lower()}{error['msg'][1:]}"

@@ -4,19 +4,22 @@ The rule it keeps: what comes from outside is checked here, against named limits
 else sees it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
+from applier.relay_queue import RelayEntry
+from applier.source_header import SourceHeader
 from certifier.errors import (
     CorruptRecord,
+    DomainNotAllowed,
     InvalidRequest,
     InvalidWriteSet,
     TransactionTooLarge,
     UnsupportedFormat,
 )
-from certifier.gtid import parse_gtid
+from certifier.gtid import Gtid, parse_gtid
 from certifier.gtid_set import GtidSet
 from certifier.records import (
     Conflict,
@@ -26,7 +29,7 @@ from certifier.records import (
     position_of,
 )
 from certifier.write_set import check_write_set, item_from_text, store_key_item
-from groupcert.v1 import log_pb2, store_pb2, transaction_pb2
+from groupcert.v1 import binary_log_pb2, log_pb2, store_pb2, transaction_pb2
 from members.log_records import (
     FORMAT_VERSION,
     Control,
@@ -43,10 +46,11 @@ TRANSACTION_ID_BYTES_MAX = 32
 
 
 class RequestLimits(NamedTuple):
-    """What a client may hand in at most, a transaction."""
+    """What a client may hand in at most, a transaction; and the sessions that may set a domain."""
 
     write_set_items_max: int
     transaction_bytes_max: int
+    domain_sessions: Container[str] = ()
 
 
 def encode_batch(batch: LogBatch) -> bytes:
@@ -74,6 +78,8 @@ def encode_batch(batch: LogBatch) -> bytes:
             transaction.gtid = str(logged.gtid)
         if logged.report_applied:
             transaction.report_applied = True
+        if logged.domain_id:
+            transaction.gtid_domain_id = logged.domain_id
     message.controls.extend(map(_control_message, batch.controls))
     return message.SerializeToString()
 
@@ -120,6 +126,7 @@ def _logged(message: transaction_pb2.Transaction) -> LoggedTransaction:
         parse_gtid(gtid) if gtid else None,
         message.changes,
         message.report_applied,
+        message.gtid_domain_id,
     )
 
 
@@ -130,6 +137,7 @@ def submitted(message: transaction_pb2.Transaction, limits: RequestLimits) -> Lo
         InvalidRequest: It is over a limit, or a part of it is malformed; nothing was ordered.
     """
     check_id(message.transaction_id)
+    check_domain(message.gtid_domain_id, message.session, limits)
     if message.changes:
         check_changes(message.changes)
     logged = _logged(message)
@@ -146,6 +154,7 @@ def submitted_commit(
 ) -> LoggedTransaction:
     """A commit of the embedded store as it goes into the log: its keys are its write set."""
     check_id(message.transaction_id)
+    check_domain(message.gtid_domain_id, message.session, limits)
     changes = message.changes
     _check_pairs(changes)
     logged = LoggedTransaction(
@@ -156,6 +165,7 @@ def submitted_commit(
         None,
         changes.SerializeToString(),
         report,
+        message.gtid_domain_id,
     )
     check_size(logged, limits)
     return logged
@@ -174,6 +184,12 @@ def check_id(transaction_id: bytes) -> None:
             value=transaction_id.hex(),
             expected=f"a transaction_id of at most {TRANSACTION_ID_BYTES_MAX} bytes",
         )
+
+
+def check_domain(domain_id: int, session: str, limits: RequestLimits) -> None:
+    """Raises DomainNotAllowed if a session sets a domain and has no right to."""
+    if domain_id and session not in limits.domain_sessions:
+        raise DomainNotAllowed(session=session, domain_id=domain_id)
 
 
 def check_changes(payload: bytes) -> None:
@@ -204,10 +220,94 @@ def _check_pairs(changes: transaction_pb2.Changes) -> None:
         )
 
 
+def encode_changes(put_keys: Sequence[bytes], put_values: Sequence[bytes]) -> bytes:
+    """Rows that are put, as a payload."""
+    changes = transaction_pb2.Changes(put_keys=put_keys, put_values=put_values)
+    return changes.SerializeToString()
+
+
 def decode_changes(payload: bytes) -> tuple[Sequence[bytes], Sequence[bytes], Sequence[bytes]]:
     """Keys put, their values, and keys deleted."""
     changes = transaction_pb2.Changes.FromString(payload)
     return changes.put_keys, changes.put_values, changes.delete_keys
+
+
+def changed_keys(payload: bytes) -> Sequence[bytes]:
+    """The keys of the rows that a payload changes."""
+    changes = transaction_pb2.Changes.FromString(payload)
+    return [*changes.put_keys, *changes.delete_keys]
+
+
+def events_of(entries: Iterable[RelayEntry]) -> list[binary_log_pb2.BinaryLogEvent]:
+    """Entries of a member's binary log as events for replicas."""
+    return list(map(_event, entries))
+
+
+def entries_from(
+    response: binary_log_pb2.SubscribeResponse, first_position: int
+) -> list[RelayEntry]:
+    """What a replica got, as entries for its applier: a transaction, view change or rotation each,
+    with positions counted from `first_position` on.
+    """
+    return [
+        _entry(event, position) for position, event in enumerate(response.events, first_position)
+    ]
+
+
+def _event(entry: RelayEntry) -> binary_log_pb2.BinaryLogEvent:
+    header = entry.header
+    event = binary_log_pb2.BinaryLogEvent(
+        kind=binary_log_pb2.BinaryLogEvent.KIND_TRANSACTION,
+        file=header.file,
+        version=entry.version,
+        committed_us=header.committed_us,
+    )
+    if entry.gtid is None:
+        is_view_change = header.view_id != 0
+        event.kind = (
+            binary_log_pb2.BinaryLogEvent.KIND_VIEW_CHANGE
+            if is_view_change
+            else binary_log_pb2.BinaryLogEvent.KIND_ROTATION
+        )
+        event.view_id = header.view_id
+        return event
+    event.gtid_source, event.gtid_number = entry.gtid
+    event.sequence_number = entry.sequence_number
+    event.last_committed = entry.last_committed
+    event.commit_parent = header.commit_parent
+    event.commit_id = header.commit_id
+    event.domain_id = header.domain_id
+    event.all_databases = header.databases is None
+    event.databases.extend(header.databases or ())
+    event.tables.extend(header.tables or ())
+    event.write_set.extend(header.items)
+    event.changes = entry.payload
+    return event
+
+
+def _entry(event: binary_log_pb2.BinaryLogEvent, position: int) -> RelayEntry:
+    is_known = event.kind == event.KIND_TRANSACTION and not event.all_databases
+    header = SourceHeader(
+        commit_parent=event.commit_parent,
+        commit_id=event.commit_id,
+        domain_id=event.domain_id,
+        databases=tuple(event.databases) if is_known else None,
+        tables=tuple(event.tables) if is_known else None,
+        items=tuple(event.write_set),
+        committed_us=event.committed_us,
+        file=event.file,
+        view_id=event.view_id,
+    )
+    return RelayEntry(
+        position,
+        event.version,
+        Gtid(event.gtid_source, event.gtid_number) if event.gtid_number else None,
+        event.last_committed,
+        event.sequence_number,
+        False,
+        event.changes,
+        header,
+    )
 
 
 def outcome_message(

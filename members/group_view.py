@@ -107,6 +107,11 @@ def member_document(status: MemberStatus) -> JsonObject:
         "log_unacknowledged_ms": status.log_unacknowledged_ms,
         "log_durable": status.log_durable,
         "log_replicas": status.log_replicas,
+        "binary_log_files": status.binary_log_files,
+        "binary_log_bytes": status.binary_log_bytes,
+        "binary_log_first_gtid": status.binary_log_first_gtid,
+        "binlog_commits": status.binlog_commits,
+        "binlog_group_commits": status.binlog_group_commits,
         "cpu_seconds": round(status.cpu_seconds, 2),
         "workers": [
             {"worker": each.worker, "state": each.state, "applied": each.transactions_applied}

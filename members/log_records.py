@@ -24,6 +24,7 @@ class LoggedTransaction(NamedTuple):
     gtid: Gtid | None = None
     payload: bytes = b""
     report_applied: bool = False
+    domain_id: int = 0
 
 
 def bytes_of(transaction: LoggedTransaction) -> int:

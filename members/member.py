@@ -5,11 +5,14 @@ driver reports, so that members agree and a simulation can replay them. Pure: no
 threads; `members/runtime.py` drives it.
 """
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import repeat
 from typing import TypedDict
 
 from applier.relay_queue import RelayEntry
+from applier.source_header import SourceHeader
 from certifier.core import Certifier, CertifierOptions
 from certifier.errors import DigestMismatch, ForeignLog
 from certifier.outcomes import OutcomeTable
@@ -29,7 +32,7 @@ from members.log_records import (
     StableReport,
     ViewProposal,
 )
-from members.publisher import BatchLimits, Publisher, Submission
+from members.publisher import BatchLimits, Part, Publisher, Submission
 from members.views import View, ViewMember
 
 DIGESTS_KEPT = 4096
@@ -226,20 +229,28 @@ class Member:
     def _deliver_new(self, batch: LogBatch, into: Delivered) -> None:
         origin = self.view.member(batch.incarnation)
         local = batch.incarnation == self.me.incarnation
-        certify = self._certify_all if origin is not None else self._refuse_all
-        outcomes = certify(batch, local, into)
+        parts = self.publisher.read_back(batch.batch_number) if local else []
+        if origin is not None:
+            outcomes = self._certify_all(batch, local, _locked_since(parts, batch), into)
+        else:
+            outcomes = self._refuse_all(batch)
         for index, control in enumerate(batch.controls, start=len(batch.transactions)):
             self._control(batch, position_of(self.log_sequence, index), control, into)
-        if local:
-            self._end_submissions(batch.batch_number, outcomes, into)
+        self._end_submissions(batch.batch_number, parts, outcomes, into)
 
-    def _certify_all(self, batch: LogBatch, local: bool, into: Delivered) -> list[Outcome]:
-        """Certifies a batch; a transaction whose id is known gets the outcome that it had."""
+    def _certify_all(
+        self, batch: LogBatch, local: bool, locked: Iterable[int], into: Delivered
+    ) -> list[Outcome]:
+        """Certifies a batch; a transaction whose id is known gets the outcome that it had.
+
+        `locked`: the version that was visible when each transaction's commit was asked for here; 0
+        for those of other members, who held their rows in effect since their snapshots.
+        """
         counters, table, certify = self.counters, self.outcomes, self.certifier.certify
         position = position_of(self.log_sequence, 0)
         outcomes = []
-        for logged in batch.transactions:
-            transaction_id, snapshot, write_set, read_set, gtid, payload, report_applied = logged
+        for logged, locked_since in zip(batch.transactions, locked, strict=True):
+            transaction_id, snapshot, write_set, read_set, gtid, payload, report_applied, _ = logged
             outcome = table.get(transaction_id) if transaction_id else None
             if outcome is None:
                 outcome = certify(
@@ -253,8 +264,9 @@ class Member:
                     counters.local += local
                     self._items_since_report += len(write_set)
                     stamps = (last_committed or 0, sequence_number or 0)
+                    header = self._header(logged, locked_since)
                     into.entries.append(
-                        RelayEntry(position, version, gtid, *stamps, local, payload)
+                        RelayEntry(position, version, gtid, *stamps, local, payload, header)
                     )
                     if report_applied:
                         self._ask_for_report(version)
@@ -266,7 +278,23 @@ class Member:
             position += 1
         return outcomes
 
-    def _refuse_all(self, batch: LogBatch, local: bool, into: Delivered) -> list[Outcome]:
+    def _header(self, logged: LoggedTransaction, locked_since: int) -> SourceHeader:
+        """What the binary log will have to know of a transaction: it is about to prepare."""
+        snapshot = logged.snapshot
+        return SourceHeader(
+            self.applied_version,
+            0,
+            logged.domain_id,
+            None,
+            None,
+            logged.write_set,
+            0,
+            0,
+            0,
+            max(locked_since, snapshot) if isinstance(snapshot, int) else None,
+        )
+
+    def _refuse_all(self, batch: LogBatch) -> list[Outcome]:
         """What becomes of a batch from outside the view; nothing of it reaches the certifier."""
         reason = f"{batch.member} is not in the group's view {self.view.view_id}; it must rejoin"
         refused = Outcome(Verdict.REFUSED, reason=reason)
@@ -279,10 +307,12 @@ class Member:
             self._asked_first = version
         self._asked_last = version
 
-    def _end_submissions(self, batch_number: int, outcomes: list[Outcome], into: Delivered) -> None:
+    def _end_submissions(
+        self, batch_number: int, parts: Sequence[Part], outcomes: list[Outcome], into: Delivered
+    ) -> None:
         """Hands outcomes to those who wait for them; a mark ends with the version it stands at."""
         decided = iter(outcomes)
-        for submission, index in self.publisher.read_back(batch_number):
+        for submission, index in parts:
             if index < 0:
                 submission.version = self.certifier.window.newest_version
             elif not submission.decide(index, next(decided)):
@@ -358,7 +388,8 @@ class Member:
             )
         self.certifier.deliver(ViewChange(position, self.me.incarnation in joined))
         version = self.certifier.window.newest_version
-        into.entries.append(RelayEntry(position, version, None, 0, 0, False, b""))
+        header = SourceHeader(view_id=view.view_id)
+        into.entries.append(RelayEntry(position, version, None, 0, 0, False, b"", header))
         self._follow_reports(position)
         self._notice_own_place(self.me.incarnation in joined)
 
@@ -396,6 +427,14 @@ class Member:
         self.settings = settings
         self.certifier = Certifier(_certifier_options(settings))
         self.outcomes = OutcomeTable(settings.outcomes_max)
+
+
+def _locked_since(parts: Sequence[Part], batch: LogBatch) -> Iterable[int]:
+    """For each transaction of a batch the version that was visible here when its commit was asked
+    for; 0 where nobody here has asked, or waits any longer.
+    """
+    locked = [submission.locked_since for submission, index in parts if index >= 0]
+    return locked or repeat(0, len(batch.transactions))
 
 
 def _certifier_options(settings: GroupSettings) -> CertifierOptions:

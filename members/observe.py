@@ -1,10 +1,14 @@
 """The status of a member and of its group, as a message."""
 
 import time
+from typing import Any
 
-from applier.applier import ApplierStatus
+from applier.schemes import Consistency
+from applier.status import ApplierStatus
 from certifier.records import Verdict
-from groupcert.v1 import group_pb2
+from groupcert.v1 import applier_pb2, group_pb2
+from members.applier_status import applier_status
+from members.binary_log import BinaryLog
 from members.runtime import MemberRuntime
 
 
@@ -24,6 +28,20 @@ def group_status(runtime: MemberRuntime) -> group_pb2.GroupStatus:
             for each in member.view.members
         ],
         observer=_member_status(runtime, runtime.applier.status()),
+    )
+
+
+def group_applier_status(runtime: MemberRuntime) -> applier_pb2.GetApplierStatusResponse:
+    """The applier of the member's own channel: it lacks what is certified and not visible."""
+    certified = runtime.member.certifier.window.newest_version
+    return applier_status(
+        runtime.applier.status(),
+        channel=f"group at {runtime.member.me.name}",
+        source="the total order",
+        scheme="logical-clock",
+        consistency=Consistency.ANY_TIME.value,
+        activity="waiting for the total order",
+        behind_transactions=max(0, certified - runtime.committed_version),
     )
 
 
@@ -52,7 +70,7 @@ def _member_status(runtime: MemberRuntime, applier: ApplierStatus) -> group_pb2.
         transactions_local=member.counters.local,
         transactions_applied=applier.committed_total,
         relay_queue_length=applier.length,
-        relay_queue_bytes=applier.relay_bytes,
+        relay_queue_bytes=runtime.relay_queue.bytes,
         workers=[
             group_pb2.WorkerStatus(
                 worker=worker.number,
@@ -72,4 +90,19 @@ def _member_status(runtime: MemberRuntime, applier: ApplierStatus) -> group_pb2.
             group_pb2.StageTime(name=name, total_us=seconds * 1e6, count=count)
             for name, seconds, count in runtime.stages
         ],
+        **_binary_log(runtime.binary_log),
     )
+
+
+def _binary_log(log: BinaryLog | None) -> dict[str, Any]:
+    """The binary log's part of a status; nothing where there is none."""
+    if log is None:
+        return {}
+    files = log.files
+    return {
+        "binary_log_files": len(files),
+        "binary_log_bytes": sum(file.bytes for file in files),
+        "binary_log_first_gtid": next((file.first_gtid for file in files if file.first_gtid), ""),
+        "binlog_commits": log.counters.commits,
+        "binlog_group_commits": log.counters.group_commits,
+    }

@@ -43,6 +43,7 @@ class Submission:
         "_undecided",
         "batch_number",
         "done",
+        "locked_since",
         "log_sequence",
         "outcomes",
         "taken_seconds",
@@ -56,6 +57,8 @@ class Submission:
         self.transactions = transactions
         self.done = done
         self.outcomes: list[Outcome | None] = [None] * len(transactions)
+        self.locked_since = 0
+        """The version that was visible at its member when it was handed in."""
         self.version = 0
         self.log_sequence = 0
         self.batch_number = 0

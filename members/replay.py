@@ -80,7 +80,7 @@ def replay(trace: str, options: CertifierOptions, observer: str | None, *, as_js
     """
     run, bound = Replay(Certifier(options), observer), ParallelismBound()
     with ExitStack() as stack:
-        source = stack.enter_context(_opened(trace))
+        source = stack.enter_context(opened(trace))
         lines: Iterator[str] = stack.enter_context(closing(read_lines(source)))
         if sys.stderr.isatty():
             lines = stack.enter_context(_shown(lines))
@@ -121,7 +121,8 @@ def read_lines(source: io.BufferedReader) -> Generator[str, None, None]:
 
 
 @contextmanager
-def _opened(trace: str) -> Iterator[io.BufferedReader]:
+def opened(trace: str) -> Iterator[io.BufferedReader]:
+    """Opens a trace: a path, or `-` for standard input."""
     if trace == "-":
         assert isinstance(sys.stdin.buffer, io.BufferedReader)
         yield sys.stdin.buffer

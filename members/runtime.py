@@ -15,9 +15,10 @@ from contextlib import suppress
 
 import structlog
 
-from applier.applier import Applier
-from applier.checkpoint import DurabilityFlusher
-from applier.relay_queue import RelayQueue
+from applier.applier import Applier, ApplierOptions
+from applier.checkpoint import Checkpoint, DurabilityFlusher
+from applier.relay_queue import RelayEntry, RelayQueue
+from applier.schemes.logical_clock import LogicalClock
 from applier.targets.rocksdb import RocksDbTarget
 from certifier.errors import (
     CorruptLog,
@@ -28,29 +29,33 @@ from certifier.errors import (
     Overloaded,
 )
 from certifier.store import CertificationInfoStore, Family, Store, StoreIdentity
+from members.binary_log import BinaryLog
 from members.commit_clock import CommitClock
+from members.commit_wait import CommitWait
 from members.config import MemberConfig
-from members.convert import decode_batch, decode_changes, encode_batch
+from members.convert import decode_batch, decode_changes
 from members.history import save_decisions
 from members.log_records import GroupSettings, LoggedTransaction
-from members.member import Delivered, Member, MemberOptions, MemberState
+from members.member import Delivered, Member, MemberState
+from members.options import binary_log_options, member_options
 from members.outcome_log import OutcomeLog
-from members.publisher import BatchLimits, Submission
+from members.publisher import Submission
+from members.sender import Sender
 from members.snapshots import Snapshots
 from members.stages import StageTimes
 from members.total_order import (
-    PUBLISHING_MAX,
     Delivery,
     LogIdentity,
     TotalOrder,
     check_reaches,
     check_same_log,
 )
-from members.views import ViewMember
 
 MEMBER_KEY = b"member"
 LOG_IDENTITY_KEY = b"log"
 TICK_SECONDS = 0.05
+JOB_TRANSACTIONS_MAX = 64
+"""Waking a worker costs as much as a few executions on the embedded store."""
 STOP_SECONDS = 10.0
 FLUSH_PERIOD_MS = 200
 """Between two flushes of the store. No client waits for them, as the log has its commit on disk;
@@ -58,7 +63,6 @@ only collections follow them, and more of them slow down the log server's own.""
 UNSAVED_MAX = 4_096
 UNSAVED_BYTES_MAX = 4 << 20
 """Relay entries, and bytes of messages, that a member has delivered and not stored."""
-SENT_TIMES_KEPT = 256
 WAITING_MAX = 65_536
 """Transactions that may wait for the log at a member before it refuses more."""
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
@@ -75,21 +79,25 @@ class MemberRuntime:
     ) -> None:
         self.config = config
         self.order = order
-        self.member = Member(_options(config), record_history=config.record_history)
+        self.member = Member(member_options(config), record_history=config.record_history)
         self.closed = self.log_opened = False
         self.log_durable: bool | None = None
         self.log_replicas = 0
         self.committed_version = 0
+        self.committed_position = -1
         self.durable_version = 0
         self._on_state = on_state
         self._shown_state: MemberState | None = None
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self.stages = StageTimes()
-        self._sent_seconds: dict[int, float] = {}
+        self._sender = Sender(self.member.publisher, order, linger_ms=config.batch_linger_ms)
         self._commit_noted = False
-        self._pump_scheduled = False
-        self._lingering: asyncio.TimerHandle | None = None
+        self._commit_wait = CommitWait(
+            config.binlog_commit_wait_count, config.binlog_commit_wait_usec
+        )
+        self._commit_timer: asyncio.TimerHandle | None = None
+        self._news: asyncio.Future[None] | None = None
         self._room = asyncio.Event()
         self._visible = CommitClock()
         self._everywhere = CommitClock()
@@ -127,7 +135,7 @@ class MemberRuntime:
         """Leaves the view, if the log takes that within the time, and stops serving."""
         if self.member.state is MemberState.ONLINE:
             self.member.leave()
-            self._schedule_pump()
+            self._sender.schedule()
             deadline = time.monotonic() + timeout_s
             while self.member.view.member(self.member.me.incarnation):
                 if time.monotonic() > deadline or self.member.state is not MemberState.ONLINE:
@@ -144,6 +152,7 @@ class MemberRuntime:
     def close(self) -> None:
         """Stops the applier and releases the store; what was written is on disk at return."""
         self.closed, self.log_opened = True, False
+        self._tell_news()
         self.applier.stop(STOP_SECONDS)
         with suppress(DiskFull):
             self.save()
@@ -201,8 +210,10 @@ class MemberRuntime:
 
         submission = Submission(transactions, done)
         submission.taken_seconds = time.perf_counter()
+        if self.binary_log:
+            submission.locked_since = self.binary_log.end_statement()
         publisher.submit(submission)
-        self._schedule_pump()
+        self._sender.schedule()
         return future
 
     async def applied_everywhere(self, version: int) -> None:
@@ -215,6 +226,16 @@ class MemberRuntime:
     async def committed(self, version: int) -> None:
         """Returns when `version` is visible here; NotServing if the member stops before."""
         await self._reached(self._visible, version)
+
+    async def news(self, timeout_s: float) -> None:
+        """Returns when something is committed here, when the member closes, or after the time."""
+        self._news = self._news or self._loop.create_future()
+        await asyncio.wait((self._news,), timeout=timeout_s)
+
+    def _tell_news(self) -> None:
+        if self._news is not None:
+            self._news.set_result(None)
+            self._news = None
 
     def now_ms(self) -> int:
         """Milliseconds of a clock that never goes back."""
@@ -237,18 +258,27 @@ class MemberRuntime:
             config.data_folder, StoreIdentity(group=config.group, member=config.member)
         )
         self.relay_queue = RelayQueue(self.store, bytes_max=config.relay_queue_bytes_max)
+        self.binary_log: BinaryLog | None = None
+        if config.binary_log:
+            rows = RocksDbTarget(self.store, decode_changes).checkpoint() or Checkpoint()
+            self.binary_log = BinaryLog(self.store, rows, binary_log_options(config))
         self.target = RocksDbTarget(
-            self.store, decode_changes, self.relay_queue, record_history=config.record_history
+            self.store,
+            decode_changes,
+            self.relay_queue,
+            record_history=config.record_history,
+            on_commit=self.binary_log.append if self.binary_log else None,
         )
         self.flusher = DurabilityFlusher(
             self.store, self._on_durable, self._on_error, period_ms=FLUSH_PERIOD_MS
         )
         self.applier = Applier(
             self.target,
-            self.relay_queue,
+            LogicalClock(job_transactions_max=JOB_TRANSACTIONS_MAX),
             config.applier_workers,
             on_committed=self._on_committed,
             on_error=self._on_error,
+            options=ApplierOptions(workers_hold_jobs=False),
         )
         self.snapshots = Snapshots(
             self.target.open_snapshot,
@@ -269,11 +299,12 @@ class MemberRuntime:
         checkpoint = self.target.checkpoint()
         if checkpoint is not None:
             self.committed_version = self.durable_version = checkpoint.version
+            self.committed_position = checkpoint.position
             self._visible.advance(checkpoint.version)
             self.member.committed(checkpoint.version)
         self._outcome_log = OutcomeLog(self.store)
         self.member.outcomes = self._outcome_log.load(self.member.settings.outcomes_max)
-        self.applier.recover()
+        self.applier.recover(self.relay_queue.load())
 
     async def _read_log(self) -> None:
         state = await self.order.open(create=self.config.create_log)
@@ -286,13 +317,13 @@ class MemberRuntime:
         target = state.last_sequence
         if self.member.log_sequence >= target:
             self.member.caught_up()
-            self._schedule_pump()
+            self._sender.schedule()
         async for deliveries in self.order.read(self.member.log_sequence + 1):
             self._deliver(deliveries)
             if target and self.member.log_sequence >= target:
                 target = 0
                 self.member.caught_up()
-            self._schedule_pump()
+            self._sender.schedule()
             while self.relay_queue.is_full:
                 self._room.clear()
                 await self._room.wait()
@@ -311,7 +342,7 @@ class MemberRuntime:
 
     def _hand_on(self, delivered: Delivered) -> None:
         """Gives what follows from messages to the applier and to those who wait."""
-        self.applier.append(delivered.entries)
+        self._append(self._commit_wait.add(delivered.entries, self._now_us()))
         for submission in delivered.ended:
             self._end(submission)
         self._unsaved.absorb(delivered)
@@ -323,10 +354,29 @@ class MemberRuntime:
                 self._end_waiting()
         self._everywhere.advance(self.member.applied_everywhere_version)
 
+    def _append(self, entries: Sequence[RelayEntry]) -> None:
+        """Hands entries to the applier, and has those that wait for company go in time."""
+        if entries:
+            self.applier.append(entries)
+        deadline_us = self._commit_wait.deadline_us
+        if deadline_us is not None and self._commit_timer is None:
+            delay_seconds = (deadline_us - self._now_us()) / 1e6
+            self._commit_timer = self._loop.call_later(delay_seconds, self._end_commit_wait)
+
+    def _end_commit_wait(self) -> None:
+        """The time is up of what waited when the timer was set; what waits now may have more."""
+        self._commit_timer = None
+        deadline_us = self._commit_wait.deadline_us
+        due = deadline_us is not None and deadline_us <= self._now_us()
+        self._append(self._commit_wait.release() if due and not self.closed else ())
+
+    def _now_us(self) -> int:
+        return int(self._loop.time() * 1e6)
+
     def _end(self, submission: Submission) -> None:
         """Answers a decided submission once what passed of it is visible here."""
         decided = time.perf_counter()
-        sent = self._sent_seconds.get(submission.batch_number, decided)
+        sent = self._sender.sent_at(submission.batch_number) or decided
         self.stages.add("queued", max(sent - submission.taken_seconds, 0.0))
         self.stages.add("ordered", decided - sent)
 
@@ -362,38 +412,6 @@ class MemberRuntime:
         batch.put(Family.META, LOG_IDENTITY_KEY, json.dumps(mine).encode())
         self.store.write(batch)
 
-    def _schedule_pump(self) -> None:
-        """Sends what waits once this turn of the loop has collected it."""
-        if not self._pump_scheduled:
-            self._pump_scheduled = True
-            self._loop.call_soon(self._pump)
-
-    def _pump(self, *, lingered: bool = False) -> None:
-        self._pump_scheduled = False
-        publisher = self.member.publisher
-        while self.order.publishing() < PUBLISHING_MAX:
-            batch = publisher.next_batch(lingered=lingered)
-            if batch is None:
-                break
-            self._sent_seconds[batch.batch_number] = time.perf_counter()
-            self._sent_seconds.pop(batch.batch_number - SENT_TIMES_KEPT, None)
-            message_id = f"{batch.incarnation:016x}-{batch.batch_number}"
-            self.order.publish(message_id, encode_batch(batch))
-        self._linger(publisher.lingers)
-
-    def _linger(self, lingers: bool) -> None:
-        """Has what waits for company sent alone once it has waited long enough."""
-        if lingers and self._lingering is None:
-            delay_seconds = self.member.options.batches.linger_ms / 1000
-            self._lingering = self._loop.call_later(delay_seconds, self._end_linger)
-        elif not lingers and self._lingering is not None:
-            self._lingering.cancel()
-            self._lingering = None
-
-    def _end_linger(self) -> None:
-        self._lingering = None
-        self._pump(lingered=True)
-
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(TICK_SECONDS)
@@ -405,12 +423,11 @@ class MemberRuntime:
     def _report(self) -> None:
         stable = self.snapshots.stable_version(self.durable_version)
         if self.member.report_if_due(self.now_ms(), stable):
-            self._schedule_pump()
+            self._sender.schedule()
 
     def _on_committed(self, version: int, position: int) -> None:
         """From the applier, on any of its threads."""
-        del position
-        self.committed_version = version
+        self.committed_version, self.committed_position = version, position
         if threading.get_ident() == self._thread:
             self._note_committed()
         elif not self._commit_noted:
@@ -423,6 +440,7 @@ class MemberRuntime:
         self.member.committed(version)
         self.flusher.request(version)
         self._visible.advance(version)
+        self._tell_news()
         self._room.set()
         self._report()
 
@@ -473,27 +491,3 @@ class MemberRuntime:
 def _wake(future: "asyncio.Future[None]") -> None:
     if not future.done():
         future.set_result(None)
-
-
-def _options(config: MemberConfig) -> MemberOptions:
-    """A member's options for a new run: it has an incarnation of its own."""
-    return MemberOptions(
-        me=ViewMember(name=config.member, incarnation=secrets.randbits(64), address=config.address),
-        settings=GroupSettings(
-            settings_version=1,
-            group=config.group,
-            group_uuid=str(config.group_uuid),
-            gtid_assignment_block_size=config.gtid_assignment_block_size,
-            gc_window=config.gc_window,
-            write_set_items_max=config.write_set_items_max,
-            outcomes_max=config.outcomes_max,
-        ),
-        batches=BatchLimits(
-            transactions_max=config.batch_transactions_max,
-            bytes_max=config.batch_bytes_max,
-            window=config.publish_window,
-            linger_ms=config.batch_linger_ms,
-        ),
-        stable_period_ms=config.stable_set_period_ms,
-        stable_items=config.stable_set_rows,
-    )

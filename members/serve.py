@@ -21,6 +21,10 @@ from grpc_reflection.v1alpha import reflection
 
 from certifier.errors import DiskFull, GroupcertError, PortTaken
 from groupcert.v1 import (
+    applier_pb2,
+    applier_pb2_grpc,
+    binary_log_pb2,
+    binary_log_pb2_grpc,
     certification_pb2,
     certification_pb2_grpc,
     group_pb2,
@@ -28,12 +32,19 @@ from groupcert.v1 import (
     store_pb2,
     store_pb2_grpc,
 )
+from members.binary_log_service import BinaryLogService
 from members.config import MemberConfig
 from members.jetstream import JetStreamOptions, JetStreamOrder
 from members.log_server import LogServer
 from members.member import MemberState
 from members.runtime import MemberRuntime
-from members.service import CertificationService, CurrentRuntime, GroupService, StoreService
+from members.service import (
+    CertificationService,
+    CurrentRuntime,
+    GroupService,
+    MemberApplierService,
+    StoreService,
+)
 
 SWITCH_INTERVAL_SECONDS = 0.0005
 """A thread that waits for the interpreter lock gets it this soon; 5 ms, Python's own, would be the
@@ -51,6 +62,8 @@ _SERVICES = tuple(
         (certification_pb2.DESCRIPTOR, "CertificationService"),
         (store_pb2.DESCRIPTOR, "StoreService"),
         (group_pb2.DESCRIPTOR, "GroupService"),
+        (binary_log_pb2.DESCRIPTOR, "BinaryLogService"),
+        (applier_pb2.DESCRIPTOR, "ApplierService"),
     )
 )
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
@@ -160,6 +173,8 @@ async def _start_server(
     )
     store_pb2_grpc.add_StoreServiceServicer_to_server(StoreService(current), server)
     group_pb2_grpc.add_GroupServiceServicer_to_server(GroupService(current), server)
+    applier_pb2_grpc.add_ApplierServiceServicer_to_server(MemberApplierService(current), server)
+    binary_log_pb2_grpc.add_BinaryLogServiceServicer_to_server(BinaryLogService(current), server)
     health_pb2_grpc.add_HealthServicer_to_server(checks, server)
     if config.reflection:
         names = (*_SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME)

@@ -17,6 +17,8 @@ from certifier.errors import GroupcertError, NotServing
 from certifier.records import Outcome, Verdict
 from certifier.write_set import item_from_text, store_key_item
 from groupcert.v1 import (
+    applier_pb2,
+    applier_pb2_grpc,
     certification_pb2,
     certification_pb2_grpc,
     group_pb2,
@@ -28,7 +30,7 @@ from groupcert.v1 import (
 from members.convert import RequestLimits, outcome_message, submitted, submitted_commit
 from members.history import read_history
 from members.member import MemberState
-from members.observe import group_status
+from members.observe import group_applier_status, group_status
 from members.publisher import Submission
 from members.runtime import MemberRuntime
 from members.status import abort, outcome_status
@@ -73,7 +75,9 @@ class CurrentRuntime:
         """What a client may hand in at most."""
         runtime = self.get()
         return RequestLimits(
-            runtime.member.settings.write_set_items_max, runtime.config.transaction_bytes_max
+            runtime.member.settings.write_set_items_max,
+            runtime.config.transaction_bytes_max,
+            runtime.config.domain_sessions,
         )
 
 
@@ -288,6 +292,22 @@ class GroupService(group_pb2_grpc.GroupServiceServicer):
     async def _status(self, context: Context) -> group_pb2.GroupStatus:
         try:
             return group_status(self._current.observed())
+        except GroupcertError as error:
+            await abort(context, error)
+
+
+class MemberApplierService(applier_pb2_grpc.ApplierServiceServicer):
+    """The applier of the member's own channel."""
+
+    def __init__(self, current: CurrentRuntime) -> None:
+        self._current = current
+
+    async def GetApplierStatus(
+        self, request: applier_pb2.GetApplierStatusRequest, context: Context
+    ) -> applier_pb2.GetApplierStatusResponse:
+        """The status now."""
+        try:
+            return group_applier_status(self._current.observed())
         except GroupcertError as error:
             await abort(context, error)
 

@@ -17,6 +17,7 @@ from google.protobuf.message import DecodeError, Message
 from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]  # has no types
 from grpc_status import rpc_status as grpc_rpc_status
 
+import applier.errors  # noqa: F401 - adds its classes to the tree
 from certifier import errors
 from certifier.errors import GroupcertError
 from groupcert.v1 import transaction_pb2
@@ -36,6 +37,7 @@ DETAIL_CHARACTERS_MAX = 256
 
 CODES: Mapping[type[GroupcertError], grpc.StatusCode] = {
     errors.InvalidRequest: grpc.StatusCode.INVALID_ARGUMENT,
+    errors.DomainNotAllowed: grpc.StatusCode.PERMISSION_DENIED,
     errors.Unavailable: grpc.StatusCode.UNAVAILABLE,
     errors.DiskFull: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.Overloaded: grpc.StatusCode.RESOURCE_EXHAUSTED,
@@ -153,11 +155,8 @@ def _status(
 
 
 def _texts(error: GroupcertError) -> dict[str, str]:
-    """An error's fields as text; a tuple's parts are separated by commas."""
-    return {
-        name: ",".join(value) if isinstance(value, tuple) else str(value)
-        for name, value in vars(error).items()
-    }
+    """An error's fields as text."""
+    return {name: str(value) for name, value in vars(error).items()}
 
 
 def _cut(text: str) -> str:
@@ -206,15 +205,11 @@ def _known(reason: str, metadata: Mapping[str, str]) -> Exception | None:
 
 
 def _value(kind: object, text: str) -> object:
-    if kind is int:
-        return int(text)
-    if kind in (str, object):
-        return text
-    return tuple(filter(None, text.split(",")))
+    return int(text) if kind is int else text
 
 
 def leaves(root: type[GroupcertError] = GroupcertError) -> Iterator[type[GroupcertError]]:
-    """The classes of `certifier.errors` that are raised."""
+    """The classes that are raised; importing `applier.errors` has added its own to the tree."""
     for child in root.__subclasses__():
         if child.__subclasses__():
             yield from leaves(child)

@@ -1,6 +1,12 @@
-"""What all tests share: the option that renews scripts."""
+"""What all tests share: the option that renews scripts, and real SQL servers."""
+
+import os
+from collections.abc import Iterator
+from zlib import crc32
 
 import pytest
+
+from tests import servers
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -14,3 +20,50 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def rewrite(request: pytest.FixtureRequest) -> bool:
     """Whether scripts are renewed in place of compared."""
     return bool(request.config.getoption("--rewrite"))
+
+
+@pytest.fixture(scope="session")
+def postgresql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[servers.PostgreSqlServer]:
+    """A running PostgreSQL."""
+    try:
+        with servers.postgresql_server(tmp_path_factory.mktemp("postgresql")) as server:
+            yield server
+    except servers.ServerMissing as error:
+        _skip(error)
+
+
+@pytest.fixture(scope="session")
+def mariadb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[servers.MariaDbServer]:
+    """A running MariaDB, without a binary log."""
+    try:
+        with servers.mariadb_server(tmp_path_factory.mktemp("mariadb")) as server:
+            yield server
+    except servers.ServerMissing as error:
+        _skip(error)
+
+
+@pytest.fixture
+def postgresql_dsn(
+    postgresql: servers.PostgreSqlServer, request: pytest.FixtureRequest
+) -> Iterator[str]:
+    """A database in it that no other test uses."""
+    with servers.postgresql_database(postgresql, _name_of(request)) as dsn:
+        yield dsn
+
+
+@pytest.fixture
+def mariadb_url(mariadb: servers.MariaDbServer, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A database in it that no other test uses."""
+    with servers.mariadb_database(mariadb, _name_of(request)) as url:
+        yield url
+
+
+def _name_of(request: pytest.FixtureRequest) -> str:
+    return f"test_{crc32(request.node.nodeid.encode()):08x}"
+
+
+def _skip(error: servers.ServerMissing) -> None:
+    """`REQUIRE_DATABASES=1`, where they are installed for the tests, makes a failure of it."""
+    if os.environ.get("REQUIRE_DATABASES") == "1":
+        pytest.fail(str(error))
+    pytest.skip(str(error))

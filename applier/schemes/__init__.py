@@ -1,31 +1,93 @@
-"""Schemes: the rules by which transactions may be executed in parallel, one a file."""
+"""Schemes: the rules by which transactions may be executed in parallel, one a file.
+
+The rule they keep: a scheme is a pure state machine. It sees transactions in the source's order,
+says which jobs start on which idle workers, and is told what is committed; it knows no threads, no
+clock and no target. A worker is occupied from the start of its job to its commit.
+"""
 
 from collections import deque
-from typing import Protocol
+from collections.abc import Sequence
+from enum import Enum
+from typing import Any, NamedTuple, Protocol
 
-from applier.job import Execution, Job
+from applier.job import Job
 from applier.relay_queue import RelayEntry
 
 
+class Consistency(Enum):
+    """Which states a reader of the replica may see, in the words of WL#4648."""
+
+    ANY_TIME = "any-time"
+    """Every state that is seen is one that the source was in."""
+    MOST_OF_THE_TIME = "most-of-the-time"
+    """Other states are seen for moments, while transactions that depend on nothing overtake."""
+    EVENTUAL = "eventual"
+    """What is seen while transactions come in may never have been; the end is the source's."""
+
+
+class Ordering(Enum):
+    """In which order a scheme's jobs become visible."""
+
+    SOURCE = "source"
+    """All of them in the order of the source."""
+    DOMAIN = "domain"
+    """In the order of the source within each domain."""
+    NONE = "none"
+    """Each as soon as it is executed."""
+
+
+class Cause(Enum):
+    """Why the head of the queue is not handed over."""
+
+    WORKER = "no idle worker"
+    QUEUE = "the worker's queue is full"
+    CLOCK = "last_committed is not committed"
+    COMMIT_PARENT = "another commit parent is executing"
+    COMMIT_ID = "another group commit is executing"
+    PARTITION = "a database or table is with another worker"
+    TRANSACTION = "the transaction before it is executing"
+    CONFLICT = "a row of it is being written"
+    ALL_PARTITIONS = "it updates more databases than are tracked"
+    ALONE = "it runs alone: a view change, a rotation, or no stamps"
+    NO_WRITE_SET = "it runs alone: its rows are not known"
+
+    @property
+    def is_sequential(self) -> bool:
+        """Whether parallel execution stops for it until all before it is committed."""
+        return self in (Cause.CONFLICT, Cause.ALL_PARTITIONS, Cause.ALONE, Cause.NO_WRITE_SET)
+
+
+class Hold(NamedTuple):
+    """What the next transaction of the queue waits for; `detail` names it: a sequence number, a
+    database and its worker.
+    """
+
+    cause: Cause
+    detail: str = ""
+
+
 class Scheme(Protocol):
-    """A pure state machine that says what may start.
+    """One rule of parallel execution."""
 
-    It is told of each job's start and commit, in any order that the commit order of its kind
-    allows, and is asked after each of them."""
+    consistency: Consistency
+    ordering: Ordering
+    hold: Hold | None
+    """After `take`: why it did not take more; None if nothing is left to take."""
 
-    def take(self, pending: deque[RelayEntry], transactions_max: int) -> list[RelayEntry]:
-        """Removes from `pending` and returns, in order, transactions that may all start now.
+    def take(self, pending: deque[RelayEntry], idle: Sequence[int], room: int) -> list[Job[Any]]:
+        """Returns jobs that start now, each for another one of the `idle` workers.
 
-        Cost: O(taken), so that being asked often costs nothing.
+        Removes transactions from the head of `pending`, `room` at most: those it returns, and those
+        it keeps to hand them over later. A transaction that has no GTID (a view change, a rotation)
+        starts when everything before it is committed, and nothing starts beside it. Called after
+        each change: something appended, executed, committed, a worker idle again.
+
+        Cost: O(taken + returned), so that being asked often costs nothing.
         """
         ...
 
-    def started(self, job: Job[Execution]) -> None:
-        """Transactions that were taken were handed over; jobs come in the total order."""
-        ...
-
-    def committed(self, job: Job[Execution]) -> None:
-        """A started job is visible."""
+    def committed(self, job: Job[Any]) -> None:
+        """A job that `take` returned is visible; its worker is idle again."""
         ...
 
     def check_invariants(self) -> None:

@@ -2,62 +2,153 @@
 
 The rule it keeps is C3 of WL#7165: "Slave can execute a transaction if the smallest sequence_number
 among all executing transactions is greater than transaction.last_committed." Executing means
-assigned and not committed.
+scheduled and not committed.
+
+Source: WL#7165, with its two policies of distribution.
+Differs: a worker may get a run of transactions that may start together in place of one.
 """
 
 from collections import deque
-from collections.abc import Iterable
-from itertools import islice
+from collections.abc import Sequence
+from enum import Enum
+from typing import Any
 
 from applier.assigned_queue import AssignedQueue
-from applier.job import Execution, Job
+from applier.job import Job
 from applier.relay_queue import RelayEntry
+from applier.schemes import Cause, Consistency, Hold, Ordering
+from certifier.errors import InvalidSetting
+
+
+class Policy(Enum):
+    """When a transaction is scheduled, in the words of WL#7165."""
+
+    AT_MOST_ONE = "at-most-one"
+    """When there is an idle worker for it."""
+    FIRST_AVAILABLE = "first-available"
+    """As soon as C3 allows it, into a queue that all workers share: each takes from its end."""
 
 
 class LogicalClock:
     """C3 over an `AssignedQueue`.
 
-    Stamps of 0 and 0 run alone (WL#8440, View_change_log_event): such a transaction waits until
-    nothing executes, and its sequence number 0 is greater than no `last_committed`. Local
-    transactions are neither waited for nor wait: the certifier stamps nothing by them."""
+    What has the sequence number 0 runs alone (WL#8440, View_change_log_event; WL#7165, fall back to
+    sequential execution): it waits until nothing executes, and its 0 is greater than no
+    `last_committed`. Only behind it may numbers start again. Local transactions are neither waited
+    for nor wait: the certifier stamps nothing by them.
+    """
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        policy: Policy = Policy.AT_MOST_ONE,
+        *,
+        job_transactions_max: int = 1,
+        job_transactions_min: int = 1,
+        preserve_commit_order: bool = True,
+    ) -> None:
+        """`job_transactions_max`: how many a worker gets at a time. `job_transactions_min`: how
+        many it gets at least before another worker is woken.
+
+        Raises:
+            InvalidSetting: the limits are less than 1, or the smallest is above the largest.
+        """
+        for name, value, most in (
+            ("job_transactions_max", job_transactions_max, job_transactions_max),
+            ("job_transactions_min", job_transactions_min, job_transactions_max),
+        ):
+            if not 1 <= value <= most:
+                expected = "1 or more" if value < 1 else f"job_transactions_max ({most}) or less"
+                raise InvalidSetting(name=name, value=value, expected=expected)
+        self.consistency = Consistency.ANY_TIME
+        self.ordering = Ordering.SOURCE
+        if not preserve_commit_order:
+            self.consistency = Consistency.MOST_OF_THE_TIME
+            self.ordering = Ordering.NONE
+        self.hold: Hold | None = None
         self.assigned = AssignedQueue()
+        self._first_available = policy is Policy.FIRST_AVAILABLE
+        self._job_max = job_transactions_max
+        self._job_min = job_transactions_min
+        self._scheduled: deque[RelayEntry] = deque()
 
-    def take(self, pending: deque[RelayEntry], transactions_max: int) -> list[RelayEntry]:
-        """Removes and returns the head of `pending` as far as it may start now."""
-        popleft = pending.popleft
-        count = self._startable(islice(pending, transactions_max))
-        return [popleft() for _ in range(count)]
+    def take(self, pending: deque[RelayEntry], idle: Sequence[int], room: int) -> list[Job[Any]]:
+        """Schedules what C3 allows and splits it into runs for the idle workers."""
+        scheduled = self._scheduled
+        if pending and idle and room > 0 and not self.assigned and not scheduled:
+            head = pending[0]
+            if not head.sequence_number and not head.local:
+                jobs = [self._start([pending.popleft()], idle[0])]
+                self._startable(pending, 0, room)
+                return jobs
+        most = len(idle) * self._job_max
+        count = self._startable(pending, room if self._first_available else min(room, most), room)
+        for _ in range(count):
+            scheduled.append(pending.popleft())
+        jobs = self._split(idle, min(len(scheduled), most)) if idle and scheduled else []
+        if scheduled and not pending:
+            self.hold = Hold(Cause.WORKER)
+        return jobs
 
-    def started(self, job: Job[Execution]) -> None:
-        """Puts the job's remote transactions into the queue of executing ones."""
-        numbers = [entry.sequence_number for entry in job.entries if not entry.local]
-        if numbers:
-            self.assigned.append(numbers[0], numbers[-1])
-
-    def committed(self, job: Job[Execution]) -> None:
-        """Marks them as done."""
+    def committed(self, job: Job[Any]) -> None:
+        """Marks the job's run as done; a run of local transactions was never assigned."""
         for entry in job.entries:
             if not entry.local:
                 self.assigned.done(entry.sequence_number)
                 return
 
-    def _startable(self, entries: Iterable[RelayEntry]) -> int:
-        """How many of the entries, from the first on, may start together."""
-        oldest = self.assigned.oldest
+    def _startable(self, pending: deque[RelayEntry], limit: int, room: int) -> int:
+        """How many of `pending`, from the first on, may start together, `limit` at most; says what
+        holds the one after them.
+        """
+        oldest = self._oldest()
         count = 0
-        for _, _, _, last_committed, sequence_number, local, _ in entries:
+        for _, _, _, last_committed, sequence_number, local, _, _ in pending:
             if not local:
                 if not sequence_number:
-                    return count or int(oldest is None)
+                    self.hold = Hold(Cause.ALONE)
+                    return count
                 if oldest is None:
                     oldest = sequence_number
                 elif last_committed >= oldest:
+                    before = Hold(Cause.CLOCK, str(last_committed))
+                    self.hold = before if oldest else Hold(Cause.TRANSACTION)
                     return count
+            if count >= limit:
+                self.hold = Hold(Cause.QUEUE if count >= room else Cause.WORKER)
+                return count
             count += 1
+        self.hold = None
         return count
 
+    def _oldest(self) -> int | None:
+        """The smallest sequence number that is scheduled and not committed."""
+        oldest = self.assigned.oldest
+        if oldest is None and self._scheduled:
+            oldest = next((one.sequence_number for one in self._scheduled if not one.local), None)
+        return oldest
+
+    def _split(self, idle: Sequence[int], count: int) -> list[Job[Any]]:
+        """Starts the first `count` scheduled transactions as runs of nearly the same size, for no
+        more workers than pay.
+        """
+        popleft = self._scheduled.popleft
+        fewest = -(-count // self._job_max)
+        workers = max(fewest, min(len(idle), count // self._job_min))
+        size, larger = divmod(count, workers)
+        return [
+            self._start([popleft() for _ in range(size + (number < larger))], idle[number])
+            for number in range(workers)
+        ]
+
+    def _start(self, entries: list[RelayEntry], worker: int) -> Job[Any]:
+        """Makes a job of entries, and puts the remote ones into the queue of executing ones."""
+        numbers = [entry.sequence_number for entry in entries if not entry.local]
+        if numbers:
+            self.assigned.append(numbers[0], numbers[-1])
+        return Job(entries, worker)
+
     def check_invariants(self) -> None:
-        """Those of the queue."""
+        """What is scheduled follows what is assigned; only the first-available policy keeps any."""
         self.assigned.check_invariants()
+        assert self._first_available or not self._scheduled
+        assert all(one.local or one.sequence_number for one in self._scheduled)

@@ -1,4 +1,5 @@
-"""The embedded target: rows in the member's own RocksDB, beside relay queue and certification info.
+"""The embedded target: rows in a RocksDB of one's own, at a member beside relay queue and
+certification info.
 
 The rule it keeps: rows and checkpoint lie in one column family, written by the same batches. So one
 RocksDB snapshot has rows and the version that they are of, and readers never see half a group.
@@ -9,21 +10,26 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from applier.checkpoint import Checkpoint, version_of
-from applier.job import CommitGroup
-from applier.relay_queue import RelayEntry, RelayQueue
+from applier.checkpoint import Checkpoint, Progress, version_of
+from applier.job import CommitGroup, Job
+from applier.relay_queue import RelayQueue
 from certifier.store import Batch, Family, Store, StoreSnapshot, integer_key
 
 CHECKPOINT_KEY = b"\x00checkpoint"
 ROW_PREFIX = b"\x01"
 _ROWS_END = b"\x02"
+_VERSION_PREFIX = _ROWS_END
+"""Before a row's key: the version of its last change, kept when it is deleted."""
 
 Decode = Callable[[bytes], tuple[Sequence[bytes], Sequence[bytes], Sequence[bytes]]]
 """Reads a payload: the keys to put, their values, the keys to delete; none stands in two places."""
 
 
 RowChanges = Mapping[bytes, bytes | None]
-"""A transaction ready to commit: keys as they are stored, with their values; None deletes."""
+"""A job ready to commit: keys as they are stored, with their values; None deletes."""
+
+OnCommit = Callable[[Batch, CommitGroup[RowChanges], Checkpoint], None]
+"""Adds to the batch of a group what has to be as durable as its rows."""
 
 
 class AppliedInterval(NamedTuple):
@@ -64,54 +70,77 @@ class RowsSnapshot:
 
 
 class RocksDbTarget:
-    """A `Target` over a member's store; it alone writes the family DATA."""
+    """A `Target` over a store; it alone writes the family DATA."""
 
     def __init__(
         self,
         store: Store,
         decode: Decode,
-        relay_queue: RelayQueue,
+        relay_queue: RelayQueue | None = None,
         *,
         record_history: bool = False,
+        on_commit: OnCommit | None = None,
     ) -> None:
-        """`record_history`: keep when each transaction ran, for `applied_intervals`; it grows by
-        16 bytes a transaction and is never purged.
+        """`relay_queue`: where executed entries are discarded with the commit. `record_history`:
+        keep when each transaction ran, for `applied_intervals`; it grows by 16 bytes a transaction
+        and is never purged. `on_commit` is called by the thread that commits, before the write.
         """
         self._store = store
         self._decode = decode
         self._relay_queue = relay_queue
         self._record_history = record_history
+        self._on_commit = on_commit
 
-    def execute(self, entry: RelayEntry) -> RowChanges:
-        """Reads the row changes."""
-        if not entry.payload:
-            return {}
-        put_keys, put_values, delete_keys = self._decode(entry.payload)
-        changes: dict[bytes, bytes | None] = {
-            ROW_PREFIX + key: value for key, value in zip(put_keys, put_values, strict=True)
-        }
-        for key in delete_keys:
-            changes[ROW_PREFIX + key] = None
+    def execute(self, job: Job[RowChanges]) -> RowChanges:
+        """Reads the row changes; of several changes of a row only the last."""
+        changes: dict[bytes, bytes | None] = {}
+        for entry in job.entries:
+            if not entry.payload:
+                continue
+            try:
+                put_keys, put_values, delete_keys = self._decode(entry.payload)
+            except Exception as error:
+                error.add_note(f"executing {entry.gtid} at position {entry.position}")
+                raise
+            for key, value in zip(put_keys, put_values, strict=True):
+                changes[ROW_PREFIX + key] = value
+            for key in delete_keys:
+                changes[ROW_PREFIX + key] = None
+        if (part := job.part) is not None:
+            changes = {key: value for key, value in changes.items() if part.takes(key[1:])}
         return changes
 
-    def commit(self, group: CommitGroup[RowChanges], checkpoint: Checkpoint) -> None:
+    def commit(self, group: CommitGroup[RowChanges], progress: Progress) -> None:
         """Writes the group's rows, the checkpoint, the relay queue's and the history's part as one
-        batch; of several changes of a row only the last.
+        batch; of several changes of a row only the last. It is not durable yet.
 
         Raises:
             DiskFull: nothing of it was written.
         """
-        changes: dict[bytes, bytes | None] = {}
-        for job in group.jobs:
-            for execution in job.executions:
-                changes.update(execution)
-        batch = self._store.batch()
-        batch.apply(Family.DATA, changes)
-        batch.put(Family.DATA, CHECKPOINT_KEY, checkpoint.encode())
-        self._relay_queue.discard(batch, checkpoint.position)
-        if self._record_history:
-            _record(batch, group)
-        self._store.write(batch)
+        with progress.advancing(group) as checkpoint:
+            changes: dict[bytes, bytes | None] = {}
+            for job in group.jobs:
+                execution = job.execution or {}
+                changes.update(self._newest(job, execution) if job.keeps_newest else execution)
+            batch = self._store.batch()
+            batch.apply(Family.DATA, changes)
+            batch.put(Family.DATA, CHECKPOINT_KEY, checkpoint.encode())
+            if self._relay_queue:
+                self._relay_queue.discard(batch, checkpoint.position)
+            if self._record_history:
+                _record(batch, group)
+            if self._on_commit:
+                self._on_commit(batch, group, checkpoint)
+            self._store.write(batch)
+
+    def abandon(self, job: Job[RowChanges]) -> None:
+        """Nothing: an execution leaves no trace."""
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Nothing: it is written with each commit."""
+
+    def close(self) -> None:
+        """Nothing: the store is its owner's to close."""
 
     def checkpoint(self) -> Checkpoint | None:
         """The checkpoint beside the rows."""
@@ -121,6 +150,19 @@ class RocksDbTarget:
     def open_snapshot(self) -> RowsSnapshot:
         """The rows as they are now."""
         return RowsSnapshot(self._store.snapshot(Family.DATA))
+
+    def _newest(self, job: Job[RowChanges], execution: RowChanges) -> RowChanges:
+        """The changes of rows that no later transaction has changed, and their version (WL#4648 C0:
+        what is stale is discarded).
+        """
+        version = job.entries[-1].version.to_bytes(8, "big")
+        newest: dict[bytes, bytes | None] = {}
+        for key, value in execution.items():
+            version_key = _VERSION_PREFIX + key[1:]
+            if (self._store.get(Family.DATA, version_key) or b"") < version:
+                newest[key] = value
+                newest[version_key] = version
+        return newest
 
 
 def applied_intervals(store: Store) -> Iterator[AppliedInterval]:

@@ -5,12 +5,16 @@ rows follow from versions, so that executing a prefix one by one says what any a
 """
 
 import json
+import random
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
+from zlib import crc32
 
 from hypothesis import strategies as st
 
+from applier.parts import database_of, table_of
 from applier.relay_queue import RelayEntry
+from applier.source_header import SourceHeader
 from certifier.gtid import Gtid
 from certifier.records import position_of
 
@@ -137,3 +141,77 @@ def serial_rows(entries: Iterable[RelayEntry]) -> dict[bytes, bytes]:
             for key in delete_keys:
                 rows.pop(key, None)
     return rows
+
+
+TABLES = ("bank.account", "bank.transfer", "shop.item", "shop.order", "log.entry")
+"""What the sources of `source_history` write; the databases `bank` and `shop` are of domain 0."""
+KEYS_A_TABLE = 4
+LOG_DOMAIN = 1
+"""The domain of the database `log`: its transactions depend on no other's."""
+
+Row = tuple[str, str | None]
+
+
+def source_history(seed: int, transactions: int) -> list[RelayEntry]:
+    """What a source's binary log says of random transactions, as every scheme asks for it.
+
+    Groups of transactions without a row in common are committed together: they have one commit
+    parent and, of each domain, one commit id. Now and then comes a view change, and a transaction
+    of which only the stamps are known.
+    """
+    chance = random.Random(seed)
+    entries: list[RelayEntry] = []
+    writers: dict[str, int] = {}
+    group_rows: set[str] = set()
+    group_left, group, barrier, version = 0, 0, 0, 0
+    for position in range(1, transactions + 1):
+        if chance.random() < 0.03:
+            entries.append(RelayEntry(position, version, None, 0, 0, False, b""))
+            group_left, barrier = 0, version
+            continue
+        rows = _source_rows(chance, version + 1)
+        is_known = chance.random() > 0.04
+        if not (is_known and group_left and group_rows.isdisjoint(name for name, _ in rows)):
+            group_left, group = chance.randint(1, 6), version + 1
+            group_rows = set()
+        version += 1
+        group_left -= 1 if is_known else group_left
+        group_rows |= {name for name, _ in rows}
+        last_committed = max([barrier, *(writers.get(name, 0) for name, _ in rows)])
+        if not is_known:
+            last_committed, barrier = version - 1, version
+        writers.update((name, version) for name, _ in rows)
+        entry = RelayEntry(
+            position=position,
+            version=version,
+            gtid=Gtid(GROUP, version),
+            last_committed=last_committed,
+            sequence_number=version,
+            local=False,
+            payload=json.dumps(rows).encode(),
+            header=_source_header(rows, group if is_known else 0),
+        )
+        entries.append(entry)
+    return entries
+
+
+def _source_rows(chance: random.Random, version: int) -> list[Row]:
+    tables = ["log.entry"] if chance.random() < 0.2 else chance.choices(TABLES[:-1], k=2)
+    names = {f"{table}/{chance.randrange(KEYS_A_TABLE)}" for table in tables}
+    return [(name, f"{version}" if chance.random() > 0.1 else None) for name in sorted(names)]
+
+
+def _source_header(rows: Sequence[Row], group: int) -> SourceHeader:
+    """`group` 0: rows, tables and sessions are not known."""
+    tables = sorted({table_of(name.encode()) for name, _ in rows})
+    domain = LOG_DOMAIN if tables == ["log.entry"] else 0
+    if not group:
+        return SourceHeader(domain_id=domain)
+    return SourceHeader(
+        commit_parent=group,
+        commit_id=group,
+        domain_id=domain,
+        databases=(*sorted(set(map(database_of, tables))),),
+        tables=(*tables,),
+        items=[crc32(name.encode()) for name, _ in rows],
+    )

@@ -9,10 +9,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from applier.applier import Applier
+from applier.applier import Applier, ApplierOptions
 from applier.checkpoint import DurabilityFlusher
-from applier.coordinator import CoordinatorOptions
 from applier.relay_queue import RelayEntry, RelayQueue
+from applier.schemes.logical_clock import LogicalClock
 from applier.targets.rocksdb import RocksDbTarget
 from certifier.store import Family, Store, StoreIdentity
 from tests.applier.histories import VIEW_CHANGE, Step, decode, entries_of, remote
@@ -56,11 +56,15 @@ def main(path: str, seed: str, workers: str) -> None:
         queue = RelayQueue(store)
         target = RocksDbTarget(store, decode, queue, record_history=True)
         flusher = DurabilityFlusher(store, lambda _: None, fail, period_ms=1)
-        options = CoordinatorOptions(job_transactions_max=4)
         applier = Applier(
-            target, queue, int(workers), lambda version, _: flusher.request(version), fail, options
+            target,
+            LogicalClock(job_transactions_max=4),
+            int(workers),
+            lambda version, _: flusher.request(version),
+            fail,
+            ApplierOptions(workers_hold_jobs=False),
         )
-        applier.recover()
+        applier.recover(queue.load())
         sys.stdout.write("running\n")
         sys.stdout.flush()
         read = position_read(store)

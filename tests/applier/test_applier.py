@@ -14,11 +14,13 @@ from typing import NamedTuple
 
 import pytest
 
-from applier.applier import WORKERS_MAX, Applier, ApplierState
-from applier.checkpoint import Checkpoint
-from applier.coordinator import CoordinatorOptions
-from applier.job import CommitGroup
+from applier.applier import WORKERS_MAX, Applier, ApplierOptions
+from applier.checkpoint import Checkpoint, Progress
+from applier.job import CommitGroup, Job
 from applier.relay_queue import RelayEntry, RelayQueue
+from applier.schemes import Scheme
+from applier.schemes.logical_clock import LogicalClock
+from applier.status import ApplierState
 from applier.targets.rocksdb import RocksDbTarget, RowChanges, applied_intervals
 from applier.worker import WorkerState
 from certifier.errors import CorruptStore, DiskFull, InvalidSetting
@@ -64,14 +66,22 @@ class Member(NamedTuple):
         return dict(self.target.open_snapshot().scan())
 
 
+MEMBER = ApplierOptions(workers_hold_jobs=False)
+"""As a member has it: the embedded target holds nothing between execution and commit."""
+
+
 @contextmanager
 def member(
     path: Path,
     workers: int,
-    options: CoordinatorOptions | None = None,
+    *,
     decode: Callable[[bytes], tuple[list[bytes], list[bytes], list[bytes]]] = decode,
     target_type: type[RocksDbTarget] = RocksDbTarget,
+    scheme: Scheme | None = None,
+    options: ApplierOptions = MEMBER,
+    stops: bool = True,
 ) -> Iterator[Member]:
+    """`stops`: whether all that was assigned is committed at the end."""
     with Store(path, IDENTITY) as store:
         queue = RelayQueue(store)
         target = target_type(store, decode, queue, record_history=True)
@@ -79,7 +89,7 @@ def member(
         errors: list[Exception] = []
         applier = Applier(
             target,
-            queue,
+            scheme or LogicalClock(job_transactions_max=64),
             workers,
             lambda version, position: committed.append((version, position)),
             errors.append,
@@ -88,7 +98,7 @@ def member(
         try:
             yield Member(store, queue, target, applier, committed, errors)
         finally:
-            assert applier.stop(SECONDS_MAX)
+            assert applier.stop(SECONDS_MAX) == stops
 
 
 def random_history(seed: int, length: int) -> list[Step]:
@@ -117,8 +127,8 @@ def test_rows_are_those_of_serial_execution_in_one_order_without_overlap(
 ) -> None:
     history = stamped(random_history(workers, 300))
     entries = [one.entry for one in history]
-    options = CoordinatorOptions(job_transactions_max=job_transactions_max)
-    with member(tmp_path, workers, options) as one:
+    clock = LogicalClock(job_transactions_max=job_transactions_max)
+    with member(tmp_path, workers, scheme=clock) as one:
         for portion in portions(entries, seed=workers):
             one.deliver(portion)
         assert one.applier.drain(SECONDS_MAX)
@@ -212,7 +222,7 @@ def test_a_callback_may_append(store: Store, workers: int) -> None:
             applier.append([second])
 
     target = RocksDbTarget(store, decode, queue)
-    applier = Applier(target, queue, workers, on_committed, no_error)
+    applier = Applier(target, LogicalClock(), workers, on_committed, no_error, MEMBER)
     applier.append([first])
     assert applier.drain(SECONDS_MAX)
     assert versions == [1, 2]
@@ -245,7 +255,7 @@ def test_a_restart_in_the_middle_executes_the_rest_once(tmp_path: Path, workers:
         assert one.rows() == serial_rows(e for e in entries if e.position <= position)
     with member(tmp_path, workers) as one:
         left = [entry for entry in entries[:150] if entry.position > position]
-        assert one.applier.recover() == len(left)
+        assert one.applier.recover(one.queue.load()) == len(left)
         one.applier.append([entry for entry in entries if entry.position <= position])
         for portion in portions(entries[150:], seed=4):
             one.deliver(portion)
@@ -265,7 +275,7 @@ def test_a_partly_executed_group_is_taken_up_where_it_stands(tmp_path: Path) -> 
         one.enqueue(entries)
         one.applier.append(entries[:2])
     with member(tmp_path, 0) as one:
-        assert one.applier.recover() == 1
+        assert one.applier.recover(one.queue.load()) == 1
         assert one.applier.status().skipped_total == 2
         assert one.rows() == serial_rows(entries)
         assert one.queue.length == 0
@@ -278,10 +288,10 @@ def test_what_was_executed_elsewhere_is_skipped_by_gtid_but_keeps_its_place(
     with member(tmp_path, 0) as one:
         one.enqueue(entries)
         executed = GtidSet.parse(f"{GROUP}:1-2")
-        checkpoint = Checkpoint(version=1, position=entries[0].position, gtid_executed=executed)
-        one.target.commit(CommitGroup(2, []), checkpoint)
+        progress = Progress(Checkpoint(gtid_executed=executed))
+        one.target.commit(CommitGroup(2, [Job(entries[:1], execution={})]), progress)
     with member(tmp_path, 0) as one:
-        assert one.applier.recover() == 2
+        assert one.applier.recover(one.queue.load()) == 2
         assert one.rows() == {b"row/3": b"3"}
         status = one.applier.status()
         assert (status.skipped_total, status.checkpoint.version) == (2, 3)
@@ -293,7 +303,7 @@ def test_recovered_local_transactions_run_alone(tmp_path: Path) -> None:
     with member(tmp_path, 0) as one:
         one.enqueue(entries_of(history))
     with member(tmp_path, 4) as one:
-        one.applier.recover()
+        one.applier.recover(one.queue.load())
         assert one.applier.drain(SECONDS_MAX)
         ran = list(applied_intervals(one.store))
         assert all(a.committed <= b.started for a, b in pairwise(ran))
@@ -305,11 +315,11 @@ def test_a_transaction_that_cannot_be_executed_stops_the_applier_and_loses_nothi
 ) -> None:
     entries = entries_of(remote(number) for number in range(8))
     entries[4] = entries[4]._replace(payload=b"no JSON")
-    options = CoordinatorOptions(job_transactions_max=2)
-    with member(tmp_path, workers, options) as one:
+    clock = LogicalClock(job_transactions_max=2)
+    with member(tmp_path, workers, scheme=clock, stops=False) as one:
         one.deliver(entries)
         assert not one.applier.drain(SECONDS_MAX)
-        assert one.applier.stop(SECONDS_MAX)
+        assert not one.applier.stop(SECONDS_MAX)
         (error,) = one.errors
         notes = error.__notes__
         assert any(f"executing {GROUP}:5 at position {entries[4].position}" in n for n in notes)
@@ -317,6 +327,8 @@ def test_a_transaction_that_cannot_be_executed_stops_the_applier_and_loses_nothi
         status = one.applier.status()
         assert status.state is ApplierState.FAILED
         assert "JSONDecodeError" in status.error
+        assert 0 <= status.failed_worker < max(workers, 1)
+        assert any(f"in worker {status.failed_worker}" in note for note in notes)
         one.applier.append(entries)
         position = status.checkpoint.position
         assert position < entries[4].position
@@ -330,10 +342,10 @@ class FullDisk(RocksDbTarget):
 
     commits = count(1)
 
-    def commit(self, group: CommitGroup[RowChanges], checkpoint: Checkpoint) -> None:
+    def commit(self, group: CommitGroup[RowChanges], progress: Progress) -> None:
         if next(self.commits) == 2:
             raise DiskFull(path="there", cause="No space left on device")
-        super().commit(group, checkpoint)
+        super().commit(group, progress)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -343,7 +355,7 @@ def test_a_full_disk_stops_the_applier_at_the_last_commit(
 ) -> None:
     FullDisk.commits = count(1)
     entries = entries_of([Step(frozenset({1}), local)] * 3)
-    with member(tmp_path, workers, target_type=FullDisk) as one:
+    with member(tmp_path, workers, target_type=FullDisk, stops=False) as one:
         one.deliver(entries[:1])
         assert one.applier.drain(SECONDS_MAX)
         one.deliver(entries[1:])
@@ -351,9 +363,8 @@ def test_a_full_disk_stops_the_applier_at_the_last_commit(
         assert [type(error) for error in one.errors] == [DiskFull]
         assert [version for version, _ in one.committed] == [1]
         assert one.applier.status().checkpoint == one.target.checkpoint()
-        assert one.applier.stop(SECONDS_MAX)
     with member(tmp_path, workers) as one:
-        one.applier.recover()
+        one.applier.recover(one.queue.load())
         assert one.applier.drain(SECONDS_MAX)
         assert one.rows() == serial_rows(entries)
 
@@ -367,7 +378,7 @@ def test_a_corrupt_relay_queue_is_not_executed(tmp_path: Path) -> None:
         one.store.write(batch)
     with member(tmp_path, 1) as one:
         with pytest.raises(CorruptStore, match="checksum"):
-            one.applier.recover()
+            one.applier.recover(one.queue.load())
         assert one.rows() == {}
 
 

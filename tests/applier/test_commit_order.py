@@ -1,6 +1,12 @@
-"""The commit order: whatever becomes ready when, what is taken is the total order."""
+"""The commit order: whatever becomes ready when, each lane is taken in its order.
+
+A naive model knows all transactions from the start: who may be taken next, and the low-water mark,
+are searched for in the whole list every time.
+"""
 
 import random
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given
@@ -8,57 +14,238 @@ from hypothesis import strategies as st
 
 from applier.commit_order import CommitOrder
 from applier.job import Job
-from tests.applier.histories import entries_of, remote
+from applier.parts import Part
+from applier.relay_queue import RelayEntry
+from applier.schemes import Ordering
+from tests.applier.scheme_driver import entry
 
 
-def jobs_of(sizes: list[int]) -> list[Job[None]]:
-    entries = entries_of(remote(1) for _ in range(sum(sizes)))
-    jobs, start = [], 0
-    for size in sizes:
-        jobs.append(Job[None](entries[start : start + size], 0))
-        start += size
-    return jobs
+class Shape(NamedTuple):
+    """A job of several transactions of a domain, or one transaction in several parts."""
+
+    domain: int
+    transactions: int
+    parts: int
+
+
+shapes = st.builds(Shape, st.integers(0, 2), st.integers(1, 3), st.just(1)) | st.builds(
+    Shape, st.integers(0, 2), st.just(1), st.integers(2, 3)
+)
+
+
+def jobs_of(shapes: Sequence[Shape]) -> list[list[Job[None]]]:
+    """The jobs of each shape, over transactions that follow each other."""
+    result, position = [], 0
+    for domain, transactions, parts in shapes:
+        numbers = range(position + 1, position + 1 + transactions)
+        entries = [entry(number, domain_id=domain) for number in numbers]
+        position += transactions
+        slots = [Part(slot=slot, slots=parts) for slot in range(parts)]
+        result.append([Job[None](entries, part=part, parts=parts) for part in slots])
+    return result
+
+
+def jobs_of_sizes(*sizes: int) -> list[Job[None]]:
+    return [jobs[0] for jobs in jobs_of([Shape(0, size, 1) for size in sizes])]
+
+
+def appended(
+    jobs: Sequence[Sequence[Job[None]]], ordering: Ordering = Ordering.SOURCE
+) -> CommitOrder[None]:
+    order: CommitOrder[None] = CommitOrder(ordering)
+    for each in jobs:
+        order.append(each[0].entries)
+    return order
+
+
+class Model:
+    """All jobs, and those that are ready, taken, visible."""
+
+    def __init__(self, jobs: Sequence[Sequence[Job[None]]], ordering: Ordering) -> None:
+        self.jobs = jobs
+        self.ordering = ordering
+        self.ready: list[Job[None]] = []
+        self.groups: list[list[Job[None]]] = []
+        self.visible: set[Job[None]] = set()
+
+    def lane(self, job: Job[None]) -> int:
+        by_domain = self.ordering is Ordering.DOMAIN
+        return job.entries[0].header.domain_id if by_domain else 0
+
+    def first_in_lanes(self) -> list[list[Job[None]]]:
+        """The oldest of each lane that is neither taken nor visible, with all of its parts."""
+        taken = {job for group in self.groups for job in group} | self.visible
+        first: dict[int, list[Job[None]]] = {}
+        for jobs in self.jobs:
+            if jobs[0] not in taken:
+                first.setdefault(self.lane(jobs[0]), list(jobs))
+        return list(first.values())
+
+    def takeable(self) -> bool:
+        if self.ordering is Ordering.NONE:
+            return bool(self.ready)
+        committing = {self.lane(group[0]) for group in self.groups}
+        ready = set(self.ready)
+        return any(
+            self.lane(jobs[0]) not in committing and ready.issuperset(jobs)
+            for jobs in self.first_in_lanes()
+        )
+
+    def check_taken(self, group: Sequence[Job[None]], transactions_max: int) -> None:
+        """What was taken is the whole ready prefix of a lane, up to the limit."""
+        assert bool(group) == self.takeable()
+        if not group:
+            return
+        if self.ordering is Ordering.NONE:
+            assert len(group) == 1
+            assert group[0] in self.ready
+            self.ready.remove(group[0])
+            self.groups.append(list(group))
+            return
+        left, entries = list(group), 0
+        while left:
+            (jobs,) = (jobs for jobs in self.first_in_lanes() if jobs[0] in left)
+            assert left[: len(jobs)] == sorted(jobs, key=self.ready.index)
+            entries += len(jobs[0].entries)
+            assert entries <= transactions_max or left == group
+            left = left[len(jobs) :]
+            self.groups.append(jobs)
+            for job in jobs:
+                self.ready.remove(job)
+        lane = self.lane(group[0])
+        after = next((jobs for jobs in self.first_in_lanes() if self.lane(jobs[0]) == lane), None)
+        if after and set(self.ready).issuperset(after):
+            assert entries + len(after[0].entries) > transactions_max
+        self.groups = [jobs for jobs in self.groups if jobs[0] not in group] + [list(group)]
+
+    def commit(self, group: list[Job[None]]) -> list[RelayEntry]:
+        """Makes a group visible; returns the entries of which nothing is left."""
+        self.groups.remove(group)
+        self.visible.update(group)
+        finished = [jobs for jobs in self.jobs if self.visible.issuperset(jobs)]
+        return [
+            one for jobs in finished if not {*jobs}.isdisjoint(group) for one in jobs[0].entries
+        ]
+
+    def low_water_mark(self) -> RelayEntry | None:
+        mark = None
+        for jobs in self.jobs:
+            if not self.visible.issuperset(jobs):
+                break
+            mark = jobs[0].entries[-1]
+        return mark
+
+    def has_gaps(self) -> bool:
+        whole = [self.visible.issuperset(jobs) for jobs in self.jobs]
+        return whole != sorted(whole, reverse=True)
 
 
 @given(
-    st.lists(st.integers(1, 3), max_size=10),
-    st.integers(1, 9),
+    st.lists(shapes, max_size=8),
+    st.sampled_from(Ordering),
+    st.integers(1, 6),
     st.randoms(use_true_random=False),
 )
-def test_jobs_are_taken_in_order_whoever_is_ready_first(
-    sizes: list[int], transactions_max: int, chance: random.Random
+def test_taken_low_water_mark_and_gaps_are_those_of_a_naive_model(
+    shapes: list[Shape], ordering: Ordering, transactions_max: int, chance: random.Random
 ) -> None:
-    jobs = jobs_of(sizes)
-    order: CommitOrder[None] = CommitOrder()
-    for job in jobs:
-        order.append(job)
-    taken: list[Job[None]] = []
-    for job in chance.sample(jobs, len(jobs)):
-        job.is_ready = True
-        while order.is_ready:
-            group = order.take(transactions_max)
-            assert len(group) == 1 or sum(len(one.entries) for one in group) <= transactions_max
-            taken += group
-            order.check_invariants()
-        assert all(one.is_ready for one in taken)
-        assert list(order.jobs) == jobs[len(taken) :]
-    assert taken == jobs
+    jobs = jobs_of(shapes)
+    order = appended(jobs, ordering)
+    model = Model(jobs, ordering)
+    executing = [job for each in jobs for job in each]
+    while executing or model.ready or model.groups:
+        action = chance.choice(("execute", "take", "commit"))
+        if action == "execute" and executing:
+            job = executing.pop(chance.randrange(len(executing)))
+            order.executed(job)
+            model.ready.append(job)
+        elif action == "take":
+            model.check_taken(order.take(transactions_max), transactions_max)
+        elif action == "commit" and model.groups:
+            group = chance.choice(model.groups)
+            order.visible(model.commit(group))
+            order.ended(group[0])
+        order.check_invariants()
+        assert order.low_water_mark == model.low_water_mark()
+        assert order.has_gaps == model.has_gaps()
+        assert set(order.ready_jobs) == set(model.ready)
+        if ordering is not Ordering.NONE:
+            committing = {model.lane(group[0]) for group in model.groups}
+            nexts = [jobs[0] for jobs in model.first_in_lanes()]
+            assert all(
+                order.is_next(one[0]) == (one[0] in nexts and model.lane(one[0]) not in committing)
+                for one in jobs
+                if one[0] in executing
+            )
+    assert order.take(transactions_max) == []
 
 
-def test_the_whole_ready_prefix_is_one_group() -> None:
-    jobs = jobs_of([2, 1, 3, 1])
-    order: CommitOrder[None] = CommitOrder()
-    for job in jobs:
-        order.append(job)
+def test_the_whole_ready_prefix_is_one_group_and_the_next_one_waits() -> None:
+    jobs = jobs_of_sizes(2, 1, 3, 1)
+    order = appended([[job] for job in jobs])
     for index in (3, 1, 0):
-        jobs[index].is_ready = True
+        order.executed(jobs[index])
     assert order.take(100) == jobs[:2]
+    order.executed(jobs[2])
     assert order.take(100) == []
+    order.visible([one for job in jobs[:2] for one in job.entries])
+    order.ended(jobs[0])
+    assert order.take(100) == jobs[2:]
 
 
-def test_appending_out_of_the_total_order_is_a_bug() -> None:
-    first, second = jobs_of([1, 1])
-    order: CommitOrder[None] = CommitOrder()
-    order.append(second)
-    with pytest.raises(AssertionError, match="out of order"):
-        order.append(first)
+def test_domains_do_not_wait_for_each_other() -> None:
+    jobs = [each[0] for each in jobs_of([Shape(0, 1, 1), Shape(1, 1, 1), Shape(1, 1, 1)])]
+    order = appended([[job] for job in jobs], Ordering.DOMAIN)
+    order.executed(jobs[1])
+    assert order.take(100) == [jobs[1]]
+    order.executed(jobs[0])
+    assert order.take(100) == [jobs[0]]
+    order.visible(jobs[1].entries)
+    order.ended(jobs[1])
+    assert order.low_water_mark is None
+    assert order.has_gaps
+    order.visible(jobs[0].entries)
+    order.ended(jobs[0])
+    assert order.low_water_mark == jobs[1].entries[0]
+    assert not order.has_gaps
+
+
+@pytest.mark.parametrize("ordering", [Ordering.SOURCE, Ordering.DOMAIN])
+def test_those_who_wait_for_the_turn_of_another_can_be_made_unready(ordering: Ordering) -> None:
+    before, late, one, two, other = (
+        each[0] for each in jobs_of([*[Shape(0, 1, 1)] * 4, Shape(1, 1, 1)])
+    )
+    order = appended([[before], [late], [one], [two], [other]], ordering)
+    for job in (before, two, one):
+        order.executed(job)
+    assert order.take(1) == [before]
+    assert not order.is_next(late)
+    order.visible(before.entries)
+    order.ended(before)
+    assert order.is_next(late)
+    assert not order.is_next(one)
+    assert set(order.retract(late)) == {one, two}
+    order.executed(late)
+    assert order.take(100) == [late]
+    order.visible(late.entries)
+    order.ended(late)
+    order.executed(one)
+    assert order.take(100) == [one]
+    assert not order.is_next(two)
+
+
+def test_a_domain_makes_no_other_domain_unready() -> None:
+    (late,), (other,) = jobs_of([Shape(0, 1, 1), Shape(1, 1, 1)])
+    order = appended([[late], [other]], Ordering.DOMAIN)
+    order.executed(other)
+    assert order.retract(late) == []
+    assert order.take(100) == [other]
+
+
+def test_nobody_waits_for_a_turn_where_nothing_is_ordered() -> None:
+    first, second = jobs_of_sizes(1, 1)
+    order = appended([[first], [second]], Ordering.NONE)
+    order.executed(second)
+    assert order.is_next(first)
+    assert order.retract(first) == []
+    assert list(order.ready_jobs) == [second]

@@ -5,6 +5,7 @@ of workers. The proof that nothing ran at once that must not is by the coordinat
 """
 
 import random
+from collections import Counter
 from collections.abc import Callable
 from itertools import combinations
 from typing import NamedTuple
@@ -16,11 +17,15 @@ from hypothesis import strategies as st
 from applier.coordinator import Coordinator, CoordinatorOptions
 from applier.job import FIRST_TICK, CommitGroup, Job
 from applier.relay_queue import RelayEntry
-from applier.schemes.logical_clock import LogicalClock
+from applier.schemes import Cause, Hold, Scheme
+from applier.schemes.database import Database
+from applier.schemes.group_commit import GroupCommit
+from applier.schemes.logical_clock import LogicalClock, Policy
+from applier.schemes.rows import Rows
+from applier.schemes.table import Table
 from certifier.errors import InvalidSetting
 from tests.applier.histories import (
     VIEW_CHANGE,
-    Stamped,
     Step,
     entries_of,
     histories,
@@ -28,6 +33,7 @@ from tests.applier.histories import (
     remote,
     stamped,
 )
+from tests.applier.scheme_driver import entry, streams
 
 
 class Interval(NamedTuple):
@@ -44,21 +50,22 @@ class Driver:
     """Does one random thing at a time until all is committed."""
 
     def __init__(
-        self, entries: list[RelayEntry], workers: int, options: CoordinatorOptions
+        self, entries: list[RelayEntry], workers: int, scheme: Scheme, options: CoordinatorOptions
     ) -> None:
-        self.coordinator: Coordinator[None] = Coordinator(LogicalClock(), options)
-        self.workers = workers
+        self.coordinator: Coordinator[None] = Coordinator(scheme, options)
+        self.idle = list(range(workers))
         self.left = list(entries)
         self.at_work: list[Job[None]] = []
-        self.group: CommitGroup[None] | None = None
+        self.groups: list[CommitGroup[None]] = []
         self.committed: list[RelayEntry] = []
+        self.parts: Counter[int] = Counter()
         self.intervals: dict[int, Interval] = {}
 
     def step(self, chance: random.Random) -> None:
         actions: list[Callable[[random.Random], None]] = [self.hand_over, self.take]
         actions += [self.append] if self.left else []
         actions += [self.execute] if self.at_work else []
-        actions += [self.commit] if self.group else []
+        actions += [self.commit] if self.groups else []
         chance.choice(actions)(chance)
         self.coordinator.check_invariants()
 
@@ -68,60 +75,78 @@ class Driver:
         del self.left[:count]
 
     def hand_over(self, _: random.Random) -> None:
-        idle = self.workers - len(self.at_work)
-        jobs = self.coordinator.next_jobs(idle)
-        assert len(jobs) <= idle
+        jobs = self.coordinator.next_jobs(self.idle)
+        for job in jobs:
+            self.idle.remove(job.worker)
         self.at_work += jobs
 
     def execute(self, chance: random.Random) -> None:
         job = self.at_work.pop(chance.randrange(len(self.at_work)))
-        self.coordinator.executed(job, [None] * len(job.entries))
+        self.coordinator.executed(job, None)
 
     def take(self, _: random.Random) -> None:
-        group = self.coordinator.take_committable()
-        assert not (group and self.group), "two groups were committing"
-        self.group = group or self.group
+        if group := self.coordinator.take_committable():
+            self.groups.append(group)
 
-    def commit(self, _: random.Random) -> None:
-        assert self.group
-        self.coordinator.committed(self.group)
-        for job in self.group.jobs:
+    def commit(self, chance: random.Random) -> None:
+        group = self.groups.pop(chance.randrange(len(self.groups)))
+        length = self.coordinator.committed_entries
+        self.coordinator.committed(group)
+        finished = self.coordinator.committed_entries - length
+        for job in group.jobs:
+            self.idle += [] if job.at_commit else [job.worker]
+            self.parts[job.entries[0].position] += 1
+            if self.parts[job.entries[0].position] < job.parts:
+                continue
             self.committed += job.entries
-            for entry in job.entries:
-                self.intervals[entry.position] = Interval(job.started, self.group.tick)
-        self.group = None
+            finished -= len(job.entries)
+            for one in job.entries:
+                self.intervals[one.position] = Interval(job.started, group.tick)
+        assert finished == 0, "an entry is committed when its last part is"
 
 
 def run_through(
-    history: list[Stamped], workers: int, options: CoordinatorOptions, chance: random.Random
+    entries: list[RelayEntry],
+    workers: int,
+    scheme: Scheme,
+    options: CoordinatorOptions,
+    chance: random.Random,
 ) -> Driver:
-    driver = Driver([one.entry for one in history], workers, options)
-    for _ in range(200 * (len(history) + 1)):
+    driver = Driver(entries, workers, scheme, options)
+    for _ in range(400 * (len(entries) + 1)):
         driver.step(chance)
-        if len(driver.committed) == len(history):
+        if len(driver.committed) == len(entries):
             break
     return driver
 
 
 options = st.builds(
-    lambda least, more, assigned, group: CoordinatorOptions(
-        job_transactions_min=least,
-        job_transactions_max=least + more,
-        assigned_transactions_max=assigned,
-        group_transactions_max=group,
+    lambda assigned, group: CoordinatorOptions(
+        assigned_transactions_max=assigned, group_transactions_max=group
     ),
-    *(st.integers(1, 4), st.integers(0, 8), st.integers(1, 40), st.integers(1, 40)),
+    *(st.integers(1, 40), st.integers(1, 40)),
+)
+clocks = st.builds(
+    lambda least, more, policy: LogicalClock(
+        policy, job_transactions_min=least, job_transactions_max=least + more
+    ),
+    *(st.integers(1, 4), st.integers(0, 8), st.sampled_from(Policy)),
 )
 
 
-@given(histories, st.integers(1, 5), options, st.integers(0, 2**32))
+@given(histories, st.integers(1, 5), clocks, options, st.integers(0, 2**32))
 def test_everything_commits_once_in_the_total_order_and_nothing_overlaps_that_must_not(
-    steps: list[Step], workers: int, options: CoordinatorOptions, seed: int
+    steps: list[Step],
+    workers: int,
+    clock: LogicalClock,
+    options: CoordinatorOptions,
+    seed: int,
 ) -> None:
     history = stamped(steps)
-    driver = run_through(history, workers, options, random.Random(seed))
-    assert driver.committed == [one.entry for one in history]
-    assert driver.coordinator.length == 0
+    entries = [one.entry for one in history]
+    driver = run_through(entries, workers, clock, options, random.Random(seed))
+    assert driver.committed == entries
+    assert (driver.coordinator.length, driver.coordinator.pending_bytes) == (0, 0)
     assert driver.coordinator.committed_entries == len(history)
     assert driver.coordinator.take_committable() is None
     for (i, earlier), (j, later) in combinations(enumerate(history), 2):
@@ -130,17 +155,39 @@ def test_everything_commits_once_in_the_total_order_and_nothing_overlaps_that_mu
             assert not ran.overlaps(driver.intervals[later.entry.position]), (earlier, later)
 
 
+@pytest.mark.parametrize("scheme", [GroupCommit, Database, Table, Rows])
+@given(streams, st.integers(1, 5), options, st.integers(0, 2**32))
+def test_each_entry_commits_once_in_its_lane_whatever_the_scheme_divides_and_reorders(
+    scheme: Callable[[], Scheme],
+    entries: list[RelayEntry],
+    workers: int,
+    options: CoordinatorOptions,
+    seed: int,
+) -> None:
+    driver = run_through(entries, workers, scheme(), options, random.Random(seed))
+    coordinator = driver.coordinator
+    assert sorted(driver.committed) == entries
+    if scheme is GroupCommit:
+        for domain in {entry.header.domain_id for entry in entries}:
+            lane = [one for one in entries if one.header.domain_id == domain]
+            assert [one for one in driver.committed if one.header.domain_id == domain] == lane
+    assert (coordinator.length, coordinator.assigned, coordinator.pending_bytes) == (0, 0, 0)
+    assert coordinator.low_water_mark == (entries[-1] if entries else None)
+    assert not coordinator.has_gaps
+    assert not coordinator.is_busy
+
+
 def test_a_scheme_that_ignores_stamps_is_caught_by_the_ticks() -> None:
     class Reckless(LogicalClock):
-        def _startable(self, entries: object) -> int:
-            return 1
+        def _startable(self, *_: object) -> int:
+            return len(history)
 
     history = stamped([remote(1), remote(1)])
     coordinator: Coordinator[None] = Coordinator(Reckless(), CoordinatorOptions())
     coordinator.append([one.entry for one in history])
-    jobs = coordinator.next_jobs(2)
+    jobs = coordinator.next_jobs([0, 1])
     for job in jobs:
-        coordinator.executed(job, [None])
+        coordinator.executed(job, None)
     group = coordinator.take_committable()
     assert group
     first, second = (Interval(job.started, group.tick) for job in jobs)
@@ -149,32 +196,34 @@ def test_a_scheme_that_ignores_stamps_is_caught_by_the_ticks() -> None:
 
 
 def test_a_run_is_split_fairly_over_idle_workers() -> None:
-    coordinator: Coordinator[None] = Coordinator(LogicalClock(), CoordinatorOptions())
+    clock = LogicalClock(job_transactions_max=64)
+    coordinator: Coordinator[None] = Coordinator(clock, CoordinatorOptions())
     coordinator.append(entries_of(remote(item) for item in range(11)))
-    jobs = coordinator.next_jobs(4)
+    jobs = coordinator.next_jobs([0, 1, 2, 3])
+    assert [job.worker for job in jobs] == [0, 1, 2, 3]
     assert [len(job.entries) for job in jobs] == [3, 3, 3, 2]
     assert coordinator.parallelism_mean == 4
 
 
 def test_no_worker_is_woken_for_less_than_it_is_worth() -> None:
-    options = CoordinatorOptions(job_transactions_min=4, job_transactions_max=6)
-    coordinator: Coordinator[None] = Coordinator(LogicalClock(), options)
+    clock = LogicalClock(job_transactions_min=4, job_transactions_max=6)
+    coordinator: Coordinator[None] = Coordinator(clock, CoordinatorOptions())
     coordinator.append(entries_of(remote(item) for item in range(11)))
-    assert [len(job.entries) for job in coordinator.next_jobs(4)] == [6, 5]
-    assert coordinator.next_jobs(2) == []
+    assert [len(job.entries) for job in coordinator.next_jobs([0, 1, 2, 3])] == [6, 5]
+    assert coordinator.next_jobs([2, 3]) == []
 
 
 def test_dependent_transactions_start_after_the_commit_of_what_they_depend_on() -> None:
     coordinator: Coordinator[None] = Coordinator(LogicalClock(), CoordinatorOptions())
     coordinator.append(entries_of([remote(1), remote(1)]))
-    (job,) = coordinator.next_jobs(2)
-    coordinator.executed(job, [None])
-    assert coordinator.next_jobs(2) == []
+    (job,) = coordinator.next_jobs([0, 1])
+    coordinator.executed(job, None)
+    assert coordinator.next_jobs([0, 1]) == []
     group = coordinator.take_committable()
     assert group
-    assert coordinator.next_jobs(2) == []
+    assert coordinator.next_jobs([0, 1]) == []
     coordinator.committed(group)
-    (later,) = coordinator.next_jobs(2)
+    (later,) = coordinator.next_jobs([0, 1])
     assert (later.started, group.tick) == (FIRST_TICK + 1, FIRST_TICK + 1)
 
 
@@ -182,10 +231,10 @@ def test_a_view_change_is_alone_among_remote_transactions() -> None:
     coordinator: Coordinator[None] = Coordinator(LogicalClock(), CoordinatorOptions())
     coordinator.append(entries_of([remote(1), VIEW_CHANGE, remote(2)]))
     waves = []
-    while jobs := coordinator.next_jobs(4):
+    while jobs := coordinator.next_jobs([0, 1, 2, 3]):
         waves.append([entry.version for job in jobs for entry in job.entries])
         for job in jobs:
-            coordinator.executed(job, [None] * len(job.entries))
+            coordinator.executed(job, None)
         group = coordinator.take_committable()
         assert group
         coordinator.committed(group)
@@ -196,56 +245,177 @@ def test_local_transactions_need_no_worker_but_wait_for_their_turn() -> None:
     coordinator: Coordinator[None] = Coordinator(LogicalClock(), CoordinatorOptions())
     local = Step(frozenset({5}), local=True)
     coordinator.append(entries_of([local, local, remote(1), local]))
-    assert coordinator.next_jobs(0) == []
+    assert coordinator.next_jobs([]) == []
     group = coordinator.take_committable()
     assert group
     assert [job.at_commit for job in group.jobs] == [True]
-    (job,) = coordinator.next_jobs(1)
+    (job,) = coordinator.next_jobs([0])
     assert coordinator.take_committable() is None
     coordinator.committed(group)
     assert coordinator.take_committable() is None
-    coordinator.executed(job, [None] * len(job.entries))
+    coordinator.executed(job, None)
     last = coordinator.take_committable()
     assert last
     assert [entry.version for job in last.jobs for entry in job.entries] == [3, 4]
 
 
 def test_what_waits_for_the_head_of_the_commit_order_is_bounded() -> None:
-    options = CoordinatorOptions(job_transactions_max=1, assigned_transactions_max=3)
+    options = CoordinatorOptions(assigned_transactions_max=3)
     coordinator: Coordinator[None] = Coordinator(LogicalClock(), options)
     coordinator.append(entries_of(remote(item) for item in range(9)))
-    head, *others = coordinator.next_jobs(2)
-    others += coordinator.next_jobs(1)
-    assert coordinator.next_jobs(1) == []
+    head, *others = coordinator.next_jobs([0, 1])
+    others += coordinator.next_jobs([2])
+    assert coordinator.next_jobs([3]) == []
+    assert coordinator.hold == Hold(Cause.QUEUE)
     for job in others:
-        coordinator.executed(job, [None])
-    assert coordinator.next_jobs(2) == []
+        coordinator.executed(job, None)
+    assert coordinator.next_jobs([1, 2]) == []
     assert coordinator.take_committable() is None
-    coordinator.executed(head, [None])
+    coordinator.executed(head, None)
     group = coordinator.take_committable()
     assert group
     coordinator.committed(group)
-    assert len(coordinator.next_jobs(2)) == 2
+    assert len(coordinator.next_jobs([0, 1])) == 2
 
 
 def test_ticks_go_on_after_a_restart() -> None:
     coordinator: Coordinator[None] = Coordinator(LogicalClock(), CoordinatorOptions(), tick=41)
     assert coordinator.parallelism_mean == 0
     coordinator.append(entries_of([remote(1)]))
-    (job,) = coordinator.next_jobs(1)
-    coordinator.executed(job, [None])
+    (job,) = coordinator.next_jobs([0])
+    coordinator.executed(job, None)
     group = coordinator.take_committable()
     assert group
     assert (job.started, group.tick) == (41, 42)
 
 
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"group_transactions_max": 0}, "group_transactions_max is '0': expected 1 or more"),
-        ({"job_transactions_min": 65}, "job_transactions_min is '65': expected .*64.* or less"),
-    ],
-)
-def test_an_impossible_option_is_refused(wrong: dict[str, int], message: str) -> None:
-    with pytest.raises(InvalidSetting, match=message):
-        CoordinatorOptions(**wrong)
+@pytest.mark.parametrize("name", ["group_transactions_max", "assigned_transactions_max"])
+def test_an_impossible_option_is_refused(name: str) -> None:
+    with pytest.raises(InvalidSetting, match=f"{name} is '0': expected 1 or more"):
+        CoordinatorOptions(**{name: 0})
+
+
+def finish(coordinator: Coordinator[None], *jobs: Job[None]) -> None:
+    """Executes jobs, and commits all that may then."""
+    for job in jobs:
+        coordinator.executed(job, None)
+    while group := coordinator.take_committable():
+        coordinator.committed(group)
+
+
+def test_a_head_that_is_held_counts_once_for_each_cause() -> None:
+    coordinator: Coordinator[None] = Coordinator(LogicalClock(), CoordinatorOptions())
+    coordinator.append(entries_of([remote(1), remote(2), remote(1)]))
+    (first,) = coordinator.next_jobs([0])
+    for idle in ([], [1], [], [2]):
+        for job in coordinator.next_jobs(idle):
+            finish(coordinator, job)
+    assert coordinator.holds == {Cause.WORKER: 2, Cause.CLOCK: 1}
+    finish(coordinator, first)
+    (last,) = coordinator.next_jobs([0, 1])
+    finish(coordinator, last)
+    assert coordinator.next_jobs([0, 1]) == []
+    assert coordinator.hold is None
+    assert coordinator.holds == {Cause.WORKER: 2, Cause.CLOCK: 1}
+    assert not coordinator.fallbacks
+
+
+def test_a_return_to_sequential_execution_counts_once_until_two_run_at_once() -> None:
+    coordinator: Coordinator[None] = Coordinator(LogicalClock(), CoordinatorOptions())
+    steps = [remote(1), VIEW_CHANGE, VIEW_CHANGE, remote(2), remote(3), VIEW_CHANGE]
+    coordinator.append(entries_of(steps))
+    fallbacks = []
+    while jobs := coordinator.next_jobs([0, 1, 2]):
+        fallbacks.append((coordinator.is_sequential, coordinator.fallbacks[Cause.ALONE]))
+        finish(coordinator, *jobs)
+    assert fallbacks == [(True, 1), (True, 1), (True, 1), (True, 2), (True, 2)]
+    assert coordinator.holds == {Cause.ALONE: 3, Cause.TRANSACTION: 1}
+
+
+def test_what_the_scheme_keeps_is_handed_out_and_nothing_new_is_taken() -> None:
+    clock = LogicalClock(Policy.FIRST_AVAILABLE)
+    coordinator: Coordinator[None] = Coordinator(clock, CoordinatorOptions())
+    coordinator.append(entries_of([remote(1), remote(2), remote(3)]))
+    jobs = coordinator.next_jobs([0])
+    assert coordinator.assigned == 3
+    coordinator.append(entries_of([remote(number) for number in range(1, 5)])[3:])
+    coordinator.takes = False
+    while jobs:
+        finish(coordinator, *jobs)
+        jobs = coordinator.next_jobs([0])
+    assert (coordinator.assigned, coordinator.length) == (0, 1)
+    coordinator.takes = True
+    assert len(coordinator.next_jobs([0])) == 1
+
+
+def test_local_transactions_are_not_taken_either() -> None:
+    coordinator: Coordinator[None] = Coordinator(LogicalClock(), CoordinatorOptions())
+    coordinator.append(entries_of([Step(frozenset({1}), local=True)]))
+    coordinator.takes = False
+    assert coordinator.next_jobs([0]) == []
+    assert coordinator.take_committable() is None
+    assert coordinator.length == 1
+
+
+def test_bytes_are_pending_until_they_are_visible() -> None:
+    coordinator: Coordinator[None] = Coordinator(Table(), CoordinatorOptions())
+    coordinator.append([entry(1, payload=bytes(10), tables=("a.t", "b.t")), entry(2, payload=b"2")])
+    one, two = coordinator.next_jobs([0, 1])
+    finish(coordinator, one)
+    assert (coordinator.pending_bytes, coordinator.length) == (11, 2)
+    assert (coordinator.committed_entries, coordinator.low_water_mark) == (0, None)
+    finish(coordinator, two)
+    assert (coordinator.pending_bytes, coordinator.length) == (1, 1)
+    assert coordinator.committed_entries == 1
+
+
+def test_groups_of_independent_lanes_are_out_at_once() -> None:
+    coordinator: Coordinator[None] = Coordinator(GroupCommit(), CoordinatorOptions())
+    entries = [entry(1), entry(2, domain_id=1), entry(3)]
+    coordinator.append(entries)
+    jobs = coordinator.next_jobs([0, 1])
+    for job in jobs:
+        coordinator.executed(job, None)
+    groups = [coordinator.take_committable(), coordinator.take_committable()]
+    assert coordinator.take_committable() is None
+    assert coordinator.is_busy
+    assert coordinator.low_water_mark is None
+    first, second = (group for group in groups if group)
+    coordinator.committed(second)
+    assert coordinator.has_gaps
+    coordinator.committed(first)
+    assert not coordinator.has_gaps
+    assert coordinator.low_water_mark == entries[1]
+    assert (first.tick, second.tick, coordinator.tick) == (2, 3, 3)
+
+
+def test_who_waits_behind_another_can_be_given_back_to_its_worker() -> None:
+    coordinator: Coordinator[None] = Coordinator(LogicalClock(), CoordinatorOptions())
+    coordinator.append(entries_of([remote(1), remote(2)]))
+    older, younger = coordinator.next_jobs([0, 1])
+    coordinator.executed(younger, None)
+    assert not coordinator.is_next(younger)
+    assert coordinator.is_next(older)
+    assert coordinator.retract(older) == [younger]
+    coordinator.check_invariants()
+    coordinator.executed(older, None)
+    group = coordinator.take_committable()
+    assert group
+    assert group.jobs == [older]
+    coordinator.committed(group)
+    finish(coordinator, younger)
+    assert coordinator.length == 0
+
+
+def test_without_workers_everything_is_one_job_in_order_whatever_the_scheme_orders() -> None:
+    options = CoordinatorOptions()
+    coordinator: Coordinator[None] = Coordinator(GroupCommit(), options, alone=True)
+    entries = [entry(1), entry(2, domain_id=1), entry(3)]
+    group = coordinator.append_alone(entries)
+    assert [list(job.entries) for job in group.jobs] == [entries]
+    with pytest.raises(AssertionError, match="something before them"):
+        coordinator.append_alone([entry(4)])
+    coordinator.committed(group)
+    assert (coordinator.length, coordinator.low_water_mark) == (0, entries[-1])
+    assert coordinator.parallelism_mean == 1
+    coordinator.check_invariants()

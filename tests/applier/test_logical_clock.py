@@ -1,124 +1,184 @@
-"""C3 of WL#7165 on the examples of WL#8440: which transactions start together.
+"""C3 of WL#7165: what starts together on the examples of WL#8440, and on anything, by a naive C3.
 
-Each example is the stamps of its transactions; the waves are what starts together when each wave
-is committed before the scheme is asked again.
+An example is the stamps of its transactions; its waves are what starts together when each wave is
+committed before the scheme is asked again. Stories are in tests/testdata/schemes.
 """
 
+import random
 from collections import deque
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from applier.job import Job
 from applier.relay_queue import RelayEntry
-from applier.schemes.logical_clock import LogicalClock
-from certifier.gtid import Gtid
-from tests.applier.histories import GROUP, Step, histories, stamped
+from applier.schemes import Consistency, Ordering
+from applier.schemes.logical_clock import LogicalClock, Policy
+from certifier.errors import InvalidSetting
+from tests.applier.histories import Step, entries_of, histories
+from tests.applier.scheme_driver import SchemeDriver, entry, run_randomly, streams, waves
 
 EXAMPLES = {
     "EX3": (
         [(1, 2), (1, 3), (2, 4), (1, 5), (1, 6), (6, 7), (1, 8), (1, 9)],
-        [["T1", "T2"], ["T3", "T4", "T5"], ["T6", "T7", "T8"]],
+        [[1, 2], [3, 4, 5], [6, 7, 8]],
     ),
-    "EX4, no write set": (
-        [(1, 2), (2, 3), (2, 4), (4, 5), (5, 6)],
-        [["T1"], ["T2", "T3"], ["T4"], ["T5"]],
-    ),
-    "EX6, garbage collection after T2": (
-        [(1, 2), (1, 3), (3, 4), (3, 5)],
-        [["T1", "T2"], ["T3", "T4"]],
-    ),
-    "EX7, view change before T3": (
-        [(1, 2), (1, 3), (0, 0), (1, 4)],
-        [["T1", "T2"], ["T3"], ["T4"]],
-    ),
+    "EX4, no write set": ([(1, 2), (2, 3), (2, 4), (4, 5), (5, 6)], [[1], [2, 3], [4], [5]]),
+    "EX6, garbage collection after T2": ([(1, 2), (1, 3), (3, 4), (3, 5)], [[1, 2], [3, 4]]),
+    "EX7, view change before T3": ([(1, 2), (1, 3), (0, 0), (1, 4)], [[1, 2], [3], [4]]),
     "WL#7165, fall back to sequential": (
         [(0, 0), (0, 0), (1, 2), (1, 3)],
-        [["T1"], ["T2"], ["T3", "T4"]],
+        [[1], [2], [3, 4]],
     ),
 }
 
 
-def entry(number: int, stamps: tuple[int, int], local: bool = False) -> RelayEntry:
-    return RelayEntry(number, number, Gtid(GROUP, number), *stamps, local, b"")
+def may_start(job: Job[Any], others: Sequence[Job[Any]], before: Sequence[RelayEntry]) -> bool:
+    """C3 over all that is not committed, scheduled or not; 0 is greater than nothing."""
+    executing = [one.sequence_number for one in before if not one.local]
+    for one in job.entries:
+        if one.local:
+            continue
+        if not one.sequence_number and executing:
+            return False
+        if any(number <= one.last_committed for number in executing):
+            return False
+        executing.append(one.sequence_number)
+    return True
 
 
+def of(policy: Policy = Policy.AT_MOST_ONE, **options: Any) -> LogicalClock:
+    return LogicalClock(policy, **options)
+
+
+schemes = st.builds(
+    lambda policy, least, more, ordered: of(
+        policy,
+        job_transactions_min=least,
+        job_transactions_max=least + more,
+        preserve_commit_order=ordered,
+    ),
+    *(st.sampled_from(Policy), st.integers(1, 3), st.integers(0, 4), st.booleans()),
+)
+entries_or_locals = streams | histories.map(entries_of)
+workers = st.integers(1, 4)
+rooms = st.integers(1, 20)
+seeds = st.integers(0, 2**32)
+
+
+@pytest.mark.parametrize("policy", Policy)
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_an_example_runs_in_its_waves(name: str) -> None:
+def test_an_example_runs_in_its_waves(name: str, policy: Policy) -> None:
     stamps, expected = EXAMPLES[name]
-    pending = deque(entry(number, pair) for number, pair in enumerate(stamps, 1))
-    scheme = LogicalClock()
-    waves = []
-    while pending:
-        taken = scheme.take(pending, 100)
-        waves.append([f"T{one.version}" for one in taken])
-        job: Job[None] = Job(taken, 0)
-        scheme.started(job)
-        assert not pending or scheme.take(pending, 100) == []
-        scheme.committed(job)
-        scheme.check_invariants()
-    assert waves == expected
+    entries = [entry(position, pair) for position, pair in enumerate(stamps, 1)]
+    assert waves(of(policy), entries) == expected
 
 
-def test_a_transaction_waits_for_the_oldest_that_executes_only() -> None:
-    scheme = LogicalClock()
-    pending = deque([entry(1, (1, 2)), entry(2, (1, 3)), entry(3, (2, 4)), entry(4, (3, 5))])
-    jobs: list[Job[None]] = [Job([one], 0) for one in scheme.take(pending, 100)]
-    assert len(jobs) == 2
-    for job in jobs:
-        scheme.started(job)
-    scheme.committed(jobs[1])
-    assert scheme.take(pending, 100) == []
-    scheme.committed(jobs[0])
-    assert [one.version for one in scheme.take(pending, 100)] == [3, 4]
-
-
-def test_local_transactions_neither_wait_nor_are_waited_for() -> None:
-    scheme = LogicalClock()
-    pending = deque([entry(1, (1, 2)), entry(2, (0, 0), local=True), entry(3, (2, 3))])
-    taken = scheme.take(pending, 100)
-    assert [one.version for one in taken] == [1, 2]
-    first: Job[None] = Job(taken[:1], 0)
-    local: Job[None] = Job(taken[1:], 0)
-    scheme.started(first)
-    scheme.started(local)
-    assert scheme.assigned.oldest == 2
-    scheme.committed(first)
-    assert [one.version for one in scheme.take(pending, 100)] == [3]
-    scheme.committed(local)
-    assert scheme.assigned.low_water_mark == 2
-
-
-def test_no_more_is_taken_than_was_asked_for() -> None:
-    pending = deque(entry(number, (1, number + 1)) for number in range(1, 6))
-    taken = LogicalClock().take(pending, 3)
-    assert ([one.version for one in taken], len(pending)) == ([1, 2, 3], 2)
+@given(schemes, entries_or_locals, workers, rooms, seeds)
+def test_everything_commits_and_nothing_starts_against_c3(
+    scheme: LogicalClock, entries: list[RelayEntry], workers: int, room: int, seed: int
+) -> None:
+    driver = SchemeDriver(scheme, workers, room=room, rule=may_start)
+    run_randomly(driver, entries, random.Random(seed))
+    assert not scheme.assigned
+    remote = [one.sequence_number for one in entries if not one.local]
+    assert scheme.assigned.low_water_mark == (remote[-1] if remote else 0)
 
 
 @given(histories)
-def test_what_is_taken_is_c3_word_for_word(history: list[Step]) -> None:
-    """Against the rule written down naively: nobody who executes may be at or before
-    `last_committed`.
-    """
-    entries = [one.entry for one in stamped(history)]
-    pending = deque(entries)
-    scheme = LogicalClock()
-    while pending:
-        head = list(pending)
-        taken = scheme.take(pending, 100)
-        executing: list[RelayEntry] = []
-        for one in head:
-            alone = not one.local and not one.sequence_number
-            if not one.local:
-                numbers = [other.sequence_number for other in executing if not other.local]
-                if any(number <= one.last_committed for number in numbers):
-                    break
-                if alone and executing:
-                    break
-            executing.append(one)
-            if alone:
-                break
-        assert taken == executing
-        job: Job[None] = Job(taken, 0)
-        scheme.started(job)
-        scheme.committed(job)
+def test_all_starts_that_c3_lets_start(history: list[Step]) -> None:
+    """With a worker for each: the rule written down naively, one wave after the other."""
+    entries = entries_of(history)
+    expected: list[list[int]] = []
+    executing: list[RelayEntry] = []
+    for one in entries:
+        if not may_start(Job([one]), [], executing):
+            executing = []
+        if not executing:
+            expected.append([])
+        executing.append(one)
+        expected[-1].append(one.position)
+    assert waves(of(), entries) == expected
+
+
+@given(streams, workers, seeds)
+def test_both_policies_start_the_same_in_the_same_order(
+    entries: list[RelayEntry], workers: int, seed: int
+) -> None:
+    one, other = (
+        run_randomly(SchemeDriver(of(policy), workers), entries, random.Random(seed))
+        for policy in Policy
+    )
+    assert [job.entries for job in one.started] == [job.entries for job in other.started]
+    assert [job.worker for job in one.started] == [job.worker for job in other.started]
+
+
+@given(st.integers(1, 5), st.integers(0, 5), st.integers(1, 6), st.integers(1, 40))
+def test_runs_are_fair_full_and_not_too_many(
+    least: int, more: int, idle: int, transactions: int
+) -> None:
+    most = least + more
+    scheme = of(job_transactions_min=least, job_transactions_max=most)
+    pending = deque(entry(number, (0, number)) for number in range(1, transactions + 1))
+    jobs = scheme.take(pending, range(idle), 1_000)
+    sizes = [len(job.entries) for job in jobs]
+    assert sum(sizes) == min(transactions, idle * most)
+    assert max(sizes) <= most and max(sizes) - min(sizes) <= 1
+    assert len(jobs) == 1 or min(sizes) >= least or (len(jobs) - 1) * most < sum(sizes)
+    assert len(jobs) == idle or sum(sizes) < (len(jobs) + 1) * least
+    assert [job.worker for job in jobs] == list(range(len(jobs)))
+
+
+def test_the_low_water_mark_waits_for_the_oldest_where_commits_have_no_order() -> None:
+    scheme = of(preserve_commit_order=False)
+    pending = deque(entry(number, (0, number)) for number in range(1, 4))
+    first, second, third = scheme.take(pending, [1, 2, 3], 10)
+    scheme.committed(third)
+    scheme.committed(second)
+    assert (scheme.assigned.low_water_mark, scheme.assigned.oldest) == (0, 1)
+    scheme.committed(first)
+    assert scheme.assigned.low_water_mark == 3
+
+
+def test_without_the_order_of_commits_it_promises_less() -> None:
+    assert (of().consistency, of().ordering) == (Consistency.ANY_TIME, Ordering.SOURCE)
+    unordered = of(preserve_commit_order=False)
+    assert unordered.consistency is Consistency.MOST_OF_THE_TIME
+    assert unordered.ordering is Ordering.NONE
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"job_transactions_max": 0}, "job_transactions_max"),
+        ({"job_transactions_min": 0}, "job_transactions_min"),
+        ({"job_transactions_min": 3, "job_transactions_max": 2}, r"max \(2\) or less"),
+    ],
+)
+def test_limits_that_make_no_sense_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidSetting, match=message):
+        of(**options)
+
+
+def test_a_scheme_that_ignores_the_stamps_is_caught() -> None:
+    class Reckless(LogicalClock):
+        def _startable(self, pending: deque[RelayEntry], limit: int, room: int) -> int:
+            return min(limit, len(pending))
+
+    driver = SchemeDriver(Reckless(), 2, rule=may_start)
+    with pytest.raises(AssertionError, match="2 must not start"):
+        run_randomly(driver, [entry(1, (0, 1)), entry(2, (1, 2))], random.Random(1))
+
+
+def test_a_scheme_that_waits_for_itself_is_caught() -> None:
+    class Stuck(LogicalClock):
+        def committed(self, job: Job[Any]) -> None:
+            pass
+
+    with pytest.raises(AssertionError, match="deadlock"):
+        run_randomly(
+            SchemeDriver(Stuck(), 2), [entry(1, (0, 1)), entry(2, (1, 2))], random.Random(1)
+        )

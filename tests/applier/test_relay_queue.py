@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from applier.relay_queue import RelayEntry, RelayQueue, decode, encode
+from applier.source_header import SourceHeader
 from certifier.errors import CorruptStore, InvalidSetting, UnsupportedFormat
 from certifier.gtid import NUMBER_MAX, Gtid
 from certifier.store import Family, Store, StoreIdentity, integer_key
@@ -17,10 +18,21 @@ from tests.applier.histories import GROUP, VIEW_CHANGE, entries_of, remote
 
 numbers = st.integers(0, 2**64 - 1)
 gtids = st.builds(Gtid, st.sampled_from([GROUP, f"{GROUP}:backup"]), st.integers(1, NUMBER_MAX))
+headers = st.builds(
+    SourceHeader,
+    commit_parent=numbers,
+    domain_id=numbers,
+    view_id=numbers,
+    locked_since=st.none() | st.integers(0, 2**64 - 2),
+    items=st.lists(numbers, max_size=3).map(tuple),
+    **dict.fromkeys(("databases", "tables"), st.none()),
+    **dict.fromkeys(("commit_id", "committed_us", "file"), st.just(0)),
+)
 relay_entries = st.lists(
     st.builds(
         RelayEntry,
         *(numbers, numbers, st.none() | gtids, numbers, numbers, st.booleans(), st.binary()),
+        headers,
     ),
     min_size=1,
 )
@@ -29,6 +41,17 @@ relay_entries = st.lists(
 @given(relay_entries)
 def test_a_group_is_read_as_it_was_written(entries: list[RelayEntry]) -> None:
     assert decode(encode(entries), "there") == entries
+
+
+@given(relay_entries, st.integers(0, 2**60))
+def test_a_group_may_be_written_with_other_stamps(entries: list[RelayEntry], first: int) -> None:
+    committed = [first] * len(entries)
+    numbers = list(range(first, first + len(entries)))
+    expected = [
+        entry._replace(last_committed=first, sequence_number=number)
+        for entry, number in zip(entries, numbers, strict=True)
+    ]
+    assert decode(encode(entries, (committed, numbers)), "there") == expected
 
 
 def test_a_dense_run_takes_few_bytes() -> None:

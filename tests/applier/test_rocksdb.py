@@ -1,19 +1,29 @@
 """The embedded target: rows, checkpoint, relay queue and history change together."""
 
+import json
+import threading
+from itertools import permutations
+
 import pytest
 
 from applier.checkpoint import Checkpoint, Progress
 from applier.job import CommitGroup, Job
+from applier.parts import Part
 from applier.relay_queue import RelayEntry, RelayQueue
 from applier.targets.rocksdb import (
+    CHECKPOINT_KEY,
+    ROW_PREFIX,
     AppliedInterval,
     RocksDbTarget,
     RowChanges,
     RowsSnapshot,
     applied_intervals,
 )
-from certifier.store import Batch, Store
+from certifier.gtid import Gtid
+from certifier.gtid_set import GtidSet
+from certifier.store import Batch, Family, Store
 from tests.applier.histories import (
+    GROUP,
     VIEW_CHANGE,
     Step,
     decode,
@@ -21,6 +31,7 @@ from tests.applier.histories import (
     remote,
     serial_rows,
 )
+from tests.applier.scheme_driver import SOURCE, entry
 
 
 def queued(store: Store, entries: list[RelayEntry]) -> RelayQueue:
@@ -34,14 +45,16 @@ def queued(store: Store, entries: list[RelayEntry]) -> RelayQueue:
 def commit(
     target: RocksDbTarget, progress: Progress, tick: int, *groups: list[RelayEntry]
 ) -> Checkpoint:
-    jobs: list[Job[RowChanges]] = [
-        Job(entries, 1, executions=[target.execute(entry) for entry in entries])
-        for entries in groups
-    ]
-    group = CommitGroup(tick, jobs)
-    checkpoint = progress.advance(group)
-    target.commit(group, checkpoint)
-    return checkpoint
+    return commit_jobs(target, progress, tick, [Job(entries, started=1) for entries in groups])
+
+
+def commit_jobs(
+    target: RocksDbTarget, progress: Progress, tick: int, jobs: list[Job[RowChanges]]
+) -> Checkpoint:
+    for job in jobs:
+        job.execution = target.execute(job)
+    target.commit(CommitGroup(tick, jobs), progress)
+    return progress.checkpoint
 
 
 def rows_of(snapshot: RowsSnapshot) -> dict[bytes, bytes]:
@@ -62,7 +75,7 @@ def test_a_group_leaves_the_rows_of_serial_execution_and_its_checkpoint(store: S
 def test_executing_shows_nothing(store: Store) -> None:
     entries = entries_of([remote(1)])
     target = RocksDbTarget(store, decode, queued(store, entries))
-    target.execute(entries[0])
+    target.execute(Job(entries))
     assert rows_of(target.open_snapshot()) == {}
 
 
@@ -131,3 +144,99 @@ def test_a_batch_that_cannot_be_written_changes_nothing(
     assert rows_of(target.open_snapshot()) == {}
     assert target.checkpoint() is None
     assert list(RelayQueue(store).load()) == [entries]
+
+
+def test_the_parts_of_a_transaction_are_the_whole_by_table_and_by_slot(store: Store) -> None:
+    keys = [*range(20)]
+    rows = [(f"{table}/{key}", f"{key}") for table in ("a.t", "a.u", "b.t") for key in keys]
+    one = entry(1, payload=json.dumps([*rows, ("a.t/7", None)][1:]).encode())
+    whole = RocksDbTarget(store, decode).execute(Job([one]))
+    divisions = [[Part(table=table) for table in ("a.t", "a.u", "b.t")]]
+    divisions += [[Part(slot=slot, slots=slots) for slot in range(slots)] for slots in (1, 4)]
+    target = RocksDbTarget(store, decode)
+    for parts in divisions:
+        jobs: list[Job[RowChanges]] = [Job([one], part=part, parts=len(parts)) for part in parts]
+        executed = [target.execute(job) for job in jobs]
+        assert sum(map(len, executed)) == len(whole)
+        assert {key: value for each in executed for key, value in each.items()} == whole
+        assert all(executed)
+
+
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+@pytest.mark.parametrize("deleting", range(4))
+def test_what_keeps_the_newest_ends_as_serial_execution_does(
+    store: Store, order: tuple[int, ...], deleting: int
+) -> None:
+    entries = [
+        entry(version, payload=json.dumps([("a.t/1", row), (f"a.t/{version}0", "x")]).encode())
+        for version in (1, 2, 3)
+        for row in [None if version == deleting else f"{version}"]
+    ]
+    target = RocksDbTarget(store, decode)
+    progress = Progress(Checkpoint())
+    for tick, index in enumerate(order, 2):
+        commit_jobs(target, progress, tick, [Job([entries[index]], keeps_newest=True)])
+    assert rows_of(target.open_snapshot()) == serial_rows(entries)
+
+
+class Refused(Exception):
+    """A write that is refused."""
+
+
+def test_what_is_added_on_commit_is_in_the_same_batch(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def note(batch: Batch, group: CommitGroup[RowChanges], checkpoint: Checkpoint) -> None:
+        batch.put(Family.META, b"note", b"%d" % checkpoint.version)
+        assert store.get(Family.META, b"note") == (b"1" if group.tick > 2 else None)
+
+    def refuse(_: Batch) -> None:
+        raise Refused
+
+    target = RocksDbTarget(store, decode, on_commit=note)
+    progress = Progress(Checkpoint())
+    entries = entries_of([remote(1), remote(1), remote(2)])
+    first = commit(target, progress, 2, entries[:1])
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "write", refuse)
+        with pytest.raises(Refused):
+            commit(target, progress, 3, entries[1:2])
+    assert store.get(Family.META, b"note") == b"1"
+    assert target.checkpoint() == progress.checkpoint == first
+    checkpoint = commit(target, progress, 4, entries[2:])
+    assert store.get(Family.META, b"note") == b"3"
+    assert str(checkpoint.gtid_executed) == f"{GROUP}:1:3", "what was refused is not executed"
+
+
+def test_whoever_commits_when_the_checkpoint_is_that_of_the_rows(store: Store) -> None:
+    target = RocksDbTarget(store, decode)
+    progress = Progress(Checkpoint())
+    ended = threading.Event()
+    differences = []
+
+    def commit_some(first: int) -> None:
+        for number in range(first, 201, 4):
+            row = json.dumps([(f"a.t/{number}", "x")]).encode()
+            commit(target, progress, number, [entry(number, payload=row)])
+
+    def compare() -> None:
+        while not ended.is_set():
+            data = store.snapshot(Family.DATA)
+            encoded = data.get(CHECKPOINT_KEY)
+            found = [int(key.rpartition(b"/")[2]) for key, _ in data.scan(ROW_PREFIX)]
+            executed = Checkpoint.decode(encoded).gtid_executed if encoded else GtidSet()
+            if executed != GtidSet.of(*(Gtid(SOURCE, number) for number in found)):
+                differences.append((found, executed))
+
+    reader = threading.Thread(target=compare)
+    writers = [threading.Thread(target=commit_some, args=(first,)) for first in range(1, 5)]
+    for thread in (reader, *writers):
+        thread.start()
+    for thread in writers:
+        thread.join()
+    ended.set()
+    reader.join()
+    assert not differences
+    checkpoint = target.checkpoint()
+    assert checkpoint
+    assert str(checkpoint.gtid_executed) == f"{SOURCE}:1-200"

@@ -21,16 +21,18 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
 
-from applier.applier import Applier
+from applier.applier import Applier, ApplierOptions
 from applier.checkpoint import DurabilityFlusher
-from applier.coordinator import CoordinatorOptions
 from applier.relay_queue import RelayEntry, RelayQueue
+from applier.schemes.logical_clock import LogicalClock
 from applier.targets.rocksdb import RocksDbTarget
 from certifier.gtid import Gtid
 from certifier.records import position_of
 from certifier.store import Store, StoreIdentity
 
 GROUP = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
+JOB_TRANSACTIONS_MAX = 64
+"""As many as at a member."""
 KEYS = 100_000
 VALUE = bytes(100)
 KEY_BYTES = 8
@@ -97,8 +99,9 @@ def measure(
         queue = RelayQueue(store)
         flusher = DurabilityFlusher(store, lambda _: None, on_error)
         target = RocksDbTarget(store, decode, queue)
-        options = CoordinatorOptions()
-        applier = Applier(target, queue, workers, on_committed, on_error, options)
+        scheme = LogicalClock(job_transactions_max=JOB_TRANSACTIONS_MAX)
+        options = ApplierOptions(workers_hold_jobs=False)
+        applier = Applier(target, scheme, workers, on_committed, on_error, options)
         started = perf_counter()
         for start in range(0, len(entries), append_transactions):
             group = entries[start : start + append_transactions]

@@ -4,12 +4,24 @@ from collections.abc import Iterator
 
 import pytest
 
+from applier import errors as applier_errors
 from certifier import errors
 from certifier.errors import GroupcertError
 
 CATEGORIES = (errors.InvalidRequest, errors.Unavailable, errors.Fenced, errors.CorruptLog)
 
 EXAMPLES: tuple[tuple[GroupcertError, str], ...] = (
+    (
+        errors.DomainNotAllowed(session="app", domain_id=7),
+        "session 'app' may not set gtid_domain_id 7: "
+        "name it in domain_sessions at this member, or leave the domain at 0",
+    ),
+    (
+        applier_errors.InvalidBinaryLog(
+            path="binlog.000001", offset=4, problem="type 200", expected="a known event"
+        ),
+        "binary log binlog.000001 at byte 4: type 200; expected a known event",
+    ),
     (
         errors.InvalidGtid(text="x:0", expected="a number"),
         "invalid GTID 'x:0': expected a number",
@@ -36,12 +48,10 @@ EXAMPLES: tuple[tuple[GroupcertError, str], ...] = (
         "split it, or raise the group's transaction size limit",
     ),
     (
-        errors.UnknownMember(member="m9", known=("m1", "m2")),
-        "unknown member 'm9': the view's members are m1, m2",
-    ),
-    (
-        errors.UnknownMember(member="m9", known=()),
-        "unknown member 'm9': the view's members are none",
+        applier_errors.UnsuitableTarget(
+            target="postgresql:shop", problem="no table orders", expected="the source's tables"
+        ),
+        "target postgresql:shop: no table orders; expected the source's tables",
     ),
     (
         errors.WriteSetTooLarge(items=11, items_max=10),
@@ -82,6 +92,19 @@ EXAMPLES: tuple[tuple[GroupcertError, str], ...] = (
         "10 snapshots are open, the limit is 10: end transactions that are done, then try again",
     ),
     (
+        applier_errors.TransientFailure(kind="deadlock", text="40P01"),
+        "deadlock at the target (40P01): try again",
+    ),
+    (
+        applier_errors.ApplyFailed(worker=3, gtid="u:7", cause="no table orders", gaps="u:8-9"),
+        "worker 3 failed at u:7: no table orders; mend the cause and start the replica again"
+        "; executed beyond it: u:8-9 (a restart fills the gaps)",
+    ),
+    (
+        applier_errors.ApplyFailed(worker=0, gtid="", cause="disk full", gaps=""),
+        "worker 0 failed at a view change: disk full; mend the cause and start the replica again",
+    ),
+    (
         errors.DigestMismatch(position=5, mine="aa", theirs="bb", member="m2"),
         "digest at position 5 is aa here and bb at member m2: "
         "find out which one is wrong, and let it rejoin with an empty folder",
@@ -103,6 +126,16 @@ EXAMPLES: tuple[tuple[GroupcertError, str], ...] = (
         errors.LogGap(expected=5, found=8),
         "log goes on at position 8, expected 5: "
         "restore the log, or let the member rejoin with an empty folder",
+    ),
+    (
+        applier_errors.PurgedAtSource(source="m1", missing="u:1-4"),
+        "source m1 has purged 'u:1-4', which the replica needs: "
+        "follow a member that has it, or start from a newer copy of the data",
+    ),
+    (
+        applier_errors.ReplicaAhead(source="m1", extra="u:9"),
+        "replica has 'u:9', which source m1 has not: "
+        "follow the group that they come from, or wait until the source has caught up",
     ),
     (
         errors.UnsupportedFormat(what="the store", found="3", supported="1 to 2"),
@@ -131,13 +164,16 @@ def leaves(root: type[GroupcertError] = GroupcertError) -> Iterator[type[Groupce
 
 def test_reasons_are_unique_and_none_was_renamed() -> None:
     assert sorted(leaf.reason for leaf in leaves()) == [
+        "APPLY_FAILED",
         "CORRUPT_RECORD",
         "CORRUPT_STORE",
         "DIGEST_MISMATCH",
         "DISK_FULL",
+        "DOMAIN_NOT_ALLOWED",
         "FOREIGN_DATA_FOLDER",
         "FOREIGN_LOG",
         "GTIDS_EXHAUSTED",
+        "INVALID_BINARY_LOG",
         "INVALID_GTID",
         "INVALID_GTID_SET",
         "INVALID_SETTING",
@@ -149,10 +185,13 @@ def test_reasons_are_unique_and_none_was_renamed() -> None:
         "NOT_SERVING",
         "OVERLOADED",
         "PORT_TAKEN",
+        "PURGED_AT_SOURCE",
+        "REPLICA_AHEAD",
         "SNAPSHOT_EXPIRED",
         "TOO_MANY_SNAPSHOTS",
         "TRANSACTION_TOO_LARGE",
-        "UNKNOWN_MEMBER",
+        "TRANSIENT_FAILURE",
+        "UNSUITABLE_TARGET",
         "UNSUPPORTED_FORMAT",
         "WRITE_SET_TOO_LARGE",
     ]
@@ -164,8 +203,12 @@ def test_each_error_belongs_to_one_who_must_act() -> None:
 
 
 def test_the_tree_in_the_docstring_is_the_tree_of_the_classes() -> None:
-    assert errors.__doc__ is not None
-    drawn = [line.split() for line in errors.__doc__.splitlines() if "── " in line]
+    drawn = [
+        line.split()
+        for module in (errors, applier_errors)
+        for line in (module.__doc__ or "").splitlines()
+        if "── " in line
+    ]
     named = {words[-2]: words[-1] for words in drawn if words[-1].isupper()}
     assert named == {leaf.__name__: leaf.reason for leaf in leaves()}
 

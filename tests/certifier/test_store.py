@@ -79,6 +79,17 @@ def test_a_snapshot_does_not_see_what_is_written_later(tmp_path: Path) -> None:
         assert {value for _, value in found} == {b"old"}
 
 
+def test_the_last_key_up_to_one_is_found_in_its_own_family(tmp_path: Path) -> None:
+    with Store(tmp_path, IDENTITY) as store:
+        batch = store.batch()
+        batch.put(Family.BINARY_LOG, b"b", b"2")
+        batch.put(Family.BINARY_LOG, b"d", b"4")
+        batch.put(Family.DATA, b"c", b"3")
+        store.write(batch)
+        found = [store.last(Family.BINARY_LOG, key) for key in (b"a", b"b", b"c", b"z")]
+        assert found == [None, (b"b", b"2"), (b"b", b"2"), (b"d", b"4")]
+
+
 def test_integer_keys_sort_as_their_numbers() -> None:
     numbers = [0, 1, 255, 256, 2**63, 2**64 - 1]
     assert sorted(map(integer_key, reversed(numbers))) == [integer_key(n) for n in numbers]

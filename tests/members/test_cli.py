@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from certifier.errors import NotServing, UnknownMember
+from certifier.errors import InvalidSetting, NotServing
 from members import cli, replay
 from members.failures import OutcomeUnknown
 
@@ -106,7 +106,7 @@ def test_a_member_that_is_not_there_exits_with_3(
 @pytest.mark.parametrize(
     ("error", "code"),
     [
-        (UnknownMember(member="m9", known=()), 2),
+        (InvalidSetting(name="workers", value=-1, expected="0 or more"), 2),
         (NotServing(member="m1", state="RECOVERING"), 3),
         (OutcomeUnknown(transaction_id=b"\1", cause="gone"), 1),
     ],

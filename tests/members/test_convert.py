@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from certifier.errors import (
     CorruptRecord,
+    DomainNotAllowed,
     InvalidGtid,
     InvalidGtidSet,
     InvalidWriteSet,
@@ -64,6 +65,7 @@ transactions = st.tuples(
     gtids | st.none(),
     st.binary(max_size=20),
     st.booleans(),
+    st.integers(0, 2**32 - 1),
 ).map(lambda fields: LoggedTransaction(*fields))
 runs = st.builds(run_of, st.integers(1, 5), st.integers(0, 10**6))
 controls = st.one_of(
@@ -177,6 +179,20 @@ def test_an_id_over_the_limit_is_refused_with_both() -> None:
     assert raised.value.expected == "a transaction_id of at most 32 bytes"
     with pytest.raises(InvalidWriteSet, match="abab"):
         submitted_commit(commit, 0, LIMITS, report=False)
+
+
+def test_a_domain_is_taken_from_sessions_that_may_set_it() -> None:
+    limits = LIMITS._replace(domain_sessions=("alter",))
+    certify = transaction_pb2.Transaction(session="alter", gtid_domain_id=3)
+    commit = store_pb2.CommitRequest(session="alter", gtid_domain_id=3)
+    assert submitted(certify, limits).domain_id == 3
+    assert submitted_commit(commit, 0, limits, report=False).domain_id == 3
+    with pytest.raises(DomainNotAllowed, match="session 'alter' may not set gtid_domain_id 3"):
+        submitted(certify, LIMITS)
+    with pytest.raises(DomainNotAllowed):
+        submitted_commit(commit, 0, LIMITS, report=False)
+    nobody = transaction_pb2.Transaction(session="guest")
+    assert submitted(nobody, LIMITS).domain_id == 0
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,9 @@ orders by chance.
 import pytest
 
 from applier.relay_queue import RelayEntry
+from applier.source_header import SourceHeader
 from certifier.errors import DigestMismatch, ForeignLog
+from certifier.gtid_set import GtidSet
 from certifier.records import Verdict
 from members.log_records import LogBatch, LoggedTransaction, StableReport, ViewProposal
 from members.member import Delivered, Member, MemberState
@@ -121,7 +123,8 @@ class TestViews:
         member = online()
         delivered = deliver(member, joining(member, 2))
         (entry,) = delivered.entries
-        assert entry == RelayEntry(entry.position, 0, None, 0, 0, False, b"")
+        header = SourceHeader(view_id=2)
+        assert entry == RelayEntry(entry.position, 0, None, 0, 0, False, b"", header)
 
     def test_an_expelled_member_stops_serving(self) -> None:
         member = online(2)
@@ -291,6 +294,54 @@ class TestTransactions:
             stored.absorb(deliver(member, batch_of(2, number, [write(0, number)])))
         assert versions(stored) == [1, 2]
         assert [outcome.version for outcome, _ in stored.certified] == [1, 2]
+
+
+class TestHeaders:
+    """What the binary log will have to know of a transaction."""
+
+    def test_a_local_transaction_holds_its_rows_since_its_commit_was_asked_for(self) -> None:
+        member = online()
+        snapshots, visible = (0, 1, 0), (0, 0, 2)
+        entries = []
+        for number, (snapshot, version) in enumerate(zip(snapshots, visible, strict=True)):
+            submission = Submission([write(snapshot, number)], lambda ended: None)
+            submission.locked_since = version
+            member.publisher.submit(submission)
+            batch = member.publisher.next_batch()
+            assert batch is not None
+            entries += deliver(member, batch).entries
+        assert [entry.header.locked_since for entry in entries] == [0, 1, 2]
+
+    def test_a_remote_one_in_effect_since_its_snapshot(self) -> None:
+        member = online(2)
+        elsewhere = GtidSet.parse(f"{SETTINGS.group_uuid}:1")
+        writes = [write(0, 1), write(1, 2), write(0, 3)._replace(snapshot=elsewhere)]
+        delivered = deliver(member, batch_of(2, 2, writes))
+        assert [entry.header.locked_since for entry in delivered.entries] == [0, 1, None]
+
+    def test_one_that_nobody_waits_for_any_longer_since_its_snapshot(self) -> None:
+        member = online()
+        submission = Submission([write(0, 1)], lambda ended: None)
+        submission.locked_since = 9
+        member.publisher.submit(submission)
+        batch = member.publisher.next_batch()
+        assert batch is not None
+        member.publisher.abandon()
+        (entry,) = deliver(member, batch).entries
+        assert entry.header.locked_since == 0
+
+    def test_it_prepares_when_it_is_delivered(self) -> None:
+        member = online(2)
+        deliver(member, batch_of(2, 2, [write(0, 1), write(0, 2)]))
+        member.committed(1)
+        (entry,) = deliver(member, batch_of(2, 3, [write(0, 3)])).entries
+        assert entry.header.commit_parent == 1
+
+    def test_write_set_and_domain_come_with_it(self) -> None:
+        member = online(2)
+        logged = write(0, 1, 7)._replace(domain_id=4)
+        (entry,) = deliver(member, batch_of(2, 2, [logged])).entries
+        assert (tuple(entry.header.items), entry.header.domain_id) == ((1, 7), 4)
 
 
 class TestReports:

@@ -123,11 +123,15 @@ def test_a_full_disk_and_an_expired_snapshot_have_codes_of_their_own() -> None:
     assert status.code_of(expired) is grpc.StatusCode.OUT_OF_RANGE
 
 
+def test_a_domain_that_is_not_allowed_is_a_matter_of_permission() -> None:
+    assert status.code_of(example(errors.DomainNotAllowed)) is grpc.StatusCode.PERMISSION_DENIED
+
+
 def test_an_error_crosses_the_wire_with_its_fields() -> None:
-    code, error = received(errors.UnknownMember(member="m9", known=("m1", "m2")))
+    code, error = received(errors.TransactionTooLarge(bytes=11, bytes_max=10))
     assert code is grpc.StatusCode.INVALID_ARGUMENT
-    assert isinstance(error, errors.UnknownMember)
-    assert error.known == ("m1", "m2")
+    assert isinstance(error, errors.TransactionTooLarge)
+    assert (error.bytes, error.bytes_max) == (11, 10)
 
 
 def test_a_conflict_crosses_the_wire_with_all_it_knows() -> None:

@@ -13,11 +13,8 @@ from applier.job import CommitGroup, Job
 from applier.relay_queue import RelayEntry, RelayQueue
 from applier.schemes.logical_clock import LogicalClock
 from applier.targets.rocksdb import RocksDbTarget, RowChanges
-from applier.worker import execute
 
-OPTIONS = CoordinatorOptions(
-    job_transactions_max=3, assigned_transactions_max=12, group_transactions_max=5
-)
+OPTIONS = CoordinatorOptions(assigned_transactions_max=12, group_transactions_max=5)
 
 
 class SimulatedApplier:
@@ -39,7 +36,7 @@ class SimulatedApplier:
         self._recovered = checkpoint
         self.position = checkpoint.position
         self.coordinator: Coordinator[RowChanges] = Coordinator(
-            LogicalClock(), OPTIONS, tick=checkpoint.tick
+            LogicalClock(job_transactions_max=3), OPTIONS, tick=checkpoint.tick
         )
         self._running: list[Job[RowChanges]] = []
         self._committing: CommitGroup[RowChanges] | None = None
@@ -76,12 +73,14 @@ class SimulatedApplier:
 
     def _start(self) -> None:
         """Gives jobs to idle workers."""
-        self._running += self.coordinator.next_jobs(self._workers - len(self._running))
+        at_work = {job.worker for job in self._running}
+        idle = [worker for worker in range(self._workers) if worker not in at_work]
+        self._running += self.coordinator.next_jobs(idle)
 
     def _finish(self, job: Job[RowChanges]) -> None:
         """A worker is done with its job."""
         self._running.remove(job)
-        self.coordinator.executed(job, execute(self._target, job))
+        self.coordinator.executed(job, self._target.execute(job))
 
     def _commit(self) -> None:
         """Takes what may commit, or makes visible what was taken."""
@@ -91,9 +90,9 @@ class SimulatedApplier:
             return
         for job in group.jobs:
             if job.at_commit:
-                job.executions = execute(self._target, job)
-        checkpoint = self._progress.advance(group)
-        self._target.commit(group, checkpoint)
+                job.execution = self._target.execute(job)
+        self._target.commit(group, self._progress)
+        checkpoint = self._progress.checkpoint
         self.coordinator.committed(group)
         self._committing = None
         self.position = checkpoint.position

@@ -1,0 +1,1 @@
+"""Binary logs of MySQL and MariaDB: their files, read as transactions."""

@@ -1,0 +1,103 @@
+"""C2: parallel execution breaks at the first conflict, and returns when enough jobs in a row have
+none.
+
+The rule it keeps: two jobs that run at once have no item in common. The list is serial from a
+transaction that shares an item with one that is not committed, until `conflict_free_min` jobs in a
+row, the last one waiting, have no item in common.
+
+With the minimum of two the schedule is serial for the conflicting job alone if the next one is free
+of conflicts with it. Jobs are counted as they reach the head, so that the list returns to parallel
+execution also where never more than one is pending.
+
+Source: WL#4648, P1, C2, "Extension towards P1+C2".
+"""
+
+from collections.abc import Sequence
+
+from applier.relay_queue import RelayEntry
+from applier.schemes import Cause, Hold
+from applier.schemes.conflict_control import JobList, alone_without_rows
+
+
+class ConflictBarrier:
+    """The break in the list, if there is one, and who writes what."""
+
+    kept = 0
+
+    def __init__(self, conflict_free_min: int) -> None:
+        """`conflict_free_min`: jobs in a row, 2 or more."""
+        self._conflict_free_min = conflict_free_min
+        self._in_a_row = conflict_free_min
+        self._row: dict[int, int] = {}
+        self._writing: dict[int, int] = {}
+        self._running = 0
+        self._judged = -1
+        self._waits_for = ""
+        self._hold: Hold | None = None
+
+    def alone(self, entry: RelayEntry) -> Cause | None:
+        """One whose rows are not known does."""
+        return alone_without_rows(entry)
+
+    @property
+    def is_serial(self) -> bool:
+        """Whether one job at a time is executed."""
+        return self._in_a_row < self._conflict_free_min
+
+    def next(self, jobs: JobList) -> Sequence[RelayEntry]:
+        """Returns the head if it may start.
+
+        Cost: O(items) for each transaction, once.
+        """
+        pending, room, _ = jobs
+        self._hold = None
+        if not pending or not room:
+            return ()
+        entry = pending[0]
+        if self.alone(entry):
+            self._in_a_row = 0
+            self._row.clear()
+            return ()
+        if entry.position != self._judged:
+            self._judged = entry.position
+            self._waits_for = self._judge(entry)
+        if self.is_serial and self._running:
+            self._hold = Hold(Cause.CONFLICT, self._waits_for)
+            return ()
+        self._running += 1
+        self._writing.update(dict.fromkeys(entry.header.items, entry.position))
+        return (pending.popleft(),)
+
+    def _judge(self, entry: RelayEntry) -> str:
+        """Counts the head into the row or begins another with it; returns what it waits for in a
+        serial list.
+        """
+        items = entry.header.items
+        writers = self._row if self.is_serial else self._writing
+        conflict = next((item for item in items if item in writers), None)
+        if conflict is not None:
+            waits_for = f"item {conflict:016x} of position {writers[conflict]}"
+            self._in_a_row = 0
+            self._row.clear()
+        elif not self.is_serial:
+            return ""
+        else:
+            waits_for = f"{self._in_a_row + 1} of {self._conflict_free_min} jobs in a row"
+        self._in_a_row += 1
+        self._row.update(dict.fromkeys(items, entry.position))
+        return waits_for
+
+    def hold(self) -> Hold | None:
+        """The conflict that broke the list, or how far it is from parallel execution."""
+        return self._hold
+
+    def committed(self, entries: Sequence[RelayEntry]) -> None:
+        """Its items are free."""
+        self._running -= 1
+        for entry in entries:
+            for item in entry.header.items:
+                self._writing.pop(item, None)
+
+    def check_invariants(self) -> None:
+        """Each that runs has items of its own."""
+        assert len(set(self._writing.values())) == self._running

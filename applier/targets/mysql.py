@@ -1,0 +1,364 @@
+"""MariaDB and MySQL as a target.
+
+The rule it keeps: what is executed, and what is committed, is one request of several statements
+each: a single round trip. Values are written as hexadecimal, whatever the server's SQL mode.
+
+Commits are durable one by one: these servers cannot put off a session's flush. A branch that
+commits in two phases is an XA transaction from its beginning.
+
+Differs: PostgreSQL waits a moment for a row's lock; MariaDB waits whole seconds or not at all. Not
+at all is the default: the job is executed again when its turn has come.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from hashlib import sha256
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import pymysql
+from pymysql.constants import CLIENT
+
+from applier.errors import TransientFailure
+from applier.targets.rocksdb import Decode
+from applier.targets.sql import SqlTarget
+from applier.targets.sql_schema import (
+    Column,
+    ColumnType,
+    FoundColumn,
+    FoundTable,
+    Row,
+    SqlSchema,
+    SqlValue,
+    TableChanges,
+    TableMapping,
+)
+from applier.targets.sql_server import ROWS_PER_STATEMENT, Branch, Session
+from certifier.errors import InvalidSetting
+from certifier.gtid import Gtid
+
+PORT = 3306
+NAME_LOCK_SECONDS = 1
+"""How long the lock of a replica's name is waited for: a server needs a moment to see a crash."""
+IDLE_SECONDS_MAX = 31_536_000
+_TRANSIENT = {
+    1205: "lock_timeout",
+    1213: "deadlock",
+    1020: "serialization_failure",
+    1397: "lock_timeout",  # XAER_NOTA: the session that prepared the branch has not ended yet.
+    1613: "lock_timeout",
+    1614: "deadlock",
+    **dict.fromkeys((0, 1040, 1053, 1080, 1152, 1153, 1317, 1927), "connection_lost"),
+    **dict.fromkeys((2002, 2003, 2006, 2013, 2055), "connection_lost"),
+}
+_INTEGER_BITS = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "bigint": 64}
+_TEXTS = ("tinytext", "text", "mediumtext", "longtext")
+_BYTES = ("varbinary", "tinyblob", "blob", "mediumblob", "longblob")
+_EXACT = ("_nopad_bin", "_0900_bin")
+_BRANCH = re.compile(r"([0-9a-f]{32})(\w{0,32})groupcert/([0-9a-f]{16})/(\d+)/(\d+)")
+_REPLICA = "replica VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL"
+_CREATE = (
+    f"CREATE TABLE IF NOT EXISTS groupcert_checkpoint ({_REPLICA} PRIMARY KEY,"
+    " checkpoint LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL) ENGINE=InnoDB",
+    f"CREATE TABLE IF NOT EXISTS groupcert_executed ({_REPLICA},"
+    " source VARCHAR(80) CHARACTER SET ascii COLLATE ascii_bin NOT NULL, number BIGINT NOT NULL,"
+    " part VARCHAR(500) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, worker INT NOT NULL,"
+    " version BIGINT NOT NULL, PRIMARY KEY (replica, source, number, part)) ENGINE=InnoDB",
+    f"CREATE TABLE IF NOT EXISTS groupcert_row_versions ({_REPLICA},"
+    " row_key VARBINARY(3000) NOT NULL, version BIGINT NOT NULL,"
+    " PRIMARY KEY (replica, row_key)) ENGINE=InnoDB",
+)
+_TABLES = """
+SELECT table_type, engine FROM information_schema.tables
+WHERE table_schema = {schema} AND table_name = {table}"""
+_COLUMNS = """
+SELECT column_name, data_type, column_type, is_nullable = 'YES', column_default IS NOT NULL,
+       extra, character_maximum_length, collation_name
+FROM information_schema.columns WHERE table_schema = {schema} AND table_name = {table}"""
+_UNIQUE_KEYS = """
+SELECT index_name, column_name, sub_part FROM information_schema.statistics
+WHERE table_schema = {schema} AND table_name = {table} AND non_unique = 0"""
+
+
+def open_target(
+    url: str,
+    schema: SqlSchema,
+    decode: Decode,
+    *,
+    replica: str,
+    workers: int,
+    two_phase: bool = False,
+    lock_timeout_seconds: int = 0,
+) -> SqlTarget:
+    """A target in a database; see `SqlTarget`.
+
+    Args:
+        url: `mysql://user:password@host:port/database`, percent-encoded.
+        lock_timeout_seconds: how long a row's lock is waited for, as one that waits for its own
+            turn may hold it. MySQL takes 0 for 1.
+    """
+    server = MySqlServer(url, lock_timeout_seconds=lock_timeout_seconds)
+    return SqlTarget(server, schema, decode, replica=replica, workers=workers, two_phase=two_phase)
+
+
+class MySqlSession:
+    """A connection; each statement commits but for those between BEGIN and COMMIT."""
+
+    def __init__(self, connection: "pymysql.Connection[Any]") -> None:
+        self._connection = connection
+        self._cursor = connection.cursor()
+
+    def run(self, *statements: str) -> Sequence[tuple[Any, ...]]:
+        """Runs statements; the rows of the last."""
+        cursor = self._cursor
+        try:
+            cursor.execute(";".join(statements))
+            while cursor.nextset():
+                pass
+            return cursor.fetchall() if cursor.description else ()
+        except (pymysql.err.OperationalError, pymysql.err.InternalError) as error:
+            raise _typed(error) from error
+        except (pymysql.err.InterfaceError, OSError) as error:
+            raise TransientFailure(kind="connection_lost", text=str(error)) from error
+
+    def close(self) -> None:
+        """Ends the connection."""
+        if self._connection.open:
+            self._connection.close()
+
+
+class MySqlServer:
+    """MariaDB and MySQL in their own words; a `SqlServer`."""
+
+    def __init__(self, url: str, *, lock_timeout_seconds: int = 0) -> None:
+        parts = urlsplit(url)
+        self._database = unquote(parts.path.removeprefix("/"))
+        if parts.scheme not in ("mysql", "mariadb") or not parts.hostname or not self._database:
+            shown = f"{parts.scheme}://.../{self._database}"
+            expected = "mysql://user:password@host:port/database"
+            raise InvalidSetting(name="target", value=shown, expected=expected)
+        self._host = parts.hostname
+        self._port = parts.port or PORT
+        self._user = unquote(parts.username or "")
+        self._password = unquote(parts.password or "")
+        self._lock_timeout_seconds = lock_timeout_seconds
+        self.name = f"MySQL {self._host}:{self._port}/{self._database}"
+
+    def connect(self, mappings: Sequence[TableMapping] = ()) -> Session:
+        """A session with settings that the statements here rely on."""
+        try:
+            connection = pymysql.connect(
+                host=self._host,
+                port=self._port,
+                user=self._user,
+                password=self._password,
+                database=self._database,
+                charset="utf8mb4",
+                autocommit=True,
+                client_flag=CLIENT.MULTI_STATEMENTS,
+                sql_mode="TRADITIONAL,NO_AUTO_VALUE_ON_ZERO",
+            )
+        except pymysql.err.OperationalError as error:
+            raise _typed(error) from error
+        session = MySqlSession(connection)
+        session.run(
+            "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
+            f"SET SESSION innodb_lock_wait_timeout = {self._lock_timeout_seconds}",
+            f"SET SESSION wait_timeout = {IDLE_SECONDS_MAX}",
+        )
+        return session
+
+    def lock(self, session: Session, owner: str) -> bool:
+        """Takes a named lock, which is the whole server's: the database is in its name."""
+        name = self.literal(f"groupcert/{self._scoped(owner)}")
+        ((taken,),) = session.run(f"SELECT GET_LOCK({name}, {NAME_LOCK_SECONDS})")
+        return bool(taken)
+
+    def problems(self, session: Session, *, sessions: int, branches: int) -> Iterable[str]:
+        """`max_connections`; prepared branches have no limit."""
+        ((value,),) = session.run("SELECT @@max_connections")
+        if value < sessions:
+            yield f"max_connections is {value}, expected {sessions} or more"
+
+    def find(self, session: Session, tables: Sequence[str]) -> Mapping[str, FoundTable]:
+        """Reads the information schema."""
+        found = {}
+        for name in tables:
+            database, _, table = name.rpartition(".")
+            place = {
+                "schema": self.literal(database or self._database),
+                "table": self.literal(table),
+            }
+            kinds = session.run(_TABLES.format(**place))
+            if not kinds:
+                continue
+            columns = {
+                column: _found_column(*rest)
+                for column, *rest in session.run(_COLUMNS.format(**place))
+            }
+            keys: dict[str, list[str]] = {}
+            for index, column, prefix in session.run(_UNIQUE_KEYS.format(**place)):
+                keys.setdefault(index, []).append("" if prefix or not column else column)
+            kind, engine = kinds[0]
+            is_fit = kind == "BASE TABLE" and engine == "InnoDB"
+            found[name] = FoundTable(
+                columns=columns,
+                unique_keys=[() if "" in key else tuple(key) for key in keys.values()],
+                problem="" if is_fit else f"is a {kind} of {engine}, expected one of InnoDB",
+            )
+        return found
+
+    def create(self, others: TableMapping | None) -> Sequence[str]:
+        """The replica's tables."""
+        if others is None:
+            return _CREATE
+        columns = "row_key VARBINARY(3072) PRIMARY KEY, value LONGBLOB NOT NULL"
+        name = _quoted(others.table)
+        return (*_CREATE, f"CREATE TABLE IF NOT EXISTS {name} ({columns}) ENGINE=InnoDB")
+
+    def literal(self, value: SqlValue) -> str:
+        """A literal that no SQL mode reads in another way."""
+        if isinstance(value, bytes):
+            return f"X'{value.hex()}'"
+        if isinstance(value, str):
+            return f"_utf8mb4 X'{value.encode().hex()}'"
+        return "NULL" if value is None else str(value)
+
+    def put(self, changes: TableChanges) -> Iterable[str]:
+        """INSERT ... ON DUPLICATE KEY UPDATE, in the spelling that both servers know."""
+        mapping, puts, _ = changes
+        updates = ",".join(f"`{name}`=VALUES(`{name}`)" for name, _ in mapping.values)
+        return [
+            f"INSERT INTO {_quoted(mapping.table)} ({_names(mapping.columns)})"
+            f" VALUES {self._tuples(rows)} ON DUPLICATE KEY UPDATE {updates}"
+            for rows in _chunks(puts)
+        ]
+
+    def delete(self, changes: TableChanges) -> Iterable[str]:
+        """DELETE by the key."""
+        mapping, _, deletes = changes
+        return [
+            f"DELETE FROM {_quoted(mapping.table)} WHERE ({_names(mapping.key)})"
+            f" IN ({self._tuples(rows)})"
+            for rows in _chunks(deletes)
+        ]
+
+    def newest(self, replica: str, versions: Sequence[tuple[bytes, int]]) -> Sequence[str]:
+        """Raises the versions under the rows' locks, then asks which of them are these."""
+        rows = self._tuples([(replica, key, version) for key, version in versions])
+        return (
+            f"INSERT INTO groupcert_row_versions (replica, row_key, version) VALUES {rows}"
+            " ON DUPLICATE KEY UPDATE version = GREATEST(version, VALUES(version))",
+            "SELECT row_key FROM groupcert_row_versions"
+            f" WHERE (replica, row_key, version) IN ({rows})",
+        )
+
+    def begin(self, branch: Branch | None) -> str:
+        """BEGIN, or XA START."""
+        return f"XA START {self._xid(branch)}" if branch else "BEGIN"
+
+    def commit(self, branch: Branch | None, *, is_durable: bool) -> Sequence[str]:
+        """COMMIT, always durable if the server's are."""
+        if branch is None:
+            return ("COMMIT",)
+        xid = self._xid(branch)
+        return (f"XA END {xid}", f"XA COMMIT {xid} ONE PHASE")
+
+    def prepare(self, branch: Branch) -> Sequence[str]:
+        """XA PREPARE, which outlives the session."""
+        xid = self._xid(branch)
+        return (f"XA END {xid}", f"XA PREPARE {xid}")
+
+    def commit_prepared(self, branch: Branch) -> str:
+        """From the session that prepared it or, once that has ended, from any."""
+        return f"XA COMMIT {self._xid(branch)}"
+
+    def roll_back_prepared(self, branch: Branch) -> str:
+        """From the session that prepared it or, once that has ended, from any."""
+        return f"XA ROLLBACK {self._xid(branch)}"
+
+    def prepared(self, session: Session, owner: str) -> Sequence[Branch]:
+        """Those of this database, out of the whole server's."""
+        branches = []
+        for _, _, _, name in session.run("XA RECOVER"):
+            match = _BRANCH.fullmatch(name.decode("latin-1") if isinstance(name, bytes) else name)
+            if match and match[3] == self._scoped(owner):
+                digits, tag = match[1], match[2]
+                uuid = "-".join(
+                    (digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:])
+                )
+                gtid = Gtid(f"{uuid}:{tag}" if tag else uuid, int(match[4]))
+                branches.append(Branch(owner, gtid, int(match[5])))
+        return branches
+
+    def _xid(self, branch: Branch) -> str:
+        """Two names of 64 bytes at most: the GTID's source, and the rest."""
+        source = branch.gtid.source.replace("-", "").replace(":", "")
+        rest = f"groupcert/{self._scoped(branch.owner)}/{branch.gtid.number}/{branch.number}"
+        return f"X'{source.encode().hex()}',X'{rest.encode().hex()}',1"
+
+    def _scoped(self, owner: str) -> str:
+        return sha256(f"{self._database}/{owner}".encode()).hexdigest()[:16]
+
+    def _tuples(self, rows: Sequence[Row]) -> str:
+        return ",".join(f"({','.join(map(self.literal, row))})" for row in rows)
+
+
+def _typed(error: pymysql.err.Error) -> Exception:
+    """The failure that an error of the server is, or the error itself."""
+    number = error.args[0] if error.args else 0
+    kind = _TRANSIENT.get(number)
+    return TransientFailure(kind=kind, text=str(error)) if kind else error
+
+
+def _quoted(table: str) -> str:
+    return ".".join(f"`{part}`" for part in table.split("."))
+
+
+def _names(columns: Sequence[Column]) -> str:
+    return ",".join(f"`{name}`" for name, _ in columns)
+
+
+def _chunks(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
+    for start in range(0, len(rows), ROWS_PER_STATEMENT):
+        yield rows[start : start + ROWS_PER_STATEMENT]
+
+
+def _found_column(
+    data_type: str,
+    column_type: str,
+    nullable: int,
+    has_default: int,
+    extra: str,
+    length_max: int | None,
+    collation: str | None,
+) -> FoundColumn:
+    """A column of the information schema; a generated one takes nothing."""
+    takes: set[ColumnType] = set()
+    low = high = 0
+    is_generated = "GENERATED" in extra.upper() and "DEFAULT_GENERATED" not in extra.upper()
+    if is_generated:
+        column_type += ", generated"
+    elif bits := _INTEGER_BITS.get(data_type):
+        takes = {ColumnType.INTEGER}
+        is_unsigned = "unsigned" in column_type
+        low, high = (0, (1 << bits) - 1) if is_unsigned else (-(1 << bits - 1), (1 << bits - 1) - 1)
+    elif data_type == "varchar" or data_type in _TEXTS:
+        takes = {ColumnType.TEXT, ColumnType.JSON} if data_type == "longtext" else {ColumnType.TEXT}
+    elif data_type == "json":
+        takes = {ColumnType.JSON}
+    elif data_type in _BYTES:
+        takes = {ColumnType.BYTES}
+    shown = f"{column_type}, collation {collation}" if collation else column_type
+    is_varchar = data_type == "varchar"
+    return FoundColumn(
+        type=shown,
+        takes=frozenset(takes),
+        low=low,
+        high=high,
+        characters_max=length_max if is_varchar else None,
+        bytes_max=None if is_varchar else length_max,
+        required=not (nullable or has_default or is_generated or "auto_increment" in extra),
+        nullable=bool(nullable),
+        is_exact=collation is None or collation.endswith(_EXACT),
+    )

@@ -1,0 +1,349 @@
+"""PostgreSQL as a target.
+
+The rule it keeps: what is executed, and what is committed, is one simple query each: a single round
+trip, and the least work that libpq can be asked for. Tables' single-row statements are prepared.
+
+The commits of a group but for its last do not wait for the disk (`synchronous_commit` is off for
+them alone): the last one's flush of the write-ahead log makes all of them durable, in their order.
+Source: MDEV-4506, "group commit" that keeps the order.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from hashlib import sha256
+from typing import Any
+
+import psycopg
+from psycopg import pq
+
+from applier.errors import TransientFailure
+from applier.targets.rocksdb import Decode
+from applier.targets.sql import SqlTarget
+from applier.targets.sql_schema import (
+    Column,
+    ColumnType,
+    FoundColumn,
+    FoundTable,
+    Row,
+    SqlSchema,
+    SqlValue,
+    TableChanges,
+    TableMapping,
+)
+from applier.targets.sql_server import ROWS_PER_STATEMENT, Branch, Session
+from certifier.gtid import Gtid
+
+LOCK_TIMEOUT_MS = 50
+"""How long a row's lock is waited for."""
+NAME_LOCK_MS = 1_000
+"""How long the lock of a replica's name is waited for: a server needs a moment to see a crash."""
+_TRANSIENT = {"40P01": "deadlock", "55P03": "lock_timeout", "40001": "serialization_failure"}
+_LOST = ("08", "57P01", "57P02", "57P03")
+_INTEGER_BITS = {"smallint": 16, "integer": 32, "bigint": 64}
+_TEXT = re.compile(r"text|character varying(?:\((\d+)\))?")
+_BRANCH = re.compile(r"groupcert/([0-9a-f]{16})/(.+):(\d+)/(\d+)")
+_READERS: dict[int, Callable[[bytes], Any]] = {
+    psycopg.adapters.types["bool"].oid: b"t".__eq__,
+    psycopg.adapters.types["bytea"].oid: lambda value: bytes.fromhex(value[2:].decode()),
+    **{psycopg.adapters.types[name].oid: int for name in ("int4", "int8", "oid")},
+}
+_CREATE = (
+    "CREATE TABLE IF NOT EXISTS groupcert_checkpoint ("
+    "replica text PRIMARY KEY, checkpoint text NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS groupcert_executed ("
+    "replica text, source text, number bigint, part text, worker integer NOT NULL,"
+    " version bigint NOT NULL, PRIMARY KEY (replica, source, number, part))",
+    "CREATE TABLE IF NOT EXISTS groupcert_row_versions ("
+    "replica text, row_key bytea, version bigint NOT NULL, PRIMARY KEY (replica, row_key))",
+)
+_COLUMNS = """
+SELECT attname, format_type(atttypid, atttypmod), NOT attnotnull,
+       attnotnull AND NOT atthasdef AND attidentity = '',
+       attgenerated <> '', coalesce(collisdeterministic, true)
+FROM pg_attribute LEFT JOIN pg_collation ON pg_collation.oid = attcollation
+WHERE attrelid = to_regclass({table}) AND attnum > 0 AND NOT attisdropped"""
+_UNIQUE_KEYS = """
+SELECT indexrelid, indpred IS NULL AND indexprs IS NULL AND indimmediate AND indisvalid, attname
+FROM pg_index JOIN pg_attribute ON attrelid = indexrelid AND attnum <= indnkeyatts
+WHERE indrelid = to_regclass({table}) AND indisunique"""
+
+
+def open_target(
+    dsn: str,
+    schema: SqlSchema,
+    decode: Decode,
+    *,
+    replica: str,
+    workers: int,
+    two_phase: bool = False,
+    lock_timeout_ms: int = LOCK_TIMEOUT_MS,
+) -> SqlTarget:
+    """A target in a database; see `SqlTarget`.
+
+    Args:
+        dsn: as libpq takes it: a URI, or `host=... dbname=...`.
+        lock_timeout_ms: how long a row's lock is waited for; the job is then executed again when
+            its turn has come, as one that waits for its own turn may hold the lock.
+    """
+    server = PostgreSqlServer(dsn, lock_timeout_ms=lock_timeout_ms)
+    return SqlTarget(server, schema, decode, replica=replica, workers=workers, two_phase=two_phase)
+
+
+class PostgreSqlSession:
+    """A connection on which only simple queries run."""
+
+    def __init__(self, connection: "psycopg.Connection[Any]") -> None:
+        self._connection = connection
+        self._pgconn = connection.pgconn
+
+    def run(self, *statements: str) -> Sequence[tuple[Any, ...]]:
+        """Runs statements; the rows of the last, as text, but integers and bytes as such."""
+        try:
+            result = self._pgconn.exec_("; ".join(statements).encode())
+        except psycopg.OperationalError as error:
+            raise TransientFailure(kind="connection_lost", text=str(error)) from error
+        if result.status == pq.ExecStatus.COMMAND_OK:
+            return ()
+        if result.status == pq.ExecStatus.TUPLES_OK:
+            columns = range(result.nfields)
+            readers = [_READERS.get(result.ftype(column), bytes.decode) for column in columns]
+            return [
+                tuple(readers[column](result.get_value(row, column) or b"") for column in columns)
+                for row in range(result.ntuples)
+            ]
+        failure = psycopg.errors.error_from_result(result)
+        state = failure.sqlstate or ""
+        kind = _TRANSIENT.get(state)
+        if self._pgconn.status == pq.ConnStatus.BAD or state.startswith(_LOST):
+            kind = "connection_lost"
+        if kind:
+            raise TransientFailure(kind=kind, text=str(failure)) from failure
+        raise failure
+
+    def close(self) -> None:
+        """Ends the connection."""
+        self._connection.close()
+
+
+class PostgreSqlServer:
+    """PostgreSQL in its own words; a `SqlServer`."""
+
+    def __init__(self, dsn: str, *, lock_timeout_ms: int = LOCK_TIMEOUT_MS) -> None:
+        self._dsn = dsn
+        self._lock_timeout_ms = lock_timeout_ms
+        given = psycopg.conninfo.conninfo_to_dict(dsn)
+        self.name = f"PostgreSQL {given.get('host', '')}/{given.get('dbname', '')}"
+
+    def connect(self, mappings: Sequence[TableMapping] = ()) -> Session:
+        """A session with settings that the statements here rely on."""
+        try:
+            connection = psycopg.connect(self._dsn, autocommit=True)
+        except psycopg.OperationalError as error:
+            raise TransientFailure(kind="connection_lost", text=str(error).strip()) from error
+        session = PostgreSqlSession(connection)
+        settings = {
+            "client_encoding": "UTF8",
+            "standard_conforming_strings": "on",
+            "bytea_output": "hex",
+            "lock_timeout": str(self._lock_timeout_ms),
+            "statement_timeout": "0",
+            "idle_in_transaction_session_timeout": "0",
+            "default_transaction_isolation": "read committed",
+        }
+        session.run(*(f"SET {name} TO '{value}'" for name, value in settings.items()))
+        if mappings:
+            statements = [text for mapping in mappings for text in _prepare(mapping)]
+            session.run("SET synchronous_commit TO off", *statements)
+        return session
+
+    def lock(self, session: Session, owner: str) -> bool:
+        """Takes an advisory lock of the database."""
+        key = int.from_bytes(bytes.fromhex(owner), "big", signed=True)
+        try:
+            session.run(f"SET lock_timeout TO {NAME_LOCK_MS}", f"SELECT pg_advisory_lock({key})")
+        except TransientFailure as failure:
+            if failure.kind == "lock_timeout":
+                return False
+            raise
+        session.run(f"SET lock_timeout TO {self._lock_timeout_ms}")
+        return True
+
+    def problems(self, session: Session, *, sessions: int, branches: int) -> Iterable[str]:
+        """`max_connections` and `max_prepared_transactions`."""
+        for name, least in (("max_connections", sessions), ("max_prepared_transactions", branches)):
+            ((value,),) = session.run(f"SELECT current_setting('{name}')::int")
+            if value < least:
+                yield f"{name} is {value}, expected {least} or more"
+
+    def find(self, session: Session, tables: Sequence[str]) -> Mapping[str, FoundTable]:
+        """Reads the system catalogue."""
+        found = {}
+        for table in tables:
+            name = self.literal(_quoted(table))
+            kinds = session.run(
+                f"SELECT relkind::text FROM pg_class WHERE oid = to_regclass({name})"
+            )
+            if not kinds:
+                continue
+            columns = {
+                column: _found_column(type_name, nullable, required, generated, is_exact)
+                for column, type_name, nullable, required, generated, is_exact in session.run(
+                    _COLUMNS.format(table=name)
+                )
+            }
+            keys: dict[int, list[str]] = {}
+            for index, is_plain, column in session.run(_UNIQUE_KEYS.format(table=name)):
+                keys.setdefault(index, []).append(column if is_plain else "")
+            found[table] = FoundTable(
+                columns=columns,
+                unique_keys=[() if "" in key else tuple(key) for key in keys.values()],
+                problem="" if kinds[0][0] in "rp" else "is no table but another relation",
+            )
+        return found
+
+    def create(self, others: TableMapping | None) -> Sequence[str]:
+        """The replica's tables."""
+        if others is None:
+            return _CREATE
+        columns = "row_key bytea PRIMARY KEY, value bytea NOT NULL"
+        return (*_CREATE, f"CREATE TABLE IF NOT EXISTS {_quoted(others.table)} ({columns})")
+
+    def literal(self, value: SqlValue) -> str:
+        """A literal without a type: the column's holds."""
+        if isinstance(value, bytes):
+            return f"'\\x{value.hex()}'"
+        if isinstance(value, str):
+            return "'" + value.replace("'", "''") + "'"
+        return "NULL" if value is None else str(value)
+
+    def put(self, changes: TableChanges) -> Iterable[str]:
+        """INSERT ... ON CONFLICT; one row by the prepared statement."""
+        mapping, puts, _ = changes
+        if len(puts) == 1 and mapping.source:
+            return [f"EXECUTE {_prepared_name('put', mapping.table)} {self._tuple(puts[0])}"]
+        return [_upsert(mapping, ",".join(map(self._tuple, rows))) for rows in _chunks(puts)]
+
+    def delete(self, changes: TableChanges) -> Iterable[str]:
+        """DELETE by the key."""
+        mapping, _, deletes = changes
+        if len(deletes) == 1 and mapping.source:
+            return [f"EXECUTE {_prepared_name('delete', mapping.table)} {self._tuple(deletes[0])}"]
+        return [
+            f"DELETE FROM {_quoted(mapping.table)} WHERE ({_names(mapping.key)})"
+            f" IN ({','.join(map(self._tuple, rows))})"
+            for rows in _chunks(deletes)
+        ]
+
+    def newest(self, replica: str, versions: Sequence[tuple[bytes, int]]) -> Sequence[str]:
+        """An upsert whose condition sees the newest committed version, under the row's lock."""
+        rows = ",".join(map(self._tuple, ((replica, key, version) for key, version in versions)))
+        return (
+            "INSERT INTO groupcert_row_versions AS stored (replica, row_key, version)"
+            f" VALUES {rows}"
+            " ON CONFLICT (replica, row_key) DO UPDATE SET version = excluded.version"
+            " WHERE stored.version < excluded.version RETURNING row_key",
+        )
+
+    def begin(self, branch: Branch | None) -> str:
+        """The same for a branch, which only PREPARE TRANSACTION names."""
+        return "BEGIN"
+
+    def commit(self, branch: Branch | None, *, is_durable: bool) -> Sequence[str]:
+        """COMMIT: with the disk as the server has it, or without, as a worker's session has it."""
+        durable = ("SET LOCAL synchronous_commit TO DEFAULT",) if is_durable else ()
+        return (*durable, "COMMIT")
+
+    def prepare(self, branch: Branch) -> Sequence[str]:
+        """PREPARE TRANSACTION, which is durable."""
+        return (f"PREPARE TRANSACTION {self._name_of(branch)}",)
+
+    def commit_prepared(self, branch: Branch) -> str:
+        """From any session."""
+        return f"COMMIT PREPARED {self._name_of(branch)}"
+
+    def roll_back_prepared(self, branch: Branch) -> str:
+        """From any session."""
+        return f"ROLLBACK PREPARED {self._name_of(branch)}"
+
+    def prepared(self, session: Session, owner: str) -> Sequence[Branch]:
+        """Those of this database."""
+        rows = session.run(
+            "SELECT gid FROM pg_prepared_xacts WHERE database = current_database() ORDER BY gid"
+        )
+        found = [match for (name,) in rows if (match := _BRANCH.fullmatch(name))]
+        return [
+            Branch(owner, Gtid(match[2], int(match[3])), int(match[4]))
+            for match in found
+            if match[1] == owner
+        ]
+
+    def _name_of(self, branch: Branch) -> str:
+        return self.literal(f"groupcert/{branch.owner}/{branch.gtid}/{branch.number}")
+
+    def _tuple(self, row: Row) -> str:
+        return f"({','.join(map(self.literal, row))})"
+
+
+def _prepare(mapping: TableMapping) -> Iterable[str]:
+    places = ",".join(f"${number}" for number in range(1, len(mapping.columns) + 1))
+    yield f"PREPARE {_prepared_name('put', mapping.table)} AS {_upsert(mapping, f'({places})')}"
+    places = ",".join(f"${number}" for number in range(1, len(mapping.key) + 1))
+    yield (
+        f"PREPARE {_prepared_name('delete', mapping.table)} AS DELETE FROM {_quoted(mapping.table)}"
+        f" WHERE ({_names(mapping.key)}) = ({places})"
+    )
+
+
+@cache
+def _prepared_name(kind: str, table: str) -> str:
+    return f"{kind}_{sha256(table.encode()).hexdigest()[:16]}"
+
+
+def _upsert(mapping: TableMapping, rows: str) -> str:
+    updates = ",".join(f'"{name}"=excluded."{name}"' for name, _ in mapping.values)
+    return (
+        f"INSERT INTO {_quoted(mapping.table)} ({_names(mapping.columns)}) VALUES {rows}"
+        f" ON CONFLICT ({_names(mapping.key)}) DO UPDATE SET {updates}"
+    )
+
+
+def _quoted(table: str) -> str:
+    return ".".join(f'"{part}"' for part in table.split("."))
+
+
+def _names(columns: Sequence[Column]) -> str:
+    return ",".join(f'"{name}"' for name, _ in columns)
+
+
+def _chunks(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
+    for start in range(0, len(rows), ROWS_PER_STATEMENT):
+        yield rows[start : start + ROWS_PER_STATEMENT]
+
+
+def _found_column(
+    type_name: str, nullable: bool, required: bool, generated: bool, is_exact: bool
+) -> FoundColumn:
+    """A column of the catalogue; a generated one takes nothing."""
+    takes: set[ColumnType] = set()
+    low, high, characters_max = 0, 0, None
+    if generated:
+        type_name += ", generated"
+    elif bits := _INTEGER_BITS.get(type_name):
+        takes, low, high = {ColumnType.INTEGER}, -(1 << bits - 1), (1 << bits - 1) - 1
+    elif text := _TEXT.fullmatch(type_name):
+        takes, characters_max = {ColumnType.TEXT}, int(text[1]) if text[1] else None
+    elif type_name == "bytea":
+        takes = {ColumnType.BYTES}
+    elif type_name in ("json", "jsonb"):
+        takes = {ColumnType.JSON}
+    return FoundColumn(
+        type=type_name,
+        takes=frozenset(takes),
+        low=low,
+        high=high,
+        characters_max=characters_max,
+        required=required and not generated,
+        nullable=nullable,
+        is_exact=is_exact,
+    )

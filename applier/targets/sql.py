@@ -1,0 +1,454 @@
+"""The SQL target: rows and the GTIDs that made them, in the tables of a server.
+
+The rule it keeps: a GTID is in `groupcert_executed` if and only if its rows are in the tables,
+because one transaction of the server writes both. GTIDs are only ever inserted there, so that no
+row is written by two workers; `save` folds them into the one set of `groupcert_checkpoint`.
+
+A worker has a session of its own, from its first job on. A transaction is two round trips, one to
+execute and one to commit. What the servers say in other words is a `SqlServer`.
+
+Source: WL#5569, "Recovery" (low-water mark and each worker's groups, kept with the data); WL#4648,
+P3 (two phases) and C0 (the newest change of a row wins).
+"""
+
+import re
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from hashlib import sha256
+from itertools import groupby
+from typing import Any, NamedTuple, TypeVar
+
+from applier.checkpoint import Checkpoint, Progress
+from applier.errors import TransientFailure, UnsuitableTarget
+from applier.job import CommitGroup, Job
+from applier.relay_queue import RelayEntry
+from applier.targets.rocksdb import Decode
+from applier.targets.sql_schema import (
+    OTHERS,
+    BoundSchema,
+    Column,
+    ColumnType,
+    SqlSchema,
+    SqlValue,
+    TableChanges,
+    TableMapping,
+)
+from applier.targets.sql_server import ROWS_PER_STATEMENT, Branch, Session, SqlServer
+from certifier.errors import InvalidSetting
+from certifier.gtid import Gtid
+from certifier.gtid_set import GtidSet
+
+COMMIT_PAUSES_MS = (0, 50, 100, 200, 400, 800, 1_600)
+"""Before each further attempt to commit what the server has lost or undone."""
+OWN_SESSIONS = 3
+"""The target's own, one to spare for a server that is slow to notice a lost one, one at commit."""
+_AT_COMMIT = -1
+_REPLICA = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_PART = "part "
+_CHECKPOINTS = TableMapping(
+    source="",
+    table="groupcert_checkpoint",
+    key=(Column("replica", ColumnType.TEXT),),
+    values=(Column("checkpoint", ColumnType.TEXT),),
+)
+
+Result = TypeVar("Result")
+
+
+class SqlExecution(NamedTuple):
+    """An open transaction: whose session it is in, and as which branch, if it is one."""
+
+    worker: int
+    branch: Branch | None
+
+
+class SqlTarget:
+    """A `Target` over a server; `postgresql.open_target` and `mysql.open_target` make it."""
+
+    def __init__(
+        self,
+        server: SqlServer,
+        schema: SqlSchema,
+        decode: Decode,
+        *,
+        replica: str,
+        workers: int,
+        two_phase: bool = False,
+    ) -> None:
+        """Checks the server, then makes the tables that are the replica's own.
+
+        Raises:
+            InvalidSetting: the name is none.
+            UnsuitableTarget: tables or settings do not fit, or another replica has the name; with
+                all problems at once, and nothing was written.
+        """
+        if not _REPLICA.fullmatch(replica):
+            expected = "1 to 64 letters, digits, underscores, dots, dashes"
+            raise InvalidSetting(name="replica", value=replica, expected=expected)
+        self._server = server
+        self._decode = decode
+        self._replica = replica
+        self._owner = sha256(replica.encode()).hexdigest()[:16]
+        self._two_phase = two_phase
+        self._mappings = tuple(schema.mappings.values())
+        self._sessions: dict[int, Session] = {}
+        self._own: Session | None = None
+        self._own_lock = threading.RLock()
+        self._saved = GtidSet()
+        self._deleted = GtidSet()
+        try:
+            self._schema = self._suitable(schema, workers)
+        except BaseException:
+            self.close()
+            raise
+
+    def execute(self, job: Job[SqlExecution]) -> SqlExecution:
+        """Writes the job's rows and GTIDs in a transaction that stays open.
+
+        Raises:
+            TransientFailure: nothing is left of it.
+            UnsuitableTarget: a row does not fit its table, likewise.
+        """
+        rows = self._rows(job)
+        worker = _AT_COMMIT if job.at_commit else job.worker
+        gtid = job.entries[0].gtid
+        branch = None
+        if self._two_phase and job.parts > 1 and gtid:
+            assert job.part is not None, "a divided transaction without its part"
+            branch = Branch(self._owner, gtid, job.part.slot)
+        begin = self._server.begin(branch)
+        try:
+            if job.keeps_newest and rows:
+                self._run(worker, begin)
+                rows = self._newest(worker, rows)
+                begin = ""
+            statements = [begin] if begin else []
+            for changes in self._schema.changes((key, value) for key, (value, _) in rows.items()):
+                if changes.deletes:
+                    statements += self._server.delete(changes)
+                if changes.puts:
+                    statements += self._server.put(changes)
+            statements += self._marks(job)
+            self._run(worker, *statements)
+        except BaseException as error:
+            self._undo(worker, branch)
+            error.add_note(f"executing {gtid} at position {job.entries[0].position}")
+            raise
+        return SqlExecution(worker, branch)
+
+    def commit(self, group: CommitGroup[SqlExecution], progress: Progress) -> None:
+        """Commits one job after the other, the last one durably, which makes all of them durable.
+
+        What the server lost or undid at its commit is executed again here: its turn has come.
+        """
+        units = list(self._units(group))
+        finished = 0
+        try:
+            for unit in units[:-1]:
+                self._finish(unit, is_durable=False)
+                finished += 1
+                group.visible(len(unit))
+            self._finish(units[-1], is_durable=True)
+        except TransientFailure:
+            for number, unit in enumerate(units):  # One that fell lost what was not durable, too.
+                again = partial(self._finish_again, unit, is_visible=number < finished)
+                self._retrying(again)
+        progress.advance(group)
+
+    def abandon(self, job: Job[SqlExecution]) -> None:
+        """Undoes an execution."""
+        if job.execution is not None:
+            self._undo(job.execution.worker, job.execution.branch)
+            job.execution = None
+
+    def checkpoint(self) -> Checkpoint | None:
+        """What was saved, and what was executed since; branches that a crash left are settled."""
+        with self._own_lock:
+            self._retrying(lambda: self._settle(None))
+            replica = self._literal(self._replica)
+            saved = self._ask(
+                f"SELECT checkpoint FROM groupcert_checkpoint WHERE replica = {replica}"
+            )
+            rows = self._ask(
+                "SELECT source, number, part, version FROM groupcert_executed"
+                f" WHERE replica = {replica}"
+            )
+        if not saved and not rows:
+            return None
+        checkpoint = Checkpoint.decode(saved[0][0].encode()) if saved else Checkpoint()
+        self._saved = checkpoint.gtid_executed
+        executed = checkpoint.gtid_executed.copy()
+        for source, number, part, _ in rows:
+            if not part:
+                executed.add_number(source, number)
+        parts: dict[Gtid, frozenset[str]] = {}
+        for source, number, part, _ in rows:
+            gtid = Gtid(source, number)
+            if part and gtid not in executed:
+                parts[gtid] = parts.get(gtid, frozenset()) | {part.removeprefix(_PART)}
+        version = max((version for *_, version in rows), default=0)
+        version = max(version, checkpoint.version)
+        return replace(checkpoint, version=version, gtid_executed=executed, parts=parts)
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Writes the checkpoint, and deletes the GTIDs that the one before it contains: what comes
+        after those is committed, so that a range of them ends at no lock of a worker. One that does
+        all the same is left for the next time.
+        """
+        old = self._saved.difference(self._deleted)
+        encoded = replace(checkpoint, parts={}).encode().decode()
+        row = TableChanges(_CHECKPOINTS, [(self._replica, encoded)], [])
+        deletes = [
+            f"DELETE FROM groupcert_executed WHERE replica = {self._literal(self._replica)}"
+            f" AND source = {self._literal(source)} AND number BETWEEN {first} AND {last}"
+            for source in old.sources()
+            for first, last in old.intervals(source)
+        ]
+        begin, commit = self._server.begin(None), self._server.commit(None, is_durable=True)
+        statements = [begin, *self._server.put(row), *deletes, *commit]
+        try:
+            self._ask(*statements)
+        except TransientFailure as failure:
+            if failure.kind == "lock_timeout":
+                return
+            self._retrying(lambda: self._ask(*statements))
+        self._deleted, self._saved = self._saved, checkpoint.gtid_executed
+
+    def close(self) -> None:
+        """Ends all sessions."""
+        with self._own_lock:
+            sessions = [*self._sessions.values(), *([self._own] if self._own else [])]
+            self._sessions.clear()
+            self._own = None
+        for session in sessions:
+            session.close()
+
+    def _suitable(self, schema: SqlSchema, workers: int) -> BoundSchema:
+        """The schema bound to the server's tables, once everything about them is as it must be."""
+        server = self._server
+        session = self._own_session()
+        branches = workers if self._two_phase else 0
+        sessions = workers + OWN_SESSIONS
+        if wrong := list(server.problems(session, sessions=sessions, branches=branches)):
+            raise UnsuitableTarget(
+                target=server.name, problem="; ".join(wrong), expected="settings as named"
+            )
+        tables = [mapping.table for mapping in self._mappings]
+        found = server.find(session, tables)
+        others = schema.mappings.get(OTHERS)
+        if others is None or others.table in found:
+            others = None
+        there = [mapping for mapping in self._mappings if mapping is not others]
+        SqlSchema(there).bind(found, server.name)
+        self._ask(*server.create(others))
+        return schema.bind(server.find(session, tables), server.name)
+
+    def _rows(self, job: Job[SqlExecution]) -> dict[bytes, tuple[bytes | None, int]]:
+        """The last change of each row, with the version of the transaction that made it."""
+        rows: dict[bytes, tuple[bytes | None, int]] = {}
+        for entry in job.entries:
+            if not entry.payload:
+                continue
+            put_keys, put_values, delete_keys = self._decode(entry.payload)
+            for key, value in zip(put_keys, put_values, strict=True):
+                rows[key] = (value, entry.version)
+            for key in delete_keys:
+                rows[key] = (None, entry.version)
+        if (part := job.part) is not None:
+            return {key: row for key, row in rows.items() if part.takes(key)}
+        return rows
+
+    def _newest(
+        self, worker: int, rows: Mapping[bytes, tuple[bytes | None, int]]
+    ) -> dict[bytes, tuple[bytes | None, int]]:
+        """Those of the rows that are newer than what the server has, which now has their versions;
+        a row that is deleted keeps its version.
+        """
+        versions = sorted((key, version) for key, (_, version) in rows.items())
+        newest: dict[bytes, tuple[bytes | None, int]] = {}
+        for start in range(0, len(versions), ROWS_PER_STATEMENT):
+            chunk = versions[start : start + ROWS_PER_STATEMENT]
+            found = self._run(worker, *self._server.newest(self._replica, chunk))
+            newest |= {key: rows[key] for (key,) in found}
+        return newest
+
+    def _marks(self, job: Job[SqlExecution]) -> list[str]:
+        """Notes the job's GTIDs, or its part of one, as executed."""
+        part = "" if job.part is None else f"{_PART}{job.part}"
+        return self._inserts(job.entries, part, job.worker)
+
+    def _inserts(self, entries: Iterable[RelayEntry], part: str, worker: int) -> list[str]:
+        literal = self._literal
+        rows = [
+            f"({literal(self._replica)},{literal(entry.gtid.source)},{entry.gtid.number},"
+            f"{literal(part)},{worker},{entry.version})"
+            for entry in entries
+            if entry.gtid
+        ]
+        columns = "replica, source, number, part, worker, version"
+        return [f"INSERT INTO groupcert_executed ({columns}) VALUES {','.join(rows)}"][: len(rows)]
+
+    def _units(self, group: CommitGroup[SqlExecution]) -> Iterator[list[Job[SqlExecution]]]:
+        """The group's jobs, those together that commit in two phases; what an earlier process
+        executed is left out.
+        """
+        jobs = [job for job in group.jobs if job.execution is not None]
+        for _, run in groupby(jobs, key=lambda job: job.entries[0].position):
+            unit = list(run)
+            if self._two_phase and len(unit) == unit[0].parts:
+                yield unit
+            else:
+                yield from ([job] for job in unit)
+
+    def _finish(self, unit: list[Job[SqlExecution]], *, is_durable: bool) -> None:
+        """Commits one job, or all the jobs of one transaction."""
+        server = self._server
+        executions = [job.execution for job in unit if job.execution is not None]
+        assert len(executions) == len(unit), "committed before it was executed"
+        if len(unit) == 1:
+            worker, branch = executions[0]
+            self._run(worker, *server.commit(branch, is_durable=is_durable))
+            return
+        branches = [(worker, branch) for worker, branch in executions if branch]
+        for worker, branch in branches:
+            self._run(worker, *server.prepare(branch))
+        self._decide(unit[0].entries)
+        for worker, branch in branches:
+            self._run(worker, server.commit_prepared(branch))
+
+    def _finish_again(self, unit: list[Job[SqlExecution]], *, is_visible: bool) -> None:
+        """Finds out what became of a unit, and executes it unless it is committed: in its worker's
+        session, or in another one if it was visible, as that worker has gone on.
+        """
+        for job in unit if not is_visible else ():
+            assert job.execution is not None, "committed before it was executed"
+            self._drop(job.execution.worker)
+        gtid = unit[0].entries[0].gtid
+        with self._own_lock:
+            if len(unit) > 1:
+                self._settle(gtid)
+            if gtid is None or self._is_executed(unit[0], gtid, is_whole=len(unit) > 1):
+                return
+            if is_visible:
+                assert len(unit) == 1, "what commits in two phases is durable when it is visible"
+                unit = [replace(unit[0], at_commit=True)]
+            for job in unit:
+                job.execution = self.execute(job)
+            self._finish(unit, is_durable=True)
+
+    def _decide(self, entries: Sequence[RelayEntry]) -> None:
+        """Notes the whole transaction as executed: from here on its branches are committed."""
+        begin, commit = self._server.begin(None), self._server.commit(None, is_durable=True)
+        self._ask(begin, *self._inserts(entries, "", _AT_COMMIT), *commit)
+
+    def _settle(self, gtid: Gtid | None) -> None:
+        """Commits the prepared branches of a transaction, or of all, that were decided on; the
+        others are rolled back.
+        """
+        server = self._server
+        with self._owning() as session:
+            branches = server.prepared(session, self._owner)
+        for branch in branches:
+            if gtid is None or branch.gtid == gtid:
+                is_decided = self._is_decided(branch.gtid)
+                settle = server.commit_prepared if is_decided else server.roll_back_prepared
+                self._ask(settle(branch))
+
+    def _is_decided(self, gtid: Gtid) -> bool:
+        """Whether the whole transaction is noted as executed, in either table."""
+        if self._count(gtid, ""):
+            return True
+        replica = self._literal(self._replica)
+        saved = self._ask(f"SELECT checkpoint FROM groupcert_checkpoint WHERE replica = {replica}")
+        return bool(saved) and gtid in Checkpoint.decode(saved[0][0].encode()).gtid_executed
+
+    def _is_executed(self, job: Job[SqlExecution], gtid: Gtid, *, is_whole: bool) -> bool:
+        """Whether a job is committed; its GTIDs are, all or none of them."""
+        part = "" if is_whole or job.part is None else f"{_PART}{job.part}"
+        return bool(self._count(gtid, part))
+
+    def _count(self, gtid: Gtid, part: str) -> int:
+        ((count,),) = self._ask(
+            "SELECT count(*) FROM groupcert_executed"
+            f" WHERE replica = {self._literal(self._replica)}"
+            f" AND source = {self._literal(gtid.source)} AND number = {gtid.number}"
+            f" AND part = {self._literal(part)}"
+        )
+        return int(count)
+
+    def _run(self, worker: int, *statements: str) -> Sequence[tuple[Any, ...]]:
+        """Runs statements in a worker's session, which is renewed if it was lost."""
+        session = self._sessions.get(worker)
+        if session is None:
+            session = self._sessions[worker] = self._server.connect(self._mappings)
+        try:
+            return session.run(*statements)
+        except TransientFailure as failure:
+            if failure.kind == "connection_lost":
+                self._drop(worker)
+            raise
+
+    def _ask(self, *statements: str) -> Sequence[tuple[Any, ...]]:
+        """Runs statements in the target's own session."""
+        with self._owning() as session:
+            return session.run(*statements)
+
+    @contextmanager
+    def _owning(self) -> Iterator[Session]:
+        """The target's own session; it is renewed after any failure, which may have left a
+        transaction open.
+        """
+        with self._own_lock:
+            session = self._own_session()
+            try:
+                yield session
+            except BaseException:
+                self._own = None
+                session.close()
+                raise
+
+    def _own_session(self) -> Session:
+        if self._own is None:
+            session = self._server.connect()
+            if not self._server.lock(session, self._owner):
+                session.close()
+                raise UnsuitableTarget(
+                    target=self._server.name,
+                    problem=f"another process writes here as replica {self._replica}",
+                    expected="a name of its own for each replica, or the other one stopped",
+                )
+            self._own = session
+        return self._own
+
+    def _undo(self, worker: int, branch: Branch | None) -> None:
+        """Rolls back what a worker's session has open."""
+        if branch is not None:
+            self._drop(worker)
+        elif session := self._sessions.get(worker):
+            try:
+                session.run("ROLLBACK")
+            except TransientFailure:
+                self._drop(worker)
+
+    def _drop(self, worker: int) -> None:
+        if session := self._sessions.pop(worker, None):
+            session.close()
+
+    def _retrying(self, action: Callable[[], Result]) -> Result:
+        """Does something until it succeeds, up to a limit."""
+        *pauses_ms, last_ms = COMMIT_PAUSES_MS
+        for pause_ms in pauses_ms:
+            time.sleep(pause_ms / 1000)
+            try:
+                return action()
+            except TransientFailure:
+                continue
+        time.sleep(last_ms / 1000)
+        return action()
+
+    def _literal(self, value: SqlValue) -> str:
+        return self._server.literal(value)

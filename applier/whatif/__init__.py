@@ -1,0 +1,1 @@
+"""What if: schedules a stream of transactions under every scheme on a virtual clock."""

@@ -1,0 +1,155 @@
+"""Dependencies: what each transaction of a stream has to follow, whatever the scheme.
+
+The rule it keeps: a transaction follows the last writer of each row that it writes. One whose rows
+are not known follows everything before it in its databases, and everything after it there follows
+it; if not even those are known, or if it has no GTID, that holds for the whole stream.
+"""
+
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+NO_ITEM = 0
+"""Instead of an item: the transaction, or the one it follows, has no write set."""
+
+
+class Dependencies:
+    """The edges from each transaction to those it follows, in flat arrays; numbers from 0 on.
+
+    Cost: O(items + databases) a transaction, over the whole stream.
+    """
+
+    def __init__(self) -> None:
+        self.offsets = array("Q", [0])
+        """Edges of transaction i: offsets[i] to offsets[i + 1]."""
+        self.followed = array("I")
+        self.items = array("Q")
+        """For each edge the row that makes it, or `NO_ITEM`."""
+        self._writers: dict[int, int] = {}
+        self._fence = -1
+        self._database_fences: dict[str, int] = {}
+        self._database_members: dict[str, array[int]] = {}
+
+    def add(
+        self, items: Sequence[int], databases: Sequence[str] | None, *, alone: bool
+    ) -> list[int]:
+        """Takes the next transaction; returns those of its items that have an earlier writer.
+
+        `databases`: None if they are not known; looked at only where there are no items.
+        """
+        number = len(self)
+        rewritten = []
+        for item in items:
+            writer = self._writers.get(item)
+            if writer is not None and writer != number:
+                rewritten.append(item)
+                self._edge(writer, item)
+            self._writers[item] = number
+        if alone or (databases is None and not items):
+            for earlier in range(max(self._fence, 0), number):
+                self._edge(earlier, NO_ITEM)
+            self._fence = number
+            self._database_fences.clear()
+            self._database_members.clear()
+        else:
+            if self._fence >= 0:
+                self._edge(self._fence, NO_ITEM)
+            for database in databases or ():
+                self._in_database(number, database, fences=not items)
+        self.offsets.append(len(self.followed))
+        return rewritten
+
+    def newest_followed(self, number: int) -> int:
+        """The last transaction that this one follows; -1 for none."""
+        edges = self.followed[self.offsets[number] : self.offsets[number + 1]]
+        return max(edges, default=-1)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def edges(self) -> Iterator[tuple[int, range]]:
+        """Each transaction and the range of its edges."""
+        start = 0
+        for number in range(len(self)):
+            stop = self.offsets[number + 1]
+            yield number, range(start, stop)
+            start = stop
+
+    def _in_database(self, number: int, database: str, *, fences: bool) -> None:
+        fence = self._database_fences.get(database)
+        if fence is not None:
+            self._edge(fence, NO_ITEM)
+        members = self._database_members.setdefault(database, array("I"))
+        if fences:
+            for member in members:
+                self._edge(member, NO_ITEM)
+            self._database_fences[database] = number
+            del members[:]
+        else:
+            members.append(number)
+
+    def _edge(self, followed: int, item: int) -> None:
+        self.followed.append(followed)
+        self.items.append(item)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CriticalPath:
+    """The longest chain: its length, its transactions, and the row that ties each but the first to
+    the one before it (or `NO_ITEM`).
+    """
+
+    length_us: int
+    transactions: list[int] = field(default_factory=list)
+    items: list[int] = field(default_factory=list)
+
+
+def critical_path(dependencies: Dependencies, lengths_us: Sequence[int]) -> CriticalPath:
+    """The chain that takes longest if each transaction starts when those it follows have ended.
+
+    Cost: O(edges).
+    """
+    followed = dependencies.followed
+    ends: list[int] = []
+    links: list[int] = []
+    for number, edges in dependencies.edges():
+        start, link = 0, -1
+        for edge in edges:
+            end = ends[followed[edge]]
+            if end > start:
+                start, link = end, edge
+        ends.append(start + lengths_us[number])
+        links.append(link)
+    if not ends:
+        return CriticalPath(length_us=0)
+    length_us = max(ends)
+    number = ends.index(length_us)
+    transactions, items = [number], []
+    while (link := links[number]) >= 0:
+        number = followed[link]
+        transactions.append(number)
+        items.append(dependencies.items[link])
+    return CriticalPath(length_us=length_us, transactions=transactions[::-1], items=items[::-1])
+
+
+def count_overtakers(
+    dependencies: Dependencies,
+    started_us: Sequence[int],
+    visible_us: Sequence[int],
+    jobs: Sequence[int],
+) -> int:
+    """How many transactions started before one that they follow was visible; `jobs` numbers the job
+    of each, because within one job they are executed one after the other.
+
+    Cost: O(edges).
+    """
+    followed = dependencies.followed
+    count = 0
+    for number, edges in dependencies.edges():
+        start, job = started_us[number], jobs[number]
+        for edge in edges:
+            earlier = followed[edge]
+            if visible_us[earlier] > start and jobs[earlier] != job:
+                count += 1
+                break
+    return count

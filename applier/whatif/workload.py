@@ -1,0 +1,307 @@
+"""A workload: a stream of transactions as work, with all that any scheme asks of it.
+
+The rule it keeps: everything is in flat arrays, so that a stream of millions fits, and the entries
+that a scheme sees are made when it is their turn. What a source did not say is derived in one place
+here, from what it did say.
+"""
+
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+from itertools import pairwise
+from typing import NamedTuple
+
+from applier.parts import Part, database_of, table_of
+from applier.relay_queue import RelayEntry
+from applier.source_header import NO_HEADER, SourceHeader
+from applier.whatif.dependencies import Dependencies
+from certifier.errors import InvalidSetting
+from certifier.gtid import Gtid
+
+_new_gtid = partial(tuple.__new__, Gtid)
+_new_header = partial(tuple.__new__, SourceHeader)
+_new_entry = partial(tuple.__new__, RelayEntry)
+"""From a tuple of all fields, where one is made for each transaction of each run: a named tuple's
+own constructor is a Python function and takes twice the time.
+"""
+
+
+class Stamps(Enum):
+    """Whose stamps the logical clock reads."""
+
+    WRITE_SETS = "write sets"
+    """The certifier's: the last writer of one of the rows (WL#8440)."""
+    LOCK_INTERVALS = "lock intervals"
+    """The source's: what was committed when the last lock was taken (WL#7165)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Costs:
+    """What work takes on the replica, in microseconds.
+
+    `execute_us` and `row_us`: of a transaction, and of each of its rows, where the stream does not
+    say how long it took. `commit_us`: of a group commit, beside the execution. The defaults: a
+    round trip on a local network, an indexed row, a write that a solid-state disk acknowledges.
+    """
+
+    execute_us: int = 100
+    row_us: int = 20
+    commit_us: int = 500
+
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            if getattr(self, name) < 0:
+                raise InvalidSetting(name=name, value=getattr(self, name), expected="0 or more")
+
+    def execution_us(self, rows: int) -> int:
+        """How long a transaction of so many rows takes until it can commit."""
+        return self.execute_us + rows * self.row_us
+
+
+class Work(NamedTuple):
+    """One entry of a stream, as its source describes it.
+
+    `gtid`: None for what runs alone (a view change, a rotation), which has the stamps 0 and 0.
+    `last_committed`, `sequence_number`: by write sets. `lock_interval`: of the source, the
+    transactions from the newest that was committed when this one had its locks, up to this one
+    (`sequence_number` - `last_committed` of WL#7165), 1 at least. `keys`: the texts of
+    `header.items`. `duration_us`: its execution, None if that is not known.
+    """
+
+    gtid: Gtid | None
+    last_committed: int = 0
+    sequence_number: int = 0
+    lock_interval: int = 1
+    header: SourceHeader = NO_HEADER
+    keys: Sequence[str] = ()
+    rows: int = 0
+    duration_us: int | None = None
+
+
+class Workload:
+    """The columns of a stream, its dependencies, and the texts of rows that are written twice."""
+
+    def __init__(self, costs: Costs) -> None:
+        self.costs = costs
+        self.dependencies = Dependencies()
+        self.durations_us = array("Q")
+        self.timed = 0
+        """Transactions whose duration the source knew."""
+        self.transactions = 0
+        """Entries that have a GTID."""
+        self.without_write_set = 0
+        self.texts: dict[int, str] = {}
+        self.table_names: list[str] = []
+        self._last_committed = array("Q")
+        self._sequence_numbers = array("Q")
+        self._lock_intervals = array("Q")
+        self._commit_parents = array("Q")
+        self._commit_ids = array("Q")
+        self._domains = array("q")
+        self._places = array("I")
+        self._place_list: list[tuple[tuple[str, ...] | None, tuple[str, ...] | None]] = []
+        self._place_numbers: dict[object, int] = {}
+        self._item_offsets = array("Q", [0])
+        self._items = array("Q")
+        self._item_tables = array("I")
+        self._table_numbers: dict[str, int] = {}
+        self._gtid_sources = array("I")
+        self._gtid_numbers = array("Q")
+        self._sources: list[str] = [""]
+        self._source_numbers: dict[str, int] = {}
+
+    def add(self, work: Work) -> None:
+        """Takes the next entry of the stream. Cost: O(items)."""
+        header, gtid = work.header, work.gtid
+        tables = [self._table_number(table_of(key.encode())) for key in work.keys]
+        databases = header.databases
+        if databases is None and tables:
+            databases = tuple({database_of(self.table_names[table]) for table in tables})
+        rewritten = self.dependencies.add(header.items, databases, alone=gtid is None)
+        if rewritten:
+            texts = dict(zip(header.items, work.keys, strict=True))
+            self.texts.update((item, texts[item]) for item in rewritten)
+        self._items.extend(header.items)
+        self._item_tables.extend(tables)
+        self._item_offsets.append(len(self._items))
+        self._last_committed.append(work.last_committed)
+        self._sequence_numbers.append(work.sequence_number)
+        self._lock_intervals.append(work.lock_interval)
+        self._commit_parents.append(header.commit_parent)
+        self._commit_ids.append(header.commit_id)
+        self._domains.append(header.domain_id)
+        self._places.append(self._place_number((header.databases, header.tables)))
+        self._gtid_sources.append(self._source_number(gtid.source) if gtid else 0)
+        self._gtid_numbers.append(gtid.number if gtid else 0)
+        duration_us = work.duration_us
+        if gtid is not None:
+            self.transactions += 1
+            self.timed += duration_us is not None
+            self.without_write_set += not header.items
+            if duration_us is None:
+                duration_us = self.costs.execution_us(work.rows)
+        self.durations_us.append(duration_us or 0)
+
+    def __len__(self) -> int:
+        return len(self.durations_us)
+
+    def group(self, transactions_max: int) -> None:
+        """Gives commit ids to a stream that has none: consecutive transactions, so many at most, of
+        which none follows another one. A group of one has none.
+        """
+        first, commit_id = 0, 0
+        for number in range(len(self) + 1):
+            if number < len(self) and self._may_join(number, first, transactions_max):
+                continue
+            if number - first > 1:
+                commit_id += 1
+                for member in range(first, number):
+                    self._commit_ids[member] = commit_id
+            first = number
+
+    def _may_join(self, number: int, first: int, transactions_max: int) -> bool:
+        """Whether an entry may be in the group that begins with `first`."""
+        if number == first:
+            return True
+        has_rows = self.items(number) and self.items(first)
+        newest = self.dependencies.newest_followed(number)
+        return bool(has_rows) and number - first < transactions_max and newest < first
+
+    @property
+    def has_commit_ids(self) -> bool:
+        """Whether any transaction was committed as part of a group."""
+        return any(self._commit_ids)
+
+    def gtid(self, number: int) -> Gtid | None:
+        """The name of an entry."""
+        source = self._gtid_sources[number]
+        return Gtid(self._sources[source], self._gtid_numbers[number]) if source else None
+
+    def name(self, number: int) -> str:
+        """An entry's name as its source writes it; MariaDB has a dash before the number."""
+        gtid = self.gtid(number)
+        if gtid is None:
+            return f"entry {number + 1}"
+        domain, dash, server = gtid.source.partition("-")
+        is_mariadb = dash and domain.isdecimal() and server.isdecimal()
+        return f"{gtid.source}-{gtid.number}" if is_mariadb else str(gtid)
+
+    def items(self, number: int) -> Sequence[int]:
+        """The write set of an entry."""
+        return self._items[self._item_offsets[number] : self._item_offsets[number + 1]]
+
+    def tables(self, number: int) -> set[str]:
+        """The tables that an entry is known to write."""
+        rows = self._item_tables[self._item_offsets[number] : self._item_offsets[number + 1]]
+        if rows:
+            return {self.table_names[table] for table in rows}
+        return set(self._place_list[self._places[number]][1] or ())
+
+    def stamps(self, stamps: Stamps) -> Iterator[tuple[int, int]]:
+        """`last_committed` and `sequence_number` of each entry, 0 and 0 for what runs alone."""
+        if stamps is Stamps.WRITE_SETS:
+            yield from zip(self._last_committed, self._sequence_numbers, strict=True)
+            return
+        counter = 0
+        for source, interval in zip(self._gtid_sources, self._lock_intervals, strict=True):
+            counter += source > 0
+            yield (max(0, counter - interval), counter) if source else (0, 0)
+
+    def entries(self, stamps: Stamps) -> Iterator[RelayEntry]:
+        """The stream as the applier gets it; positions are numbers from 1 on."""
+        columns = zip(
+            self.stamps(stamps),
+            *(self._commit_parents, self._commit_ids, self._domains),
+            *(self._places, self._gtid_sources, self._gtid_numbers),
+            pairwise(self._item_offsets),
+            strict=True,
+        )
+        places, items, sources = self._place_list, self._items, self._sources
+        for position, (stamp, parent, group, domain, place, source, number, rows) in enumerate(
+            columns, 1
+        ):
+            databases, tables = places[place]
+            written = items[slice(*rows)]
+            header = _new_header((parent, group, domain, databases, tables, written, 0, 0, 0))
+            gtid = _new_gtid((sources[source], number)) if source else None
+            yield _new_entry((position, position, gtid, *stamp, False, b"", header))
+
+    def execution_us(self, number: int, part: Part | None, parts: int) -> int:
+        """How long one part of an entry takes, None being all of it: its share of the rows, rounded
+        up; an equal share where the rows are not known.
+        """
+        duration_us = self.durations_us[number]
+        if part is None:
+            return duration_us
+        start, stop = self._item_offsets[number], self._item_offsets[number + 1]
+        if start == stop:
+            return -(-duration_us // parts)
+        if part.slots:
+            rows = sum(item % part.slots == part.slot for item in self._items[start:stop])
+        else:
+            rows = self._item_tables[start:stop].count(self._table_numbers.get(part.table, -1))
+        return -(-duration_us * rows // (stop - start))
+
+    def longest_row_us(self) -> int:
+        """The time of all changes of one row, of the row with the most: what no division of
+        transactions shortens.
+        """
+        busy_us: dict[int, int] = {}
+        for number, duration_us in enumerate(self.durations_us):
+            items = self.items(number)
+            for item in items:
+                busy_us[item] = busy_us.get(item, 0) + duration_us // len(items)
+        return max(busy_us.values(), default=0)
+
+    def _table_number(self, table: str) -> int:
+        number = self._table_numbers.get(table)
+        if number is None:
+            number = self._table_numbers[table] = len(self.table_names)
+            self.table_names.append(table)
+        return number
+
+    def _source_number(self, source: str) -> int:
+        number = self._source_numbers.get(source)
+        if number is None:
+            number = self._source_numbers[source] = len(self._sources)
+            self._sources.append(source)
+        return number
+
+    def _place_number(self, place: tuple[tuple[str, ...] | None, tuple[str, ...] | None]) -> int:
+        number = self._place_numbers.get(place)
+        if number is None:
+            number = self._place_numbers[place] = len(self._place_list)
+            self._place_list.append(place)
+        return number
+
+
+def load(works: Iterable[Work], costs: Costs) -> Workload:
+    """The workload of a stream."""
+    workload = Workload(costs)
+    for work in works:
+        workload.add(work)
+    return workload
+
+
+def interval_mean(stamps: Iterable[tuple[int, int]]) -> float:
+    """The average modified interval length: how many transactions a replica may have at work when
+    it schedules one, the mean; 0 for none.
+
+    Source: J.-F. Gagné, "A metric for tuning parallel replication in MySQL 5.7": the interval from
+    `last_committed` to `sequence_number`, where a `last_committed` below an earlier one counts as
+    that, because a replica schedules in order.
+
+    >>> interval_mean([(1, 2), (1, 3), (2, 4), (1, 5)])
+    2.0
+    """
+    total = count = newest = 0
+    for last_committed, sequence_number in stamps:
+        if not sequence_number:
+            newest = 0
+            continue
+        newest = max(newest, last_committed)
+        total += sequence_number - newest
+        count += 1
+    return total / count if count else 0.0

@@ -1,0 +1,170 @@
+"""A replica's way through a member's binary log: from a GTID set on, to its end and after it.
+
+The rule it keeps: each transaction that the replica has not executed comes once, in the order of
+commits, gaps first; and where one of them is no longer there, nothing comes at all. It reads in
+steps and holds nothing of the store between them.
+
+Source: WL#5569 (databases and tables of a transaction), MDEV-4506 (group commit id).
+Differs: databases and tables follow from the rows' keys, and are made when they are asked for.
+"""
+
+from collections.abc import Callable, Sequence
+
+from applier.errors import PurgedAtSource
+from applier.parts import database_of, table_of
+from applier.relay_queue import RelayEntry
+from applier.source_header import SourceHeader
+from certifier.gtid_set import GtidSet
+from members.binary_log import BinaryLog, StoredGroup
+
+ENTRIES_MAX = 250
+BYTES_MAX = 1 << 20
+"""Of one step: a few milliseconds of a member's time."""
+
+KeysOf = Callable[[bytes], Sequence[bytes]]
+"""The keys of the rows that a payload changes."""
+
+
+class BinaryLogReader:
+    """One replica at one member."""
+
+    def __init__(
+        self,
+        log: BinaryLog,
+        executed: GtidSet,
+        *,
+        source: str,
+        keys_of: KeysOf,
+        databases_max: int,
+    ) -> None:
+        """Finds the place to start from.
+
+        Args:
+            executed: What the replica has executed; the reader adds to it what it has read.
+            source: The member, for messages.
+            databases_max: A transaction that updates more of them is said to update all.
+
+        Raises:
+            PurgedAtSource: what the replica needs is no longer there.
+        """
+        self._log = log
+        self._executed = executed
+        self._source = source
+        self._keys_of = keys_of
+        self._databases_max = databases_max
+        place = log.place_of(executed)
+        if place is None:
+            raise self._purged(log.files[0].previous_gtids)
+        self._key, self._file = place
+        self._has_rotated = False
+        self.is_at_end = False
+        """Whether the last `read` has seen all that there was."""
+
+    def read(self, entries_max: int = ENTRIES_MAX, bytes_max: int = BYTES_MAX) -> list[RelayEntry]:
+        """The next entries; none where a step has found nothing new.
+
+        Entries without a GTID are view changes, which have a `view_id`, and rotations; one of
+        these comes first. The limits are looked at between commit groups.
+
+        Raises:
+            PurgedAtSource: the log has a gap here, or was purged beyond this place.
+            CorruptStore, UnsupportedFormat: it cannot be read.
+        """
+        entries: list[RelayEntry] = []
+        size = 0
+        for group in self._log.read(self._key):
+            if group.file != self._file or not self._has_rotated:
+                entries.append(self._rotation(group))
+            self._key = group.key + b"\x00"
+            entries += self._new_of(group)
+            size += group.bytes
+            if len(entries) >= entries_max or size >= bytes_max:
+                self.is_at_end = False
+                break
+        else:
+            self.is_at_end = True
+        return entries
+
+    def _rotation(self, group: StoredGroup) -> RelayEntry:
+        """The beginning of a file, or of what is read of the first one."""
+        assert group.file == self._file or group.header is not None, "a file without a header"
+        if group.header is not None and not group.header.previous_gtids <= self._executed:
+            raise self._purged(group.header.previous_gtids)
+        self._file, self._has_rotated = group.file, True
+        if group.header is not None:
+            version = group.header.version
+        else:
+            version = group.entries[0].version - (group.entries[0].gtid is not None)
+        header = SourceHeader(file=group.file)
+        return RelayEntry(0, version, None, 0, 0, False, b"", header)
+
+    def _new_of(self, group: StoredGroup) -> list[RelayEntry]:
+        """The entries of a group that the replica has not, with all that the log says of them. A
+        view change before something that it has is not new.
+        """
+        executed = self._executed
+        new: list[RelayEntry] = []
+        for entry, commit_id in zip(group.entries, commit_ids(group.entries), strict=True):
+            if entry.gtid is None:
+                header = SourceHeader(
+                    committed_us=group.committed_us, file=group.file, view_id=entry.header.view_id
+                )
+                new.append(entry._replace(header=header))
+            elif entry.gtid in executed:
+                while new and new[-1].gtid is None:
+                    new.pop()
+            else:
+                executed.add(entry.gtid)
+                header = self._header(entry, group, commit_id)
+                new.append(RelayEntry(*entry[:5], False, entry.payload, header))
+        return new
+
+    def _header(self, entry: RelayEntry, group: StoredGroup, commit_id: int) -> SourceHeader:
+        known = entry.header
+        databases, tables = self._parts(entry.payload)
+        file_version = entry.version - entry.sequence_number
+        return SourceHeader(
+            # What has ended its lock interval, and what waits for all before it, is no sibling.
+            commit_parent=max(known.commit_parent, file_version + entry.last_committed),
+            commit_id=commit_id,
+            domain_id=known.domain_id,
+            databases=databases,
+            tables=tables,
+            items=known.items,
+            committed_us=group.committed_us,
+            file=group.file,
+        )
+
+    def _parts(self, payload: bytes) -> tuple[tuple[str, ...] | None, tuple[str, ...] | None]:
+        """Databases and tables of a transaction; None for what is not known or too many."""
+        keys = self._keys_of(payload) if payload else ()
+        if not keys:
+            return None, None
+        tables = {table_of(key) for key in keys}
+        databases = {database_of(table) for table in tables}
+        if len(databases) > self._databases_max:
+            return None, None
+        return tuple(sorted(databases)), tuple(sorted(tables))
+
+    def _purged(self, previous: GtidSet) -> PurgedAtSource:
+        return PurgedAtSource(source=self._source, missing=str(previous - self._executed))
+
+
+def commit_ids(entries: Sequence[RelayEntry]) -> list[int]:
+    """The group commit id of each entry of a stored group: the version of the group's first
+    transaction; 0 for a group of one, and for what is no transaction.
+
+    A transaction belongs to the group before it if its lock interval began before the first one
+    there had ended its own: then they all held their locks at one time.
+    """
+    groups: list[list[RelayEntry]] = []
+    first = 0
+    for entry in entries:
+        if entry.gtid is None or entry.last_committed >= first:
+            first = entry.sequence_number
+            groups.append([])
+        groups[-1].append(entry)
+    ids = []
+    for group in groups:
+        ids += [group[0].version if len(group) > 1 else 0] * len(group)
+    return ids

@@ -1,0 +1,157 @@
+"""The gRPC service of a member's binary log: replicas subscribe to it, operators rotate and purge.
+
+The rule it keeps: a replica gets what is committed here and what it lacks, or is told that it
+cannot: what is missing was purged, or it has something of the group that the group has not.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+
+import structlog
+
+from applier.errors import ReplicaAhead
+from certifier.errors import GroupcertError, InvalidSetting
+from certifier.gtid_set import GtidSet
+from groupcert.v1 import binary_log_pb2, binary_log_pb2_grpc
+from members.binary_log import BinaryLog
+from members.binary_log_reader import BYTES_MAX, ENTRIES_MAX, BinaryLogReader
+from members.convert import changed_keys, events_of
+from members.runtime import MemberRuntime
+from members.service import Context, CurrentRuntime
+from members.status import abort
+
+HEARTBEAT_SECONDS = 1.0
+WRITE_SECONDS = 0.001
+"""Until a commit group that was being written is written, about."""
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+
+class BinaryLogService(binary_log_pb2_grpc.BinaryLogServiceServicer):
+    """The binary log, for replicas."""
+
+    def __init__(self, current: CurrentRuntime) -> None:
+        self._current = current
+
+    async def Subscribe(
+        self, request: binary_log_pb2.SubscribeRequest, context: Context
+    ) -> AsyncIterator[binary_log_pb2.SubscribeResponse]:
+        """What a replica lacks, and then what is committed."""
+        try:
+            runtime = self._current.get()
+            member = runtime.config.member
+            executed = GtidSet.parse(request.gtid_executed)
+            await _check_not_ahead(runtime, executed)
+            reader = BinaryLogReader(
+                binary_log_of(runtime),
+                executed,
+                source=member,
+                keys_of=changed_keys,
+                databases_max=runtime.config.binary_log_databases_max,
+            )
+            log.info("replica_subscribed", member=member, replica=request.replica)
+            limits = (
+                min(request.events_max or ENTRIES_MAX, ENTRIES_MAX),
+                min(request.bytes_max or BYTES_MAX, BYTES_MAX),
+            )
+            told = 0.0
+            while True:
+                if runtime.closed:
+                    self._current.get()  # Raises, but where the member has begun anew.
+                    return
+                entries = reader.read(*limits)
+                now = time.monotonic()
+                if entries or now - told >= HEARTBEAT_SECONDS:
+                    told = now
+                    yield binary_log_pb2.SubscribeResponse(
+                        events=events_of(entries),
+                        source=member,
+                        source_version=runtime.committed_version,
+                        source_us=time.time_ns() // 1000,
+                    )
+                elif reader.is_at_end:
+                    await runtime.news(told + HEARTBEAT_SECONDS - now)
+                await asyncio.sleep(0)
+        except GroupcertError as error:
+            log.warning("replica_refused", replica=request.replica, text=str(error))
+            await abort(context, error)
+
+    async def ListFiles(
+        self, request: binary_log_pb2.ListFilesRequest, context: Context
+    ) -> binary_log_pb2.ListFilesResponse:
+        """The files, oldest first."""
+        try:
+            files = binary_log_of(self._current.get()).files
+        except GroupcertError as error:
+            await abort(context, error)
+        return binary_log_pb2.ListFilesResponse(
+            files=[
+                binary_log_pb2.BinaryLogFile(
+                    number=file.number,
+                    bytes=file.bytes,
+                    previous_gtids=str(file.previous_gtids),
+                    first_gtid=file.first_gtid,
+                    first_version=file.version + 1,
+                    created_us=file.created_us,
+                )
+                for file in files
+            ]
+        )
+
+    async def Rotate(
+        self, request: binary_log_pb2.RotateRequest, context: Context
+    ) -> binary_log_pb2.RotateResponse:
+        """Begins a new file."""
+        try:
+            runtime = self._current.get()
+            binary_log = binary_log_of(runtime)
+            while not binary_log.rotate(runtime.committed_position):
+                await asyncio.sleep(WRITE_SECONDS)
+                self._current.get()
+        except GroupcertError as error:
+            await abort(context, error)
+        return binary_log_pb2.RotateResponse(file=binary_log.files[-1].number)
+
+    async def Purge(
+        self, request: binary_log_pb2.PurgeRequest, context: Context
+    ) -> binary_log_pb2.PurgeResponse:
+        """Removes the files before one."""
+        try:
+            runtime = self._current.get()
+            binary_log = binary_log_of(runtime)
+            while (count := binary_log.purge(request.to_file, runtime.committed_position)) is None:
+                await asyncio.sleep(WRITE_SECONDS)
+                self._current.get()
+        except GroupcertError as error:
+            await abort(context, error)
+        return binary_log_pb2.PurgeResponse(files_purged=count)
+
+
+def binary_log_of(runtime: MemberRuntime) -> BinaryLog:
+    """A member's binary log. Raises InvalidSetting where it keeps none."""
+    if runtime.binary_log is None:
+        raise InvalidSetting(name="binary_log", value=False, expected="true, to be followed")
+    return runtime.binary_log
+
+
+async def _check_not_ahead(runtime: MemberRuntime, executed: GtidSet) -> None:
+    """Raises ReplicaAhead if a replica has GTIDs of the group's source that this member has not.
+
+    A member that is merely late reads the log to its end first. NotServing where it cannot.
+    """
+    if not _beyond(runtime, executed):
+        return
+    mark = await runtime.submit(())
+    await runtime.committed(mark.version)
+    if extra := _beyond(runtime, executed):
+        raise ReplicaAhead(source=runtime.config.member, extra=str(extra))
+
+
+def _beyond(runtime: MemberRuntime, executed: GtidSet) -> GtidSet:
+    """What is executed of the group's own GTIDs and not committed here."""
+    source = runtime.member.settings.group_uuid
+    beyond = executed - runtime.applier.status().checkpoint.gtid_executed
+    own = GtidSet()
+    for first, last in beyond.intervals(source):
+        own.add_interval(source, first, last)
+    return own

@@ -1,0 +1,44 @@
+"""What a member's settings mean to its parts."""
+
+import secrets
+
+from members.binary_log import BinaryLogOptions
+from members.config import MemberConfig
+from members.log_records import GroupSettings
+from members.member import MemberOptions
+from members.publisher import BatchLimits
+from members.views import ViewMember
+
+
+def binary_log_options(config: MemberConfig) -> BinaryLogOptions:
+    """When its binary log begins a file, and how many it keeps."""
+    return BinaryLogOptions(
+        file_bytes_max=config.binary_log_file_bytes_max,
+        files_max=config.binary_log_files_max,
+        retention_bytes=config.binary_log_retention_bytes,
+        sequence_number_max=config.binary_log_sequence_number_max,
+    )
+
+
+def member_options(config: MemberConfig) -> MemberOptions:
+    """A member's options for a new run: it has an incarnation of its own."""
+    return MemberOptions(
+        me=ViewMember(name=config.member, incarnation=secrets.randbits(64), address=config.address),
+        settings=GroupSettings(
+            settings_version=1,
+            group=config.group,
+            group_uuid=str(config.group_uuid),
+            gtid_assignment_block_size=config.gtid_assignment_block_size,
+            gc_window=config.gc_window,
+            write_set_items_max=config.write_set_items_max,
+            outcomes_max=config.outcomes_max,
+        ),
+        batches=BatchLimits(
+            transactions_max=config.batch_transactions_max,
+            bytes_max=config.batch_bytes_max,
+            window=config.publish_window,
+            linger_ms=config.batch_linger_ms,
+        ),
+        stable_period_ms=config.stable_set_period_ms,
+        stable_items=config.stable_set_rows,
+    )

@@ -1,0 +1,61 @@
+"""Sends what the publisher has for the log, and lets it wait for company no longer than it may.
+
+The rule it keeps: one turn of the event loop collects, the next one sends; nothing that waits is
+forgotten, because whoever could let it go calls `schedule`.
+"""
+
+import asyncio
+import time
+
+from members.convert import encode_batch
+from members.publisher import Publisher
+from members.total_order import PUBLISHING_MAX, TotalOrder
+
+SENT_TIMES_KEPT = 256
+
+
+class Sender:
+    """Between one member's publisher and its log; for the event loop's thread."""
+
+    def __init__(self, publisher: Publisher, order: TotalOrder, *, linger_ms: int) -> None:
+        self._publisher = publisher
+        self._order = order
+        self._linger_seconds = linger_ms / 1000
+        self._loop = asyncio.get_running_loop()
+        self._sent_seconds: dict[int, float] = {}
+        self._scheduled = False
+        self._lingering: asyncio.TimerHandle | None = None
+
+    def schedule(self) -> None:
+        """Sends what waits once this turn of the loop has collected it."""
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._send)
+
+    def sent_at(self, batch_number: int) -> float | None:
+        """When one of the last batches was sent, by `time.perf_counter`."""
+        return self._sent_seconds.get(batch_number)
+
+    def _send(self, *, lingered: bool = False) -> None:
+        self._scheduled = False
+        while self._order.publishing() < PUBLISHING_MAX:
+            batch = self._publisher.next_batch(lingered=lingered)
+            if batch is None:
+                break
+            self._sent_seconds[batch.batch_number] = time.perf_counter()
+            self._sent_seconds.pop(batch.batch_number - SENT_TIMES_KEPT, None)
+            message_id = f"{batch.incarnation:016x}-{batch.batch_number}"
+            self._order.publish(message_id, encode_batch(batch))
+        self._linger(self._publisher.lingers)
+
+    def _linger(self, lingers: bool) -> None:
+        """Has what waits for company sent alone once it has waited long enough."""
+        if lingers and self._lingering is None:
+            self._lingering = self._loop.call_later(self._linger_seconds, self._end_linger)
+        elif not lingers and self._lingering is not None:
+            self._lingering.cancel()
+            self._lingering = None
+
+    def _end_linger(self) -> None:
+        self._lingering = None
+        self._send(lingered=True)

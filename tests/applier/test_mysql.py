@@ -1,0 +1,107 @@
+"""What MariaDB and MySQL alone are asked for; what all SQL targets promise is in `test_sql.py`."""
+
+import threading
+from contextlib import closing
+
+import pytest
+
+from applier.errors import TransientFailure, UnsuitableTarget
+from applier.targets import mysql
+from applier.targets.sql_schema import SqlSchema
+from certifier.errors import InvalidSetting
+from tests.applier.sql_databases import SCHEMA, Database, apply, decode, entry, job
+
+pytestmark = pytest.mark.database
+
+
+def test_a_deadlock_is_transient(mariadb_url: str) -> None:
+    """The target has row 1 and waits for row 2, which another session has and wants row 1; the
+    server undoes the smaller transaction.
+    """
+    database = Database("mariadb", mariadb_url)
+    target = mysql.open_target(
+        mariadb_url,
+        SqlSchema.parse(SCHEMA),
+        decode,
+        replica="r1",
+        workers=1,
+        lock_timeout_seconds=60,
+    )
+    mine = job(entry(1, {"shop.orders/1": "a", "shop.orders/2": "b"}))
+    failures: list[TransientFailure] = []
+
+    def execute() -> None:
+        try:
+            target.execute(mine)
+        except TransientFailure as failure:
+            failures.append(failure)
+
+    waiting = threading.Thread(target=execute)
+    with closing(database.connect()) as session, session.cursor() as cursor:
+        rows = ",".join(f"({number}, '')" for number in range(2, 100))
+        cursor.execute("BEGIN")
+        cursor.execute(f"INSERT INTO orders VALUES {rows}")
+        waiting.start()
+        waits = "SELECT 1 FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'"
+        while not database.query(waits):
+            pass
+        cursor.execute("INSERT INTO orders VALUES (1, '')")
+        waiting.join()
+        cursor.execute("ROLLBACK")
+    assert [failure.kind for failure in failures] == ["deadlock"]
+    apply(target, mine)
+    assert database.orders() == {1: b"a", 2: b"b"}
+    target.close()
+
+
+def test_a_zero_is_no_next_number_and_what_is_too_long_is_not_cut(mariadb_url: str) -> None:
+    database = Database("mariadb", mariadb_url)
+    database.query(
+        "CREATE TABLE counted (id int unsigned AUTO_INCREMENT PRIMARY KEY, body varchar(3))"
+    )
+    mapping = '[tables."*"]\n[tables.counted]\nkey = { id = "integer" }\nvalue = { body = "text" }'
+    target = database.open(schema=mapping)
+    apply(target, job(entry(1, {"counted/0": "abc", "counted/4294967295": "\\'"})))
+    assert database.query("SELECT id, body FROM counted") == [(0, "abc"), (4294967295, "\\'")]
+    with pytest.raises(UnsuitableTarget, match="column body takes 3 characters, not 4"):
+        target.execute(job(entry(2, {"counted/1": "abcd"})))
+    with pytest.raises(UnsuitableTarget, match="-1 for column id is not in 0 to 4294967295"):
+        target.execute(job(entry(2, {"counted/-1": "abc"})))
+    target.close()
+
+
+@pytest.mark.parametrize(
+    ("table", "expected"),
+    [
+        ("VIEW t AS SELECT '1' AS id, x'' AS body", "is a VIEW"),
+        ("TABLE t (id varchar(9) PRIMARY KEY, body blob) ENGINE=Aria", "BASE TABLE of Aria"),
+        ("TABLE t (id varchar(9) PRIMARY KEY, body blob) COLLATE utf8mb4_general_ci", "differ"),
+        ("TABLE t (id varchar(9) PRIMARY KEY, body blob) COLLATE utf8mb4_bin", "texts that differ"),
+        ("TABLE t (id varchar(9), body blob, UNIQUE (id(3)))", "no unique key over (id)"),
+        ("TABLE t (id varchar(9) PRIMARY KEY, body varchar(9))", "body is varchar(9)"),
+        ("TABLE t (id varchar(9) PRIMARY KEY, body blob AS (x'') STORED)", "generated"),
+    ],
+)
+def test_tables_that_cannot_be_written_are_refused(
+    mariadb_url: str, table: str, expected: str
+) -> None:
+    database = Database("mariadb", mariadb_url)
+    database.query(f"CREATE {table}")
+    mapping = '[tables.t]\nkey = { id = "text" }\nvalue = { body = "bytes" }'
+    with pytest.raises(UnsuitableTarget) as raised:
+        database.open(schema=mapping)
+    assert expected in raised.value.problem
+
+
+@pytest.mark.parametrize("url", ["postgresql://a/b", "mysql://host", "mysql:///database"])
+def test_an_address_without_server_or_database_is_refused(url: str) -> None:
+    with pytest.raises(InvalidSetting, match="mysql://user:password@host:port/database"):
+        mysql.MySqlServer(url)
+
+
+def test_a_password_is_in_no_message() -> None:
+    server = mysql.MySqlServer("mysql://u:secret@127.0.0.1:1/x")
+    with pytest.raises(TransientFailure) as raised:
+        server.connect()
+    assert raised.value.kind == "connection_lost"
+    assert "secret" not in f"{raised.value} {server.name}"

@@ -1,0 +1,138 @@
+"""What PostgreSQL alone is asked for; what all SQL targets promise is in `test_sql.py`."""
+
+import os
+import signal
+import threading
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from applier.errors import TransientFailure, UnsuitableTarget
+from applier.targets import postgresql
+from applier.targets.sql_schema import SqlSchema
+from tests.applier.sql_databases import SCHEMA, Database, apply, commit, decode, entry, job
+from tests.servers import PostgreSqlServer, postgresql_server
+
+pytestmark = pytest.mark.database
+
+
+@pytest.fixture
+def own_folder(tmp_path: Path, postgresql: PostgreSqlServer) -> Path:
+    """A folder for a server of the test's own, where the machine has one."""
+    assert postgresql.pid
+    return tmp_path
+
+
+def test_a_group_is_durable_when_its_commit_returns(own_folder: Path) -> None:
+    """All but its last commit do not wait for the disk; the server is killed right after."""
+    with postgresql_server(own_folder) as server:
+        target = Database("postgresql", server.dsn).open()
+        jobs = [job(entry(n, {f"shop.orders/{n}": "x"}), worker=n % 4) for n in range(1, 5)]
+        for each in jobs:
+            each.execution = target.execute(each)
+        commit(target, *jobs)
+        os.killpg(server.pid, signal.SIGKILL)
+        target.close()
+    with postgresql_server(own_folder) as server, psycopg.connect(server.dsn) as session:
+        found = session.execute("SELECT number, id FROM groupcert_executed, orders WHERE number=id")
+        assert sorted(found) == [(1, 1), (2, 2), (3, 3), (4, 4)]
+
+
+def test_no_prepared_transactions_are_refused_where_they_are_needed(own_folder: Path) -> None:
+    schema = SqlSchema.parse('[tables."*"]')
+    with postgresql_server(own_folder, "max_prepared_transactions=0") as server:
+        with pytest.raises(UnsuitableTarget, match="max_prepared_transactions is 0, expected 4"):
+            postgresql.open_target(
+                server.dsn, schema, decode, replica="r1", workers=4, two_phase=True
+            )
+        with psycopg.connect(server.dsn) as session:
+            assert session.execute("SELECT to_regclass('groupcert_executed')").fetchone() == (None,)
+        postgresql.open_target(server.dsn, schema, decode, replica="r1", workers=4).close()
+
+
+def test_a_deadlock_is_transient(postgresql_dsn: str) -> None:
+    """The target has row 1 and waits for row 2, which another session has and wants row 1."""
+    database = Database("postgresql", postgresql_dsn)
+    name = postgresql_dsn.rpartition("/")[2]
+    database.query(f"ALTER DATABASE {name} SET deadlock_timeout TO '3s'")  # The target's.
+    target = postgresql.open_target(
+        database.address,
+        SqlSchema.parse(SCHEMA),
+        decode,
+        replica="r1",
+        workers=1,
+        lock_timeout_ms=60_000,
+    )
+    mine = job(entry(1, {"shop.orders/1": "a", "shop.orders/2": "b"}))
+    failures: list[TransientFailure] = []
+
+    def execute() -> None:
+        try:
+            target.execute(mine)
+        except TransientFailure as failure:
+            failures.append(failure)
+
+    waiting = threading.Thread(target=execute)
+    with psycopg.connect(postgresql_dsn) as session:
+        session.execute("SET deadlock_timeout TO '60s'")
+        session.execute("INSERT INTO orders VALUES (2, '')")
+        waiting.start()
+        waits = (
+            "SELECT 1 FROM pg_stat_activity"
+            " WHERE wait_event_type = 'Lock' AND datname = current_database()"
+        )
+        with psycopg.connect(postgresql_dsn, autocommit=True) as watching:
+            while not watching.execute(waits).fetchall():
+                pass
+        session.execute("INSERT INTO orders VALUES (1, '')")
+        waiting.join()
+    assert [failure.kind for failure in failures] == ["deadlock"]
+    apply(target, mine)
+    assert database.orders() == {1: b"a", 2: b"b"}
+    target.close()
+
+
+def test_tables_may_be_in_another_schema_and_have_other_types(postgresql_dsn: str) -> None:
+    database = Database("postgresql", postgresql_dsn)
+    database.query("CREATE SCHEMA shop")
+    database.query(
+        "CREATE TABLE shop.notes (id varchar(9) PRIMARY KEY, body json NOT NULL,"
+        " size integer GENERATED ALWAYS AS (1) STORED, number integer GENERATED ALWAYS AS IDENTITY)"
+    )
+    mapping = '[tables."shop.notes"]\nkey = { id = "text" }\nvalue = { body = "json" }'
+    target = database.open(schema=mapping)
+    apply(target, job(entry(1, {"shop.notes/it's": '{"a": "\\u0027"}'})))
+    assert database.query("SELECT id, body, size FROM shop.notes") == [("it's", {"a": "'"}, 1)]
+    target.close()
+
+
+@pytest.mark.parametrize(
+    ("table", "expected"),
+    [
+        ("VIEW t AS SELECT 1 AS id, ''::bytea AS body", "is no table but another relation"),
+        ("TABLE t (id text COLLATE folded PRIMARY KEY, body bytea)", "texts that differ"),
+        ("TABLE t (id text UNIQUE DEFERRABLE, body bytea)", "no unique key over (id)"),
+        ("TABLE t (id text GENERATED ALWAYS AS ('') STORED UNIQUE, body bytea)", "generated"),
+    ],
+)
+def test_tables_that_cannot_be_written_are_refused(
+    postgresql_dsn: str, table: str, expected: str
+) -> None:
+    database = Database("postgresql", postgresql_dsn)
+    folded = "(provider = icu, locale = 'und-u-ks-level2', deterministic = false)"
+    database.query(f"CREATE COLLATION folded {folded}")
+    database.query(f"CREATE {table}")
+    mapping = '[tables.t]\nkey = { id = "text" }\nvalue = { body = "bytes" }'
+    with pytest.raises(UnsuitableTarget) as raised:
+        database.open(schema=mapping)
+    assert expected in raised.value.problem
+
+
+def test_a_server_that_does_not_answer_is_unavailable() -> None:
+    schema = SqlSchema.parse('[tables."*"]')
+    with pytest.raises(TransientFailure) as raised:
+        postgresql.open_target(
+            "postgresql://127.0.0.1:1/x", schema, decode, replica="r1", workers=1
+        )
+    assert raised.value.kind == "connection_lost"
