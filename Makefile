@@ -15,14 +15,15 @@ demo: venv ## a group of three members on this machine, clients, checks
 	$(BIN)/groupcert demo
 
 test: lint ## everything that this machine can run
-	$(BIN)/pytest --cov --cov-report=
+	$(BIN)/pytest -m '$(QUICK)' -n auto --cov --cov-report=
+	$(BIN)/pytest -m 'not ($(QUICK))' --cov --cov-append --cov-report=
 	@echo; echo "Coverage of the certifier:"
 	@$(BIN)/coverage report --fail-under=100 --include='certifier/*' --omit='certifier/audit/*'
 	@echo; echo "Coverage of the other pure machines:"
 	@$(BIN)/coverage report --fail-under=100 --include='$(PURE_APPLIER),$(PURE_MEMBERS)'
 
 check: lint ## the quick run: no network, no Java, under a minute
-	$(BIN)/pytest -m '$(QUICK)'
+	$(BIN)/pytest -m '$(QUICK)' -n auto
 
 bench: venv ## the benchmarks, one table each
 	$(BIN)/groupcert bench certify

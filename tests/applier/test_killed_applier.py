@@ -23,6 +23,7 @@ from certifier.store import Family, Store
 from tests.applier import killed_applier, killed_replica
 from tests.applier.histories import decode, serial_rows
 
+pytestmark = pytest.mark.slow
 KILLS = 3
 SECONDS_MAX = 60
 

@@ -62,6 +62,7 @@ def test_decisions_and_stamps_are_the_naive_models(
     check_agreement_with_the_model(history, gc_window, learn=learn)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gc_window", ["close", "tight"])
 def test_decisions_and_stamps_of_long_histories_are_the_naive_models(gc_window: str) -> None:
     for seed in range(100):
@@ -151,6 +152,7 @@ def test_a_certifier_restored_from_a_checkpoint_goes_on_as_the_one_that_was_dump
     _assert_same_state(restarted, uninterrupted)
 
 
+@pytest.mark.slow
 @given(histories(LIVE_KINDS), st.lists(st.integers(1, 5), min_size=1, max_size=8))
 @settings(max_examples=15, deadline=None)
 def test_a_member_that_restarts_from_its_store_goes_on_as_one_that_did_not(

@@ -23,6 +23,7 @@ ENTRIES = stream(SMALL)
 EXPECTED = final_rows(ENTRIES, decode_changes)
 
 
+@pytest.mark.slow
 def test_every_scheme_is_compared_to_serial_execution(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

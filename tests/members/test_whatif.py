@@ -106,6 +106,7 @@ def test_several_processes_compute_the_same(
     assert printed(capsys, trace, options("jobs", "rows", processes=2)) == one
 
 
+@pytest.mark.slow
 def test_the_trace_of_a_mysql_group_runs_under_every_scheme(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -12,14 +12,17 @@ from tests.sim.__main__ import main
 from tests.sim.cluster import Cluster
 from tests.sim.mutants import MUTANTS
 
-SEEDS = 200
 SEEDS_A_TEST = 20
+SEEDS = range(0, 200, SEEDS_A_TEST)
 STEPS = 300
 MUTANT_SEEDS_MAX = 60
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
-@pytest.mark.parametrize("first_seed", range(0, SEEDS, SEEDS_A_TEST))
+@pytest.mark.parametrize(
+    "first_seed",
+    [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in SEEDS[1:])],
+)
 def test_every_promise_is_kept_under_faults(first_seed: int) -> None:
     arguments = ["--seed", str(first_seed), "--seeds", str(SEEDS_A_TEST), "--steps", str(STEPS)]
     assert main(arguments) == 0

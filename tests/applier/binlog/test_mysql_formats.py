@@ -88,6 +88,7 @@ def test_a_payload_is_read_like_its_events(path: Path, compressed: bool) -> None
     )
 
 
+@pytest.mark.slow
 def test_a_payload_may_hold_more_than_is_inflated_at_once(path: Path) -> None:
     table = w.table_map("orders", [(w.INT, b"")], ID_KEY)
     many = [w.number_rows(30, range(n * 1000, n * 1000 + 1000)) for n in range(200)]
