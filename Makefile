@@ -16,11 +16,11 @@ demo: venv ## a group of three members on this machine, clients, checks
 
 test: lint ## everything that this machine can run
 	$(BIN)/pytest -m '$(QUICK)' -n auto --cov --cov-report=
-	$(BIN)/pytest -m 'not ($(QUICK))' --cov --cov-append --cov-report=
-	@echo; echo "Coverage of the certifier:"
+	@echo; echo "Coverage of the certifier, by these tests:"
 	@$(BIN)/coverage report --fail-under=100 --include='certifier/*' --omit='certifier/audit/*'
 	@echo; echo "Coverage of the other pure machines:"
 	@$(BIN)/coverage report --fail-under=100 --include='$(PURE_APPLIER),$(PURE_MEMBERS)'
+	$(BIN)/pytest -m 'not ($(QUICK))'
 
 check: lint ## the quick run: no network, no Java, under a minute
 	$(BIN)/pytest -m '$(QUICK)' -n auto

@@ -8,7 +8,6 @@ started them, and nothing of the machine's own servers is touched.
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -21,8 +20,8 @@ import psycopg
 import pymysql
 
 from members import die_with_parent
+from members.loopback import HOST, free_port
 
-HOST = "127.0.0.1"
 MARIADB_USER = "root"
 START_SECONDS_MAX = 60
 STOP_SECONDS_MAX = 20
@@ -83,7 +82,7 @@ def postgresql_server(folder: Path, *options: str) -> Iterator[PostgreSqlServer]
     initdb, postgres = (str(_postgresql_program(name)) for name in ("initdb", "postgres"))
     folder.mkdir(parents=True, exist_ok=True)
     data = folder / "postgresql"
-    port = _free_port()
+    port = free_port()
     settings = (
         *("listen_addresses=127.0.0.1", "unix_socket_directories=", f"port={port}"),
         *("max_connections=200", "max_prepared_transactions=64", *options),
@@ -115,7 +114,7 @@ def mariadb_server(folder: Path, *options: str) -> Iterator[MariaDbServer]:
     install, mariadbd = (_program(name) for name in ("mariadb-install-db", "mariadbd"))
     folder.mkdir(parents=True, exist_ok=True)
     data = folder / "mariadb"
-    port = _free_port()
+    port = free_port()
     user = ["--user=root"] if os.geteuid() == 0 else []
     start = [
         *(mariadbd, "--no-defaults", f"--datadir={data}", *user),
@@ -208,10 +207,3 @@ def _program(name: str) -> str:
     if found:
         return found
     raise ServerMissing("no MariaDB server here: sudo apt-get install mariadb-server")
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind((HOST, 0))
-        port: int = listener.getsockname()[1]
-        return port

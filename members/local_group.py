@@ -6,7 +6,6 @@ started again.
 
 import json
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -22,6 +21,7 @@ from certifier.errors import LogServerUnavailable, NotServing
 from groupcert.v1 import group_pb2
 from members.client import Client
 from members.log_server import LogServer
+from members.loopback import HOST, free_port
 
 START_SECONDS = 30.0
 STOP_SECONDS = 15.0
@@ -42,7 +42,7 @@ class LocalGroup:
         """
         self.folder = folder
         self.names = tuple(f"m{number}" for number in range(1, members + 1))
-        self.addresses = {name: f"127.0.0.1:{_free_port()}" for name in self.names}
+        self.addresses = {name: f"{HOST}:{free_port()}" for name in self.names}
         self.log_server = LogServer(folder / "log-server")
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self._settings = dict(settings or {})
@@ -151,10 +151,3 @@ def _wait(process: "subprocess.Popen[bytes]") -> int:
     except subprocess.TimeoutExpired:
         process.kill()
         return process.wait()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -19,8 +19,8 @@ from typing import IO
 
 from certifier.errors import LogServerUnavailable, PortTaken
 from members import die_with_parent
+from members.loopback import HOST
 
-HOST = "127.0.0.1"
 START_MS_MAX = 10_000
 STOP_MS_MAX = 10_000
 POLL_MS = 5

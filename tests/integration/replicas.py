@@ -24,7 +24,8 @@ from certifier.gtid_set import GtidSet
 from certifier.store import Store, StoreIdentity
 from members.client import Client, Consistency, Transaction, TransactionFailed
 from members.convert import decode_changes
-from members.local_group import LocalGroup, _free_port
+from members.local_group import LocalGroup
+from members.loopback import HOST, free_port
 from members.replica_source import ReplicaSources
 from tests.integration.waiting import wait_for
 
@@ -202,7 +203,7 @@ class ReplicaProcess:
     ) -> None:
         """`scheme`: its name, and further flags of it."""
         self.log = folder / "replica.log"
-        self.address = f"127.0.0.1:{_free_port()}"
+        self.address = f"{HOST}:{free_port()}"
         self._command = [
             *(sys.executable, "-m", "members", "replica", "--target", target),
             *(part for source in sources for part in ("--source", source)),

@@ -133,6 +133,8 @@ def test_killed_again_and_again_it_fills_its_gaps_and_executes_nothing_twice(
             for life in range(KILLS):
                 replica.start()
                 replica.wait_for_start(life + 1)
+                if life == KILLS - 1:
+                    _wait_for_count(bank, 0)
                 time.sleep(chance.uniform(0, 0.3))
                 replica.kill()
             load.wait_for_commits(1)
@@ -284,7 +286,7 @@ def test_when_its_server_is_killed_and_started_again_it_goes_on_by_itself(
             wait_for("progress", lambda: len(bank.accounts()) > 0)
             os.kill(server.pid, signal.SIGKILL)
             wait_for("the failure", lambda: replica.events("target_failed"))
-            monkeypatch.setattr(database_servers, "_free_port", lambda: server.port)
+            monkeypatch.setattr(database_servers, "free_port", lambda: server.port)
             stack.enter_context(servers.mariadb_server(folder))
         assert_goes_on(bank, replica, History(source.addresses["m1"]))
 

@@ -276,11 +276,10 @@ class TestCertification:
     def test_one_id_sent_to_all_members_at_once_is_certified_once(
         self, clients: list[Client]
     ) -> None:
-        version = version_of(clients)
         before = decided(clients)
         with ThreadPoolExecutor(len(clients)) as pool:
             for _ in range(20):
-                sent = certifiable(snapshot=version, write_set=[new_item()])
+                sent = certifiable(snapshot=version_of(clients), write_set=[new_item()])
                 outcomes = list(pool.map(lambda client, sent=sent: client.certify(sent), clients))
                 assert {outcome.verdict for outcome in outcomes} == {VERDICT_CERTIFIED}
                 assert len({outcome.gtid for outcome in outcomes}) == 1

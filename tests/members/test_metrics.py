@@ -10,6 +10,7 @@ import pytest
 from certifier.errors import PortTaken
 from groupcert.v1 import applier_pb2
 from members.applier_status import applier_status
+from members.loopback import HOST, free_port
 from members.metrics import serve_metrics
 from tests.members.appliers import running_applier, transaction
 
@@ -18,7 +19,7 @@ README = Path(__file__).parents[2] / "members" / "README.md"
 
 def scrape(status: applier_pb2.GetApplierStatusResponse | None) -> str:
     """What Prometheus gets."""
-    address = f"127.0.0.1:{_free_port()}"
+    address = f"{HOST}:{free_port()}"
     stop = serve_metrics(address, lambda: status)
     try:
         with urllib.request.urlopen(f"http://{address}/metrics") as response:
@@ -77,10 +78,3 @@ def test_a_port_that_is_taken_is_an_error() -> None:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(PortTaken, match=address):
             serve_metrics(address, lambda: None)
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
