@@ -79,6 +79,7 @@ class Replica:
         self._stop_timeout_s = stop_timeout_s
         self._received = GtidSet()
         self._position = 0
+        self._first_committed_us = 0
         self._stopping = threading.Event()
         self._failed = threading.Event()
         self._error: Exception | None = None
@@ -117,12 +118,13 @@ class Replica:
 
     def lag(self, status: ApplierStatus, now_us: int) -> tuple[float, int]:
         """How old the newest state is that the target shows whole, in seconds, and how many
-        transactions of the source it lacks. WL#5569's Seconds_behind_master: 0 if none.
+        transactions of the source it lacks. WL#5569's Seconds_behind_master: 0 if none. After a
+        start that is the age of the first that it lacks, until something is committed.
         """
         newest = status.low_water_mark
         version = newest.version if newest else status.checkpoint.version
         behind = max(0, self.source_version - version)
-        committed_us = newest.header.committed_us if newest else 0
+        committed_us = newest.header.committed_us if newest else self._first_committed_us
         if not behind or not committed_us:
             return 0.0, behind
         return max(0.0, (now_us - committed_us) / 1e6), behind
@@ -151,6 +153,7 @@ class Replica:
             try:
                 self._received = checkpoint.gtid_executed.copy()
                 self._position = max(checkpoint.position, 0)
+                self._first_committed_us = 0
                 self._until = self._make_until(checkpoint)
                 self._say_recovery(checkpoint)
                 self._feed(applier)
@@ -184,6 +187,8 @@ class Replica:
         for news in self._sources.follow(self._received, lambda: self._position + 1):
             self.source_version = max(self.source_version, news.source_version)
             self.activity = "waiting for its source"
+            if news.entries and not self._first_committed_us:
+                self._first_committed_us = news.entries[0].header.committed_us
             for chunk in self._due(news):
                 self._hand_on(applier, chunk)
             if self._is_over():

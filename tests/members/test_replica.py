@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -219,8 +220,20 @@ def test_a_target_that_never_comes_ends_it(tmp_path: Path) -> None:
 
 def test_it_stops_while_it_delays_and_lag_is_the_age_of_what_it_shows(tmp_path: Path) -> None:
     old, new = now_us() - 600_000_000, now_us()
-    news = News([transaction(1, committed_us=old), transaction(2, committed_us=new)])
-    replica = replica_of(tmp_path, news, delay_s=300)
+    entries = [transaction(1, committed_us=old), transaction(2, committed_us=new)]
+    with delaying(tmp_path, entries) as replica:
+        assert replica.applier and replica.applier.drain(SECONDS_MAX)
+        assert replica.lag(replica.status(), old + 7_000_000) == (7.0, 1)
+        assert replica.lag(replica.status(), old - 7_000_000) == (0.0, 1), "clocks differ"
+    assert executed(tmp_path) == f"{GROUP}:1"
+    with delaying(tmp_path, entries) as replica:
+        assert replica.lag(replica.status(), new + 7_000_000) == (7.0, 1), "what it lacks is old"
+
+
+@contextmanager
+def delaying(folder: Path, entries: Sequence[RelayEntry]) -> Iterator[Replica]:
+    """A replica that waits for what is not due; it is stopped at the end."""
+    replica = replica_of(folder, News(entries), delay_s=300)
     ends: list[ReplicaEnd] = []
     thread = threading.Thread(target=lambda: ends.append(replica.run()))
     thread.start()
@@ -228,10 +241,7 @@ def test_it_stops_while_it_delays_and_lag_is_the_age_of_what_it_shows(tmp_path: 
     while replica.applier is None or not replica.activity.startswith("delaying by 300 s"):
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    assert replica.applier.drain(SECONDS_MAX)
-    assert replica.lag(replica.status(), old + 7_000_000) == (7.0, 1)
-    assert replica.lag(replica.status(), old - 7_000_000) == (0.0, 1), "clocks differ"
+    yield replica
     replica.stop()
     thread.join(SECONDS_MAX)
     assert ends == [ReplicaEnd.STOPPED]
-    assert executed(tmp_path) == f"{GROUP}:1"
