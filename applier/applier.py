@@ -203,7 +203,6 @@ class Applier(Generic[Execution]):
                 parallelism_mean=coordinator.parallelism_mean,
                 checkpoint=self._progress.checkpoint,
                 low_water_mark=coordinator.low_water_mark,
-                has_gaps=coordinator.has_gaps,
                 hold=coordinator.hold,
                 is_sequential=coordinator.is_sequential,
                 holds=dict(coordinator.holds),
@@ -243,8 +242,10 @@ class Applier(Generic[Execution]):
                 else:
                     break
         except Exception as error:
-            error.add_note(f"in worker {worker.number}")
-            self._fail(error, worker)
+            if group:
+                self._fail_commit(error, group, worker)
+            else:
+                self._fail(error, worker.number, worker.gtid)
         holds = worker.number in self._holding
         worker.state = WorkerState.WAITING if holds else WorkerState.IDLE
 
@@ -367,12 +368,10 @@ class Applier(Generic[Execution]):
                 self._commit_alone(self._appended[0])
                 self._appended.popleft()
         except Exception as error:
-            error.add_note(f"in worker {self._workers[0].number}")
-            self._fail(error, self._workers[0])
+            self._fail(error, 0, self._workers[0].gtid)
 
     def _commit_alone(self, entries: Sequence[RelayEntry]) -> None:
         size = self._options.coordinator.group_transactions_max
-        worker = self._workers[0]
         for start in range(0, len(entries), size):
             with self._lock:
                 if not self._coordinator.takes:
@@ -381,7 +380,6 @@ class Applier(Generic[Execution]):
             self._commit(group)
             with self._lock:
                 self._coordinator.committed(group)
-                worker.executed_total += len(group.jobs[0].entries)
                 self._notify()
 
     def _commit_as_appender(self, group: CommitGroup[Execution]) -> CommitGroup[Execution] | None:
@@ -391,7 +389,7 @@ class Applier(Generic[Execution]):
         try:
             self._commit(group)
         except Exception as error:
-            self._fail(error, self._workers[0])
+            self._fail_commit(error, group, self._workers[0])
             return None
         with self._lock:
             self._committed(group)
@@ -436,12 +434,24 @@ class Applier(Generic[Execution]):
         parts = self._recovered.parts
         return bool(parts) and gtid is not None and str(job.part) in parts.get(gtid, ())
 
-    def _fail(self, error: Exception, worker: Worker) -> None:
+    def _fail_commit(
+        self, error: Exception, group: CommitGroup[Execution], committer: Worker
+    ) -> None:
+        """Whoever commits, what failed is the first of the group that is not visible; a job that is
+        executed at commit is the committer's.
+        """
+        job = group.jobs[self._visible.get(group.tick, 0)]
+        number = committer.number if job.at_commit else job.worker
+        self._fail(error, number, job.entries[0].gtid)
+
+    def _fail(self, error: Exception, number: int, gtid: object) -> None:
+        """The applier stops; worker and transaction are named."""
+        error.add_note(f"in worker {number}")
         with self._lock:
-            is_first = self._state is not ApplierState.FAILED
-            self._state = ApplierState.FAILED
+            is_first = self._state is ApplierState.RUNNING  # What a stop gave up fails unheard.
             if is_first:
-                self._failure = (repr(error), worker.number, str(worker.gtid or ""))
+                self._state = ApplierState.FAILED
+                self._failure = (repr(error), number, str(gtid or ""))
             self._changed.notify_all()
         if is_first:
             self._on_error(error)

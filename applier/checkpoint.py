@@ -41,6 +41,13 @@ class Checkpoint:
     domains: Mapping[int, Gtid] = field(default_factory=dict)
     scheme: str = ""
 
+    @property
+    def missing(self) -> int:
+        """How many transactions older than the newest executed one are not executed: versions count
+        all of them.
+        """
+        return max(0, self.version - self.gtid_executed.count())
+
     def encode(self) -> bytes:
         """The checkpoint as JSON."""
         fields: dict[str, object] = {

@@ -97,11 +97,6 @@ class CommitOrder(Generic[Execution]):
         return not lane.committing and lane.waiting[0] == job.entries[0].position
 
     @property
-    def has_gaps(self) -> bool:
-        """Whether something is committed beyond the low-water mark."""
-        return bool(self._committed_early)
-
-    @property
     def ready_jobs(self) -> Iterator[Job[Execution]]:
         """The jobs that are executed and were not taken."""
         yield from self._loose

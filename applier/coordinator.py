@@ -221,11 +221,6 @@ class Coordinator(Generic[Execution]):
         return self._order.low_water_mark
 
     @property
-    def has_gaps(self) -> bool:
-        """Whether something is committed beyond the low-water mark."""
-        return self._order.has_gaps
-
-    @property
     def parallelism_mean(self) -> float:
         """Workers that were at work when a transaction was handed over, its own among them; the
         mean over all of those.

@@ -54,7 +54,9 @@ class UnsuitableTarget(InvalidRequest):
 class TransientFailure(Unavailable):
     """A target could not execute or commit a transaction now; nothing of it is left there.
 
-    `kind` is one of deadlock, lock_timeout, serialization_failure, connection_lost.
+    `kind` is one of deadlock, lock_timeout, serialization_failure, connection_lost, duplicate_key:
+    of a row that an earlier transaction is still to delete, or of a GTID whose commit by a lost
+    session has come through.
     """
 
     reason: ClassVar[str] = "TRANSIENT_FAILURE"

@@ -23,7 +23,7 @@ class ApplierStatus:
 
     `length`, `pending_bytes`: entries not visible yet, and their payloads. `committed_total` and
     `skipped_total`: entries that became visible, and that were executed before. `low_water_mark`:
-    the newest entry before which nothing is missing; `has_gaps`: something beyond it is executed.
+    the newest entry of which this applier knows that nothing before it is missing.
     `hold`: what the head of the queue waits for. `holds`, `fallbacks`: heads that were held, and
     returns to sequential execution, by cause. `error`: why it failed, in `failed_worker` at
     `failed_gtid`."""
@@ -38,7 +38,6 @@ class ApplierStatus:
     parallelism_mean: float
     checkpoint: Checkpoint
     low_water_mark: RelayEntry | None
-    has_gaps: bool
     hold: Hold | None
     is_sequential: bool
     holds: dict[Cause, int]
@@ -47,3 +46,8 @@ class ApplierStatus:
     error: str
     failed_worker: int
     failed_gtid: str
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether something is executed and something older is not."""
+        return self.checkpoint.missing > 0

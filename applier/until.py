@@ -93,7 +93,7 @@ class AfterGaps:
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         self._newest = checkpoint.version
-        self._missing = max(0, checkpoint.version - checkpoint.gtid_executed.count())
+        self._missing = checkpoint.missing
         self.is_met = not self._missing
 
     def admits(self, entry: RelayEntry) -> bool:

@@ -6,22 +6,26 @@ cannot: what is missing was purged, or it has something of the group that the gr
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 
 import structlog
 
 from applier.errors import ReplicaAhead
-from certifier.errors import GroupcertError, InvalidSetting
+from applier.relay_queue import RelayEntry
+from certifier.errors import GroupcertError, InvalidSetting, NotServing
 from certifier.gtid_set import GtidSet
 from groupcert.v1 import binary_log_pb2, binary_log_pb2_grpc
 from members.binary_log import BinaryLog
 from members.binary_log_reader import BYTES_MAX, ENTRIES_MAX, BinaryLogReader
 from members.convert import changed_keys, events_of
+from members.member import MemberState
 from members.runtime import MemberRuntime
 from members.service import Context, CurrentRuntime
 from members.status import abort
 
 HEARTBEAT_SECONDS = 1.0
+RESPONSE_BYTES_MAX = 16 << 20
+"""A commit group that takes more is divided: gRPC limits its messages."""
 WRITE_SECONDS = 0.001
 """Until a commit group that was being written is written, about."""
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
@@ -59,16 +63,19 @@ class BinaryLogService(binary_log_pb2_grpc.BinaryLogServiceServicer):
                 if runtime.closed:
                     self._current.get()  # Raises, but where the member has begun anew.
                     return
+                if reader.is_at_end and runtime.member.state is MemberState.FENCED:
+                    raise NotServing(member=member, state=MemberState.FENCED.name)
                 entries = reader.read(*limits)
                 now = time.monotonic()
                 if entries or now - told >= HEARTBEAT_SECONDS:
                     told = now
-                    yield binary_log_pb2.SubscribeResponse(
-                        events=events_of(entries),
-                        source=member,
-                        source_version=runtime.committed_version,
-                        source_us=time.time_ns() // 1000,
-                    )
+                    for part in _parts(entries):
+                        yield binary_log_pb2.SubscribeResponse(
+                            events=events_of(part),
+                            source=member,
+                            source_version=runtime.committed_version,
+                            source_us=time.time_ns() // 1000,
+                        )
                 elif reader.is_at_end:
                     await runtime.news(told + HEARTBEAT_SECONDS - now)
                 await asyncio.sleep(0)
@@ -132,6 +139,20 @@ def binary_log_of(runtime: MemberRuntime) -> BinaryLog:
     if runtime.binary_log is None:
         raise InvalidSetting(name="binary_log", value=False, expected="true, to be followed")
     return runtime.binary_log
+
+
+def _parts(entries: Sequence[RelayEntry]) -> Iterator[Sequence[RelayEntry]]:
+    """The entries of one response each; at least one, which may be empty."""
+    part: list[RelayEntry] = []
+    size = 0
+    for entry in entries:
+        more = 2 * len(entry.payload) + 8 * len(entry.header.items)
+        if part and size + more > RESPONSE_BYTES_MAX:
+            yield part
+            part, size = [], 0
+        part.append(entry)
+        size += more
+    yield part
 
 
 async def _check_not_ahead(runtime: MemberRuntime, executed: GtidSet) -> None:

@@ -29,6 +29,7 @@ from members.replica_source import ReplicaSources, SourceNews
 CHUNK_TRANSACTIONS = 256
 CHUNK_BYTES = 1 << 20
 WAKE_SECONDS = 0.2
+RETRY_PAUSE_SECONDS_MAX = 5.0
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 
@@ -98,13 +99,15 @@ class Replica:
             try:
                 return self._live()
             except TransientFailure as error:
+                if self._stopping.is_set():
+                    return ReplicaEnd.STOPPED
                 retries = 1 if self._committed_total() != before else retries + 1
-                if retries > self._options.transaction_retries or self._stopping.is_set():
+                if retries > self._options.transaction_retries:
                     if self.applier is None:
                         raise
                     raise _apply_failed(error, self.status()) from error
                 log.warning("target_failed", replica=self.name, text=str(error), retry=retries)
-                self._stopping.wait(min(0.1 * 2**retries, 5.0))
+                self._stopping.wait(min(0.1 * 2 ** min(retries, 6), RETRY_PAUSE_SECONDS_MAX))
 
     def stop(self) -> None:
         """Takes nothing more from the source; `run` returns when what is assigned is done."""
@@ -118,13 +121,14 @@ class Replica:
 
     def lag(self, status: ApplierStatus, now_us: int) -> tuple[float, int]:
         """How old the newest state is that the target shows whole, in seconds, and how many
-        transactions of the source it lacks. WL#5569's Seconds_behind_master: 0 if none. After a
-        start that is the age of the first that it lacks, until something is committed.
+        transactions of the source it lacks. WL#5569's Seconds_behind_master: 0 if none. At the
+        beginning of what a source sends that is the age of the first that it lacks, until
+        something of it is committed.
         """
         newest = status.low_water_mark
-        version = newest.version if newest else status.checkpoint.version
-        behind = max(0, self.source_version - version)
-        committed_us = newest.header.committed_us if newest else self._first_committed_us
+        behind = max(0, self.source_version - status.checkpoint.gtid_executed.count())
+        committed_us = newest.header.committed_us if newest else 0
+        committed_us = committed_us or self._first_committed_us
         if not behind or not committed_us:
             return 0.0, behind
         return max(0.0, (now_us - committed_us) / 1e6), behind
@@ -164,7 +168,7 @@ class Replica:
             target.close()
 
     def _say_recovery(self, checkpoint: Checkpoint) -> None:
-        executed, missing = checkpoint.gtid_executed, _missing(checkpoint)
+        executed, missing = checkpoint.gtid_executed, checkpoint.missing
         self.recovery = (
             f"{executed.count()} transactions were executed before"
             f", {missing} older ones are missing and come first"
@@ -186,9 +190,7 @@ class Replica:
         self.activity = "connecting to its source"
         for news in self._sources.follow(self._received, lambda: self._position + 1):
             self.source_version = max(self.source_version, news.source_version)
-            self.activity = "waiting for its source"
-            if news.entries and not self._first_committed_us:
-                self._first_committed_us = news.entries[0].header.committed_us
+            self.activity = f"{'waiting for' if news.source else 'connecting to'} its source"
             for chunk in self._due(news):
                 self._hand_on(applier, chunk)
             if self._is_over():
@@ -201,6 +203,8 @@ class Replica:
         for entry in news.entries:
             if self._until and not self._until.admits(entry):
                 break
+            if not (entry.header.committed_us and self._first_committed_us):
+                self._first_committed_us = entry.header.committed_us  # A rotation's is 0.
             due_us = entry.header.committed_us + self._delay_us
             if self._delay_us and due_us > now_us():
                 yield chunk
@@ -275,18 +279,11 @@ class Replica:
         self._failed.set()
 
 
-def _missing(checkpoint: Checkpoint) -> int:
-    """How many transactions older than the newest executed one are not executed: versions count
-    all of them.
-    """
-    return max(0, checkpoint.version - checkpoint.gtid_executed.count())
-
-
 def _check_scheme(checkpoint: Checkpoint, scheme: str) -> None:
     """Raises InvalidSetting where another scheme left gaps: what may come after what it had
     executed, only that one knows.
     """
-    missing = _missing(checkpoint)
+    missing = checkpoint.missing
     if scheme != checkpoint.scheme and (missing or checkpoint.parts):
         raise InvalidSetting(
             name="scheme",

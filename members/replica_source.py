@@ -4,9 +4,11 @@ The rule it keeps: what the replica has received is named by GTIDs, so that it m
 member wherever one hangs up; every member has the same transactions in the same order.
 """
 
+import math
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import grpc
 import structlog
@@ -23,11 +25,13 @@ from members.status import error_from
 
 PAUSE_SECONDS = 0.5
 """Between two sources that do not answer."""
+SILENCE_SECONDS_MAX = 10.0
+"""A source says something every second; one that says nothing for so long is given up."""
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 
 class SourceNews(NamedTuple):
-    """Some entries, or none; and how far their source is."""
+    """Some entries, or none; and how far their source is. It has no name if none answers."""
 
     entries: Sequence[RelayEntry]
     source: str
@@ -64,10 +68,12 @@ class ReplicaSources:
                         raise
                     log.warning("source_refuses", source=address, text=str(error))
                 except (Unavailable, MemberFailed) as error:
+                    refused = 0  # This one may be able to serve it, once it answers.
                     log.warning("source_unavailable", source=address, text=str(error))
                 finally:
                     self.connected = ""
                 self._stopped.wait(PAUSE_SECONDS)
+                yield SourceNews((), "", 0)  # The caller may have a reason to end.
 
     def stop(self) -> None:
         """Ends `follow`, from any thread."""
@@ -85,13 +91,51 @@ class ReplicaSources:
             if self._stopped.is_set():
                 return
             response: SubscribeResponse
-            for response in call:
-                self.connected = address
-                entries = entries_from(response, next_position())
-                yield SourceNews(entries, response.source, response.source_version)
+            with _Listening(call.cancel) as listening:
+                for response in call:
+                    listening.heard()
+                    self.connected = address
+                    entries = entries_from(response, next_position())
+                    yield SourceNews(entries, response.source, response.source_version)
+                    listening.listen()
         except grpc.RpcError as error:
             if not self._stopped.is_set():
                 raise error_from(error, address) from error
         finally:
             self._hang_up = lambda: None
             remote.channel.close()
+
+
+class _Listening:
+    """Hangs up on a source that is silent for too long while it is listened to: of one whose
+    machine has vanished, or whose process hangs, no error comes.
+    """
+
+    def __init__(self, hang_up: Callable[[], object]) -> None:
+        self._hang_up = hang_up
+        self._since = math.inf
+        self._ended = threading.Event()
+        self._watch = threading.Thread(target=self._run, name="listening", daemon=True)
+
+    def __enter__(self) -> Self:
+        self.listen()
+        self._watch.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._watch.join()
+
+    def listen(self) -> None:
+        """The caller waits for the source."""
+        self._since = time.monotonic()
+
+    def heard(self) -> None:
+        """The source has said something, and the caller is at it."""
+        self._since = math.inf
+
+    def _run(self) -> None:
+        while not self._ended.wait(SILENCE_SECONDS_MAX / 10):
+            if time.monotonic() - self._since > SILENCE_SECONDS_MAX:
+                self._hang_up()
+                return

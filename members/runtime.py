@@ -366,9 +366,11 @@ class MemberRuntime:
     def _end_commit_wait(self) -> None:
         """The time is up of what waited when the timer was set; what waits now may have more."""
         self._commit_timer = None
+        if self.closed:
+            return
         deadline_us = self._commit_wait.deadline_us
         due = deadline_us is not None and deadline_us <= self._now_us()
-        self._append(self._commit_wait.release() if due and not self.closed else ())
+        self._append(self._commit_wait.release() if due else ())
 
     def _now_us(self) -> int:
         return int(self._loop.time() * 1e6)

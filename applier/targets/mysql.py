@@ -19,7 +19,7 @@ from urllib.parse import unquote, urlsplit
 import pymysql
 from pymysql.constants import CLIENT
 
-from applier.errors import TransientFailure
+from applier.errors import TransientFailure, UnsuitableTarget
 from applier.targets.rocksdb import Decode
 from applier.targets.sql import SqlTarget
 from applier.targets.sql_schema import (
@@ -33,7 +33,7 @@ from applier.targets.sql_schema import (
     TableChanges,
     TableMapping,
 )
-from applier.targets.sql_server import ROWS_PER_STATEMENT, Branch, Session
+from applier.targets.sql_server import ACCESS, ROWS_PER_STATEMENT, Branch, Session
 from certifier.errors import InvalidSetting
 from certifier.gtid import Gtid
 
@@ -45,12 +45,15 @@ _TRANSIENT = {
     1205: "lock_timeout",
     1213: "deadlock",
     1020: "serialization_failure",
+    1062: "duplicate_key",
     1397: "lock_timeout",  # XAER_NOTA: the session that prepared the branch has not ended yet.
+    1440: "lock_timeout",  # XAER_DUPID: the session that had begun the branch has not ended yet.
     1613: "lock_timeout",
     1614: "deadlock",
     **dict.fromkeys((0, 1040, 1053, 1080, 1152, 1153, 1317, 1927), "connection_lost"),
     **dict.fromkeys((2002, 2003, 2006, 2013, 2055), "connection_lost"),
 }
+_ERRORS = (pymysql.err.OperationalError, pymysql.err.InternalError, pymysql.err.IntegrityError)
 _INTEGER_BITS = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "bigint": 64}
 _TEXTS = ("tinytext", "text", "mediumtext", "longtext")
 _BYTES = ("varbinary", "tinyblob", "blob", "mediumblob", "longblob")
@@ -116,7 +119,7 @@ class MySqlSession:
             while cursor.nextset():
                 pass
             return cursor.fetchall() if cursor.description else ()
-        except (pymysql.err.OperationalError, pymysql.err.InternalError) as error:
+        except _ERRORS as error:
             raise _typed(error) from error
         except (pymysql.err.InterfaceError, OSError) as error:
             raise TransientFailure(kind="connection_lost", text=str(error)) from error
@@ -159,7 +162,10 @@ class MySqlServer:
                 sql_mode="TRADITIONAL,NO_AUTO_VALUE_ON_ZERO",
             )
         except pymysql.err.OperationalError as error:
-            raise _typed(error) from error
+            failure = _typed(error)
+            if failure is error:
+                failure = UnsuitableTarget(target=self.name, problem=str(error), expected=ACCESS)
+            raise failure from error
         session = MySqlSession(connection)
         session.run(
             "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
@@ -175,10 +181,16 @@ class MySqlServer:
         return bool(taken)
 
     def problems(self, session: Session, *, sessions: int, branches: int) -> Iterable[str]:
-        """`max_connections`; prepared branches have no limit."""
+        """`max_connections` and `innodb_flush_log_at_trx_commit`; branches have no limit."""
         ((value,),) = session.run("SELECT @@max_connections")
         if value < sessions:
             yield f"max_connections is {value}, expected {sessions} or more"
+        ((value,),) = session.run("SELECT @@innodb_flush_log_at_trx_commit")
+        if not value:
+            yield (
+                "innodb_flush_log_at_trx_commit is 0, expected 1: what is committed must outlive "
+                "a crash"
+            )
 
     def find(self, session: Session, tables: Sequence[str]) -> Mapping[str, FoundTable]:
         """Reads the information schema."""

@@ -17,7 +17,7 @@ from typing import Any
 import psycopg
 from psycopg import pq
 
-from applier.errors import TransientFailure
+from applier.errors import TransientFailure, UnsuitableTarget
 from applier.targets.rocksdb import Decode
 from applier.targets.sql import SqlTarget
 from applier.targets.sql_schema import (
@@ -31,15 +31,22 @@ from applier.targets.sql_schema import (
     TableChanges,
     TableMapping,
 )
-from applier.targets.sql_server import ROWS_PER_STATEMENT, Branch, Session
+from applier.targets.sql_server import ACCESS, ROWS_PER_STATEMENT, Branch, Session
 from certifier.gtid import Gtid
 
 LOCK_TIMEOUT_MS = 50
 """How long a row's lock is waited for."""
 NAME_LOCK_MS = 1_000
 """How long the lock of a replica's name is waited for: a server needs a moment to see a crash."""
-_TRANSIENT = {"40P01": "deadlock", "55P03": "lock_timeout", "40001": "serialization_failure"}
+_TRANSIENT = {
+    "40P01": "deadlock",
+    "55P03": "lock_timeout",
+    "40001": "serialization_failure",
+    "23505": "duplicate_key",
+}
 _LOST = ("08", "57P01", "57P02", "57P03")
+_REFUSED = re.compile(r"password|does not exist|pg_hba\.conf|permission denied")
+"""What a server says of a session that it will never take; libpq has no code for it."""
 _INTEGER_BITS = {"smallint": 16, "integer": 32, "bigint": 64}
 _TEXT = re.compile(r"text|character varying(?:\((\d+)\))?")
 _BRANCH = re.compile(r"groupcert/([0-9a-f]{16})/(.+):(\d+)/(\d+)")
@@ -140,7 +147,10 @@ class PostgreSqlServer:
         try:
             connection = psycopg.connect(self._dsn, autocommit=True)
         except psycopg.OperationalError as error:
-            raise TransientFailure(kind="connection_lost", text=str(error).strip()) from error
+            text = str(error).strip()
+            if _REFUSED.search(text):
+                raise UnsuitableTarget(target=self.name, problem=text, expected=ACCESS) from error
+            raise TransientFailure(kind="connection_lost", text=text) from error
         session = PostgreSqlSession(connection)
         settings = {
             "client_encoding": "UTF8",
@@ -170,11 +180,14 @@ class PostgreSqlServer:
         return True
 
     def problems(self, session: Session, *, sessions: int, branches: int) -> Iterable[str]:
-        """`max_connections` and `max_prepared_transactions`."""
+        """`max_connections`, `max_prepared_transactions` and `synchronous_commit`."""
         for name, least in (("max_connections", sessions), ("max_prepared_transactions", branches)):
             ((value,),) = session.run(f"SELECT current_setting('{name}')::int")
             if value < least:
                 yield f"{name} is {value}, expected {least} or more"
+        ((value,),) = session.run("SELECT current_setting('synchronous_commit')")
+        if value == "off":
+            yield "synchronous_commit is off, expected on: what is committed must outlive a crash"
 
     def find(self, session: Session, tables: Sequence[str]) -> Mapping[str, FoundTable]:
         """Reads the system catalogue."""

@@ -95,9 +95,10 @@ class SqlTarget:
         self._owner = sha256(replica.encode()).hexdigest()[:16]
         self._two_phase = two_phase
         self._mappings = tuple(schema.mappings.values())
-        self._sessions: dict[int, Session] = {}
+        self._sessions: dict[int, _WorkerSession] = {}
         self._own: Session | None = None
         self._own_lock = threading.RLock()
+        self._closed = False
         self._saved = GtidSet()
         self._deleted = GtidSet()
         try:
@@ -121,19 +122,19 @@ class SqlTarget:
             assert job.part is not None, "a divided transaction without its part"
             branch = Branch(self._owner, gtid, job.part.slot)
         begin = self._server.begin(branch)
+        begins_first = job.keeps_newest and bool(rows)
         try:
-            if job.keeps_newest and rows:
+            if begins_first:
                 self._run(worker, begin)
                 rows = self._newest(worker, rows)
-                begin = ""
-            statements = [begin] if begin else []
+            statements = [] if begins_first else [begin]
             for changes in self._schema.changes((key, value) for key, (value, _) in rows.items()):
                 if changes.deletes:
                     statements += self._server.delete(changes)
                 if changes.puts:
                     statements += self._server.put(changes)
             statements += self._marks(job)
-            self._run(worker, *statements)
+            self._run(worker, *statements, is_open=begins_first)
         except BaseException as error:
             self._undo(worker, branch)
             error.add_note(f"executing {gtid} at position {job.entries[0].position}")
@@ -143,7 +144,12 @@ class SqlTarget:
     def commit(self, group: CommitGroup[SqlExecution], progress: Progress) -> None:
         """Commits one job after the other, the last one durably, which makes all of them durable.
 
-        What the server lost or undid at its commit is executed again here: its turn has come.
+        What the server lost or undid at its commit is executed again here: its turn has come. But
+        with a lost server what was visible and not durable may be lost, and what others have built
+        on it since: then only the server's checkpoint says where to go on.
+
+        Raises:
+            TransientFailure: the server was lost; what this target says is executed may not be.
         """
         units = list(self._units(group))
         finished = 0
@@ -153,10 +159,11 @@ class SqlTarget:
                 finished += 1
                 group.visible(len(unit))
             self._finish(units[-1], is_durable=True)
-        except TransientFailure:
-            for number, unit in enumerate(units):  # One that fell lost what was not durable, too.
-                again = partial(self._finish_again, unit, is_visible=number < finished)
-                self._retrying(again)
+        except TransientFailure as failure:
+            if finished and failure.kind == "connection_lost":
+                raise
+            for unit in units[finished:]:
+                self._retrying(partial(self._finish_again, unit))
         progress.advance(group)
 
     def abandon(self, job: Job[SqlExecution]) -> None:
@@ -219,13 +226,14 @@ class SqlTarget:
         self._deleted, self._saved = self._saved, checkpoint.gtid_executed
 
     def close(self) -> None:
-        """Ends all sessions."""
+        """Ends all sessions; a worker that is still at work gets no other."""
         with self._own_lock:
-            sessions = [*self._sessions.values(), *([self._own] if self._own else [])]
-            self._sessions.clear()
-            self._own = None
-        for session in sessions:
-            session.close()
+            self._closed = True
+            own, self._own = self._own, None
+        for worker in list(self._sessions):
+            self._drop(worker)
+        if own:
+            own.close()
 
     def _suitable(self, schema: SqlSchema, workers: int) -> BoundSchema:
         """The schema bound to the server's tables, once everything about them is as it must be."""
@@ -272,7 +280,8 @@ class SqlTarget:
         newest: dict[bytes, tuple[bytes | None, int]] = {}
         for start in range(0, len(versions), ROWS_PER_STATEMENT):
             chunk = versions[start : start + ROWS_PER_STATEMENT]
-            found = self._run(worker, *self._server.newest(self._replica, chunk))
+            newer = self._server.newest(self._replica, chunk)
+            found = self._run(worker, *newer, is_open=True)
             newest |= {key: rows[key] for (key,) in found}
         return newest
 
@@ -311,20 +320,18 @@ class SqlTarget:
         assert len(executions) == len(unit), "committed before it was executed"
         if len(unit) == 1:
             worker, branch = executions[0]
-            self._run(worker, *server.commit(branch, is_durable=is_durable))
+            self._run(worker, *server.commit(branch, is_durable=is_durable), is_open=True)
             return
         branches = [(worker, branch) for worker, branch in executions if branch]
         for worker, branch in branches:
-            self._run(worker, *server.prepare(branch))
+            self._run(worker, *server.prepare(branch), is_open=True)
         self._decide(unit[0].entries)
         for worker, branch in branches:
             self._run(worker, server.commit_prepared(branch))
 
-    def _finish_again(self, unit: list[Job[SqlExecution]], *, is_visible: bool) -> None:
-        """Finds out what became of a unit, and executes it unless it is committed: in its worker's
-        session, or in another one if it was visible, as that worker has gone on.
-        """
-        for job in unit if not is_visible else ():
+    def _finish_again(self, unit: list[Job[SqlExecution]]) -> None:
+        """Finds out what became of a unit, and executes it unless it is committed."""
+        for job in unit:
             assert job.execution is not None, "committed before it was executed"
             self._drop(job.execution.worker)
         gtid = unit[0].entries[0].gtid
@@ -333,9 +340,6 @@ class SqlTarget:
                 self._settle(gtid)
             if gtid is None or self._is_executed(unit[0], gtid, is_whole=len(unit) > 1):
                 return
-            if is_visible:
-                assert len(unit) == 1, "what commits in two phases is durable when it is visible"
-                unit = [replace(unit[0], at_commit=True)]
             for job in unit:
                 job.execution = self.execute(job)
             self._finish(unit, is_durable=True)
@@ -380,11 +384,21 @@ class SqlTarget:
         )
         return int(count)
 
-    def _run(self, worker: int, *statements: str) -> Sequence[tuple[Any, ...]]:
-        """Runs statements in a worker's session, which is renewed if it was lost."""
+    def _run(
+        self, worker: int, *statements: str, is_open: bool = False
+    ) -> Sequence[tuple[Any, ...]]:
+        """Runs statements in a worker's session, which is renewed if it was lost; but not where a
+        transaction `is_open`: a new one knows nothing of it, and commits that without an error.
+        """
         session = self._sessions.get(worker)
         if session is None:
-            session = self._sessions[worker] = self._server.connect(self._mappings)
+            if is_open:
+                raise TransientFailure(kind="connection_lost", text="the session has ended")
+            session = _WorkerSession(self._server.connect(self._mappings))
+            self._sessions[worker] = session
+        if self._closed:
+            self._drop(worker)
+            raise TransientFailure(kind="connection_lost", text="the target is closed")
         try:
             return session.run(*statements)
         except TransientFailure as failure:
@@ -413,6 +427,8 @@ class SqlTarget:
 
     def _own_session(self) -> Session:
         if self._own is None:
+            if self._closed:
+                raise TransientFailure(kind="connection_lost", text="the target is closed")
             session = self._server.connect()
             if not self._server.lock(session, self._owner):
                 session.close()
@@ -452,3 +468,30 @@ class SqlTarget:
 
     def _literal(self, value: SqlValue) -> str:
         return self._server.literal(value)
+
+
+class _WorkerSession:
+    """A session that may be closed under a statement, and ends after it: no driver takes that."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._in_use = threading.Lock()
+        self._closed = False
+
+    def run(self, *statements: str) -> Sequence[tuple[Any, ...]]:
+        """As a `Session` does."""
+        try:
+            with self._in_use:
+                return self._session.run(*statements)
+        finally:
+            if self._closed:
+                self.close()
+
+    def close(self) -> None:
+        """Ends it now, or after the statement that it is at."""
+        self._closed = True
+        if self._in_use.acquire(blocking=False):
+            try:
+                self._session.close()
+            finally:
+                self._in_use.release()

@@ -11,6 +11,7 @@ from applier.targets.sql_schema import FoundTable, SqlValue, TableChanges, Table
 from certifier.gtid import Gtid
 
 ROWS_PER_STATEMENT = 1_000
+ACCESS = "a user, a password and a database of that server"
 
 
 class Branch(NamedTuple):
@@ -44,7 +45,12 @@ class SqlServer(Protocol):
     """As it is named in errors: without a password."""
 
     def connect(self, mappings: Sequence[TableMapping] = ()) -> Session:
-        """A session, ready for `put` into these tables."""
+        """A session, ready for `put` into these tables.
+
+        Raises:
+            TransientFailure: the server cannot be reached.
+            UnsuitableTarget: it takes no session with this user, password or database.
+        """
         ...
 
     def lock(self, session: Session, owner: str) -> bool:
@@ -52,7 +58,9 @@ class SqlServer(Protocol):
         ...
 
     def problems(self, session: Session, *, sessions: int, branches: int) -> Iterable[str]:
-        """Which settings do not allow so many sessions, and branches prepared at once."""
+        """Which settings do not allow so many sessions, and branches prepared at once; or a commit
+        that is lost without an error.
+        """
         ...
 
     def find(self, session: Session, tables: Sequence[str]) -> Mapping[str, FoundTable]:

@@ -5,9 +5,11 @@ parallelism than the source had. The stamps by write sets are those that WL#8440
 every snapshot is complete. The lock interval is the source's own where it has stamps; without them
 a transaction's locks overlap with the earlier ones of its group commit. The commit parent is where
 the lock interval begins: the closest reading of the same clock. A new file is a rotation, which
-everything before it ends with.
+everything before it ends with. A relay log may lack transactions of its source: an interval is
+counted in those that are there.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 
 from applier.binlog.reader import BinaryLogTransaction
@@ -26,6 +28,8 @@ class BinaryLogWork:
         self._group = (0, 0)
         self._group_place = 0
         self._files = 0
+        self._numbers: list[int] = []
+        """The source's sequence numbers in this file, ascending, since they began again."""
 
     def read(self, name: str, log: Iterable[BinaryLogTransaction]) -> Iterator[Work]:
         """Yields the work of the next file; `name` stands in for GTIDs where it has none."""
@@ -33,6 +37,7 @@ class BinaryLogWork:
             yield Work(None)
         self._files += 1
         self._group = (0, 0)
+        self._numbers.clear()
         for transaction in log:
             yield self._work(name, transaction)
 
@@ -53,8 +58,12 @@ class BinaryLogWork:
         )
 
     def _lock_interval(self, transaction: BinaryLogTransaction) -> int:
-        if transaction.sequence_number:
-            return max(1, transaction.sequence_number - transaction.last_committed)
+        number, numbers = transaction.sequence_number, self._numbers
+        if number:
+            if numbers and number <= numbers[-1]:
+                numbers.clear()
+            numbers.append(number)
+            return max(1, len(numbers) - bisect_right(numbers, transaction.last_committed))
         group = (transaction.domain_id, transaction.commit_id)
         joins = transaction.commit_id != 0 and group == self._group
         self._group = group

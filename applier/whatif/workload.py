@@ -291,16 +291,19 @@ def interval_mean(stamps: Iterable[tuple[int, int]]) -> float:
 
     Source: J.-F. Gagné, "A metric for tuning parallel replication in MySQL 5.7": the interval from
     `last_committed` to `sequence_number`, where a `last_committed` below an earlier one counts as
-    that, because a replica schedules in order.
+    that, because a replica schedules in order. Nothing before a barrier is at work after it.
 
     >>> interval_mean([(1, 2), (1, 3), (2, 4), (1, 5)])
     2.0
     """
-    total = count = newest = 0
+    total = count = newest = last = 0
     for last_committed, sequence_number in stamps:
         if not sequence_number:
-            newest = 0
+            newest = last
             continue
+        if sequence_number <= last:
+            newest = 0  # The numbers have begun again.
+        last = sequence_number
         newest = max(newest, last_committed)
         total += sequence_number - newest
         count += 1

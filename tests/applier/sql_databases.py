@@ -18,6 +18,7 @@ from applier.targets.sql import SqlExecution, SqlTarget
 from applier.targets.sql_schema import SqlSchema, TableMapping
 from applier.targets.sql_server import Session, SqlServer
 from certifier.gtid import Gtid
+from certifier.gtid_set import GtidSet
 from tests.servers import connect_mariadb
 
 SOURCE = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
@@ -44,6 +45,11 @@ def entry(number: int, put: dict[str, str] | None = None, *delete: str) -> Relay
     return RelayEntry(
         number, number, Gtid(SOURCE, number), number - 1, number, local=False, payload=payload
     )
+
+
+def gtids(*numbers: int) -> GtidSet:
+    """What is executed once these transactions are."""
+    return GtidSet.of(*(Gtid(SOURCE, number) for number in numbers))
 
 
 def job(*entries: RelayEntry, worker: int = 0, keeps_newest: bool = False) -> SqlJob:
@@ -190,6 +196,24 @@ class Database:
             f"SELECT table_name FROM information_schema.tables WHERE table_schema = {schema}"
         )
         return {name for (name,) in rows}
+
+    def others(self, statement: str = "") -> int:
+        """How many other sessions are in it, or are at a statement."""
+        if self.is_postgresql:
+            where = f"AND state = 'active' AND query = '{statement}'" if statement else ""
+            return len(
+                self.query(
+                    "SELECT 1 FROM pg_stat_activity WHERE datname = current_database()"
+                    f" AND pid <> pg_backend_pid() {where}"
+                )
+            )
+        where = f"AND info = '{statement}'" if statement else ""
+        return len(
+            self.query(
+                "SELECT 1 FROM information_schema.processlist WHERE db = DATABASE()"
+                f" AND id <> CONNECTION_ID() {where}"
+            )
+        )
 
     def kill_sessions(self) -> None:
         """Ends every other session in the database, as the server's operator would."""

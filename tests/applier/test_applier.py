@@ -139,6 +139,7 @@ def test_rows_are_those_of_serial_execution_in_one_order_without_overlap(
         assert one.queue.length == 0
         status = one.applier.status()
         assert (status.length, status.committed_total) == (0, len(entries))
+        assert workers or status.workers[0].executed_total == len(entries)
         assert status.checkpoint == one.target.checkpoint()
         assert len(status.checkpoint.gtid_executed) == entries[-1].version
         assert 1 <= status.parallelism_mean <= max(workers, 1)

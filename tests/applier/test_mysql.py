@@ -10,7 +10,7 @@ from applier.errors import TransientFailure, UnsuitableTarget
 from applier.targets import mysql
 from applier.targets.sql_schema import SqlSchema
 from certifier.errors import InvalidSetting
-from tests.applier.sql_databases import SCHEMA, Database, apply, decode, entry, job
+from tests.applier.sql_databases import SCHEMA, Database, apply, decode, divided, entry, job
 
 pytestmark = pytest.mark.database
 
@@ -53,6 +53,31 @@ def test_a_deadlock_is_transient(mariadb_url: str) -> None:
     apply(target, mine)
     assert database.orders() == {1: b"a", 2: b"b"}
     target.close()
+
+
+def test_a_branch_that_its_lost_session_still_has_is_transient(mariadb_url: str) -> None:
+    database = Database("mariadb", mariadb_url)
+    target = database.open(two_phase=True)
+    part = divided(entry(1, {f"shop.orders/{number}": "x" for number in range(20)}), 2)[0]
+    execution = target.execute(part)
+    assert execution.branch
+    lost = target._sessions.pop(execution.worker)  # Its end is still on its way to the server.
+    session = target._server.connect()
+    with pytest.raises(TransientFailure) as raised:
+        session.run(target._server.begin(execution.branch))
+    assert raised.value.kind == "lock_timeout"
+    for each in (session, lost, target):
+        each.close()
+
+
+def test_what_the_server_forgets_without_an_error_is_refused(mariadb_url: str) -> None:
+    database = Database("mariadb", mariadb_url)
+    database.query("SET GLOBAL innodb_flush_log_at_trx_commit = 0")
+    try:
+        with pytest.raises(UnsuitableTarget, match="at_trx_commit is 0, expected 1"):
+            database.open()
+    finally:
+        database.query("SET GLOBAL innodb_flush_log_at_trx_commit = 1")
 
 
 def test_a_zero_is_no_next_number_and_what_is_too_long_is_not_cut(mariadb_url: str) -> None:
@@ -98,6 +123,15 @@ def test_tables_that_cannot_be_written_are_refused(
 def test_an_address_without_server_or_database_is_refused(url: str) -> None:
     with pytest.raises(InvalidSetting, match="mysql://user:password@host:port/database"):
         mysql.MySqlServer(url)
+
+
+def test_a_session_that_the_server_refuses_is_not_asked_for_again(mariadb_url: str) -> None:
+    server, _, database = mariadb_url.rpartition("/")
+    host = server.rpartition("@")[2]
+    for url in (f"{server}/absent", f"mysql://nobody:secret@{host}/{database}"):
+        with pytest.raises(UnsuitableTarget, match="expected a user, a password") as raised:
+            mysql.MySqlServer(url).connect()
+        assert "secret" not in str(raised.value)
 
 
 def test_a_password_is_in_no_message() -> None:

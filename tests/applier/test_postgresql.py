@@ -8,10 +8,24 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from applier.applier import Applier
+from applier.checkpoint import Checkpoint, Progress
 from applier.errors import TransientFailure, UnsuitableTarget
+from applier.job import CommitGroup
+from applier.schemes.catalogue import scheme
 from applier.targets import postgresql
 from applier.targets.sql_schema import SqlSchema
-from tests.applier.sql_databases import SCHEMA, Database, apply, commit, decode, entry, job
+from tests.applier.sql_databases import (
+    SCHEMA,
+    SOURCE,
+    Database,
+    apply,
+    commit,
+    decode,
+    entry,
+    gtids,
+    job,
+)
 from tests.servers import PostgreSqlServer, postgresql_server
 
 pytestmark = pytest.mark.database
@@ -24,6 +38,13 @@ def own_folder(tmp_path: Path, postgresql: PostgreSqlServer) -> Path:
     return tmp_path
 
 
+def kill(server: PostgreSqlServer) -> None:
+    """Kills its processes, each of which has a group of its own."""
+    children = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()
+    for process in (server.pid, *map(int, children)):
+        os.kill(process, signal.SIGKILL)
+
+
 def test_a_group_is_durable_when_its_commit_returns(own_folder: Path) -> None:
     """All but its last commit do not wait for the disk; the server is killed right after."""
     with postgresql_server(own_folder) as server:
@@ -32,11 +53,85 @@ def test_a_group_is_durable_when_its_commit_returns(own_folder: Path) -> None:
         for each in jobs:
             each.execution = target.execute(each)
         commit(target, *jobs)
-        os.killpg(server.pid, signal.SIGKILL)
+        kill(server)
         target.close()
     with postgresql_server(own_folder) as server, psycopg.connect(server.dsn) as session:
         found = session.execute("SELECT number, id FROM groupcert_executed, orders WHERE number=id")
         assert sorted(found) == [(1, 1), (2, 2), (3, 3), (4, 4)]
+
+
+def test_where_the_server_falls_within_a_group_its_checkpoint_says_what_is_left(
+    own_folder: Path,
+) -> None:
+    """The first commit is visible and not durable: its worker's next job may have seen it."""
+    jobs = [job(entry(n, {f"shop.orders/{n}": "x"}), worker=n) for n in (1, 2)]
+    with postgresql_server(own_folder) as server:
+        target = Database("postgresql", server.dsn).open()
+        for each in jobs:
+            each.execution = target.execute(each)
+        progress = Progress(Checkpoint())
+
+        def fall(count: int) -> None:
+            assert count == 1
+            kill(server)
+
+        with pytest.raises(TransientFailure) as raised:
+            target.commit(CommitGroup(1, list(jobs), fall), progress)
+        assert raised.value.kind == "connection_lost"
+        assert not progress.checkpoint.gtid_executed
+        target.close()
+    schema = SqlSchema.parse(SCHEMA)
+    with postgresql_server(own_folder) as server:
+        again = postgresql.open_target(server.dsn, schema, decode, replica="r1", workers=4)
+        found = again.checkpoint() or Checkpoint()
+        count = found.gtid_executed.count()
+        assert found.gtid_executed == gtids(*range(1, count + 1))
+        left = jobs[count:]
+        assert left
+        apply(again, *left)
+        again.close()
+        with psycopg.connect(server.dsn) as session:
+            rows = session.execute(
+                "SELECT number, id FROM groupcert_executed FULL JOIN orders ON number = id"
+            )
+            assert sorted(rows) == [(1, 1), (2, 2)]
+
+
+def test_what_the_server_forgets_without_an_error_is_refused(postgresql_dsn: str) -> None:
+    database = Database("postgresql", f"{postgresql_dsn}?options=-csynchronous_commit%3Doff")
+    with pytest.raises(UnsuitableTarget, match="synchronous_commit is off, expected on"):
+        database.open()
+
+
+def test_who_could_not_commit_is_named(postgresql_dsn: str) -> None:
+    """A constraint that is checked at the commit, of one in the midst of a group."""
+    database = Database("postgresql", postgresql_dsn)
+    database.query("CREATE TABLE allowed (id bigint PRIMARY KEY)")
+    database.query("INSERT INTO allowed VALUES (1), (2), (4)")
+    database.query(
+        "ALTER TABLE orders ADD FOREIGN KEY (id) REFERENCES allowed DEFERRABLE INITIALLY DEFERRED"
+    )
+    target = database.open()
+    errors: list[Exception] = []
+    applier = Applier(
+        target,
+        scheme("logical-clock"),
+        4,
+        on_committed=lambda version, position: None,
+        on_error=errors.append,
+    )
+    entries = [
+        entry(n, {f"shop.orders/{n}": "x"})._replace(last_committed=0, sequence_number=n)
+        for n in range(1, 5)
+    ]
+    applier.append(entries)
+    assert not applier.drain(20)
+    status = applier.status()
+    applier.stop(20)
+    target.close()
+    assert status.failed_gtid == f"{SOURCE}:3"
+    assert f"in worker {status.failed_worker}" in errors[0].__notes__
+    assert set(database.orders()) == {1, 2}
 
 
 def test_no_prepared_transactions_are_refused_where_they_are_needed(own_folder: Path) -> None:
@@ -127,6 +222,14 @@ def test_tables_that_cannot_be_written_are_refused(
     with pytest.raises(UnsuitableTarget) as raised:
         database.open(schema=mapping)
     assert expected in raised.value.problem
+
+
+def test_a_session_that_the_server_refuses_is_not_asked_for_again(postgresql_dsn: str) -> None:
+    absent = f"{postgresql_dsn.rpartition('/')[0]}/absent"
+    for dsn in (absent, postgresql_dsn.replace("postgres@", "nobody:secret@")):
+        with pytest.raises(UnsuitableTarget, match="expected a user, a password") as raised:
+            postgresql.PostgreSqlServer(dsn).connect()
+        assert "secret" not in str(raised.value)
 
 
 def test_a_server_that_does_not_answer_is_unavailable() -> None:

@@ -6,28 +6,33 @@ killed at the server.
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import permutations, product
 
 import pytest
 
-from applier.checkpoint import Checkpoint
+from applier.checkpoint import Checkpoint, Progress
 from applier.errors import TransientFailure, UnsuitableTarget
+from applier.job import CommitGroup
+from applier.targets import sql
 from applier.targets.sql import SqlTarget
 from certifier.errors import InvalidSetting
 from certifier.gtid import Gtid
-from certifier.gtid_set import GtidSet
-from tests.applier.sql_databases import SOURCE, Database, apply, commit, divided, entry, job
+from tests.applier.sql_databases import (
+    SOURCE,
+    Database,
+    SqlJob,
+    apply,
+    commit,
+    divided,
+    entry,
+    gtids,
+    job,
+)
+from tests.integration.waiting import wait_for
 
 pytestmark = pytest.mark.database
-
-
-@pytest.fixture(params=["postgresql", "mariadb"])
-def database(request: pytest.FixtureRequest) -> Database:
-    """A fresh database of each server, with two tables."""
-    kind = request.param
-    fixture = "postgresql_dsn" if kind == "postgresql" else "mariadb_url"
-    return Database(kind, request.getfixturevalue(fixture))
 
 
 @pytest.fixture
@@ -38,16 +43,12 @@ def target(database: Database) -> Iterator[SqlTarget]:
     opened.close()
 
 
-@pytest.fixture
-def two_phase(database: Database) -> Iterator[SqlTarget]:
-    """A target that commits the parts of a transaction in two phases."""
-    opened = database.open(two_phase=True)
-    yield opened
-    opened.close()
-
-
-def executed(*numbers: int) -> GtidSet:
-    return GtidSet.of(*(Gtid(SOURCE, number) for number in numbers))
+def executed(target: SqlTarget, count: int) -> list[SqlJob]:
+    """Jobs that are executed and not committed, each with a row and a worker of its own."""
+    jobs = [job(entry(n, {f"shop.orders/{n}": str(n)}), worker=n) for n in range(1, count + 1)]
+    for each in jobs:
+        each.execution = target.execute(each)
+    return jobs
 
 
 def test_rows_are_put_overwritten_and_deleted(database: Database, target: SqlTarget) -> None:
@@ -117,10 +118,8 @@ def test_close_leaves_nothing_uncommitted(database: Database, target: SqlTarget)
 
 
 def test_a_group_of_jobs_is_committed_in_order(database: Database, target: SqlTarget) -> None:
-    jobs = [job(entry(n, {f"shop.orders/{n}": str(n)}), worker=n % 4) for n in range(1, 5)]
-    for each in jobs:
-        each.execution = target.execute(each)
-    assert commit(target, *jobs).gtid_executed == executed(1, 2, 3, 4)
+    jobs = executed(target, 4)
+    assert commit(target, *jobs).gtid_executed == gtids(1, 2, 3, 4)
     assert database.orders() == {1: b"1", 2: b"2", 3: b"3", 4: b"4"}
 
 
@@ -161,7 +160,7 @@ def test_a_part_that_an_earlier_process_executed_is_left_out_of_the_commit(
     apply(target, first)
     first, second = divided(whole, 2)
     second.execution = target.execute(second)
-    assert commit(target, first, second).gtid_executed == executed(1)
+    assert commit(target, first, second).gtid_executed == gtids(1)
     assert len(database.orders()) == 20
 
 
@@ -199,7 +198,7 @@ def test_checkpoint_is_what_was_saved_and_what_was_executed_since(
     assert target.checkpoint() is None
     apply(target, job(entry(1)))
     apply(target, job(entry(3)))
-    target.save(Checkpoint(version=1, position=1, tick=9, gtid_executed=executed(1)))
+    target.save(Checkpoint(version=1, position=1, tick=9, gtid_executed=gtids(1)))
     assert database.executed() == [(1, ""), (3, "")]
     apply(target, divided(entry(7), 2)[1])
     apply(target, job(entry(5)))
@@ -207,12 +206,12 @@ def test_checkpoint_is_what_was_saved_and_what_was_executed_since(
     again = database.open()
     found = again.checkpoint()
     assert found is not None
-    assert found.gtid_executed == executed(1, 3, 5)
+    assert found.gtid_executed == gtids(1, 3, 5)
     assert (found.version, found.position, found.tick) == (7, 1, 9)  # 7 is there in part.
     assert found.parts == {Gtid(SOURCE, 7): frozenset({"1/2"})}
-    again.save(Checkpoint(gtid_executed=executed(1, 2, 3, 4, 5)))
+    again.save(Checkpoint(gtid_executed=gtids(1, 2, 3, 4, 5)))
     assert database.executed() == [(3, ""), (5, ""), (7, "part 1/2")]
-    again.save(Checkpoint(gtid_executed=executed(1, 2, 3, 4, 5)))
+    again.save(Checkpoint(gtid_executed=gtids(1, 2, 3, 4, 5)))
     assert database.executed() == [(7, "part 1/2")]
     again.close()
 
@@ -222,18 +221,19 @@ def test_two_replicas_share_tables_and_nothing_else(database: Database, target: 
     apply(target, job(entry(1, {"shop.orders/1": "a"})))
     apply(other, job(entry(1, {"shop.orders/2": "b"})))
     for _ in range(2):
-        target.save(Checkpoint(gtid_executed=executed(1)))
+        target.save(Checkpoint(gtid_executed=gtids(1)))
     assert database.orders() == {1: b"a", 2: b"b"}
     found = other.checkpoint()
-    assert found is not None and found.gtid_executed == executed(1)
+    assert found is not None and found.gtid_executed == gtids(1)
     assert database.executed() == [(1, "")]
     other.close()
 
 
 def test_a_gtid_is_never_executed_twice(database: Database, target: SqlTarget) -> None:
     apply(target, job(entry(1, {"shop.orders/1": "a"})))
-    with pytest.raises(Exception, match=r"(?i)duplicate"):
+    with pytest.raises(TransientFailure, match=r"(?i)duplicate") as raised:
         target.execute(job(entry(1, {"shop.orders/1": "b"})))
+    assert raised.value.kind == "duplicate_key"  # The commit of a lost session may come through.
     apply(target, job(entry(2, {"shop.orders/2": "c"})))
     assert database.orders() == {1: b"a", 2: b"c"}
 
@@ -331,7 +331,7 @@ def test_killed_sessions_are_transient_and_renewed(database: Database, target: S
     assert raised.value.kind == "connection_lost"
     apply(target, mine)
     for _ in range(2):
-        target.save(Checkpoint(gtid_executed=executed(1)))
+        target.save(Checkpoint(gtid_executed=gtids(1)))
     assert database.orders() == {1: b"a", 2: b"b"}
     assert database.executed() == [(2, "")]
 
@@ -339,13 +339,61 @@ def test_killed_sessions_are_transient_and_renewed(database: Database, target: S
 def test_a_session_lost_before_its_commit_is_executed_again(
     database: Database, target: SqlTarget
 ) -> None:
-    jobs = [job(entry(n, {f"shop.orders/{n}": str(n)}), worker=n) for n in (1, 2)]
-    for each in jobs:
-        each.execution = target.execute(each)
+    jobs = executed(target, 2)
     database.kill_sessions()
-    assert commit(target, *jobs).gtid_executed == executed(1, 2)
+    assert commit(target, *jobs).gtid_executed == gtids(1, 2)
     assert database.orders() == {1: b"1", 2: b"2"}
     assert database.executed() == [(1, ""), (2, "")]
+
+
+def test_a_session_lost_after_others_of_its_group_were_visible_is_left_to_a_restart(
+    database: Database, target: SqlTarget
+) -> None:
+    jobs = executed(target, 2)
+    group = CommitGroup(1, list(jobs), lambda count: database.kill_sessions())
+    with pytest.raises(TransientFailure) as raised:
+        target.commit(group, Progress(Checkpoint()))
+    assert raised.value.kind == "connection_lost"
+    assert database.executed() == [(1, "")]
+
+
+def test_once_closed_nothing_is_committed(
+    database: Database, target: SqlTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that is at work while its target is closed: a new session would know nothing of its
+    transaction, and commit it without an error.
+    """
+    monkeypatch.setattr(sql, "COMMIT_PAUSES_MS", (0, 1))
+    mine = job(entry(1, {"shop.orders/1": "a"}))
+    mine.execution = target.execute(mine)
+    target.close()
+    progress = Progress(Checkpoint())
+    for act in (
+        lambda: target.commit(CommitGroup(1, [mine]), progress),
+        lambda: target.execute(mine),
+        lambda: target.save(Checkpoint()),
+    ):
+        with pytest.raises(TransientFailure):
+            act()
+    assert not progress.checkpoint.gtid_executed
+    assert (database.orders(), database.executed()) == ({}, [])
+
+
+def test_a_session_closed_under_a_statement_ends_after_it(
+    database: Database, target: SqlTarget
+) -> None:
+    """As where a stop has waited for as long as it was asked to."""
+    mine = job(entry(1, {"shop.orders/1": "a"}))
+    target.execute(mine)
+    session = target._sessions[0]
+    sleep = "SELECT pg_sleep(1)" if database.is_postgresql else "SELECT SLEEP(1)"
+    with ThreadPoolExecutor(1) as threads:
+        asleep = threads.submit(session.run, sleep)
+        wait_for("the statement", lambda: database.others(sleep))
+        target.close()
+        asleep.result()
+    wait_for("its end", lambda: not database.others())
+    assert database.orders() == {}
 
 
 def test_a_commit_whose_answer_was_lost_is_not_repeated(
@@ -359,17 +407,6 @@ def test_a_commit_whose_answer_was_lost_is_not_repeated(
     assert database.orders() == {1: b""}
 
 
-def test_parts_are_committed_all_or_none(database: Database, two_phase: SqlTarget) -> None:
-    whole = entry(1, {f"shop.orders/{number}": "x" for number in range(20)})
-    apply(two_phase, *divided(whole, 3))
-    assert len(database.orders()) == 20
-    assert database.executed()[0] == (1, "")
-    assert database.prepared() == 0
-    for _ in range(2):
-        two_phase.save(Checkpoint(gtid_executed=executed(1)))
-    assert database.executed() == []
-
-
 def test_a_checkpoint_is_left_for_later_where_a_worker_holds_what_it_would_delete(
     database: Database, target: SqlTarget
 ) -> None:
@@ -377,96 +414,11 @@ def test_a_checkpoint_is_left_for_later_where_a_worker_holds_what_it_would_delet
     open_job = job(entry(2), worker=1)
     open_job.execution = target.execute(open_job)
     for _ in range(3):
-        target.save(Checkpoint(gtid_executed=executed(1)))
+        target.save(Checkpoint(gtid_executed=gtids(1)))
     commit(target, open_job)
     for _ in range(3):
-        target.save(Checkpoint(gtid_executed=executed(1, 2)))
+        target.save(Checkpoint(gtid_executed=gtids(1, 2)))
     assert database.executed() == []
-
-
-def test_a_single_part_commits_in_one_phase(database: Database, two_phase: SqlTarget) -> None:
-    whole = entry(1, {f"shop.orders/{number}": "x" for number in range(20)})
-    apply(two_phase, divided(whole, 3)[1])
-    assert database.executed() == [(1, "part 1/3")]
-    assert database.prepared() == 0
-
-
-def test_an_abandoned_part_leaves_nothing(database: Database, two_phase: SqlTarget) -> None:
-    parts = divided(entry(1, {f"shop.orders/{n}": "x" for n in range(20)}), 2)
-    for each in parts:
-        each.execution = two_phase.execute(each)
-        two_phase.abandon(each)
-    apply(two_phase, *parts)
-    assert len(database.orders()) == 20
-
-
-class Crash(Exception):
-    """The replica's process ends here."""
-
-
-class Requests:
-    """Counts round trips once it is armed, and does something before one of them."""
-
-    def __init__(self) -> None:
-        self.left = -1
-        self.interrupt: Callable[[], None] = lambda: None
-
-    def __call__(self) -> None:
-        self.left -= 1
-        if self.left == -1:
-            self.interrupt()
-
-
-STEPS = 7
-"""Three branches are prepared (0 to 2), decided on (3), committed (4 to 6)."""
-
-
-@pytest.mark.parametrize("step", range(STEPS + 1))
-def test_a_crash_between_the_phases_leaves_all_or_nothing(database: Database, step: int) -> None:
-    requests = Requests()
-    target = database.open(two_phase=True, before_request=requests)
-    parts = divided(entry(1, {f"shop.orders/{number}": "x" for number in range(20)}), 3)
-    for each in parts:
-        each.execution = target.execute(each)
-
-    def crash() -> None:
-        target.close()
-        raise Crash
-
-    requests.left, requests.interrupt = step, crash
-    if step < STEPS:
-        with pytest.raises(Crash):
-            commit(target, *parts)
-    else:
-        commit(target, *parts)
-        target.close()
-    again = database.open(two_phase=True)
-    found = again.checkpoint()
-    assert database.prepared() == 0
-    if step <= 3:
-        assert (found, database.orders()) == (None, {})
-        apply(again, *parts)
-    else:
-        assert found is not None and found.gtid_executed == executed(1)
-    assert len(database.orders()) == 20
-    again.close()
-
-
-@pytest.mark.parametrize("step", range(STEPS))
-def test_sessions_lost_between_the_phases_change_nothing(database: Database, step: int) -> None:
-    requests = Requests()
-    target = database.open(two_phase=True, before_request=requests)
-    parts = divided(entry(1, {f"shop.orders/{number}": "x" for number in range(20)}), 3)
-    for each in parts:
-        each.execution = target.execute(each)
-    requests.left, requests.interrupt = step, database.kill_sessions
-    assert commit(target, *parts).gtid_executed == executed(1)
-    assert len(database.orders()) == 20
-    assert database.prepared() == 0
-    assert [part for _, part in database.executed()] == [
-        *("", "part 0/3", "part 1/3", "part 2/3"),
-    ]
-    target.close()
 
 
 SCHEMA_OF_ORDERS = """

@@ -21,6 +21,8 @@ import pytest
 from certifier.errors import LogServerTooOld, NotServing
 from certifier.store import CertificationInfoStore, Family, Store, StoreIdentity
 from groupcert.v1 import store_pb2, store_pb2_grpc
+from groupcert.v1.binary_log_pb2 import SubscribeRequest
+from groupcert.v1.binary_log_pb2_grpc import BinaryLogServiceStub
 from groupcert.v1.group_pb2 import (
     MEMBER_STATE_ERROR,
     MEMBER_STATE_FENCED,
@@ -260,6 +262,12 @@ class TestLog:
             group.start_member("m2")
             reason = await asyncio.to_thread(reason_in, group, "m2", MEMBER_STATE_FENCED)
             assert status_of(group, "m1").state == MEMBER_STATE_ONLINE
+            with grpc.insecure_channel(group.addresses["m2"]) as channel:
+                binary_log = BinaryLogServiceStub(channel)
+                with pytest.raises(grpc.RpcError) as caught:  # Its replicas go on elsewhere.
+                    for _ in binary_log.Subscribe(SubscribeRequest(), timeout=20):
+                        pass
+            assert str(error_from(caught.value)).startswith("member m2 is FENCED")
         assert reason.startswith(f"LOG_GAP: log goes on at position {last}, expected ")
 
     async def test_a_log_that_is_deleted_under_a_running_member(self, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ for the rest.
 import random
 import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
@@ -25,6 +26,7 @@ from groupcert.v1.transaction_pb2 import Changes
 from members.client import Client, TransactionFailed, certifiable
 from members.convert import entries_from
 from members.local_group import LocalGroup
+from members.remote import MESSAGE_BYTES_MAX
 from members.status import error_from
 
 pytestmark = [pytest.mark.nats, pytest.mark.cluster]
@@ -53,7 +55,8 @@ class Subscriber:
         request = binary_log_pb2.SubscribeRequest(
             replica="test", gtid_executed=str(self.executed), events_max=50
         )
-        with grpc.insecure_channel(address) as channel:
+        options = (("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),)
+        with grpc.insecure_channel(address, options) as channel:
             call = BinaryLogServiceStub(channel).Subscribe(request, timeout=timeout_s)
             try:
                 for response in call:
@@ -325,3 +328,23 @@ def test_commits_that_wait_for_company_are_committed_as_a_group(tmp_path: Path) 
         assert status.binlog_commits == 8 > status.binlog_group_commits
         keys = {Changes.FromString(each.payload).put_keys[0] for each in subscriber.transactions()}
         assert len(keys) == 8
+
+
+@pytest.mark.slow
+def test_a_commit_group_that_no_message_takes_is_divided(tmp_path: Path) -> None:
+    count, size = 20, (4 << 20) - 1_000
+    settings = {"binlog_commit_wait_count": count, "binlog_commit_wait_usec": 10_000_000}
+    with LocalGroup(tmp_path, members=1, settings=settings) as group:
+        address = group.addresses["m1"]
+        value = bytes(size)
+
+        def write(number: int) -> None:
+            with Client(address) as client, client.transaction() as transaction:
+                transaction.put(f"t/{number}".encode(), value)
+
+        with ThreadPoolExecutor(count) as threads:
+            assert len(list(threads.map(write, range(count)))) == count
+        subscriber = Subscriber()
+        subscriber.follow(address, version=count)
+        ids = [entry.header.commit_id for entry in subscriber.transactions()]
+        assert max(ids.count(each) for each in ids if each) * size > 64 << 20

@@ -57,7 +57,7 @@ class News(ReplicaSources):
     def follow(self, received: GtidSet, next_position: Callable[[], int]) -> Iterator[SourceNews]:
         """What is not received, with positions as they are asked for."""
         self.asked.append(str(received))
-        left = [entry for entry in self.entries if entry.gtid and entry.gtid not in received]
+        left = [each for each in self.entries if not each.gtid or each.gtid not in received]
         first = next_position()
         entries = [entry._replace(position=first + index) for index, entry in enumerate(left)]
         version = self.entries[-1].version
@@ -157,6 +157,15 @@ def test_nothing_after_a_condition_is_executed(tmp_path: Path) -> None:
     assert executed(tmp_path) == f"{GROUP}:1-299"
 
 
+def test_what_fails_before_a_gap_is_filled_warns_of_it(tmp_path: Path) -> None:
+    leave_gaps(tmp_path, 1, 4)
+    news = News([transaction(2, payload=b"\xff"), transaction(3), transaction(4)])
+    with pytest.raises(ApplyFailed) as raised:
+        replica_of(tmp_path, news).run()
+    assert raised.value.gtid == f"{GROUP}:2"
+    assert f"executed beyond it: {GROUP}:1" in str(raised.value)
+
+
 def test_the_queue_has_its_limits(tmp_path: Path) -> None:
     """One transaction, or one byte, at a time; and everything comes all the same."""
     count = 40
@@ -221,19 +230,50 @@ def test_a_target_that_never_comes_ends_it(tmp_path: Path) -> None:
 def test_it_stops_while_it_delays_and_lag_is_the_age_of_what_it_shows(tmp_path: Path) -> None:
     old, new = now_us() - 600_000_000, now_us()
     entries = [transaction(1, committed_us=old), transaction(2, committed_us=new)]
-    with delaying(tmp_path, entries) as replica:
+    with delaying(tmp_path, News(entries)) as replica:
         assert replica.applier and replica.applier.drain(SECONDS_MAX)
         assert replica.lag(replica.status(), old + 7_000_000) == (7.0, 1)
         assert replica.lag(replica.status(), old - 7_000_000) == (0.0, 1), "clocks differ"
     assert executed(tmp_path) == f"{GROUP}:1"
-    with delaying(tmp_path, entries) as replica:
+    with delaying(tmp_path, News(entries)) as replica:
         assert replica.lag(replica.status(), new + 7_000_000) == (7.0, 1), "what it lacks is old"
 
 
+def test_lag_goes_on_over_the_beginning_of_a_file(tmp_path: Path) -> None:
+    """A rotation has no age and the version of its file's beginning."""
+    old, new = now_us() - 600_000_000, now_us()
+    first = transaction(1, committed_us=old)
+    rotation = first._replace(gtid=None, payload=b"", header=SourceHeader(file=2))
+    news = News([first, rotation, transaction(2, committed_us=new)])
+    with delaying(tmp_path, news) as replica:
+        assert replica.applier and replica.applier.drain(SECONDS_MAX)
+        newest = replica.status().low_water_mark
+        assert newest and not newest.gtid
+        assert replica.lag(replica.status(), new + 7_000_000) == (7.0, 1)
+
+
+def test_filled_gaps_are_not_behind(tmp_path: Path) -> None:
+    leave_gaps(tmp_path, 1, 4)
+    old = now_us() - 600_000_000
+    news = News([transaction(number, committed_us=old) for number in range(1, 5)])
+    replica = replica_of(tmp_path, news, make_until=after(2, 3))
+    assert replica.run() is ReplicaEnd.UNTIL
+    assert replica.lag(replica.status(), now_us()) == (0.0, 0)
+
+
+def test_stopped_while_its_target_is_away_it_ends_without_an_error(tmp_path: Path) -> None:
+    def open_target() -> Target[Any]:
+        replica.stop()
+        raise TransientFailure(kind="connection_lost", text="refused")
+
+    replica = replica_of(tmp_path, News([transaction(1)]), open_target=open_target)
+    assert replica.run() is ReplicaEnd.STOPPED
+
+
 @contextmanager
-def delaying(folder: Path, entries: Sequence[RelayEntry]) -> Iterator[Replica]:
+def delaying(folder: Path, news: News) -> Iterator[Replica]:
     """A replica that waits for what is not due; it is stopped at the end."""
-    replica = replica_of(folder, News(entries), delay_s=300)
+    replica = replica_of(folder, news, delay_s=300)
     ends: list[ReplicaEnd] = []
     thread = threading.Thread(target=lambda: ends.append(replica.run()))
     thread.start()

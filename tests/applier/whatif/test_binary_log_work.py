@@ -60,6 +60,17 @@ def test_the_lock_interval_is_the_sources_own_where_it_has_stamps() -> None:
     assert [one.header.commit_parent for one in found] == [1, 1, 3, 4]
 
 
+def test_a_lock_interval_counts_what_the_log_has() -> None:
+    """A relay log lacks what its replica had already, here 9 to 11."""
+    log = [
+        writes(number, last_committed=last, sequence_number=number)
+        for last, number in ((5, 7), (5, 8), (8, 12), (7, 13), (0, 1), (0, 2))
+    ]
+    found = read(log)
+    assert [one.lock_interval for one in found] == [1, 2, 1, 3, 1, 2]
+    assert [one.header.commit_parent for one in found] == [1, 1, 3, 2, 5, 5]
+
+
 def test_group_commits_are_lock_intervals_where_there_are_no_stamps() -> None:
     group = [writes(item, commit_id=7, domain_id=1) for item in (1, 2, 3)]
     other = [writes(4, commit_id=7, domain_id=2), writes(5), writes(6)]

@@ -87,5 +87,6 @@ def test_the_longest_row_is_the_one_with_most_time() -> None:
 
 def test_the_modified_interval_never_goes_back_but_behind_a_barrier() -> None:
     assert interval_mean([(0, 1), (0, 2), (2, 3), (0, 4)]) == (1 + 2 + 1 + 2) / 4
-    assert interval_mean([(3, 4), (0, 0), (0, 5)]) == 3
+    assert interval_mean([(3, 4), (0, 0), (0, 5)]) == 1, "what was before it is done"
+    assert interval_mean([(0, 1), (0, 2), (0, 0), (0, 1), (0, 2)]) == 1.5, "numbers begin again"
     assert interval_mean([]) == 0
