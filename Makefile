@@ -6,13 +6,18 @@ INSTALLED := .venv/.installed
 STUBS := .build/stubs/groupcert/v1/py.typed
 PINS := deploy/constraints.txt
 QUICK := not nats and not cluster and not database and not spark and not slow
-PURE_APPLIER := applier/assigned_queue.py,applier/commit_order.py,applier/coordinator.py,applier/job.py,applier/parts.py,applier/source_clock.py,applier/source_header.py,applier/until.py,applier/schemes/*,applier/whatif/*
-PURE_MEMBERS := members/commit_wait.py,members/member.py,members/publisher.py,members/views.py
+PURE_APPLIER := applier/assigned_queue.py,applier/commit_order.py,applier/coordinator.py,applier/fragments.py,applier/job.py,applier/parts.py,applier/source_clock.py,applier/source_header.py,applier/until.py,applier/schemes/*,applier/whatif/*
+PURE_MEMBERS := members/access.py,members/allow_list.py,members/catch_up.py,members/commit_wait.py,members/digest_vote.py,members/flow_control.py,members/fragment_sets.py,members/member.py,members/member_state.py,members/progress_reports.py,members/publisher.py,members/recovery_choice.py,members/rejoins.py,members/suspicions.py,members/throttle.py,members/views.py
 
-.PHONY: demo test check bench proto venv format lint clean
+COMPOSE ?= $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
+
+.PHONY: demo cluster test check nightly bench proto venv format lint clean
 
 demo: venv ## a group of three members on this machine, clients, checks
 	$(BIN)/groupcert demo
+
+cluster: ## a group of three members and three log servers in containers, until Ctrl-C
+	$(COMPOSE) --file deploy/compose.yaml up --build
 
 test: lint ## everything that this machine can run
 	$(BIN)/pytest -m '$(QUICK)' -n auto --cov --cov-report=
@@ -25,9 +30,15 @@ test: lint ## everything that this machine can run
 check: lint ## the quick run: no network, no Java, under a minute
 	$(BIN)/pytest -m '$(QUICK)' -n auto
 
+nightly: venv ## ten thousand seeds of the simulation, a quarter of an hour on two cores; then every fault of the clusters in containers, about two hours
+	$(BIN)/python -m tests.sim --seeds 8000 --steps 800 --jobs 0
+	$(BIN)/python -m tests.sim --seed 8000 --seeds 2000 --steps 3000 --jobs 0
+	$(BIN)/python -m tests.cluster --scenario each --seed 1 --seeds 3 --seconds 40
+
 bench: venv ## the benchmarks, one table each
 	$(BIN)/groupcert bench certify
 	$(BIN)/groupcert bench group
+	$(BIN)/groupcert bench recovery
 	$(BIN)/groupcert bench applier --start-servers --mariadb-replica --repeat 1
 
 lint: venv

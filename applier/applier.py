@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from queue import SimpleQueue
 from time import monotonic
-from typing import Generic
+from typing import Any, Generic
 
 from applier.checkpoint import Checkpoint, Progress
 from applier.coordinator import Coordinator, CoordinatorOptions
@@ -23,11 +23,8 @@ from applier.relay_queue import RelayEntry
 from applier.schemes import Scheme
 from applier.status import ApplierState, ApplierStatus
 from applier.targets import Target
-from applier.worker import Worker, WorkerState
-from certifier.errors import InvalidSetting
+from applier.worker import Worker, WorkerState, check_workers
 from certifier.gtid import Gtid
-
-WORKERS_MAX = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +36,8 @@ class ApplierOptions:
     how often a transient failure is tried again (MySQL's default), after `retry_pause_ms`, doubled
     each time. `checkpoint_group`, `checkpoint_period_ms`: groups and time after which the target
     saves its checkpoint, where commits only note what they did (WL#5569's defaults). `scheme`: its
-    name, for the checkpoint."""
+    name, for the checkpoint. `is_slow`: tells of a group that a worker has to commit, not the
+    thread that appends."""
 
     coordinator: CoordinatorOptions = field(default_factory=CoordinatorOptions)
     workers_hold_jobs: bool = True
@@ -48,6 +46,7 @@ class ApplierOptions:
     checkpoint_group: int = 512
     checkpoint_period_ms: int = 300
     scheme: str = ""
+    is_slow: Callable[[CommitGroup[Any]], bool] = lambda _: False
 
 
 class Applier(Generic[Execution]):
@@ -93,13 +92,14 @@ class Applier(Generic[Execution]):
         self._awaited: list[Callable[[], bool]] = []
         self._appended: deque[Sequence[RelayEntry]] = deque()
         self._workers = [Worker(number) for number in range(max(workers, 1))]
-        self._queues: list[SimpleQueue[Job[Execution] | None]] = [
+        self._queues: list[SimpleQueue[Job[Execution] | CommitGroup[Execution] | None]] = [
             SimpleQueue() for _ in self._workers
         ]
         self._idle = dict.fromkeys(range(workers))
         self._holding: set[int] = set()
         self._committing: set[int] = set()
         self._visible: dict[int, int] = {}
+        self._left: CommitGroup[Execution] | None = None
         self._giving_way: dict[int, list[Job[Execution]]] = {}
         self._threads = [
             threading.Thread(
@@ -146,7 +146,7 @@ class Applier(Generic[Execution]):
                 return
             self._coordinator.append(entries)
             self._hand_out()
-            group = self._coordinator.take_committable()
+            group = self._take_quick()
         while group:
             group = self._commit_as_appender(group)
 
@@ -216,8 +216,8 @@ class Applier(Generic[Execution]):
     def _run(self, worker: Worker) -> None:
         """A worker's thread."""
         queue = self._queues[worker.number]
-        while job := queue.get():
-            self._work(worker, None, job)
+        while task := queue.get():
+            self._work(worker, *((None, task) if isinstance(task, Job) else (task, None)))
         worker.state = WorkerState.STOPPED
 
     def _work(
@@ -305,8 +305,9 @@ class Applier(Generic[Execution]):
         self._idle.pop(number, None)
         self._committing.discard(number)
         if self._state is not ApplierState.FAILED and (
-            group := self._coordinator.take_committable()
+            group := self._left or self._coordinator.take_committable()
         ):
+            self._left = None
             self._committing.add(number)
             self._hand_out()
             return group, None
@@ -394,7 +395,20 @@ class Applier(Generic[Execution]):
         with self._lock:
             self._committed(group)
             self._hand_out()
-            return None if self._coordinator.is_busy else self._coordinator.take_committable()
+            return None if self._coordinator.is_busy else self._take_quick()
+
+    def _take_quick(self) -> CommitGroup[Execution] | None:
+        """What the thread that appends commits now, with the lock held; an idle worker, or the next
+        one that looks, commits a slow group.
+        """
+        group = self._coordinator.take_committable()
+        if group is None or not self._options.is_slow(group):
+            return group
+        if self._idle:
+            self._queues[self._idle.popitem()[0]].put(group)
+        else:
+            self._left = group
+        return None
 
     def _commit(self, group: CommitGroup[Execution]) -> None:
         """Makes a group visible; only the thread that took it comes here."""
@@ -482,9 +496,3 @@ class Applier(Generic[Execution]):
         left = [entry for entry in entries if entry.position > position]
         self._skipped_total += len(entries) - len(left)
         return left
-
-
-def check_workers(workers: int) -> None:
-    """Raises InvalidSetting for a number of workers that there cannot be."""
-    if not 0 <= workers <= WORKERS_MAX:
-        raise InvalidSetting(name="workers", value=workers, expected=f"0 to {WORKERS_MAX}")

@@ -10,6 +10,10 @@ Source: `slave_transaction_retries`; MDEV-4506's successors for the order of ret
 from dataclasses import dataclass
 from enum import Enum
 
+from certifier.errors import InvalidSetting
+
+WORKERS_MAX = 1024
+
 
 class WorkerState(Enum):
     """What a worker is doing."""
@@ -54,3 +58,9 @@ class Worker:
             retried_total=self.retried_total,
             gtid=str(self.gtid or ""),
         )
+
+
+def check_workers(workers: int) -> None:
+    """Raises InvalidSetting for a number of workers that there cannot be."""
+    if not 0 <= workers <= WORKERS_MAX:
+        raise InvalidSetting(name="workers", value=workers, expected=f"0 to {WORKERS_MAX}")

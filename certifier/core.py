@@ -135,6 +135,18 @@ class Certifier:
             return self._conflict(transaction, snapshot, *next(newer))
         return self._admit(transaction, snapshot, newest)
 
+    def refuse(self, reason: str) -> Outcome:
+        """The outcome of a transaction that the group cannot take, whatever its items are."""
+        return self._refuse(reason)
+
+    def change_options(self, options: CertifierOptions) -> None:
+        """Goes on with other options from the next record on; numbers that members have reserved
+        and not used become free.
+        """
+        assert options.group_source == self.options.group_source, "a group keeps its source"
+        self.options = options
+        self.blocks.resize(options.gtid_assignment_block_size)
+
     def digest(self) -> bytes:
         """8 bytes that cover every decision so far; equal on all members at the same place in the
         order.

@@ -1,5 +1,5 @@
 """Every error that groupcert raises on purpose, sorted by who must act; those of appliers are in
-`applier/errors.py`.
+`applier/errors.py`, those of recovery in `members/recovery_errors.py`.
 
     GroupcertError
     ├── InvalidRequest            the caller must change the request
@@ -239,10 +239,14 @@ class Overloaded(Unavailable):
     reason: ClassVar[str] = "OVERLOADED"
     waiting: int
     waiting_max: int
+    cause: str = ""
+    """Who holds them up, if that is known."""
+    what: str = "transactions"
 
     def __str__(self) -> str:
+        limit = f"{self.waiting_max} ({self.cause})" if self.cause else f"{self.waiting_max}"
         return (
-            f"{self.waiting} transactions wait for the log, the limit is {self.waiting_max}: "
+            f"{self.waiting} {self.what} wait for the log, the limit is {limit}: "
             "try again in a moment, or ask another member"
         )
 

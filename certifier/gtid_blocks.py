@@ -123,6 +123,12 @@ class GtidBlocks:
         self._unreserved_first = 1
         self._assigned_count = 0
 
+    def resize(self, block_size: int) -> None:
+        """Begin a new round, of another block size. Cost: O(1)."""
+        assert block_size >= 1, f"block_size {block_size}"
+        self.block_size = block_size
+        self.release_all()
+
     def used_intervals(self) -> list[tuple[int, int]]:
         """Return the used numbers as intervals (first, last), both included, ascending."""
         return self._used.intervals(self.group_source)

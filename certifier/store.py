@@ -8,7 +8,8 @@ the time of the fsync).
 """
 
 import json
-from collections import deque
+import shutil
+import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -18,33 +19,41 @@ from typing import Self
 
 from rocksdict import (
     AccessType,
+    Checkpoint,
     ColumnFamily,
     DBRecoveryMode,
+    IngestExternalFileOptions,
     Options,
     Rdict,
     RdictIter,
+    SstFileWriter,
     WriteBatch,
 )
 
-from certifier.certified_window import SEGMENT_TRANSACTIONS, CertifiedWindow
-from certifier.checkpoint import dump, restore
-from certifier.core import Certifier
 from certifier.errors import CorruptStore, DiskFull, ForeignDataFolder, UnsupportedFormat
 
 FORMAT_VERSION = 1
 WAL_BYTES_MAX = 256 << 20
 WRITE_BUFFER_BYTES = 64 << 20
 SCAN_PAGE_ROWS = 256
+ROCKSDB_FOLDER = "rocksdb"
+IDENTITY_KEY = b"identity"
+SCAN_PAGE_BYTES = 1 << 20
+ROWS_FILES = "rows-files"
+"""The folder of files that are to be ingested."""
 _FORMAT_KEY = b"format"
-_IDENTITY_KEY = b"identity"
 _KEY_BYTES = 8
-_FULL_DISK_WORDS = ("No space left", "space limit", "Disk quota", "File too large")
+_FULL_DISK_WORDS = (
+    *("No space left", "space limit", "Disk quota", "File too large"),
+    # After a first error, which another thread may not have told yet: opening it again tells which.
+    "Writer has previous error",
+)
 _IN_USE_WORDS = "/LOCK: "
 
 
 class Family(Enum):
     """The column families. Keys of all but META and DATA are 8-byte big-endian integers, in
-    order; those of BINARY_LOG are two of them.
+    order; those of BINARY_LOG are two of them, those of FRAGMENTS three.
     """
 
     META = "default"
@@ -55,6 +64,7 @@ class Family(Enum):
     HISTORY = "history"
     DECISIONS = "decisions"
     BINARY_LOG = "binary_log"
+    FRAGMENTS = "fragments"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,23 +118,32 @@ class StoreSnapshot:
     what reading has met. (A `rocksdict.Snapshot` would not do: iterating shows later writes.)
     """
 
-    __slots__ = ("_iterator",)
+    __slots__ = ("_iterator", "_path")
 
-    def __init__(self, iterator: RdictIter) -> None:
+    def __init__(self, iterator: RdictIter, path: Path) -> None:
         self._iterator = iterator
+        self._path = path
 
     def get(self, key: bytes) -> bytes | None:
-        """The value of a key."""
+        """The value of a key.
+
+        Raises:
+            CorruptStore: it cannot be read.
+        """
         iterator = self._iterator
         iterator.seek(key)
         if not iterator.valid():
-            iterator.status()
+            _check(iterator, self._path)
             return None
         value: bytes = iterator.value()
         return value if iterator.key() == key else None
 
     def scan(self, start: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Keys and values from `start` on, in byte order."""
+        """Keys and values from `start` on, in byte order.
+
+        Raises:
+            CorruptStore: what comes next cannot be read.
+        """
         while page := self._page(start):
             yield from page
             start = page[-1][0] + b"\x00"
@@ -134,18 +153,64 @@ class StoreSnapshot:
         iterator = self._iterator
         iterator.seek(start)
         page: list[tuple[bytes, bytes]] = []
-        while iterator.valid() and len(page) < SCAN_PAGE_ROWS:
+        size = 0
+        while iterator.valid() and len(page) < SCAN_PAGE_ROWS and size < SCAN_PAGE_BYTES:
             page.append((iterator.key(), iterator.value()))
+            size += len(page[-1][1])
             iterator.next()
-        iterator.status()
+        _check(iterator, self._path)
         return page
+
+
+class RowsFile:
+    """Rows of one family, in ascending order of keys, that `Store.ingest` takes as a whole."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._writer = SstFileWriter(_options())
+            self._writer.open(str(path))
+        except Exception as error:
+            raise _explained(path, error) from error
+
+    def add(self, key: bytes, value: bytes | None) -> None:
+        """Puts a key, or removes it; keys ascend.
+
+        Raises:
+            DiskFull: there is no space for it.
+        """
+        try:
+            if value is None:
+                del self._writer[key]
+            else:
+                self._writer[key] = value
+        except Exception as error:
+            raise _explained(self.path, error) from error
+
+    def remove(self) -> None:
+        """Gives the file up."""
+        self.path.unlink(missing_ok=True)
+
+    def finish(self) -> None:
+        """Ends the file.
+
+        Raises:
+            DiskFull: there is no space for it.
+        """
+        try:
+            self._writer.finish()
+        except Exception as error:
+            raise _explained(self.path, error) from error
 
 
 class Store:
     """One member's RocksDB."""
 
-    def __init__(self, path: Path, identity: StoreIdentity) -> None:
+    def __init__(self, path: Path, identity: StoreIdentity, *, adopt: bool = False) -> None:
         """Opens the store of `identity` at `path`, or makes it where there is none.
+
+        `adopt`: it is a copy of another member's, and belongs to `identity` from now on.
 
         Raises:
             ForeignDataFolder: it is another group's or member's, or is in use by another process.
@@ -155,7 +220,8 @@ class Store:
         """
         self.path = path
         self._failure: Exception | None = None
-        self._rdict = _open(path)
+        self._syncing = threading.Lock()
+        self._rdict = _open(path, AccessType.read_write())
         self._families = {
             family: self._rdict.get_column_family_handle(family.value) for family in Family
         }
@@ -166,7 +232,7 @@ class Store:
             for family in Family
         }
         try:
-            self._check_identity(identity)
+            self._check_identity(identity, adopt=adopt)
         except Exception:
             self.close()
             raise
@@ -191,9 +257,60 @@ class Store:
         for all.
         """
         try:
-            self._rdict.flush_wal(True)
+            with self._syncing:
+                self._rdict.flush_wal(True)
         except Exception as error:
             raise self._failed(error) from error
+
+    def flush_tables(self) -> None:
+        """Has all that is in memory written to table files, so that a checkpoint that follows has
+        little to write. Lets other threads run.
+
+        Raises:
+            DiskFull: there is no space for them.
+        """
+        try:
+            for reader in self._readers.values():
+                reader.flush()
+        except Exception as error:
+            raise self._failed(error) from error
+
+    def checkpoint(self, path: Path) -> None:
+        """Makes a folder with the store as it is now: hard links where files never change again, so
+        that it must be on the same file system. Whoever opens it, opens its parent as a store.
+
+        Raises:
+            DiskFull: there is no space for it; the store itself goes on.
+
+        Cost: what `flush_tables` left to write; nobody else runs meanwhile.
+        """
+        try:
+            Checkpoint(self._rdict).create_checkpoint(str(path))
+        except Exception as error:
+            raise _explained(path, error) from error
+
+    def rows_file(self, name: str) -> RowsFile:
+        """A new file for `ingest`."""
+        return RowsFile(self.path / ROWS_FILES / f"{name}.sst")
+
+    def ingest(self, family: Family, file: RowsFile) -> None:
+        """Takes the rows of a finished file in: visible and durable at return, as is all that was
+        written before. The file is gone then.
+
+        Raises:
+            DiskFull: nothing of it was taken.
+        """
+        self.flush()
+        options = IngestExternalFileOptions()
+        options.set_move_files(True)
+        try:
+            self._readers[family].ingest_external_file([str(file.path)], options)
+        except Exception as error:
+            raise self._failed(error) from error
+
+    def remove_rows_files(self) -> None:
+        """Removes the files that were made and not ingested."""
+        shutil.rmtree(self.path / ROWS_FILES, ignore_errors=True)
 
     def get(self, family: Family, key: bytes) -> bytes | None:
         """The value of a key.
@@ -208,21 +325,29 @@ class Store:
         return value
 
     def scan(self, family: Family, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
-        """Keys and values of a family from `start` on, in byte order."""
-        yield from self._readers[family].items(from_key=start)
+        """Keys and values of a family from `start` on, in byte order.
+
+        Raises:
+            CorruptStore: what comes next cannot be read.
+        """
+        yield from scan_whole(self._readers[family], start, self.path)
 
     def last(self, family: Family, key: bytes) -> tuple[bytes, bytes] | None:
-        """The last key of a family up to `key`, and its value; None where there is none."""
+        """The last key of a family up to `key`, and its value; None where there is none.
+
+        Raises:
+            CorruptStore: it cannot be read.
+        """
         iterator = self._readers[family].iter()
         iterator.seek_for_prev(key)
         if not iterator.valid():
-            iterator.status()
+            _check(iterator, self.path)
             return None
         return iterator.key(), iterator.value()
 
     def snapshot(self, family: Family) -> StoreSnapshot:
         """A view of one family that later writes do not change."""
-        return StoreSnapshot(self._readers[family].iter())
+        return StoreSnapshot(self._readers[family].iter(), self.path)
 
     def close(self) -> None:
         """Releases the folder; what was written and not flushed is flushed.
@@ -230,10 +355,11 @@ class Store:
         Raises:
             DiskFull: that could not be; the folder is released all the same.
         """
-        self._readers.clear()
-        self._families.clear()
         try:
-            self._rdict.close()
+            with self._syncing:  # RocksDB cannot be closed while a thread syncs it.
+                self._readers.clear()
+                self._families.clear()
+                self._rdict.close()
         except Exception as error:
             raise self._failed(error) from error
 
@@ -255,120 +381,75 @@ class Store:
         self._failure = self._failure or _explained(self.path, error)
         return self._failure
 
-    def _check_identity(self, identity: StoreIdentity) -> None:
+    def _check_identity(self, identity: StoreIdentity, *, adopt: bool) -> None:
         found_format = self._rdict.get(_FORMAT_KEY)
         mine = json.dumps({"group": identity.group, "member": identity.member}).encode()
-        if found_format is None:
-            batch = self.batch()
-            batch.put(Family.META, _FORMAT_KEY, str(FORMAT_VERSION).encode())
-            batch.put(Family.META, _IDENTITY_KEY, mine)
-            self.write(batch)
-            self.flush()
+        if found_format is None and not adopt:
+            self._write_identity(mine)
             return
         if found_format != str(FORMAT_VERSION).encode():
             raise UnsupportedFormat(
                 what=f"data folder {self.path}",
-                found=found_format.decode(errors="replace"),
+                found=(found_format or b"none").decode(errors="replace"),
                 supported=str(FORMAT_VERSION),
             )
-        found = self._rdict.get(_IDENTITY_KEY)
-        if found != mine:
+        found = self._rdict.get(IDENTITY_KEY)
+        if adopt and json.loads(found or b"{}").get("group") == identity.group:
+            self._write_identity(mine)
+        elif found != mine:
             raise ForeignDataFolder(
                 path=str(self.path),
                 found=(found or b"nobody").decode(errors="replace"),
                 expected=mine.decode(),
             )
 
+    def _write_identity(self, identity: bytes) -> None:
+        batch = self.batch()
+        batch.put(Family.META, _FORMAT_KEY, str(FORMAT_VERSION).encode())
+        batch.put(Family.META, IDENTITY_KEY, identity)
+        self.write(batch)
+        self.flush()
 
-class CertificationInfoStore:
-    """The certifier's state in the store: a checkpoint, and the certified transactions not
-    collected yet.
 
-    The map from items to writers is not stored: it is the window's write sets read in order, and is
-    built again from them. So a batch costs one write whatever the number of items, and a collection
-    deletes what it passed.
+def open_read_only(path: Path) -> dict[Family, Rdict]:
+    """The families of a store that nobody writes, for reading; its files stay as they are."""
+    rdict = _open(path, AccessType.read_only(False))
+    families = {family: rdict.get_column_family(family.value) for family in Family}
+    return {**families, Family.META: rdict}
+
+
+def scan_whole(family: Rdict, start: bytes, path: Path) -> Iterator[tuple[bytes, bytes]]:
+    """Keys and values from `start` on. RocksDB's quick way to read them ends at a block that it
+    cannot read as it does after the last one: only asking again for the next one tells.
     """
-
-    CHECKPOINT_KEY = b"certifier"
-
-    def __init__(self, store: Store, certifier: Certifier) -> None:
-        self._store = store
-        self.certifier = certifier
-        self._saved_version = 0
-        self._piece_versions: deque[int] = deque()
-
-    def save(self, batch: Batch) -> None:
-        """Adds to the batch what the certifier decided and collected since the last call."""
-        window = self.certifier.window
-        for first, rows in window.dump(max(self._saved_version + 1, window.first_version)):
-            batch.put(Family.CERTIFICATION, integer_key(first), _piece(window, first, rows))
-            self._piece_versions.append(first)
-        self._saved_version = window.newest_version
-        self._delete_collected(batch, window.first_version)
-        checkpoint = json.dumps(dump(self.certifier), separators=(",", ":"))
-        batch.put(Family.META, self.CHECKPOINT_KEY, checkpoint.encode())
-
-    def load(self) -> bool:
-        """Brings a new certifier to the state that was saved; False where none was.
-
-        Raises:
-            CorruptStore: some of the state is not there.
-
-        Cost: O(items in the window); about 0.5 s a million.
-        """
-        saved = self._store.get(Family.META, self.CHECKPOINT_KEY)
-        if saved is None:
-            return False
-        pieces = []
-        for key, piece in self._store.scan(Family.CERTIFICATION):
-            first_version = int.from_bytes(key, "big")
-            self._piece_versions.append(first_version)
-            pieces.append((first_version, *_rows_and_sets(piece)))
-        try:
-            restore(self.certifier, json.loads(saved), pieces)
-        except ValueError as error:
-            raise CorruptStore(path=str(self._store.path), problem=str(error)) from error
-        self._saved_version = self.certifier.window.newest_version
-        return True
-
-    def _delete_collected(self, batch: Batch, first_version: int) -> None:
-        """Deletes the pieces whose successor starts at `first_version` or before, and the last one
-        where nothing is left.
-        """
-        versions = self._piece_versions
-        while len(versions) > 1 and versions[1] <= first_version:
-            batch.delete(Family.CERTIFICATION, integer_key(versions.popleft()))
-        if versions and self._saved_version < first_version:
-            batch.delete(Family.CERTIFICATION, integer_key(versions.popleft()))
+    pair: tuple[bytes, bytes]
+    for pair in family.items(from_key=start):  # type: ignore[assignment]  # raw mode has bytes
+        yield pair
+        start = pair[0]
+    iterator = family.iter()
+    iterator.seek(start)
+    if iterator.valid():
+        iterator.next()
+    _check(iterator, path)
 
 
-def _piece(window: CertifiedWindow, first_version: int, rows: bytes) -> bytes:
-    """A piece as it is stored: the rows' length, the rows, and the GTID sets of versions that have
-    some.
-    """
-    last_version = min(window.newest_version, first_version | SEGMENT_TRANSACTIONS - 1)
-    versions = range(first_version, last_version + 1)
-    sets = {
-        name: {version: str(found[version]) for version in versions if version in found}
-        for name, found in (("read", window.snapshot_sets), ("elsewhere", window.elsewhere))
-    }
-    tail = json.dumps(sets).encode() if any(sets.values()) else b""
-    return len(rows).to_bytes(4, "little") + rows + tail
+def _check(iterator: RdictIter, path: Path) -> None:
+    """Raises what an iterator has met, which looks like an end to who does not ask."""
+    try:
+        iterator.status()
+    except Exception as error:
+        # Without its traceback, which has the iterator, which holds the store open.
+        raise _explained(path, error) from error.with_traceback(None)
 
 
-def _rows_and_sets(piece: bytes) -> tuple[bytes, dict[str, dict[str, str]]]:
-    length = 4 + int.from_bytes(piece[:4], "little")
-    return piece[4:length], json.loads(piece[length:]) if len(piece) > length else {}
-
-
-def _open(path: Path) -> Rdict:
+def _open(path: Path, access: AccessType) -> Rdict:
     try:
         path.mkdir(parents=True, exist_ok=True)
         return Rdict(
-            str(path / "rocksdb"),
+            str(path / ROCKSDB_FOLDER),
             _options(),
             column_families={family.value: _options() for family in Family},
-            access_type=AccessType.read_write(),
+            access_type=access,
         )
     except Exception as error:
         raise _explained(path, error) from error

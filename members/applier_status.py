@@ -9,8 +9,9 @@ import grpc
 from applier.schemes import Cause
 from applier.status import ApplierStatus
 from applier.worker import WorkerState
-from certifier.errors import PortTaken
 from groupcert.v1 import applier_pb2, applier_pb2_grpc
+from members.channels import add_port
+from members.credentials import Tls
 
 ApplierMessage = applier_pb2.GetApplierStatusResponse
 Observe = Callable[[], ApplierMessage | None]
@@ -105,17 +106,14 @@ class ApplierService(applier_pb2_grpc.ApplierServiceServicer):
 
 
 @contextmanager
-def serving_status(address: str, observe: Observe) -> Iterator[None]:
-    """Answers at `host:port` during the block.
+def serving_status(address: str, observe: Observe, tls: Tls | None = None) -> Iterator[None]:
+    """Answers at `host:port` during the block, with TLS to those whose certificate is good.
 
-    Raises PortTaken: somebody else does.
+    Raises PortTaken: somebody else does. InvalidSetting: a TLS file cannot serve.
     """
     server = grpc.server(ThreadPoolExecutor(SERVER_THREADS), options=(("grpc.so_reuseport", 0),))
     applier_pb2_grpc.add_ApplierServiceServicer_to_server(ApplierService(observe), server)
-    try:
-        server.add_insecure_port(address)
-    except RuntimeError:
-        raise PortTaken(address=address) from None
+    add_port(server, address, tls)
     server.start()
     try:
         yield

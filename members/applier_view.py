@@ -13,28 +13,36 @@ from rich.live import Live
 from rich.table import Table
 
 from groupcert.v1 import applier_pb2, applier_pb2_grpc
+from members.credentials import ANONYMOUS, Credentials
 from members.remote import RemoteMember
-from members.status import error_from
 
 TIMEOUT_SECONDS = 5.0
 _FINE = "running"
 
 
-def show_applier(address: str, *, as_json: bool, watch: bool, period_ms: int) -> int:
+def show_applier(
+    address: str,
+    credentials: Credentials = ANONYMOUS,
+    *,
+    as_json: bool,
+    watch: bool,
+    period_ms: int,
+) -> int:
     """Prints the status of the applier at a member or replica, once or again and again; returns 1
     if it does not run.
 
     Raises MemberFailed: nobody answers there.
     """
-    with closing(RemoteMember(address).channel) as channel:
+    remote = RemoteMember(address, credentials)
+    with closing(remote.channel) as channel:
         stub = applier_pb2_grpc.ApplierServiceStub(channel)
         if watch and not as_json and sys.stdout.isatty():
-            with Live(render(_ask(stub, address)), auto_refresh=False) as live:
+            with Live(render(_ask(stub, remote)), auto_refresh=False) as live:
                 while True:
                     time.sleep(period_ms / 1000)
-                    live.update(render(_ask(stub, address)), refresh=True)
+                    live.update(render(_ask(stub, remote)), refresh=True)
         while True:
-            status = _ask(stub, address)
+            status = _ask(stub, remote)
             if as_json:
                 fields = MessageToDict(
                     status,
@@ -51,13 +59,13 @@ def show_applier(address: str, *, as_json: bool, watch: bool, period_ms: int) ->
 
 
 def _ask(
-    stub: applier_pb2_grpc.ApplierServiceStub, address: str
+    stub: applier_pb2_grpc.ApplierServiceStub, remote: RemoteMember
 ) -> applier_pb2.GetApplierStatusResponse:
     request = applier_pb2.GetApplierStatusRequest()
     try:
         return stub.GetApplierStatus(request, timeout=TIMEOUT_SECONDS)
     except grpc.RpcError as error:
-        raise error_from(error, address) from error
+        raise remote.failure(error) from error
 
 
 def render(status: applier_pb2.GetApplierStatusResponse) -> RenderableType:

@@ -24,8 +24,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from applier.applier import check_workers
 from applier.source_stream import SourceOptions, final_rows, table_names
+from applier.worker import check_workers
 from certifier.errors import InvalidSetting
 from members.bench_applier_run import LINES, SEED, Line, Run, measure, stream
 from members.bench_applier_targets import BenchTarget, MariaDb, PostgreSql, RocksDb, Slow

@@ -28,7 +28,9 @@ from groupcert.v1 import (
     store_pb2_grpc,
     transaction_pb2,
 )
+from members.channels import open_aio_channel
 from members.convert import changed_items
+from members.credentials import ANONYMOUS, Credentials
 from members.local_group import LocalGroup
 from members.machine import machine
 
@@ -75,9 +77,11 @@ class GroupResult:
     calls_bound: float | None = None
 
 
-def main(*, as_json: bool, seconds: float, output: Path | None) -> int:
+def main(
+    *, as_json: bool, seconds: float, output: Path | None, credentials: Credentials = ANONYMOUS
+) -> int:
     """Runs all loads on one group and prints what came out."""
-    results = run(seconds)
+    results = run(seconds, settings=tls_settings(credentials), credentials=credentials)
     document = {"machine": machine(), "results": [asdict(result) for result in results]}
     if output:
         output.write_text(json.dumps(document, indent=2) + "\n")
@@ -89,17 +93,28 @@ def main(*, as_json: bool, seconds: float, output: Path | None) -> int:
     return 0
 
 
-def run(seconds: float, *, workers: int = 0) -> list[GroupResult]:
+def run(
+    seconds: float,
+    *,
+    workers: int = 0,
+    settings: Mapping[str, object] | None = None,
+    credentials: Credentials = ANONYMOUS,
+) -> list[GroupResult]:
     """Streams of batches of 64, then unary commits from 8 and from 32 clients.
 
     Args:
         workers: Of each member's applier. 0 by default: rows of the embedded store are written
             under Python's interpreter lock, so that threads only cost.
+        settings: Of each member, beside that.
+        credentials: What the clients show.
     """
-    settings = {"applier_workers": workers}
     with (
         tempfile.TemporaryDirectory(prefix="groupcert-bench-") as folder,
-        LocalGroup(Path(folder), settings=settings) as group,
+        LocalGroup(
+            Path(folder),
+            settings={"applier_workers": workers, **(settings or {})},
+            credentials=credentials,
+        ) as group,
     ):
         results = [_measure(group, "stream", clients=3, seconds=seconds)]
         for clients in UNARY_CLIENTS:
@@ -107,6 +122,14 @@ def run(seconds: float, *, workers: int = 0) -> list[GroupResult]:
             result = _measure(group, "unary", clients=clients, seconds=seconds)
             results.append(replace(result, calls_bound=bound))
         return results
+
+
+def tls_settings(credentials: Credentials) -> dict[str, object]:
+    """Settings of members that speak TLS with a client's own files, which name this machine."""
+    if credentials.tls is None:
+        return {}
+    parts = ("authority", "certificate", "key")
+    return {f"tls_{part}": str(getattr(credentials.tls, part)) for part in parts}
 
 
 def _calls_per_second(group: LocalGroup, clients: int, seconds: float) -> float:
@@ -146,7 +169,7 @@ def _measure(group: LocalGroup, kind: str, *, clients: int, seconds: float) -> G
 async def _run_load(group: LocalGroup, client: BenchClient, clients: int, seconds: float) -> Load:
     load = Load()
     deadline = time.perf_counter() + seconds
-    channels = [grpc.aio.insecure_channel(address) for address in group.addresses.values()]
+    channels = [open_aio_channel(each, group.credentials.tls) for each in group.addresses.values()]
     try:
         await asyncio.gather(
             *(

@@ -3,7 +3,8 @@
 The rule it keeps: a commit group's part of the log is in the batch that has the group's rows. So
 log and rows need no two-phase commit: a crash leaves a transaction in both or in neither. Keys are
 (file, bytes of the file before it), so that a file has its header at 0 and its size after its last
-key; files are logical, and a member begins one at each start.
+key; files are logical, and a member begins one at each start. Of a large transaction a file has the
+reference; its fragments count as bytes of the file and go with it.
 
 Source: WL#7165 (stamps), WL#6314 (commit parent), MDEV-4506 (group commit id).
 Differs: a transaction's lock interval begins, at the member that took it, when its client asks for
@@ -24,6 +25,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from applier.checkpoint import Checkpoint
+from applier.fragments import changes_bytes, is_reference
 from applier.job import CommitGroup
 from applier.relay_queue import RelayEntry, decode, encode
 from applier.source_clock import SEQUENCE_NUMBER_MAX, SourceClock
@@ -31,6 +33,7 @@ from applier.targets.rocksdb import RowChanges
 from certifier.errors import CorruptStore
 from certifier.gtid_set import GtidSet
 from certifier.store import Batch, Family, Store
+from members.fragment_store import drop_kept, keep, names_of
 
 MARK_BYTES = 1 << 20
 """Bytes between two places of a file from which replicas may start to read."""
@@ -199,6 +202,9 @@ class BinaryLog:
             self._marks.append((key_of(file.number, file.bytes), self._executed))
         batch.put(Family.BINARY_LOG, key_of(file.number, file.bytes), value)
         file.bytes += len(value)
+        if large := [entry.payload for entry in entries if is_reference(entry.payload)]:
+            keep(batch, file.number, names_of(entries))
+            file.bytes += sum(map(changes_bytes, large))
         file.first_gtid = file.first_gtid or _first_gtid(entries)
         self._version = entries[-1].version
 
@@ -266,6 +272,7 @@ class BinaryLog:
             del self._files[:count]
             first = key_of(self._files[0].number)
             batch.delete_range(Family.BINARY_LOG, key_of(0), first)
+            drop_kept(self._store, batch, self._files[0].number)
             self._marks = [mark for mark in self._marks if mark[0] >= first]
 
 

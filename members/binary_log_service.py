@@ -7,18 +7,21 @@ cannot: what is missing was purged, or it has something of the group that the gr
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
+from itertools import chain
 
 import structlog
 
-from applier.errors import ReplicaAhead
+from applier.errors import PurgedAtSource, ReplicaAhead
+from applier.fragments import is_reference
 from applier.relay_queue import RelayEntry
-from certifier.errors import GroupcertError, InvalidSetting, NotServing
+from certifier.errors import CorruptStore, GroupcertError, InvalidSetting, NotServing
 from certifier.gtid_set import GtidSet
 from groupcert.v1 import binary_log_pb2, binary_log_pb2_grpc
 from members.binary_log import BinaryLog
 from members.binary_log_reader import BYTES_MAX, ENTRIES_MAX, BinaryLogReader
-from members.convert import changed_keys, events_of
-from members.member import MemberState
+from members.convert import changed_keys
+from members.log_events import events_of, large_events
+from members.member_state import MemberState
 from members.runtime import MemberRuntime
 from members.service import Context, CurrentRuntime
 from members.status import abort
@@ -69,9 +72,11 @@ class BinaryLogService(binary_log_pb2_grpc.BinaryLogServiceServicer):
                 now = time.monotonic()
                 if entries or now - told >= HEARTBEAT_SECONDS:
                     told = now
-                    for part in _parts(entries):
+                    for events in chain.from_iterable(
+                        _events(runtime, part) for part in _parts(entries)
+                    ):
                         yield binary_log_pb2.SubscribeResponse(
-                            events=events_of(part),
+                            events=events,
                             source=member,
                             source_version=runtime.committed_version,
                             source_us=time.time_ns() // 1000,
@@ -142,17 +147,44 @@ def binary_log_of(runtime: MemberRuntime) -> BinaryLog:
 
 
 def _parts(entries: Sequence[RelayEntry]) -> Iterator[Sequence[RelayEntry]]:
-    """The entries of one response each; at least one, which may be empty."""
+    """The entries of one response each; at least one, which may be empty. A large transaction is
+    alone: it becomes several.
+    """
     part: list[RelayEntry] = []
     size = 0
     for entry in entries:
         more = 2 * len(entry.payload) + 8 * len(entry.header.items)
-        if part and size + more > RESPONSE_BYTES_MAX:
+        was_large = bool(part) and is_reference(part[-1].payload)
+        is_full = was_large or is_reference(entry.payload) or size + more > RESPONSE_BYTES_MAX
+        if part and is_full:
             yield part
             part, size = [], 0
         part.append(entry)
         size += more
     yield part
+
+
+def _events(
+    runtime: MemberRuntime, part: Sequence[RelayEntry]
+) -> Iterator[list[binary_log_pb2.BinaryLogEvent]]:
+    """The events of each response for some entries.
+
+    Raises PurgedAtSource if a large transaction is purged while it is read.
+    """
+    if not part or not is_reference(part[0].payload):
+        yield events_of(part)
+        return
+    (entry,) = part
+    try:
+        for event in large_events(entry, runtime.fragments.pieces(entry.payload)):
+            yield [event]
+    except CorruptStore:
+        if runtime.closed:
+            state = runtime.member.state.name
+            raise NotServing(member=runtime.config.member, state=state) from None
+        if binary_log_of(runtime).files[0].number <= entry.header.file:
+            raise
+        raise PurgedAtSource(source=runtime.config.member, missing=str(entry.gtid)) from None
 
 
 async def _check_not_ahead(runtime: MemberRuntime, executed: GtidSet) -> None:

@@ -17,6 +17,10 @@ from uuid import UUID
 import typer
 
 from certifier.errors import GroupcertError, InvalidRequest, InvalidSetting, Unavailable
+from members.cli_bench import bench as bench_verbs
+from members.cli_group import group as group_verbs
+from members.cli_options import Json, Seconds
+from members.connect_flags import ConnectFlags, connecting
 from members.failures import MemberFailed, TransactionFailed
 
 if TYPE_CHECKING:
@@ -50,16 +54,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-bench = typer.Typer(help="Run the benchmarks.", no_args_is_help=True)
-app.add_typer(bench, name="bench")
+app.add_typer(bench_verbs, name="bench")
+app.add_typer(group_verbs, name="group")
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
-Output = Annotated[Path | None, typer.Option(help="Also write the results to this file.")]
 BlockSize = Annotated[
     int, typer.Option(min=1, help="GTID numbers that a member reserves at a time.")
 ]
 Window = Annotated[GcWindow, typer.Option(help="What a collection does to the applier's window.")]
-Seconds = Annotated[float, typer.Option(min=0.1, help="How long the load runs.")]
 
 
 @app.command()
@@ -111,7 +112,36 @@ def member(
 
 
 @app.command()
+def bootstrap(
+    config: Annotated[Path | None, typer.Option(help="A member's TOML file.")] = None,
+    group: Annotated[str | None, typer.Option(help="The group's name.")] = None,
+    log_server: Annotated[list[str] | None, typer.Option(help="nats://host:port.")] = None,
+    if_absent: Annotated[
+        bool, typer.Option("--if-absent", help="No mistake if the group is there.")
+    ] = False,
+) -> None:
+    """Make a group, once: its log. Its first member brings the group's settings.
+
+    Exits with 2 if the group was made before; nothing is changed then.
+    """
+    from members.config import load_config
+
+    flags = {"group": group, "member": "bootstrap", "log_servers": log_server}
+    settings = _settings(lambda: load_config(config, flags), verbose=False)
+    if not settings.log_servers:
+        expected = "log servers; an embedded one makes its group itself"
+        raise InvalidSetting(name="log_servers", value="", expected=expected)
+    from members.group_admin import bootstrap as make_group
+    from members.serve import log_options
+
+    options = log_options(settings, settings.log_servers, settings.log_monitors)
+    sys.stdout.write(f"{make_group(options, if_absent=if_absent)}\n")
+
+
+@app.command()
+@connecting
 def status(
+    connect: ConnectFlags,
     address: Annotated[str, typer.Argument(help="A member, host:port.")] = "127.0.0.1:7101",
     as_json: Json = False,
     watch: Annotated[bool, typer.Option("--watch", help="Again and again.")] = False,
@@ -127,17 +157,35 @@ def status(
     from members.applier_view import show_applier
     from members.group_view import show_status
 
+    show = show_applier if applier else show_status
+    credentials = connect.credentials()
     with suppress(KeyboardInterrupt):
-        if applier:
-            raise typer.Exit(
-                show_applier(address, as_json=as_json, watch=watch, period_ms=period_ms)
-            )
-        code = show_status(address, as_json=as_json, watch=watch, period_ms=period_ms)
+        code = show(address, credentials, as_json=as_json, watch=watch, period_ms=period_ms)
         raise typer.Exit(code)
 
 
 @app.command()
+@connecting
+def health(
+    connect: ConnectFlags,
+    address: Annotated[
+        str,
+        typer.Argument(help="A member, host:port, or a log server's monitoring, http://host:port."),
+    ] = "127.0.0.1:7101",
+) -> None:
+    """Ask whether a member or a log server serves, as containers do.
+
+    Exits with 3 if it does not.
+    """
+    from members.health import show_health
+
+    raise typer.Exit(show_health(address, connect.credentials()))
+
+
+@app.command()
+@connecting
 def replica(
+    connect: ConnectFlags,
     config: Annotated[Path | None, typer.Option(help="A TOML file with settings.")] = None,
     source: Annotated[
         list[str] | None, typer.Option(help="A member to follow, host:port. Repeatable.")
@@ -182,7 +230,7 @@ def replica(
     """
     from members.replica_config import load_replica_config
 
-    flags = {
+    flags = connect._asdict() | {
         "sources": source,
         "replica": name,
         "target": target,
@@ -277,7 +325,9 @@ def whatif(
 
 
 @app.command()
+@connecting
 def load(
+    connect: ConnectFlags,
     member: Annotated[list[str], typer.Option(help="A member, host:port. Repeatable.")],
     workload: Annotated[
         WorkloadName, typer.Option(help="Transfers, updates of single rows, or new rows.")
@@ -294,78 +344,49 @@ def load(
     from members.load import show_load
 
     code = show_load(
-        workload.value, member, clients=clients, seconds=seconds, rows=rows, as_json=as_json
+        *(workload.value, member),
+        clients=clients,
+        seconds=seconds,
+        rows=rows,
+        as_json=as_json,
+        credentials=connect.credentials(),
     )
     raise typer.Exit(code)
 
 
-@bench.command("certify")
-def bench_certify(as_json: Json = False, output: Output = None) -> None:
-    """Certify on one thread, with small and large certification info."""
-    from members.bench_certify import main
-
-    raise typer.Exit(main(json=as_json, output=output))
-
-
-@bench.command("group")
-def bench_group(as_json: Json = False, seconds: Seconds = 10.0, output: Output = None) -> None:
-    """Run three members, a log server and clients on this machine."""
-    from members.bench_group import main
-
-    raise typer.Exit(main(as_json=as_json, seconds=seconds, output=output))
-
-
-@bench.command("applier")
-def bench_applier(
+@app.command()
+@connecting
+def backup(
+    connect: ConnectFlags,
+    address: Annotated[str, typer.Argument(help="A member that is ONLINE, host:port.")],
+    out: Annotated[Path, typer.Option(help="The backup's folder; it must not be there.")],
     as_json: Json = False,
-    scheme: Annotated[
-        list[str] | None, typer.Option(help='Only this scheme, or as "jobs graph". Repeatable.')
-    ] = None,
-    target: Annotated[
-        list[str] | None,
-        typer.Option(help="rocksdb, postgresql, mariadb or slow. Repeatable. All by default."),
-    ] = None,
-    workers: Annotated[str, typer.Option(help="Numbers of workers.")] = "0,1,2,4,8,16",
-    transactions: Annotated[int, typer.Option(min=1, help="Of one row each.")] = 50_000,
-    repeat: Annotated[int, typer.Option(min=1, help="Runs of which the median counts.")] = 3,
-    postgresql: Annotated[str | None, typer.Option(help="Where a server runs, a DSN.")] = None,
-    mariadb: Annotated[
-        str | None, typer.Option(help="Where a server runs, mysql://user@host:port.")
-    ] = None,
-    start_servers: Annotated[
-        bool, typer.Option("--start-servers", help="Start those that are not given, on loopback.")
-    ] = False,
-    mariadb_replica: Annotated[
-        bool, typer.Option("--mariadb-replica", help="Also measure MariaDB's own replica.")
-    ] = False,
-    slow_commit_ms: Annotated[
-        float, typer.Option(min=0.1, help="How long a commit of the slow target waits.")
-    ] = 5.0,
-    slow_transactions: Annotated[
-        int, typer.Option(min=1, help="How many of them the slow target takes.")
-    ] = 2_000,
-    output: Output = None,
 ) -> None:
-    """Execute one stream under every scheme, on each target.
+    """Take a backup of a running member: all of its state, as of one place in the log.
 
-    Exits with 1 if rows are not those of serial execution.
+    The folder appears whole and verified, or not at all.
     """
-    from members.bench_applier import TARGETS, BenchOptions, main, parse_counts
+    from members.backup import backup as take
 
-    options = BenchOptions(
-        transactions=transactions,
-        workers=parse_counts(workers),
-        schemes=tuple(scheme or ()),
-        targets=tuple(target or TARGETS),
-        repeat=repeat,
-        slow_commit_ms=slow_commit_ms,
-        slow_transactions=slow_transactions,
-        postgresql=postgresql,
-        mariadb=mariadb,
-        start_servers=start_servers,
-        mariadb_replica=mariadb_replica,
-    )
-    raise typer.Exit(main(options, as_json=as_json, output=output))
+    raise typer.Exit(take(address, out, credentials=connect.credentials(), as_json=as_json))
+
+
+@app.command()
+def restore(
+    folder: Annotated[Path, typer.Argument(help="A folder of groupcert backup.", metavar="DIR")],
+    data_folder: Annotated[Path, typer.Option(help="Of the new member; empty, or not there.")],
+    member: Annotated[str, typer.Option(help="The new member's name.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only check the backup.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Put a backup into a data folder; the member started there reads on in the log.
+
+    Exits with 1 if the backup is not what was written, and names the file.
+    """
+    from members.backup import restore as put
+
+    code = put(folder, data_folder, member, dry_run=dry_run, as_json=as_json)
+    raise typer.Exit(code)
 
 
 def _settings(load: Callable[[], Settings], *, verbose: bool) -> Settings:

@@ -27,6 +27,8 @@ from groupcert.v1.certification_pb2 import GetOutcomeResponse
 from groupcert.v1.group_pb2 import GroupStatus, MemberState, MemberStatus, ReadHistoryResponse
 from groupcert.v1.transaction_pb2 import Outcome
 from groupcert.v1.transaction_pb2 import Transaction as CertifiableTransaction
+from members.commit_sending import CommitSending, check_call
+from members.credentials import Credentials, Tls
 from members.failures import (
     CertificationConflict,
     MemberFailed,
@@ -37,7 +39,6 @@ from members.failures import (
 )
 from members.own_writes import KeyAndValue, OwnWrites
 from members.remote import RemoteMember, RemoteMembers
-from members.status import error_from
 
 __all__ = [
     "CertifiableTransaction",
@@ -52,6 +53,7 @@ __all__ = [
     "Outcome",
     "OutcomeUnknown",
     "ReadHistoryResponse",
+    "Tls",
     "Transaction",
     "TransactionFailed",
     "TransactionRefused",
@@ -98,6 +100,8 @@ class Client:
         serializable: bool = False,
         session: str = "",
         gtid_domain_id: int = 0,
+        tls: Tls | None = None,
+        token: str = "",
     ) -> None:
         """Connects when it is first used.
 
@@ -109,6 +113,8 @@ class Client:
             session: A name for the session; by it, a member knows who may set a domain.
             gtid_domain_id: The replication domain of its transactions: they depend on none of other
                 domains, nor those on them. Another one than 0 takes the right to set it.
+            tls: Files for mutual TLS, where members want it.
+            token: Says who calls, where no certificate does; over TLS, or to this machine.
         """
         addresses = [address] if isinstance(address, str) else list(address)
         if not addresses or timeout_ms < 1:
@@ -120,7 +126,8 @@ class Client:
         self.session = session
         self.gtid_domain_id = gtid_domain_id
         self._timeout_s = timeout_ms / 1000
-        self._members = RemoteMembers(addresses, timeout_ms)
+        credentials = Credentials(tls=tls, token=token)
+        self._members = RemoteMembers(addresses, timeout_ms, credentials)
 
     def __enter__(self) -> "Client":
         return self
@@ -195,6 +202,7 @@ class Client:
         Raises:
             OutcomeUnknown: Nobody could say within the limit what became of it.
         """
+        check_call(transaction)
         request = certification_pb2.CertifyRequest(transaction=transaction)
         outcome = self._members.decide(
             transaction.transaction_id,
@@ -248,19 +256,23 @@ class Client:
         try:
             return call(self._timeout_s)
         except grpc.RpcError as error:
-            raise error_from(error, member.address) from None
+            raise member.failure(error) from None
 
     def _commit(
-        self, request: store_pb2.CommitRequest, holder: RemoteMember | None, snapshot_id: int
+        self,
+        request: store_pb2.CommitRequest,
+        sending: CommitSending,
+        holder: RemoteMember | None,
+        snapshot_id: int,
     ) -> Outcome:
         """Commits; the holder of the snapshot is told its id, once."""
         told = False
 
         def send(member: RemoteMember, timeout_s: float) -> Outcome:
             nonlocal told
-            request.snapshot_id = snapshot_id if member is holder and not told else 0
+            told_id = snapshot_id if member is holder and not told else 0
             told = True
-            response = member.store.Commit(request, timeout_s)
+            response = sending.send(member, told_id, timeout_s)
             return Outcome(
                 transaction_id=request.transaction_id,
                 verdict=transaction_pb2.VERDICT_CERTIFIED,
@@ -269,7 +281,9 @@ class Client:
                 log_sequence=response.log_sequence,
             )
 
-        outcome = self._members.decide(request.transaction_id, request.snapshot_version, send)
+        outcome = self._members.decide(
+            request.transaction_id, request.snapshot_version, send, sending.extra_s
+        )
         self.version = max(self.version, outcome.version)
         return outcome
 
@@ -372,22 +386,15 @@ class Transaction:
             self.version = self.snapshot_version
             return
         self._ended = True
-        puts = self._writes.puts()
-        changes = transaction_pb2.Changes(
-            put_keys=[key for key, _ in puts],
-            put_values=[value for _, value in puts],
-            delete_keys=self._writes.deletes(),
-        )
         request = store_pb2.CommitRequest(
             transaction_id=self.transaction_id,
             snapshot_version=self.snapshot_version,
-            changes=changes,
-            read_keys=self._read_keys,
             consistency=_wire(self._client.consistency),
             session=self._client.session,
             gtid_domain_id=self._domain_id,
         )
-        outcome = self._client._commit(request, self._member, self._snapshot_id)
+        sending = CommitSending(request, self._writes, [*self._read_keys])
+        outcome = self._client._commit(request, sending, self._member, self._snapshot_id)
         self.gtid, self.version = outcome.gtid, outcome.version
 
     def rollback(self) -> None:
@@ -476,7 +483,7 @@ def _received(stream: "grpc.CallIterator[Result]", member: RemoteMember) -> Iter
     try:
         yield from stream
     except grpc.RpcError as error:
-        raise error_from(error, member.address) from None
+        raise member.failure(error) from None
     finally:
         stream.cancel()  # type: ignore[no-untyped-call]  # grpc-stubs leaves it out
 

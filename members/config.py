@@ -6,6 +6,7 @@ is wrong is said at once.
 """
 
 import os
+import re
 import tomllib
 import uuid
 from collections.abc import Mapping
@@ -14,8 +15,6 @@ from typing import Annotated, Literal
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
-    ConfigDict,
     Field,
     ValidationError,
     field_validator,
@@ -23,18 +22,26 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails
 
+from members.access import AccessList
+from members.credentials import Tls
+from members.security_settings import SecuritySettings, complete_tls, no_file, read_access
+from members.views import WEIGHT
+
 ENVIRONMENT_PREFIX = "GROUPCERT_"
 GROUP_NAMESPACE = uuid.UUID("c4a5e9d2-51a4-4fd5-8f0e-2d3b8c6d1a77")
 """Makes a group's UUID of its name."""
 
+REPORTS_MISSED_MIN = 4
+"""Reports that a member may miss before it is expelled, at least."""
 _NAME = r"^[A-Za-z0-9_-]{1,64}$"
 _ADDRESS = r"^(\[[0-9A-Fa-f:.]+\]|[^\s:/]+):\d{1,5}$"
-_LOG_ADDRESS = r"^nats://[^\s/]+$"
+_LOG_ADDRESS = r"^(nats|tls)://[^\s/]+$"
 _MONITOR_ADDRESS = r"^https?://[^\s/]+$"
+_BEFORE_HOST = re.compile(r"""(['"]?)\S*@""")
 _SHAPES = {
     _NAME: "1 to 64 letters, digits, - and _",
     _ADDRESS: "host:port",
-    _LOG_ADDRESS: "nats://host:port",
+    _LOG_ADDRESS: "nats://host:port or tls://host:port",
     _MONITOR_ADDRESS: "http://host:port",
 }
 
@@ -60,10 +67,8 @@ class InvalidConfig(Exception):
         self.problems = problems
 
 
-class MemberConfig(BaseModel):
+class MemberConfig(SecuritySettings):
     """One member's settings. Those of the group must be the same at every member."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     group: Name
     """The group's name. No default: two groups must never meet by accident."""
@@ -71,7 +76,12 @@ class MemberConfig(BaseModel):
     """This member's name, the same after each restart. No default: names must differ."""
     address: Address = "127.0.0.1:7101"
     """Where it serves, `host:port`, as clients and members reach it. Default: loopback, since
-    nobody is authenticated: opening it to a network is a decision."""
+    without TLS nobody is authenticated: opening it to a network is a decision."""
+    listen_address: Address | None = None
+    """Where it listens, where that is not `address`: in a container, every interface. Default:
+    `address`."""
+    metrics_address: Address | None = None
+    """Where it serves metrics for Prometheus, `host:port`. Default: nowhere."""
     data_folder: Path = Path(".groupcert")
     """Rows, certification info and relay queue; of one member only. Default: the folder that it is
     started in."""
@@ -80,8 +90,8 @@ class MemberConfig(BaseModel):
     """With "embedded" this member starts a log server of its own. No default: it is either this or
     `log_servers`, since a member with a log of its own is a group of its own."""
     log_servers: tuple[LogAddress, ...] = ()
-    """Addresses `nats://host:port` of the log servers that the group shares. Default: none, see
-    `log_server`."""
+    """Addresses `nats://host:port` of the log servers that the group shares, or `tls://host:port`,
+    with `user:password@` before the host where they ask for it. Default: none, see `log_server`."""
     log_monitors: tuple[MonitorAddress, ...] = ()
     """Addresses `http://host:port` of their monitoring, to see that they sync every write. Default:
     none, then this is not checked and the member says so."""
@@ -96,9 +106,12 @@ class MemberConfig(BaseModel):
     log_connect_ms: Positive = 10_000
     """How long a start waits for a log server that answers, in ms. Default: an election among log
     servers takes up to 9 s."""
-    create_log: bool = True
-    """Make the group's log if it does not exist. Default true: the first member makes the group;
-    set it to false afterwards, and a lost log is not replaced by an empty one."""
+    create_log: bool = Field(
+        default_factory=lambda settings: settings.get("log_server") == "embedded"
+    )
+    """Make the group's log if it does not exist. Default: only with a log server of its own; else
+    `groupcert bootstrap` makes the group, once, so that a lost log is not replaced by an empty
+    one."""
 
     group_uuid: uuid.UUID = Field(
         default_factory=lambda settings: uuid.uuid5(GROUP_NAMESPACE, settings.get("group", ""))
@@ -113,13 +126,26 @@ class MemberConfig(BaseModel):
     write_set_items_max: Positive = 100_000
     """The group's: rows that one transaction may write. Default: each is certified in about a
     microsecond, so that one transaction never holds the others up for much more than 100 ms."""
+    flow_control_lag_max: int = Field(default=25_000, ge=0)
+    """The group's: transactions that may be certified and not applied everywhere before members
+    send less; 0: any number. Default: the queue lengths at which Group Replication begins to."""
+    single_primary: bool = False
+    """The group's: only one member, the primary, takes transactions. Default false: all do."""
+    members_allowed: tuple[Name, ...] = ()
+    """The group's: names that may join. Default: none are named, everybody may."""
     outcomes_max: int = Field(default=131_072, ge=2)
     """The group's: outcomes that are remembered by transaction id. Default: about half a minute at
     4,000 commits/s, longer than clients repeat a commit; some 10 MB."""
 
-    transaction_bytes_max: int = Field(default=4 << 20, ge=1, le=7 << 20)
-    """Bytes of one transaction's changes and write set. Default 4 MiB: a transaction goes into one
-    message of the log, which has 8 MB at most."""
+    transaction_bytes_max: int = Field(default=150_000_000, ge=1, le=1 << 30)
+    """Bytes of one transaction's changes and write set. Default: Group Replication's."""
+    fragment_bytes: int = Field(default=256 << 10, ge=64 << 10, le=1 << 20)
+    """Bytes of changes over which a transaction goes through the log in fragments, and of each of
+    them before compression. Default 256 KiB: as `batch_bytes_max`, so that no small transaction
+    waits longer behind a fragment than behind others."""
+    ingress_bytes_max: Positive = 600_000_000
+    """Bytes of large transactions that a member is taking in; one alone is always taken. Default:
+    four of the largest."""
     batch_transactions_max: Positive = 128
     """Transactions in one message of the log. Default: more gain little and wait longer."""
     batch_bytes_max: Positive = 256 << 10
@@ -144,6 +170,32 @@ class MemberConfig(BaseModel):
     stable_set_rows: Positive = 100_000
     """Items recorded since the last report after which it reports at once. Default: bounds what a
     second of full load adds to certification info."""
+
+    weight: int = Field(default=WEIGHT, ge=0, le=100)
+    """In single-primary mode the member of the view with the largest one is elected. Default: Group
+    Replication's."""
+    suspicion_timeout_ms: Positive = 5_000
+    """How long another member may be silent before it is shown as suspected, in ms. Default: Group
+    Replication's."""
+    member_expel_timeout_ms: int = Field(default=5_000, ge=0)
+    """How much longer until it is put out of the view, in ms. Default: Group Replication's."""
+    unreachable_majority_timeout_ms: int = Field(default=0, ge=0)
+    """How long the log may take nothing before this member gives up what waits and leaves its
+    group, in ms. Default 0: it waits for ever, as in Group Replication."""
+    autorejoin_tries: int = Field(default=3, ge=0)
+    """How often a member that was expelled, or gave up, tries to come back. Default: Group
+    Replication's."""
+    autorejoin_interval_ms: Positive = 30_000
+    """Time between two of these tries, in ms; the first one is made at once. Default: longer than
+    an election among log servers and an expulsion together."""
+    exit_state_action: Literal["READ_ONLY", "OFFLINE_MODE", "ABORT_SERVER"] = "READ_ONLY"
+    """What a member does that is out of its group for good, or fenced: go on answering reads that
+    ask for no consistency, answer none, or end with exit code 3. Default: Group Replication's."""
+    join_lag_messages: Positive = 256
+    """Messages of the log that a member may lag behind and join. Default: far below a second of
+    full load."""
+    join_lag_transactions: Positive = 10_000
+    """Transactions that it may have read and not applied. Default: less than a second's work."""
 
     snapshot_lease_ms: Positive = 60_000
     """How long an unused snapshot stays open, in ms. Default: longer than a client hesitates."""
@@ -180,23 +232,97 @@ class MemberConfig(BaseModel):
     """Sessions that may set `gtid_domain_id`. Default: none, since a wrong domain lets replicas
     differ from their source."""
 
+    seeds: tuple[Address, ...] = ()
+    """Members that this one may copy where the log no longer reaches back to it. Default: none,
+    then it knows the members of the last view that its store has."""
+    recovery_log_messages_max: int = Field(default=100_000, ge=0)
+    """Messages that a member reads from the log at its start where `seeds` could give it a copy; 0:
+    however many. Default: five minutes of full load, read in about half of that."""
+    recovery_bytes_per_second_max: int = Field(default=100 << 20, ge=0)
+    """Bytes of copies that this member gives to others each second; 0: as fast as it goes. Default
+    100 MiB: leaves a donor most of a core and of a disk."""
+    log_trim_servers: tuple[LogAddress, ...] = ()
+    """Addresses `nats://user:password@host:port` of the log servers, for a user that may purge the
+    log. Default: none, then this member never trims it."""
+    log_retention_messages: Positive = 1_000_000
+    """Messages that the log keeps though every member has them. Default: an hour of full load, in
+    which a member may be away and come back without a copy."""
+    log_retention_bytes: Positive = 16 << 30
+    """Bytes of messages that the log keeps though every member has them; the smaller of both limits
+    counts. Default 16 GiB: some times what a binary log keeps."""
+
     record_history: bool = False
     """Keep every decision for `ReadHistory`. Default false: it grows without end; demo, tests and
     audits turn it on."""
     reflection: bool = True
     """Serve gRPC reflection. Default true: `grpcurl` works without files; it tells no secrets."""
 
-    @field_validator("log_servers", "log_monitors", "domain_sessions", mode="before")
+    access: AccessList | None = None
+    """Who may call what: a TOML file, or the table itself (`members/access.py`). Default: none,
+    whoever can connect may do everything."""
+    log_tls_authority: Path | None = None
+    """PEM file: whose certificates of log servers are trusted. With the two below, the log is
+    reached over mutual TLS only, whatever its addresses begin with. Default: `tls_authority`, where
+    an address begins with `tls://`."""
+    log_tls_certificate: Path | None = None
+    """PEM file: what is shown to log servers. Default: `tls_certificate`, likewise."""
+    log_tls_key: Path | None = None
+    """PEM file: its private key. Default: `tls_key`, likewise."""
+
+    @field_validator(
+        *("log_servers", "log_monitors", "log_trim_servers", "seeds", "domain_sessions"),
+        "members_allowed",
+        mode="before",
+    )
     @classmethod
     def _split(cls, value: object) -> object:
         """The environment has lists as texts, separated by commas."""
         return tuple(filter(None, value.split(","))) if isinstance(value, str) else value
 
     @model_validator(mode="after")
+    def _check_suspicion(self) -> "MemberConfig":
+        limit_ms = self.suspicion_timeout_ms + self.member_expel_timeout_ms
+        if limit_ms < REPORTS_MISSED_MIN * self.stable_set_period_ms:
+            raise ValueError(
+                f"suspicion_timeout_ms and member_expel_timeout_ms are {limit_ms} together: "
+                f"expected {REPORTS_MISSED_MIN} times stable_set_period_ms or more"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _check_log(self) -> "MemberConfig":
         if (self.log_server is None) == (not self.log_servers):
             raise ValueError('log: give either log_servers or log_server = "embedded"')
+        own = complete_tls(
+            self.log_tls_authority, self.log_tls_certificate, self.log_tls_key, "log_tls"
+        )
+        if own is not None and not self.log_servers:
+            raise ValueError(
+                "log_tls_authority: an embedded log server is on loopback, without TLS"
+            )
+        if any(each.startswith("tls://") for each in self.log_servers) and self.log_tls is None:
+            raise ValueError("log_servers: tls:// needs the files log_tls_... or tls_...")
         return self
+
+    @field_validator("log_tls_authority", "log_tls_certificate", "log_tls_key", mode="before")
+    @classmethod
+    def _no_log_file(cls, value: object) -> object:
+        return no_file(value)
+
+    @field_validator("access", mode="before")
+    @classmethod
+    def _read_access(cls, value: object) -> object:
+        value = no_file(value)
+        return read_access(Path(value)) if isinstance(value, (str, Path)) else value
+
+    @property
+    def log_tls(self) -> Tls | None:
+        """The files for connections to log servers; None: they are plain."""
+        own = complete_tls(
+            self.log_tls_authority, self.log_tls_certificate, self.log_tls_key, "log_tls"
+        )
+        has_scheme = any(address.startswith("tls://") for address in self.log_servers)
+        return own or (self.tls if has_scheme else None)
 
 
 def load_config(
@@ -246,9 +372,9 @@ def _read(path: Path | None) -> dict[str, object]:
 
 
 def problem_text(error: ErrorDetails) -> str:
-    """One problem in words; empty for what merely follows from another one."""
+    """One problem in words, without passwords; empty for what merely follows from another one."""
     name = ".".join(map(str, error["loc"]))
-    value = repr(error["input"])[:80]
+    value = _BEFORE_HOST.sub(r"\1***@", repr(error["input"]))[:80]
     match error["type"]:
         case "default_factory_not_called":
             return ""
@@ -262,5 +388,7 @@ def problem_text(error: ErrorDetails) -> str:
             return f"{name} is {value}: expected {_SHAPES[error['ctx']['pattern']]}"
         case "value_error":
             return f"{name}: {error['ctx']['error']}".removeprefix(": ")
+        case _ if name.startswith("access"):  # What stands there may be a token.
+            return f"{name}: {error['msg'][0].lower()}{error['msg'][1:]}"
         case _:
             return f"{name} is {value}: {error['msg'][0].lower()}{error['msg'][1:]}"

@@ -4,13 +4,12 @@ The rule it keeps: what comes from outside is checked here, against named limits
 else sees it.
 """
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Sequence
 from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
-from applier.relay_queue import RelayEntry
-from applier.source_header import SourceHeader
+from applier.fragments import DIGEST_BYTES, FragmentSet, is_reference
 from certifier.errors import (
     CorruptRecord,
     DomainNotAllowed,
@@ -19,7 +18,7 @@ from certifier.errors import (
     TransactionTooLarge,
     UnsupportedFormat,
 )
-from certifier.gtid import Gtid, parse_gtid
+from certifier.gtid import parse_gtid
 from certifier.gtid_set import GtidSet
 from certifier.records import (
     Conflict,
@@ -29,10 +28,13 @@ from certifier.records import (
     position_of,
 )
 from certifier.write_set import check_write_set, item_from_text, store_key_item
-from groupcert.v1 import binary_log_pb2, log_pb2, store_pb2, transaction_pb2
+from groupcert.v1 import log_pb2, store_pb2, transaction_pb2
 from members.log_records import (
     FORMAT_VERSION,
+    Abandonment,
+    Appointment,
     Control,
+    Fragment,
     GroupSettings,
     LogBatch,
     LoggedTransaction,
@@ -80,6 +82,14 @@ def encode_batch(batch: LogBatch) -> bytes:
             transaction.report_applied = True
         if logged.domain_id:
             transaction.gtid_domain_id = logged.domain_id
+        if is_reference(logged.payload):
+            _, number, count, size, digest = FragmentSet.of(logged.payload)
+            transaction.ClearField("changes")
+            transaction.fragments.MergeFrom(
+                transaction_pb2.FragmentSet(number=number, count=count, bytes=size, digest=digest)
+            )
+    for number, index, data in batch.fragments:
+        message.fragments.add(number=number, index=index, data=data)
     message.controls.extend(map(_control_message, batch.controls))
     return message.SerializeToString()
 
@@ -102,7 +112,7 @@ def decode_batch(log_sequence: int, payload: bytes) -> LogBatch:
             supported=str(FORMAT_VERSION),
         )
     try:
-        transactions = list(map(_logged, message.transactions))
+        transactions = [_logged(each, message.incarnation) for each in message.transactions]
     except InvalidRequest as error:
         raise CorruptRecord(position=position_of(log_sequence, 0), problem=str(error)) from error
     return LogBatch(
@@ -111,20 +121,29 @@ def decode_batch(log_sequence: int, payload: bytes) -> LogBatch:
         message.batch_number,
         transactions,
         list(map(_control_value, message.controls)) if message.controls else (),
+        [Fragment(each.number, each.index, each.data) for each in message.fragments]
+        if message.fragments
+        else (),
     )
 
 
-def _logged(message: transaction_pb2.Transaction) -> LoggedTransaction:
+def _logged(message: transaction_pb2.Transaction, incarnation: int = 0) -> LoggedTransaction:
     snapshot_gtid_set = message.snapshot_gtid_set
     read_set = message.read_set
     gtid = message.gtid
+    payload = message.changes
+    if incarnation and message.HasField("fragments"):
+        found = message.fragments
+        digest = found.digest.ljust(DIGEST_BYTES, b"\0")
+        fragments = FragmentSet(incarnation, found.number, found.count, found.bytes, digest)
+        payload = fragments.reference()
     return LoggedTransaction(
         message.transaction_id,
         GtidSet.parse(snapshot_gtid_set) if snapshot_gtid_set else message.snapshot_version,
         list(message.write_set),
         list(read_set) if read_set else (),
         parse_gtid(gtid) if gtid else None,
-        message.changes,
+        payload,
         message.report_applied,
         message.gtid_domain_id,
     )
@@ -233,81 +252,11 @@ def decode_changes(payload: bytes) -> tuple[Sequence[bytes], Sequence[bytes], Se
 
 
 def changed_keys(payload: bytes) -> Sequence[bytes]:
-    """The keys of the rows that a payload changes."""
+    """The keys of the rows that a payload changes; none where it refers to them."""
+    if is_reference(payload):
+        return ()
     changes = transaction_pb2.Changes.FromString(payload)
     return [*changes.put_keys, *changes.delete_keys]
-
-
-def events_of(entries: Iterable[RelayEntry]) -> list[binary_log_pb2.BinaryLogEvent]:
-    """Entries of a member's binary log as events for replicas."""
-    return list(map(_event, entries))
-
-
-def entries_from(
-    response: binary_log_pb2.SubscribeResponse, first_position: int
-) -> list[RelayEntry]:
-    """What a replica got, as entries for its applier: a transaction, view change or rotation each,
-    with positions counted from `first_position` on.
-    """
-    return [
-        _entry(event, position) for position, event in enumerate(response.events, first_position)
-    ]
-
-
-def _event(entry: RelayEntry) -> binary_log_pb2.BinaryLogEvent:
-    header = entry.header
-    event = binary_log_pb2.BinaryLogEvent(
-        kind=binary_log_pb2.BinaryLogEvent.KIND_TRANSACTION,
-        file=header.file,
-        version=entry.version,
-        committed_us=header.committed_us,
-    )
-    if entry.gtid is None:
-        is_view_change = header.view_id != 0
-        event.kind = (
-            binary_log_pb2.BinaryLogEvent.KIND_VIEW_CHANGE
-            if is_view_change
-            else binary_log_pb2.BinaryLogEvent.KIND_ROTATION
-        )
-        event.view_id = header.view_id
-        return event
-    event.gtid_source, event.gtid_number = entry.gtid
-    event.sequence_number = entry.sequence_number
-    event.last_committed = entry.last_committed
-    event.commit_parent = header.commit_parent
-    event.commit_id = header.commit_id
-    event.domain_id = header.domain_id
-    event.all_databases = header.databases is None
-    event.databases.extend(header.databases or ())
-    event.tables.extend(header.tables or ())
-    event.write_set.extend(header.items)
-    event.changes = entry.payload
-    return event
-
-
-def _entry(event: binary_log_pb2.BinaryLogEvent, position: int) -> RelayEntry:
-    is_known = event.kind == event.KIND_TRANSACTION and not event.all_databases
-    header = SourceHeader(
-        commit_parent=event.commit_parent,
-        commit_id=event.commit_id,
-        domain_id=event.domain_id,
-        databases=tuple(event.databases) if is_known else None,
-        tables=tuple(event.tables) if is_known else None,
-        items=tuple(event.write_set),
-        committed_us=event.committed_us,
-        file=event.file,
-        view_id=event.view_id,
-    )
-    return RelayEntry(
-        position,
-        event.version,
-        Gtid(event.gtid_source, event.gtid_number) if event.gtid_number else None,
-        event.last_committed,
-        event.sequence_number,
-        False,
-        event.changes,
-        header,
-    )
 
 
 def outcome_message(
@@ -349,8 +298,19 @@ def _control_message(control: Control) -> log_pb2.ControlRecord:
         return log_pb2.ControlRecord(stable_set=log_pb2.StableSet(**control._asdict()))
     if isinstance(control, GroupSettings):
         return log_pb2.ControlRecord(group_settings=log_pb2.GroupSettings(**control._asdict()))
+    if isinstance(control, Abandonment):
+        abandonment = log_pb2.Abandonment(number=control.number)
+        return log_pb2.ControlRecord(abandonment=abandonment)
+    if isinstance(control, Appointment):
+        appointment = log_pb2.Appointment(primary=control.primary)
+        return log_pb2.ControlRecord(appointment=appointment)
     members = [
-        log_pb2.Member(name=each.name, incarnation=each.incarnation, address=each.address)
+        log_pb2.Member(
+            name=each.name,
+            incarnation=each.incarnation,
+            address=each.address,
+            weight=each.weight,
+        )
         for each in control.members
     ]
     change = log_pb2.ViewChange(previous_view_id=control.previous_view_id, members=members)
@@ -365,13 +325,24 @@ def _control_value(message: log_pb2.ControlRecord) -> Control:
             report.stable_version,
             report.digest_log_sequence,
             report.digest,
+            report.durable_log_sequence,
         )
     if message.HasField("group_settings"):
         settings = message.group_settings
-        return GroupSettings(*(getattr(settings, name) for name in GroupSettings._fields))
+        values = {name: getattr(settings, name) for name in GroupSettings._fields}
+        return GroupSettings(**{**values, "members_allowed": tuple(settings.members_allowed)})
+    if message.HasField("appointment"):
+        return Appointment(message.appointment.primary)
+    if message.HasField("abandonment"):
+        return Abandonment(message.abandonment.number)
     change = message.view_change
     members = (
-        ViewMember(name=each.name, incarnation=each.incarnation, address=each.address)
+        ViewMember(
+            name=each.name,
+            incarnation=each.incarnation,
+            address=each.address,
+            weight=each.weight,
+        )
         for each in change.members
     )
     return ViewProposal(change.previous_view_id, tuple(members))

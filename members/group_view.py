@@ -8,14 +8,18 @@ import json
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from functools import partial
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from certifier.errors import Unavailable
+from certifier.errors import InvalidRequest, Unavailable
 from members.client import Client, GroupStatus, MemberFailed, MemberState, MemberStatus
+from members.credentials import ANONYMOUS, Credentials
+from members.recovery_choice import RecoveryProgress
 
 JsonObject = dict[str, object]
 
@@ -31,19 +35,26 @@ COUNTS = {
 STATE_STYLES = {"ONLINE": "green", "RECOVERING": "yellow", "JOINING": "yellow"}
 
 
-def show_status(address: str, *, as_json: bool, watch: bool, period_ms: int) -> int:
+def show_status(
+    address: str,
+    credentials: Credentials = ANONYMOUS,
+    *,
+    as_json: bool,
+    watch: bool,
+    period_ms: int,
+) -> int:
     """Prints the group's status, once or again and again; returns 1 if a member is not ONLINE.
 
     Raises:
         NotServing: The member at the address does not answer.
     """
     if watch and not as_json and sys.stdout.isatty():
-        with Live(status_table(group_document(address)), auto_refresh=False) as live:
+        with Live(status_table(group_document(address, credentials)), auto_refresh=False) as live:
             while True:
                 time.sleep(period_ms / 1000)
-                live.update(status_table(group_document(address)), refresh=True)
+                live.update(status_table(group_document(address, credentials)), refresh=True)
     while True:
-        document = group_document(address)
+        document = group_document(address, credentials)
         if as_json:
             sys.stdout.write(json.dumps(document) + "\n")
             sys.stdout.flush()
@@ -54,12 +65,13 @@ def show_status(address: str, *, as_json: bool, watch: bool, period_ms: int) -> 
         time.sleep(period_ms / 1000)
 
 
-def group_document(address: str) -> JsonObject:
+def group_document(address: str, credentials: Credentials = ANONYMOUS) -> JsonObject:
     """The group as JSON: the view of the member at an address, and what its members say."""
-    seen = _status_at(address)
+    seen = _status_at(address, credentials)
     others = {each.name: each.address for each in seen.members if each.name != seen.observer.name}
     with ThreadPoolExecutor(max(1, len(others))) as pool:
-        answers = dict(zip(others, pool.map(_member_at, others, others.values()), strict=True))
+        asked = pool.map(partial(_member_at, credentials), others, others.values())
+        answers = dict(zip(others, asked, strict=True))
     own = next((each.address for each in seen.members if each.name == seen.observer.name), address)
     answers[seen.observer.name] = {
         "name": seen.observer.name,
@@ -67,12 +79,20 @@ def group_document(address: str) -> JsonObject:
         **member_document(seen.observer),
     }
     view = [
-        {"name": each.name, "address": each.address, "stable_version": each.stable_version}
+        {
+            "name": each.name,
+            "address": each.address,
+            "stable_version": each.stable_version,
+            "suspected": each.suspected,
+            "weight": each.weight,
+            "role": "SECONDARY" if seen.primary not in ("", each.name) else "PRIMARY",
+        }
         for each in seen.members
     ]
     return {
         "group": seen.group,
         "view_id": seen.view_id,
+        "primary": seen.primary,
         "view": view,
         "members": [answers[name] for name in sorted(answers)],
     }
@@ -112,6 +132,11 @@ def member_document(status: MemberStatus) -> JsonObject:
         "binary_log_first_gtid": status.binary_log_first_gtid,
         "binlog_commits": status.binlog_commits,
         "binlog_group_commits": status.binlog_group_commits,
+        "slowest_member": status.slowest_member,
+        "slowest_lag": status.slowest_lag,
+        "flow_control_held_ms": status.flow_control_held_ms,
+        "flow_control": status.flow_control,
+        "recovery": _recovery(status),
         "cpu_seconds": round(status.cpu_seconds, 2),
         "workers": [
             {"worker": each.worker, "state": each.state, "applied": each.transactions_applied}
@@ -123,9 +148,16 @@ def member_document(status: MemberStatus) -> JsonObject:
 def status_table(document: JsonObject) -> Table:
     """A group's document as a table for people; reasons stand below it."""
     members = _members(document)
-    reasons = [f"{row['name']}: {row['reason']}" for row in members if row["reason"]]
+    reasons = [
+        f"{row['name']}: {row[why]}"
+        for row in members
+        for why in ("reason", "flow_control")
+        if row.get(why)
+    ]
+    reasons += [f"{row['name']}: RECOVERING {_copied(row)}" for row in members if _copied(row)]
+    primary = f", primary {document['primary']}" if document["primary"] else ""
     table = Table(
-        title=f"group {document['group']}, view {document['view_id']}",
+        title=f"group {document['group']}, view {document['view_id']}{primary}",
         title_justify="left",
         caption="\n".join(reasons) or None,
         caption_justify="left",
@@ -148,15 +180,41 @@ def status_table(document: JsonObject) -> Table:
     return table
 
 
-def _member_at(name: str, address: str) -> JsonObject:
+def _recovery(status: MemberStatus) -> JsonObject | None:
+    """How far the copy of a donor's state is, where the member makes one."""
+    if not status.HasField("recovery"):
+        return None
+    found = status.recovery
+    progress = RecoveryProgress(
+        donor=found.donor,
+        bytes_done=found.bytes_done,
+        bytes_total=found.bytes_total,
+        bytes_per_second=found.bytes_per_second,
+    )
+    left = progress.seconds_left
+    return {
+        **asdict(progress),
+        "seconds_left": None if left is None else round(left, 1),
+        "text": str(progress),
+    }
+
+
+def _copied(row: JsonObject) -> str:
+    recovery = row.get("recovery")
+    return str(recovery["text"]) if isinstance(recovery, dict) else ""
+
+
+def _member_at(credentials: Credentials, name: str, address: str) -> JsonObject:
     try:
-        return {"name": name, "address": address, **member_document(_status_at(address).observer)}
-    except (Unavailable, MemberFailed) as error:
+        observer = _status_at(address, credentials).observer
+        return {"name": name, "address": address, **member_document(observer)}
+    except (Unavailable, InvalidRequest, MemberFailed) as error:
         return {"name": name, "address": address, "state": "UNREACHABLE", "reason": str(error)}
 
 
-def _status_at(address: str) -> GroupStatus:
-    with Client(address, timeout_ms=TIMEOUT_MS) as client:
+def _status_at(address: str, credentials: Credentials) -> GroupStatus:
+    tls, token = credentials.tls, credentials.token
+    with Client(address, timeout_ms=TIMEOUT_MS, tls=tls, token=token) as client:
         return client.status()
 
 

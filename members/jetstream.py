@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from certifier.errors import InvalidSetting, LogServerUnavailable
+from members.credentials import Tls
 from members.jetstream_connection import (
     STREAM_NOT_FOUND,
     JetStreamConnection,
@@ -23,12 +24,16 @@ from members.jetstream_connection import (
 )
 from members.jetstream_publisher import JetStreamPublisher
 from members.jetstream_reader import HEARTBEAT_MS, LogReader
+from members.membership_errors import GroupMissing
 from members.total_order import Delivery, LogIdentity, LogState, check_same_log
 
 MESSAGE_BYTES_MAX = 8 << 20
 HEADER_BYTES_MAX = 1 << 10
 """Room for the message id and the stream's name, which count towards a message's size."""
 MONITOR_TIMEOUT_MS = 2_000
+MISSING_RETRY_SECONDS = 0.2
+MONITORS_MS = 10_000
+"""How often the servers are asked again whether they sync, as long as not all have said so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,13 +41,15 @@ class JetStreamOptions:
     """Where a group's stream is, and what it must be like."""
 
     servers: tuple[str, ...]
-    """Addresses `nats://host:port` of the log servers; any that answers will do."""
+    """Addresses `nats://host:port` or `tls://...` of the log servers; any that answers will do."""
     group: str
     """The group's name: letters, digits, `-` and `_`, since it is part of the stream's name."""
     replicas: int = 1
     """Servers that hold the stream: 3 or 5 survive the loss of one or two; 1: the embedded one."""
     monitors: tuple[str, ...] = ()
     """Addresses `http://host:port` of the servers' monitoring: do they sync every write?"""
+    tls: Tls | None = None
+    """Files for mutual TLS with them; None: connections are plain."""
     in_flight_max: int = 1
     """Messages sent and not acknowledged. 1 keeps their order whatever happens."""
     deny_purge: bool = False
@@ -97,10 +104,13 @@ class JetStreamOrder:
 
     def __init__(self, options: JetStreamOptions) -> None:
         self._options = options
-        self._connection = JetStreamConnection(options.servers, options.request_timeout_ms)
+        self._connection = JetStreamConnection(
+            options.servers, options.request_timeout_ms, options.tls
+        )
         self._publisher: JetStreamPublisher
         self._identity: LogIdentity
         self._syncs_always: bool | None = None
+        self._asked_monitors_ns = 0
         self._readers: set[LogReader] = set()
         self._heard_ns = time.monotonic_ns()
         self._tasks: list[asyncio.Task[None]] = []
@@ -110,7 +120,7 @@ class JetStreamOrder:
         options = self._options
         await self._connection.connect(options.connect_ms_max, options.version_min)
         try:
-            self._syncs_always = await asyncio.to_thread(all_sync_always, options.monitors)
+            await self._ask_monitors()
             document = await self._find_stream(create=create)
             check_settings(options, document["config"])
         except BaseException:
@@ -130,6 +140,21 @@ class JetStreamOrder:
             asyncio.create_task(self._watch(), name="log watch"),
         ]
         return state
+
+    async def exists(self) -> bool:
+        """Whether there is a log of the group. Raises as `open` does; to be closed afterwards."""
+        await self._connection.connect(self._options.connect_ms_max, self._options.version_min)
+        try:
+            await self._connection.request_until(
+                self._options.connect_ms_max, f"STREAM.INFO.{self._options.stream}", {}
+            )
+        except JetStreamRefused as refused:
+            if refused.code == STREAM_NOT_FOUND:
+                return False
+            raise LogServerUnavailable(
+                address=self._connection.address, cause=str(refused)
+            ) from refused
+        return True
 
     def publish(self, message_id: str, payload: bytes) -> None:
         """See `TotalOrder.publish`."""
@@ -172,9 +197,16 @@ class JetStreamOrder:
 
     async def state(self) -> LogState:
         """See `TotalOrder.state`."""
-        document = await self._connection.request_until(
-            self._options.connect_ms_max, f"STREAM.INFO.{self._options.stream}", {}
-        )
+        try:
+            document = await self._connection.request_until(
+                self._options.connect_ms_max, f"STREAM.INFO.{self._options.stream}", {}
+            )
+        except JetStreamRefused as refused:  # Servers that start do not know the stream at first.
+            address = self._connection.address
+            raise LogServerUnavailable(address=address, cause=str(refused)) from refused
+        asked_ns = time.monotonic_ns() - self._asked_monitors_ns
+        if not self._syncs_always and asked_ns > MONITORS_MS * 1_000_000:
+            await self._ask_monitors()
         state = self._state_of(document)
         check_same_log(self._identity, state.identity)
         return state
@@ -200,16 +232,28 @@ class JetStreamOrder:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _find_stream(self, *, create: bool) -> dict[str, Any]:
-        """The description of the group's stream, made if there is none and one is asked for."""
+        """The description of the group's stream, made if there is none and one is asked for; else
+        it is waited for, because somebody else may be about to make it.
+        """
         options = self._options
-        try:
-            return await self._connection.request_until(
-                options.connect_ms_max, f"STREAM.INFO.{options.stream}", {}
-            )
-        except JetStreamRefused as refused:
-            if refused.code != STREAM_NOT_FOUND or not create:
+        deadline = time.monotonic() + options.connect_ms_max / 1000
+        while True:
+            try:
+                return await self._connection.request_until(
+                    options.connect_ms_max, f"STREAM.INFO.{options.stream}", {}
+                )
+            except JetStreamRefused as refused:
                 address = self._connection.address
-                raise LogServerUnavailable(address=address, cause=str(refused)) from refused
+                if refused.code != STREAM_NOT_FOUND:
+                    raise LogServerUnavailable(address=address, cause=str(refused)) from refused
+                if create:
+                    return await self._make_stream()
+                if time.monotonic() > deadline:
+                    raise GroupMissing(group=options.group, address=address) from refused
+            await asyncio.sleep(MISSING_RETRY_SECONDS)
+
+    async def _make_stream(self) -> dict[str, Any]:
+        options = self._options
         try:
             return await self._connection.request_until(
                 options.connect_ms_max, f"STREAM.CREATE.{options.stream}", options.stream_config()
@@ -217,6 +261,11 @@ class JetStreamOrder:
         except JetStreamRefused as refused:
             cause = f"it did not make the stream {options.stream}: {refused}"
             raise LogServerUnavailable(address=self._connection.address, cause=cause) from refused
+
+    async def _ask_monitors(self) -> None:
+        options = self._options
+        self._asked_monitors_ns = time.monotonic_ns()
+        self._syncs_always = await asyncio.to_thread(all_sync_always, options.monitors, options.tls)
 
     async def _ask_state(self) -> LogState:
         """The state, asked for once: the reader has its own patience."""
@@ -234,6 +283,7 @@ class JetStreamOrder:
             replicas=config["num_replicas"],
             durable=self._syncs_always if in_files else False,
             message_bytes_max=message_bytes_max - HEADER_BYTES_MAX,
+            bytes=state["bytes"],
         )
 
     async def _watch(self) -> None:
@@ -271,13 +321,14 @@ def check_settings(options: JetStreamOptions, config: dict[str, Any]) -> None:
             )
 
 
-def all_sync_always(monitors: tuple[str, ...]) -> bool | None:
+def all_sync_always(monitors: tuple[str, ...], tls: Tls | None = None) -> bool | None:
     """Whether all servers sync every write to disk; None if one does not tell, or none is known."""
     answers: list[bool] = []
+    context = tls.client_context() if tls is not None else None
     for monitor in monitors:
         with suppress(OSError, ValueError):
             with urllib.request.urlopen(
-                f"{monitor}/varz", timeout=MONITOR_TIMEOUT_MS / 1000
+                f"{monitor}/varz", timeout=MONITOR_TIMEOUT_MS / 1000, context=context
             ) as page:
                 config = json.load(page).get("jetstream", {}).get("config", {})
             answers.append(bool(config.get("sync_always", False)))

@@ -5,7 +5,9 @@ reader is slow, and its publish calls cost more than the message (engine notes, 
 """
 
 import asyncio
+import base64
 import json
+import ssl
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -15,8 +17,10 @@ import nats.errors
 from nats.aio.client import Client
 
 from certifier.errors import LogServerTooOld, LogServerUnavailable
+from members.credentials import Tls
 
 RETRY_MS = 100
+PING_SECONDS_MAX = 1
 STREAM_NOT_FOUND = 10059
 MESSAGE_NOT_FOUND = 10037
 
@@ -36,14 +40,17 @@ class NotAnswered(Exception):
 class JetStreamConnection:
     """A connection that comes back by itself; `on_interruption`: it may have missed messages."""
 
-    def __init__(self, servers: tuple[str, ...], request_timeout_ms: int) -> None:
-        self.address = ",".join(servers)
+    def __init__(
+        self, servers: tuple[str, ...], request_timeout_ms: int, tls: Tls | None = None
+    ) -> None:
+        self.address = ",".join(without_password(server) for server in servers)
         self._servers = list(servers)
         self._request_timeout_s = request_timeout_ms / 1000
         self._last_error = ""
         self._failure: Exception | None = None
+        self._has_begun = False
         self.on_interruption: Callable[[], None] = lambda: None
-        self.client = Client()
+        self.client = Client() if tls is None else _TlsClient(tls)
 
     async def connect(self, limit_ms: int, version_min: tuple[int, int, int]) -> None:
         """Connects to the first server that answers, and checks its version.
@@ -52,23 +59,24 @@ class JetStreamConnection:
             LogServerUnavailable: None answered within the limit.
             LogServerTooOld: As it says.
         """
-        try:
-            async with asyncio.timeout(limit_ms / 1000):
-                await self.client.connect(
-                    self._servers,
-                    error_cb=self._on_error,
-                    reconnected_cb=self._on_reconnected,
-                    connect_timeout=1,
-                    reconnect_time_wait=RETRY_MS / 1000,  # type: ignore[arg-type]  # sleeps this
-                    max_reconnect_attempts=-1,
-                    ping_interval=5,
-                    flush_timeout=self._request_timeout_s,
-                    skip_subject_validation=True,
-                )
-        except TimeoutError:
+        self._has_begun = True
+        connecting = asyncio.ensure_future(
+            self.client.connect(
+                self._servers,
+                error_cb=self._on_error,
+                reconnected_cb=self._on_reconnected,
+                connect_timeout=1,
+                reconnect_time_wait=RETRY_MS / 1000,  # type: ignore[arg-type]  # sleeps this
+                max_reconnect_attempts=-1,
+                ping_interval=5,
+                flush_timeout=self._request_timeout_s,
+                skip_subject_validation=True,
+            )
+        )
+        if not await _finished(connecting, limit_ms):
             await self.close()
             cause = self._last_error or f"no answer within {limit_ms} ms"
-            raise LogServerUnavailable(address=self.address, cause=cause) from None
+            raise LogServerUnavailable(address=self.address, cause=cause)
         version = self.client.connected_server_version
         if (version.major, version.minor, version.patch) < version_min:
             await self.close()
@@ -79,7 +87,9 @@ class JetStreamConnection:
 
     async def close(self) -> None:
         """Closes the connection, whatever its state."""
-        with suppress(OSError, nats.errors.Error):
+        if not self._has_begun:  # The client library fails where it was never told to connect.
+            return
+        with suppress(OSError, RuntimeError, nats.errors.Error):  # uvloop: "the handler is closed"
             await self.client.close()
 
     def check_alive(self) -> None:
@@ -122,8 +132,10 @@ class JetStreamConnection:
                     raise LogServerUnavailable(address=self.address, cause=cause) from error
             await asyncio.sleep(RETRY_MS / 1000)
 
-    async def message_sequence_from(self, stream: str, subject: str, sequence: int) -> int | None:
-        """The sequence of the first message that the stream still has at or above a sequence."""
+    async def message_from(
+        self, stream: str, subject: str, sequence: int
+    ) -> tuple[int, bytes] | None:
+        """The first message that the stream still has at or above a sequence, and its sequence."""
         body = {"seq": sequence, "next_by_subj": subject}
         try:
             document = await self.request(f"STREAM.MSG.GET.{stream}", body)
@@ -131,11 +143,24 @@ class JetStreamConnection:
             if refused.code == MESSAGE_NOT_FOUND:
                 return None
             raise
-        found: int = document["message"]["seq"]
-        return found
+        message = document["message"]
+        return message["seq"], base64.b64decode(message.get("data", ""))
+
+    async def leave_frozen_server(self) -> None:
+        """Goes on at another server if this one does not even answer a ping."""
+        if self.client.is_connected:
+            try:
+                await self.client.flush(PING_SECONDS_MAX)
+            except (nats.errors.Error, OSError):
+                await self.client.force_reconnect()
 
     async def _on_error(self, error: Exception) -> None:
-        self._last_error = str(error) or type(error).__name__
+        text = str(error) or type(error).__name__
+        if isinstance(error, ssl.SSLError):
+            text = f"TLS: {text}"
+        # A server that takes no certificate of ours may hang up before it is heard to say so.
+        if not (isinstance(error, ConnectionError) and self._last_error.startswith("TLS: ")):
+            self._last_error = text
         expected = isinstance(error, (nats.errors.Error, OSError))
         if not expected:
             self._failure = error
@@ -144,3 +169,49 @@ class JetStreamConnection:
 
     async def _on_reconnected(self) -> None:
         self.on_interruption()
+
+
+async def _finished(task: "asyncio.Future[None]", limit_ms: int) -> bool:
+    """Whether a task of the client library ended by itself within the limit; it has ended then.
+
+    It is cancelled until that helps: one cancellation may be lost in the library, which then goes
+    on for ever, most often where TLS handshakes fail one after the other.
+    """
+    try:
+        await asyncio.wait((task,), timeout=limit_ms / 1000)
+        if task.done():
+            task.result()
+            return True
+        return False
+    finally:
+        while not task.done():
+            task.cancel()
+            await asyncio.wait((task,), timeout=RETRY_MS / 1000)
+
+
+class _TlsClient(Client):
+    """Speaks over mutual TLS or not at all, and reads its files anew for each connection.
+
+    The library itself goes on in clear with a server that offers no TLS, whatever the address
+    begins with: so could anybody between the two read the log, and write to it.
+    """
+
+    def __init__(self, tls: Tls) -> None:
+        super().__init__()
+        self._tls = tls
+
+    @property
+    def ssl_context(self) -> ssl.SSLContext:
+        """Of the files as they are now."""
+        return self._tls.client_context()
+
+    def _connect_command(self) -> bytes:
+        if not self._server_info.get("tls_required"):
+            raise nats.errors.Error("it offers no TLS, and TLS is asked for")
+        return super()._connect_command()
+
+
+def without_password(address: str) -> str:
+    """An address as logs and errors may show it: `nats://host:port`."""
+    scheme, separator, place = address.partition("://")
+    return f"{scheme}{separator}{place.rpartition('@')[2]}"

@@ -20,7 +20,8 @@ from members.jetstream_connection import JetStreamConnection
 from members.total_order import PUBLISHING_MAX
 
 BACKOFF_FIRST_MS = 50
-BACKOFF_MAX_MS = 1_000
+BACKOFF_MAX_MS = 250
+"""An election among log servers ends when it ends: asking often enough adds little to it."""
 ACKNOWLEDGEMENT_MS_MAX = 2_000
 """How long an acknowledgement may take before the message is sent again."""
 
@@ -71,7 +72,7 @@ class JetStreamPublisher:
         return 0 if oldest is None else (time.monotonic_ns() - oldest.accepted_ns) // 1_000_000
 
     def watch(self) -> None:
-        """Gives up waiting for acknowledgements that are overdue; called every half second."""
+        """Gives up waiting for acknowledgements that are overdue; called every quarter second."""
         overdue_ns = time.monotonic_ns() - ACKNOWLEDGEMENT_MS_MAX * 1_000_000
         if self._in_flight and self._progress_ns < overdue_ns:
             self.interrupt()

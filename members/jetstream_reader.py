@@ -13,13 +13,13 @@ grants on arrival, and so overflows.
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import suppress
+from contextlib import aclosing, suppress
 
 import nats.errors
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
-from certifier.errors import ForeignLog, LogGap
+from certifier.errors import Fenced, ForeignLog, LogGap
 from members.jetstream_connection import (
     RETRY_MS,
     STREAM_NOT_FOUND,
@@ -28,6 +28,7 @@ from members.jetstream_connection import (
     NotAnswered,
 )
 from members.total_order import (
+    SHORTER_MS_MAX,
     Delivery,
     LogIdentity,
     LogState,
@@ -35,9 +36,13 @@ from members.total_order import (
     check_same_log,
 )
 
-HEARTBEAT_MS = 500
+HEARTBEAT_MS = 250
 SILENT_WATCHES_MAX = 2
-"""Looks, one a heartbeat, that may find nothing; one more ends a subscription: 1 to 1.5 s."""
+"""Looks, one a heartbeat, that may find nothing; one more ends a subscription: after 500 to 750 ms
+the reader goes on from another server than the one that died."""
+SUBSCRIBE_MS = 250
+"""How long a subscription may take before messages are asked for one by one."""
+FETCH_PAUSE_MS = 10
 CONSUMER_IDLE_MS = 5_000
 """How long the server keeps a consumer whose reader has gone."""
 PENDING_MESSAGES_MAX = 1 << 20
@@ -71,14 +76,49 @@ class LogReader:
         """Yields what arrives, as `TotalOrder.read` promises it."""
         next_sequence = first_sequence
         while True:
-            subscription = await self._subscribe(next_sequence)
+            subscribing = asyncio.ensure_future(self._subscribe(next_sequence))
             try:
+                async with aclosing(self._fetched(next_sequence, subscribing)) as fetched:
+                    async for delivery in fetched:
+                        yield [delivery]
+                        next_sequence = delivery.sequence + 1
+                subscription = subscribing.result()
                 while deliveries := await subscription.take():
-                    yield deliveries
-                    next_sequence = deliveries[-1].sequence + 1
+                    # Those that were fetched meanwhile come again.
+                    if new := [each for each in deliveries if each.sequence >= next_sequence]:
+                        yield new
+                        next_sequence = new[-1].sequence + 1
             finally:
                 self._subscription = None
-                await subscription.close()
+                await _close_when_made(subscribing)
+            await self._connection.leave_frozen_server()
+
+    async def _fetched(
+        self, next_sequence: int, subscribing: "asyncio.Future[PushSubscription]"
+    ) -> AsyncGenerator[Delivery, None]:
+        """Yields one message after the other until there is a subscription.
+
+        The stream's leader gives them. A consumer takes the leader of all streams, too, which may
+        be dead when the stream's own is not, or is put on a server that is dead and not known so.
+        """
+        await asyncio.wait((subscribing,), timeout=SUBSCRIBE_MS / 1000)
+        is_checked = False
+        while not subscribing.done():
+            found = None
+            # What a server says that leads no longer is no reason to fence: others decide that.
+            with suppress(NotAnswered, JetStreamRefused, Fenced):
+                if not is_checked:
+                    await self._check_reaches(next_sequence)
+                    is_checked = True
+                found = await self._connection.message_from(
+                    self._identity.name, self._subject, next_sequence
+                )
+            if found is not None and found[0] == next_sequence:
+                self._heard()
+                yield Delivery(*found)
+                next_sequence += 1
+            else:
+                await asyncio.wait((subscribing,), timeout=FETCH_PAUSE_MS / 1000)
 
     def watch(self) -> None:
         """Ends a subscription that has fallen silent; called once a heartbeat."""
@@ -93,11 +133,18 @@ class LogReader:
     async def _subscribe(self, next_sequence: int) -> "PushSubscription":
         """A subscription that starts at a sequence; waits as long as the log is unavailable."""
         missing_since: float | None = None
+        shorter_since: float | None = None
         while True:
             try:
                 return await self._try_to_subscribe(next_sequence)
             except NotAnswered:
-                missing_since = None
+                missing_since = shorter_since = None
+            except LogGap as gap:
+                # A server that led before, or leads since a moment ago, may lack the newest.
+                shorter_since = shorter_since or time.monotonic()
+                is_sure = time.monotonic() - shorter_since > SHORTER_MS_MAX / 1000
+                if gap.found > gap.expected or is_sure:
+                    raise
             except JetStreamRefused as refused:
                 if refused.code == STREAM_NOT_FOUND:
                     missing_since = missing_since or time.monotonic()
@@ -124,11 +171,13 @@ class LogReader:
         check_same_log(self._identity, state.identity)
         check_reaches(state, next_sequence)
         if next_sequence <= state.last_sequence:
-            found = await self._connection.message_sequence_from(
+            message = await self._connection.message_from(
                 self._identity.name, self._subject, next_sequence
             )
-            if found != next_sequence:
-                raise LogGap(expected=next_sequence, found=found or state.last_sequence + 1)
+            if message is None:  # Another server has led since the state was asked for.
+                raise NotAnswered
+            if message[0] != next_sequence:
+                raise LogGap(expected=next_sequence, found=message[0])
 
 
 class PushSubscription:
@@ -236,6 +285,14 @@ class PushSubscription:
             grant_subject, self._grant_subject = self._grant_subject, ""
             with suppress(nats.errors.Error, OSError):
                 await self._connection.client.publish(grant_subject)
+
+
+async def _close_when_made(subscribing: "asyncio.Future[PushSubscription]") -> None:
+    """Ends a subscription, or the attempts to make it."""
+    subscribing.cancel()
+    await asyncio.wait((subscribing,))
+    if not subscribing.cancelled() and subscribing.exception() is None:
+        await subscribing.result().close()
 
 
 def stream_sequence(reply: str) -> int:

@@ -26,6 +26,7 @@ from members.client import (
     Transaction,
     TransactionTooOld,
 )
+from members.credentials import ANONYMOUS, Credentials
 
 ACCOUNTS = 1_000
 INITIAL_BALANCE = 1_000
@@ -210,6 +211,7 @@ def run_load(
     clients: int,
     seconds: float,
     seed: int = 0,
+    credentials: Credentials = ANONYMOUS,
     on_tick: Callable[[int, float], None] = lambda commits, elapsed: None,
     stopped: threading.Event | None = None,
 ) -> tuple[LoadCounts, float]:
@@ -218,6 +220,7 @@ def run_load(
     Args:
         addresses: Members; the clients are spread over them, and go to the next if one is gone.
         clients: Threads, each with connections of its own.
+        credentials: What the clients show.
         seed: Makes what the clients draw by chance; not in which order they are served.
         on_tick: Called several times a second with the commits so far and the time since the start.
         stopped: Ends the load before its time when the caller sets it.
@@ -230,7 +233,7 @@ def run_load(
             pool.submit(
                 _run_client,
                 *(workload, _rotated(addresses, number), random.Random(f"{seed}/{number}")),
-                *(counts, stopped),
+                *(counts, stopped, credentials),
             )
             for number, counts in enumerate(each)
         ]
@@ -251,7 +254,14 @@ def run_load(
 
 
 def show_load(
-    name: str, addresses: Sequence[str], *, clients: int, seconds: float, rows: int, as_json: bool
+    name: str,
+    addresses: Sequence[str],
+    *,
+    clients: int,
+    seconds: float,
+    rows: int,
+    as_json: bool,
+    credentials: Credentials = ANONYMOUS,
 ) -> int:
     """`groupcert load`: runs a workload and prints a summary; returns 1 if the bank's sum changed.
 
@@ -265,7 +275,7 @@ def show_load(
         "append": AppendWorkload(),
     }
     console = Console(stderr=True)
-    with Client(addresses) as client:
+    with Client(addresses, tls=credentials.tls, token=credentials.token) as client:
         workloads[name].prepare(client)
         before = bank.total(client) if name == "bank" else 0
         with console.status(f"{name}: started") as line:
@@ -274,7 +284,11 @@ def show_load(
                 line.update(f"{name}: {elapsed:.0f} s, {commits:,} commits")
 
             counts, took = run_load(
-                workloads[name], addresses, clients=clients, seconds=seconds, on_tick=on_tick
+                *(workloads[name], addresses),
+                clients=clients,
+                seconds=seconds,
+                credentials=credentials,
+                on_tick=on_tick,
             )
         after = bank.total(client) if name == "bank" else 0
     document: dict[str, object] = {"workload": name, "clients": clients, **counts.document(took)}
@@ -293,8 +307,9 @@ def _run_client(
     chance: random.Random,
     counts: LoadCounts,
     stopped: threading.Event,
+    credentials: Credentials,
 ) -> None:
-    with Client(addresses) as client:
+    with Client(addresses, tls=credentials.tls, token=credentials.token) as client:
         while not stopped.is_set():
             began = time.perf_counter()
             try:

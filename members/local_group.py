@@ -17,9 +17,10 @@ from typing import Self
 
 import grpc
 
-from certifier.errors import LogServerUnavailable, NotServing
+from certifier.errors import NotServing, Unavailable
 from groupcert.v1 import group_pb2
 from members.client import Client
+from members.credentials import ANONYMOUS, Credentials
 from members.log_server import LogServer
 from members.loopback import HOST, free_port
 
@@ -32,13 +33,19 @@ class LocalGroup:
     """Members `m1`, `m2`, ... on free ports of the loopback interface, with one log server."""
 
     def __init__(
-        self, folder: Path, *, members: int = 3, settings: Mapping[str, object] | None = None
+        self,
+        folder: Path,
+        *,
+        members: int = 3,
+        settings: Mapping[str, object] | None = None,
+        credentials: Credentials = ANONYMOUS,
     ) -> None:
         """Prepares folders and settings; nothing runs before `start`.
 
         Args:
             folder: Holds everything; a folder of an earlier group of the same name goes on with it.
             settings: Settings of the members beside their names, addresses and folders.
+            credentials: What `status` shows to members.
         """
         self.folder = folder
         self.names = tuple(f"m{number}" for number in range(1, members + 1))
@@ -46,6 +53,7 @@ class LocalGroup:
         self.log_server = LogServer(folder / "log-server")
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self._settings = dict(settings or {})
+        self.credentials = credentials
 
     def start(self) -> None:
         """Starts everything and returns when every member is ONLINE.
@@ -68,6 +76,7 @@ class LocalGroup:
             "data_folder": str(self.folder / name),
             "log_servers": [self.log_server.address],
             "log_monitors": [self.log_server.monitor],
+            "create_log": True,
             **self._settings,
             **(settings or {}),
         }
@@ -113,7 +122,8 @@ class LocalGroup:
 
     def status(self, name: str) -> group_pb2.GroupStatus:
         """The group as a member sees it."""
-        with Client(self.addresses[name], timeout_ms=2_000) as client:
+        tls, token = self.credentials.tls, self.credentials.token
+        with Client(self.addresses[name], timeout_ms=2_000, tls=tls, token=token) as client:
             return client.status()
 
     def __enter__(self) -> Self:
@@ -133,7 +143,7 @@ class LocalGroup:
         self.stop()
 
     def _is_online(self, name: str) -> bool:
-        with suppress(grpc.RpcError, LogServerUnavailable, NotServing):
+        with suppress(grpc.RpcError, Unavailable):
             status = self.status(name)
             online = status.observer.state == group_pb2.MEMBER_STATE_ONLINE
             return online and len(status.members) == len(self.processes)

@@ -15,7 +15,9 @@ ITEM_BYTES = 8
 
 
 class LoggedTransaction(NamedTuple):
-    """A transaction as it stands in the log. `payload` is the store's row changes, opaque here."""
+    """A transaction as it stands in the log. `payload` is the store's row changes, opaque here; or,
+    of a large one, a reference to its fragments (`applier/fragments.py`).
+    """
 
     transaction_id: bytes
     snapshot: int | GtidSet
@@ -53,10 +55,14 @@ class StableReport(NamedTuple):
     stable_version: int
     digest_log_sequence: int
     digest: bytes
+    durable_log_sequence: int = 0
+    """The last message that this run would not read again if it were started anew; 0: unknown."""
 
 
 class GroupSettings(NamedTuple):
-    """What all members must agree on; the first ones in the log count, before any transaction."""
+    """What all members must agree on. The first ones in the log make the group; later ones count if
+    their version is the next one at their place, and come from a member of the view.
+    """
 
     settings_version: int
     group: str
@@ -65,9 +71,45 @@ class GroupSettings(NamedTuple):
     gc_window: str
     write_set_items_max: int
     outcomes_max: int
+    flow_control_lag_max: int = 0
+    """Transactions that may be certified and not applied everywhere; 0: any number."""
+    single_primary: bool = False
+    members_allowed: tuple[str, ...] = ()
+    """Names that may join; none: everybody may."""
 
 
-Control = ViewProposal | StableReport | GroupSettings
+SETTINGS_FIXED = ("group", "group_uuid", "outcomes_max")
+"""Settings that a group keeps from its bootstrap on: what is stored depends on them."""
+
+
+def is_change(before: GroupSettings, after: GroupSettings) -> bool:
+    """Whether a group may go on with the later settings."""
+    return all(getattr(before, name) == getattr(after, name) for name in SETTINGS_FIXED)
+
+
+class Appointment(NamedTuple):
+    """Makes a member of the view the primary; counts in single-primary mode only."""
+
+    primary: str
+
+
+class Abandonment(NamedTuple):
+    """The transaction with that number of its run will not come; its fragments go."""
+
+    number: int
+
+
+Control = ViewProposal | StableReport | GroupSettings | Appointment | Abandonment
+
+
+class Fragment(NamedTuple):
+    """A piece of the changes of transaction `number` of its run, at its place among the pieces;
+    `data` is compressed.
+    """
+
+    number: int
+    place: int
+    data: bytes
 
 
 class LogBatch(NamedTuple):
@@ -78,3 +120,4 @@ class LogBatch(NamedTuple):
     batch_number: int
     transactions: Sequence[LoggedTransaction] = ()
     controls: Sequence[Control] = ()
+    fragments: Sequence[Fragment] = ()

@@ -21,7 +21,7 @@ def configure_logs(*, verbose: bool = False) -> None:
         processors=[*shared, structlog.processors.JSONRenderer()],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.WriteLoggerFactory(sys.stderr),
-        cache_logger_on_first_use=True,
+        cache_logger_on_first_use=False,  # Another verb in this process may set it up again.
     )
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(

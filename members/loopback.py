@@ -1,5 +1,6 @@
-"""Ports for the servers that are started here."""
+"""This machine as an address, and ports for the servers that are started here."""
 
+import ipaddress
 import random
 import socket
 
@@ -16,3 +17,15 @@ def free_port() -> int:
         with socket.socket() as probe:
             if probe.connect_ex((HOST, port)):
                 return port
+
+
+def is_loopback(host: str) -> bool:
+    """Tells whether a host, as it stands in an address, is this machine whatever a resolver says.
+
+    >>> [is_loopback(host) for host in ("127.0.0.1", "[::1]", "localhost", "10.0.0.1", "")]
+    [True, True, True, False, False]
+    """
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -6,102 +6,55 @@ threads; `members/runtime.py` drives it.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from enum import Enum
-from itertools import repeat
-from typing import TypedDict
 
+from applier.fragments import FragmentSet, is_reference
 from applier.relay_queue import RelayEntry
 from applier.source_header import SourceHeader
-from certifier.core import Certifier, CertifierOptions
-from certifier.errors import DigestMismatch, ForeignLog
+from certifier.core import Certifier
+from certifier.errors import ForeignLog
 from certifier.outcomes import OutcomeTable
 from certifier.records import (
     GarbageCollection,
     Outcome,
     Transaction,
-    Verdict,
     ViewChange,
     position_of,
 )
+from members.allow_list import check_allowed, refused_names
+from members.digest_vote import DigestVote
+from members.flow_control import FlowControl
+from members.fragment_sets import FragmentSets
 from members.log_records import (
+    Abandonment,
+    Appointment,
     Control,
     GroupSettings,
     LogBatch,
-    LoggedTransaction,
     StableReport,
     ViewProposal,
+    is_change,
 )
-from members.publisher import BatchLimits, Part, Publisher, Submission
+from members.member_state import (
+    Counters,
+    Delivered,
+    MemberCheckpoint,
+    MemberOptions,
+    MemberState,
+    certifier_options,
+    header_of,
+)
+from members.membership_errors import NameTaken
+from members.progress_reports import ProgressReports, ReportSchedule
+from members.publisher import Part, Publisher, locked_since
+from members.suspicions import Suspicions
 from members.views import View, ViewMember
 
-DIGESTS_KEPT = 4096
-"""Log messages whose digest is remembered, to be compared with what other members report."""
-
-
-class MemberState(Enum):
-    """What a member is up to (design, section 5); numbers as on the wire."""
-
-    OFFLINE = 1
-    JOINING = 2
-    RECOVERING = 3
-    ONLINE = 4
-    ERROR = 5
-    FENCED = 6
-    LEFT = 7
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberOptions:
-    """What one member decides for itself.
-
-    `stable_period_ms`: how often it reports how far it is; `stable_items`: how many write-set items
-    recorded since the last report make it report at once.
-    """
-
-    me: ViewMember
-    settings: GroupSettings
-    batches: BatchLimits = field(default_factory=BatchLimits)
-    stable_period_ms: int = 1_000
-    stable_items: int = 100_000
-
-
-@dataclass(slots=True)
-class Delivered:
-    """What follows from the messages delivered since it was made, in order."""
-
-    entries: list[RelayEntry] = field(default_factory=list)
-    """For the relay queue."""
-    ended: list[Submission] = field(default_factory=list)
-    """Own submissions that are decided."""
-    certified: list[tuple[Outcome, LoggedTransaction]] = field(default_factory=list)
-    """Only with `record_history`: what was certified."""
-
-    def absorb(self, later: "Delivered") -> None:
-        """Adds what followed from later messages and has to be stored."""
-        self.entries += later.entries
-        self.certified += later.certified
-
-
-class MemberCheckpoint(TypedDict):
-    """What JSON can carry of a member's mind beside the certifier."""
-
-    log_sequence: int
-    view_id: int
-    view: list[tuple[str, int, str]]
-    settings: list[object]
-    batch_numbers: list[tuple[int, int]]
-    reports: list[tuple[int, int, int]]
-
-
-@dataclass(slots=True)
-class Counters:
-    """Transactions since the start, by what became of them."""
-
-    verdicts: list[int] = field(default_factory=lambda: [0] * (1 + max(Verdict)))
-    """By the verdict's number."""
-    local: int = 0
-    repeated: int = 0
+REPORTS_A_LAG = 8
+"""Reports that a member makes while it applies as much as flow control lets it lag behind: others
+go on without a pause while it catches up."""
+TICK_MS_MAX = 500
+"""A longer time between two ticks counts as this long: a process that stood still learns nothing
+from it about the log."""
 
 
 class Member:
@@ -115,25 +68,26 @@ class Member:
         self.reason = "reading the log"
         self.view = View()
         self.settings = options.settings._replace(settings_version=0)
-        self.certifier = Certifier(_certifier_options(options.settings))
+        self.certifier = Certifier(certifier_options(options.settings))
         self.outcomes = OutcomeTable(options.settings.outcomes_max)
         self.publisher = Publisher(self.me.name, self.me.incarnation, options.batches)
         self.log_sequence = 0
         self.counters = Counters()
         self.applied_version = 0
+        self.durable_log_sequence = 0
         self.stable_version = 0
         self.applied_everywhere_version = 0
+        self.flow = FlowControl()
+        self.suspicions = Suspicions(2 * options.stable_period_ms)
+        self.fragment_sets = FragmentSets()
         self._batch_numbers: dict[int, int] = {}
-        self._reports: dict[int, tuple[int, int]] = {}
-        self._digests: dict[int, bytes] = {}
-        self._disagreeing: dict[int, bytes] = {}
-        self._reported = (0, 0)
-        self._reported_ms = 0
-        self._items_since_report = 0
-        self._asked_first = 0
-        self._asked_last = 0
+        self._reports = ProgressReports()
+        self._schedule = ReportSchedule(options.stable_period_ms, options.stable_items)
+        self._digests = DigestVote()
         self._proposed_view_id: int | None = None
         self._is_leaving = False
+        self._now_ms = 0
+        self._unreachable_ms = 0
 
     def deliver(self, log_sequence: int, batch: LogBatch, into: Delivered) -> None:
         """Takes the next message of the log.
@@ -149,8 +103,13 @@ class Member:
             if last_number is not None:
                 self._batch_numbers[batch.incarnation] = batch.batch_number
             self._deliver_new(batch, into)
-        self._digests[log_sequence] = self.certifier.digest()
-        self._digests.pop(log_sequence - DIGESTS_KEPT, None)
+        self._digests.note(log_sequence, self.certifier.digest())
+        if self.view.member(batch.incarnation):
+            self.suspicions.heard(batch.incarnation)
+        if batch.incarnation == self.me.incarnation:
+            self._unreachable_ms = 0
+            self.suspicions.heard_own(self._now_ms)
+            self._expel_silent()
 
     def caught_up(self) -> None:
         """All that the log held when this run began is delivered: asks to be in the view."""
@@ -175,6 +134,19 @@ class Member:
         """Transactions up to `version` are visible here."""
         self.applied_version = max(self.applied_version, version)
 
+    def tick(self, now_ms: int) -> None:
+        """Time has passed, by a clock of this process that never goes back; gives up where the log
+        was out of reach for too long.
+        """
+        passed_ms, self._now_ms = min(now_ms - self._now_ms, TICK_MS_MAX), now_ms
+        self._unreachable_ms += passed_ms
+        limit_ms = self.options.unreachable_ms
+        if limit_ms and self._unreachable_ms >= limit_ms and self.state is MemberState.ONLINE:
+            self.fail(
+                MemberState.ERROR,
+                f"the log took nothing for {limit_ms} ms; what waited is not known to be decided",
+            )
+
     def report_if_due(self, now_ms: int, stable_version: int) -> bool:
         """Queues a report for the group if it is time, and says whether it did.
 
@@ -185,31 +157,73 @@ class Member:
             return False
         self.stable_version = max(self.stable_version, min(stable_version, self.applied_version))
         news = (self.applied_version, self.stable_version)
-        asked = self._reported[0] < self._asked_first <= self.applied_version
-        full = self._items_since_report >= self.options.stable_items
-        late = now_ms - self._reported_ms >= self.options.stable_period_ms
-        if news == self._reported or not (asked or full or late):
+        versions_max = self.settings.flow_control_lag_max // REPORTS_A_LAG
+        if not self._schedule.take_due(now_ms, *news, versions_max):
             return False
-        self._reported, self._reported_ms, self._items_since_report = news, now_ms, 0
-        self._asked_first = min(self._asked_last, self.applied_version + 1)
-        self.publisher.control(
-            StableReport(*news, self.log_sequence, self._digests[self.log_sequence])
-        )
+        digest = self._digests.at(self.log_sequence)
+        report = StableReport(*news, self.log_sequence, digest, self.durable_log_sequence)
+        self.publisher.control(report)
         return True
 
     def report_of(self, incarnation: int) -> tuple[int, int]:
         """(applied, stable) versions that a member of the view reported last."""
-        return self._reports.get(incarnation, (0, 0))
+        return self._reports.of(incarnation)
+
+    def durable_log_sequences(self) -> list[int]:
+        """For each member of the view the last message that it would not read again; 0: unknown."""
+        return [self._reports.durable(each.incarnation) for each in self.view.members]
+
+    def is_suspected(self, incarnation: int) -> bool:
+        """Whether a member of the view was silent for so long that it may be gone."""
+        return self.suspicions.silent_ms(incarnation) >= self.options.suspicion_ms
+
+    def expel(self, name: str) -> None:
+        """Asks for a view without the named member."""
+        self.publisher.control(ViewProposal(self.view.view_id, self.view.without_member(name)))
+
+    def change_settings(self, settings: GroupSettings) -> None:
+        """Asks for other settings of the group; they count if nobody else's come first."""
+        version = self.settings.settings_version + 1
+        self.publisher.control(settings._replace(settings_version=version))
+
+    def appoint(self, primary: str) -> None:
+        """Asks for another primary."""
+        self.publisher.control(Appointment(primary))
+
+    def credit(self, now_ms: int) -> int:
+        """Transactions that this member may send now without leaving anybody behind."""
+        lag_max, members = self.settings.flow_control_lag_max, self.view.members
+        applied = (
+            (
+                each.name,
+                self.applied_version if each == self.me else self.report_of(each.incarnation)[0],
+            )
+            for each in members
+        )
+        self.flow.measure(self.certifier.window.newest_version, applied)
+        credit = self.flow.credit(lag_max, len(members), self.publisher.in_flight)
+        self.flow.note(self.publisher.waiting > 0 and not credit, now_ms)
+        return credit
+
+    @property
+    def may_write(self) -> bool:
+        """Whether the group takes transactions from this member."""
+        return not self.settings.single_primary or self.view.primary == self.me.name
 
     def checkpoint(self) -> MemberCheckpoint:
         """What has to be stored beside the certifier to go on from here."""
         return MemberCheckpoint(
             log_sequence=self.log_sequence,
             view_id=self.view.view_id,
-            view=[(each.name, each.incarnation, each.address) for each in self.view.members],
+            view=[
+                (each.name, each.incarnation, each.address, each.weight)
+                for each in self.view.members
+            ],
+            primary=self.view.primary,
             settings=list(self.settings),
             batch_numbers=list(self._batch_numbers.items()),
-            reports=[(who, *report) for who, report in self._reports.items()],
+            reports=self._reports.dump(),
+            fragment_sets=self.fragment_sets.dump(),
         )
 
     def restore(self, checkpoint: MemberCheckpoint) -> None:
@@ -218,22 +232,36 @@ class Member:
         self.view = View(
             view_id=checkpoint["view_id"],
             members=tuple(
-                ViewMember(name=name, incarnation=incarnation, address=address)
-                for name, incarnation, address in checkpoint["view"]
+                ViewMember(name=name, incarnation=incarnation, address=address, weight=weight)
+                for name, incarnation, address, weight in checkpoint["view"]
             ),
+            primary=checkpoint["primary"],
         )
+        for each in self.view.members:  # Those that are gone for good were silent all the time.
+            self.suspicions.heard(each.incarnation)
         self._batch_numbers = dict(checkpoint["batch_numbers"])
-        self._reports = {who: (applied, stable) for who, applied, stable in checkpoint["reports"]}
-        self._adopt(GroupSettings(*checkpoint["settings"]))  # type: ignore[arg-type]
+        self._reports.restore(checkpoint["reports"])
+        self.fragment_sets.restore(checkpoint.get("fragment_sets", ()))
+        settings = GroupSettings(*checkpoint["settings"])  # type: ignore[arg-type]
+        self._found(settings._replace(members_allowed=tuple(settings.members_allowed)))
 
     def _deliver_new(self, batch: LogBatch, into: Delivered) -> None:
         origin = self.view.member(batch.incarnation)
         local = batch.incarnation == self.me.incarnation
         parts = self.publisher.read_back(batch.batch_number) if local else []
-        if origin is not None:
-            outcomes = self._certify_all(batch, local, _locked_since(parts, batch), into)
+        outcomes: list[Outcome] = []
+        if self._takes(origin):
+            for fragment in batch.fragments:
+                if self.fragment_sets.take(batch.incarnation, fragment):
+                    into.fragments.append((batch.incarnation, fragment))
+            locked = locked_since(parts, len(batch.transactions))
+            outcomes = self._certify_all(batch, local, locked, into)
         else:
-            outcomes = self._refuse_all(batch)
+            into.turned_away += [submission for submission, index in parts if index >= 0]
+            parts = [(submission, index) for submission, index in parts if index < 0]
+            self._drop_fragments(batch, into)
+            if local:
+                self.publisher.refuse_uploads()
         for index, control in enumerate(batch.controls, start=len(batch.transactions)):
             self._control(batch, position_of(self.log_sequence, index), control, into)
         self._end_submissions(batch.batch_number, parts, outcomes, into)
@@ -249,63 +277,66 @@ class Member:
         counters, table, certify = self.counters, self.outcomes, self.certifier.certify
         position = position_of(self.log_sequence, 0)
         outcomes = []
-        for logged, locked_since in zip(batch.transactions, locked, strict=True):
+        for logged, locked_version in zip(batch.transactions, locked, strict=True):
             transaction_id, snapshot, write_set, read_set, gtid, payload, report_applied, _ = logged
             outcome = table.get(transaction_id) if transaction_id else None
+            is_large = is_reference(payload)
+            is_whole = not is_large or self._close_fragments(payload, outcome, into)
             if outcome is None:
-                outcome = certify(
-                    Transaction(position, batch.member, snapshot, write_set, read_set, gtid, local)
-                )
+                record = (position, batch.member, snapshot, write_set, read_set, gtid, local)
+                outcome = certify(Transaction(*record)) if is_whole else self._refuse_part()
                 verdict, gtid, version, last_committed, sequence_number, _, _ = outcome
                 counters.verdicts[verdict] += 1
-                if transaction_id:
+                if transaction_id and is_whole:
                     table.remember(transaction_id, outcome)
                 if version:
                     counters.local += local
-                    self._items_since_report += len(write_set)
+                    self._schedule.recorded(len(write_set))
                     stamps = (last_committed or 0, sequence_number or 0)
-                    header = self._header(logged, locked_since)
+                    header = header_of(logged, self.applied_version, locked_version)
+                    # A large one takes its time wherever it comes from: a worker executes it.
+                    here = local and not is_large
                     into.entries.append(
-                        RelayEntry(position, version, gtid, *stamps, local, payload, header)
+                        RelayEntry(position, version, gtid, *stamps, here, payload, header)
                     )
                     if report_applied:
-                        self._ask_for_report(version)
+                        self._schedule.ask(version)
                     if self.record_history:
                         into.certified.append((outcome, logged))
+                elif is_large:
+                    into.dropped.append(FragmentSet.of(payload)[:2])
             else:
                 counters.repeated += 1
             outcomes.append(outcome)
             position += 1
         return outcomes
 
-    def _header(self, logged: LoggedTransaction, locked_since: int) -> SourceHeader:
-        """What the binary log will have to know of a transaction: it is about to prepare."""
-        snapshot = logged.snapshot
-        return SourceHeader(
-            self.applied_version,
-            0,
-            logged.domain_id,
-            None,
-            None,
-            logged.write_set,
-            0,
-            0,
-            0,
-            max(locked_since, snapshot) if isinstance(snapshot, int) else None,
-        )
+    def _close_fragments(self, payload: bytes, known: Outcome | None, into: Delivered) -> bool:
+        """Ends the set that a large transaction refers to; whether all of its fragments are there.
+        Those of a repeated transaction are not needed.
+        """
+        fragments = FragmentSet.of(payload)
+        is_whole = self.fragment_sets.close(fragments)
+        if known is not None:
+            into.dropped.append(fragments[:2])
+        return is_whole
 
-    def _refuse_all(self, batch: LogBatch) -> list[Outcome]:
-        """What becomes of a batch from outside the view; nothing of it reaches the certifier."""
-        reason = f"{batch.member} is not in the group's view {self.view.view_id}; it must rejoin"
-        refused = Outcome(Verdict.REFUSED, reason=reason)
-        ids = (logged.transaction_id for logged in batch.transactions)
-        return [(each and self.outcomes.get(each)) or refused for each in ids]
+    def _drop_fragments(self, batch: LogBatch, into: Delivered) -> None:
+        """The large transactions of a batch that is not taken need theirs no more."""
+        for logged in batch.transactions:
+            if is_reference(logged.payload):
+                name = FragmentSet.of(logged.payload)[:2]
+                if name[0] == batch.incarnation and self.fragment_sets.drop(name):
+                    into.dropped.append(name)
 
-    def _ask_for_report(self, version: int) -> None:
-        """Has this member report as soon as `version` is visible here."""
-        if self._asked_first <= self._reported[0]:
-            self._asked_first = version
-        self._asked_last = version
+    def _refuse_part(self) -> Outcome:
+        return self.certifier.refuse("not all of its fragments are in the log: send it again")
+
+    def _takes(self, origin: ViewMember | None) -> bool:
+        """Whether the group takes transactions from a member at this place."""
+        if origin is None:
+            return False
+        return not self.settings.single_primary or origin.name == self.view.primary
 
     def _end_submissions(
         self, batch_number: int, parts: Sequence[Part], outcomes: list[Outcome], into: Delivered
@@ -326,63 +357,53 @@ class Member:
             self._take_report(batch, position, control)
         elif isinstance(control, ViewProposal):
             self._change_view(batch, position, control, into)
-        elif not self.settings.settings_version:
-            self._adopt(control)
+        elif isinstance(control, Appointment):
+            if self.settings.single_primary and self.view.member(batch.incarnation):
+                named = self.view.named(control.primary)
+                self.view = self.view.with_primary(control.primary) if named else self.view
+        elif isinstance(control, Abandonment):
+            name = (batch.incarnation, control.number)
+            if self.fragment_sets.drop(name):
+                into.dropped.append(name)
+        elif control.settings_version == self.settings.settings_version + 1:
+            self._take_settings(batch, control)
 
     def _take_report(self, batch: LogBatch, position: int, report: StableReport) -> None:
-        """Compares digests, and notes how far the member is; a report that was overtaken changes
-        nothing.
-        """
+        """Compares digests, and notes how far the member is."""
         if self.view.member(batch.incarnation) is None:
             return
-        self._compare_digest(batch, position, report)
-        applied, stable = self.report_of(batch.incarnation)
-        self._reports[batch.incarnation] = (
-            max(applied, report.applied_version),
-            max(stable, report.stable_version),
-        )
+        self._digests.compare(batch, report, len(self.view.members))
+        self._reports.take(batch.incarnation, report)
         self._follow_reports(position)
 
     def _follow_reports(self, position: int) -> None:
         """What every member of the view has executed is collected."""
-        reports = [self.report_of(each.incarnation) for each in self.view.members]
-        self.applied_everywhere_version = min((applied for applied, _ in reports), default=0)
-        stable = min((stable for _, stable in reports), default=0)
+        runs = (each.incarnation for each in self.view.members)
+        self.applied_everywhere_version, stable = self._reports.smallest(runs)
         stable = min(stable, self.certifier.window.newest_version)
         if stable > self.certifier.stable_version:
             self.certifier.deliver(GarbageCollection(position, stable))
-
-    def _compare_digest(self, batch: LogBatch, position: int, report: StableReport) -> None:
-        """Fences this member once half of the view or more certified something else than it did."""
-        mine = self._digests.get(report.digest_log_sequence)
-        if mine is None or mine == report.digest:
-            self._disagreeing.pop(batch.incarnation, None)
-            return
-        self._disagreeing[batch.incarnation] = report.digest
-        if 2 * len(self._disagreeing) >= len(self.view.members):
-            raise DigestMismatch(
-                position=report.digest_log_sequence,
-                member=batch.member,
-                mine=mine.hex(),
-                theirs=report.digest.hex(),
-            )
 
     def _change_view(
         self, batch: LogBatch, position: int, proposal: ViewProposal, into: Delivered
     ) -> None:
         before = self.view
         view = before.follow(proposal.previous_view_id, proposal.members)
-        if view is None:
+        joining = [each.name for each in proposal.members if not before.named(each.name)]
+        if view is None or refused_names(self.settings.members_allowed, joining):
             if batch.incarnation == self.me.incarnation and self.state is MemberState.JOINING:
                 self._propose_joining()
             return
-        self.view = view
+        self.view = view.with_primary(view.primary) if self.settings.single_primary else view
         here = {each.incarnation for each in view.members}
         joined = here - {each.incarnation for each in before.members}
-        for kept in (self._batch_numbers, self._reports, self._disagreeing):
-            for gone in kept.keys() - here:
-                del kept[gone]
+        for gone in self._batch_numbers.keys() - here:
+            del self._batch_numbers[gone]
+        for kept in (self._reports, self._digests, self.suspicions):
+            kept.keep_only(here)
+        into.dropped += self.fragment_sets.keep_only(here)
         for incarnation in joined:
+            self.suspicions.heard(incarnation)
             self._batch_numbers[incarnation] = (
                 batch.batch_number if incarnation == batch.incarnation else 0
             )
@@ -394,52 +415,80 @@ class Member:
         self._notice_own_place(self.me.incarnation in joined)
 
     def _notice_own_place(self, joined: bool) -> None:
-        in_view = self.view.member(self.me.incarnation) is not None
+        """What a new view means to this member.
+
+        Raises:
+            NameTaken: Another run has its place, and it is not one that this one took over from.
+        """
+        here = self.view.named(self.me.name)
         if joined and self.state is MemberState.JOINING:
             self.state, self.reason = MemberState.ONLINE, ""
-        elif self._is_leaving and not in_view:
+        elif self._is_leaving and here != self.me:
             self.fail(MemberState.LEFT, "stopped by its operator")
-        elif self.state is MemberState.ONLINE and not in_view:
+        elif self.state is MemberState.ONLINE and here is None:
             self.fail(
                 MemberState.ERROR,
-                f"view {self.view.view_id} is without this member; start it again to rejoin",
+                f"view {self.view.view_id} is without this member: it was silent for too long, "
+                "or its operator expelled it; it rejoins",
             )
+        elif self.state is MemberState.ONLINE and here != self.me:
+            assert here is not None
+            raise NameTaken(member=self.me.name, address=here.address)
         elif self.state is MemberState.JOINING:
             self._propose_joining()
         elif self._is_leaving:
             self.leave()
 
+    def _expel_silent(self) -> None:
+        """Proposes a view without those that were silent for too long, once for each view."""
+        limit_ms = self.options.suspicion_ms + self.options.expel_ms
+        members = [
+            each
+            for each in self.view.members
+            if self.suspicions.silent_ms(each.incarnation) < limit_ms or each == self.me
+        ]
+        if (
+            len(members) < len(self.view.members)
+            and self.state is MemberState.ONLINE
+            and self._proposed_view_id != self.view.view_id
+        ):
+            self._proposed_view_id = self.view.view_id
+            self.publisher.control(ViewProposal(self.view.view_id, tuple(members)))
+
     def _propose_joining(self) -> None:
-        """Proposes the view with this member in it, once for each view that it could follow."""
+        """Proposes the view with this member in it, once for each view that it could follow.
+
+        Raises:
+            MemberNotAllowed: The group has a list of names, and this one is not on it.
+        """
         if self._proposed_view_id == self.view.view_id:
             return
+        check_allowed(self.settings.members_allowed, [self.me.name])
         self._proposed_view_id = self.view.view_id
         if not self.settings.settings_version:
             self.publisher.control(self.options.settings._replace(settings_version=1))
         self.publisher.control(ViewProposal(self.view.view_id, self.view.with_member(self.me)))
 
-    def _adopt(self, settings: GroupSettings) -> None:
-        """Takes the group's settings for its own; the first ones come before any transaction."""
+    def _take_settings(self, batch: LogBatch, settings: GroupSettings) -> None:
+        """The group's first settings make it; later ones change it, at this place for everybody."""
+        if not self.settings.settings_version:
+            self._found(settings)
+        elif self.view.member(batch.incarnation) and is_change(self.settings, settings):
+            self.settings = settings
+            self.certifier.change_options(certifier_options(settings))
+            view = self.view
+            self.view = (
+                view.with_primary(view.primary)
+                if settings.single_primary
+                else view.without_primary()
+            )
+
+    def _found(self, settings: GroupSettings) -> None:
+        """Takes the group's settings before there is any transaction."""
         if not settings.settings_version:
             return
         if settings.group != self.options.settings.group:
             raise ForeignLog(expected=self.options.settings.group, found=settings.group)
         self.settings = settings
-        self.certifier = Certifier(_certifier_options(settings))
+        self.certifier = Certifier(certifier_options(settings))
         self.outcomes = OutcomeTable(settings.outcomes_max)
-
-
-def _locked_since(parts: Sequence[Part], batch: LogBatch) -> Iterable[int]:
-    """For each transaction of a batch the version that was visible here when its commit was asked
-    for; 0 where nobody here has asked, or waits any longer.
-    """
-    locked = [submission.locked_since for submission, index in parts if index >= 0]
-    return locked or repeat(0, len(batch.transactions))
-
-
-def _certifier_options(settings: GroupSettings) -> CertifierOptions:
-    return CertifierOptions(
-        group_source=settings.group_uuid,
-        gtid_assignment_block_size=settings.gtid_assignment_block_size,
-        gc_window=settings.gc_window,
-    )

@@ -1,10 +1,11 @@
-"""Metrics of an applier for Prometheus, read from its status when they are asked for.
+"""Metrics of members and appliers for Prometheus, read from their status when they are asked for.
 
-The rule it keeps: names are `groupcert_applier_<thing>_<unit|total>`, in base units; labels come
-from closed sets. The table of them is in members/README.md.
+The rule it keeps: names are `groupcert_<area>_<thing>_<unit|total>`, in base units; labels come
+from closed sets. The tables of them are in members/README.md.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -13,6 +14,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from certifier.errors import PortTaken
+from groupcert.v1.group_pb2 import GroupStatus, MemberState, MemberStatus
 from members.applier_status import Observe
 
 GAUGES = {
@@ -37,6 +39,159 @@ WORKER_COUNTERS = {
     "retried_transactions": "executions that failed for a moment",
 }
 PREFIX = "groupcert_applier_"
+
+
+class Reading(NamedTuple):
+    """One number of a member's status: what it tells, and where it is."""
+
+    text: str
+    value: Callable[[MemberStatus], float]
+
+
+MEMBER_GAUGES: Mapping[str, Reading] = {
+    "member_certified_version": Reading(
+        "newest version that is certified here", lambda status: status.certified_version
+    ),
+    "member_committed_version": Reading(
+        "newest version that is visible here", lambda status: status.committed_version
+    ),
+    "member_durable_version": Reading(
+        "newest version that is on this member's disk", lambda status: status.durable_version
+    ),
+    "member_stable_version": Reading(
+        "newest version that every member has executed", lambda status: status.stable_version
+    ),
+    "member_open_snapshots": Reading(
+        "snapshots that clients have open", lambda status: status.open_snapshots
+    ),
+    "certification_info_items": Reading(
+        "items that certification knows the last writer of",
+        lambda status: status.certification_info_items,
+    ),
+    "relay_queue_transactions": Reading(
+        "remote transactions that are not visible yet", lambda status: status.relay_queue_length
+    ),
+    "relay_queue_bytes": Reading("bytes of their changes", lambda status: status.relay_queue_bytes),
+    "log_read_sequence": Reading(
+        "the log's last message that was read", lambda status: status.log_sequence
+    ),
+    "log_publishing_messages": Reading(
+        "messages on their way to the log", lambda status: status.publishing_messages
+    ),
+    "log_unacknowledged_seconds": Reading(
+        "age of the oldest message that the log has not acknowledged",
+        lambda status: status.log_unacknowledged_ms / 1e3,
+    ),
+    "log_replicas": Reading("servers that hold the log", lambda status: status.log_replicas),
+    "log_durable": Reading(
+        "whether all of them sync every write", lambda status: status.log_durable
+    ),
+    "binary_log_files": Reading("files of the binary log", lambda status: status.binary_log_files),
+    "binary_log_bytes": Reading("their bytes", lambda status: status.binary_log_bytes),
+    "flow_control_lag_transactions": Reading(
+        "transactions that the slowest member has not applied", lambda status: status.slowest_lag
+    ),
+    "recovery_copied_bytes": Reading(
+        "bytes of a donor's state that are copied", lambda status: status.recovery.bytes_done
+    ),
+    "recovery_total_bytes": Reading(
+        "bytes that the donor's state has", lambda status: status.recovery.bytes_total
+    ),
+}
+MEMBER_COUNTERS: Mapping[str, Reading] = {
+    "member_local_transactions": Reading(
+        "transactions that this member's clients committed",
+        lambda status: status.transactions_local,
+    ),
+    "member_applied_transactions": Reading(
+        "transactions that the applier has made visible",
+        lambda status: status.transactions_applied,
+    ),
+    "member_cpu_seconds": Reading(
+        "processor time of this process", lambda status: status.cpu_seconds
+    ),
+    "binary_log_transactions": Reading(
+        "transactions that the binary log took", lambda status: status.binlog_commits
+    ),
+    "flow_control_held_seconds": Reading(
+        "time that transactions waited for the slowest member",
+        lambda status: status.flow_control_held_ms / 1000,
+    ),
+    "binary_log_commit_groups": Reading(
+        "groups that they were committed in", lambda status: status.binlog_group_commits
+    ),
+}
+VERDICTS: Mapping[str, Callable[[MemberStatus], float]] = {
+    "certified": lambda status: status.transactions_certified,
+    "conflict": lambda status: status.transactions_conflict,
+    "too_old": lambda status: status.transactions_too_old,
+    "refused": lambda status: status.transactions_refused,
+}
+
+
+class MemberCollector(Collector):
+    """The metrics of one member; the applier's beside it are an `ApplierCollector`'s."""
+
+    def __init__(self, observe: Callable[[], GroupStatus | None]) -> None:
+        self._observe = observe
+
+    def collect(self) -> Iterator[Metric]:
+        """Yields every metric; none while the member is starting."""
+        group = self._observe()
+        if group is None:
+            return
+        status = group.observer
+        yield GaugeMetricFamily(
+            "groupcert_group_view_members", "members of the view", value=len(group.members)
+        )
+        yield GaugeMetricFamily(
+            "groupcert_group_suspected_members",
+            "members of the view that were silent for too long",
+            value=sum(each.suspected for each in group.members),
+        )
+        yield GaugeMetricFamily(
+            "groupcert_member_takes_transactions",
+            "whether the group's mode lets this member write",
+            value=float(group.primary in ("", status.name)),
+        )
+        yield CounterMetricFamily(
+            "groupcert_group_views", "views that the group has had", value=group.view_id
+        )
+        states = GaugeMetricFamily(
+            "groupcert_member_state", "1 for the state that this member is in", labels=["state"]
+        )
+        for name, number in MemberState.items()[1:]:
+            state = name.removeprefix("MEMBER_STATE_")
+            states.add_metric([state], float(number == status.state))
+        yield states
+        for name, reading in MEMBER_GAUGES.items():
+            yield GaugeMetricFamily(f"groupcert_{name}", reading.text, reading.value(status))
+        for name, reading in MEMBER_COUNTERS.items():
+            yield CounterMetricFamily(f"groupcert_{name}", reading.text, reading.value(status))
+        verdicts = CounterMetricFamily(
+            "groupcert_certification_transactions",
+            "transactions that were certified here",
+            labels=["verdict"],
+        )
+        for verdict, value in VERDICTS.items():
+            verdicts.add_metric([verdict], value(status))
+        yield verdicts
+        yield from _stages(status)
+
+
+def _stages(status: MemberStatus) -> Iterator[Metric]:
+    """Where the time of this member's own commits went."""
+    seconds = CounterMetricFamily(
+        "groupcert_commit_stage_seconds", "time that own commits spent", labels=["stage"]
+    )
+    commits = CounterMetricFamily(
+        "groupcert_commit_stage_transactions", "own commits that passed", labels=["stage"]
+    )
+    for stage in status.stages:
+        seconds.add_metric([stage.name], stage.total_us / 1e6)
+        commits.add_metric([stage.name], stage.count)
+    yield seconds
+    yield commits
 
 
 class ApplierCollector(Collector):
@@ -69,13 +224,14 @@ class ApplierCollector(Collector):
             yield family
 
 
-def serve_metrics(address: str, observe: Observe) -> Callable[[], None]:
-    """Serves them over HTTP at `host:port`; returns what ends that.
+def serve_metrics(address: str, *collectors: Collector) -> Callable[[], None]:
+    """Serves them over HTTP at `host:port`, from a thread of its own; returns what ends that.
 
     Raises PortTaken: somebody else serves there.
     """
     registry = CollectorRegistry()
-    registry.register(ApplierCollector(observe))
+    for collector in collectors:
+        registry.register(collector)
     host, _, port = address.rpartition(":")
     try:
         server, thread = start_http_server(int(port), addr=host.strip("[]"), registry=registry)

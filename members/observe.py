@@ -9,6 +9,7 @@ from certifier.records import Verdict
 from groupcert.v1 import applier_pb2, group_pb2
 from members.applier_status import applier_status
 from members.binary_log import BinaryLog
+from members.recovery_choice import RecoveryProgress
 from members.runtime import MemberRuntime
 
 
@@ -24,10 +25,13 @@ def group_status(runtime: MemberRuntime) -> group_pb2.GroupStatus:
                 address=each.address,
                 incarnation=each.incarnation,
                 stable_version=member.report_of(each.incarnation)[1],
+                suspected=member.is_suspected(each.incarnation),
+                weight=each.weight,
             )
             for each in member.view.members
         ],
         observer=_member_status(runtime, runtime.applier.status()),
+        primary=member.view.primary,
     )
 
 
@@ -84,13 +88,34 @@ def _member_status(runtime: MemberRuntime, applier: ApplierStatus) -> group_pb2.
         open_snapshots=len(runtime.snapshots),
         cpu_seconds=time.process_time(),
         log_unacknowledged_ms=runtime.order.unacknowledged_for_ms() if runtime.log_opened else 0,
+        slowest_member=member.flow.slowest,
+        slowest_lag=member.flow.lag,
+        flow_control_held_ms=member.flow.held_ms,
+        flow_control=member.flow.explanation(),
+        uploads=runtime.uploads.count,
+        uploads_bytes=runtime.uploads.bytes,
+        fragment_sets=len(member.fragment_sets.names),
+        fragment_sets_bytes=member.fragment_sets.bytes,
         log_durable=bool(runtime.log_durable),
         log_replicas=runtime.log_replicas,
         stages=[
             group_pb2.StageTime(name=name, total_us=seconds * 1e6, count=count)
             for name, seconds, count in runtime.stages
         ],
+        recovery=_recovery(runtime.recovery),
         **_binary_log(runtime.binary_log),
+    )
+
+
+def _recovery(progress: RecoveryProgress | None) -> group_pb2.RecoveryProgress | None:
+    """How far the copy of a donor's state is; nothing where there is none."""
+    if progress is None:
+        return None
+    return group_pb2.RecoveryProgress(
+        donor=progress.donor,
+        bytes_done=progress.bytes_done,
+        bytes_total=progress.bytes_total,
+        bytes_per_second=progress.bytes_per_second,
     )
 
 

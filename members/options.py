@@ -5,7 +5,7 @@ import secrets
 from members.binary_log import BinaryLogOptions
 from members.config import MemberConfig
 from members.log_records import GroupSettings
-from members.member import MemberOptions
+from members.member_state import MemberOptions
 from members.publisher import BatchLimits
 from members.views import ViewMember
 
@@ -23,16 +23,13 @@ def binary_log_options(config: MemberConfig) -> BinaryLogOptions:
 def member_options(config: MemberConfig) -> MemberOptions:
     """A member's options for a new run: it has an incarnation of its own."""
     return MemberOptions(
-        me=ViewMember(name=config.member, incarnation=secrets.randbits(64), address=config.address),
-        settings=GroupSettings(
-            settings_version=1,
-            group=config.group,
-            group_uuid=str(config.group_uuid),
-            gtid_assignment_block_size=config.gtid_assignment_block_size,
-            gc_window=config.gc_window,
-            write_set_items_max=config.write_set_items_max,
-            outcomes_max=config.outcomes_max,
+        me=ViewMember(
+            name=config.member,
+            incarnation=secrets.randbits(64),
+            address=config.address,
+            weight=config.weight,
         ),
+        settings=group_settings(config),
         batches=BatchLimits(
             transactions_max=config.batch_transactions_max,
             bytes_max=config.batch_bytes_max,
@@ -41,4 +38,23 @@ def member_options(config: MemberConfig) -> MemberOptions:
         ),
         stable_period_ms=config.stable_set_period_ms,
         stable_items=config.stable_set_rows,
+        suspicion_ms=config.suspicion_timeout_ms,
+        expel_ms=config.member_expel_timeout_ms,
+        unreachable_ms=config.unreachable_majority_timeout_ms,
+    )
+
+
+def group_settings(config: MemberConfig) -> GroupSettings:
+    """What the group must agree on, as this member has it configured."""
+    return GroupSettings(
+        settings_version=1,
+        group=config.group,
+        group_uuid=str(config.group_uuid),
+        gtid_assignment_block_size=config.gtid_assignment_block_size,
+        gc_window=config.gc_window,
+        write_set_items_max=config.write_set_items_max,
+        outcomes_max=config.outcomes_max,
+        flow_control_lag_max=config.flow_control_lag_max,
+        single_primary=config.single_primary,
+        members_allowed=config.members_allowed,
     )

@@ -3,7 +3,7 @@
 The rule it keeps: a transaction reads its snapshot as if its own writes had been made to it. Pure.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import ItemsView, Iterable, Iterator
 
 from sortedcontainers import SortedDict
 
@@ -43,6 +43,10 @@ class OwnWrites:
     def puts(self) -> list[KeyAndValue]:
         """The keys that have a value, with it, ascending."""
         return [(key, value) for key, value in self._values.items() if value is not None]
+
+    def items(self) -> ItemsView[bytes, bytes | None]:
+        """The keys with their values, or None, ascending."""
+        return self._values.items()
 
     def deletes(self) -> list[bytes]:
         """The keys that are removed, ascending."""

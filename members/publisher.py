@@ -7,12 +7,22 @@ is decided by an acknowledgement. Pure.
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, repeat
+from typing import NamedTuple
 
 from certifier.records import Outcome
-from members.log_records import Control, LogBatch, LoggedTransaction, bytes_of
+from members.flow_control import UNLIMITED
+from members.log_records import (
+    Abandonment,
+    Control,
+    Fragment,
+    LogBatch,
+    LoggedTransaction,
+    StableReport,
+    bytes_of,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +33,9 @@ class BatchLimits:
     are: what arrives meanwhile goes into the next one, so batches grow with the load. Clients that
     were answered together come back together, and a message waits up to `linger_ms` for as many as
     the last one answered: a message costs every member and the log far more than a transaction.
+
+    A fragment of a large transaction is a message of its own; `fragments_window` of them may be on
+    their way, beside the other messages and without holding these up.
     """
 
     transactions_max: int = 128
@@ -30,6 +43,7 @@ class BatchLimits:
     bytes_max: int = 256 << 10
     window: int = 4
     linger_ms: int = 5
+    fragments_window: int = 1
 
 
 class Submission:
@@ -79,6 +93,29 @@ Part = tuple[Submission, int]
 """A transaction of a submission by its index; -1 stands for a submission without any."""
 
 
+class Upload:
+    """The fragments of one large transaction on their way into the log."""
+
+    __slots__ = ("changed", "is_refused", "number", "undelivered")
+
+    def __init__(self, number: int, changed: Callable[[], None]) -> None:
+        self.number = number
+        self.changed = changed
+        """Called when one of the other fields has another value."""
+        self.undelivered = 0
+        """Fragments that were handed in and not read back."""
+        self.is_refused = False
+        """The group does not take it from this member, or the member has given up."""
+
+
+class _Sent(NamedTuple):
+    """What a batch has that was not read back."""
+
+    parts: list[Part]
+    controls: Sequence[Control] = ()
+    fragment: tuple[Upload, Fragment] | None = None
+
+
 class Publisher:
     """The queue of one run of a member, and its batches that were not read back yet."""
 
@@ -88,37 +125,68 @@ class Publisher:
         self._limits = limits
         self._waiting: deque[Part] = deque()
         self._controls: list[Control] = []
-        self._sent: dict[int, tuple[list[Part], Sequence[Control]]] = {}
+        self._sent: dict[int, _Sent] = {}
         self._batch_number = 0
         self._cohort = 0
+        self._uploads: dict[int, Upload] = {}
+        self._uploads_total = 0
+        self._fragments: deque[tuple[Upload, Fragment]] = deque()
+        self._fragments_sent = 0
+        self.waiting_bytes = 0
+        """Bytes of the transactions that are queued and not sent."""
 
     def submit(self, submission: Submission) -> None:
         """Queues a submission."""
         count = len(submission.transactions)
         self._waiting.extend((submission, index) for index in range(count) or (-1,))
+        self.waiting_bytes += sum(map(bytes_of, submission.transactions))
 
     def control(self, control: Control) -> None:
-        """Queues a control record; it goes out with the next batch."""
+        """Queues a control record; it goes out with the next batch. Of reports that wait only the
+        newest does.
+        """
+        if isinstance(control, StableReport):
+            self._controls = [each for each in self._controls if not isinstance(each, StableReport)]
         self._controls.append(control)
 
-    def next_batch(self, *, lingered: bool = True) -> LogBatch | None:
+    def begin_upload(self, changed: Callable[[], None]) -> Upload:
+        """A number for a large transaction; `end_upload` has to follow."""
+        self._uploads_total += 1
+        upload = self._uploads[self._uploads_total] = Upload(self._uploads_total, changed)
+        return upload
+
+    def fragment(self, upload: Upload, index: int, data: bytes) -> None:
+        """Queues a piece of a large transaction."""
+        upload.undelivered += 1
+        self._fragments.append((upload, Fragment(upload.number, index, data)))
+
+    def end_upload(self, upload: Upload, *, submitted: bool) -> None:
+        """Nothing more comes of it. If its transaction was not handed in, the group shall forget
+        its fragments; this comes after all of them, as those that are not in the log stay out.
+        """
+        if self._uploads.pop(upload.number, None) and not submitted:
+            self._fragments = deque(each for each in self._fragments if each[0] is not upload)
+            self.control(Abandonment(upload.number))
+
+    def refuse_uploads(self) -> None:
+        """Tells all uploads that nothing will become of them."""
+        for upload in list(self._uploads.values()):
+            upload.is_refused = True
+            upload.changed()
+
+    def next_batch(self, *, lingered: bool = True, credit: int = UNLIMITED) -> LogBatch | None:
         """The next batch to send now, or None where it is better to wait.
 
         Args:
             lingered: What waits has waited for `linger_ms`, and shall not any longer.
+            credit: Transactions that may be sent; control records need none.
         """
-        waiting = len(self._waiting)
-        if not waiting and not self._controls:
-            return None
-        if waiting < self._limits.transactions_min:
-            if self._sent or (0 < waiting < self._cohort and not lingered):
-                return None
-        elif len(self._sent) >= self._limits.window:
-            return None
-        parts = self._take()
+        if not self._may_go(lingered, credit):
+            return self._next_fragment() if credit else None
+        parts = self._take(credit)
         controls, self._controls = self._controls, []
         self._batch_number += 1
-        self._sent[self._batch_number] = (parts, controls)
+        self._sent[self._batch_number] = _Sent(parts, controls)
         transactions = [submission.transactions[index] for submission, index in parts if index >= 0]
         return LogBatch(self._member, self._incarnation, self._batch_number, transactions, controls)
 
@@ -129,17 +197,28 @@ class Publisher:
         """
         overtaken = [number for number in self._sent if number < batch_number]
         for number in reversed(overtaken):
-            parts, controls = self._sent.pop(number)
+            parts, controls, fragment = self._sent.pop(number)
             self._waiting.extendleft(reversed(parts))
+            self.waiting_bytes += _bytes_of_all(parts)
             self._controls[:0] = controls
-        parts, _ = self._sent.pop(batch_number, ([], ()))
-        self._cohort = len(parts) + len(self._waiting)
+            if fragment:
+                self._fragments_sent -= 1
+                if fragment[0].number in self._uploads:
+                    self._fragments.appendleft(fragment)
+        parts, _, fragment = self._sent.pop(batch_number, _Sent([]))
+        if fragment:
+            self._fragments_sent -= 1
+            upload, _ = fragment
+            upload.undelivered -= 1
+            upload.changed()
+        else:
+            self._cohort = len(parts) + len(self._waiting)
         return parts
 
     @property
     def lingers(self) -> bool:
         """Whether something waits for nothing but company."""
-        return bool(self._waiting) and not self._sent
+        return bool(self._waiting) and not self._batches_sent
 
     @property
     def waiting(self) -> int:
@@ -147,13 +226,18 @@ class Publisher:
         return len(self._waiting)
 
     @property
+    def in_flight(self) -> int:
+        """Transactions and marks that are sent and not read back."""
+        return sum(len(sent.parts) for sent in self._sent.values())
+
+    @property
     def undecided(self) -> int:
         """Transactions and marks that were handed in and not read back."""
-        return len(self._waiting) + sum(len(parts) for parts, _ in self._sent.values())
+        return len(self._waiting) + self.in_flight
 
     def holds(self, transaction_id: bytes) -> bool:
         """Whether a transaction was handed in and is not read back. Cost: O(undecided)."""
-        parts = chain(self._waiting, *(sent for sent, _ in self._sent.values()))
+        parts = chain(self._waiting, *(sent.parts for sent in self._sent.values()))
         return any(
             index >= 0 and submission.transactions[index].transaction_id == transaction_id
             for submission, index in parts
@@ -161,20 +245,68 @@ class Publisher:
 
     def abandon(self) -> list[Submission]:
         """Gives up: every submission that is not decided, each once, in order."""
-        parts = [part for sent, _ in self._sent.values() for part in sent] + list(self._waiting)
+        parts = [part for sent in self._sent.values() for part in sent.parts] + list(self._waiting)
         self._sent.clear()
         self._waiting.clear()
+        self._fragments.clear()
+        self.waiting_bytes = self._fragments_sent = 0
+        self.refuse_uploads()
         return list(dict.fromkeys(submission for submission, _ in parts))
 
-    def _take(self) -> list[Part]:
-        """The longest run of queued parts that fits a message; at least one part if any waits."""
+    @property
+    def _batches_sent(self) -> int:
+        """Batches that are on their way; fragments hold nothing up."""
+        return len(self._sent) - self._fragments_sent
+
+    def _may_go(self, lingered: bool, credit: int) -> bool:
+        """Whether a batch of transactions and control records goes now."""
+        waiting = len(self._waiting)
+        if not (waiting and (credit or self._waiting[0][1] < 0)) and not self._controls:
+            return False
+        if self._controls or waiting >= self._limits.transactions_min:
+            return self._batches_sent < self._limits.window
+        return not self._batches_sent and (lingered or not 0 < waiting < self._cohort)
+
+    def _next_fragment(self) -> LogBatch | None:
+        """A fragment, if one waits and few enough are on their way."""
+        if not self._fragments or self._fragments_sent >= self._limits.fragments_window:
+            return None
+        upload, fragment = self._fragments.popleft()
+        self._batch_number += 1
+        self._fragments_sent += 1
+        self._sent[self._batch_number] = _Sent([], (), (upload, fragment))
+        return LogBatch(self._member, self._incarnation, self._batch_number, (), (), (fragment,))
+
+    def _take(self, credit: int) -> list[Part]:
+        """The longest run of queued parts that fits a message, and the credit; of any size, at
+        least one part.
+        """
         parts: list[Part] = []
-        bytes_left = self._limits.bytes_max
+        taken_bytes = 0
         while self._waiting and len(parts) < self._limits.transactions_max:
             submission, index = self._waiting[0]
             if index >= 0:
-                bytes_left -= bytes_of(submission.transactions[index])
-                if bytes_left < 0 and parts:
+                if not credit:
                     break
+                credit -= 1
+                size = bytes_of(submission.transactions[index])
+                if parts and taken_bytes + size > self._limits.bytes_max:
+                    break
+                taken_bytes += size
             parts.append(self._waiting.popleft())
+        self.waiting_bytes -= taken_bytes
         return parts
+
+
+def _bytes_of_all(parts: Sequence[Part]) -> int:
+    return sum(
+        bytes_of(submission.transactions[index]) for submission, index in parts if index >= 0
+    )
+
+
+def locked_since(parts: Sequence[Part], transactions: int) -> Iterable[int]:
+    """For each transaction of a batch the version that was visible here when its commit was asked
+    for; 0 where nobody here has asked, or waits any longer.
+    """
+    locked = [submission.locked_since for submission, index in parts if index >= 0]
+    return locked or repeat(0, transactions)

@@ -20,7 +20,10 @@ from groupcert.v1.certification_pb2_grpc import CertificationServiceStub
 from groupcert.v1.group_pb2_grpc import GroupServiceStub
 from groupcert.v1.store_pb2_grpc import StoreServiceStub
 from groupcert.v1.transaction_pb2 import VERDICT_CERTIFIED, Outcome
+from members.channels import open_channel
+from members.credentials import ANONYMOUS, Credentials
 from members.failures import MemberFailed, OutcomeUnknown, TransactionFailed
+from members.membership_errors import NotPrimary
 from members.status import error_from
 
 MESSAGE_BYTES_MAX = 64 << 20
@@ -69,20 +72,28 @@ Answer = TypeVar("Answer")
 class RemoteMember:
     """One member's services."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, credentials: Credentials = ANONYMOUS) -> None:
         self.address = address
-        self.channel = grpc.insecure_channel(address, options=_CHANNEL_OPTIONS)
+        self.channel = open_channel(address, credentials, _CHANNEL_OPTIONS)
         self.store = StoreServiceStub(self.channel)
         self.certification = CertificationServiceStub(self.channel)
         self.group = GroupServiceStub(self.channel)
+        self._has_tls = credentials.tls is not None
+
+    def failure(self, error: grpc.RpcError) -> Exception:
+        """What a failed call to this member means to its caller."""
+        return error_from(error, self.address, has_tls=self._has_tls)
 
 
 class RemoteMembers:
     """The members that a client may ask; it stays with one for as long as that one answers."""
 
-    def __init__(self, addresses: Sequence[str], timeout_ms: int) -> None:
+    def __init__(
+        self, addresses: Sequence[str], timeout_ms: int, credentials: Credentials = ANONYMOUS
+    ) -> None:
         self._addresses = tuple(addresses)
         self._timeout_ms = timeout_ms
+        self._credentials = credentials
         self._members: dict[str, RemoteMember] = {}
         self._index = 0
         self._closed = False
@@ -94,12 +105,19 @@ class RemoteMembers:
             raise ValueError("the client is closed: make another one")
         address = self._addresses[self._index % len(self._addresses)]
         if address not in self._members:
-            self._members[address] = RemoteMember(address)
+            self._members[address] = RemoteMember(address, self._credentials)
         return self._members[address]
 
     def move_on(self) -> None:
         """Asks the next member from now on."""
         self._index += 1
+
+    def _ask_next(self, address: str) -> None:
+        """Asks a certain member next, if it is said where it is."""
+        if address:
+            if address not in self._addresses:
+                self._addresses = (*self._addresses, address)
+            self._index = self._addresses.index(address) - 1
 
     def close(self) -> None:
         """Closes every connection."""
@@ -119,7 +137,9 @@ class RemoteMembers:
             try:
                 return call(member, timeout_s)
             except grpc.RpcError as error:
-                failure = error_from(error, member.address)
+                if failure is not None and error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+                    continue  # What was said before tells more than the end of the time.
+                failure = member.failure(error)
                 if isinstance(failure, (*_REFUSALS, MemberFailed)):
                     break
         assert failure is not None, "a time limit of 0"
@@ -130,8 +150,10 @@ class RemoteMembers:
         transaction_id: bytes,
         snapshot_version: int,
         send: Callable[[RemoteMember, float], Outcome],
+        extra_s: float = 0.0,
     ) -> Outcome:
-        """Returns the outcome of a transaction, which is sent until somebody answers.
+        """Returns the outcome of a transaction, which is sent until somebody answers; it may take
+        `extra_s` longer than any call.
 
         Raises:
             TransactionFailed: It did not commit, or nobody can say.
@@ -139,16 +161,19 @@ class RemoteMembers:
         """
         failure: Exception | None = None
         perhaps_ordered = False
-        for member, timeout_s in self._attempts():
+        for member, timeout_s in self._attempts(extra_s):
             try:
                 outcome = send(member, timeout_s)
             except grpc.RpcError as error:
-                failure = error_from(error, member.address)
+                failure = member.failure(error)
                 if isinstance(failure, TransactionFailed) and perhaps_ordered:
                     return self._recall(member, transaction_id, snapshot_version, failure)
                 if isinstance(failure, TransactionFailed) or is_refusal(failure):
                     break
-                perhaps_ordered = perhaps_ordered or not isinstance(failure, Overloaded)
+                if isinstance(failure, NotPrimary):
+                    self._ask_next(failure.address)
+                elif not isinstance(failure, Overloaded):
+                    perhaps_ordered = True
                 if not transaction_id:
                     break
             else:
@@ -176,7 +201,7 @@ class RemoteMembers:
         try:
             found = member.certification.GetOutcome(request, RECALL_MS / 1000)
         except grpc.RpcError as error:
-            cause = str(error_from(error, member.address))
+            cause = str(member.failure(error))
             raise OutcomeUnknown(transaction_id=transaction_id, cause=cause) from None
         if found.outcome.verdict == VERDICT_CERTIFIED:
             return found.outcome
@@ -187,9 +212,9 @@ class RemoteMembers:
             raise answer
         return answer
 
-    def _attempts(self) -> Iterator[tuple[RemoteMember, float]]:
+    def _attempts(self, extra_s: float = 0.0) -> Iterator[tuple[RemoteMember, float]]:
         """Yields whom to ask and how many seconds to wait for the answer, until the time is up."""
-        ends = time.monotonic() + self._timeout_ms / 1000
+        ends = time.monotonic() + self._timeout_ms / 1000 + extra_s
         while (left_s := ends - time.monotonic()) > 0:
             yield self.current, max(left_s / 2, min(left_s, ATTEMPT_MS_MIN / 1000))
             self.move_on()

@@ -10,21 +10,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
-from applier.applier import WORKERS_MAX
+from applier.worker import WORKERS_MAX
 from certifier.errors import InvalidGtidSet
 from certifier.gtid_set import GtidSet
 from members.config import Address, InvalidConfig, Name, Positive, named_settings, problem_text
+from members.security_settings import SecuritySettings
 
 Count = Annotated[int, Field(ge=0)]
 _POSITION = re.compile(r"\d+:\d+")
 
 
-class ReplicaConfig(BaseModel):
+class ReplicaConfig(SecuritySettings):
     """One replica's settings."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     sources: tuple[Address, ...]
     """Members to follow, `host:port`; where one does not answer, the next is asked. No default: a
@@ -66,6 +65,9 @@ class ReplicaConfig(BaseModel):
     """Transactions read from the source and not executed. Default: hides a second of waiting."""
     pending_jobs_size_max: Positive = 128 << 20
     """Their bytes; a larger transaction is executed alone. Default: MySQL's, 128 MiB."""
+    transaction_bytes_max: Positive = 150_000_000
+    """Bytes of one transaction's changes; a larger one stops the replica. Default: as at members.
+    Here it is in memory as a whole, some four times."""
     checkpoint_group: Positive = 512
     """Commit groups after which the target's checkpoint is brought up to date. Default: MySQL's."""
     checkpoint_period_ms: Positive = 300

@@ -21,7 +21,7 @@ from applier.until import (
 )
 from certifier.gtid_set import GtidSet
 from members.applier_status import ApplierMessage, applier_status, serving_status
-from members.metrics import serve_metrics
+from members.metrics import ApplierCollector, serve_metrics
 from members.replica import Replica, now_us
 from members.replica_config import ReplicaConfig
 from members.replica_source import ReplicaSources
@@ -37,7 +37,9 @@ def run_replica(config: ReplicaConfig) -> int:
     Raises:
         GroupcertError: It cannot start, or cannot go on; what it did is in its target.
     """
-    sources = ReplicaSources(config.sources, config.replica)
+    sources = ReplicaSources(
+        config.sources, config.replica, config.credentials(), config.transaction_bytes_max
+    )
     with ExitStack() as stack:
         replica = Replica(
             config.replica,
@@ -72,9 +74,10 @@ def run_replica(config: ReplicaConfig) -> int:
             # In a thread: what was interrupted may hold a lock that `stop` takes.
             signal.signal(number, lambda *_: Thread(target=replica.stop).start())
         if config.address:
-            stack.enter_context(serving_status(config.address, observe))
+            stack.enter_context(serving_status(config.address, observe, config.tls))
         if config.metrics_address:
-            stack.callback(serve_metrics(config.metrics_address, observe))
+            collector = ApplierCollector(observe)
+            stack.callback(serve_metrics(config.metrics_address, collector))
         replica.run()
     return 0
 

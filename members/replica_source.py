@@ -18,10 +18,11 @@ from certifier.errors import Fenced, Unavailable
 from certifier.gtid_set import GtidSet
 from groupcert.v1.binary_log_pb2 import SubscribeRequest, SubscribeResponse
 from groupcert.v1.binary_log_pb2_grpc import BinaryLogServiceStub
-from members.convert import entries_from
+from members.credentials import ANONYMOUS, Credentials
 from members.failures import MemberFailed
+from members.log_events import EventJoiner, entries_from
 from members.remote import RemoteMember
-from members.status import error_from
+from members.security_errors import CallNotAllowed, NotAuthenticated
 
 PAUSE_SECONDS = 0.5
 """Between two sources that do not answer."""
@@ -41,10 +42,19 @@ class SourceNews(NamedTuple):
 class ReplicaSources:
     """The members that a replica may follow."""
 
-    def __init__(self, addresses: Sequence[str], replica: str) -> None:
+    def __init__(
+        self,
+        addresses: Sequence[str],
+        replica: str,
+        credentials: Credentials = ANONYMOUS,
+        transaction_bytes_max: int = 1 << 30,
+    ) -> None:
+        """`transaction_bytes_max`: bytes of one transaction's changes that it takes."""
         self.connected = ""
+        self._transaction_bytes_max = transaction_bytes_max
         self._addresses = addresses
         self._replica = replica
+        self._credentials = credentials
         self._stopped = threading.Event()
         self._hang_up: Callable[[], object] = lambda: None
 
@@ -53,6 +63,8 @@ class ReplicaSources:
 
         Raises:
             PurgedAtSource, ReplicaAhead: No source can serve this replica.
+            NotAuthenticated, CallNotAllowed: No source lets it in.
+            TransactionTooLarge: A transaction is larger than this replica takes.
         """
         refused = 0
         while not self._stopped.is_set():
@@ -62,7 +74,7 @@ class ReplicaSources:
                 try:
                     yield from self._follow(address, received, next_position)
                     refused = 0
-                except Fenced as error:
+                except (Fenced, CallNotAllowed, NotAuthenticated) as error:
                     refused += 1
                     if refused >= len(self._addresses):
                         raise
@@ -83,7 +95,8 @@ class ReplicaSources:
     def _follow(
         self, address: str, received: GtidSet, next_position: Callable[[], int]
     ) -> Iterator[SourceNews]:
-        remote = RemoteMember(address)
+        remote = RemoteMember(address, self._credentials)
+        joiner = EventJoiner(self._transaction_bytes_max)
         request = SubscribeRequest(replica=self._replica, gtid_executed=str(received))
         try:
             call = BinaryLogServiceStub(remote.channel).Subscribe(request)
@@ -95,12 +108,13 @@ class ReplicaSources:
                 for response in call:
                     listening.heard()
                     self.connected = address
+                    joiner.take(response)
                     entries = entries_from(response, next_position())
                     yield SourceNews(entries, response.source, response.source_version)
                     listening.listen()
         except grpc.RpcError as error:
             if not self._stopped.is_set():
-                raise error_from(error, address) from error
+                raise remote.failure(error) from error
         finally:
             self._hang_up = lambda: None
             remote.channel.close()

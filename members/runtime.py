@@ -6,53 +6,55 @@ All of it runs on one event loop; the applier's workers and the flusher have thr
 """
 
 import asyncio
-import json
 import secrets
 import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import chain
+from pathlib import Path
 
 import structlog
 
 from applier.applier import Applier, ApplierOptions
 from applier.checkpoint import Checkpoint, DurabilityFlusher
-from applier.relay_queue import RelayEntry, RelayQueue
+from applier.relay_queue import RelayQueue
 from applier.schemes.logical_clock import LogicalClock
-from applier.targets.rocksdb import RocksDbTarget
+from applier.targets.rocksdb import RocksDbTarget, is_large
 from certifier.errors import (
     CorruptLog,
     DiskFull,
     Fenced,
     GroupcertError,
+    LogGap,
     NotServing,
-    Overloaded,
 )
-from certifier.store import CertificationInfoStore, Family, Store, StoreIdentity
+from certifier.store import Store, StoreIdentity
+from members.admission import check_room
+from members.appender import Appender
 from members.binary_log import BinaryLog
 from members.commit_clock import CommitClock
 from members.commit_wait import CommitWait
 from members.config import MemberConfig
 from members.convert import decode_batch, decode_changes
-from members.history import save_decisions
-from members.log_records import GroupSettings, LoggedTransaction
-from members.member import Delivered, Member, MemberState
+from members.fragment_store import FragmentStore
+from members.join import Applied, start_joining, state_that_reaches
+from members.log_records import LoggedTransaction
+from members.member import Member
+from members.member_state import Delivered, MemberState
+from members.membership_errors import NotPrimary, OutOfGroup, StillFenced
+from members.mind_store import MindStore
 from members.options import binary_log_options, member_options
-from members.outcome_log import OutcomeLog
 from members.publisher import Submission
+from members.recovery_choice import RecoveryProgress, check_not_ahead, check_start, why_gap
+from members.rows_maker import RowsMaker
 from members.sender import Sender
 from members.snapshots import Snapshots
 from members.stages import StageTimes
-from members.total_order import (
-    Delivery,
-    LogIdentity,
-    TotalOrder,
-    check_reaches,
-    check_same_log,
-)
+from members.state_log import StateLog
+from members.total_order import Delivery, TotalOrder
+from members.uploads import Uploads
 
-MEMBER_KEY = b"member"
-LOG_IDENTITY_KEY = b"log"
 TICK_SECONDS = 0.05
 JOB_TRANSACTIONS_MAX = 64
 """Waking a worker costs as much as a few executions on the embedded store."""
@@ -63,8 +65,6 @@ only collections follow them, and more of them slow down the log server's own.""
 UNSAVED_MAX = 4_096
 UNSAVED_BYTES_MAX = 4 << 20
 """Relay entries, and bytes of messages, that a member has delivered and not stored."""
-WAITING_MAX = 65_536
-"""Transactions that may wait for the log at a member before it refuses more."""
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 
@@ -80,56 +80,74 @@ class MemberRuntime:
         self.config = config
         self.order = order
         self.member = Member(member_options(config), record_history=config.record_history)
-        self.closed = self.log_opened = False
+        self.closed = self.refuses_reads = self.log_opened = False
         self.log_durable: bool | None = None
-        self.log_replicas = 0
-        self.committed_version = 0
+        self.log_replicas = self.committed_version = self.durable_version = 0
+        self.recovery: RecoveryProgress | None = None
         self.committed_position = -1
-        self.durable_version = 0
-        self._on_state = on_state
-        self._shown_state: MemberState | None = None
+        self._state_log = StateLog(self.member, on_state)
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self.stages = StageTimes()
-        self._sender = Sender(self.member.publisher, order, linger_ms=config.batch_linger_ms)
+        self._sender = Sender(self.member, order, self.give_up, linger_ms=config.batch_linger_ms)
+        self.uploads = Uploads(self.member, self._sender.schedule, self._why_not, config)
         self._commit_noted = False
-        self._commit_wait = CommitWait(
-            config.binlog_commit_wait_count, config.binlog_commit_wait_usec
-        )
-        self._commit_timer: asyncio.TimerHandle | None = None
+        self._joining: list[asyncio.Task[None]] = []
         self._news: asyncio.Future[None] | None = None
         self._room = asyncio.Event()
         self._visible = CommitClock()
         self._everywhere = CommitClock()
         self._is_whole = True
         self._unsaved = Delivered()
-        self._unsaved_bytes = 0
-        self._saved_log_sequence = 0
+        self._unsaved_bytes = self._saved_log_sequence = 0
         self._failure: asyncio.Future[None] = self._loop.create_future()
+        self.begun_again: asyncio.Future[None] = self._loop.create_future()
+        self.discards_state = False
         self._open_store()
 
     async def run(self) -> None:
-        """Serves until cancelled; a member that fences itself goes on answering reads.
+        """Serves until cancelled, or until an operator has the member begin anew. Reads go on after
+        it, until the runtime is closed.
 
         Raises:
             DiskFull: The store must be opened again once there is space.
+            Fenced, CorruptLog: Going on could make members differ; so it is after a restart.
+            OutOfGroup: The group goes on without this member.
             LogServerUnavailable, LogServerTooOld, InvalidSetting: The log cannot be used.
         """
         ticker = asyncio.create_task(self._tick())
         reader = asyncio.create_task(self._read_log())
+        ends = (self._failure, self.begun_again, reader, ticker)
         try:
-            await asyncio.wait((reader, ticker, self._failure), return_when=asyncio.FIRST_COMPLETED)
-            for ended in (self._failure, reader, ticker):
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            for ended in ends:
                 if ended.done():
                     ended.result()
         except (Fenced, CorruptLog) as error:
-            self._fence(error)
-            await asyncio.Event().wait()
+            self.fence(error)
+            raise
         finally:
-            for task in (reader, ticker):
+            for task in (reader, ticker, *self._joining):
                 task.cancel()
                 with suppress(asyncio.CancelledError, GroupcertError):
                     await task
+
+    def begin_again(self, *, discard_state: bool = False) -> None:
+        """Has this life end and another one begin; what fenced the member counts as mended.
+
+        Args:
+            discard_state: The next life shall begin with an empty store.
+        """
+        self.discards_state = discard_state
+        if not self.closed and not discard_state:  # Else it goes with the state.
+            self._minds.clear_fence()
+        if not self.begun_again.done():
+            self.begun_again.set_result(None)
+
+    @property
+    def discarded_path(self) -> Path:
+        """Where the store goes if it is discarded."""
+        return self.store.path / f"discarded-{self.member.me.incarnation:016x}"
 
     async def leave(self, timeout_s: float) -> None:
         """Leaves the view, if the log takes that within the time, and stops serving."""
@@ -146,42 +164,34 @@ class MemberRuntime:
     def stop_serving(self, state: MemberState, reason: str) -> None:
         """Takes no more transactions, and lets nobody wait any longer."""
         self.member.fail(state, reason)
-        self._show_state()
+        self._state_log.note()
         self._end_waiting()
 
     def close(self) -> None:
         """Stops the applier and releases the store; what was written is on disk at return."""
         self.closed, self.log_opened = True, False
+        self._appender.close()
         self._tell_news()
+        self._end_waiting()
         self.applier.stop(STOP_SECONDS)
         with suppress(DiskFull):
             self.save()
         self.flusher.stop(STOP_SECONDS)
         self.snapshots.close_all()
+        self.rows_maker.stop()
+        self.target.close()
         with suppress(DiskFull):
             self.store.close()
 
     def save(self) -> None:
-        """Stores the mind as it is now, with what the applier has not committed yet, in one write.
-
-        The log has all of it, so it need not happen at once. What is committed before it is saved
-        is skipped when a restarted member reads it again; what is saved first waits in the relay
-        queue. A mind that failed in the midst of a message is not stored: it is read again.
+        """Stores the mind as it is now. One that failed in the midst of a message is not stored:
+        the message is read again.
         """
         if not self._is_whole:
             return
         unsaved, self._unsaved, self._unsaved_bytes = self._unsaved, Delivered(), 0
         self._saved_log_sequence = self.member.log_sequence
-        batch = self.store.batch()
-        applied = self.applier.status().checkpoint.position
-        waiting = [entry for entry in unsaved.entries if entry.position > applied]
-        self.relay_queue.append(batch, waiting)
-        self._info_store_of_now().save(batch)
-        self._outcome_log.save(batch, self.member.outcomes)
-        if unsaved.certified:
-            save_decisions(batch, unsaved.certified)
-        batch.put(Family.META, MEMBER_KEY, json.dumps(self.member.checkpoint()).encode())
-        self.store.write(batch)
+        self._minds.save(self.member, unsaved, self.applier.status().checkpoint.position)
 
     def submit(self, transactions: Sequence[LoggedTransaction]) -> "asyncio.Future[Submission]":
         """Orders transactions; done when they are decided and what passed is committed here.
@@ -191,20 +201,21 @@ class MemberRuntime:
         Raises:
             NotServing: The member is not ONLINE; from the future, it stopped being so, and the
                 outcome is unknown.
+            NotPrimary: Another member is the one that takes transactions; nothing was kept.
             Overloaded: Too many wait already; nothing was ordered.
         """
-        if self.member.state is not MemberState.ONLINE:
-            raise self._not_serving()
-        publisher = self.member.publisher
-        if publisher.waiting + len(transactions) > WAITING_MAX:
-            raise Overloaded(waiting=publisher.waiting, waiting_max=WAITING_MAX)
+        if self.member.state is not MemberState.ONLINE or (
+            transactions and not self.member.may_write
+        ):
+            raise self._why_not()
+        check_room(self.member, transactions)
         future: asyncio.Future[Submission] = self._loop.create_future()
 
         def done(ended: Submission) -> None:
             if future.done():
                 return
-            if not ended.log_sequence:
-                future.set_exception(self._not_serving())
+            if not ended.log_sequence or self.member.state is MemberState.FENCED:
+                future.set_exception(self._why_not())
             else:
                 future.set_result(ended)
 
@@ -212,7 +223,7 @@ class MemberRuntime:
         submission.taken_seconds = time.perf_counter()
         if self.binary_log:
             submission.locked_since = self.binary_log.end_statement()
-        publisher.submit(submission)
+        self.member.publisher.submit(submission)
         self._sender.schedule()
         return future
 
@@ -252,6 +263,15 @@ class MemberRuntime:
     def _not_serving(self) -> NotServing:
         return NotServing(member=self.member.me.name, state=self.member.state.name)
 
+    def _why_not(self) -> NotServing | NotPrimary:
+        """Why the group takes no transactions from this member."""
+        if self.member.state is not MemberState.ONLINE or self.member.may_write:
+            return self._not_serving()
+        view = self.member.view
+        primary = view.named(view.primary)
+        address = primary.address if primary else ""
+        return NotPrimary(member=self.member.me.name, primary=view.primary, address=address)
+
     def _open_store(self) -> None:
         config = self.config
         self.store = Store(
@@ -262,23 +282,27 @@ class MemberRuntime:
         if config.binary_log:
             rows = RocksDbTarget(self.store, decode_changes).checkpoint() or Checkpoint()
             self.binary_log = BinaryLog(self.store, rows, binary_log_options(config))
+        self.fragments = fragments = FragmentStore(self.store)
+        self.rows_maker = RowsMaker(self.store, fragments)
         self.target = RocksDbTarget(
             self.store,
             decode_changes,
             self.relay_queue,
             record_history=config.record_history,
-            on_commit=self.binary_log.append if self.binary_log else None,
+            on_commit=self.binary_log.append if self.binary_log else fragments.discard,
+            decode_large=fragments.rows,
+            make_files=self.rows_maker.make,
         )
         self.flusher = DurabilityFlusher(
-            self.store, self._on_durable, self._on_error, period_ms=FLUSH_PERIOD_MS
+            self.store, self._on_durable, self.give_up, period_ms=FLUSH_PERIOD_MS
         )
         self.applier = Applier(
             self.target,
             LogicalClock(job_transactions_max=JOB_TRANSACTIONS_MAX),
             config.applier_workers,
             on_committed=self._on_committed,
-            on_error=self._on_error,
-            options=ApplierOptions(workers_hold_jobs=False),
+            on_error=self.give_up,
+            options=ApplierOptions(workers_hold_jobs=False, is_slow=is_large),
         )
         self.snapshots = Snapshots(
             self.target.open_snapshot,
@@ -287,46 +311,67 @@ class MemberRuntime:
             hold_versions=config.snapshot_hold_versions,
             first_id=secrets.randbits(62),
         )
+        wait = CommitWait(config.binlog_commit_wait_count, config.binlog_commit_wait_usec)
+        self._appender = Appender(wait, self.applier.append)
         self._load()
 
     def _load(self) -> None:
         """Brings the mind to where the store is, and the applier to what it had not done."""
-        saved = self.store.get(Family.META, MEMBER_KEY)
-        if saved is not None:
-            self.member.restore(json.loads(saved))
-        self._info_store = CertificationInfoStore(self.store, self.member.certifier)
-        self._info_store.load()
+        self._minds = MindStore(self.store, self.relay_queue)
+        self._minds.load(self.member)
         checkpoint = self.target.checkpoint()
         if checkpoint is not None:
             self.committed_version = self.durable_version = checkpoint.version
             self.committed_position = checkpoint.position
             self._visible.advance(checkpoint.version)
             self.member.committed(checkpoint.version)
-        self._outcome_log = OutcomeLog(self.store)
-        self.member.outcomes = self._outcome_log.load(self.member.settings.outcomes_max)
-        self.applier.recover(self.relay_queue.load())
+        self._recovered_position = self.committed_position
+        self.rows_maker.start()
+        groups = list(self.relay_queue.load())
+        self.fragments.remove_strangers(
+            self.member.fragment_sets.names, chain.from_iterable(groups)
+        )
+        self.applier.recover(groups)
 
     async def _read_log(self) -> None:
+        fence = self._minds.fence()
+        if fence:
+            raise StillFenced(member=self.config.member, explanation=fence)
         state = await self.order.open(create=self.config.create_log)
         self.log_opened = True
         self.log_durable, self.log_replicas = state.durable, state.replicas
-        self._check_identity(state.identity)
-        check_reaches(state, self.member.log_sequence + 1)
+        self._minds.check_identity(state.identity)
+        state = await state_that_reaches(self.order, state, self.member.log_sequence)
+        check_not_ahead(self.member, state.last_sequence)
+        reason = check_start(state, self.member.log_sequence, self.config)
+        log.info("recovery_by_log", member=self.config.member, reason=reason)
         if self.log_durable is not True:
             log.warning("log_not_known_durable", member=self.config.member, durable=state.durable)
-        target = state.last_sequence
-        if self.member.log_sequence >= target:
-            self.member.caught_up()
-            self._sender.schedule()
+        self._joining.append(self._start_joining(state.last_sequence))
+        try:
+            await self._follow_log()
+        except LogGap as gap:
+            raise why_gap(gap, await self.order.state()) from gap
+
+    async def _follow_log(self) -> None:
         async for deliveries in self.order.read(self.member.log_sequence + 1):
             self._deliver(deliveries)
-            if target and self.member.log_sequence >= target:
-                target = 0
-                self.member.caught_up()
             self._sender.schedule()
             while self.relay_queue.is_full:
                 self._room.clear()
                 await self._room.wait()
+
+    def _start_joining(self, last_sequence: int) -> "asyncio.Task[None]":
+        return start_joining(
+            *(self.member, self.order, self.config, self._applied, last_sequence),
+            on_asked=self._sender.schedule,
+            on_error=self._fail,
+        )
+
+    def _applied(self) -> Applied:
+        status = self.applier.status()
+        executed = status.checkpoint.gtid_executed
+        return Applied(executed, self.committed_position, status.length)
 
     def _deliver(self, deliveries: Sequence[Delivery]) -> None:
         """Certifies messages; what follows from them is handed on, though one of them may fail."""
@@ -336,44 +381,30 @@ class MemberRuntime:
             for sequence, payload in deliveries:
                 self.member.deliver(sequence, decode_batch(sequence, payload), delivered)
                 self._unsaved_bytes += len(payload)
-            self._is_whole = True
         finally:
             self._hand_on(delivered)
+        self._is_whole = True
+        self._report()
+        if self._unsaved_bytes > UNSAVED_BYTES_MAX or len(self._unsaved.entries) > UNSAVED_MAX:
+            self.save()
 
     def _hand_on(self, delivered: Delivered) -> None:
         """Gives what follows from messages to the applier and to those who wait."""
-        self._append(self._commit_wait.add(delivered.entries, self._now_us()))
+        self.rows_maker.take_in(delivered, self._recovered_position)
+        self._appender.add(delivered.entries)
         for submission in delivered.ended:
             self._end(submission)
+        for submission in delivered.turned_away:
+            submission.done(submission)
         self._unsaved.absorb(delivered)
-        if self._unsaved_bytes > UNSAVED_BYTES_MAX or len(self._unsaved.entries) > UNSAVED_MAX:
-            self.save()
-        if self.member.state is not self._shown_state:
-            self._show_state()
-            if self.member.state is MemberState.ERROR:
-                self._end_waiting()
+        self._note_state()
         self._everywhere.advance(self.member.applied_everywhere_version)
 
-    def _append(self, entries: Sequence[RelayEntry]) -> None:
-        """Hands entries to the applier, and has those that wait for company go in time."""
-        if entries:
-            self.applier.append(entries)
-        deadline_us = self._commit_wait.deadline_us
-        if deadline_us is not None and self._commit_timer is None:
-            delay_seconds = (deadline_us - self._now_us()) / 1e6
-            self._commit_timer = self._loop.call_later(delay_seconds, self._end_commit_wait)
-
-    def _end_commit_wait(self) -> None:
-        """The time is up of what waited when the timer was set; what waits now may have more."""
-        self._commit_timer = None
-        if self.closed:
-            return
-        deadline_us = self._commit_wait.deadline_us
-        due = deadline_us is not None and deadline_us <= self._now_us()
-        self._append(self._commit_wait.release() if due else ())
-
-    def _now_us(self) -> int:
-        return int(self._loop.time() * 1e6)
+    def _note_state(self) -> None:
+        """A member whose group goes on without it lets nobody wait any longer."""
+        if self._state_log.note() and self.member.state is MemberState.ERROR:
+            self._end_waiting()
+            self._fail(OutOfGroup(member=self.config.member, explanation=self.member.reason))
 
     def _end(self, submission: Submission) -> None:
         """Answers a decided submission once what passed of it is visible here."""
@@ -390,39 +421,35 @@ class MemberRuntime:
 
     def _end_waiting(self) -> None:
         """Ends every wait. What became of a submission that is not decided is not known here; one
-        that is decided is told so, though its rows are not visible here yet.
+        that is decided is told so before its rows are visible, but by a member that is in doubt.
         """
         for submission in self.member.publisher.abandon():
             submission.done(submission)
         self._visible.end()
         self._everywhere.end()
 
-    def _info_store_of_now(self) -> CertificationInfoStore:
-        """The certifier's place in the store; the group's first settings make a new certifier."""
-        if self._info_store.certifier is not self.member.certifier:
-            self._info_store = CertificationInfoStore(self.store, self.member.certifier)
-        return self._info_store
-
-    def _check_identity(self, identity: LogIdentity) -> None:
-        """Reads on only in the log that this store was made from."""
-        saved = self.store.get(Family.META, LOG_IDENTITY_KEY)
-        if saved is not None:
-            check_same_log(LogIdentity(**json.loads(saved)), identity)
-            return
-        batch = self.store.batch()
-        mine = {"name": identity.name, "created": identity.created}
-        batch.put(Family.META, LOG_IDENTITY_KEY, json.dumps(mine).encode())
-        self.store.write(batch)
-
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(TICK_SECONDS)
             self.snapshots.expire(self.now_ms())
+            self.member.tick(self.now_ms())
+            self._note_state()
+            if self.log_opened:
+                self._sender.schedule()
             if self._saved_log_sequence != self.member.log_sequence:
                 self.save()
             self._report()
 
+    async def flush(self) -> None:
+        """Has what the mind is now on disk: a member that is started anew reads on from here."""
+        self.save()
+        log_sequence = self._saved_log_sequence
+        await asyncio.to_thread(self.store.flush)
+        self.member.durable_log_sequence = log_sequence
+
     def _report(self) -> None:
+        if not self._is_whole:  # In the midst of a message, or for ever if that one failed.
+            return
         stable = self.snapshots.stable_version(self.durable_version)
         if self.member.report_if_due(self.now_ms(), stable):
             self._sender.schedule()
@@ -450,44 +477,22 @@ class MemberRuntime:
         """From the flusher's thread."""
         self.durable_version = version
 
-    def _on_error(self, error: Exception) -> None:
-        """From any thread: the applier or the flusher can not go on."""
+    def give_up(self, error: Exception) -> None:
+        """From any thread: `run` raises the error without its frames: they hold the store open."""
         self._loop.call_soon_threadsafe(self._fail, error)
 
-    def _fail(self, error: Exception) -> None:
+    def _fail(self, error: BaseException) -> None:
         if not self._failure.done():
-            self._failure.set_exception(error)
+            self._failure.set_exception(error.with_traceback(None))
 
-    def _fence(self, error: GroupcertError) -> None:
+    def fence(self, error: GroupcertError) -> None:
+        """Stops serving until the operator acts, in later runs as well."""
         log.error("member_fenced", member=self.config.member, reason=error.reason, text=str(error))
-        self.stop_serving(MemberState.FENCED, f"{error.reason}: {error}")
-
-    def _show_state(self) -> None:
-        if self.member.state is not self._shown_state:
-            self._shown_state = self.member.state
-            log.info(
-                "member_state",
-                member=self.config.member,
-                state=self.member.state.name,
-                view=self.member.view.view_id,
-                reason=self.member.reason,
-            )
-            self._on_state(self.member.state)
-            if self.member.state is MemberState.ONLINE:
-                self._warn_of_settings()
-
-    def _warn_of_settings(self) -> None:
-        """Says where this member was configured otherwise than the group that it has joined."""
-        mine, groups = self.member.options.settings, self.member.settings
-        for name in GroupSettings._fields:
-            if getattr(mine, name) != getattr(groups, name):
-                log.warning(
-                    "group_setting_differs",
-                    member=self.config.member,
-                    setting=name,
-                    configured=getattr(mine, name),
-                    used=getattr(groups, name),
-                )
+        explanation = f"{error.reason}: {error}"
+        if not isinstance(error, StillFenced):
+            with suppress(GroupcertError):
+                self._minds.set_fence(explanation)
+        self.stop_serving(MemberState.FENCED, explanation)
 
 
 def _wake(future: "asyncio.Future[None]") -> None:

@@ -6,19 +6,30 @@ forgotten, because whoever could let it go calls `schedule`.
 
 import asyncio
 import time
+from collections.abc import Callable
 
 from members.convert import encode_batch
-from members.publisher import Publisher
+from members.member import Member
 from members.total_order import PUBLISHING_MAX, TotalOrder
 
 SENT_TIMES_KEPT = 256
 
 
 class Sender:
-    """Between one member's publisher and its log; for the event loop's thread."""
+    """Between one member's mind and its log; for the event loop's thread."""
 
-    def __init__(self, publisher: Publisher, order: TotalOrder, *, linger_ms: int) -> None:
-        self._publisher = publisher
+    def __init__(
+        self,
+        member: Member,
+        order: TotalOrder,
+        on_error: Callable[[Exception], None],
+        *,
+        linger_ms: int,
+    ) -> None:
+        """`on_error`: told what sending has raised: it cannot go on."""
+        self._on_error = on_error
+        self._member = member
+        self._publisher = member.publisher
         self._order = order
         self._linger_seconds = linger_ms / 1000
         self._loop = asyncio.get_running_loop()
@@ -37,9 +48,16 @@ class Sender:
         return self._sent_seconds.get(batch_number)
 
     def _send(self, *, lingered: bool = False) -> None:
+        try:
+            self._send_all(lingered)
+        except Exception as error:  # The event loop would only log it.
+            self._on_error(error)
+
+    def _send_all(self, lingered: bool) -> None:
         self._scheduled = False
         while self._order.publishing() < PUBLISHING_MAX:
-            batch = self._publisher.next_batch(lingered=lingered)
+            credit = self._member.credit(self._now_ms())
+            batch = self._publisher.next_batch(lingered=lingered, credit=credit)
             if batch is None:
                 break
             self._sent_seconds[batch.batch_number] = time.perf_counter()
@@ -47,6 +65,9 @@ class Sender:
             message_id = f"{batch.incarnation:016x}-{batch.batch_number}"
             self._order.publish(message_id, encode_batch(batch))
         self._linger(self._publisher.lingers)
+
+    def _now_ms(self) -> int:
+        return int(self._loop.time() * 1000)
 
     def _linger(self, lingers: bool) -> None:
         """Has what waits for company sent alone once it has waited long enough."""

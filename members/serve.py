@@ -5,22 +5,21 @@ stops a member says what to do about it.
 """
 
 import asyncio
-import gc
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from typing import Literal
+from contextlib import ExitStack, contextmanager
+from typing import TypeVar
 
 import grpc.aio
-import structlog
 import uvloop
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_health.v1._async import HealthServicer
 from grpc_reflection.v1alpha import reflection
 
-from certifier.errors import DiskFull, GroupcertError, PortTaken
 from groupcert.v1 import (
+    admin_pb2,
+    admin_pb2_grpc,
     applier_pb2,
     applier_pb2_grpc,
     binary_log_pb2,
@@ -29,14 +28,25 @@ from groupcert.v1 import (
     certification_pb2_grpc,
     group_pb2,
     group_pb2_grpc,
+    recovery_pb2,
+    recovery_pb2_grpc,
     store_pb2,
     store_pb2_grpc,
 )
+from members.access_interceptor import interceptors_of
+from members.admin_service import AdminService
 from members.binary_log_service import BinaryLogService
+from members.channels import add_port
 from members.config import MemberConfig
+from members.copies import Copies
 from members.jetstream import JetStreamOptions, JetStreamOrder
+from members.lives import Lives
 from members.log_server import LogServer
-from members.member import MemberState
+from members.log_trimmer import keep_log
+from members.member_state import MemberState
+from members.metrics import ApplierCollector, MemberCollector, serve_metrics
+from members.observe import group_applier_status, group_status
+from members.recovery_service import RecoveryService
 from members.runtime import MemberRuntime
 from members.service import (
     CertificationService,
@@ -49,13 +59,11 @@ from members.service import (
 SWITCH_INTERVAL_SECONDS = 0.0005
 """A thread that waits for the interpreter lock gets it this soon; 5 ms, Python's own, would be the
 latency of every hand-over between event loop and workers."""
-GC_ALLOCATIONS = 50_000
-"""Objects made until Python looks for cycles among the young ones: a message makes thousands, and
-none of them is in a cycle."""
-MESSAGE_BYTES_MAX = 64 << 20
+MESSAGE_BYTES_MAX = (8 << 20) + (64 << 10)
+"""What comes in; larger commits come in parts. What goes out may be larger: a page of rows."""
+ANSWER_BYTES_MAX = 64 << 20
 GRACE_SECONDS = 2.0
-LEAVE_SECONDS = 3.0
-DISK_RETRY_SECONDS = 2.0
+SCRAPE_SECONDS_MAX = 5.0
 _SERVICES = tuple(
     descriptor.services_by_name[name].full_name
     for descriptor, name in (
@@ -64,9 +72,11 @@ _SERVICES = tuple(
         (group_pb2.DESCRIPTOR, "GroupService"),
         (binary_log_pb2.DESCRIPTOR, "BinaryLogService"),
         (applier_pb2.DESCRIPTOR, "ApplierService"),
+        (admin_pb2.DESCRIPTOR, "AdminService"),
+        (recovery_pb2.DESCRIPTOR, "RecoveryService"),
     )
 )
-log: structlog.stdlib.BoundLogger = structlog.get_logger()
+Observed = TypeVar("Observed")
 
 
 def run_member(config: MemberConfig) -> int:
@@ -77,21 +87,32 @@ def run_member(config: MemberConfig) -> int:
     """
     assert __debug__, "python -O removes the checks that a member relies on"
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
+    config.credentials()  # Raises at once what would fail later.
+    if config.log_tls is not None:
+        config.log_tls.check("log_tls")
     with ExitStack() as stack:
         servers, monitors = config.log_servers, config.log_monitors
         if not servers:
             server = stack.enter_context(_embedded_log_server(config))
             servers, monitors = (server.address,), (server.monitor,)
-        options = JetStreamOptions(
-            servers=servers,
-            monitors=monitors,
-            group=config.group,
-            replicas=config.log_replicas,
-            in_flight_max=config.publish_window,
-            connect_ms_max=config.log_connect_ms,
-        )
+        options = log_options(config, servers, monitors)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(_serve(config, options))
+
+
+def log_options(
+    config: MemberConfig, servers: tuple[str, ...], monitors: tuple[str, ...]
+) -> JetStreamOptions:
+    """How a member reaches its group's log."""
+    return JetStreamOptions(
+        servers=servers,
+        monitors=monitors,
+        tls=config.log_tls,
+        group=config.group,
+        replicas=config.log_replicas,
+        in_flight_max=config.publish_window,
+        connect_ms_max=config.log_connect_ms,
+    )
 
 
 async def _serve(config: MemberConfig, options: JetStreamOptions) -> int:
@@ -100,7 +121,9 @@ async def _serve(config: MemberConfig, options: JetStreamOptions) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     checks = HealthServicer()
-    server = await _start_server(config, current, checks)
+    copies = Copies(config.data_folder / "copies")
+    server = await _start_server(config, current, copies, checks)
+    stop_metrics = _start_metrics(config, current)
 
     def on_state(state: MemberState) -> None:
         serving = health_pb2.HealthCheckResponse.SERVING
@@ -110,81 +133,73 @@ async def _serve(config: MemberConfig, options: JetStreamOptions) -> int:
             task = asyncio.ensure_future(checks.set(name, serving))
             task.add_done_callback(lambda done: done.exception())
 
+    def on_runtime(runtime: MemberRuntime) -> None:
+        current.runtime = runtime
+
     try:
-        stopped = asyncio.ensure_future(stop.wait())
-        while not stopped.done():
-            await _run_once(config, options, current, on_state, stopped)
+        lives = Lives(
+            config,
+            lambda: JetStreamOrder(options),
+            on_runtime,
+            on_state,
+            lambda runtime: keep_log(runtime, options, copies.log_sequences),
+        )
+        return await lives.run(asyncio.ensure_future(stop.wait()))
     finally:
         await server.stop(GRACE_SECONDS)
-    return 0
-
-
-async def _run_once(
-    config: MemberConfig,
-    options: JetStreamOptions,
-    current: CurrentRuntime,
-    on_state: Callable[[MemberState], None],
-    stopped: "asyncio.Future[Literal[True]]",
-) -> None:
-    """One life of the runtime: until the operator stops it, or a full disk makes it begin again."""
-    order = JetStreamOrder(options)
-    try:
-        runtime = MemberRuntime(config, order, on_state)
-    except DiskFull:
-        if current.runtime is None:
-            raise
-        await asyncio.wait((stopped,), timeout=DISK_RETRY_SECONDS)
-        return
-    current.runtime = runtime
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(GC_ALLOCATIONS)
-    running = asyncio.ensure_future(runtime.run())
-    try:
-        await asyncio.wait((running, stopped), return_when=asyncio.FIRST_COMPLETED)
-        if running.done():
-            running.result()
-        await runtime.leave(LEAVE_SECONDS)
-    except DiskFull as error:
-        log.error("disk_full", member=config.member, text=str(error))
-        runtime.stop_serving(MemberState.ERROR, str(error))
-    finally:
-        running.cancel()
-        with suppress(asyncio.CancelledError, GroupcertError):
-            await running
-        await order.close()
-        runtime.close()
-    if not stopped.done():
-        await asyncio.wait((stopped,), timeout=DISK_RETRY_SECONDS)
+        await asyncio.to_thread(stop_metrics)
 
 
 async def _start_server(
-    config: MemberConfig, current: CurrentRuntime, checks: HealthServicer
+    config: MemberConfig, current: CurrentRuntime, copies: Copies, checks: HealthServicer
 ) -> grpc.aio.Server:
     server = grpc.aio.server(
+        interceptors=interceptors_of(config),
         options=(
             ("grpc.so_reuseport", 0),
             ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
-            ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
-        )
+            ("grpc.max_send_message_length", ANSWER_BYTES_MAX),
+        ),
     )
     certification_pb2_grpc.add_CertificationServiceServicer_to_server(
         CertificationService(current), server
     )
     store_pb2_grpc.add_StoreServiceServicer_to_server(StoreService(current), server)
     group_pb2_grpc.add_GroupServiceServicer_to_server(GroupService(current), server)
+    admin_pb2_grpc.add_AdminServiceServicer_to_server(AdminService(current), server)
     applier_pb2_grpc.add_ApplierServiceServicer_to_server(MemberApplierService(current), server)
     binary_log_pb2_grpc.add_BinaryLogServiceServicer_to_server(BinaryLogService(current), server)
+    recovery_pb2_grpc.add_RecoveryServiceServicer_to_server(
+        RecoveryService(current, copies, config), server
+    )
     health_pb2_grpc.add_HealthServicer_to_server(checks, server)
     if config.reflection:
         names = (*_SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, server)
-    try:
-        server.add_insecure_port(config.address)
-    except RuntimeError:
-        raise PortTaken(address=config.address) from None
+    add_port(server, config.listen_address or config.address, config.tls)
     await server.start()
     return server
+
+
+def _start_metrics(config: MemberConfig, current: CurrentRuntime) -> Callable[[], None]:
+    """Serves the member's metrics if it is told where; returns what ends that."""
+    if config.metrics_address is None:
+        return lambda: None
+    loop = asyncio.get_running_loop()
+
+    def observed(look: Callable[[MemberRuntime], Observed]) -> Observed | None:
+        """What is seen from the event loop: nobody else may look at a runtime."""
+
+        async def see() -> Observed | None:
+            return None if current.runtime is None else look(current.runtime)
+
+        return asyncio.run_coroutine_threadsafe(see(), loop).result(SCRAPE_SECONDS_MAX)
+
+    return serve_metrics(
+        config.metrics_address,
+        MemberCollector(lambda: observed(group_status)),
+        ApplierCollector(lambda: observed(group_applier_status)),
+    )
 
 
 @contextmanager

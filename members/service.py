@@ -7,13 +7,13 @@ the whole story as its detail.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from typing import Any, NoReturn, TypeAlias
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, NoReturn, TypeAlias, TypeVar
 
 import grpc.aio
 
 from applier.targets.rocksdb import RowsSnapshot
-from certifier.errors import GroupcertError, NotServing
+from certifier.errors import CorruptStore, GroupcertError, NotServing
 from certifier.records import Outcome, Verdict
 from certifier.write_set import item_from_text, store_key_item
 from groupcert.v1 import (
@@ -29,7 +29,16 @@ from groupcert.v1 import (
 )
 from members.convert import RequestLimits, outcome_message, submitted, submitted_commit
 from members.history import read_history
-from members.member import MemberState
+from members.large_commits import (
+    PartsReader,
+    header_of,
+    is_large,
+    snapshot_of,
+    submit_any,
+    submit_large,
+    submit_uploaded,
+)
+from members.member_state import MemberState
 from members.observe import group_applier_status, group_status
 from members.publisher import Submission
 from members.runtime import MemberRuntime
@@ -37,7 +46,11 @@ from members.status import abort, outcome_status
 
 STREAM_MESSAGES_MAX = 64
 """Messages of one stream that a member takes before it has answered the first."""
+STREAM_MESSAGE_BYTES = 64 << 10
+"""A larger message is answered before the next one is taken."""
 SCAN_ROWS_MAX = 10_000
+SCAN_BYTES_MAX = 8 << 20
+"""Bytes of values after which a page of rows, or an answer of several rows, ends."""
 WATCH_PERIOD_MS_MIN = 50
 
 _AFTER = (
@@ -50,6 +63,7 @@ _BEFORE = (
 )
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+Found = TypeVar("Found")
 
 
 class CurrentRuntime:
@@ -61,7 +75,7 @@ class CurrentRuntime:
     def get(self) -> MemberRuntime:
         """The runtime. Raises NotServing where there is none whose store is open."""
         runtime = self.observed()
-        if runtime.closed:
+        if runtime.closed or runtime.refuses_reads:
             raise NotServing(member=runtime.member.me.name, state=runtime.member.state.name)
         return runtime
 
@@ -93,7 +107,7 @@ class CertificationService(certification_pb2_grpc.CertificationServiceServicer):
         """One transaction; see the protocol."""
         try:
             logged = submitted(request.transaction, self._current.limits())
-            ended = await self._current.get().submit((logged,))
+            ended = await submit_any(self._current.get(), logged)
         except GroupcertError as error:
             await abort(context, error)
         (message,) = _outcome_messages(ended, [request.transaction])
@@ -137,7 +151,14 @@ class CertificationService(certification_pb2_grpc.CertificationServiceServicer):
                 logged = [submitted(each, limits) for each in request.transactions]
                 runtime = self._current.get()
                 requests.append(request)
-                await answers.put(runtime.submit(logged))
+                ended: asyncio.Future[Submission]
+                if any(is_large(runtime, each) for each in logged):
+                    ended = asyncio.ensure_future(submit_large(runtime, logged))
+                else:
+                    ended = runtime.submit(logged)
+                await answers.put(ended)
+                if request.ByteSize() > STREAM_MESSAGE_BYTES:
+                    await asyncio.wait((ended,))
         except GroupcertError as error:
             await answers.put(error)
         else:
@@ -181,11 +202,14 @@ class StoreService(store_pb2_grpc.StoreServiceServicer):
                 await runtime.committed(mark.version)
             if request.version_min:
                 await runtime.committed(request.version_min)
+            if runtime.target.is_unfinished:
+                state = "executing again what it was writing when its last run ended"
+                raise NotServing(member=runtime.member.me.name, state=state)
             snapshot_id, version = runtime.snapshots.open(
                 runtime.committed_version, runtime.now_ms()
             )
         except GroupcertError as error:
-            await abort(context, error)
+            await _refuse(self._current, context, error)
         return store_pb2.OpenSnapshotResponse(
             snapshot_id=snapshot_id, version=version, lease_ms=runtime.snapshots.lease_ms
         )
@@ -202,21 +226,30 @@ class StoreService(store_pb2_grpc.StoreServiceServicer):
 
     async def Get(self, request: store_pb2.GetRequest, context: Context) -> store_pb2.GetResponse:
         """Rows by their keys."""
-        rows = await self._rows(request.snapshot_id, context)
-        return store_pb2.GetResponse(
-            rows=[store_pb2.Row(key=key, value=rows.get(key)) for key in request.keys]
-        )
+
+        def read(rows: RowsSnapshot) -> list[store_pb2.Row]:
+            return [store_pb2.Row(key=key, value=rows.get(key)) for key in request.keys]
+
+        return store_pb2.GetResponse(rows=await self._read(request.snapshot_id, read, context))
 
     async def Scan(
         self, request: store_pb2.ScanRequest, context: Context
     ) -> store_pb2.ScanResponse:
         """One page of a range."""
-        rows = await self._rows(request.snapshot_id, context)
         limit = min(request.rows_max or SCAN_ROWS_MAX, SCAN_ROWS_MAX)
-        found = list(rows.scan(request.start_key, request.end_key or None, limit + 1))
-        page = [store_pb2.Row(key=key, value=value) for key, value in found[:limit]]
-        next_key = found[limit][0] if len(found) > limit else b""
-        return store_pb2.ScanResponse(rows=page, next_key=next_key)
+
+        def read(rows: RowsSnapshot) -> store_pb2.ScanResponse:
+            response = store_pb2.ScanResponse()
+            size = 0
+            for key, value in rows.scan(request.start_key, request.end_key or None, limit + 1):
+                if len(response.rows) == limit or (response.rows and size > SCAN_BYTES_MAX):
+                    response.next_key = key
+                    break
+                response.rows.add(key=key, value=value)
+                size += len(key) + len(value)
+            return response
+
+        return await self._read(request.snapshot_id, read, context)
 
     async def Commit(
         self, request: store_pb2.CommitRequest, context: Context
@@ -224,35 +257,53 @@ class StoreService(store_pb2_grpc.StoreServiceServicer):
         """Orders, certifies and commits; returns once the rows are visible here."""
         try:
             runtime = self._current.get()
-            snapshot_version = request.snapshot_version
-            if request.snapshot_id:
-                snapshot_version = runtime.snapshots.version(request.snapshot_id, runtime.now_ms())
+            snapshot_version = snapshot_of(runtime, request)
             after = request.consistency in _AFTER
             try:
                 logged = submitted_commit(
                     request, snapshot_version, self._current.limits(), report=after
                 )
-                ended = await runtime.submit((logged,))
+                ended = await submit_any(runtime, logged)
             finally:  # Until then it keeps what the commit is checked against from collection.
                 runtime.snapshots.close(request.snapshot_id)
-            outcome, log_sequence = ended.outcomes[0], ended.log_sequence
-            assert outcome is not None
-            if outcome.verdict is not Verdict.CERTIFIED:
-                await _abort_commit(context, request, outcome, log_sequence)
-            if after:
-                await runtime.applied_everywhere(outcome.version)
+            return await _committed(runtime, ended, request, context)
         except GroupcertError as error:
             await abort(context, error)
-        return store_pb2.CommitResponse(
-            gtid=str(outcome.gtid), version=outcome.version, log_sequence=log_sequence
-        )
 
-    async def _rows(self, snapshot_id: int, context: Context) -> RowsSnapshot:
+    async def CommitStream(
+        self, request_iterator: AsyncIterator[store_pb2.CommitStreamRequest], context: Context
+    ) -> AsyncIterator[store_pb2.CommitStreamResponse]:
+        """`Commit` in parts; what a caller who hangs up leaves behind is forgotten."""
+        try:
+            runtime, limits = self._current.get(), self._current.limits()
+            header = await header_of(request_iterator, limits)
+            request = header.commit
+            try:
+                with runtime.uploads.begin(header.changes_bytes) as upload:
+                    snapshot_version = snapshot_of(runtime, request)
+                    admitted = store_pb2.CommitAdmitted()
+                    yield store_pb2.CommitStreamResponse(admitted=admitted)
+                    after = request.consistency in _AFTER
+                    logged = submitted_commit(request, snapshot_version, limits, report=after)
+                    parts = PartsReader(runtime, request, limits)
+                    logged = await parts.read(request_iterator, upload, logged)
+                    ended = await submit_uploaded(runtime, [upload], [logged])
+            finally:
+                runtime.snapshots.close(request.snapshot_id)
+            response = await _committed(runtime, ended, request, context)
+            yield store_pb2.CommitStreamResponse(committed=response)
+        except GroupcertError as error:
+            await abort(context, error)
+
+    async def _read(
+        self, snapshot_id: int, read: Callable[[RowsSnapshot], Found], context: Context
+    ) -> Found:
+        """What is found in the rows of a snapshot."""
         try:
             runtime = self._current.get()
-            return runtime.snapshots.rows(snapshot_id, runtime.now_ms())
+            return read(runtime.snapshots.rows(snapshot_id, runtime.now_ms()))
         except GroupcertError as error:
-            await abort(context, error)
+            await _refuse(self._current, context, error)
 
 
 class GroupService(group_pb2_grpc.GroupServiceServicer):
@@ -283,11 +334,11 @@ class GroupService(group_pb2_grpc.GroupServiceServicer):
         try:
             runtime = self._current.get()
             runtime.save()
+            for response in read_history(runtime.store, request.after_version):
+                yield response
+                await asyncio.sleep(0)
         except GroupcertError as error:
-            await abort(context, error)
-        for response in read_history(runtime.store, request.after_version):
-            yield response
-            await asyncio.sleep(0)
+            await _refuse(self._current, context, error)
 
     async def _status(self, context: Context) -> group_pb2.GroupStatus:
         try:
@@ -310,6 +361,30 @@ class MemberApplierService(applier_pb2_grpc.ApplierServiceServicer):
             return group_applier_status(self._current.observed())
         except GroupcertError as error:
             await abort(context, error)
+
+
+async def _committed(
+    runtime: MemberRuntime, ended: Submission, request: store_pb2.CommitRequest, context: Context
+) -> store_pb2.CommitResponse:
+    """The answer to a commit that is decided; one that lost is told so with a status."""
+    outcome, log_sequence = ended.outcomes[0], ended.log_sequence
+    assert outcome is not None
+    if outcome.verdict is not Verdict.CERTIFIED:
+        await _abort_commit(context, request, outcome, log_sequence)
+    if request.consistency in _AFTER:
+        await runtime.applied_everywhere(outcome.version)
+    return store_pb2.CommitResponse(
+        gtid=str(outcome.gtid), version=outcome.version, log_sequence=log_sequence
+    )
+
+
+async def _refuse(current: CurrentRuntime, context: Context, error: GroupcertError) -> NoReturn:
+    """Ends a read with an error. A member that cannot read its own store fences itself: on what its
+    applier would read there next, it cannot rely either.
+    """
+    if isinstance(error, CorruptStore):
+        current.observed().give_up(error)
+    await abort(context, error)
 
 
 async def _abort_commit(

@@ -18,15 +18,18 @@ from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-unty
 from grpc_status import rpc_status as grpc_rpc_status
 
 import applier.errors  # noqa: F401 - adds its classes to the tree
+import members.membership_errors  # adds its own, too
 from certifier import errors
 from certifier.errors import GroupcertError
 from groupcert.v1 import transaction_pb2
+from members import recovery_errors
 from members.failures import (
     CertificationConflict,
     MemberFailed,
     TransactionRefused,
     TransactionTooOld,
 )
+from members.security_errors import CallNotAllowed, NotAuthenticated, TlsRefused
 
 DOMAIN = "groupcert"
 CONFLICT_REASON = "CERTIFICATION_CONFLICT"
@@ -38,9 +41,15 @@ DETAIL_CHARACTERS_MAX = 256
 CODES: Mapping[type[GroupcertError], grpc.StatusCode] = {
     errors.InvalidRequest: grpc.StatusCode.INVALID_ARGUMENT,
     errors.DomainNotAllowed: grpc.StatusCode.PERMISSION_DENIED,
+    CallNotAllowed: grpc.StatusCode.PERMISSION_DENIED,
+    NotAuthenticated: grpc.StatusCode.UNAUTHENTICATED,
     errors.Unavailable: grpc.StatusCode.UNAVAILABLE,
     errors.DiskFull: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    recovery_errors.CopyExpired: grpc.StatusCode.OUT_OF_RANGE,
+    recovery_errors.TooManyCopies: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.Overloaded: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    members.membership_errors.ChangedMeanwhile: grpc.StatusCode.ABORTED,
+    members.membership_errors.NotPrimary: grpc.StatusCode.FAILED_PRECONDITION,
     errors.SnapshotExpired: grpc.StatusCode.OUT_OF_RANGE,
     errors.TooManySnapshots: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.Fenced: grpc.StatusCode.FAILED_PRECONDITION,
@@ -48,6 +57,26 @@ CODES: Mapping[type[GroupcertError], grpc.StatusCode] = {
 }
 """What a class and those below it answer with; the nearest class counts."""
 
+TLS_PROBLEMS: Mapping[str, str] = {
+    "certificate has expired": "its certificate has expired",
+    "certificate is not yet valid": "its certificate is not valid yet",
+    "CERTIFICATE_VERIFY_FAILED": "its certificate is of no authority that is trusted here",
+    "Hostname Verification Check failed": "its certificate is for another host",
+    "WRONG_VERSION_NUMBER": "it speaks without TLS",
+    "TSI_PROTOCOL_FAILURE": "the handshake failed",
+}
+"""What gRPC says where this side refuses, the first that is found, and what it means."""
+NOT_CONNECTED = "failed to connect"
+HUNG_UP = ("Socket closed", "reset by peer", "Broken pipe")
+HUNG_UP_ON_TLS = (
+    "it hung up at once, as one does that takes no such certificate for TLS: "
+    "is ours missing, expired, or of an authority that it does not trust?"
+)
+HUNG_UP_ON_PLAIN = (
+    "it hung up at once, as one does that speaks TLS only: "
+    "give authority, certificate and key for TLS"
+)
+"""What it means where the other side refuses: it says nothing to somebody whom it does not know."""
 UNREACHABLE_CODES = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED}
 
 
@@ -119,11 +148,16 @@ async def abort(context: AbortableContext, error: GroupcertError | status_pb2.St
     await context.abort(ready.code, ready.details, ready.trailing_metadata)
 
 
-def error_from(rpc_error: grpc.RpcError, address: str = "member") -> Exception:
+def error_from(
+    rpc_error: grpc.RpcError, address: str = "member", *, has_tls: bool = False
+) -> Exception:
     """What a failed call means to its caller: the way back of the functions above.
 
+    Args:
+        has_tls: The call went over TLS, or would have.
+
     Returns: the error that the member raised, or a failure of the transaction; `NotServing` if the
-        member at `address` does not answer; else `MemberFailed`.
+        member at `address` does not answer, `TlsRefused` if that is for TLS; else `MemberFailed`.
     """
     code, explanation = rpc_error.code(), rpc_error.details() or ""
     info, conflict = _details(rpc_error)
@@ -134,6 +168,11 @@ def error_from(rpc_error: grpc.RpcError, address: str = "member") -> Exception:
         if known is not None:
             return known
     if code in UNREACHABLE_CODES:
+        problem = next((text for part, text in TLS_PROBLEMS.items() if part in explanation), None)
+        if problem is not None:
+            return TlsRefused(address=address, problem=problem)
+        if NOT_CONNECTED in explanation and any(part in explanation for part in HUNG_UP):
+            explanation = HUNG_UP_ON_TLS if has_tls else HUNG_UP_ON_PLAIN
         return errors.NotServing(member=address, state=f"UNREACHABLE ({explanation})")
     return MemberFailed(address=address, code=code.name, explanation=explanation)
 
@@ -209,7 +248,7 @@ def _value(kind: object, text: str) -> object:
 
 
 def leaves(root: type[GroupcertError] = GroupcertError) -> Iterator[type[GroupcertError]]:
-    """The classes that are raised; importing `applier.errors` has added its own to the tree."""
+    """The classes that are raised; importing a module of errors has added its own to the tree."""
     for child in root.__subclasses__():
         if child.__subclasses__():
             yield from leaves(child)

@@ -6,6 +6,7 @@ what it reads back. Adapters: `members/jetstream.py`, and `tests/sim/memory_orde
 members in one process.
 """
 
+import json
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -31,6 +32,15 @@ class LogIdentity:
     def __str__(self) -> str:
         return f"{self.name} created {self.created}"
 
+    def encode(self) -> bytes:
+        """The identity as a store keeps it."""
+        return json.dumps({"name": self.name, "created": self.created}).encode()
+
+    @classmethod
+    def decode(cls, encoded: bytes) -> "LogIdentity":
+        """What `encode` gave."""
+        return cls(**json.loads(encoded))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogState:
@@ -45,6 +55,8 @@ class LogState:
     durable: bool | None
     """An acknowledged message has reached the disk of a majority. None: the servers do not tell."""
     message_bytes_max: int
+    bytes: int = 0
+    """Of all messages that it has; 0: the servers do not tell."""
 
     def __post_init__(self) -> None:
         assert 1 <= self.first_sequence <= self.last_sequence + 1, self
@@ -60,8 +72,8 @@ class TotalOrder(Protocol):
             create: Make the log if there is none.
 
         Raises:
-            LogServerUnavailable: No server answered within the limit, or there is no log and none
-                was to be made.
+            LogServerUnavailable: No server answered within the limit.
+            GroupMissing: There is no log, and none was to be made.
             LogServerTooOld: The server lacks what the adapter needs.
             InvalidSetting: The log exists with settings that break a promise of this port.
         """
@@ -126,6 +138,9 @@ class TotalOrder(Protocol):
         ...
 
 
+SHORTER_MS_MAX = 30_000
+"""How long a log may seem shorter than what was read of it, as a server has it that was cut off: it
+takes up to 20 s until one that led knows that it leads no longer."""
 PUBLISHING_MAX = 4096
 """Messages that a publisher accepts before the oldest is acknowledged: room for an outage."""
 

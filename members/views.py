@@ -1,4 +1,4 @@
-"""Views: who is in the group, and the compare-and-set by which that changes.
+"""Views: who is in the group, who of them may write, and the compare-and-set by which that changes.
 
 The rule it keeps: a proposal names the view that it wants to follow, and counts only if that is the
 group's view at the proposal's place in the total order. So of two proposals one wins, on every
@@ -6,7 +6,10 @@ member the same. Pure.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+WEIGHT = 50
+"""A member's chance to be elected where nothing else is said: Group Replication's default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,6 +19,8 @@ class ViewMember:
     name: str
     incarnation: int
     address: str
+    weight: int = WEIGHT
+    """In single-primary mode the member with the largest one is elected."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +29,8 @@ class View:
 
     view_id: int = 0
     members: tuple[ViewMember, ...] = ()
+    primary: str = ""
+    """In single-primary mode the member that may write; else nobody is named."""
 
     def member(self, incarnation: int) -> ViewMember | None:
         """The member in that run, if it is in the view."""
@@ -37,7 +44,22 @@ class View:
         """The next view, or None if the proposal was made for another view than this one."""
         if previous_view_id != self.view_id:
             return None
-        return View(view_id=self.view_id + 1, members=tuple(members))
+        return replace(self, view_id=self.view_id + 1, members=tuple(members))
+
+    def with_primary(self, name: str) -> "View":
+        """The same view with the named member as its primary; with nobody, the elected one.
+
+        Elected is the member with the largest weight, of several the first by name.
+        Source: MySQL 8.4 Reference Manual, 20.1.3.1, Single-Primary Mode.
+        """
+        if self.named(name) is None:
+            chosen = min(self.members, key=lambda each: (-each.weight, each.name), default=None)
+            name = chosen.name if chosen else ""
+        return replace(self, primary=name)
+
+    def without_primary(self) -> "View":
+        """The same view in multi-primary mode."""
+        return replace(self, primary="")
 
     def with_member(self, member: ViewMember) -> tuple[ViewMember, ...]:
         """The members once `member` has joined; an earlier run of it is replaced."""

@@ -1,12 +1,18 @@
 """What all tests share: the option that renews scripts, and real SQL servers."""
 
+import logging
 import os
 from collections.abc import Iterator
 from zlib import crc32
 
 import pytest
+import structlog
+from hypothesis import settings
 
 from tests import servers
+
+settings.register_profile("groupcert", deadline=None)  # How long an example takes proves nothing.
+settings.load_profile("groupcert")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -14,6 +20,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--rewrite", action="store_true", help="write the answers of tests/testdata scripts again"
     )
+
+
+@pytest.fixture(autouse=True)
+def default_logs() -> Iterator[None]:
+    """A verb that ran in this process has set logs up for its own standard error, which is closed
+    when its test ends.
+    """
+    handlers, level = logging.root.handlers[:], logging.root.level
+    yield
+    if structlog.is_configured():
+        structlog.reset_defaults()
+        logging.root.handlers[:] = handlers
+        logging.root.setLevel(level)
 
 
 @pytest.fixture

@@ -33,6 +33,7 @@ SHORTENED_WORDS = {"txn", "txns", "trx", "trxs"}
 MAY_IMPORT = {
     "certifier/": {"certifier", "sortedcontainers", "xxhash"},
     "certifier/store.py": {"certifier", "rocksdict"},
+    "certifier/store_digest.py": {"certifier", "xxhash"},
     "certifier/audit/": {"certifier.audit", "certifier.history", "pyspark"},
     "applier/": {"applier", "certifier", "sortedcontainers", "xxhash"},
     "applier/binlog/compression.py": {"applier", "certifier", "zstandard"},
@@ -47,7 +48,11 @@ WIRE_MODULES = {
     *("members/demo.py", "members/demo_checks.py", "members/group_view.py"),
     *("members/history.py", "members/local_group.py", "members/observe.py"),
     *("members/applier_status.py", "members/applier_view.py", "members/binary_log_service.py"),
-    "members/replica_source.py",
+    *("members/admin_service.py", "members/group_admin.py", "members/replica_source.py"),
+    *("members/access_interceptor.py", "members/channels.py", "members/health.py"),
+    *("members/recovery_service.py", "members/donors.py", "members/bench_recovery.py"),
+    *("members/commit_sending.py", "members/large_changes.py", "members/large_commits.py"),
+    *("members/log_events.py", "members/metrics.py"),
 }
 LOG_MODULES = {
     *("members/jetstream.py", "members/jetstream_connection.py", "members/jetstream_publisher.py"),
@@ -63,15 +68,20 @@ ONLY_IN = {
 # The pure state machines: values in, values out. A name that ends in "/" stands for a directory.
 PURE_APPLIER = (
     *("assigned_queue.py", "commit_order.py", "coordinator.py", "job.py", "parts.py"),
-    *("source_clock.py", "source_header.py", "until.py", "schemes/", "whatif/"),
+    *("fragments.py", "source_clock.py", "source_header.py", "until.py", "schemes/", "whatif/"),
 )
-PURE_MEMBERS = ("commit_wait.py", "log_records.py", "member.py", "publisher.py", "views.py")
+PURE_MEMBERS = (
+    *("access.py", "allow_list.py", "catch_up.py", "commit_wait.py", "digest_vote.py"),
+    *("flow_control.py", "fragment_sets.py", "log_records.py", "member.py"),
+    *("member_state.py", "progress_reports.py", "publisher.py", "recovery_choice.py"),
+    *("rejoins.py", "suspicions.py", "throttle.py", "views.py"),
+)
 PURE = (
     "certifier/",
     *(f"applier/{name}" for name in PURE_APPLIER),
     *(f"members/{name}" for name in PURE_MEMBERS),
 )
-IMPURE = ("certifier/store.py", "certifier/audit/")
+IMPURE = ("certifier/store.py", "certifier/store_digest.py", "certifier/audit/")
 IMPURE_MODULES = {
     *("asyncio", "concurrent", "multiprocessing", "signal", "socket", "subprocess", "threading"),
     *("logging", "random", "secrets", "structlog", "time"),

@@ -3,27 +3,48 @@ certification info.
 
 The rule it keeps: rows and checkpoint lie in one column family, written by the same batches. So one
 RocksDB snapshot has rows and the version that they are of, and readers never see half a group.
+
+The rows of a large transaction are put into files of RocksDB's own by the worker that executes it,
+and these are ingested when it commits: RocksDB's binding lets no other thread run during a write,
+which would be seconds; an ingestion takes milliseconds. The batch with the checkpoint follows.
+Until then readers are given the rows as they were before; after a crash in between they are given
+none until the group, which is the next one in the order, has been executed again.
 """
 
+import threading
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
 from applier.checkpoint import Checkpoint, Progress, version_of
+from applier.fragments import FragmentSet, is_reference
 from applier.job import CommitGroup, Job
 from applier.relay_queue import RelayQueue
-from certifier.store import Batch, Family, Store, StoreSnapshot, integer_key
+from applier.targets.rows_files import RowsFiles
+from certifier.store import Batch, Family, RowsFile, Store, StoreSnapshot, integer_key
 
 CHECKPOINT_KEY = b"\x00checkpoint"
 ROW_PREFIX = b"\x01"
+UNFINISHED_KEY = b"unfinished group"
+"""The position of the group that is being written in several batches."""
+LARGE: "RowChanges" = {}
+"""The execution of a job with a large transaction."""
 _ROWS_END = b"\x02"
 _VERSION_PREFIX = _ROWS_END
 """Before a row's key: the version of its last change, kept when it is deleted."""
 
-Decode = Callable[[bytes], tuple[Sequence[bytes], Sequence[bytes], Sequence[bytes]]]
-"""Reads a payload: the keys to put, their values, the keys to delete; none stands in two places."""
+Rows = tuple[Sequence[bytes], Sequence[bytes], Sequence[bytes]]
+"""The keys to put, their values, the keys to delete; none stands in two places."""
 
+Decode = Callable[[bytes], Rows]
+"""Reads a payload."""
+
+MakeFiles = Callable[[bytes], list[RowsFile] | None]
+"""Returns files of the rows that a payload refers to; None if they are in no order."""
+
+DecodeLarge = Callable[[bytes], Iterator[Rows]]
+"""Reads what a payload refers to, piece by piece; raises if it is not what was sent."""
 
 RowChanges = Mapping[bytes, bytes | None]
 """A job ready to commit: keys as they are stored, with their values; None deletes."""
@@ -80,16 +101,25 @@ class RocksDbTarget:
         *,
         record_history: bool = False,
         on_commit: OnCommit | None = None,
+        decode_large: DecodeLarge | None = None,
+        make_files: MakeFiles | None = None,
     ) -> None:
         """`relay_queue`: where executed entries are discarded with the commit. `record_history`:
         keep when each transaction ran, for `applied_intervals`; it grows by 16 bytes a transaction
         and is never purged. `on_commit` is called by the thread that commits, before the write.
+        `decode_large`: reads large transactions; `make_files`: has their files, made ahead.
         """
         self._store = store
         self._decode = decode
         self._relay_queue = relay_queue
         self._record_history = record_history
         self._on_commit = on_commit
+        self._decode_large = decode_large
+        self._make_ahead = make_files
+        self._files: dict[bytes, list[RowsFile]] = {}
+        self._views = threading.Lock()
+        self._shown: StoreSnapshot | None = None
+        self._unfinished = int(store.get(Family.META, UNFINISHED_KEY) or b"-1")
 
     def execute(self, job: Job[RowChanges]) -> RowChanges:
         """Reads the row changes; of several changes of a row only the last."""
@@ -97,6 +127,9 @@ class RocksDbTarget:
         for entry in job.entries:
             if not entry.payload:
                 continue
+            if is_reference(entry.payload):
+                self._make_files(job)
+                return LARGE
             try:
                 put_keys, put_values, delete_keys = self._decode(entry.payload)
             except Exception as error:
@@ -118,12 +151,15 @@ class RocksDbTarget:
             DiskFull: nothing of it was written.
         """
         with progress.advancing(group) as checkpoint:
-            changes: dict[bytes, bytes | None] = {}
-            for job in group.jobs:
-                execution = job.execution or {}
-                changes.update(self._newest(job, execution) if job.keeps_newest else execution)
             batch = self._store.batch()
-            batch.apply(Family.DATA, changes)
+            if is_large(group):
+                self._write_rows(group, checkpoint)
+            else:
+                changes: dict[bytes, bytes | None] = {}
+                for job in group.jobs:
+                    execution = job.execution or {}
+                    changes.update(self._newest(job, execution) if job.keeps_newest else execution)
+                batch.apply(Family.DATA, changes)
             batch.put(Family.DATA, CHECKPOINT_KEY, checkpoint.encode())
             if self._relay_queue:
                 self._relay_queue.discard(batch, checkpoint.position)
@@ -131,16 +167,29 @@ class RocksDbTarget:
                 _record(batch, group)
             if self._on_commit:
                 self._on_commit(batch, group, checkpoint)
+            ends = 0 <= self._unfinished <= checkpoint.position
+            if ends:
+                batch.delete(Family.META, UNFINISHED_KEY)
             self._store.write(batch)
+            if ends:
+                self._unfinished, self._shown = -1, None
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether an earlier process ended while it wrote rows: they are those of no version."""
+        return self._unfinished >= 0 and self._shown is None
 
     def abandon(self, job: Job[RowChanges]) -> None:
-        """Nothing: an execution leaves no trace."""
+        """Forgets the files of large transactions; they are made again, or removed at a start."""
+        for entry in job.entries:
+            self._files.pop(entry.payload, None)
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Nothing: it is written with each commit."""
 
     def close(self) -> None:
-        """Nothing: the store is its owner's to close."""
+        """Releases what readers were given; the store is its owner's to close."""
+        self._shown = None
 
     def checkpoint(self) -> Checkpoint | None:
         """The checkpoint beside the rows."""
@@ -148,8 +197,59 @@ class RocksDbTarget:
         return Checkpoint.decode(encoded) if encoded else None
 
     def open_snapshot(self) -> RowsSnapshot:
-        """The rows as they are now."""
-        return RowsSnapshot(self._store.snapshot(Family.DATA))
+        """The rows as they are now; not while the target `is_unfinished`."""
+        assert not self.is_unfinished, "rows of no version"
+        with self._views:
+            return RowsSnapshot(self._shown or self._store.snapshot(Family.DATA))
+
+    def _write_rows(self, group: CommitGroup[RowChanges], checkpoint: Checkpoint) -> None:
+        """Writes the rows of a group batch by batch, and leaves the last one to the caller."""
+        if self._unfinished < 0:
+            with self._views:
+                self._shown = self._store.snapshot(Family.DATA)
+        if self._unfinished < checkpoint.position:
+            batch = self._store.batch()
+            batch.put(Family.META, UNFINISHED_KEY, b"%d" % checkpoint.position)
+            self._store.write(batch)
+            self._unfinished = checkpoint.position
+        for job in group.jobs:
+            if job.execution is not LARGE:
+                self._write_some(job.execution or {})
+                continue
+            for entry in job.entries:
+                if not is_reference(entry.payload):
+                    rows = self._decode(entry.payload) if entry.payload else ((), (), ())
+                    self._write_some(changes_of(rows))
+                elif files := self._files.pop(entry.payload, None):
+                    for file in files:
+                        self._store.ingest(Family.DATA, file)
+                else:
+                    for rows in self._pieces(entry.payload):
+                        self._write_some(changes_of(rows))
+
+    def _pieces(self, payload: bytes) -> Iterator[Rows]:
+        assert self._decode_large, "large transactions, and nothing that reads them"
+        return self._decode_large(payload)
+
+    def _make_files(self, job: Job[RowChanges]) -> None:
+        """Puts the rows of the job's large transactions into files."""
+        for entry in job.entries:
+            if is_reference(entry.payload) and (files := self._files_of(entry.payload)):
+                self._files[entry.payload] = files
+
+    def _files_of(self, payload: bytes) -> list[RowsFile] | None:
+        if self._make_ahead:
+            return self._make_ahead(payload)
+        files = RowsFiles(self._store, str(FragmentSet.of(payload).number))
+        for rows in self._pieces(payload):
+            files.add(changes_of(rows))
+        return files.finish()
+
+    def _write_some(self, changes: RowChanges) -> None:
+        """Writes rows that nobody sees yet."""
+        batch = self._store.batch()
+        batch.apply(Family.DATA, changes)
+        self._store.write(batch)
 
     def _newest(self, job: Job[RowChanges], execution: RowChanges) -> RowChanges:
         """The changes of rows that no later transaction has changed, and their version (WL#4648 C0:
@@ -163,6 +263,21 @@ class RocksDbTarget:
                 newest[key] = value
                 newest[version_key] = version
         return newest
+
+
+def is_large(group: CommitGroup[RowChanges]) -> bool:
+    """Whether a group has a large transaction, which takes its time."""
+    return any(job.execution is LARGE for job in group.jobs)
+
+
+def changes_of(rows: Rows) -> RowChanges:
+    """Rows as they are stored."""
+    put_keys, put_values, delete_keys = rows
+    changes: dict[bytes, bytes | None] = {
+        ROW_PREFIX + key: value for key, value in zip(put_keys, put_values, strict=True)
+    }
+    changes.update((ROW_PREFIX + key, None) for key in delete_keys)
+    return changes
 
 
 def applied_intervals(store: Store) -> Iterator[AppliedInterval]:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import pytest
 
-from applier.applier import WORKERS_MAX, Applier, ApplierOptions
+from applier.applier import Applier, ApplierOptions
 from applier.checkpoint import Checkpoint, Progress
 from applier.job import CommitGroup, Job
 from applier.relay_queue import RelayEntry, RelayQueue
@@ -22,7 +22,7 @@ from applier.schemes import Scheme
 from applier.schemes.logical_clock import LogicalClock
 from applier.status import ApplierState
 from applier.targets.rocksdb import RocksDbTarget, RowChanges, applied_intervals
-from applier.worker import WorkerState
+from applier.worker import WORKERS_MAX, WorkerState
 from certifier.errors import CorruptStore, DiskFull, InvalidSetting
 from certifier.gtid_set import GtidSet
 from certifier.store import Family, Store, StoreIdentity

@@ -88,7 +88,7 @@ def test_sets_go_with_the_segments_of_their_versions() -> None:
     st.integers(0, 2 * SEGMENT_TRANSACTIONS),
     st.lists(st.integers(1, SEGMENT_TRANSACTIONS), min_size=1, max_size=4),
 )
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_pieces_load_into_the_window_that_was_dumped(begin: int, counts: list[int]) -> None:
     window, pieces = CertifiedWindow(begin), []
     for count in counts:

@@ -22,6 +22,7 @@ from certifier.core import Certifier, CertifierOptions
 from certifier.errors import InvalidSetting
 from certifier.gtid import Gtid
 from certifier.gtid_set import GtidSet
+from certifier.info_store import CertificationInfoStore
 from certifier.records import (
     Collected,
     ExecutedElsewhere,
@@ -32,7 +33,7 @@ from certifier.records import (
     Verdict,
     ViewChange,
 )
-from certifier.store import CertificationInfoStore, Store, StoreIdentity
+from certifier.store import Store, StoreIdentity
 from tests.certifier.histories import (
     GROUP,
     LIVE_KINDS,
@@ -54,7 +55,7 @@ IDENTITY = StoreIdentity(group="g", member="m1")
 
 
 @given(histories(), st.sampled_from(("close", "tight")), st.booleans())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @example([Operation(kind="elsewhere"), Operation(kind="collect_set", holes=(0,))], "close", False)
 def test_decisions_and_stamps_are_the_naive_models(
     history: list[Operation], gc_window: str, learn: bool
@@ -91,7 +92,7 @@ def check_agreement_with_the_model(
     st.integers(0, 5),
     st.sampled_from((1, 2, 5, 64)),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_when_collections_make_their_steps_changes_no_decision_and_no_stamp_becomes_unsafe(
     history: list[Operation], gc_window: str, period: int, step: int
 ) -> None:
@@ -138,7 +139,7 @@ class Dependencies:
 
 
 @given(histories(LIVE_KINDS), st.integers(1, 9), st.booleans())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_a_certifier_restored_from_a_checkpoint_goes_on_as_the_one_that_was_dumped(
     history: list[Operation], every: int, tight: bool
 ) -> None:
@@ -154,7 +155,7 @@ def test_a_certifier_restored_from_a_checkpoint_goes_on_as_the_one_that_was_dump
 
 @pytest.mark.slow
 @given(histories(LIVE_KINDS), st.lists(st.integers(1, 5), min_size=1, max_size=8))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_a_member_that_restarts_from_its_store_goes_on_as_one_that_did_not(
     history: list[Operation], batches: list[int]
 ) -> None:

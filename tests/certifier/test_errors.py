@@ -7,14 +7,68 @@ import pytest
 from applier import errors as applier_errors
 from certifier import errors
 from certifier.errors import GroupcertError
+from members import membership_errors, recovery_errors, security_errors
 
 CATEGORIES = (errors.InvalidRequest, errors.Unavailable, errors.Fenced, errors.CorruptLog)
 
 EXAMPLES: tuple[tuple[GroupcertError, str], ...] = (
     (
+        membership_errors.AlreadyBootstrapped(group="shop", created="2026-01-01T00:00:00Z"),
+        "group shop was bootstrapped before, at 2026-01-01T00:00:00Z: nothing was changed; "
+        "start its members without bootstrapping, they find it",
+    ),
+    (
+        membership_errors.ChangedMeanwhile(change="mode"),
+        "the group did not take the change (mode), because another one came first: "
+        "look at `groupcert status`, and ask again",
+    ),
+    (
+        membership_errors.GroupMissing(group="shop", address="nats://log1:4222"),
+        "there is no group shop at nats://log1:4222: make it, once, with `groupcert bootstrap`; "
+        "if it was there before, its log is lost: do not make another",
+    ),
+    (
+        membership_errors.NameTaken(member="m2", address="m2:7101"),
+        "another process serves as m2, at m2:7101: a name is one member's; "
+        "stop one of the two, or give it another name and an empty data folder",
+    ),
+    (
+        membership_errors.NotPrimary(member="m2", primary="m1", address="m1:7101"),
+        "m2 takes no transactions, the group is in single-primary mode: send it to m1 m1:7101",
+    ),
+    (
+        membership_errors.OutOfGroup(member="m2", explanation="view 3 is without it"),
+        "m2 is out of its group: view 3 is without it",
+    ),
+    (
+        membership_errors.StillFenced(member="m2", explanation="LOG_GAP: 7 after 5"),
+        "m2 fenced itself before (LOG_GAP: 7 after 5): when the cause is mended, "
+        "`groupcert group rejoin --unfence`; if its state is in doubt, with --discard-state",
+    ),
+    (
         errors.DomainNotAllowed(session="app", domain_id=7),
         "session 'app' may not set gtid_domain_id 7: "
         "name it in domain_sessions at this member, or leave the domain at 0",
+    ),
+    (
+        security_errors.CallNotAllowed(principal="shop", call="/s/Commit", roles="write"),
+        "principal 'shop' may not call /s/Commit, which needs the role write: "
+        "grant it in the member's access list, or call as somebody else",
+    ),
+    (
+        security_errors.NotAuthenticated(call="/s/Commit", problem="nobody has its token"),
+        "call /s/Commit has no known caller (nobody has its token): "
+        "show a token or a certificate that the member's access list has",
+    ),
+    (
+        security_errors.TlsRefused(address="a:1", problem="it speaks without TLS"),
+        "no TLS connection to member a:1: it speaks without TLS; "
+        "compare tls_authority and the certificates at both ends, and the address",
+    ),
+    (
+        security_errors.MemberNotAllowed(refused="m9", allowed="m1, m2"),
+        "member 'm9' is not allowed, members_allowed of the group has 'm1, m2': "
+        "add it there, or start the member under one of these names",
     ),
     (
         applier_errors.InvalidBinaryLog(
@@ -150,6 +204,38 @@ EXAMPLES: tuple[tuple[GroupcertError, str], ...] = (
         errors.CorruptStore(path="/data", problem="no position"),
         "store at /data is corrupt (no position): move the folder away and let the member rejoin",
     ),
+    (
+        recovery_errors.CopyExpired(copy_id="ab", lease_seconds=60),
+        "copy 'ab' is not open, or was not read for 60 s: open another one",
+    ),
+    (
+        recovery_errors.LogTooLong(messages=9, messages_max=5),
+        "log has 9 messages that this member lacks, it reads 5 at most where it has a donor: "
+        "let it copy the donor's state, or raise recovery_log_messages_max",
+    ),
+    (
+        recovery_errors.LogTrimmed(expected=3, first=8),
+        "log begins at position 8, this member needs 3: "
+        "set seeds to addresses of members that it can copy, or restore a backup",
+    ),
+    (
+        recovery_errors.NoDonor(asked="a:1", cause="a:1 is UNREACHABLE"),
+        "no donor among a:1 (a:1 is UNREACHABLE): "
+        "start one of them, set seeds to members that are ONLINE, or restore a backup",
+    ),
+    (
+        recovery_errors.TooManyCopies(open=2, open_max=2),
+        "2 copies are open, the limit is 2: ask another member, or try again when one is done",
+    ),
+    (
+        recovery_errors.ExtraTransactions(member="m3", lacking="donor m1", extra="u:7"),
+        "member m3 has executed 'u:7', which donor m1 has not: save what you need of them, "
+        "then `groupcert group rejoin --discard-state`",
+    ),
+    (
+        recovery_errors.CorruptCopy(path="/backup", problem="file a is missing"),
+        "copy /backup is corrupt (file a is missing): take another one",
+    ),
 )
 
 
@@ -164,14 +250,21 @@ def leaves(root: type[GroupcertError] = GroupcertError) -> Iterator[type[Groupce
 
 def test_reasons_are_unique_and_none_was_renamed() -> None:
     assert sorted(leaf.reason for leaf in leaves()) == [
+        "ALREADY_BOOTSTRAPPED",
         "APPLY_FAILED",
+        "CALL_NOT_ALLOWED",
+        "CHANGED_MEANWHILE",
+        "COPY_EXPIRED",
+        "CORRUPT_COPY",
         "CORRUPT_RECORD",
         "CORRUPT_STORE",
         "DIGEST_MISMATCH",
         "DISK_FULL",
         "DOMAIN_NOT_ALLOWED",
+        "EXTRA_TRANSACTIONS",
         "FOREIGN_DATA_FOLDER",
         "FOREIGN_LOG",
+        "GROUP_MISSING",
         "GTIDS_EXHAUSTED",
         "INVALID_BINARY_LOG",
         "INVALID_GTID",
@@ -182,12 +275,23 @@ def test_reasons_are_unique_and_none_was_renamed() -> None:
         "LOG_GAP",
         "LOG_SERVER_TOO_OLD",
         "LOG_SERVER_UNAVAILABLE",
+        "LOG_TOO_LONG",
+        "LOG_TRIMMED",
+        "MEMBER_NOT_ALLOWED",
+        "NAME_TAKEN",
+        "NOT_AUTHENTICATED",
+        "NOT_PRIMARY",
         "NOT_SERVING",
+        "NO_DONOR",
+        "OUT_OF_GROUP",
         "OVERLOADED",
         "PORT_TAKEN",
         "PURGED_AT_SOURCE",
         "REPLICA_AHEAD",
         "SNAPSHOT_EXPIRED",
+        "STILL_FENCED",
+        "TLS_REFUSED",
+        "TOO_MANY_COPIES",
         "TOO_MANY_SNAPSHOTS",
         "TRANSACTION_TOO_LARGE",
         "TRANSIENT_FAILURE",
@@ -205,7 +309,13 @@ def test_each_error_belongs_to_one_who_must_act() -> None:
 def test_the_tree_in_the_docstring_is_the_tree_of_the_classes() -> None:
     drawn = [
         line.split()
-        for module in (errors, applier_errors)
+        for module in (
+            errors,
+            applier_errors,
+            membership_errors,
+            recovery_errors,
+            security_errors,
+        )
         for line in (module.__doc__ or "").splitlines()
         if "── " in line
     ]

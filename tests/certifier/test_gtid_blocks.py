@@ -160,4 +160,4 @@ class RandomCalls(RuleBasedStateMachine):
 
 
 TestRandomCalls = RandomCalls.TestCase
-TestRandomCalls.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestRandomCalls.settings = settings(max_examples=60, stateful_step_count=40)

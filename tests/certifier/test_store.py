@@ -14,8 +14,9 @@ import pytest
 
 from certifier.core import Certifier
 from certifier.errors import CorruptStore, DiskFull, ForeignDataFolder, UnsupportedFormat
+from certifier.info_store import CertificationInfoStore
 from certifier.records import GarbageCollection, Transaction
-from certifier.store import CertificationInfoStore, Family, Store, StoreIdentity, integer_key
+from certifier.store import Family, Store, StoreIdentity, integer_key
 from tests.certifier.histories import options
 
 IDENTITY = StoreIdentity(group="g", member="m1")
@@ -148,8 +149,15 @@ def test_a_damaged_block_is_corrupt_and_not_in_use(tmp_path: Path) -> None:
     content = bytearray(largest.read_bytes())
     content[100:200] = bytes(100)
     largest.write_bytes(content)
-    with Store(tmp_path, IDENTITY) as store, pytest.raises(CorruptStore, match="checksum"):
-        store.get(Family.DATA, b"k0")
+    with Store(tmp_path, IDENTITY) as store:
+        with pytest.raises(CorruptStore, match="checksum"):
+            store.get(Family.DATA, b"k0")
+        with pytest.raises(CorruptStore, match="checksum"):
+            store.last(Family.DATA, b"k0")
+        with pytest.raises(CorruptStore, match="checksum"):
+            store.snapshot(Family.DATA).get(b"k0")
+        with pytest.raises(CorruptStore, match="checksum"):
+            list(store.snapshot(Family.DATA).scan(b""))
 
 
 def test_a_path_that_is_a_file_keeps_the_systems_own_error(tmp_path: Path) -> None:
@@ -255,3 +263,44 @@ def test_a_store_that_misses_transactions_is_corrupt(tmp_path: Path) -> None:
         store.write(batch)
         with pytest.raises(CorruptStore, match="version 21 next after 10"):
             CertificationInfoStore(store, Certifier(options())).load()
+
+
+def test_rows_of_a_file_come_in_at_once_and_the_file_goes(tmp_path: Path) -> None:
+    with Store(tmp_path, StoreIdentity(group="g", member="m")) as store:
+        batch = store.batch()
+        batch.put(Family.DATA, b"a", b"old")
+        batch.put(Family.DATA, b"b", b"old")
+        store.write(batch)
+        before = store.snapshot(Family.DATA)
+        file = store.rows_file("rows")
+        file.add(b"a", None)
+        file.add(b"b", b"new")
+        file.finish()
+        assert store.get(Family.DATA, b"b") == b"old"
+        store.ingest(Family.DATA, file)
+        assert dict(store.scan(Family.DATA)) == {b"b": b"new"}
+        assert before.get(b"a") == b"old"
+        assert not file.path.exists()
+
+
+def test_a_file_that_cannot_be_finished_or_taken_in_is_said_so(tmp_path: Path) -> None:
+    with Store(tmp_path, StoreIdentity(group="g", member="m")) as store:
+        with pytest.raises(CorruptStore):
+            store.rows_file("without rows").finish()
+        file = store.rows_file("given up")
+        file.add(b"a", b"1")
+        file.finish()
+        file.remove()
+        with pytest.raises(CorruptStore):
+            store.ingest(Family.DATA, file)
+
+
+def test_a_file_that_cannot_be_begun_or_gone_on_with_is_said_so(tmp_path: Path) -> None:
+    with Store(tmp_path, StoreIdentity(group="g", member="m")) as store:
+        file = store.rows_file("out of order")
+        file.add(b"b", b"1")
+        with pytest.raises(CorruptStore):
+            file.add(b"a", b"1")
+        (tmp_path / "rows-files" / "taken.sst").mkdir()
+        with pytest.raises(CorruptStore):
+            store.rows_file("taken")

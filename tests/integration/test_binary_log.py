@@ -23,9 +23,10 @@ from certifier.gtid_set import GtidSet
 from groupcert.v1 import binary_log_pb2
 from groupcert.v1.binary_log_pb2_grpc import BinaryLogServiceStub
 from groupcert.v1.transaction_pb2 import Changes
+from members.binary_log_service import RESPONSE_BYTES_MAX
 from members.client import Client, TransactionFailed, certifiable
-from members.convert import entries_from
 from members.local_group import LocalGroup
+from members.log_events import entries_from
 from members.remote import MESSAGE_BYTES_MAX
 from members.status import error_from
 
@@ -332,8 +333,12 @@ def test_commits_that_wait_for_company_are_committed_as_a_group(tmp_path: Path) 
 
 @pytest.mark.slow
 def test_a_commit_group_that_no_message_takes_is_divided(tmp_path: Path) -> None:
-    count, size = 20, (4 << 20) - 1_000
-    settings = {"binlog_commit_wait_count": count, "binlog_commit_wait_usec": 10_000_000}
+    count, size = 40, (1 << 20) - 2_000
+    settings = {
+        "binlog_commit_wait_count": count,
+        "binlog_commit_wait_usec": 10_000_000,
+        "fragment_bytes": 1 << 20,
+    }
     with LocalGroup(tmp_path, members=1, settings=settings) as group:
         address = group.addresses["m1"]
         value = bytes(size)
@@ -347,4 +352,4 @@ def test_a_commit_group_that_no_message_takes_is_divided(tmp_path: Path) -> None
         subscriber = Subscriber()
         subscriber.follow(address, version=count)
         ids = [entry.header.commit_id for entry in subscriber.transactions()]
-        assert max(ids.count(each) for each in ids if each) * size > 64 << 20
+        assert max(ids.count(each) for each in ids if each) * size > RESPONSE_BYTES_MAX

@@ -10,7 +10,8 @@ from members.log_records import (
     StableReport,
     ViewProposal,
 )
-from members.member import Delivered, Member, MemberOptions
+from members.member import Member
+from members.member_state import Delivered, MemberOptions
 from members.views import ViewMember
 
 SETTINGS = GroupSettings(

@@ -27,7 +27,8 @@ from groupcert.v1.transaction_pb2 import Changes
 from members import binary_log
 from members.binary_log import BinaryLog, BinaryLogOptions, key_of
 from members.binary_log_reader import BinaryLogReader, commit_ids
-from members.convert import changed_keys, decode_changes, entries_from, events_of
+from members.convert import changed_keys, decode_changes
+from members.log_events import entries_from, events_of
 
 SOURCE = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa"
 IDENTITY = StoreIdentity(group="g", member="m1")
@@ -406,7 +407,7 @@ class TestReading:
         assert stamps_of(entries) == [(0, 49), (0, 50)]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     st.lists(st.lists(st.booleans(), min_size=1, max_size=6), max_size=8),
     st.sets(st.integers(1, 40)),

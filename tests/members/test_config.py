@@ -1,5 +1,6 @@
 """Settings of a member: where they come from, and what is said when they are wrong."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -79,7 +80,7 @@ def test_addresses_are_names_and_numbers_of_both_kinds(address: str) -> None:
 
 def test_a_log_server_is_given_with_its_protocol() -> None:
     (problem,) = problems({**NAMED, "log_servers": ["a:4222"]})
-    assert problem == "log_servers.0 is 'a:4222': expected nats://host:port"
+    assert problem == "log_servers.0 is 'a:4222': expected nats://host:port or tls://host:port"
 
 
 @pytest.mark.parametrize("content", [b"group = ", b"\xff", None], ids=["broken", "binary", "none"])
@@ -116,3 +117,117 @@ def test_settings_do_not_change_after_the_start() -> None:
 def test_every_setting_says_what_it_is_and_why_it_has_its_default(name: str) -> None:
     description = MemberConfig.model_fields[name].description or ""
     assert "efault" in description
+
+
+FILES: dict[str, object] = {"tls_authority": "a.pem", "tls_certificate": "c.pem", "tls_key": "k"}
+LOG_FILES: dict[str, object] = {f"log_{name}": f"log-{path}" for name, path in FILES.items()}
+PLAIN_LOG: dict[str, object] = {**NAMED, "log_servers": ["nats://a:1"]}
+TLS_LOG: dict[str, object] = {**NAMED, "log_servers": ["tls://a:1"]}
+
+
+@pytest.mark.parametrize("missing", FILES)
+def test_tls_takes_all_three_files(missing: str) -> None:
+    some = {name: path for name, path in FILES.items() if name != missing}
+    (problem,) = problems({**EMBEDDED, **some})
+    assert problem.startswith(f"{missing} is missing: expected a PEM file, since ")
+    (problem,) = problems({**PLAIN_LOG, **{f"log_{name}": path for name, path in some.items()}})
+    assert problem.startswith(f"log_{missing} is missing")
+
+
+def test_an_empty_text_in_the_environment_is_no_file() -> None:
+    environment = {f"GROUPCERT_{name.upper()}": "" for name in (*FILES, *LOG_FILES, "access")}
+    config = load_config(None, EMBEDDED, environment)
+    assert (config.tls, config.log_tls, config.access) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("settings", "authority"),
+    [
+        (PLAIN_LOG, None),
+        ({**PLAIN_LOG, **FILES}, None),
+        ({**TLS_LOG, **FILES}, "a.pem"),
+        ({**TLS_LOG, **LOG_FILES}, "log-a.pem"),
+        ({**PLAIN_LOG, **LOG_FILES}, "log-a.pem"),
+        ({**TLS_LOG, **FILES, **LOG_FILES}, "log-a.pem"),
+    ],
+)
+def test_the_log_is_reached_over_tls_with_its_own_files_or_by_its_address(
+    settings: dict[str, object], authority: str | None
+) -> None:
+    tls = load_config(None, settings, {}).log_tls
+    assert (None if tls is None else str(tls.authority)) == authority
+
+
+def test_tls_to_a_log_needs_files_and_an_embedded_one_has_no_tls() -> None:
+    (problem,) = problems(TLS_LOG)
+    assert problem == "log_servers: tls:// needs the files log_tls_... or tls_..."
+    (problem,) = problems({**EMBEDDED, **LOG_FILES})
+    assert problem.startswith("log_tls_authority: an embedded log server is on loopback")
+
+
+ACCESS = '[[principal]]\nname = "shop"\ncertificate = "shop"\nroles = ["read"]\n'
+
+
+def test_access_is_a_file_or_a_table(tmp_path: Path) -> None:
+    (tmp_path / "access.toml").write_text(ACCESS)
+    by_file = load_config(None, {**EMBEDDED, "access": str(tmp_path / "access.toml")}, {})
+    (tmp_path / "member.toml").write_text(ACCESS.replace("principal", "access.principal"))
+    by_table = load_config(tmp_path / "member.toml", EMBEDDED, {})
+    assert by_file.access is not None
+    assert by_file.access == by_table.access
+    assert load_config(None, EMBEDDED, {}).access is None
+
+
+def test_the_example_in_the_readme_is_an_access_file(tmp_path: Path) -> None:
+    readme = (Path(__file__).parents[2] / "members" / "README.md").read_text()
+    (example,) = re.findall(r"```toml\n(\[\[principal.*?)```", readme, re.DOTALL)
+    (tmp_path / "access.toml").write_text(example)
+    access = load_config(None, {**EMBEDDED, "access": str(tmp_path / "access.toml")}, {}).access
+    assert access is not None
+    assert [each.name for each in access.principal] == ["shop", "dashboard"]
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (None, "access: "),
+        ("[[principal", "access: "),
+        ("", "access.principal is missing"),
+        (ACCESS.replace("read", "root"), "access.principal.0.roles"),
+        (ACCESS.replace("certificate", "certificates"), "access.principal.0"),
+        (ACCESS * 2, "access: name shop is given twice"),
+    ],
+)
+def test_an_access_file_that_cannot_serve_is_said(
+    tmp_path: Path, content: str | None, problem: str
+) -> None:
+    if content is not None:
+        (tmp_path / "access.toml").write_text(content)
+    found = problems({**EMBEDDED, "access": str(tmp_path / "access.toml")})
+    assert found[0].startswith(problem)
+
+
+@pytest.mark.parametrize(
+    "principal",
+    [
+        {"name": "shop", "token_sha256": "secret", "roles": ["read"]},
+        {"name": "shop", "token_sha256": ["secret"], "roles": ["read"]},
+        {"name": "shop", "token": "secret", "roles": ["read"]},
+        {"name": "shop", "token_sha256": "secret", "roles": "secret"},
+        "secret",
+    ],
+)
+def test_a_token_that_was_given_in_place_of_its_digest_is_not_told(principal: object) -> None:
+    found = problems({**EMBEDDED, "access": {"principal": [principal]}})
+    assert found
+    assert all(each.startswith("access.principal.0") for each in found)
+    assert not any("secret" in each for each in found)
+
+
+@pytest.mark.parametrize(
+    "address", ["nats://member:secret@log1:4222/x", "http://member:secret@log1", "member:secret@"]
+)
+def test_problems_show_no_password(address: str) -> None:
+    (problem,) = problems({**NAMED, "log_servers": [address]})
+    assert "secret" not in problem
+    assert "log_servers.0 is '***@" in problem

@@ -37,11 +37,29 @@ def test_a_member_is_shown_by_the_names_of_its_counters() -> None:
 def test_the_table_tells_why_a_member_is_not_there() -> None:
     gone = {"name": "m2", "address": "b:1", "state": "UNREACHABLE", "reason": "it is gone"}
     online = {"name": "m1", "address": "a:1", "reason": "", "certified": 1_234, "state": "ONLINE"}
-    text = rendered({"group": "shop", "view_id": 3, "members": [online, gone]})
-    assert "group shop, view 3" in text
+    document = {"group": "shop", "view_id": 3, "primary": "m1", "members": [online, gone]}
+    text = rendered(document)
+    assert "group shop, view 3, primary m1" in text
     assert "1,234" in text
     assert "m2: it is gone" in text
     assert "m1:" not in text
+
+
+def test_a_copy_that_comes_in_is_shown_with_its_estimate() -> None:
+    status = group_pb2.MemberStatus(
+        state=group_pb2.MEMBER_STATE_RECOVERING,
+        recovery=group_pb2.RecoveryProgress(
+            donor="m2", bytes_done=516_000_000, bytes_total=1_200_000_000, bytes_per_second=57e6
+        ),
+    )
+    document = member_document(status)
+    recovery = document["recovery"]
+    assert isinstance(recovery, dict)
+    assert (recovery["donor"], recovery["seconds_left"]) == ("m2", 12.0)
+    row = {"name": "m3", "address": "c:1", **document}
+    text = rendered({"group": "shop", "view_id": 3, "primary": "", "members": [row]})
+    assert "m3: RECOVERING 43 % of 1.2 GB from m2, 12 s left" in text
+    assert member_document(group_pb2.MemberStatus())["recovery"] is None
 
 
 @pytest.mark.nats
@@ -70,7 +88,7 @@ def test_the_verb_status_answers_with_one_document_and_0(
         cli.main()
     assert caught.value.code == 0
     document = json.loads(capsys.readouterr().out)
-    assert {"group", "view_id", "view", "members"} == set(document)
+    assert {"group", "view_id", "primary", "view", "members"} == set(document)
     assert {row["name"] for row in document["view"]} == set(local_group.addresses)
 
 

@@ -20,6 +20,7 @@ from certifier.errors import (
 from members.jetstream import JetStreamOptions, JetStreamOrder, all_sync_always
 from members.jetstream_connection import JetStreamConnection
 from members.log_server import LogServer
+from members.loopback import HOST, free_port
 from members.total_order import Delivery
 from tests.members.test_total_order import payloads_of, publish_all, read_until
 
@@ -276,3 +277,14 @@ async def publish_sized(order: JetStreamOrder, payload: bytes, count: int) -> No
         order.publish(str(number), payload)
     while order.publishing():  # noqa: ASYNC110 - the port has no event for it
         await asyncio.sleep(0.01)
+
+
+async def test_an_error_names_servers_without_their_passwords() -> None:
+    servers = (f"nats://member:secret@{HOST}:{free_port()}", f"nats://{HOST}:{free_port()}")
+    connection = JetStreamConnection(servers, 1_000)
+    with pytest.raises(LogServerUnavailable) as caught:
+        await connection.connect(200, (2, 0, 0))
+    assert "secret" not in str(caught.value)
+    assert caught.value.address == ",".join(
+        server.replace("member:secret@", "") for server in servers
+    )

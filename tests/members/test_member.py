@@ -11,9 +11,10 @@ from applier.relay_queue import RelayEntry
 from applier.source_header import SourceHeader
 from certifier.errors import DigestMismatch, ForeignLog
 from certifier.gtid_set import GtidSet
-from certifier.records import Verdict
 from members.log_records import LogBatch, LoggedTransaction, StableReport, ViewProposal
-from members.member import Delivered, Member, MemberState
+from members.member import Member
+from members.member_state import Delivered, MemberState
+from members.membership_errors import NameTaken
 from members.publisher import Submission
 from tests.members.minds import (
     SETTINGS,
@@ -131,7 +132,12 @@ class TestViews:
         without_me = ViewProposal(member.view.view_id, (run_of(2),))
         deliver(member, batch_of(2, 2, controls=[without_me]))
         assert member.state is MemberState.ERROR
-        assert "start it again" in member.reason
+        assert "it rejoins" in member.reason
+
+    def test_a_member_whose_name_another_process_takes_fences_itself(self) -> None:
+        member = online(2)
+        with pytest.raises(NameTaken, match="another process serves as m1, at m1:1"):
+            deliver(member, joining(member, 1, run=1))
 
     def test_a_member_leaves_by_a_view_without_it(self) -> None:
         member = online(2)
@@ -169,12 +175,6 @@ class TestViews:
         assert member.applied_everywhere_version == 0
         deliver(member, joining(member, 2))
         assert names(member) == ["m2"]
-
-    def test_only_the_next_settings_count(self) -> None:
-        member = online(2)
-        other = SETTINGS._replace(outcomes_max=2)
-        deliver(member, batch_of(2, 2, controls=[other]))
-        assert member.settings == SETTINGS
 
     def test_settings_of_another_group_fence_the_member(self) -> None:
         member = mind()
@@ -225,16 +225,16 @@ class TestBatches:
         assert member.outcomes.get(b"id") is None
         assert member.certifier.digest() == digest
 
-    def test_an_expelled_member_tells_its_client_why(self) -> None:
+    def test_an_expelled_member_turns_its_clients_away(self) -> None:
         member = online(2)
         ended = submit(member, write(0, 1))
         deliver(member, batch_of(2, 2, controls=[ViewProposal(2, (run_of(2),))]))
-        batch = send(member)
-        outcome = ended[0].outcomes[0]
-        assert outcome is not None
-        assert outcome.verdict is Verdict.REFUSED
-        assert outcome.reason == "m1 is not in the group's view 3; it must rejoin"
-        assert versions(deliver(member, batch)) == []
+        batch = member.publisher.next_batch()
+        assert batch is not None
+        delivered = deliver(member, batch)
+        assert versions(delivered) == []
+        assert [each.outcomes for each in delivered.turned_away] == [[None]]
+        assert not ended
 
     def test_a_report_from_outside_the_view_changes_nothing(self) -> None:
         member = online(2)
@@ -384,13 +384,13 @@ class TestReports:
         assert member.report_if_due(PERIOD_MS, 1)
         assert reported(member)[:3] == (1, 1, 2)
 
-    def test_a_member_without_news_reports_nothing(self) -> None:
+    def test_a_member_without_news_says_that_it_is_alive(self) -> None:
         member = online()
         deliver(member, batch_of(1, 2, [write(0, 1)]))
         member.committed(1)
         assert member.report_if_due(PERIOD_MS, 0)
-        assert not member.report_if_due(2 * PERIOD_MS, 0)
-        assert member.report_if_due(2 * PERIOD_MS, 1)
+        assert not member.report_if_due(2 * PERIOD_MS - 1, 0)
+        assert member.report_if_due(2 * PERIOD_MS, 0)
 
     def test_what_is_not_visible_is_not_reported_as_stable(self) -> None:
         member = online()

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from certifier import checkpoint
 from members.log_records import LoggedTransaction, StableReport
-from members.member import Member, MemberState
+from members.member import Member
+from members.member_state import MemberState
 from tests.members.minds import SETTINGS, batch_of, deliver, mind, names, online, send, versions
 
 writes = st.tuples(

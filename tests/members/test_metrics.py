@@ -6,21 +6,28 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from prometheus_client.registry import Collector
 
 from certifier.errors import PortTaken
-from groupcert.v1 import applier_pb2
+from groupcert.v1 import applier_pb2, group_pb2
+from groupcert.v1.group_pb2 import GroupStatus, MemberStatus, StageTime, ViewMember
 from members.applier_status import applier_status
 from members.loopback import HOST, free_port
-from members.metrics import serve_metrics
+from members.metrics import ApplierCollector, MemberCollector, serve_metrics
 from tests.members.appliers import running_applier, transaction
 
 README = Path(__file__).parents[2] / "members" / "README.md"
 
 
 def scrape(status: applier_pb2.GetApplierStatusResponse | None) -> str:
+    """What Prometheus gets of an applier."""
+    return told_by(ApplierCollector(lambda: status))
+
+
+def told_by(collector: Collector) -> str:
     """What Prometheus gets."""
     address = f"{HOST}:{free_port()}"
-    stop = serve_metrics(address, lambda: status)
+    stop = serve_metrics(address, collector)
     try:
         with urllib.request.urlopen(f"http://{address}/metrics") as response:
             text: str = response.read().decode()
@@ -67,6 +74,40 @@ def test_every_metric_is_in_the_readme_and_has_its_number(tmp_path: Path) -> Non
         assert name in text.splitlines()
 
 
+def test_every_metric_of_a_member_is_in_the_readme_and_has_its_number() -> None:
+    status = GroupStatus(view_id=7, members=[ViewMember(name="m1"), ViewMember(name="m2")])
+    status.observer.MergeFrom(
+        MemberStatus(
+            state=group_pb2.MEMBER_STATE_FENCED,
+            committed_version=12,
+            transactions_conflict=3,
+            log_unacknowledged_ms=1_500,
+            log_durable=True,
+            stages=[StageTime(name="queued", total_us=2_500_000, count=4)],
+        )
+    )
+    text = told_by(MemberCollector(lambda: status))
+    told = set(re.findall(r"^# TYPE (\w+)", text, re.MULTILINE))
+    section = README.read_text().partition("\n## Metrics\n")[2].partition("\n## ")[0]
+    assert told == set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE))
+    assert all(re.fullmatch(r"groupcert_[a-z_]+", name) for name in told)
+    assert set(text.splitlines()) >= {
+        "groupcert_group_views_total 7.0",
+        "groupcert_group_view_members 2.0",
+        'groupcert_member_state{state="FENCED"} 1.0',
+        'groupcert_member_state{state="ONLINE"} 0.0',
+        "groupcert_member_committed_version 12.0",
+        'groupcert_certification_transactions_total{verdict="conflict"} 3.0',
+        'groupcert_commit_stage_seconds_total{stage="queued"} 2.5',
+        "groupcert_log_unacknowledged_seconds 1.5",
+        "groupcert_log_durable 1.0",
+    }
+
+
+def test_while_there_is_no_member_there_are_no_metrics() -> None:
+    assert told_by(MemberCollector(lambda: None)).strip() == ""
+
+
 def test_while_there_is_no_applier_there_are_no_metrics() -> None:
     assert scrape(None).strip() == ""
 
@@ -77,4 +118,4 @@ def test_a_port_that_is_taken_is_an_error() -> None:
         taken.listen()
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(PortTaken, match=address):
-            serve_metrics(address, lambda: None)
+            serve_metrics(address)

@@ -5,7 +5,13 @@ from hypothesis import strategies as st
 
 from certifier.gtid_set import GtidSet
 from certifier.records import Outcome, Verdict
-from members.log_records import LogBatch, LoggedTransaction, bytes_of
+from members.log_records import (
+    Appointment,
+    LogBatch,
+    LoggedTransaction,
+    StableReport,
+    bytes_of,
+)
 from members.publisher import BatchLimits, Publisher, Submission
 from tests.members.minds import SETTINGS, write
 
@@ -21,6 +27,7 @@ def publisher(
         transactions_min=transactions_min,
         bytes_max=bytes_max,
         window=window,
+        fragments_window=2,
     )
     return Publisher("m1", 1, limits)
 
@@ -119,6 +126,26 @@ def test_control_records_go_out_with_the_next_batch() -> None:
     batch = sent(source)
     assert items_of(batch) == [1]
     assert batch.controls == [SETTINGS]
+
+
+def test_of_reports_that_wait_only_the_newest_goes_out() -> None:
+    source = publisher()
+    for version in (1, 2):
+        source.control(StableReport(version, version, 0, b""))
+        source.control(Appointment("m1"))
+    assert sent(source).controls == [
+        Appointment("m1"),
+        StableReport(2, 2, 0, b""),
+        Appointment("m1"),
+    ]
+
+
+def test_control_records_do_not_wait_for_what_is_on_its_way() -> None:
+    source = publisher()
+    source.submit(submission(1))
+    sent(source)
+    source.control(Appointment("m1"))
+    assert sent(source).controls == [Appointment("m1")]
 
 
 def test_reading_back_gives_the_parts_once() -> None:

@@ -93,6 +93,7 @@ class Script(
         """Not part of any script."""
         context.abort(grpc.StatusCode.UNIMPLEMENTED, "no stream")
 
+    CommitStream = CertifyStream
     CloseSnapshot = Get = Scan = OpenSnapshot
 
 

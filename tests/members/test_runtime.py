@@ -1,15 +1,16 @@
-"""A message that a member cannot take loses nothing of those before it, which came with it."""
+"""What a member does where it cannot go on: with what it has read, and with those who wait."""
 
 from pathlib import Path
 
 import pytest
 
-from certifier.errors import CorruptRecord
+from certifier.errors import CorruptRecord, LogGap, NotServing
 from certifier.write_set import store_key_item
 from groupcert.v1.transaction_pb2 import Changes
 from members.config import MemberConfig
 from members.convert import encode_batch
 from members.log_records import LogBatch, LoggedTransaction, ViewProposal
+from members.member_state import MemberState
 from members.runtime import MemberRuntime
 from members.total_order import Delivery
 from members.views import ViewMember
@@ -56,3 +57,31 @@ async def test_what_came_before_a_message_that_fails_is_applied_once(tmp_path: P
     assert again.applier.status().skipped_total == 1
     assert again.target.open_snapshot().get(b"key") == b"value"
     again.close()
+
+
+@pytest.mark.parametrize("in_doubt", [False, True])
+async def test_a_decided_commit_is_told_but_by_a_member_in_doubt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_doubt: bool
+) -> None:
+    runtime = runtime_at(tmp_path)
+    member = runtime.member
+    monkeypatch.setattr(runtime._appender, "add", lambda entries: None)  # nothing gets visible
+    member.caught_up()
+    for sequence in (1, 2):
+        batch = member.publisher.next_batch()
+        assert batch is not None
+        runtime._deliver([Delivery(sequence, encode_batch(batch))])
+        if sequence == 1:
+            assert member.state is MemberState.ONLINE
+            write = LoggedTransaction(b"id", 0, [1])
+            monkeypatch.setattr(runtime._sender, "schedule", lambda: None)
+            answer = runtime.submit([write])
+    assert not answer.done()
+    if in_doubt:
+        runtime.fence(LogGap(expected=3, found=2))
+        with pytest.raises(NotServing):
+            answer.result()
+    else:
+        runtime.stop_serving(MemberState.ERROR, "the log is away")
+        assert answer.result().version == 1
+    runtime.close()

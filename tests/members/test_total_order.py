@@ -6,8 +6,10 @@ from contextlib import aclosing
 
 import pytest
 
-from certifier.errors import ForeignLog, LogGap, LogServerUnavailable
+from certifier.errors import ForeignLog, LogGap
 from members.jetstream import JetStreamOptions, JetStreamOrder
+from members.join import state_that_reaches
+from members.membership_errors import GroupMissing
 from members.total_order import (
     Delivery,
     LogIdentity,
@@ -79,7 +81,7 @@ async def test_a_message_as_large_as_the_log_says_is_ordered(make_order: MakeOrd
 
 
 async def test_a_log_that_is_not_there_is_not_made_unasked(make_order: MakeOrder) -> None:
-    with pytest.raises(LogServerUnavailable, match="stream not found"):
+    with pytest.raises(GroupMissing, match="there is no group"):
         await make_order().open(create=False)
 
 
@@ -226,3 +228,15 @@ async def test_a_memory_log_made_anew_is_foreign() -> None:
     log.create()
     with pytest.raises(ForeignLog):
         await read_until(order, 1, 1)
+
+
+async def test_a_log_that_seems_shorter_for_a_moment_is_waited_for() -> None:
+    log = MemoryLog("shorter")
+    log.create()
+    order = MemoryOrder(log)
+    state = await order.open(create=False)
+    waiting = asyncio.ensure_future(state_that_reaches(order, state, 1))
+    await asyncio.sleep(0)
+    log.append("1", b"x")
+    assert (await waiting).last_sequence == 1
+    assert (await state_that_reaches(order, await order.state(), 1)).last_sequence == 1

@@ -41,9 +41,9 @@ class SimulatedApplier:
         self._running: list[Job[RowChanges]] = []
         self._committing: CommitGroup[RowChanges] | None = None
 
-    def recover(self) -> None:
+    def recover(self, groups: list[list[RelayEntry]]) -> None:
         """See `Applier.recover`."""
-        for entries in self._relay_queue.load():
+        for entries in groups:
             self.append([self._as_recovered(entry) for entry in entries])
 
     def append(self, entries: list[RelayEntry]) -> None:

@@ -5,15 +5,16 @@ members decide. The first member to read a message says what it decided; everybo
 and what follows from it must be a serial execution of the bank's transfers.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
 from applier.targets.rocksdb import AppliedInterval, applied_intervals
 from certifier.records import Outcome, Verdict
+from certifier.store import Family
 from members.convert import decode_changes
 from members.log_records import LogBatch, LoggedTransaction, ViewProposal
-from members.views import View
+from members.views import View, ViewMember
 from tests.sim.member import SimulatedMember
 
 ACCOUNTS = tuple(f"account/{number}".encode() for number in range(12))
@@ -36,6 +37,7 @@ class Place(NamedTuple):
     view: View
     newest_version: int
     stable_version: int
+    single_primary: bool
 
 
 class Certified(NamedTuple):
@@ -53,18 +55,25 @@ class Checks:
         self.history: list[Certified] = []
         self.acknowledged: dict[bytes, int] = {}
         self.aborted: set[bytes] = set()
+        self.expelled = 0
+        self.is_tail_lost = False
+        self.may_be_expelled: Callable[[ViewMember], bool] = lambda member: True
         self._places: list[Place] = []
         self._states: list[dict[bytes, bytes]] = [{}]
         self._reads: dict[bytes, Mapping[bytes, bytes | None]] = {}
+        self._changes: dict[bytes, bytes] = {}
 
     @property
     def acknowledged_version(self) -> int:
         """The newest version that a client was told of."""
         return max(self.acknowledged.values(), default=0)
 
-    def started(self, transaction_id: bytes, reads: Mapping[bytes, bytes | None]) -> None:
+    def started(
+        self, transaction_id: bytes, reads: Mapping[bytes, bytes | None], changes: bytes
+    ) -> None:
         """A client hands in a transaction that depends on these rows, written or checked."""
         self._reads[transaction_id] = reads
+        self._changes[transaction_id] = changes
 
     def delivered(self, member: SimulatedMember, batch: LogBatch) -> None:
         """Agreement: all members decide alike at each place of the order."""
@@ -76,6 +85,12 @@ class Checks:
             mind.view,
             mind.certifier.window.newest_version,
             mind.certifier.stable_version,
+            mind.settings.single_primary,
+        )
+        shown, newest = member.committed_version, mind.certifier.window.newest_version
+        _check(
+            not member.is_online or shown <= newest,
+            f"{member.name} serves with rows of {shown}, and has certified {newest}",
         )
         index = mind.log_sequence - 1
         if index < len(self._places):
@@ -83,15 +98,51 @@ class Checks:
             _check(place == first, f"{member.name} has {place} at {index + 1}, others {first}")
             return
         self._check_view(place.view, batch)
+        self._check_primary(place)
+        before = self._places[-1] if self._places else place
         self._places.append(place)
         for logged, outcome in zip(batch.transactions, outcomes, strict=True):
             if outcome is not None and outcome.version == len(self._states):
+                is_writer = not before.single_primary or batch.member == before.view.primary
+                _check(is_writer, f"{batch.member} wrote, and {before.view.primary} is the primary")
                 self._certified(logged, outcome)
         _check(place.newest_version == len(self.history), f"{place} after {len(self.history)}")
+
+    def loaded(self, member: SimulatedMember) -> None:
+        """Recovery: what a run begins with, of its own or of a donor's, is as of one place."""
+        mind = member.mind
+        name, sequence = member.name, mind.log_sequence
+        if not member.target.is_unfinished:
+            self.committed(member)
+        if not 0 < sequence <= len(self._places):
+            _check(not sequence or self.is_tail_lost, f"{name} begins after {sequence}")
+            return
+        place = self._places[sequence - 1]
+        found = (mind.certifier.digest(), mind.certifier.window.newest_version, mind.view)
+        expected = (place.digest, place.newest_version, place.view)
+        _check(found == expected, f"{name} begins after {sequence} with {found}, not {expected}")
+        waiting = member.applier.coordinator.length
+        missing = place.newest_version - member.committed_version
+        _check(waiting >= missing, f"{name} lacks {missing} transactions, {waiting} are to apply")
+
+    def lost_tail(self, last_sequence: int) -> None:
+        """The log ends there: what came after it never was. From now on the only promise is that
+        no two members that serve show something else.
+        """
+        self.is_tail_lost = True
+        del self._places[last_sequence:]
+        newest_version = self._places[-1].newest_version if self._places else 0
+        del self.history[newest_version:], self._states[newest_version + 1 :]
 
     def committed(self, member: SimulatedMember) -> None:
         """Order: whatever is visible anywhere is a prefix of the total order."""
         rows = rows_of(member)
+        _check(
+            member.committed_version < len(self._states) or self.is_tail_lost,
+            f"{member.name} shows version {member.committed_version} of {len(self.history)}",
+        )
+        if self.is_tail_lost and not member.is_online:
+            return
         expected = self._states[member.committed_version]
         text = f"{member.name} shows {rows} at version {member.committed_version}, not {expected}"
         _check(rows == expected, text)
@@ -117,6 +168,8 @@ class Checks:
 
     def read(self, balances: Mapping[bytes, bytes | None], version: int, version_min: int) -> None:
         """A client has read all accounts, in a snapshot that must not be older than asked."""
+        if self.is_tail_lost:
+            return
         _check(version >= version_min, f"a read of version {version}, {version_min} was asked for")
         total = sum(int(value or OPENING_BALANCE) for value in balances.values())
         _check(total == TOTAL, f"the accounts hold {total} at version {version}, not {TOTAL}")
@@ -131,6 +184,8 @@ class Checks:
             _check(mind.certifier.stable_version == newest, f"{name} collects no more")
             self.committed(member)
             self._check_overlaps(member)
+            left = [*mind.fragment_sets.names, *member.disk.as_store().scan(Family.FRAGMENTS)]
+            _check(not left, f"{name} has kept fragments that nobody needs: {left}")
             mind.certifier.check_invariants()
             member.applier.coordinator.check_invariants()
         for one, other in pairwise(members):
@@ -150,7 +205,22 @@ class Checks:
         for control in batch.controls:
             if isinstance(control, ViewProposal) and control.previous_view_id == following.view_id:
                 following = View(view_id=following.view_id + 1, members=control.members)
-        _check(view in (before, following), f"{view} follows {before}, proposed was {following}")
+        proposed = [(each.view_id, each.members) for each in (before, following)]
+        found = (view.view_id, view.members)
+        _check(found in proposed, f"{view} follows {before}, proposed was {following}")
+        for each in before.members:
+            if view.named(each.name) is None:
+                self.expelled += 1
+                text = (
+                    f"{each.name} is put out by view {view.view_id}, and nothing was wrong with it"
+                )
+                _check(self.may_be_expelled(each), text)
+
+    def _check_primary(self, place: Place) -> None:
+        """In single-primary mode a view with members has one primary, else none."""
+        view = place.view
+        expected = place.single_primary and bool(view.members)
+        _check((view.named(view.primary) is not None) == expected, f"the primary of {view}")
 
     def _certified(self, logged: LoggedTransaction, outcome: Outcome) -> None:
         """Serial execution: what a transaction depends on was as it had read it."""
@@ -158,8 +228,10 @@ class Checks:
         name = logged.transaction_id.hex()
         for key, value in self._reads[logged.transaction_id].items():
             found = rows.get(key)
-            _check(found == value, f"{name} read {value!r} at {key!r}, there was {found!r}")
-        put_keys, put_values, delete_keys = decode_changes(logged.payload)
+            # A client may have read at a member what the log has lost since.
+            text = f"{name} read {value!r} at {key!r}, there was {found!r}"
+            _check(found == value or self.is_tail_lost, text)
+        put_keys, put_values, delete_keys = decode_changes(self._changes[logged.transaction_id])
         rows.update(zip(put_keys, put_values, strict=True))
         for key in delete_keys:
             rows.pop(key, None)
@@ -176,6 +248,34 @@ class Checks:
 
     def _items(self, interval: AppliedInterval) -> frozenset[int]:
         return self.history[interval.version - 1].write_set
+
+
+class ClientsAlone(Checks):
+    """Finds nothing by itself: what is wrong is left to what clients have seen."""
+
+    def loaded(self, member: SimulatedMember) -> None:
+        """Believes it."""
+
+    def lost_tail(self, last_sequence: int) -> None:
+        """Believes it."""
+
+    def delivered(self, member: SimulatedMember, batch: LogBatch) -> None:
+        """Believes it."""
+
+    def committed(self, member: SimulatedMember) -> None:
+        """Believes it."""
+
+    def acknowledge(
+        self, transaction_id: bytes, outcome: Outcome, everywhere: Iterable[SimulatedMember]
+    ) -> None:
+        """Believes it."""
+        self.acknowledged[transaction_id] = outcome.version
+
+    def read(self, balances: Mapping[bytes, bytes | None], version: int, version_min: int) -> None:
+        """Believes it."""
+
+    def settled(self, members: Sequence[SimulatedMember]) -> None:
+        """Believes it."""
 
 
 def rows_of(member: SimulatedMember) -> dict[bytes, bytes]:

@@ -54,9 +54,8 @@ class Client:
         """Whether it waits for nothing and will not go on."""
         return self.is_finishing and self._next == self._begin
 
-    def act(self, now_ms: int) -> None:
+    def act(self) -> None:
         """Does the next thing, unless it waits for an answer."""
-        self._now_ms = now_ms
         if self._next is not None and not self.is_done:
             self._next()
 
@@ -80,7 +79,7 @@ class Client:
             self._open_snapshot()
 
     def _open_snapshot(self) -> None:
-        self._snapshot_id = self._member.open_snapshot(self._now_ms)
+        self._snapshot_id = self._member.open_snapshot()
         self._next = self._use_snapshot
 
     def _use_snapshot(self) -> None:
@@ -95,7 +94,7 @@ class Client:
                 self._next = self._begin
 
     def _audit(self) -> None:
-        rows = self._member.snapshots.rows(self._snapshot_id, self._now_ms)
+        rows = self._member.snapshots.rows(self._snapshot_id, self._member.now_ms)
         balances = {key: rows.get(key) for key in ACCOUNTS}
         self._checks.read(balances, rows.version, self._version_min)
         self._member.snapshots.close(self._snapshot_id)
@@ -104,7 +103,7 @@ class Client:
     def _transfer_some(self) -> None:
         """Moves money between two accounts, by the balance of a third that nobody may change."""
         dice = self._dice
-        rows = self._member.snapshots.rows(self._snapshot_id, self._now_ms)
+        rows = self._member.snapshots.rows(self._snapshot_id, self._member.now_ms)
         source, target, third = dice.sample(ACCOUNTS, 3)
         reads = {key: rows.get(key) for key in (source, target, third)[: dice.choice((2, 3))]}
         source_balance, target_balance, *others = (
@@ -129,7 +128,7 @@ class Client:
         everywhere = dice.random() < 0.1
         logged = submitted_commit(request, rows.version, LIMITS, report=everywhere)
         self._member.snapshots.close(self._snapshot_id)
-        self._checks.started(transaction_id, reads)
+        self._checks.started(transaction_id, reads, logged.payload)
         self._transfer = Transfer(
             transaction_id=transaction_id,
             logged=logged,
@@ -142,8 +141,24 @@ class Client:
     def _submit(self) -> None:
         self._attempts += 1
         self._next = None
-        transfer = self._transfer
-        self._member.submit((transfer.logged,), self._answered, everywhere=transfer.everywhere)
+        transfer, dice = self._transfer, self._dice
+        if dice.random() < 0.7:
+            self._member.submit((transfer.logged,), self._answered, everywhere=transfer.everywhere)
+            return
+        hang_up = self._member.submit_large(
+            transfer.logged,
+            self._answered,
+            everywhere=transfer.everywhere,
+            patient=dice.random() < 0.9,
+        )
+        if dice.random() < 0.2:
+            self._next = lambda: self._hang_up(hang_up)
+
+    def _hang_up(self, hang_up: Callable[[], None]) -> None:
+        """Does not wait for the answer, after a while; the transaction is tried again."""
+        if self.is_finishing or self._dice.random() < 0.3:
+            hang_up()
+            self._next = self._submit_again
 
     def _submit_again(self) -> None:
         """The same transaction at any member that takes it."""

@@ -4,7 +4,7 @@ It has the interface of `certifier.store.Store` and its promises: batches are at
 and a crash leaves a prefix of them. `test_disk.py` runs one contract on both.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple, cast
 
@@ -13,6 +13,8 @@ from sortedcontainers import SortedDict
 from certifier.store import Family, Store
 
 Rows = SortedDict[bytes, bytes]
+DiskCopy = dict[Family, Rows]
+"""All that a disk showed at one moment, as a RocksDB checkpoint has it."""
 
 
 class Change(NamedTuple):
@@ -48,6 +50,27 @@ class MemoryBatch:
         self.changes.append(Change(family, start, end, None))
 
 
+class MemoryRowsFile:
+    """See `certifier.store.RowsFile`."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[bytes, bytes | None]] = []
+        self._is_finished = False
+
+    def add(self, key: bytes, value: bytes | None) -> None:
+        """Puts a key, or removes it; keys ascend."""
+        assert not self._is_finished
+        assert not self.rows or self.rows[-1][0] < key
+        self.rows.append((key, value))
+
+    def remove(self) -> None:
+        """Gives the file up."""
+
+    def finish(self) -> None:
+        """Ends the file."""
+        self._is_finished = True
+
+
 class MemorySnapshot:
     """See `certifier.store.StoreSnapshot`."""
 
@@ -72,6 +95,9 @@ class SimulatedDisk:
         self._visible = _empty()
         self._durable = _empty()
         self._unsynced: list[list[Change]] = []
+        self.ingested: Callable[[], None] = lambda: None
+        """Called after each `ingest`: somebody may look at what is visible then."""
+        self._adopted: DiskCopy | None = None
 
     def as_store(self) -> Store:
         """This disk where a store is asked for."""
@@ -87,7 +113,32 @@ class SimulatedDisk:
         for changes in self._unsynced[:batches_kept]:
             _execute(self._durable, changes)
         self._unsynced.clear()
-        self._visible = {family: rows.copy() for family, rows in self._durable.items()}
+        self._visible = _copied(self._durable)
+
+    def wipe(self) -> None:
+        """Loses everything: it is another, empty disk."""
+        self._visible, self._durable = _empty(), _empty()
+        self._unsynced.clear()
+        self._adopted = None
+
+    def checkpoint(self) -> DiskCopy:
+        """What it shows now, synced or not."""
+        return _copied(self._visible)
+
+    def durable(self, family: Family, key: bytes) -> bytes | None:
+        """The value that a key would have after a crash that takes all it can."""
+        return self._durable[family].get(key)
+
+    def adopt(self, copy: DiskCopy) -> None:
+        """Keeps a copy, safe from crashes, until `finish`; see `members/store_swap.py`."""
+        self._adopted = copy
+
+    def finish(self) -> None:
+        """Puts a copy that was adopted in the place of all there was."""
+        if self._adopted is not None:
+            self._visible, self._durable = self._adopted, _copied(self._adopted)
+            self._unsynced.clear()
+            self._adopted = None
 
     def batch(self) -> MemoryBatch:
         """An empty batch."""
@@ -103,6 +154,19 @@ class SimulatedDisk:
         for changes in self._unsynced:
             _execute(self._durable, changes)
         self._unsynced.clear()
+
+    def rows_file(self, name: str) -> MemoryRowsFile:
+        """A new file for `ingest`."""
+        del name
+        return MemoryRowsFile()
+
+    def ingest(self, family: Family, file: MemoryRowsFile) -> None:
+        """Takes the rows of a file in: visible and durable, and all that was written before is."""
+        batch = self.batch()
+        batch.apply(family, dict(file.rows))
+        self.write(batch)
+        self.flush()
+        self.ingested()
 
     def get(self, family: Family, key: bytes) -> bytes | None:
         """The value of a key."""
@@ -122,11 +186,15 @@ class SimulatedDisk:
         self.flush()
 
 
-def _empty() -> dict[Family, Rows]:
+def _empty() -> DiskCopy:
     return {family: SortedDict() for family in Family}
 
 
-def _execute(families: dict[Family, Rows], changes: list[Change]) -> None:
+def _copied(families: DiskCopy) -> DiskCopy:
+    return {family: rows.copy() for family, rows in families.items()}
+
+
+def _execute(families: DiskCopy, changes: list[Change]) -> None:
     for family, start, end, value in changes:
         rows = families[family]
         for key in list(rows.irange(start, end, inclusive=(True, False))):

@@ -1,87 +1,198 @@
-"""What may go wrong in a simulated group, and how often.
+"""What may go wrong in a simulated group.
 
-A fault is a function of the cluster in the table below; what it needs to choose, it takes from the
-cluster's dice, and what it breaks, `Cluster.heal` repairs. Faults of sending (messages twice, late,
-overtaken) are in the cluster's own steps, for they need no cause.
+A fault is a function of the cluster; what it needs to choose, it takes from the cluster's dice, and
+what it breaks, `Cluster.heal` repairs. How often each one happens, `scenarios.py` says. Faults of
+sending (messages twice, late, overtaken) are in the cluster's own steps, for they need no cause.
 """
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from members.log_records import ViewProposal
+from applier.checkpoint import Checkpoint
+from applier.targets.rocksdb import CHECKPOINT_KEY
+from certifier.gtid_set import GtidSet
+from certifier.store import Family
+from members.member_state import MemberState
+from tests.sim.settings import some_settings
 
 if TYPE_CHECKING:
     from tests.sim.cluster import Cluster
-    from tests.sim.member import SimulatedMember
+    from tests.sim.lives import Lives
 
-FAULTS_WEIGHT = 2
-PAUSE_MS_MAX = 200
+AWAY_MS = (200, 200, 3_000)
+"""How long somebody is away at most: mostly a moment, else longer than it takes to be expelled."""
+LAG_MS_MAX = 2_000
+CLOCK_STEP_MS_MAX = 5_000
+TAIL_MESSAGES_MAX = 10
+FOREIGN_GTIDS = "bbbbbbbb-bbbb-bbbb-bbbb-bbbbbbbbbbbb:1-2"
+
+Fault = Callable[["Cluster"], None]
 
 
 def crash(cluster: "Cluster") -> None:
     """A member dies; a part of what it did not flush is lost, and of what it was sending."""
-    member = _victim(cluster)
-    if member is not None:
-        del cluster.members[member.name]
-        cluster.wire += [message for message in member.outbox if cluster.dice.random() < 0.5]
-        member.crash(cluster.dice.randint(0, member.disk.unsynced))
+    process = _victim(cluster)
+    if process is not None:
+        cluster.crash(process.name)
+
+
+def crash_all(cluster: "Cluster") -> None:
+    """All members die at once."""
+    for name in list(cluster.processes):
+        cluster.crash(name)
 
 
 def start(cluster: "Cluster") -> None:
     """A member that does not run starts: one that died or left, or one that never was there."""
-    names = [name for name in cluster.disks if name not in cluster.members]
+    names = [name for name in cluster.disks if cluster.may_start(name)]
     if names:
         cluster.start(cluster.dice.choice(names))
 
 
 def pause(cluster: "Cluster") -> None:
     """A member stands still: what it sends and reads is late."""
-    member = _victim(cluster)
-    if member is not None:
-        member.paused_until_ms = cluster.now_ms + cluster.dice.randint(1, PAUSE_MS_MAX)
+    process = _victim(cluster)
+    if process is not None:
+        cluster.paused_until_ms[process.name] = _until_ms(cluster)
+        cluster.excuse(process.name, cluster.paused_until_ms[process.name])
 
 
 def leave(cluster: "Cluster") -> None:
     """A member asks to be in the group no more."""
-    member = _victim(cluster)
-    if member is not None:
+    online = cluster.online()
+    if online:
+        member = cluster.dice.choice(online)
+        cluster.leaving.add(member.name)
         member.mind.leave()
 
 
 def stop_outside(cluster: "Cluster") -> None:
-    """A member that was put out of the view, or has left it, is stopped in good order."""
+    """A member that is not in the view, or has left it, is stopped in good order."""
     outside = [
-        member
-        for member in cluster.members.values()
-        if member.mind.view.member(member.mind.me.incarnation) is None
+        process
+        for process in cluster.processes.values()
+        if process.member.mind.view.member(process.member.mind.me.incarnation) is None
     ]
     if outside:
-        member = cluster.dice.choice(outside)
-        del cluster.members[member.name]
-        member.stop()
+        cluster.stop(cluster.dice.choice(outside).name)
+
+
+def roll(cluster: "Cluster") -> None:
+    """The next member, in turn, is stopped in good order and started again at once."""
+    name = list(cluster.disks)[cluster.rolled % len(cluster.disks)]
+    cluster.rolled += 1
+    if name in cluster.processes:
+        cluster.stop(name)
+    cluster.start(name)
 
 
 def expel(cluster: "Cluster") -> None:
-    """A member proposes a view without another one: one that is dead, else one that is alive."""
+    """An operator has a member expelled that is alive; the dead are expelled by the others."""
     online = cluster.online()
     if online:
-        member = cluster.dice.choice(online)
-        view = member.mind.view
-        names = [each.name for each in view.members]
-        dead = [name for name in names if name not in cluster.members]
-        name = cluster.dice.choice(dead or names)
-        member.mind.publisher.control(ViewProposal(view.view_id, view.without_member(name)))
+        mind = cluster.dice.choice(online).mind
+        name = cluster.dice.choice(mind.view.members).name
+        # The log may be away for a while, until it has the proposal.
+        cluster.excuse(name, cluster.now_ms + max(AWAY_MS))
+        mind.expel(name)
 
 
-FAULTS: tuple[tuple[int, Callable[["Cluster"], None]], ...] = (
-    (3, crash),
-    (6, start),
-    (3, pause),
-    (1, leave),
-    (3, stop_outside),
-    (3, expel),
-)
+def lose_log(cluster: "Cluster") -> None:
+    """The log takes nothing and gives nothing for a while, as where its leader has died."""
+    cluster.log_away_until_ms = _until_ms(cluster)
 
 
-def _victim(cluster: "Cluster") -> "SimulatedMember | None":
-    return cluster.dice.choice(list(cluster.members.values())) if cluster.members else None
+def cut_off(cluster: "Cluster") -> None:
+    """One member, or some, or half of them, are cut off from the log for a while."""
+    until_ms = _until_ms(cluster)
+    for name in cluster.dice.sample(list(cluster.disks), cluster.dice.randint(1, 2)):
+        cluster.cut_until_ms[name] = until_ms
+        cluster.excuse(name, until_ms)
+
+
+def lag(cluster: "Cluster") -> None:
+    """A member reads the log slowly for a while, and sends as ever."""
+    name = cluster.dice.choice(list(cluster.disks))
+    cluster.lagging_until_ms[name] = cluster.now_ms + cluster.dice.randint(1, LAG_MS_MAX)
+
+
+def step_clock(cluster: "Cluster") -> None:
+    """A member's clock jumps."""
+    clock = cluster.clocks[cluster.dice.choice(list(cluster.disks))]
+    clock.offset_ms += cluster.dice.randint(1, CLOCK_STEP_MS_MAX)
+
+
+def lose_disk(cluster: "Cluster") -> None:
+    """A member dies, and its disk is lost whole, if another disk still reaches the log."""
+    name = cluster.dice.choice(list(cluster.disks))
+    if cluster.is_spare(name):
+        if name in cluster.processes:
+            cluster.crash(name)
+        cluster.lose_disk(name)
+
+
+def switch_timelines(cluster: "Cluster") -> None:
+    """A member that is so late that it needs a copy gets rows that the group has never had."""
+    first_sequence = cluster.log.state().first_sequence
+    for name, disk in cluster.disks.items():
+        reached = cluster.durable_sequence(name)
+        encoded = disk.durable(Family.DATA, CHECKPOINT_KEY)
+        is_late = name not in cluster.processes and 0 < reached < first_sequence - 1
+        if is_late and encoded is not None and cluster.is_spare(name):
+            rows = Checkpoint.decode(encoded)
+            executed = rows.gtid_executed.union(GtidSet.parse(FOREIGN_GTIDS))
+            batch = disk.batch()
+            foreign = Checkpoint(
+                version=rows.version, position=rows.position, tick=rows.tick, gtid_executed=executed
+            )
+            batch.put(Family.DATA, CHECKPOINT_KEY, foreign.encode())
+            disk.write(batch)
+            disk.flush()
+            cluster.foreign.add(name)
+            return
+
+
+def lose_tail(cluster: "Cluster") -> None:
+    """The log loses its newest messages, acknowledged ones among them: no fault that a group can
+    survive whole. Whoever runs and has read them sees it at once; who is down stays down.
+    """
+    state = cluster.log.state()
+    last = state.last_sequence - cluster.dice.randint(1, TAIL_MESSAGES_MAX)
+    if cluster.is_tail_lost or last < state.first_sequence:
+        return
+    cluster.lose_tail(last)
+
+
+def act_as_operator(cluster: "Cluster") -> None:
+    """An operator looks after members that will not come back by themselves."""
+    for name in list(cluster.processes):
+        if cluster.processes[name].member.mind.state is MemberState.FENCED:
+            if cluster.dice.random() < 0.5:
+                cluster.stop(name)
+                cluster.start(name)
+            else:
+                cluster.mend(name)
+
+
+def change_settings(cluster: "Cluster") -> None:
+    """A member asks for other settings, another mode among them; others may ask, too."""
+    dice, online = cluster.dice, cluster.online()
+    if online:
+        mind = dice.choice(online).mind
+        mind.change_settings(some_settings(dice, mind.settings))
+
+
+def appoint(cluster: "Cluster") -> None:
+    """A member asks for another primary, which may be gone, or in a group that has none."""
+    online = cluster.online()
+    if online:
+        cluster.dice.choice(online).mind.appoint(cluster.dice.choice(list(cluster.disks)))
+
+
+def _victim(cluster: "Cluster") -> "Lives | None":
+    processes = list(cluster.processes.values())
+    return cluster.dice.choice(processes) if processes else None
+
+
+def _until_ms(cluster: "Cluster") -> int:
+    return cluster.now_ms + cluster.dice.randint(1, cluster.dice.choice(AWAY_MS))

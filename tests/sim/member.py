@@ -4,28 +4,31 @@ The rule it keeps: it does what `members/runtime.py` does, in that order, and no
 What that one leaves to threads and to the event loop, the cluster's scheduler decides here.
 """
 
-import json
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from applier.relay_queue import RelayQueue
 from applier.targets.rocksdb import RocksDbTarget, RowsSnapshot
-from certifier.store import CertificationInfoStore, Family
 from members.convert import decode_batch, decode_changes, encode_batch
+from members.fragment_store import FragmentStore
 from members.log_records import GroupSettings, LogBatch, LoggedTransaction
-from members.member import Delivered, Member, MemberOptions, MemberState
-from members.outcome_log import OutcomeLog
+from members.member import Member
+from members.member_state import Delivered, MemberOptions, MemberState
+from members.mind_store import MindStore
 from members.publisher import BatchLimits, Submission
+from members.rows_maker import RowsMaker
 from members.snapshots import Snapshots
 from members.total_order import Delivery
 from members.views import ViewMember
 from tests.sim.applier import SimulatedApplier
 from tests.sim.disk import SimulatedDisk
+from tests.sim.upload import SimulatedUpload
 
-MEMBER_KEY = b"member"
 BATCHES = BatchLimits(transactions_max=4, transactions_min=2, bytes_max=1_000, window=3)
 STABLE_PERIOD_MS = 200
 STABLE_ITEMS = 40
+SUSPICION_MS = 800
+EXPEL_MS = 400
 SNAPSHOT_LEASE_MS = 2_000
 SNAPSHOT_HOLD_VERSIONS = 20
 
@@ -61,8 +64,12 @@ class SimulatedMember:
         observer: Observer,
         *,
         workers: int,
+        unreachable_ms: int,
+        clock: Callable[[], int],
     ) -> None:
+        """`clock`: its own one, which may go otherwise than those of others."""
         self.name = me.name
+        self._clock = clock
         self.disk = disk
         self.mind = Member(
             MemberOptions(
@@ -71,12 +78,15 @@ class SimulatedMember:
                 batches=BATCHES,
                 stable_period_ms=STABLE_PERIOD_MS,
                 stable_items=STABLE_ITEMS,
-            )
+                suspicion_ms=SUSPICION_MS,
+                expel_ms=EXPEL_MS,
+                unreachable_ms=unreachable_ms,
+            ),
+            record_history=True,
         )
         self.outbox: list[Message] = []
         self.committed_version = 0
         self.durable_version = 0
-        self.paused_until_ms = 0
         self.is_running = True
         self._observer = observer
         self._unsaved = Delivered()
@@ -85,25 +95,36 @@ class SimulatedMember:
         self._waiting_commit: list[Submission] = []
         self._waiting_everywhere: list[tuple[Submission, Callable[[], None]]] = []
         store = disk.as_store()
+        disk.ingested = self._look
         self._relay_queue = RelayQueue(store)
-        self._target = RocksDbTarget(store, decode_changes, self._relay_queue, record_history=True)
+        self.fragments = FragmentStore(store)
+        self._rows_maker = RowsMaker(store, self.fragments)
+        self._uploads: list[SimulatedUpload] = []
+        self.target = RocksDbTarget(
+            store,
+            decode_changes,
+            self._relay_queue,
+            record_history=True,
+            on_commit=self.fragments.discard,
+            decode_large=self.fragments.rows,
+            make_files=self._rows_maker.make,
+        )
         self.applier = SimulatedApplier(
-            self._target, self._relay_queue, workers, self._note_committed
+            self.target, self._relay_queue, workers, self._note_committed
         )
         self.snapshots = Snapshots(
-            self._target.open_snapshot,
+            self.target.open_snapshot,
             lease_ms=SNAPSHOT_LEASE_MS,
             snapshots_max=100,
             hold_versions=SNAPSHOT_HOLD_VERSIONS,
         )
-        self._info_store: CertificationInfoStore
-        self._outcome_log: OutcomeLog
         self._load()
 
     @property
     def is_online(self) -> bool:
         """Whether clients may use it."""
-        return self.is_running and self.mind.state is MemberState.ONLINE
+        online = self.mind.state is MemberState.ONLINE
+        return self.is_running and online and not self.target.is_unfinished
 
     def read(self, deliveries: Sequence[Delivery]) -> None:
         """Certifies messages, and hands what follows to the applier and to those who wait."""
@@ -112,47 +133,48 @@ class SimulatedMember:
             batch = decode_batch(sequence, payload)
             self.mind.deliver(sequence, batch, delivered)
             self._observer.delivered(self, batch)
+        self._rows_maker.take_in(delivered, self._recovered_position)
         self.applier.append(delivered.entries)
         self._waiting_commit += delivered.ended
+        for submission in delivered.turned_away:
+            submission.done(submission)
         self._unsaved.absorb(delivered)
         self._answer_committed()
         self._answer_everywhere()
 
     def open_rows(self) -> RowsSnapshot:
         """The rows that are visible now."""
-        return self._target.open_snapshot()
+        return self.target.open_snapshot()
 
-    def open_snapshot(self, now_ms: int) -> int:
+    @property
+    def now_ms(self) -> int:
+        """Milliseconds of its clock."""
+        return self._clock()
+
+    def open_snapshot(self) -> int:
         """Opens a snapshot for a client and returns its id."""
-        snapshot_id, _ = self.snapshots.open(self.committed_version, now_ms)
+        snapshot_id, _ = self.snapshots.open(self.committed_version, self.now_ms)
         return snapshot_id
 
     def pump(self) -> None:
         """Hands to the log's client what is to be sent now."""
-        while batch := self.mind.publisher.next_batch():
+        self._uploads = [upload for upload in self._uploads if not upload.step()]
+        while batch := self.mind.publisher.next_batch(credit=self.mind.credit(self.now_ms)):
             message_id = f"{batch.incarnation:x}-{batch.batch_number}"
             self.outbox.append(Message(message_id, encode_batch(batch)))
 
-    def tick(self, now_ms: int) -> None:
+    def tick(self) -> None:
         """What the runtime does from time to time."""
+        now_ms = self.now_ms
         self.snapshots.expire(now_ms)
+        self.mind.tick(now_ms)
         self.save()
         self.mind.report_if_due(now_ms, self.snapshots.stable_version(self.durable_version))
 
     def save(self) -> None:
         """Stores the mind as it is now, with what the applier has not committed yet."""
         unsaved, self._unsaved = self._unsaved, Delivered()
-        store = self.disk.as_store()
-        batch = store.batch()
-        applied = self.applier.position
-        waiting = [entry for entry in unsaved.entries if entry.position > applied]
-        self._relay_queue.append(batch, waiting)
-        if self._info_store.certifier is not self.mind.certifier:
-            self._info_store = CertificationInfoStore(store, self.mind.certifier)
-        self._info_store.save(batch)
-        self._outcome_log.save(batch, self.mind.outcomes)
-        batch.put(Family.META, MEMBER_KEY, json.dumps(self.mind.checkpoint()).encode())
-        store.write(batch)
+        self.minds.save(self.mind, unsaved, self.applier.position)
 
     def flush(self) -> None:
         """Makes what was written durable."""
@@ -166,9 +188,7 @@ class SimulatedMember:
 
         With none, it answers when all that the log held by then is visible here.
         """
-        self._calls_total += 1
-        number = self._calls_total
-        self._calls[number] = answer
+        number = self._new_call(answer)
 
         def done(ended: Submission) -> None:
             if everywhere and None not in ended.outcomes:
@@ -179,11 +199,52 @@ class SimulatedMember:
 
         self.mind.publisher.submit(Submission(transactions, done))
 
+    def submit_large(
+        self, logged: LoggedTransaction, answer: Answer, *, everywhere: bool, patient: bool
+    ) -> Callable[[], None]:
+        """Orders a transaction whose changes go before it in fragments; returns what a client does
+        that hangs up. One who is not patient does not wait until they are read back.
+        """
+        number = self._new_call(answer)
+
+        def submit(whole: LoggedTransaction, done: Answer) -> None:
+            def ended(submission: Submission | None) -> None:
+                done(submission)
+                self._answer(number, submission)
+
+            self.submit((whole,), ended, everywhere=everywhere)
+
+        def refused() -> None:
+            self._answer(number, None)
+
+        upload = SimulatedUpload(self.mind, logged, submit, refused, patient=patient)
+        self._uploads.append(upload)
+
+        def hang_up() -> None:
+            self._calls.pop(number, None)
+            upload.hang_up()
+
+        return hang_up
+
     def stop(self) -> None:
         """Ends the run in good order; calls that are not answered end unknown."""
         self.save()
         self.flush()
         self.is_running = False
+        self.end_waiting()
+
+    def end_waiting(self) -> None:
+        """Lets nobody wait any longer. What is decided is told, though it is not visible here yet,
+        unless this member is in doubt itself; what became of the rest is not known.
+        """
+        waiting, self._waiting_commit = self._waiting_commit, []
+        if self.mind.state is not MemberState.FENCED:
+            for ended in waiting:
+                ended.done(ended)
+        self._give_up()
+
+    def _give_up(self) -> None:
+        self.mind.publisher.abandon()
         for number in list(self._calls):
             self._answer(number, None)
 
@@ -191,27 +252,34 @@ class SimulatedMember:
         """Ends the run at once; of what was not flushed, the disk keeps the oldest batches."""
         self.disk.crash(batches_kept)
         self.is_running = False
-        for number in list(self._calls):
-            self._answer(number, None)
+        self._give_up()
 
     def _load(self) -> None:
-        store = self.disk.as_store()
-        saved = store.get(Family.META, MEMBER_KEY)
-        if saved is not None:
-            self.mind.restore(json.loads(saved))
-        self._info_store = CertificationInfoStore(store, self.mind.certifier)
-        self._info_store.load()
-        checkpoint = self._target.checkpoint()
+        self.minds = MindStore(self.disk.as_store(), self._relay_queue)
+        self.minds.load(self.mind)
+        checkpoint = self.target.checkpoint()
         if checkpoint is not None:
             self.committed_version = self.durable_version = checkpoint.version
             self.mind.committed(checkpoint.version)
-        self._outcome_log = OutcomeLog(store)
-        self.mind.outcomes = self._outcome_log.load(self.mind.settings.outcomes_max)
-        self.applier.recover()
+        self._recovered_position = self.applier.position
+        groups = list(self._relay_queue.load())
+        entries = [entry for group in groups for entry in group]
+        self.fragments.remove_strangers(self.mind.fragment_sets.names, entries)
+        self.applier.recover(groups)
+
+    def _new_call(self, answer: Answer) -> int:
+        self._calls_total += 1
+        self._calls[self._calls_total] = answer
+        return self._calls_total
+
+    def _look(self) -> None:
+        """Others see what is visible, if anything may be seen."""
+        if not self.target.is_unfinished:
+            self._observer.committed(self)
 
     def _note_committed(self, version: int) -> None:
         self.committed_version = version
-        self._observer.committed(self)
+        self._look()
         self.mind.committed(version)
         self._answer_committed()
 

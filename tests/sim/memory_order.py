@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator
 from typing import NamedTuple
 
 from certifier.errors import LogServerUnavailable
+from members.membership_errors import GroupMissing
 from members.total_order import (
     PUBLISHING_MAX,
     Delivery,
@@ -98,6 +99,10 @@ class MemoryLog:
         del self._payloads[:dropped]
         self._first_sequence += dropped
 
+    def truncate(self, last_sequence: int) -> None:
+        """Loses what came after a sequence, as servers would that lost their disks."""
+        del self._payloads[max(last_sequence + 1 - self._first_sequence, 0) :]
+
     def attach(self, order: "MemoryOrder") -> None:
         """Tells an order of every change from now on."""
         self._orders.append(order)
@@ -129,7 +134,7 @@ class MemoryOrder:
             raise LogServerUnavailable(address="memory", cause="not available")
         if not self._log.exists:
             if not create:
-                raise LogServerUnavailable(address="memory", cause="stream not found")
+                raise GroupMissing(group=self._log.name, address="memory")
             self._log.create()
         self._log.attach(self)
         self._identity = self._log.state().identity

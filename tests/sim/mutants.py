@@ -7,27 +7,46 @@ while no member has reason to doubt another.
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from types import ModuleType
 from unittest.mock import patch
 
 from applier.commit_order import CommitOrder
+from applier.fragments import FragmentSet
 from applier.job import Job
-from applier.targets.rocksdb import RowChanges
+from applier.targets.rocksdb import RocksDbTarget, RowChanges, RowsSnapshot
 from certifier.core import Certifier
 from certifier.logical_clock import LogicalClock
 from certifier.outcomes import OutcomeTable
 from certifier.records import Collected, GarbageCollection, Outcome, Record, Transaction, Verdict
+from certifier.store import Family
+from members import log_trimmer
+from members.catch_up import CatchUp
+from members.copy_manifest import CopyManifest
+from members.fragment_sets import FragmentSets
 from members.log_records import LoggedTransaction
+from members.log_trimmer import Retention
+from members.member import Member
+from members.mind_store import MindStore
 from members.outcome_log import OutcomeLog
 from members.publisher import Submission
+from members.recovery import Joiner
+from members.suspicions import Suspicions
+from members.total_order import LogState
 from members.views import View, ViewMember
+from tests.sim.disk import DiskCopy, SimulatedDisk
+from tests.sim.lives import Lives
 from tests.sim.member import Answer, SimulatedMember
 
 Delivered = Outcome | Collected | tuple[int, int] | None
 
 _certify = Certifier.certify
 _deliver = Certifier.deliver
+_checkpoint = SimulatedDisk.checkpoint
+_heard_own = Suspicions.heard_own
+_open = Lives._open
 _stamp = LogicalClock.stamp
 _submit = SimulatedMember.submit
+_close = FragmentSets.close
 
 
 def ignore_last_item(self: Certifier, transaction: Transaction) -> Outcome:
@@ -99,7 +118,90 @@ def follow_any_view(
     return View(view_id=self.view_id + 1, members=tuple(members))
 
 
-def _mutant(place: type, name: str, wrong: object) -> Callable[[], AbstractContextManager[object]]:
+def suspect_by_the_clock(self: Suspicions, now_ms: int) -> None:
+    """A member that holds it against the others that the log was away."""
+    self._gap_ms_max = 1 << 40
+    _heard_own(self, now_ms)
+
+
+def take_from_everybody(self: Member, origin: ViewMember | None) -> bool:
+    """A group whose secondaries may write."""
+    del self
+    return origin is not None
+
+
+def take_a_part_for_the_whole(self: FragmentSets, fragments: FragmentSet) -> bool:
+    """A member that certifies a large transaction though some of its fragments are not there."""
+    _close(self, fragments)
+    return True
+
+
+def show_a_part(self: RocksDbTarget) -> RowsSnapshot:
+    """A member that shows the rows of a large transaction while it writes them."""
+    return RowsSnapshot(self._store.snapshot(Family.DATA))
+
+
+def skip_the_gap(self: Lives, state: LogState) -> None:
+    """A joiner that goes on where the log begins, whatever it lacks."""
+    mind = self.member.mind
+    mind.log_sequence = max(mind.log_sequence, state.first_sequence - 1)
+    _open(self, state)
+
+
+def join_at_once(
+    self: CatchUp,
+    log_sequence: int,
+    last_sequence: int,
+    pending_transactions: int,
+    rows_sequence: int,
+) -> bool:
+    """A joiner that does not look how far it is."""
+    del self, log_sequence, last_sequence, pending_transactions, rows_sequence
+    return True
+
+
+def trim_what_is_needed(
+    log_state: LogState,
+    durable: Iterable[int],
+    reading: Iterable[int],
+    retention: Retention,
+    *,
+    messages_min: int,
+) -> int | None:
+    """A trimmer that asks nobody what he still has to read."""
+    del durable, reading
+    target = log_state.last_sequence + 1 - retention.messages
+    return target if target - log_state.first_sequence >= messages_min else None
+
+
+def forget_the_copies(durable: int, reading: Iterable[int]) -> int:
+    """A donor that tells nobody which of the log those need who copy its state."""
+    del reading
+    return durable
+
+
+def tear_the_copy(self: SimulatedDisk) -> DiskCopy:
+    """A donor whose copy has rows that are older than its certification info."""
+    copy = _checkpoint(self)
+    for family in (Family.DATA, Family.RELAY):
+        copy[family] = self._durable[family].copy()
+    return copy
+
+
+def forget_the_fence(self: MindStore) -> str:
+    """A member that serves again after a restart, whatever has fenced it."""
+    del self
+    return ""
+
+
+def take_any_copy(self: Joiner, manifest: CopyManifest) -> None:
+    """A joiner that does not care what it has and the group has not."""
+    del self, manifest
+
+
+def _mutant(
+    place: type | ModuleType, name: str, wrong: object
+) -> Callable[[], AbstractContextManager[object]]:
     return lambda: patch.object(place, name, wrong)
 
 
@@ -112,6 +214,17 @@ MUTANTS = {
     "skip-commit-order": _mutant(CommitOrder, "take", commit_what_is_ready),
     "forget-outcomes": _mutant(OutcomeLog, "load", forget_outcomes),
     "follow-any-view": _mutant(View, "follow", follow_any_view),
+    "suspect-by-the-clock": _mutant(Suspicions, "heard_own", suspect_by_the_clock),
+    "take-from-everybody": _mutant(Member, "_takes", take_from_everybody),
+    "take-a-part-for-the-whole": _mutant(FragmentSets, "close", take_a_part_for_the_whole),
+    "show-a-part": _mutant(RocksDbTarget, "open_snapshot", show_a_part),
+    "skip-the-gap": _mutant(Lives, "_open", skip_the_gap),
+    "join-at-once": _mutant(CatchUp, "is_near", join_at_once),
+    "trim-what-is-needed": _mutant(log_trimmer, "trim_target", trim_what_is_needed),
+    "forget-the-copies": _mutant(log_trimmer, "reported_sequence", forget_the_copies),
+    "tear-the-copy": _mutant(SimulatedDisk, "checkpoint", tear_the_copy),
+    "forget-the-fence": _mutant(MindStore, "fence", forget_the_fence),
+    "take-any-copy": _mutant(Joiner, "check", take_any_copy),
 }
 
 

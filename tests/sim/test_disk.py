@@ -110,3 +110,17 @@ def test_a_crash_of_the_simulated_disk_leaves_a_prefix(kept: int) -> None:
     after = [{b"a": b"0"}, {b"a": b"1", b"b": b"1"}, {b"a": b"1", b"b": b"2"}]
     assert dict(disk.scan(Family.DATA)) == after[kept]
     assert disk.unsynced == 0
+
+
+def test_a_copy_that_was_adopted_is_in_place_after_the_next_start() -> None:
+    donor, joiner = SimulatedDisk(), SimulatedDisk()
+    put(donor.as_store(), Family.DATA, (b"a", b"1"))
+    put(joiner.as_store(), Family.DATA, (b"b", b"0"))
+    copy = donor.checkpoint()
+    put(donor.as_store(), Family.DATA, (b"a", b"2"))
+    joiner.adopt(copy)
+    joiner.crash(batches_kept=1)
+    assert dict(joiner.scan(Family.DATA)) == {b"b": b"0"}
+    joiner.finish()
+    joiner.crash(batches_kept=0)
+    assert dict(joiner.scan(Family.DATA)) == {b"a": b"1"}

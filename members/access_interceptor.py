@@ -1,0 +1,106 @@
+"""The door of a member's gRPC server: each call is asked who makes it before its service sees it.
+
+The rule it keeps: a decision is made once a call, from what TLS has checked on its own connection
+and from its own headers; nothing is remembered that another caller could inherit.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from inspect import isasyncgenfunction
+from typing import Any, TypeAlias
+
+import grpc
+import grpc.aio
+import structlog
+
+from certifier.errors import InvalidRequest
+from members.access import AccessRules, Caller
+from members.channels import AUTHORIZATION
+from members.config import MemberConfig
+from members.status import abort
+
+LOOPBACK_PEERS = ("ipv4:127.", "ipv6:[::1]:", "ipv6:%5B::1%5D:", "unix:")
+Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+
+def interceptors_of(config: MemberConfig) -> tuple["AccessInterceptor", ...]:
+    """What a member's server asks at each call: nothing where there is no access list."""
+    if config.access is None:
+        return ()
+    return (AccessInterceptor(AccessRules(config.access), has_tls=config.tls is not None),)
+
+
+class AccessInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # stubs only
+    """Refuses what the rules do not allow; all else goes on as if it were not there."""
+
+    def __init__(self, rules: AccessRules, *, has_tls: bool) -> None:
+        self._rules = rules
+        self._has_tls = has_tls
+        self._guarded: dict[str, tuple[Handler, Handler]] = {}
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Handler:
+        """The call's handler, guarded; guards are made once for each handler."""
+        handler = await continuation(handler_call_details)
+        if handler is None:
+            return handler
+        call = handler_call_details.method
+        known, guarded = self._guarded.get(call, (None, None))
+        if known is not handler or guarded is None:
+            guarded = self._guard(call, handler)
+            self._guarded[call] = handler, guarded
+        return guarded
+
+    def _guard(self, call: str, handler: Handler) -> Handler:
+        make, behaviour = _parts(handler)
+
+        async def single(request: Any, context: Context) -> Any:
+            if refusal := self._refusal(call, context):
+                await abort(context, refusal)
+            return await behaviour(request, context)
+
+        async def stream(request: Any, context: Context) -> AsyncIterator[Any]:
+            if refusal := self._refusal(call, context):
+                await abort(context, refusal)
+            async with aclosing(behaviour(request, context)) as responses:
+                async for response in responses:
+                    yield response
+
+        guarded = stream if isasyncgenfunction(behaviour) else single
+        made: Handler = make(guarded, handler.request_deserializer, handler.response_serializer)
+        return made
+
+    def _refusal(self, call: str, context: Context) -> InvalidRequest | None:
+        refusal = self._rules.refusal(call, self._caller(context))
+        if refusal is not None:
+            log.warning("call_refused", peer=context.peer(), text=str(refusal))
+        return refusal
+
+    def _caller(self, context: Context) -> Caller:
+        names: tuple[str, ...] = ()
+        if self._has_tls:
+            shown = context.auth_context()
+            values = (*shown.get("x509_common_name", ()), *shown.get("peer_dns", ()))
+            names = tuple(value.decode(errors="replace") for value in values)
+        authorization = ""
+        for name, value in context.invocation_metadata() or ():
+            if name == AUTHORIZATION:
+                authorization = value if isinstance(value, str) else value.decode(errors="replace")
+        is_private = self._has_tls or context.peer().startswith(LOOPBACK_PEERS)
+        return Caller(names, authorization, is_private)
+
+
+def _parts(handler: Handler) -> tuple[Callable[..., Any], Any]:
+    """How a handler of its kind is made, and what it does."""
+    if handler.request_streaming:
+        if handler.response_streaming:
+            return grpc.stream_stream_rpc_method_handler, handler.stream_stream
+        return grpc.stream_unary_rpc_method_handler, handler.stream_unary
+    if handler.response_streaming:
+        return grpc.unary_stream_rpc_method_handler, handler.unary_stream
+    return grpc.unary_unary_rpc_method_handler, handler.unary_unary

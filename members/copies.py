@@ -1,0 +1,174 @@
+"""The copies that a donor holds open: checkpoints of its store, in folders of its own.
+
+The rule it keeps: a copy is as of one place in the log. The mind is saved and the checkpoint made
+without anybody else running on the event loop, so that rows, certification info and relay queue are
+of what was delivered by then; commits of the applier in between only move what is in the relay
+queue to the rows. What takes time (writing tables, checksums) happens before and after, in threads.
+"""
+
+import asyncio
+import secrets
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from certifier.errors import NotServing
+from certifier.store import ROCKSDB_FOLDER, Family, Store
+from members.copy_manifest import CopyManifest, described
+from members.member import Member
+from members.member_state import MemberState
+from members.mind_store import LOG_IDENTITY_KEY
+from members.recovery_errors import CopyExpired, TooManyCopies
+from members.runtime import MemberRuntime
+from members.total_order import LogIdentity
+
+COPIES_MAX = 2
+"""At a time: each keeps files on disk that the store itself has no use for any more."""
+LEASE_SECONDS = 60
+"""How long a copy stays that nobody reads."""
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class Copy:
+    """One that is open. `folder` holds its files; `read_seconds`: when it was read last."""
+
+    copy_id: str
+    folder: Path
+    manifest: CopyManifest
+    read_seconds: float
+
+
+class Copies:
+    """All that one member has open. For one event loop."""
+
+    def __init__(
+        self, folder: Path, *, copies_max: int = COPIES_MAX, lease_seconds: int = LEASE_SECONDS
+    ) -> None:
+        """`folder`: for copies alone, on the file system of the member's store. What an earlier
+        process left there goes when the first copy is made, as only then it is sure that the folder
+        is this process's own.
+        """
+        self._folder = folder
+        self._copies_max = copies_max
+        self._lease_seconds = lease_seconds
+        self._open: dict[str, Copy] = {}
+        self._opening = 0
+        self._is_clean = False
+
+    async def open(self, runtime: MemberRuntime, asker: str) -> Copy:
+        """Makes a copy of a member's state as of now.
+
+        Raises:
+            NotServing: The member is not ONLINE.
+            TooManyCopies: Close one first.
+            DiskFull: There is no space.
+        """
+        check_donor(runtime)
+        if len(self._open) + self._opening >= self._copies_max:
+            taken = len(self._open) + self._opening
+            raise TooManyCopies(open=taken, open_max=self._copies_max)
+        self._opening += 1
+        copy_id = secrets.token_hex(8)
+        folder = self._folder / copy_id
+        try:
+            await self._clean()
+            manifest, seconds = await self._make(runtime, folder)
+        except BaseException:
+            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+            raise
+        finally:
+            self._opening -= 1
+        copy = Copy(copy_id, folder, manifest, time.monotonic())
+        self._open[copy_id] = copy
+        self._expire_later(copy)
+        log.info(
+            "copy_opened",
+            copy=copy_id,
+            asker=asker,
+            bytes=manifest.bytes_total,
+            files=len(manifest.files),
+            log_sequence=manifest.log_sequence,
+            stall_ms=round(seconds * 1000, 1),
+        )
+        return copy
+
+    def get(self, copy_id: str) -> Copy:
+        """An open copy, which counts as read now. Raises CopyExpired."""
+        copy = self._open.get(copy_id)
+        if copy is None:
+            raise CopyExpired(copy_id=copy_id, lease_seconds=self._lease_seconds)
+        copy.read_seconds = time.monotonic()
+        return copy
+
+    async def close(self, copy_id: str) -> None:
+        """Removes a copy, if it is there."""
+        copy = self._open.pop(copy_id, None)
+        if copy is not None:
+            log.info("copy_closed", copy=copy_id)
+            await asyncio.to_thread(shutil.rmtree, copy.folder, ignore_errors=True)
+
+    def log_sequences(self) -> list[int]:
+        """From where the log is needed by those who read copies."""
+        return [copy.manifest.log_sequence for copy in self._open.values()]
+
+    async def _make(self, runtime: MemberRuntime, folder: Path) -> tuple[CopyManifest, float]:
+        """The copy's manifest, and how long nothing else ran."""
+        try:
+            await asyncio.to_thread(runtime.store.flush_tables)
+        except Exception:
+            check_donor(runtime)
+            raise
+        await asyncio.to_thread(folder.mkdir, parents=True)
+        check_donor(runtime)
+        began = time.perf_counter()
+        runtime.save()
+        manifest = manifest_of(runtime.config.group, runtime.member, runtime.store)
+        runtime.store.checkpoint(folder / ROCKSDB_FOLDER)
+        seconds = time.perf_counter() - began
+        return await asyncio.to_thread(described, manifest, folder), seconds
+
+    async def _clean(self) -> None:
+        if not self._is_clean:
+            await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+            self._is_clean = True
+
+    def _expire_later(self, copy: Copy) -> None:
+        left = copy.read_seconds + self._lease_seconds - time.monotonic()
+        asyncio.get_running_loop().call_later(max(left, 0.0) + 0.01, self._expire, copy)
+
+    def _expire(self, copy: Copy) -> None:
+        if copy.copy_id not in self._open:
+            return
+        if time.monotonic() - copy.read_seconds < self._lease_seconds:
+            self._expire_later(copy)
+            return
+        del self._open[copy.copy_id]
+        log.warning("copy_expired", copy=copy.copy_id, lease_seconds=self._lease_seconds)
+        asyncio.get_running_loop().run_in_executor(None, shutil.rmtree, copy.folder, True)
+
+
+def check_donor(runtime: MemberRuntime) -> None:
+    """Raises NotServing unless the member is ONLINE and its store open."""
+    if runtime.closed or runtime.member.state is not MemberState.ONLINE:
+        raise NotServing(member=runtime.member.me.name, state=runtime.member.state.name)
+
+
+def manifest_of(group: str, member: Member, store: Store) -> CopyManifest:
+    """What a copy holds that is made now, but for its files; the mind was saved just before."""
+    identity = store.get(Family.META, LOG_IDENTITY_KEY)
+    assert identity is not None, "a member that is ONLINE knows its log"
+    return CopyManifest(
+        group=group,
+        member=member.me.name,
+        log=LogIdentity.decode(identity),
+        log_sequence=member.log_sequence,
+        version=member.certifier.window.newest_version,
+        gtid_executed=str(member.certifier.executed()),
+        certification_digest=member.certifier.digest().hex(),
+        created_us=time.time_ns() // 1000,
+        files=(),
+    )

@@ -1,0 +1,203 @@
+"""The lives of a member's process: what ends one, and whether another begins.
+
+The rule it keeps: a member that was put out of its group comes back by itself, a few times; one
+that fenced itself waits for its operator; and whatever it waits for, its gRPC server answers with
+its true state, and reads go on unless it is configured otherwise.
+"""
+
+import asyncio
+import gc
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Literal
+
+import structlog
+
+from certifier.errors import CorruptLog, DiskFull, Fenced, GroupcertError, Unavailable
+from certifier.store import ROCKSDB_FOLDER
+from members import store_swap
+from members.config import MemberConfig
+from members.member_state import MemberState
+from members.membership_errors import OutOfGroup
+from members.recovery import recover
+from members.recovery_errors import LogTooLong, LogTrimmed, NoDonor
+from members.rejoins import Rejoins
+from members.runtime import MemberRuntime
+from members.total_order import TotalOrder
+
+LEAVE_SECONDS = 3.0
+DISK_RETRY_SECONDS = 2.0
+GC_ALLOCATIONS = 50_000
+"""Objects made until Python looks for cycles among the young ones: a message makes thousands, and
+none of them is in a cycle."""
+ABORTED = 3
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+Stopped = asyncio.Future[Literal[True]]
+"""Done when the operator stops the process."""
+
+
+class Lives:
+    """One member, from the start of its process to the end."""
+
+    def __init__(
+        self,
+        config: MemberConfig,
+        make_order: Callable[[], TotalOrder],
+        on_runtime: Callable[[MemberRuntime], None],
+        on_state: Callable[[MemberState], None],
+        keep_log: Callable[[MemberRuntime], Awaitable[None]],
+    ) -> None:
+        """`keep_log`: runs beside each life, until that ends."""
+        self._config = self._configured = config
+        self._make_order = make_order
+        self._keep_log = keep_log
+        self._on_runtime = on_runtime
+        self._on_state = on_state
+        self._rejoins = Rejoins(config.autorejoin_tries, config.autorejoin_interval_ms)
+        self._has_begun = self._has_joined = False
+        self._exit_code = 0
+        self._stopped: Stopped
+
+    async def run(self, stopped: Stopped) -> int:
+        """Lives until stopped; returns the exit code.
+
+        Raises:
+            GroupcertError: The first life could not begin.
+        """
+        self._stopped = stopped
+        while not stopped.done() and not self._exit_code:
+            await self._live()
+        return self._exit_code
+
+    async def _live(self) -> None:
+        store_swap.finish(self._config.data_folder)
+        order = self._make_order()
+        try:
+            runtime = MemberRuntime(self._config, order, self._note_state)
+        except DiskFull:
+            if not self._has_begun:
+                raise
+            gc.collect()  # What was begun of the runtime holds the store.
+            await self._wait(DISK_RETRY_SECONDS)
+            return
+        self._begin(runtime)
+        running = asyncio.ensure_future(runtime.run())
+        keeping = asyncio.ensure_future(self._keep_log(runtime))
+        try:
+            await asyncio.wait((running, self._stopped), return_when=asyncio.FIRST_COMPLETED)
+            if running.done():
+                running.result()
+            else:
+                await runtime.leave(LEAVE_SECONDS)
+        except DiskFull as error:
+            log.error("disk_full", member=self._config.member, text=str(error))
+            runtime.stop_serving(MemberState.ERROR, str(error))
+        except (LogTrimmed, LogTooLong) as needed:
+            await self._recover(runtime, needed)
+        except (Fenced, CorruptLog):
+            await self._stay_out(runtime)
+        except Unavailable as error:
+            await self._come_back(runtime, error)
+        finally:
+            for task in (running, keeping):
+                task.cancel()
+                with suppress(asyncio.CancelledError, GroupcertError):
+                    await task
+            await order.close()
+            runtime.close()
+        if runtime.begun_again.done():
+            if runtime.discards_state:
+                (runtime.store.path / ROCKSDB_FOLDER).rename(runtime.discarded_path)
+        elif not self._exit_code:
+            await self._wait(DISK_RETRY_SECONDS)
+
+    def _begin(self, runtime: MemberRuntime) -> None:
+        self._has_begun = True
+        self._on_runtime(runtime)
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(GC_ALLOCATIONS)
+
+    async def _recover(self, runtime: MemberRuntime, needed: LogTrimmed | LogTooLong) -> None:
+        """Copies a donor's state for the next life, unless the operator stops the member before.
+        Where there is no donor, a log that is merely long has to do.
+        """
+        config = self._config
+        copying = asyncio.ensure_future(recover(config, runtime, needed))
+        try:
+            await asyncio.wait((copying, self._stopped), return_when=asyncio.FIRST_COMPLETED)
+            if copying.done():
+                copying.result()
+                self._read_log_next()
+                runtime.begin_again()
+        except (NoDonor, LogTrimmed) as error:
+            if isinstance(needed, LogTooLong):
+                log.warning("recovery_by_log", member=config.member, reason=str(error))
+                self._read_log_next()
+                runtime.begin_again()
+            else:
+                await self._come_back(runtime, error)
+        except DiskFull as error:
+            log.error("disk_full", member=config.member, text=str(error))
+            runtime.stop_serving(MemberState.ERROR, str(error))
+        except Fenced as error:
+            runtime.recovery = None
+            runtime.fence(error)
+            await self._stay_out(runtime)
+        finally:
+            copying.cancel()
+            with suppress(asyncio.CancelledError, GroupcertError):
+                await copying
+
+    async def _come_back(self, runtime: MemberRuntime, error: Unavailable) -> None:
+        """Has another life begin, at once or later; or none, when all tries are made."""
+        if not self._has_joined:
+            raise error
+        if not isinstance(error, OutOfGroup):
+            runtime.stop_serving(MemberState.ERROR, str(error))
+        delay_ms = self._rejoins.next_delay_ms(self._now_ms())
+        if delay_ms is None:
+            log.error("rejoining_given_up", member=self._config.member, text=str(error))
+            await self._stay_out(runtime)
+            return
+        log.warning(
+            "rejoining",
+            member=self._config.member,
+            attempt=self._rejoins.tries,
+            delay_ms=delay_ms,
+            text=str(error),
+        )
+        await self._wait(delay_ms / 1000, runtime)
+        if not self._stopped.done():
+            runtime.begin_again()
+
+    async def _stay_out(self, runtime: MemberRuntime) -> None:
+        """Does what the operator wants of a member that cannot come back by itself."""
+        match self._config.exit_state_action:
+            case "ABORT_SERVER":
+                self._exit_code = ABORTED
+                return
+            case "OFFLINE_MODE":
+                runtime.refuses_reads = True
+        await self._wait(None, runtime)
+
+    def _read_log_next(self) -> None:
+        """Has the next life read the log however long it is; after that it is as configured."""
+        self._config = self._config.model_copy(update={"recovery_log_messages_max": 0})
+
+    def _note_state(self, state: MemberState) -> None:
+        if state is MemberState.ONLINE:
+            self._config = self._configured
+            self._has_joined = True
+            self._rejoins.joined(self._now_ms())
+        self._on_state(state)
+
+    async def _wait(self, seconds: float | None, runtime: MemberRuntime | None = None) -> None:
+        """Waits, but no longer than until the operator stops the process or begins a new life."""
+        ends = (self._stopped, runtime.begun_again) if runtime else (self._stopped,)
+        await asyncio.wait(ends, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+
+    @staticmethod
+    def _now_ms() -> int:
+        return int(asyncio.get_running_loop().time() * 1000)

@@ -1,0 +1,140 @@
+"""How far the log may be trimmed, and the purge itself.
+
+The rule it keeps: the log has whatever a member of the view, or the reader of an open copy, still
+has to read, and beyond that what the retention limits say. A member that was away for longer copies
+a donor's state. The decision is pure; a connection of its own, which may purge, lives for one trim.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+import structlog
+
+from certifier.errors import GroupcertError
+from members.config import MemberConfig
+from members.jetstream import JetStreamOptions, JetStreamOrder
+from members.member_state import MemberState
+from members.runtime import MemberRuntime
+from members.total_order import LogState
+
+PERIOD_SECONDS = 10.0
+TRIM_MESSAGES_MIN = 1_000
+"""Fewer are not worth a purge."""
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """What the log keeps though every member has it."""
+
+    messages: int
+    bytes: int
+
+
+def trim_target(
+    log_state: LogState,
+    durable: Iterable[int],
+    reading: Iterable[int],
+    retention: Retention,
+    *,
+    messages_min: int = TRIM_MESSAGES_MIN,
+) -> int | None:
+    """The first message that the log has to keep; None: it is to be left as it is.
+
+    Args:
+        durable: For each member of the view the last message that it would not read again if it
+            were started anew; 0: it is not known, and nothing is trimmed.
+        reading: The last message that each open copy has.
+        messages_min: What a purge has to drop at least.
+    """
+    positions = [*durable]
+    if not positions:
+        return None
+    needed = min([*positions, *reading]) + 1
+    kept = retention.messages
+    messages = log_state.last_sequence - log_state.first_sequence + 1
+    if messages > 0 and log_state.bytes > 0:
+        kept = min(kept, retention.bytes * messages // log_state.bytes)
+    target = min(needed, log_state.last_sequence + 1 - kept)
+    return target if target - log_state.first_sequence >= messages_min else None
+
+
+def reported_sequence(durable: int, reading: Iterable[int]) -> int:
+    """What a member tells the group that it would not read again: others who trim know of the
+    copies that it gives by this alone.
+    """
+    return min([durable, *reading])
+
+
+def trimming_options(config: MemberConfig, options: JetStreamOptions) -> JetStreamOptions | None:
+    """How to reach the log as somebody who may purge it; None: nobody here may."""
+    if not config.log_trim_servers:
+        return None
+    return replace(options, servers=config.log_trim_servers)
+
+
+async def keep_log(
+    runtime: MemberRuntime,
+    options: JetStreamOptions,
+    reading: Callable[[], Iterable[int]],
+    *,
+    period_seconds: float = PERIOD_SECONDS,
+) -> None:
+    """Tells the group what this member needs of the log no more, and trims it where it may; for as
+    long as it is not cancelled.
+
+    Args:
+        reading: The last message that each copy has that this member gives.
+    """
+    config = runtime.config
+    trimming = trimming_options(config, options)
+    retention = Retention(messages=config.log_retention_messages, bytes=config.log_retention_bytes)
+    while True:
+        await asyncio.sleep(period_seconds)
+        if runtime.member.state is not MemberState.ONLINE:
+            continue
+        try:
+            await runtime.flush()
+            state = await runtime.order.state()
+            runtime.log_durable, runtime.log_replicas = state.durable, state.replicas
+            member, copied = runtime.member, [*reading()]
+            member.durable_log_sequence = reported_sequence(member.durable_log_sequence, copied)
+            if trimming is not None:
+                durable = member.durable_log_sequences()
+                await trim_if_due(state, trimming, durable, copied, retention)
+        except GroupcertError as error:
+            log.warning("log_not_trimmed", member=config.member, text=str(error))
+
+
+async def trim_if_due(
+    state: LogState,
+    trimming: JetStreamOptions,
+    durable: Iterable[int],
+    reading: Iterable[int],
+    retention: Retention,
+) -> int | None:
+    """Trims a log that is in this state, if `trim_target` says so, and returns its new beginning.
+
+    Raises: as `trim_log`.
+    """
+    target = trim_target(state, durable, reading, retention)
+    if target is not None:
+        await trim_log(trimming, target)
+    return target
+
+
+async def trim_log(options: JetStreamOptions, sequence: int) -> None:
+    """Drops every message below a sequence.
+
+    Raises:
+        LogServerUnavailable: It could not be reached.
+        InvalidSetting: The stream, or the user, may not be trimmed.
+    """
+    order = JetStreamOrder(options)
+    await order.open(create=False)
+    try:
+        await order.trim(sequence)
+        log.info("log_trimmed", first_sequence=sequence)
+    finally:
+        await order.close()

@@ -1,0 +1,91 @@
+"""A member's mind on disk: certification info, outcomes, view and place in the log, in one write.
+
+The rule it keeps: the log has all of it, so it need not be written at once. What is committed
+before it is saved is skipped when a restarted member reads it again; what is saved first waits in
+the relay queue.
+"""
+
+import json
+
+from applier.relay_queue import RelayQueue
+from certifier.info_store import CertificationInfoStore
+from certifier.store import Family, Store
+from members.fragment_store import drop
+from members.history import save_decisions
+from members.member import Member
+from members.member_state import Delivered
+from members.outcome_log import OutcomeLog
+from members.total_order import LogIdentity, check_same_log
+
+MEMBER_KEY = b"member"
+LOG_IDENTITY_KEY = b"log"
+FENCE_KEY = b"fence"
+
+
+class MindStore:
+    """The place of one member's mind in its store."""
+
+    def __init__(self, store: Store, relay_queue: RelayQueue) -> None:
+        self._store = store
+        self._relay_queue = relay_queue
+        self._outcome_log = OutcomeLog(store)
+        self._info_store: CertificationInfoStore
+
+    def load(self, mind: Member) -> None:
+        """Brings a new mind to what was saved, if anything was.
+
+        Raises:
+            CorruptStore: Some of it is not there.
+        """
+        saved = self._store.get(Family.META, MEMBER_KEY)
+        if saved is not None:
+            mind.restore(json.loads(saved))
+        self._info_store = CertificationInfoStore(self._store, mind.certifier)
+        self._info_store.load()
+        mind.outcomes = self._outcome_log.load(mind.settings.outcomes_max)
+
+    def save(self, mind: Member, unsaved: Delivered, applied_position: int) -> None:
+        """Stores the mind as it is, and of what it has delivered since the last call what is not
+        committed yet.
+        """
+        batch = self._store.batch()
+        waiting = [entry for entry in unsaved.entries if entry.position > applied_position]
+        self._relay_queue.append(batch, waiting)
+        if self._info_store.certifier is not mind.certifier:  # The group's first settings make it.
+            self._info_store = CertificationInfoStore(self._store, mind.certifier)
+        self._info_store.save(batch)
+        self._outcome_log.save(batch, mind.outcomes)
+        drop(batch, unsaved.dropped)
+        if unsaved.certified:
+            save_decisions(batch, unsaved.certified)
+        batch.put(Family.META, MEMBER_KEY, json.dumps(mind.checkpoint()).encode())
+        self._store.write(batch)
+
+    def check_identity(self, identity: LogIdentity) -> None:
+        """Raises ForeignLog unless this store was made from that log, or from none yet."""
+        saved = self._store.get(Family.META, LOG_IDENTITY_KEY)
+        if saved is not None:
+            check_same_log(LogIdentity.decode(saved), identity)
+            return
+        self._put(LOG_IDENTITY_KEY, identity.encode())
+
+    def fence(self) -> str:
+        """Why the member fenced itself, in an earlier run too; empty if it did not."""
+        return (self._store.get(Family.META, FENCE_KEY) or b"").decode()
+
+    def set_fence(self, explanation: str) -> None:
+        """Keeps the member fenced until its operator acts, whatever becomes of this run."""
+        self._put(FENCE_KEY, explanation.encode())
+        self._store.flush()
+
+    def clear_fence(self) -> None:
+        """The operator has acted."""
+        batch = self._store.batch()
+        batch.delete(Family.META, FENCE_KEY)
+        self._store.write(batch)
+        self._store.flush()
+
+    def _put(self, key: bytes, value: bytes) -> None:
+        batch = self._store.batch()
+        batch.put(Family.META, key, value)
+        self._store.write(batch)

@@ -1,0 +1,73 @@
+"""Puts a copy in the place of a member's store; a crash at any moment leaves one of the two.
+
+    incoming/   a copy as it comes in; worth nothing until it is verified
+    adopted/    a verified copy that is this member's own: from here on it counts
+    replaced/   the store that was there before, until the copy is in its place
+
+The rule it keeps: each step is one rename. `finish` goes on wherever an earlier process was.
+"""
+
+import json
+import shutil
+from pathlib import Path
+
+from certifier.errors import GroupcertError
+from certifier.info_store import CertificationInfoStore
+from certifier.store import ROCKSDB_FOLDER, Family, Store, StoreIdentity
+from members.copy_manifest import CopyManifest, sync_folder
+from members.recovery_errors import CorruptCopy
+
+_INCOMING, _ADOPTED, _REPLACED = "incoming", "adopted", "replaced"
+
+
+def begin(data_folder: Path) -> Path:
+    """An empty folder for a copy that comes in; one that an earlier process left is gone."""
+    give_up(data_folder)
+    incoming = data_folder / _INCOMING
+    incoming.mkdir(parents=True)
+    return incoming
+
+
+def give_up(data_folder: Path) -> None:
+    """Removes what has come in."""
+    shutil.rmtree(data_folder / _INCOMING, ignore_errors=True)
+
+
+def adopt(data_folder: Path, manifest: CopyManifest, identity: StoreIdentity) -> None:
+    """Makes the copy that has come in, and was verified, this member's own.
+
+    Raises:
+        CorruptCopy: It is another group's, or not of the place that its manifest says.
+    """
+    incoming = data_folder / _INCOMING
+    try:
+        with Store(incoming, identity, adopt=True) as store:
+            saved = store.get(Family.META, CertificationInfoStore.CHECKPOINT_KEY)
+    except GroupcertError as error:
+        raise CorruptCopy(path=str(incoming), problem=str(error)) from error
+    digest = json.loads(saved or b"{}").get("digest", "")
+    if digest != manifest.certification_digest:
+        expected = manifest.certification_digest
+        problem = f"its certification info has the digest {digest}, {expected} was written"
+        raise CorruptCopy(path=str(incoming), problem=problem)
+    adopted = data_folder / _ADOPTED
+    shutil.rmtree(adopted, ignore_errors=True)
+    sync_folder(incoming)
+    incoming.rename(adopted)
+    sync_folder(data_folder)
+
+
+def finish(data_folder: Path) -> bool:
+    """Puts an adopted copy in place, if there is one; nobody may have the store open."""
+    adopted, replaced = data_folder / _ADOPTED, data_folder / _REPLACED
+    store, copy = data_folder / ROCKSDB_FOLDER, adopted / ROCKSDB_FOLDER
+    found = copy.is_dir()
+    if found:
+        if store.is_dir():
+            shutil.rmtree(replaced, ignore_errors=True)
+            store.rename(replaced)
+        copy.rename(store)
+        sync_folder(data_folder)
+    for left in (replaced, adopted):
+        shutil.rmtree(left, ignore_errors=True)
+    return found

@@ -1,0 +1,38 @@
+"""Who has fallen silent, by a clock that runs only while the log answers.
+
+The rule it keeps: a member's silence is measured between messages of our own that the log took and
+gave back. So nobody is suspected because the log was away, or because this member was: neither an
+election among log servers nor a process that stood still makes others look dead. Pure.
+"""
+
+from collections.abc import Container
+
+
+class Suspicions:
+    """How long each run of a member was silent while our own messages went through."""
+
+    def __init__(self, gap_ms_max: int) -> None:
+        """`gap_ms_max`: a longer gap between two of our messages counts as this long."""
+        self._gap_ms_max = gap_ms_max
+        self._clock_ms = 0
+        self._own_ms: int | None = None
+        self._heard_ms: dict[int, int] = {}
+
+    def heard(self, incarnation: int) -> None:
+        """A message of that run was delivered."""
+        self._heard_ms[incarnation] = self._clock_ms
+
+    def heard_own(self, now_ms: int) -> None:
+        """A message of our own was delivered: others had their chance as well."""
+        if self._own_ms is not None:
+            self._clock_ms += min(now_ms - self._own_ms, self._gap_ms_max)
+        self._own_ms = now_ms
+
+    def silent_ms(self, incarnation: int) -> int:
+        """How long nothing came from a run; 0 for one that is not watched."""
+        return self._clock_ms - self._heard_ms.get(incarnation, self._clock_ms)
+
+    def keep_only(self, incarnations: Container[int]) -> None:
+        """Forgets all other runs."""
+        for gone in [each for each in self._heard_ms if each not in incarnations]:
+            del self._heard_ms[gone]

@@ -1,0 +1,62 @@
+"""Clusters in containers for tests; where no Docker runs, the tests are skipped and say why."""
+
+import os
+from collections.abc import Generator, Iterator
+
+import pytest
+
+from tests.cluster import engine
+from tests.cluster.docker_cluster import EVERYBODY, DockerCluster
+from tests.cluster.faults import heal_all
+from tests.cluster.image import ImageFailed, ensure_image
+
+
+@pytest.fixture(scope="session")
+def image() -> str:
+    """The image of this tree."""
+    if lacking := engine.missing():
+        # Where containers are what is to be tested, as in continuous integration.
+        if os.environ.get("REQUIRE_DOCKER") == "1":
+            pytest.fail(f"no containers: {lacking}")
+        pytest.skip(f"no containers: {lacking}")
+    try:
+        return ensure_image()
+    except ImageFailed as error:
+        if os.environ.get("REQUIRE_DOCKER") == "1":
+            raise
+        pytest.skip(f"no image: {error}")
+
+
+@pytest.fixture(scope="module")
+def running_cluster(
+    image: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[DockerCluster]:
+    """A cluster that can be broken in every way, for a module's tests."""
+    with DockerCluster(
+        tmp_path_factory.mktemp("cluster"),
+        image,
+        settings={"record_history": True, "stable_set_period_ms": 200},
+        small_disks={"m3": 256 << 20},
+    ) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(running_cluster: DockerCluster) -> Iterator[DockerCluster]:
+    """The same, whole before and after each test."""
+    yield running_cluster
+    heal_all(running_cluster)
+    running_cluster.wait_online()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Function,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Adds what the containers said last to the report of a test that failed."""
+    report = yield
+    clusters = [each for each in item.funcargs.values() if isinstance(each, DockerCluster)]
+    if report.failed and clusters:
+        for name in EVERYBODY:
+            report.sections.append((f"the last of {name}", clusters[0].output(name)))
+    return report

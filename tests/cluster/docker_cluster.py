@@ -1,0 +1,418 @@
+"""The group of `deploy/compose.yaml` in containers, for tests: up, ONLINE, broken, healed, gone.
+
+It is the compose file that users have, with a few settings laid over it: containers stay down until
+the test starts them, and what a fault needs is prepared. Several clusters can run at the same time
+on one machine: each holds a number, from which its project, its network and its rules are named.
+
+The rule it keeps: nothing is left afterwards; what a killed run left is removed by the next one.
+"""
+
+import fcntl
+import json
+import os
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
+
+from certifier.errors import GroupcertError
+from groupcert.v1 import group_pb2
+from members.client import Client
+from members.credentials import ANONYMOUS, Credentials, Tls
+from members.failures import MemberFailed
+from members.loopback import free_port
+from tests.cluster.certificates import make_authority, make_certificate
+from tests.cluster.engine import (
+    EngineFailed,
+    compose_command,
+    containers,
+    docker,
+    run,
+    try_run,
+)
+from tests.cluster.network import Network
+
+TESTS = Path(__file__).resolve().parents[1]
+MUTANT = TESTS / "cluster" / "mutant"
+COMPOSE_FILE = TESTS.parent / "deploy" / "compose.yaml"
+MEMBERS = ("m1", "m2", "m3")
+TLS_FILE = COMPOSE_FILE.with_name("compose.tls.yaml")
+LOG_SERVERS = ("log1", "log2", "log3")
+EVERYBODY = (*MEMBERS, *LOG_SERVERS)
+HOST_NUMBERS = dict(zip(EVERYBODY, (11, 12, 13, 21, 22, 23), strict=True))
+PASSWORDS = {
+    "MEMBER_PASSWORD": "test-member",
+    "OPERATOR_PASSWORD": "test-operator",
+    "ROUTE_PASSWORD": "test-route",
+}
+PORT, METRICS_PORT, LOG_PORT, MONITOR_PORT = 7101, 9101, 4222, 8222
+CLUSTERS_MAX = 8
+USER_ID = 10_001
+ONLINE_SECONDS_MAX = 120.0
+POLL_SECONDS = 0.1
+CLIENT_TIMEOUT_MS = 20_000
+LAST_LINES = 60
+FAKETIME = "/usr/$LIB/faketime/libfaketimeMT.so.1"
+
+
+class DockerCluster:
+    """Three members and three log servers; names are those of the compose file's services."""
+
+    def __init__(
+        self,
+        folder: Path,
+        image: str,
+        *,
+        settings: Mapping[str, object] | None = None,
+        clock_steps: bool = False,
+        small_disks: Mapping[str, int] | None = None,
+        tls: bool = False,
+        mutant: str = "",
+    ) -> None:
+        """Prepares; nothing runs before `start`.
+
+        Args:
+            folder: For its files; empty, and on this machine's disk.
+            image: As `tests.cluster.image` makes it.
+            settings: Of all members, beside those of `deploy/member.toml`.
+            clock_steps: The members' clocks can be stepped, which makes reading them slower. A log
+                server's cannot: it is a static program, which no library gets into.
+            small_disks: Members whose data folder is a file system of its own, and its bytes.
+            tls: Everything speaks mutual TLS; `credentials` are a client's.
+            mutant: What is wrong with all members, of `mutant.MUTANTS`; nothing by default.
+        """
+        self.folder = folder
+        self._lock, number = _take_number()
+        self.project = _project(number)
+        self.network = Network(number)
+        self._subnet = f"10.213.{100 + number}"
+        self._settings = dict(settings or {})
+        self.has_clock_steps = clock_steps
+        self._small_disks = dict(small_disks or {})
+        self.credentials = ANONYMOUS
+        if tls:
+            self.credentials = Credentials(tls=self._make_certificates())
+        self._mutant = mutant
+        self._environment = {
+            **PASSWORDS,
+            "IMAGE": image,
+            "SUBNET": self._subnet,
+            "CERTIFICATES": str(self._certificates),
+            **{f"{name.upper()}_PORT": str(free_port()) for name in MEMBERS},
+        }
+
+    def start(self) -> None:
+        """Starts everything; returns when every member is ONLINE.
+
+        Raises:
+            EngineFailed: As it says.
+            AssertionError: The members did not come up in time.
+        """
+        remove_leftovers()
+        _remove(self.project, self.network)
+        for name, size in self._small_disks.items():
+            self.disk_of(name).mkdir()
+            options = f"size={size},uid={USER_ID},gid={USER_ID},mode=700"
+            run("mount", "-t", "tmpfs", "-o", options, self.project, str(self.disk_of(name)))
+        if self.has_clock_steps:
+            for name in MEMBERS:
+                self.clock_of(name).parent.mkdir(parents=True, exist_ok=True)
+                self.clock_of(name).write_text("+0\n")
+        self._overlay_path.write_text(json.dumps(self._overlay(), indent=1))
+        self.network.prepare()
+        self._compose("up", "--detach", "--no-build")
+        self.wait_online()
+
+    def stop(self) -> None:
+        """Removes everything, whatever its state."""
+        _remove(self.project, self.network)
+        self._lock.close()
+
+    def ip(self, name: str) -> str:
+        """A container's address, the same for as long as the cluster lives."""
+        return f"{self._subnet}.{HOST_NUMBERS[name]}"
+
+    def address(self, member: str) -> str:
+        """Where clients reach a member."""
+        return f"{self.ip(member)}:{PORT}"
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        """Where clients reach each member."""
+        return {name: self.address(name) for name in MEMBERS}
+
+    def log_address(self, log_server: str, user: str) -> str:
+        """Where `member` or `operator` connects to a log server, with the password."""
+        password = PASSWORDS[f"{user.upper()}_PASSWORD"]
+        return f"nats://{user}:{password}@{self.ip(log_server)}:{LOG_PORT}"
+
+    def monitor(self, log_server: str) -> str:
+        """Where a log server tells of itself."""
+        return f"http://{self.ip(log_server)}:{MONITOR_PORT}"
+
+    def container(self, name: str) -> str:
+        """The container's name at the engine."""
+        return f"{self.project}-{name}"
+
+    def inspect(self, name: str) -> dict[str, Any]:
+        """All that the engine knows of a container."""
+        documents: list[dict[str, Any]] = json.loads(docker("inspect", self.container(name)))
+        return documents[0]
+
+    def state(self, name: str) -> str:
+        """`running`, `paused` or `exited`."""
+        return str(self.inspect(name)["State"]["Status"])
+
+    def execute(self, name: str, *command: str) -> str:
+        """What a command prints inside of a container."""
+        return docker("exec", self.container(name), *command)
+
+    def kill(self, *names: str) -> None:
+        """SIGKILL, one directly after the other."""
+        docker("kill", "--signal=KILL", *map(self.container, names))
+        for name in names:
+            docker("wait", self.container(name))
+
+    def stop_containers(self, *names: str) -> None:
+        """SIGTERM, all at the same time, and SIGKILL if one takes longer than users allow it."""
+        self._compose("stop", *names)
+
+    def start_containers(self, *names: str) -> None:
+        """Starts containers that are down."""
+        docker("start", *map(self.container, names))
+
+    def restart(self, *names: str) -> None:
+        """Stops them as an operator would, and starts them."""
+        self.stop_containers(*names)
+        self.start_containers(*names)
+
+    def pause(self, *names: str) -> None:
+        """Freezes their processes; connections stay."""
+        for name in names:
+            # The engine gives up where a busy machine takes long to freeze a process.
+            self.wait_for(f"{name} frozen", partial(self._try_to_pause, name))
+
+    def unpause(self, *names: str) -> None:
+        """Lets them go on."""
+        docker("unpause", *map(self.container, names))
+
+    def data_of(self, name: str) -> Path:
+        """A container's data on this machine."""
+        if name in self._small_disks:
+            return self.disk_of(name)
+        volume = f"{self.project}_{name}"
+        return Path(docker("volume", "inspect", "--format={{.Mountpoint}}", volume).strip())
+
+    def disk_of(self, name: str) -> Path:
+        """Where a member's small disk is."""
+        return self.folder / f"disk-{name}"
+
+    def clock_of(self, name: str) -> Path:
+        """The file that has the seconds by which a member's clock is off: `+3600`."""
+        assert self.has_clock_steps, "a cluster whose clocks can be stepped"
+        return self.folder / "clocks" / name / "offset"
+
+    def client(self, member: str, *, timeout_ms: int = CLIENT_TIMEOUT_MS) -> Client:
+        """A client of a member, on this machine."""
+        own = self.credentials
+        return Client(self.address(member), timeout_ms=timeout_ms, tls=own.tls, token=own.token)
+
+    def status(self, member: str) -> group_pb2.GroupStatus | None:
+        """The group as a member sees it; None if it does not answer."""
+        with suppress(GroupcertError, MemberFailed):
+            with self.client(member, timeout_ms=2_000) as client:
+                return client.status()
+        return None
+
+    def wait_online(self, names: Iterable[str] = MEMBERS) -> float:
+        """Returns when these members are ONLINE in a view of at least them; how many seconds
+        it took."""
+        began = time.monotonic()
+        wanted = set(names)
+        for name in wanted:
+            self.wait_for(f"{name} ONLINE", partial(self._is_online, name, wanted))
+        return time.monotonic() - began
+
+    def stream_leader(self) -> str | None:
+        """The log server that leads the group's stream, as a majority of them says; None: none."""
+        votes: list[str] = []
+        for name in LOG_SERVERS:
+            with suppress(OSError, ValueError, KeyError, IndexError):
+                url = f"{self.monitor(name)}/jsz?accounts=1&streams=1"
+                with urllib.request.urlopen(url, timeout=1) as page:
+                    account = json.load(page)["account_details"][0]
+                votes.append(account["stream_detail"][0]["cluster"]["leader"])
+        return next((name for name in LOG_SERVERS if votes.count(name) >= 2), None)
+
+    def wait_for(self, what: str, find: Callable[[], Any]) -> None:
+        """Returns when `find` finds something."""
+        deadline = time.monotonic() + ONLINE_SECONDS_MAX
+        while not find():
+            assert time.monotonic() < deadline, f"{what}: not within {ONLINE_SECONDS_MAX:.0f} s"
+            time.sleep(POLL_SECONDS)
+
+    def output(self, name: str, lines: int = LAST_LINES) -> str:
+        """What a container said last."""
+        tail = f"--tail={lines}"
+        with suppress(EngineFailed):
+            return run("sh", "-c", f"docker logs {tail} {self.container(name)} 2>&1")
+        return ""
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException as error:
+            for name in EVERYBODY:
+                error.add_note(f"--- {name}\n{self.output(name)}")
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    @property
+    def _certificates(self) -> Path:
+        return self.folder / "certificates"
+
+    def _make_certificates(self) -> Tls:
+        folder = self._certificates
+        make_authority(folder)
+        for name in EVERYBODY:
+            make_certificate(folder, name, [self.ip(name)])
+            (folder / f"{name}.key").chmod(0o644)  # A container's user reads it.
+        make_certificate(folder, "shop")
+        return Tls(
+            authority=folder / "authority.pem",
+            certificate=folder / "shop.pem",
+            key=folder / "shop.key",
+        )
+
+    @property
+    def _overlay_path(self) -> Path:
+        return self.folder / "overlay.yaml"
+
+    def _overlay(self) -> dict[str, object]:
+        """What is laid over the compose file; YAML takes JSON as it is."""
+        services = {name: self._service(name) for name in EVERYBODY}
+        volumes = {
+            name: {
+                "driver": "local",
+                "driver_opts": {"type": "none", "o": "bind", "device": str(self.disk_of(name))},
+            }
+            for name in self._small_disks
+        }
+        return {"services": services, "volumes": volumes}
+
+    def _service(self, name: str) -> dict[str, object]:
+        service: dict[str, object] = {
+            "container_name": self.container(name),
+            "restart": "no",
+        }
+        if name in MEMBERS:
+            environment = {
+                f"GROUPCERT_{setting.upper()}": _text(value)
+                for setting, value in self._settings.items()
+            }
+            if self.has_clock_steps:
+                environment |= {
+                    # Twice the sign, since Compose reads one as a variable of its own.
+                    "LD_PRELOAD": FAKETIME.replace("$", "$$"),
+                    "FAKETIME_TIMESTAMP_FILE": "/clock/offset",
+                    "FAKETIME_CACHE_DURATION": "1",
+                    "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+                }
+                service["volumes"] = [f"{self.clock_of(name).parent}:/clock:ro"]
+            if self._mutant:
+                environment |= {"MUTANT": self._mutant, "PYTHONPATH": "/mutant:/mutant-tree"}
+                service["volumes"] = [f"{MUTANT}:/mutant:ro", f"{TESTS}:/mutant-tree/tests:ro"]
+            service["environment"] = environment
+        return service
+
+    def _compose(self, *arguments: str) -> None:
+        run(
+            "env",
+            *(f"{name}={value}" for name, value in self._environment.items()),
+            *compose_command(),
+            *("--project-name", self.project),
+            *("--file", str(COMPOSE_FILE)),
+            *(("--file", str(TLS_FILE)) if self.credentials.tls else ()),
+            *("--file", str(self._overlay_path)),
+            *arguments,
+        )
+
+    def _try_to_pause(self, name: str) -> bool:
+        with suppress(EngineFailed):
+            docker("pause", self.container(name))
+        return self.state(name) == "paused"
+
+    def _is_online(self, name: str, wanted: set[str]) -> bool:
+        status = self.status(name)
+        if status is None:
+            assert self.state(name) != "exited", f"{name} ended:\n{self.output(name)}"
+            return False
+        is_online = status.observer.state == group_pb2.MEMBER_STATE_ONLINE
+        return is_online and wanted <= {member.name for member in status.members}
+
+
+def remove_leftovers() -> None:
+    """Removes what runs that were killed have left."""
+    for number in range(CLUSTERS_MAX):
+        lock = _try_number(number)
+        if lock is not None:
+            with lock:
+                _remove(_project(number), Network(number))
+
+
+def _remove(project: str, network: Network) -> None:
+    label = f"label=com.docker.compose.project={project}"
+    with suppress(EngineFailed):
+        if found := containers(label):
+            try_run("docker", "unpause", *found)
+            try_run("docker", "rm", "--force", "--volumes", *found)
+        for kind in ("volume", "network"):
+            if names := docker(kind, "ls", "--quiet", f"--filter={label}").split():
+                try_run("docker", kind, "rm", *names)
+    network.remove()
+    for line in Path("/proc/mounts").read_text().splitlines():
+        source, place, *_ = line.split(" ")
+        if source == project:
+            try_run("umount", place)
+
+
+def _project(number: int) -> str:
+    return f"groupcert-test-{number}"
+
+
+def _take_number() -> tuple[IO[bytes], int]:
+    """The lowest number that nobody holds; it is held for as long as the file is open."""
+    for number in range(CLUSTERS_MAX):
+        lock = _try_number(number)
+        if lock is not None:
+            return lock, number
+    raise EngineFailed(f"{CLUSTERS_MAX} clusters run on this machine already")
+
+
+def _try_number(number: int) -> IO[bytes] | None:
+    path = Path(tempfile.gettempdir()) / f"{_project(number)}.lock"
+    lock = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+b")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        return None
+    return lock
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,152 @@
+"""The image of the cluster tests, made without a registry: `python -m tests.cluster.image`.
+
+Where no registry can be reached there is no base image to pull. So Debian's own tool makes one of
+the packages that this machine's apt knows a mirror for, the wheels are made on this machine, and
+`deploy/Dockerfile` is built with both as its arguments. Each image is tagged by a hash of what it
+is made of, and is made only if there is none with that tag.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import IO
+
+ROOT = Path(__file__).resolve().parents[2]
+WHEELS = ".build/wheels"
+BASE_REPOSITORY, REPOSITORY = "groupcert-test-base", "groupcert-test"
+PACKAGES = ("libfaketime", "python3", "python3-venv")
+"""Python of the same version as here, since wheels are made here; and what steps a clock."""
+LEFT_OUT = ("usr/share/doc", "usr/share/man", "usr/share/locale", "var/cache", "var/lib/apt/lists")
+SOURCES = ("certifier", "applier", "members", "proto", "pyproject.toml")
+RECIPE = (".dockerignore", "deploy/Dockerfile", "deploy/constraints.txt", "deploy/hatch_build.py")
+KEPT_IMAGES = 8
+COMMAND_SECONDS_MAX = 600
+
+
+class ImageFailed(Exception):
+    """An image cannot be made; the text has the command and the last it said."""
+
+
+def ensure_image() -> str:
+    """The tag of the image of this tree, which is made if it does not exist.
+
+    Raises:
+        ImageFailed: As it says.
+    """
+    base = ensure_base_image()
+    tag = f"{REPOSITORY}:{_hash_of([base, *_contents(_source_files())])}"
+    if _exists(tag):
+        return tag
+    _say(f"making wheels in {WHEELS}")
+    shutil.rmtree(ROOT / WHEELS, ignore_errors=True)
+    pins = ("-c", "deploy/constraints.txt", "--build-constraint", "deploy/constraints.txt")
+    _run([sys.executable, "-m", "pip", "wheel", "--quiet", *pins, "-w", WHEELS, "."])
+    _say(f"building {tag}")
+    arguments = ("--build-arg", f"BASE_IMAGE={base}", "--build-arg", f"WHEELS={WHEELS}")
+    _run(["docker", "build", "--quiet", "-f", "deploy/Dockerfile", *arguments, "-t", tag, "."])
+    _remove_older()
+    return tag
+
+
+def ensure_base_image() -> str:
+    """The tag of the base image: Debian of this machine's release, with Python."""
+    release, mirror = _apt_source()
+    tag = f"{BASE_REPOSITORY}:{_hash_of([release, *PACKAGES, *LEFT_OUT])}"
+    if _exists(tag):
+        return tag
+    with tempfile.TemporaryDirectory(prefix="groupcert-base-") as folder:
+        _say(f"installing Debian {release} for {tag}, about a minute")
+        include = f"--include={','.join(PACKAGES)}"
+        _run(["debootstrap", "--variant=minbase", include, release, folder, mirror])
+        _say(f"importing {tag}")
+        excluded = [f"--exclude=./{path}/*" for path in LEFT_OUT]
+        with subprocess.Popen(
+            ["tar", "-C", folder, *excluded, "-c", "."], stdout=subprocess.PIPE
+        ) as archive:
+            _run(["docker", "import", "-", tag], stdin=archive.stdout)
+        if archive.returncode != 0:
+            raise ImageFailed(f"tar of {folder} ended with {archive.returncode}")
+    return tag
+
+
+def _apt_source() -> tuple[str, str]:
+    """This machine's Debian release, and the mirror that its own apt takes it from."""
+    text = Path("/etc/os-release").read_text()
+    release = dict(line.split("=", 1) for line in text.splitlines() if "=" in line).get(
+        "VERSION_CODENAME", ""
+    )
+    targets = _run(
+        ["apt-get", "indextargets", "--format", "$(CODENAME) $(SITE)", "Created-By: Packages"]
+    )
+    for line in targets.splitlines():
+        codename, _, site = line.partition(" ")
+        if codename == release:
+            return release, site
+    raise ImageFailed(f"apt knows no mirror of {release or 'this system'}: this needs a Debian")
+
+
+def _source_files() -> list[Path]:
+    """What the image is made of, as git knows it; texts change nothing in it."""
+    command = ["git", "-c", f"safe.directory={ROOT}", "ls-files", "-z"]
+    listed = _run([*command, "--cached", "--others", "--exclude-standard", *SOURCES, *RECIPE])
+    names = sorted(name for name in set(listed.split("\0")) if name and not name.endswith(".md"))
+    return [path for name in names if (path := ROOT / name).is_file()]
+
+
+def _contents(paths: Iterable[Path]) -> Iterable[str]:
+    for path in paths:
+        yield str(path.relative_to(ROOT))
+        yield hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _hash_of(parts: Iterable[str]) -> str:
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
+def _exists(tag: str) -> bool:
+    return bool(_run(["docker", "images", "--quiet", tag]).strip())
+
+
+def _remove_older() -> None:
+    """Of the images of earlier trees, and of other work trees, the newest stay."""
+    listed = _run(["docker", "images", "--format", "{{.Repository}}:{{.Tag}}", REPOSITORY])
+    for older in listed.split()[KEPT_IMAGES:]:
+        subprocess.run(["docker", "rmi", older], capture_output=True, check=False)
+    builders = ("--filter", "label=groupcert.stage=builder")
+    _run(["docker", "image", "prune", "--force", *builders])
+
+
+def _run(command: Sequence[str], stdin: IO[bytes] | None = None) -> str:
+    """What a command prints on standard output."""
+    try:
+        done = subprocess.run(
+            command,
+            cwd=ROOT,
+            stdin=stdin,
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_SECONDS_MAX,
+            check=False,
+            env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ImageFailed(f"{' '.join(command)}: {error}") from None
+    if done.returncode != 0:
+        said = "\n".join((done.stdout + done.stderr).splitlines()[-20:])
+        raise ImageFailed(f"{' '.join(command)} ended with {done.returncode}:\n{said}")
+    return done.stdout
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"{time.strftime('%H:%M:%S')} {text}\n")
+    sys.stderr.flush()
+
+
+if __name__ == "__main__":
+    sys.stdout.write(f"{ensure_image()}\n")

@@ -1,0 +1,181 @@
+"""Copies of a member that runs: as of one place, limited in number and time, and safe to apply.
+
+The danger that the last test looks for: at its donor a local transaction has no stamps, as nothing
+in the donor's relay queue waits for it. In a copy it waits in the queue itself, and what depends on
+it has stamps that do not say so.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from applier.relay_queue import RelayQueue
+from applier.targets.rocksdb import applied_intervals
+from certifier.errors import NotServing
+from certifier.store import ROCKSDB_FOLDER, Store, StoreIdentity
+from certifier.write_set import store_key_item
+from groupcert.v1.transaction_pb2 import Changes
+from members.config import MemberConfig
+from members.convert import encode_batch
+from members.copies import Copies
+from members.copy_manifest import verify_content, verify_files
+from members.log_records import Control, LogBatch, LoggedTransaction, ViewProposal
+from members.member_state import MemberState
+from members.recovery_errors import CopyExpired, TooManyCopies
+from members.runtime import MemberRuntime
+from members.total_order import Delivery
+from members.views import ViewMember
+from tests.integration.waiting import wait_for
+from tests.sim.memory_order import MemoryLog, MemoryOrder
+
+M2 = ViewMember(name="m2", incarnation=7, address="127.0.0.1:1")
+KEY = b"row"
+
+
+def runtime_of(name: str, folder: Path, log: MemoryLog) -> MemberRuntime:
+    config = MemberConfig(
+        group="g",
+        member=name,
+        data_folder=folder,
+        log_servers=("nats://127.0.0.1:1",),
+        create_log=True,
+        record_history=True,
+    )
+    return MemberRuntime(config, MemoryOrder(log), lambda state: None)
+
+
+def write_of(value: bytes, snapshot: int) -> LoggedTransaction:
+    changes = Changes(put_keys=[KEY], put_values=[value]).SerializeToString()
+    return LoggedTransaction(b"", snapshot, [store_key_item(KEY)], payload=changes)
+
+
+@asynccontextmanager
+async def running(folder: Path) -> AsyncIterator[MemberRuntime]:
+    """A member that is ONLINE, alone in its group."""
+    runtime = runtime_of("m1", folder, MemoryLog("g"))
+    task = asyncio.create_task(runtime.run())
+    while runtime.member.state is not MemberState.ONLINE:
+        assert not task.done()
+        await asyncio.sleep(0.01)
+    try:
+        yield runtime
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        runtime.close()
+
+
+async def test_a_copy_has_what_was_committed_before_it(tmp_path: Path) -> None:
+    (tmp_path / "copies" / "stale").mkdir(parents=True)
+    async with running(tmp_path / "m1") as runtime:
+        copies = Copies(tmp_path / "copies")
+        await runtime.submit([write_of(b"before", 0)])
+        copy = await copies.open(runtime, "m3")
+        await runtime.submit([write_of(b"after", 1)])
+        assert not (tmp_path / "copies" / "stale").exists()
+        assert copies.get(copy.copy_id) is copy
+        assert copies.log_sequences() == [copy.manifest.log_sequence]
+        verify_files(copy.folder, copy.manifest)
+        verify_content(copy.folder, copy.manifest)
+        assert (copy.manifest.member, copy.manifest.version) == ("m1", 1)
+        assert copy.manifest.gtids().count() == 1
+        Store(copy.folder, StoreIdentity(group="g", member="m3"), adopt=True).close()
+        joiner = runtime_of("m3", copy.folder, MemoryLog("g"))
+        assert joiner.member.log_sequence == copy.manifest.log_sequence
+        assert joiner.member.certifier.digest().hex() == copy.manifest.certification_digest
+        assert joiner.member.view == runtime.member.view
+        assert joiner.applier.drain(10)
+        assert joiner.target.open_snapshot().get(KEY) == b"before"
+        joiner.close()
+        await copies.close(copy.copy_id)
+        assert not copy.folder.exists()
+        with pytest.raises(CopyExpired):
+            copies.get(copy.copy_id)
+
+
+async def test_copies_are_limited_in_number(tmp_path: Path) -> None:
+    async with running(tmp_path / "m1") as runtime:
+        copies = Copies(tmp_path / "copies", copies_max=2)
+        one, two = await asyncio.gather(copies.open(runtime, "m2"), copies.open(runtime, "m3"))
+        with pytest.raises(TooManyCopies):
+            await copies.open(runtime, "m4")
+        await copies.close(one.copy_id)
+        await copies.open(runtime, "m4")
+        assert two.folder.is_dir()
+
+
+async def test_a_copy_that_nobody_reads_goes(tmp_path: Path) -> None:
+    async with running(tmp_path / "m1") as runtime:
+        copies = Copies(tmp_path / "copies", lease_seconds=0)
+        copy = await copies.open(runtime, "m3")
+        await asyncio.to_thread(wait_for, "no copy", lambda: not copy.folder.exists())
+        with pytest.raises(CopyExpired):
+            copies.get(copy.copy_id)
+
+
+async def test_only_a_member_that_is_online_gives_copies(tmp_path: Path) -> None:
+    runtime = runtime_of("m1", tmp_path / "m1", MemoryLog("g"))
+    copies = Copies(tmp_path / "copies")
+    with pytest.raises(NotServing, match="RECOVERING"):
+        await copies.open(runtime, "m3")
+    runtime.close()
+    assert not copies.log_sequences()
+
+
+async def test_a_copy_is_not_made_of_a_member_that_stops_meanwhile(tmp_path: Path) -> None:
+    async with running(tmp_path / "m1") as runtime:
+        copies = Copies(tmp_path / "copies")
+        opening = asyncio.create_task(copies.open(runtime, "m3"))
+        await asyncio.sleep(0)
+        runtime.stop_serving(MemberState.LEFT, "stopped by its operator")
+        with pytest.raises(NotServing, match="LEFT"):
+            await opening
+        assert not copies.log_sequences()
+
+
+async def test_what_waits_for_a_donors_local_transaction_waits_in_the_copy(tmp_path: Path) -> None:
+    donor = runtime_of("m1", tmp_path / "m1", MemoryLog("g"))
+    donor.applier.stop(10)
+    me = donor.member.me
+
+    def message(number: int, who: ViewMember, *parts: LoggedTransaction | Control) -> Delivery:
+        writes = [part for part in parts if isinstance(part, LoggedTransaction)]
+        controls = [part for part in parts if not isinstance(part, LoggedTransaction)]
+        batch = LogBatch(who.name, who.incarnation, number, writes, controls)
+        return Delivery(number, encode_batch(batch))
+
+    settings = donor.member.options.settings
+    donor._deliver(
+        [
+            message(1, M2, settings, ViewProposal(0, (me, M2))),
+            message(2, M2, write_of(b"remote", 0)),
+            message(3, me, write_of(b"local", 1)),
+            message(4, M2, write_of(b"dependent", 2)),
+        ]
+    )
+    donor.save()
+    queued = [entry for group in RelayQueue(donor.store).load() for entry in group]
+    stamps = [(entry.local, entry.last_committed, entry.sequence_number) for entry in queued]
+    assert stamps == [(False, 0, 0), (False, 1, 2), (True, 0, 0), (False, 1, 3)], (
+        "by their stamps alone the first and the last one may run at the same time"
+    )
+    copy = tmp_path / "m3"
+    copy.mkdir()
+    donor.store.checkpoint(copy / ROCKSDB_FOLDER)
+    donor.close()
+
+    Store(copy, StoreIdentity(group="g", member="m3"), adopt=True).close()
+    joiner = runtime_of("m3", copy, MemoryLog("g"))
+    joiner._deliver([message(5, me, write_of(b"later at the donor", 3))])
+    assert joiner.applier.drain(10)
+    intervals = list(applied_intervals(joiner.store))
+    assert [each.version for each in intervals] == [1, 2, 3, 4]
+    for before, after in pairwise(intervals):
+        assert before.committed <= after.started, "one runs after the other"
+    assert joiner.target.open_snapshot().get(KEY) == b"later at the donor"
+    joiner.close()

@@ -1,0 +1,339 @@
+"""One process of a simulated member: its lives, what ends each of them, and whether another begins.
+
+The rule it keeps: it does what `members/lives.py`, `join.py` and `log_trimmer.py` do, in their
+order and by their decisions; the waiting in between is the cluster's. A member that was put out
+comes back by itself, one that fenced itself waits for its operator.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from applier.checkpoint import Checkpoint
+from certifier.errors import (
+    CorruptLog,
+    Fenced,
+    GroupcertError,
+    LogGap,
+    NotServing,
+)
+from certifier.records import log_sequence_of
+from certifier.store import Family
+from members import copies, log_trimmer, recovery_choice
+from members.catch_up import CatchUp
+from members.config import MemberConfig
+from members.log_trimmer import Retention
+from members.member_state import MemberState
+from members.membership_errors import StillFenced
+from members.mind_store import LOG_IDENTITY_KEY
+from members.recovery import Joiner
+from members.recovery_choice import Candidate
+from members.recovery_errors import LogTooLong, LogTrimmed, NoDonor, TooManyCopies
+from members.rejoins import Rejoins
+from members.total_order import LogIdentity, LogState, check_reaches
+from tests.sim.disk import SimulatedDisk
+from tests.sim.member import SimulatedMember
+from tests.sim.memory_order import MemoryLog
+from tests.sim.recovery import Donor, OpenCopy, Recovery
+
+REJOIN_TRIES = 3
+REJOIN_MS = 300
+JOIN_LAG_MESSAGES = 4
+JOIN_LAG_TRANSACTIONS = 6
+RETENTION = Retention(messages=15, bytes=1 << 30)
+TRIM_MESSAGES_MIN = 5
+
+
+class Witness(Protocol):
+    """Who is told of what happens to a process."""
+
+    def reaches(self, name: str, other: str) -> bool:
+        """Whether a member gets an answer from another one."""
+
+    def note(self, event: str) -> None:
+        """Something worth a line happened."""
+
+    def fenced_itself(self, name: str, error: GroupcertError) -> None:
+        """A member has fenced itself."""
+
+    def trims(self, name: str, first_sequence: int) -> None:
+        """The log is to begin at that message."""
+
+    def asks_to_join(self, name: str) -> None:
+        """A member holds itself near enough to the log's end."""
+
+    def adopted(self, name: str, joiner: Joiner, donor: str) -> None:
+        """A member has a copy in the place of what it had."""
+
+
+class Lives:
+    """A process. `member` is its present life; `is_over` once nothing but a start helps."""
+
+    def __init__(
+        self,
+        config: MemberConfig,
+        disk: SimulatedDisk,
+        log: MemoryLog,
+        begin: Callable[[str], SimulatedMember],
+        processes: Callable[[], Iterable["Lives"]],
+        witness: Witness,
+    ) -> None:
+        """`begin`: makes a run of the member from what its disk has."""
+        self.name = config.member
+        self.disk = disk
+        self.is_over = False
+        self.recovery: Recovery | None = None
+        self.copies: dict[str, int] = {}
+        self._config = self._configured = config
+        self._log = log
+        self._make_member = begin
+        self._processes = processes
+        self._witness = witness
+        self._rejoins = Rejoins(REJOIN_TRIES, REJOIN_MS)
+        self._has_joined = False
+        self._next_life_ms: int | None = None
+        self._begin()
+
+    @property
+    def _now_ms(self) -> int:
+        return self.member.now_ms
+
+    def read(self, messages_max: int) -> int:
+        """Goes on in the log, which answers; returns how many messages were read.
+
+        What it meets there ends its life as it would end the process's.
+        """
+        if not self._reads:
+            return 0
+        mind, state = self.member.mind, self._log.state()
+        first = mind.log_sequence + 1
+        try:
+            if self._catch_up is None:
+                self._open(state)
+            self._check_reaches(state, first)
+            deliveries = self._log.portion(first)[:messages_max]
+            self.member.read(deliveries)
+        except (LogTrimmed, LogTooLong) as needed:
+            self._recover(needed)
+        except (Fenced, CorruptLog) as error:
+            self.fence(error)
+        else:
+            self._note_state()
+            self._join_when_near(state)
+            return len(deliveries)
+        return 0
+
+    def tick(self) -> None:
+        """Time has passed."""
+        self.member.tick()
+        self._note_state()
+        if self._next_life_ms is not None and self._now_ms >= self._next_life_ms:
+            self._next_life_ms = None
+            self._live_again()
+
+    def recover_on(self) -> None:
+        """Does the next thing for a copy of a donor's state, if it needs one."""
+        recovery = self.recovery
+        if recovery is None:
+            return
+        try:
+            manifest = recovery.step(self._now_ms)
+        except NoDonor as error:
+            self.recovery = None
+            if isinstance(recovery.needed, LogTooLong):
+                self._read_log_next()
+                self._live_again()
+            else:
+                self._come_back(str(error))
+        except Fenced as error:
+            self.recovery = None
+            self.fence(error)
+        else:
+            if manifest is not None:
+                self.recovery = None
+                self._witness.adopted(self.name, self.joiner(), manifest.member)
+                self._read_log_next()
+                self._live_again()
+
+    def keep_log(self) -> None:
+        """Tells the group what of the log this member needs no more, and trims it."""
+        mind = self.member.mind
+        if mind.state is not MemberState.ONLINE:
+            return
+        self.member.save()
+        self.member.flush()
+        copied = list(self.copies.values())
+        mind.durable_log_sequence = log_trimmer.reported_sequence(mind.log_sequence, copied)
+        durable = mind.durable_log_sequences()
+        target = log_trimmer.trim_target(
+            self._log.state(), durable, copied, RETENTION, messages_min=TRIM_MESSAGES_MIN
+        )
+        if target is not None:
+            self._witness.trims(self.name, target)
+            self._log.trim(target)
+
+    def fence(self, error: GroupcertError) -> None:
+        """See `MemberRuntime.fence`."""
+        explanation = f"{error.reason}: {error}"
+        self._witness.fenced_itself(self.name, error)
+        if not isinstance(error, StillFenced):
+            self.member.minds.set_fence(explanation)
+        self._stop_serving(MemberState.FENCED, explanation)
+
+    def stop(self) -> None:
+        """Ends the process in good order."""
+        self._close()
+        self.member.stop()
+
+    def crash(self, batches_kept: int) -> None:
+        """Ends it at once."""
+        self._close()
+        self.member.crash(batches_kept)
+
+    def discard_state(self) -> None:
+        """The operator has the fenced member begin anew, with an empty disk."""
+        self._close()
+        self.member.stop()
+        self.disk.wipe()
+        self._begin()
+
+    def joiner(self) -> Joiner:
+        """See `members.recovery.joiner_of`."""
+        mind = self.member.mind
+        checkpoint = self.member.target.checkpoint() or Checkpoint()
+        identity = self.disk.get(Family.META, LOG_IDENTITY_KEY)
+        return Joiner(
+            group=self._config.group,
+            member=self.name,
+            data_folder=self.disk.path,
+            addresses=self._config.seeds,
+            log=None if identity is None else LogIdentity.decode(identity),
+            log_sequence=max(mind.log_sequence, log_sequence_of(max(checkpoint.position, 0))),
+            gtid_executed=checkpoint.gtid_executed,
+        )
+
+    def candidate(self) -> Candidate:
+        """See `Donor`."""
+        mind = self.member.mind
+        return Candidate(
+            name=self.name,
+            address=mind.me.address,
+            state=mind.state.name,
+            certified_version=mind.certifier.window.newest_version,
+            committed_version=self.member.committed_version,
+        )
+
+    def open_copy(self, asker: str) -> OpenCopy:
+        """See `Donor`, and `members.copies.Copies`."""
+        mind = self.member.mind
+        if mind.state is not MemberState.ONLINE:
+            raise NotServing(member=self.name, state=mind.state.name)
+        if len(self.copies) >= copies.COPIES_MAX:
+            raise TooManyCopies(open=len(self.copies), open_max=copies.COPIES_MAX)
+        self.member.save()
+        manifest = copies.manifest_of(self._config.group, mind, self.disk.as_store())
+        self.copies[asker] = manifest.log_sequence
+        return OpenCopy(manifest, self.disk.checkpoint())
+
+    def close_copy(self, asker: str) -> None:
+        """See `Donor`."""
+        self.copies.pop(asker, None)
+
+    @property
+    def _reads(self) -> bool:
+        """Whether its run is at the log."""
+        ended = (MemberState.ERROR, MemberState.FENCED, MemberState.LEFT)
+        return self.recovery is None and not self.is_over and self.member.mind.state not in ended
+
+    def _begin(self) -> None:
+        self.disk.finish()
+        self.member = self._make_member(self.name)
+        self._catch_up: CatchUp | None = None
+        self._was = MemberState.RECOVERING
+        fence = self.member.minds.fence()
+        if fence:
+            self.fence(StillFenced(member=self.name, explanation=fence))
+
+    def _live_again(self) -> None:
+        self.member.stop()
+        self._begin()
+
+    def _close(self) -> None:
+        if self.recovery is not None:
+            self.recovery.give_up()
+            self.recovery = None
+        self.copies.clear()
+
+    def _open(self, state: LogState) -> None:
+        """See `MemberRuntime._read_log`."""
+        mind = self.member.mind
+        self.member.minds.check_identity(state.identity)
+        recovery_choice.check_start(state, mind.log_sequence, self._config)
+        self._catch_up = CatchUp(
+            first_sequence=mind.log_sequence + 1,
+            began_ms=self._now_ms,
+            messages_max=JOIN_LAG_MESSAGES,
+            transactions_max=JOIN_LAG_TRANSACTIONS,
+        )
+
+    def _check_reaches(self, state: LogState, sequence: int) -> None:
+        try:
+            check_reaches(state, sequence)
+        except LogGap as gap:
+            raise recovery_choice.why_gap(gap, state) from gap
+
+    def _join_when_near(self, state: LogState) -> None:
+        mind, applier, catch_up = self.member.mind, self.member.applier, self._catch_up
+        if mind.state is MemberState.RECOVERING and catch_up is not None:
+            rows_sequence = log_sequence_of(max(applier.position, 0))
+            pending = applier.coordinator.length
+            last = state.last_sequence
+            if catch_up.is_near(mind.log_sequence, last, pending, rows_sequence):
+                mind.caught_up()
+                self._witness.asks_to_join(self.name)
+
+    def _recover(self, needed: GroupcertError) -> None:
+        self._witness.note(f"{self.name} needs a copy: {needed}")
+        if self.member.mind.state is not MemberState.RECOVERING:
+            self._stop_serving(MemberState.ERROR, str(needed))
+        self.recovery = Recovery(self.joiner(), needed, self.disk, self._donors)
+
+    def _donors(self) -> list[Donor]:
+        """Those that answer now; it asks itself, too."""
+        reaches = self._witness.reaches
+        return [each for each in self._processes() if reaches(self.name, each.name)]
+
+    def _note_state(self) -> None:
+        state, self._was = self.member.mind.state, self._was
+        if state is self._was:
+            return
+        self._was = state
+        self._witness.note(f"{self.name} is {state.name}")
+        if state is MemberState.ONLINE:
+            self._config = self._configured
+            self._has_joined = True
+            self._rejoins.joined(self._now_ms)
+        elif state is MemberState.ERROR:
+            self.member.end_waiting()
+            self._come_back(self.member.mind.reason)
+        elif state is MemberState.LEFT:
+            self.member.end_waiting()
+            self.is_over = True
+
+    def _come_back(self, text: str) -> None:
+        """See `members.lives.Lives._come_back`."""
+        if self.member.mind.state is not MemberState.ERROR:
+            self._stop_serving(MemberState.ERROR, text)
+        delay_ms = self._rejoins.next_delay_ms(self._now_ms) if self._has_joined else None
+        if delay_ms is None:
+            self.is_over = True
+        else:
+            self._next_life_ms = self._now_ms + delay_ms
+
+    def _stop_serving(self, state: MemberState, reason: str) -> None:
+        self.member.mind.fail(state, reason)
+        self._was = state
+        self._witness.note(f"{self.name} is {state.name}: {reason}")
+        self.member.end_waiting()
+
+    def _read_log_next(self) -> None:
+        self._config = self._config.model_copy(update={"recovery_log_messages_max": 0})

@@ -1,0 +1,229 @@
+"""The workloads of `tests/workloads` as clients of a simulated group.
+
+The rule it keeps: the transactions and their checkers are those that run against real members; this
+module takes requests to simulated ones, one at a time, and lets others act while it waits. As the
+real client does, it waits while nobody serves, and asks again, under the same id, where it does not
+know what became of a commit.
+"""
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from typing import cast
+
+from applier.targets.rocksdb import RowsSnapshot
+from certifier.errors import SnapshotExpired
+from certifier.records import Verdict
+from groupcert.v1 import group_pb2, store_pb2, transaction_pb2
+from members import demo_checks
+from members.client import Client as RealClient
+from members.convert import submitted_commit
+from members.history import read_history
+from members.log_records import LoggedTransaction
+from members.publisher import Submission
+from tests.sim.checkers import Checks, rows_of
+from tests.sim.clients import LIMITS, Members
+from tests.sim.member import SimulatedMember
+from tests.workloads.history import FinalState, History, Outcome
+from tests.workloads.plans import ALL_WORKLOADS, Process
+from tests.workloads.transactions import (
+    Answer,
+    Begin,
+    Commit,
+    Decision,
+    Found,
+    Get,
+    Opened,
+    Request,
+    Running,
+)
+
+OUTCOMES = {
+    Verdict.CERTIFIED: Outcome.COMMITTED,
+    Verdict.CONFLICT: Outcome.CONFLICT,
+    Verdict.TOO_OLD: Outcome.TOO_OLD,
+}
+GONE = Decision(Outcome.UNAVAILABLE, cause="its member does not serve, or its snapshot has expired")
+
+
+class WorkloadClient:
+    """One process of the workloads."""
+
+    def __init__(
+        self,
+        number: int,
+        dice: random.Random,
+        online: Members,
+        checks: Checks,
+        history: History,
+        clock_ms: Callable[[], int],
+    ) -> None:
+        self.is_finishing = False
+        self._number = number
+        self._dice = dice
+        self._online = online
+        self._checks = checks
+        self._history = history
+        self._process = Process(number, ALL_WORKLOADS, dice, clock_ms)
+        self._transactions = 0
+        self._running: Running | None = None
+        self._next: Callable[[], None] | None = None
+        self._request: Request
+        self._member: SimulatedMember
+        self._snapshot_id = 0
+        self._logged: LoggedTransaction
+        self._attempts = 0
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it waits for nothing and will not go on."""
+        return self.is_finishing and self._running is None
+
+    def act(self) -> None:
+        """Does the next thing, unless it waits for an answer."""
+        if self._running is None and not self.is_finishing:
+            self._running = self._process.transaction()
+            self._request = next(self._running)
+            self._next = self._meet
+        if self._next is not None:
+            self._next()
+
+    def _meet(self) -> None:
+        """Takes the request to a member."""
+        match self._request:
+            case Begin() as begin:
+                self._choose_member(begin)
+            case Get(keys=keys):
+                rows = self._rows()
+                self._send(GONE if rows is None else Found({key: rows.get(key) for key in keys}))
+            case Commit() as commit:
+                self._commit(commit)
+
+    def _send(self, answer: Answer) -> None:
+        """Gives the transaction its answer; what it asks for then is met when it acts again."""
+        assert self._running is not None
+        self._next = self._meet
+        try:
+            self._request = self._running.send(answer)
+        except StopIteration as ended:
+            self._history.operations.append(ended.value)
+            self._running = self._next = None
+
+    def _choose_member(self, begin: Begin) -> None:
+        members = self._online()
+        if members:
+            self._member = self._dice.choice(members)
+            if begin.latest:
+                self._next = None
+                self._member.submit((), self._marked)
+            else:
+                self._open()
+        elif self.is_finishing:
+            self._send(GONE)
+
+    def _marked(self, ended: Submission | None) -> None:
+        """The member has all that was ordered before; or it is gone, and another one is asked."""
+        if ended is None:
+            self._next = self._meet
+        else:
+            self._open()
+
+    def _open(self) -> None:
+        """Opens a snapshot once it reaches what the session has seen."""
+        assert isinstance(self._request, Begin)
+        member = self._member
+        if not member.is_online:
+            self._send(GONE)
+        elif member.committed_version < self._request.version_min:
+            self._next = self._open
+        else:
+            self._snapshot_id = member.open_snapshot()
+            self._transactions += 1
+            transaction_id = b"w%d-%d" % (self._number, self._transactions)
+            self._transaction_id = transaction_id
+            self._send(Opened(member.name, member.committed_version, transaction_id))
+
+    def _rows(self) -> RowsSnapshot | None:
+        """The rows of its snapshot, if that is still there."""
+        member = self._member
+        if not member.is_online:
+            return None
+        try:
+            return member.snapshots.rows(self._snapshot_id, member.now_ms)
+        except SnapshotExpired:
+            return None
+
+    def _commit(self, commit: Commit) -> None:
+        rows = self._rows()
+        if rows is None:
+            self._send(GONE)
+            return
+        self._member.snapshots.close(self._snapshot_id)
+        if not commit.writes:
+            self._send(Decision(Outcome.COMMITTED, rows.version))
+            return
+        puts = {key: value for key, value in commit.writes.items() if value is not None}
+        changes = transaction_pb2.Changes(
+            put_keys=list(puts),
+            put_values=list(puts.values()),
+            delete_keys=[key for key in commit.writes if key not in puts],
+        )
+        request = store_pb2.CommitRequest(
+            transaction_id=self._transaction_id, changes=changes, read_keys=commit.read_keys
+        )
+        self._logged = submitted_commit(request, rows.version, LIMITS, report=False)
+        depends = {**commit.writes, **dict.fromkeys(commit.read_keys)}
+        reads = {key: rows.get(key) for key in depends}
+        self._checks.started(self._transaction_id, reads, self._logged.payload)
+        self._attempts = 0
+        self._submit()
+
+    def _submit(self) -> None:
+        self._attempts += 1
+        self._next = None
+        self._member.submit((self._logged,), self._answered)
+
+    def _submit_again(self) -> None:
+        """The same transaction at any member that takes it."""
+        members = self._online()
+        if members:
+            self._member = self._dice.choice(members)
+            self._submit()
+
+    def _answered(self, ended: Submission | None) -> None:
+        """See `members.remote.RemoteMembers.decide`."""
+        outcome = ended.outcomes[0] if ended else None
+        if outcome is None or outcome.verdict is Verdict.REFUSED:
+            self._next = self._submit_again
+            return
+        answer = Decision(OUTCOMES[outcome.verdict], outcome.version)
+        if outcome.verdict is not Verdict.CERTIFIED and self._attempts > 1:
+            forgotten_version = self._member.mind.outcomes.forgotten_version
+            if forgotten_version > cast(int, self._logged.snapshot):
+                answer = Decision(Outcome.UNKNOWN, cause="its first attempt may be forgotten")
+        self._send(answer)
+
+
+class _HistoryOfMember:
+    """A simulated member where the real client is asked for its history."""
+
+    def __init__(self, member: SimulatedMember) -> None:
+        self._member = member
+
+    def history(self) -> Iterator[group_pb2.ReadHistoryResponse]:
+        """See `members.client.Client.history`."""
+        return read_history(self._member.disk.as_store(), 0)
+
+
+def final_states(members: Sequence[SimulatedMember]) -> list[FinalState]:
+    """What each member has, which is at rest."""
+    return [
+        FinalState(
+            member=member.name,
+            version=member.committed_version,
+            digest=member.mind.certifier.digest().hex(),
+            gtid_executed=str(member.mind.certifier.executed()),
+            rows=rows_of(member),
+            applied=tuple(demo_checks._history(cast(RealClient, _HistoryOfMember(member)))),
+        )
+        for member in members
+    ]

@@ -1,0 +1,1 @@
+"""Workloads and their checkers: what clients did to a group, and what it may answer."""

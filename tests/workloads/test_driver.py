@@ -1,0 +1,90 @@
+"""Real members, real clients: a run without faults has no findings, nor has one with a crash."""
+
+import random
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from members.client import Client
+from members.local_group import LocalGroup
+from tests.integration.conftest import SETTINGS
+from tests.integration.waiting import wait_for
+from tests.workloads.check import check_history, report
+from tests.workloads.driver import WorkloadRun
+from tests.workloads.history import History, Outcome
+from tests.workloads.plans import workloads_of
+
+pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.slow]
+
+GIVE_UP_MS = 400
+COMMITS = 300
+"""Acknowledged before, between and after what a test breaks."""
+
+
+@pytest.fixture(scope="module")
+def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalGroup]:
+    """Three members as processes."""
+    with LocalGroup(tmp_path_factory.mktemp("group"), settings=SETTINGS) as group:
+        yield group
+
+
+def wait_for_commits(run: WorkloadRun, commits: int) -> None:
+    """Returns when so many more transactions were acknowledged."""
+    wanted = run.acknowledged + commits
+    wait_for(f"{commits} more commits", lambda: run.acknowledged >= wanted or not run.is_running)
+
+
+def assert_no_findings(history: History, folder: Path) -> None:
+    """Checks the run as it was saved, and says how it went."""
+    history.save(folder / "history.jsonl")
+    findings = check_history(history)
+    print(report(history, findings))  # noqa: T201  # shown if the test fails, or by `pytest -s`
+    assert not findings, f"see {folder / 'history.jsonl'}"
+    assert all(final.applied for final in history.finals), "no history to compare"
+    for workload in history.workloads:
+        assert any(operation.is_committed for operation in history.of(workload)), workload.name
+
+
+@pytest.mark.parametrize("seed", [1])
+def test_a_run_without_faults_has_no_findings(group: LocalGroup, tmp_path: Path, seed: int) -> None:
+    with WorkloadRun(group.addresses, seed=seed, workloads=workloads_of("quiet")) as run:
+        wait_for_commits(run, 5 * COMMITS)
+    run.read_finals()
+    assert_no_findings(run.history, tmp_path)
+
+
+def test_clients_that_give_up_early_leave_unknown_outcomes_and_no_findings(
+    group: LocalGroup, tmp_path: Path
+) -> None:
+    def connect(addresses: Sequence[str]) -> Client:
+        return Client(addresses, timeout_ms=GIVE_UP_MS)
+
+    workloads = workloads_of("unknown")
+    with WorkloadRun(group.addresses, seed=3, workloads=workloads, connect=connect) as run:
+        wait_for_commits(run, COMMITS)
+        run.note_fault("kill the log server")
+        group.log_server.kill()
+        wait_for("unknown outcomes", lambda: run.outcomes(Outcome.UNKNOWN))
+        run.note_fault("start the log server")
+        group.log_server.start()
+        wait_for_commits(run, COMMITS)
+    run.read_finals()
+    assert_no_findings(run.history, tmp_path)
+
+
+def test_a_run_with_a_member_killed_and_started_again_has_no_findings(
+    group: LocalGroup, tmp_path: Path
+) -> None:
+    name = random.Random(2).choice(group.names)
+    with WorkloadRun(group.addresses, seed=2, workloads=workloads_of("killed")) as run:
+        wait_for_commits(run, COMMITS)
+        run.note_fault(f"kill {name}")
+        group.kill(name)
+        wait_for_commits(run, COMMITS)
+        run.note_fault(f"start {name}")
+        group.start_member(name)
+        group.wait_online()
+        wait_for_commits(run, COMMITS)
+    run.read_finals()
+    assert_no_findings(run.history, tmp_path)

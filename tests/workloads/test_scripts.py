@@ -1,0 +1,47 @@
+"""Textbook anomalies, written by hand: each gives its finding, with a witness in words.
+
+Source: Adya, "Weak Consistency", 1999; Berenson and others, "A Critique of ANSI SQL Isolation
+Levels", 1995; Kingsbury and Alvaro, "Elle", 2020.
+"""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.datadriven import Command, run_script
+from tests.workloads.breakages import BREAKAGES
+from tests.workloads.check import check_history
+from tests.workloads.findings import CODES
+from tests.workloads.history import Workload
+from tests.workloads.written_histories import written_history
+
+SCRIPTS = sorted((Path(__file__).parent.parent / "testdata" / "workloads").glob("*.txt"))
+ABOUT_CLAIMS = {"session", "snapshot-version", "stale", "version-order"}
+"""What is looked at only where a script gives versions."""
+AGREEMENT_TESTS = Path(__file__).with_name("test_agreement.py")
+
+
+def check(command: Command) -> str:
+    """Checks a history: `check append serializable claims`."""
+    serializable, claims, kind = command.take("serializable", "claims", "kind")
+    workload = Workload(kind or "append", serializable is not None)
+    findings = [
+        finding
+        for finding in check_history(written_history(workload, command.body))
+        if claims is not None or finding.code not in ABOUT_CLAIMS
+    ]
+    return "\n".join(map(str, findings)) or "nothing"
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
+def test_the_script_gives_its_answers(path: Path, rewrite: bool) -> None:
+    run_script(path, {"check": check}, rewrite=rewrite)
+
+
+def test_every_finding_is_proved_to_be_found() -> None:
+    proved = {code for breakage in BREAKAGES.values() for code in breakage.found}
+    texts = [path.read_text() for path in SCRIPTS]
+    proved |= {code for text in texts for code in re.findall(r"^([\w-]+): ", text, re.M)}
+    proved |= set(re.findall(r'"([\w-]+)"', AGREEMENT_TESTS.read_text()))
+    assert not CODES.keys() - proved
