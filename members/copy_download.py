@@ -186,6 +186,7 @@ async def _read_all(
                 donor=donor.address,
                 file=file.name,
                 offset=writer.offset,
+                bytes_done=writer.bytes_done,
                 cause=text,
             )
             if breaks >= RESUMES_MAX:

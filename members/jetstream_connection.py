@@ -15,12 +15,15 @@ from typing import Any
 
 import nats.errors
 from nats.aio.client import Client
+from nats.aio.transport import TcpTransport
 
 from certifier.errors import LogServerTooOld, LogServerUnavailable
 from members.credentials import Tls
 
 RETRY_MS = 100
 PING_SECONDS_MAX = 1
+CLOSE_MS_MAX = 1_000
+"""How long a server may take to receive what is still to be sent when a connection closes."""
 STREAM_NOT_FOUND = 10059
 MESSAGE_NOT_FOUND = 10037
 
@@ -50,7 +53,7 @@ class JetStreamConnection:
         self._failure: Exception | None = None
         self._has_begun = False
         self.on_interruption: Callable[[], None] = lambda: None
-        self.client = Client() if tls is None else _TlsClient(tls)
+        self.client = _Client() if tls is None else _TlsClient(tls)
 
     async def connect(self, limit_ms: int, version_min: tuple[int, int, int]) -> None:
         """Connects to the first server that answers, and checks its version.
@@ -90,7 +93,7 @@ class JetStreamConnection:
         if not self._has_begun:  # The client library fails where it was never told to connect.
             return
         with suppress(OSError, RuntimeError, nats.errors.Error):  # uvloop: "the handler is closed"
-            await self.client.close()
+            await _finished(asyncio.ensure_future(self.client.close()), CLOSE_MS_MAX)
 
     def check_alive(self) -> None:
         """Raises what a callback raised: the client library only reports it, and goes on."""
@@ -189,7 +192,34 @@ async def _finished(task: "asyncio.Future[None]", limit_ms: int) -> bool:
             await asyncio.wait((task,), timeout=RETRY_MS / 1000)
 
 
-class _TlsClient(Client):
+class _Transport(TcpTransport):
+    """Hangs up at once: what is lost with the connection is sent again anyway.
+
+    The library's own waits until the server has taken all that was sent, which one that is frozen
+    never does, and for a farewell over TLS, which is never said where the handshake failed.
+    """
+
+    def close(self) -> None:
+        """Without waiting for anybody."""
+        if self._bare_io_writer is not None:
+            self._bare_io_writer.transport.abort()
+
+    async def wait_closed(self) -> None:
+        """There is nothing to wait for."""
+
+    def __bool__(self) -> bool:
+        return True  # Else the library takes one of its own before the first connection.
+
+
+class _Client(Client):
+    """Never waits for a server that it leaves."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._transport = _Transport()
+
+
+class _TlsClient(_Client):
     """Speaks over mutual TLS or not at all, and reads its files anew for each connection.
 
     The library itself goes on in clear with a server that offers no TLS, whatever the address

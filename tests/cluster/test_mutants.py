@@ -3,10 +3,10 @@
 A workload runs beside what brings a mutant to light; no fault but that is injected.
 """
 
-import random
 import sys
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -18,20 +18,46 @@ from tests.cluster.docker_cluster import DockerCluster
 from tests.cluster.nemesis import SETTINGS
 from tests.workloads.check import check_history, report
 from tests.workloads.driver import TIMEOUT_MS, WorkloadRun
+from tests.workloads.history import Workload
+from tests.workloads.plans import ALL_WORKLOADS
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(600)]
 
 COMMITS = 400
 SECONDS_MAX = 60.0
-HESITATION_SECONDS = 0.6
+LATE_SECONDS_MAX = 1.0
+COLLECTION_SECONDS = 0.1
+"""Several periods of a group that collects every 20 ms."""
 
 
-class HesitantClient(Client):
-    """Waits before it commits, so that its snapshot is the oldest one of the group for a while."""
+class LateClient(Client):
+    """One at a time commits late: two others have committed since its snapshot, and the group has
+    collected what it may. Nobody else commits in the meantime.
+    """
+
+    _turn = threading.Lock()
+    _others = 0
 
     def _commit(self, *request: Any) -> Outcome:
-        time.sleep(random.uniform(0, HESITATION_SECONDS))
-        return super()._commit(*request)
+        turn = LateClient
+        if turn._turn.acquire(blocking=False):
+            try:
+                turn._others = 0
+                wait_for(lambda: turn._others >= 2, LATE_SECONDS_MAX)
+                time.sleep(COLLECTION_SECONDS)
+                return super()._commit(*request)
+            finally:
+                turn._turn.release()
+        wait_for(lambda: turn._others < 2 or not turn._turn.locked(), LATE_SECONDS_MAX)
+        outcome = super()._commit(*request)
+        turn._others += 1
+        return outcome
+
+
+def wait_for(condition: Callable[[], bool], seconds_max: float) -> None:
+    deadline = time.monotonic() + seconds_max
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.005)
 
 
 class Mutant(NamedTuple):
@@ -42,7 +68,7 @@ class Mutant(NamedTuple):
     client: type[Client] = Client
     clients: int = 8
     settings: Mapping[str, object] = MappingProxyType({})
-    commits: int = COMMITS
+    workloads: Sequence[Workload] = ALL_WORKLOADS
 
 
 UPDATES_LOST = {"lost-update", "bank-balance", "bank-total", "lost-append", "set-lost"}
@@ -51,10 +77,10 @@ MUTANTS = (
     Mutant(
         "collect-one-too-early",
         UPDATES_LOST,
-        client=HesitantClient,
-        clients=24,
+        client=LateClient,
+        clients=4,
         settings={"stable_set_period_ms": 20},
-        commits=2_000,
+        workloads=(Workload("bank"),),
     ),
     Mutant("acknowledge-before-the-log", {"acknowledged-lost", "version-differs"}),
     # With a binary log a member ends itself, by an assertion, before anybody can see it.
@@ -73,12 +99,13 @@ def test_a_mutant_is_found(image: str, tmp_path: Path, mutant: Mutant) -> None:
         workloads = WorkloadRun(
             cluster.addresses,
             seed=1,
+            workloads=mutant.workloads,
             clients=mutant.clients,
             connect=lambda addresses: mutant.client(addresses, timeout_ms=TIMEOUT_MS),
         )
         with workloads as run:
             deadline = time.monotonic() + SECONDS_MAX
-            while run.acknowledged < mutant.commits and run.is_running:
+            while run.acknowledged < COMMITS and run.is_running:
                 if time.monotonic() > deadline:
                     break
                 time.sleep(0.2)

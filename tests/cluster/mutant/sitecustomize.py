@@ -9,6 +9,7 @@ import asyncio
 import os
 from collections.abc import Sequence
 
+from certifier.core import CertifierOptions
 from certifier.records import Outcome, Verdict
 from members.log_records import LoggedTransaction
 from members.publisher import Submission
@@ -40,4 +41,6 @@ _name = os.environ.get("MUTANT")
 if _name == "acknowledge-before-the-log":
     MemberRuntime.submit = acknowledge_before_the_log  # type: ignore[method-assign]  # on purpose
 elif _name:
+    if _name == "collect-one-too-early":  # At once: in steps, items would outlive their readers.
+        CertifierOptions.__init__.__kwdefaults__["collection_period_transactions"] = 0
     installed(_name).__enter__()

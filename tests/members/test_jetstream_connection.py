@@ -1,0 +1,74 @@
+"""A connection goes on at another log server, however the one that it leaves behaves."""
+
+import asyncio
+import os
+import signal
+from contextlib import suppress
+from pathlib import Path
+
+import nats.aio.client
+import nats.errors
+import pytest
+
+from members.jetstream_connection import JetStreamConnection
+from members.log_server import LogServer
+from tests.certificates import Authority, TlsLogServer
+
+pytestmark = pytest.mark.nats
+
+VERSION_MIN = (2, 12, 3)
+MESSAGE = bytes(900_000)
+MESSAGES = 40
+"""More than sockets and the library take from us before somebody receives it."""
+
+
+@pytest.fixture(autouse=True)
+def servers_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers are tried as they are given."""
+    monkeypatch.setattr(nats.aio.client, "shuffle", lambda _: None)
+
+
+def server_of(connection: JetStreamConnection) -> str:
+    """Which server a connection is with."""
+    url = connection.client.connected_url
+    return f"{url.scheme}://{url.netloc}" if url is not None else ""
+
+
+async def test_a_server_that_froze_before_it_took_all_that_was_sent_is_left(tmp_path: Path) -> None:
+    frozen, other = LogServer(tmp_path / "frozen"), LogServer(tmp_path / "other")
+    frozen.start()
+    other.start()
+    connection = JetStreamConnection((frozen.address, other.address), 1_000)
+    await connection.connect(2_000, VERSION_MIN)
+    assert server_of(connection) == frozen.address
+    os.kill(frozen.pid, signal.SIGSTOP)
+    try:
+        with suppress(nats.errors.Error):
+            for _ in range(MESSAGES):
+                await connection.client.publish("anything", MESSAGE)
+        await connection.leave_frozen_server()
+        async with asyncio.timeout(5):
+            while not connection.client.is_connected:  # noqa: ASYNC110 - the library has no event
+                await asyncio.sleep(0.01)
+        assert server_of(connection) == other.address
+    finally:
+        os.kill(frozen.pid, signal.SIGCONT)
+        await connection.close()
+        frozen.stop()
+        other.stop()
+
+
+async def test_a_server_with_a_wrong_certificate_is_passed_over(tmp_path: Path) -> None:
+    ours, theirs = Authority(tmp_path / "ours"), Authority(tmp_path / "theirs")
+    wrong = TlsLogServer(tmp_path / "wrong", theirs.issue("log"))
+    right = TlsLogServer(tmp_path / "right", ours.issue("log"))
+    wrong.start()
+    right.start()
+    connection = JetStreamConnection((wrong.address, right.address), 1_000, ours.issue("member"))
+    try:
+        await connection.connect(5_000, VERSION_MIN)
+        assert server_of(connection) == right.address
+    finally:
+        await connection.close()
+        wrong.stop()
+        right.stop()
