@@ -216,7 +216,7 @@ class _Client(Client):
 
     def __init__(self) -> None:
         super().__init__()
-        self._transport = _Transport()
+        self._transport = _Transport()  # type: ignore[no-untyped-call]  # the library's, untyped
 
 
 class _TlsClient(_Client):

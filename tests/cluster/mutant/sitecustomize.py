@@ -42,5 +42,6 @@ if _name == "acknowledge-before-the-log":
     MemberRuntime.submit = acknowledge_before_the_log  # type: ignore[method-assign]  # on purpose
 elif _name:
     if _name == "collect-one-too-early":  # At once: in steps, items would outlive their readers.
-        CertifierOptions.__init__.__kwdefaults__["collection_period_transactions"] = 0
+        defaults = CertifierOptions.__init__.__kwdefaults__ or {}
+        defaults["collection_period_transactions"] = 0
     installed(_name).__enter__()
