@@ -36,6 +36,14 @@ MONITORS_MS = 10_000
 """How often the servers are asked again whether they sync, as long as not all have said so."""
 
 
+CUT_OFF_MS = 3_000
+"""A server that for so long takes no message and has none may live on without the others: after an
+acknowledgement is overdue, and before the group suspects a member that it does not hear of.
+"""
+CUT_OFF_MS_MAX = 15_000
+"""Each server that is no better is given twice the time: perhaps the messages are just large."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JetStreamOptions:
     """Where a group's stream is, and what it must be like."""
@@ -112,7 +120,8 @@ class JetStreamOrder:
         self._syncs_always: bool | None = None
         self._asked_monitors_ns = 0
         self._readers: set[LogReader] = set()
-        self._heard_ns = time.monotonic_ns()
+        self._heard_ns = self._delivered_ns = time.monotonic_ns()
+        self._patience_ms = CUT_OFF_MS
         self._tasks: list[asyncio.Task[None]] = []
 
     async def open(self, *, create: bool) -> LogState:
@@ -191,6 +200,7 @@ class JetStreamOrder:
         try:
             async with aclosing(reader.batches(first_sequence)) as batches:
                 async for deliveries in batches:
+                    self._delivered_ns, self._patience_ms = time.monotonic_ns(), CUT_OFF_MS
                     yield deliveries
         finally:
             self._readers.discard(reader)
@@ -292,6 +302,17 @@ class JetStreamOrder:
             self._publisher.watch()
             for reader in self._readers:
                 reader.watch()
+            if self._is_cut_off():
+                await self._connection.leave_server()
+
+    def _is_cut_off(self) -> bool:
+        """Whether another server may do better; whoever asks goes there."""
+        now_ns = time.monotonic_ns()
+        waited_ms = min(self._publisher.stuck_for_ms(), (now_ns - self._delivered_ns) // 1_000_000)
+        if waited_ms < self._patience_ms:
+            return False
+        self._delivered_ns, self._patience_ms = now_ns, min(2 * self._patience_ms, CUT_OFF_MS_MAX)
+        return True
 
     def _on_interruption(self) -> None:
         self._publisher.resume()

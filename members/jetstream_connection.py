@@ -7,6 +7,7 @@ reader is slow, and its publish calls cost more than the message (engine notes, 
 import asyncio
 import base64
 import json
+import random
 import ssl
 import time
 from collections.abc import Callable, Mapping
@@ -63,9 +64,11 @@ class JetStreamConnection:
             LogServerTooOld: As it says.
         """
         self._has_begun = True
+        servers = random.sample(self._servers, len(self._servers))
         connecting = asyncio.ensure_future(
             self.client.connect(
-                self._servers,
+                servers,
+                dont_randomize=True,  # One that is left comes last.
                 error_cb=self._on_error,
                 reconnected_cb=self._on_reconnected,
                 connect_timeout=1,
@@ -155,7 +158,11 @@ class JetStreamConnection:
             try:
                 await self.client.flush(PING_SECONDS_MAX)
             except (nats.errors.Error, OSError):
-                await self.client.force_reconnect()
+                await self.leave_server()
+
+    async def leave_server(self) -> None:
+        """Goes on at another server, if there is one."""
+        await self.client.force_reconnect()
 
     async def _on_error(self, error: Exception) -> None:
         text = str(error) or type(error).__name__

@@ -47,7 +47,7 @@ class JetStreamPublisher:
         self._number_next = 0
         self._queue: deque[_Message] = deque()
         self._in_flight: dict[int, _Message] = {}
-        self._progress_ns = 0
+        self._progress_ns = self._acknowledged_ns = 0
         self._failed = False
         self._backoff_ms = BACKOFF_FIRST_MS
         self._wake = asyncio.Event()
@@ -70,6 +70,11 @@ class JetStreamPublisher:
         """How long the oldest of them has waited."""
         oldest = next(iter(self._in_flight.values()), self._queue[0] if self._queue else None)
         return 0 if oldest is None else (time.monotonic_ns() - oldest.accepted_ns) // 1_000_000
+
+    def stuck_for_ms(self) -> int:
+        """How long something has waited while nothing was acknowledged."""
+        since_ms = (time.monotonic_ns() - self._acknowledged_ns) // 1_000_000
+        return min(since_ms, self.unacknowledged_for_ms())
 
     def watch(self) -> None:
         """Gives up waiting for acknowledgements that are overdue; called every quarter second."""
@@ -138,7 +143,7 @@ class JetStreamPublisher:
             self.interrupt()
         elif self._in_flight.pop(int(message.subject[len(self._inbox) + 1 :]), None) is not None:
             self.refusal = ""
-            self._progress_ns = time.monotonic_ns()
+            self._progress_ns = self._acknowledged_ns = time.monotonic_ns()
             self._backoff_ms = BACKOFF_FIRST_MS
             self._wake.set()
 

@@ -44,54 +44,43 @@ def heal_all(cluster: DockerCluster) -> None:
 
 
 @dataclass(frozen=True)
-class Killed:
-    """SIGKILL of processes; they stay down until it is healed."""
+class Down:
+    """Processes that do nothing until it is healed."""
 
     cluster: DockerCluster
     names: Sequence[str]
+
+    def heal(self) -> None:
+        """Lets them go on where they were, or starts them."""
+        for name in self.names:
+            _go_on(self.cluster, name)
+
+
+@dataclass(frozen=True)
+class Killed(Down):
+    """SIGKILL of processes."""
 
     def inject(self) -> None:
         """Kills them, one directly after the other."""
         self.cluster.kill(*self.names)
 
-    def heal(self) -> None:
-        """Starts them."""
-        for name in self.names:
-            _go_on(self.cluster, name)
-
 
 @dataclass(frozen=True)
-class Stopped:
-    """SIGTERM, as an operator stops them; they stay down until it is healed."""
-
-    cluster: DockerCluster
-    names: Sequence[str]
+class Stopped(Down):
+    """SIGTERM, as an operator stops them."""
 
     def inject(self) -> None:
         """Stops them, all at the same time."""
         self.cluster.stop_containers(*self.names)
 
-    def heal(self) -> None:
-        """Starts them."""
-        for name in self.names:
-            _go_on(self.cluster, name)
-
 
 @dataclass(frozen=True)
-class Paused:
+class Paused(Down):
     """Frozen processes, whose connections stay: what a stopped virtual machine looks like."""
-
-    cluster: DockerCluster
-    names: Sequence[str]
 
     def inject(self) -> None:
         """Freezes them."""
         self.cluster.pause(*self.names)
-
-    def heal(self) -> None:
-        """Lets them go on where they were."""
-        for name in self.names:
-            _go_on(self.cluster, name)
 
 
 @dataclass(frozen=True)

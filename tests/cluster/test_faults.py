@@ -134,6 +134,34 @@ def test_a_partition_in_one_direction(cluster: DockerCluster) -> None:
     assert_reaches(cluster, "m1", "m2")
 
 
+def log_server_of(cluster: DockerCluster, member: str) -> str | None:
+    """With which log server a member has a connection now."""
+    connected = cluster.execute(member, "cat", "/proc/net/tcp")
+    for name in LOG_SERVERS:
+        ip = bytes(map(int, reversed(cluster.ip(name).split("."))))
+        if f" {ip.hex().upper()}:{LOG_PORT:04X} 01 " in connected:
+            return name
+    return None
+
+
+def view_ids_of(cluster: DockerCluster) -> set[int]:
+    """The ids of the views that members are in."""
+    statuses = [cluster.status(name) for name in MEMBERS]
+    return {status.view_id for status in statuses if status is not None}
+
+
+def test_members_leave_a_log_server_that_is_alone(cluster: DockerCluster) -> None:
+    """It answers their pings and takes nothing: without this they would be expelled for silence."""
+    view_ids = view_ids_of(cluster)
+    alone = log_server_of(cluster, "m1")
+    assert alone is not None
+    Partition(cluster, [alone], [name for name in LOG_SERVERS if name != alone]).inject()
+    for name in MEMBERS:
+        put(cluster, name, f"alone/{name}")
+    assert log_server_of(cluster, "m1") not in {alone, None}
+    assert view_ids_of(cluster) == view_ids, "nobody was expelled"
+
+
 def test_everybody_alone(cluster: DockerCluster) -> None:
     faults = [isolated(cluster, [name]) for name in EVERYBODY]
     for fault in faults:
