@@ -1,0 +1,97 @@
+"""A real Prometheus that watches a member: every panel and every alert finds what it asks for."""
+
+import json
+import os
+import re
+import subprocess
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from shutil import which
+from typing import Any
+
+import pytest
+
+from members.client import Client
+from members.local_group import LocalGroup
+from members.loopback import HOST, free_port
+from tests.integration.waiting import wait_for
+
+pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.slow]
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+COMPARISON = re.compile(r" (==|>|<) ")
+
+
+class Prometheus:
+    """A running server, as it is deployed but for whom it asks, and how often."""
+
+    def __init__(self, folder: Path, target: str) -> None:
+        config = (DEPLOY / "prometheus.yml").read_text()
+        config = re.sub(r"targets: \[.*\]", f'targets: ["{target}"]', config)
+        (folder / "prometheus.yml").write_text(
+            re.sub(r"_interval: \w+", "_interval: 500ms", config)
+        )
+        (folder / "alerts.yml").write_text((DEPLOY / "alerts.yml").read_text())
+        self.address = f"{HOST}:{free_port()}"
+        command = [
+            *("prometheus", f"--config.file={folder / 'prometheus.yml'}"),
+            *(f"--storage.tsdb.path={folder / 'tsdb'}", f"--web.listen-address={self.address}"),
+        ]
+        with (folder / "prometheus.log").open("wb") as output:
+            self._process = subprocess.Popen(command, stderr=output)
+
+    def stop(self) -> None:
+        """Ends it."""
+        self._process.terminate()
+        self._process.wait()
+
+    def api(self, path: str, **parameters: str) -> Any:
+        """An answer of its API."""
+        url = f"http://{self.address}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
+        with urllib.request.urlopen(url) as page:
+            return json.load(page)["data"]
+
+    def finds(self, expression: str) -> bool:
+        """Whether there is anything that an expression names."""
+        try:
+            return bool(self.api("query", query=expression)["result"])
+        except OSError:  # It is still starting.
+            return False
+
+
+@pytest.fixture
+def prometheus(tmp_path: Path) -> Iterator[Prometheus]:
+    """It watches a member that has committed something."""
+    if which("prometheus") is None:
+        assert os.environ.get("REQUIRE_DATABASES") != "1", "prometheus is not installed"
+        pytest.skip("prometheus is not installed")
+    target = f"{HOST}:{free_port()}"
+    with LocalGroup(tmp_path, members=1, settings={"metrics_address": target}) as group:
+        with Client(group.addresses["m1"]) as client:
+            client.run(lambda transaction: transaction.put(b"a", b"1"))
+        server = Prometheus(tmp_path, target)
+        try:
+            yield server
+        finally:
+            server.stop()
+
+
+def test_every_panel_and_alert_finds_its_metrics(prometheus: Prometheus) -> None:
+    panels = json.loads((DEPLOY / "dashboard.json").read_text())["panels"]
+    for panel in panels:
+        for target in panel["targets"]:
+            wait_for(panel["title"], partial(prometheus.finds, target["expr"]))
+    (group,) = prometheus.api("rules")["groups"]
+    wait_for(
+        "a first look at the alerts",
+        lambda: (
+            {"ok"} == {rule["health"] for rule in prometheus.api("rules")["groups"][0]["rules"]}
+        ),
+    )
+    for rule in group["rules"]:
+        watched, comparison, _ = COMPARISON.split(rule["query"])
+        assert comparison
+        wait_for(rule["name"], partial(prometheus.finds, watched))
