@@ -148,7 +148,7 @@ def _check_history(client: Client, name: str, acknowledged: set[bytes], findings
     gtids: set[str] = set()
     newest_writer: dict[int, Applied] = {}
     problems: list[str] = []
-    for applied in _history(client):
+    for applied in applied_history(client):
         seen[applied.transaction_id] = seen.get(applied.transaction_id, 0) + 1
         if applied.gtid in gtids:
             findings.exactly_once = False
@@ -165,7 +165,7 @@ def _check_history(client: Client, name: str, acknowledged: set[bytes], findings
     findings.texts += [f"{name}: {problem}" for problem in problems[:SHOWN_MAX]]
 
 
-def _history(client: Client) -> Iterator[Applied]:
+def applied_history(client: Client) -> Iterator[Applied]:
     """A member's history, in order. A sequence number that does not ascend tells of a reset."""
     clock_run = newest_sequence_number = 0
     for page in client.history():

@@ -258,7 +258,7 @@ def final_states(
                 digest=status.digest,
                 gtid_executed=status.gtid_executed,
                 rows=_rows(observer),
-                applied=tuple(demo_checks._history(observer)),
+                applied=tuple(demo_checks.applied_history(observer)),
                 outcomes=_outcomes(observer, transaction_ids),
             )
             for name, observer, status in zip(addresses, observers, statuses, strict=True)
