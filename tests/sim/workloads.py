@@ -223,7 +223,7 @@ def final_states(members: Sequence[SimulatedMember]) -> list[FinalState]:
             digest=member.mind.certifier.digest().hex(),
             gtid_executed=str(member.mind.certifier.executed()),
             rows=rows_of(member),
-            applied=tuple(demo_checks._history(cast(RealClient, _HistoryOfMember(member)))),
+            applied=tuple(demo_checks.applied_history(cast(RealClient, _HistoryOfMember(member)))),
         )
         for member in members
     ]
