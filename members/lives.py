@@ -8,12 +8,11 @@ its true state, and reads go on unless it is configured otherwise.
 import asyncio
 import gc
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
-from typing import Literal
+from typing import Any, Literal
 
 import structlog
 
-from certifier.errors import CorruptLog, DiskFull, Fenced, GroupcertError, Unavailable
+from certifier.errors import CorruptLog, DiskFull, Fenced, Unavailable
 from certifier.store import ROCKSDB_FOLDER
 from members import store_swap
 from members.config import MemberConfig
@@ -75,37 +74,20 @@ class Lives:
         order = self._make_order()
         try:
             runtime = MemberRuntime(self._config, order, self._note_state)
-        except DiskFull:
+        except DiskFull as error:
             if not self._has_begun:
                 raise
-            gc.collect()  # What was begun of the runtime holds the store.
+            error.with_traceback(None)  # Its frames may hold the store open.
             await self._wait(DISK_RETRY_SECONDS)
             return
         self._begin(runtime)
-        running = asyncio.ensure_future(runtime.run())
-        keeping = asyncio.ensure_future(self._keep_log(runtime))
         try:
-            await asyncio.wait((running, self._stopped), return_when=asyncio.FIRST_COMPLETED)
-            if running.done():
-                running.result()
-            else:
-                await runtime.leave(LEAVE_SECONDS)
-        except DiskFull as error:
-            log.error("disk_full", member=self._config.member, text=str(error))
-            runtime.stop_serving(MemberState.ERROR, str(error))
-        except (LogTrimmed, LogTooLong) as needed:
-            await self._recover(runtime, needed)
-        except (Fenced, CorruptLog):
-            await self._stay_out(runtime)
-        except Unavailable as error:
-            await self._come_back(runtime, error)
+            await self._run(runtime)
         finally:
-            for task in (running, keeping):
-                task.cancel()
-                with suppress(asyncio.CancelledError, GroupcertError):
-                    await task
-            await order.close()
-            runtime.close()
+            try:
+                await order.close()
+            finally:
+                runtime.close()
         if runtime.begun_again.done():
             if runtime.discards_state:
                 (runtime.store.path / ROCKSDB_FOLDER).rename(runtime.discarded_path)
@@ -118,6 +100,30 @@ class Lives:
         gc.collect()
         gc.freeze()
         gc.set_threshold(GC_ALLOCATIONS)
+
+    async def _run(self, runtime: MemberRuntime) -> None:
+        """Runs a life to its end, and does what that calls for."""
+        running = asyncio.ensure_future(runtime.run())
+        keeping = asyncio.ensure_future(self._keep_log(runtime))
+        try:
+            ends = (running, keeping, self._stopped)
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            for task in (running, keeping):
+                if task.done():
+                    task.result()
+            if not running.done():
+                await runtime.leave(LEAVE_SECONDS)
+        except DiskFull as error:
+            log.error("disk_full", member=self._config.member, text=str(error))
+            runtime.stop_serving(MemberState.ERROR, str(error))
+        except (LogTrimmed, LogTooLong) as needed:
+            await self._recover(runtime, needed)
+        except (Fenced, CorruptLog):
+            await self._stay_out(runtime)
+        except Unavailable as error:
+            await self._come_back(runtime, error)
+        finally:
+            await _end(running, keeping)
 
     async def _recover(self, runtime: MemberRuntime, needed: LogTrimmed | LogTooLong) -> None:
         """Copies a donor's state for the next life, unless the operator stops the member before.
@@ -146,9 +152,7 @@ class Lives:
             runtime.fence(error)
             await self._stay_out(runtime)
         finally:
-            copying.cancel()
-            with suppress(asyncio.CancelledError, GroupcertError):
-                await copying
+            await _end(copying)
 
     async def _come_back(self, runtime: MemberRuntime, error: Unavailable) -> None:
         """Has another life begin, at once or later; or none, when all tries are made."""
@@ -201,3 +205,10 @@ class Lives:
     @staticmethod
     def _now_ms() -> int:
         return int(asyncio.get_running_loop().time() * 1000)
+
+
+async def _end(*tasks: "asyncio.Future[Any]") -> None:
+    """Cancels tasks; how they end now concerns nobody any more."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
