@@ -16,6 +16,7 @@ from certifier.errors import CorruptLog, DiskFull, Fenced, Unavailable
 from certifier.store import ROCKSDB_FOLDER
 from members import store_swap
 from members.config import MemberConfig
+from members.copy_manifest import sync_folder
 from members.member_state import MemberState
 from members.membership_errors import OutOfGroup
 from members.recovery import recover
@@ -54,7 +55,8 @@ class Lives:
         self._on_runtime = on_runtime
         self._on_state = on_state
         self._rejoins = Rejoins(config.autorejoin_tries, config.autorejoin_interval_ms)
-        self._has_begun = self._has_joined = False
+        self._runtime: MemberRuntime | None = None
+        self._has_joined = False
         self._exit_code = 0
         self._stopped: Stopped
 
@@ -75,10 +77,10 @@ class Lives:
         try:
             runtime = MemberRuntime(self._config, order, self._note_state)
         except DiskFull as error:
-            if not self._has_begun:
+            if self._runtime is None:
                 raise
             error.with_traceback(None)  # Its frames may hold the store open.
-            await self._wait(DISK_RETRY_SECONDS)
+            await self._between_lives(self._runtime)
             return
         self._begin(runtime)
         try:
@@ -89,13 +91,18 @@ class Lives:
             finally:
                 runtime.close()
         if runtime.begun_again.done():
-            if runtime.discards_state:
-                (runtime.store.path / ROCKSDB_FOLDER).rename(runtime.discarded_path)
+            _discard(runtime)
         elif not self._exit_code:
-            await self._wait(DISK_RETRY_SECONDS)
+            await self._between_lives(runtime)
+
+    async def _between_lives(self, ended: MemberRuntime) -> None:
+        """Waits until the disk may have room, or longer where the operator wants that."""
+        await self._wait(DISK_RETRY_SECONDS, None if ended.begun_again.done() else ended)
+        await self._has_left(ended)
+        _discard(ended)
 
     def _begin(self, runtime: MemberRuntime) -> None:
-        self._has_begun = True
+        self._runtime = runtime
         self._on_runtime(runtime)
         gc.collect()
         gc.freeze()
@@ -129,19 +136,19 @@ class Lives:
         """Copies a donor's state for the next life, unless the operator stops the member before.
         Where there is no donor, a log that is merely long has to do.
         """
+        if await self._has_left(runtime):
+            return
         config = self._config
         copying = asyncio.ensure_future(recover(config, runtime, needed))
         try:
             await asyncio.wait((copying, self._stopped), return_when=asyncio.FIRST_COMPLETED)
             if copying.done():
                 copying.result()
-                self._read_log_next()
-                runtime.begin_again()
+                await self._read_log_next(runtime)
         except (NoDonor, LogTrimmed) as error:
             if isinstance(needed, LogTooLong):
                 log.warning("recovery_by_log", member=config.member, reason=str(error))
-                self._read_log_next()
-                runtime.begin_again()
+                await self._read_log_next(runtime)
             else:
                 await self._come_back(runtime, error)
         except DiskFull as error:
@@ -156,6 +163,8 @@ class Lives:
 
     async def _come_back(self, runtime: MemberRuntime, error: Unavailable) -> None:
         """Has another life begin, at once or later; or none, when all tries are made."""
+        if await self._has_left(runtime):
+            return
         if not self._has_joined:
             raise error
         if not isinstance(error, OutOfGroup):
@@ -173,7 +182,7 @@ class Lives:
             text=str(error),
         )
         await self._wait(delay_ms / 1000, runtime)
-        if not self._stopped.done():
+        if not await self._has_left(runtime) and not self._stopped.done():
             runtime.begin_again()
 
     async def _stay_out(self, runtime: MemberRuntime) -> None:
@@ -186,9 +195,22 @@ class Lives:
                 runtime.refuses_reads = True
         await self._wait(None, runtime)
 
-    def _read_log_next(self) -> None:
-        """Has the next life read the log however long it is; after that it is as configured."""
+    async def _has_left(self, runtime: MemberRuntime) -> bool:
+        """Whether the operator had the member leave; if so, only he has it come back, or stops it,
+        and that is waited for.
+        """
+        has_left = runtime.member.state is MemberState.LEFT
+        if has_left:
+            await self._wait(None, runtime)
+        return has_left
+
+    async def _read_log_next(self, runtime: MemberRuntime) -> None:
+        """Begins the next life, which reads the log however long it is; after that it is as
+        configured.
+        """
         self._config = self._config.model_copy(update={"recovery_log_messages_max": 0})
+        await self._has_left(runtime)
+        runtime.begin_again()
 
     def _note_state(self, state: MemberState) -> None:
         if state is MemberState.ONLINE:
@@ -205,6 +227,17 @@ class Lives:
     @staticmethod
     def _now_ms() -> int:
         return int(asyncio.get_running_loop().time() * 1000)
+
+
+def _discard(runtime: MemberRuntime) -> None:
+    """Sets the state of a life that is over aside, if its operator wants that; its fence is a part
+    of it, and so lasts exactly as long.
+    """
+    if runtime.discards_state:
+        runtime.discards_state = False
+        folder = runtime.store.path
+        (folder / ROCKSDB_FOLDER).rename(runtime.discarded_path)
+        sync_folder(folder)
 
 
 async def _end(*tasks: "asyncio.Future[Any]") -> None:

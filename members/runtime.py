@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -27,10 +28,9 @@ from certifier.errors import (
     Fenced,
     GroupcertError,
     LogGap,
-    NotServing,
 )
 from certifier.store import Store, StoreIdentity
-from members.admission import check_room
+from members.admission import check_admitted, why_not
 from members.appender import Appender
 from members.binary_log import BinaryLog
 from members.commit_wait import CommitWait
@@ -41,7 +41,7 @@ from members.join import Applied, start_joining, state_that_reaches
 from members.log_records import LoggedTransaction
 from members.member import Member
 from members.member_state import Delivered, MemberState
-from members.membership_errors import NotPrimary, OutOfGroup, StillFenced
+from members.membership_errors import OutOfGroup, StillFenced
 from members.mind_store import MindStore
 from members.options import binary_log_options, member_options
 from members.publisher import Submission
@@ -90,7 +90,8 @@ class MemberRuntime:
         self._thread = threading.get_ident()
         self.stages = StageTimes()
         self._sender = Sender(self.member, order, self.give_up, linger_ms=config.batch_linger_ms)
-        self.uploads = Uploads(self.member, self._sender.schedule, self._why_not, config)
+        why = partial(why_not, self.member)
+        self.uploads = Uploads(self.member, self._sender.schedule, why, config)
         self._commit_noted = False
         self._joining: list[asyncio.Task[None]] = []
         self._room = asyncio.Event()
@@ -133,15 +134,15 @@ class MemberRuntime:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def begin_again(self, *, discard_state: bool = False) -> None:
-        """Has this life end and another one begin; what fenced the member counts as mended.
+        """Has this life end and another one begin, once; what fenced the member counts as mended.
 
         Args:
             discard_state: The next life shall begin with an empty store.
         """
-        self.discards_state = discard_state
-        if not self.closed and not discard_state:  # Else it goes with the state.
-            self._minds.clear_fence()
+        self.discards_state = self.discards_state or discard_state
         if not self.begun_again.done():
+            if not self.closed and not discard_state:  # Else it goes with the state.
+                self._minds.clear_fence()
             self.begun_again.set_result(None)
 
     @property
@@ -150,20 +151,25 @@ class MemberRuntime:
         return self.store.path / f"discarded-{self.member.me.incarnation:016x}"
 
     async def leave(self, timeout_s: float) -> None:
-        """Leaves the view, if the log takes that within the time, and stops serving."""
-        if self.member.state is MemberState.ONLINE:
-            self.member.leave()
-            self._sender.schedule()
-            deadline = time.monotonic() + timeout_s
-            while self.member.view.member(self.member.me.incarnation):
-                if time.monotonic() > deadline or self.member.state is not MemberState.ONLINE:
-                    break
-                await asyncio.sleep(0.01)
+        """Leaves the view, or does not get into it, if the log takes that within the time; stops
+        serving in any case.
+        """
+        self.member.leave()
+        self._sender.schedule()
+        deadline = time.monotonic() + timeout_s
+        while self.member.state in (MemberState.ONLINE, MemberState.JOINING):
+            if time.monotonic() > deadline:
+                break
+            await asyncio.sleep(0.01)
         self.stop_serving(MemberState.LEFT, "stopped by its operator")
 
     def stop_serving(self, state: MemberState, reason: str) -> None:
-        """Takes no more transactions, and lets nobody wait any longer."""
-        self.member.fail(state, reason)
+        """Takes no more transactions, and lets nobody wait any longer. A fence stays, and who has
+        left is not in error.
+        """
+        left = self.member.state is MemberState.LEFT and state is MemberState.ERROR
+        if self.member.state is not MemberState.FENCED and not left:
+            self.member.fail(state, reason)
         self._state_log.note()
         self._end_waiting()
 
@@ -196,18 +202,14 @@ class MemberRuntime:
             NotPrimary: Another member is the one that takes transactions; nothing was kept.
             Overloaded: Too many wait already; nothing was ordered.
         """
-        if self.member.state is not MemberState.ONLINE or (
-            transactions and not self.member.may_write
-        ):
-            raise self._why_not()
-        check_room(self.member, transactions)
+        check_admitted(self.member, transactions)
         future: asyncio.Future[Submission] = self._loop.create_future()
 
         def done(ended: Submission) -> None:
             if future.done():
                 return
             if not ended.log_sequence or self.member.state is MemberState.FENCED:
-                future.set_exception(self._why_not())
+                future.set_exception(why_not(self.member))
             else:
                 future.set_result(ended)
 
@@ -237,15 +239,6 @@ class MemberRuntime:
     def now_ms(self) -> int:
         """Milliseconds of a clock that never goes back."""
         return int(self._loop.time() * 1000)
-
-    def _why_not(self) -> NotServing | NotPrimary:
-        """Why the group takes no transactions from this member."""
-        if self.member.state is not MemberState.ONLINE or self.member.may_write:
-            return self._waiters.not_serving()
-        view = self.member.view
-        primary = view.named(view.primary)
-        address = primary.address if primary else ""
-        return NotPrimary(member=self.member.me.name, primary=view.primary, address=address)
 
     def _open_store(self, opened: ExitStack) -> None:
         """Makes what works on the store; `opened` releases it, whoever fails."""
@@ -295,7 +288,7 @@ class MemberRuntime:
         )
         opened.callback(self.applier.stop, STOP_SECONDS)
         wait = CommitWait(config.binlog_commit_wait_count, config.binlog_commit_wait_usec)
-        self._appender = Appender(wait, self.applier.append)
+        self._appender = Appender(wait, self.applier.append, self.give_up)
 
     def _load(self) -> None:
         """Brings the mind to where the store is, and the applier to what it had not done."""
@@ -443,10 +436,17 @@ class MemberRuntime:
             self._note_committed()
         elif not self._commit_noted:
             self._commit_noted = True
-            self._loop.call_soon_threadsafe(self._note_committed)
+            self._loop.call_soon_threadsafe(self._note_others_commit)
+
+    def _note_others_commit(self) -> None:
+        """What another thread has committed. Nobody else would hear of an error."""
+        self._commit_noted = False
+        try:
+            self._note_committed()
+        except Exception as error:
+            self._fail(error)
 
     def _note_committed(self) -> None:
-        self._commit_noted = False
         version = self.committed_version
         self.member.committed(version)
         self.flusher.request(version)

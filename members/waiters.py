@@ -35,11 +35,7 @@ class Waiters:
             clock.wait(version, lambda: _wake(future))
             await future
         if clock.version < version:
-            raise self.not_serving()
-
-    def not_serving(self) -> NotServing:
-        """The member's state as an error."""
-        return NotServing(member=self._member.me.name, state=self._member.state.name)
+            raise NotServing(member=self._member.me.name, state=self._member.state.name)
 
     async def news(self, timeout_s: float) -> None:
         """Returns when something is committed here, when the member closes, or after the time."""
