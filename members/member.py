@@ -138,12 +138,12 @@ class Member:
         """Transactions up to `version` are visible here."""
         self.applied_version = max(self.applied_version, version)
 
-    def tick(self, now_ms: int) -> None:
+    def tick(self, now_ms: int, *, reads: bool = True) -> None:
         """Time has passed, by a clock of this process that never goes back; gives up where the log
-        was out of reach for too long.
+        was out of reach for too long, while this member `reads` it.
         """
         passed_ms, self._now_ms = min(now_ms - self._now_ms, TICK_MS_MAX), now_ms
-        self._unreachable_ms += passed_ms
+        self._unreachable_ms += passed_ms if reads else 0
         limit_ms = self.options.unreachable_ms
         if limit_ms and self._unreachable_ms >= limit_ms and self.state is MemberState.ONLINE:
             self.fail(

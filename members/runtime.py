@@ -407,7 +407,7 @@ class MemberRuntime:
         while True:
             await asyncio.sleep(TICK_SECONDS)
             self.snapshots.expire(self.now_ms())
-            self.member.tick(self.now_ms())
+            self.member.tick(self.now_ms(), reads=not self.relay_queue.is_full)
             self._note_state()
             if self.log_opened:
                 self._sender.schedule()

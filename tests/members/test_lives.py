@@ -11,6 +11,7 @@ from typing import Literal
 import pytest
 
 from applier.applier import Applier
+from applier.relay_queue import RelayQueue
 from certifier.errors import DiskFull, Fenced, LogGap
 from certifier.store import Store, StoreIdentity
 from members import lives as lives_module
@@ -187,3 +188,20 @@ async def test_a_member_goes_on_once_its_disk_has_room(
         await process.online(lives=2)
     assert next(failures, None) is None
     assert_released(tmp_path)
+
+
+async def test_a_member_whose_reading_pauses_is_heard_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = MemoryLog("g")
+    settings = {"stable_set_period_ms": 100, "unreachable_majority_timeout_ms": 1_000}
+    async with living(tmp_path, log, **settings) as process:
+        await process.online()
+        monkeypatch.setattr(RelayQueue, "is_full", True)
+        paused_at = log.state().last_sequence
+        await until(lambda: log.state().last_sequence > paused_at + 15)
+        assert process.runtime.member.log_sequence <= paused_at + 1
+        assert process.state is MemberState.ONLINE
+        monkeypatch.undo()
+        process.runtime._room.set()
+        await until(lambda: process.runtime.member.log_sequence > paused_at + 15)
