@@ -319,6 +319,8 @@ class MemberRuntime:
         self._minds.check_identity(state.identity)
         state = await state_that_reaches(self.order, state, self.member.log_sequence)
         check_not_ahead(self.member, state.last_sequence)
+        if self.member.log_sequence:
+            self._minds.check_last(await self.order.message(self.member.log_sequence))
         reason = check_start(state, self.member.log_sequence, self.config)
         log.info("recovery_by_log", member=self.config.member, reason=reason)
         if self.log_durable is not True:
@@ -359,6 +361,7 @@ class MemberRuntime:
                 self._unsaved_bytes += len(payload)
         finally:
             self._hand_on(delivered)
+        self._minds.delivered(deliveries[-1])
         self._is_whole = True
         self._report()
         if self._unsaved_bytes > UNSAVED_BYTES_MAX or len(self._unsaved.entries) > UNSAVED_MAX:

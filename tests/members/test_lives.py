@@ -205,3 +205,26 @@ async def test_a_member_whose_reading_pauses_is_heard_of(
         monkeypatch.undo()
         process.runtime._room.set()
         await until(lambda: process.runtime.member.log_sequence > paused_at + 15)
+
+
+@pytest.mark.parametrize("refilled", [0, 1, 2])
+async def test_a_log_that_was_filled_again_fences_who_has_read_what_it_lost(
+    tmp_path: Path, refilled: int
+) -> None:
+    log = MemoryLog("g")
+    async with living(tmp_path, log) as process:
+        await process.online()
+        read = process.runtime.member.log_sequence
+    async with living(tmp_path, log) as process:
+        await process.online()
+    assert process.runtime.member.log_sequence > read, "an honest log is read on"
+    last = log.state().last_sequence
+    log.truncate(last - 1)
+    (payload,) = [each.payload for each in log.portion(last - 1)]
+    log.append("another", payload)
+    for number in range(refilled):
+        log.append(f"more {number}", payload)
+    async with living(tmp_path, log) as process:
+        await until(lambda: process.runtimes and process.state is MemberState.FENCED)
+        assert process.runtime.member.reason.startswith(f"LOG_REWRITTEN: message {last} of the log")
+        assert log.state().last_sequence == last + refilled, "it has asked for nothing"

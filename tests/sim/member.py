@@ -131,6 +131,7 @@ class SimulatedMember:
         delivered = Delivered()
         for sequence, payload in deliveries:
             batch = decode_batch(sequence, payload)
+            self.minds.delivered(Delivery(sequence, payload))
             self.mind.deliver(sequence, batch, delivered)
             self._observer.delivered(self, batch)
         self._rows_maker.take_in(delivered, self._recovered_position)
