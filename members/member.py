@@ -460,13 +460,11 @@ class Member:
             self.publisher.control(ViewProposal(self.view.view_id, tuple(members)))
 
     def _propose_joining(self) -> None:
-        """Proposes the view with this member in it, once for each view that it could follow.
+        """Proposes the view with this member in it.
 
         Raises:
             MemberNotAllowed: The group has a list of names, and this one is not on it.
         """
-        if self._proposed_view_id == self.view.view_id:
-            return
         check_allowed(self.settings.members_allowed, [self.me.name])
         self._proposed_view_id = self.view.view_id
         if not self.settings.settings_version:
