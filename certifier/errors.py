@@ -26,6 +26,7 @@
     │   ├── ForeignLog                FOREIGN_LOG
     │   ├── GtidsExhausted            GTIDS_EXHAUSTED
     │   ├── LogGap                    LOG_GAP
+    │   ├── LogRewritten              LOG_REWRITTEN
     │   └── UnsupportedFormat         UNSUPPORTED_FORMAT
     └── CorruptLog                data is lost: stop, and restore or rejoin
         ├── CorruptRecord             CORRUPT_RECORD
@@ -367,6 +368,24 @@ class LogGap(Fenced):
         return (
             f"log goes on at position {self.found}, expected {self.expected}: "
             "restore the log, or let the member rejoin with an empty folder"
+        )
+
+
+@dataclass(eq=False, kw_only=True)
+class LogRewritten(Fenced):
+    """The log lost its end and was filled again: it has another message where one was read."""
+
+    reason: ClassVar[str] = "LOG_REWRITTEN"
+    sequence: int
+    read: str
+    """The hash of the message that was read, as hexadecimal digits."""
+    found: str
+
+    def __str__(self) -> str:
+        return (
+            f"message {self.sequence} of the log has hash {self.found}, this member has read one "
+            f"with {self.read} there: the log has lost its end since and was filled again; save "
+            "what only this member has, then `groupcert group rejoin --discard-state`"
         )
 
 

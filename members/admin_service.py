@@ -135,15 +135,14 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
     ) -> admin_pb2.LeaveResponse:
         """This member leaves its group."""
         try:
-            runtime = self._current.get()
-            if runtime.member.state is not MemberState.ONLINE:
-                raise NotServing(member=runtime.member.me.name, state=runtime.member.state.name)
+            runtime = self._current.observed()
+            _check_may_leave(runtime)
             await runtime.leave(LEAVE_SECONDS)
-            if runtime.member.view.member(runtime.member.me.incarnation):
-                raise ChangedMeanwhile(change="leave")
         except GroupcertError as error:
             await abort(context, error)
-        return admin_pb2.LeaveResponse()
+        member = runtime.member
+        is_in_view = member.view.member(member.me.incarnation) is not None
+        return admin_pb2.LeaveResponse(view_id=member.view.view_id if is_in_view else 0)
 
     async def Rejoin(
         self, request: admin_pb2.RejoinRequest, context: Context
@@ -151,7 +150,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         """This member begins anew."""
         try:
             runtime = self._current.observed()
-            _check_may_rejoin(runtime.member, unfence=request.unfence or request.discard_state)
+            _check_may_rejoin(runtime, unfence=request.unfence or request.discard_state)
         except GroupcertError as error:
             await abort(context, error)
         runtime.begin_again(discard_state=request.discard_state)
@@ -222,7 +221,22 @@ def _check_member(runtime: MemberRuntime, name: str) -> ViewMember:
     return found
 
 
-def _check_may_rejoin(member: Member, *, unfence: bool) -> None:
+def _check_may_leave(runtime: MemberRuntime) -> None:
+    member = runtime.member
+    if member.state is MemberState.FENCED:
+        raise NotServing(member=member.me.name, state=f"FENCED, and out ({member.reason})")
+    if runtime.begun_again.done():
+        raise _begins_anew(member)
+
+
+def _begins_anew(member: Member) -> NotServing:
+    return NotServing(member=member.me.name, state=f"{member.state.name}, and begins anew already")
+
+
+def _check_may_rejoin(runtime: MemberRuntime, *, unfence: bool) -> None:
+    member = runtime.member
+    if runtime.closed and runtime.begun_again.done():  # Its next life waits for the disk.
+        raise _begins_anew(member)
     if member.state is MemberState.FENCED and not unfence:
         raise NotServing(member=member.me.name, state=f"FENCED, say --unfence ({member.reason})")
     if member.state in (MemberState.ONLINE, MemberState.JOINING, MemberState.RECOVERING):

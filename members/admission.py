@@ -1,4 +1,4 @@
-"""What a member takes in before it refuses more: by transactions, and by bytes.
+"""What a member takes in: nothing in most states, else so many transactions and bytes.
 
 The rule it keeps: nothing waits without a bound. A small transaction waits in memory; of a large
 one, whose client waits with it, only the next fragments do.
@@ -6,14 +6,34 @@ one, whose client waits with it, only the next fragments do.
 
 from collections.abc import Sequence
 
-from certifier.errors import Overloaded
+from certifier.errors import NotServing, Overloaded
 from members.log_records import LoggedTransaction, bytes_of
 from members.member import Member
+from members.member_state import MemberState
+from members.membership_errors import NotPrimary
 
 WAITING_MAX = 65_536
 """Transactions that may wait for the log at a member before it refuses more."""
 WAITING_BYTES_MAX = 64 << 20
 """Their bytes."""
+
+
+def check_admitted(member: Member, transactions: Sequence[LoggedTransaction]) -> None:
+    """Raises what `why_not` gives, or Overloaded, if a member takes transactions not now; none mark
+    a place in the order.
+    """
+    if member.state is not MemberState.ONLINE or (transactions and not member.may_write):
+        raise why_not(member)
+    check_room(member, transactions)
+
+
+def why_not(member: Member) -> NotServing | NotPrimary:
+    """Why the group takes no transactions from a member."""
+    if member.state is not MemberState.ONLINE or member.may_write:
+        return NotServing(member=member.me.name, state=member.state.name)
+    primary = member.view.named(member.view.primary)
+    address = primary.address if primary else ""
+    return NotPrimary(member=member.me.name, primary=member.view.primary, address=address)
 
 
 def check_room(member: Member, transactions: Sequence[LoggedTransaction]) -> None:

@@ -13,9 +13,16 @@ from members.commit_wait import CommitWait
 class Appender:
     """Between one member's mind and its applier; for the event loop's thread."""
 
-    def __init__(self, wait: CommitWait, append: Callable[[Sequence[RelayEntry]], None]) -> None:
+    def __init__(
+        self,
+        wait: CommitWait,
+        append: Callable[[Sequence[RelayEntry]], None],
+        on_error: Callable[[Exception], None],
+    ) -> None:
+        """`on_error`: told what handing over has raised where no caller is there to hear it."""
         self._wait = wait
         self._append = append
+        self._on_error = on_error
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
@@ -43,7 +50,10 @@ class Appender:
             return
         deadline_us = self._wait.deadline_us
         due = deadline_us is not None and deadline_us <= self._now_us()
-        self._hand_over(self._wait.release() if due else ())
+        try:
+            self._hand_over(self._wait.release() if due else ())
+        except Exception as error:
+            self._on_error(error)
 
     def _now_us(self) -> int:
         return int(self._loop.time() * 1e6)

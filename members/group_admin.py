@@ -120,8 +120,15 @@ def expel(operator: Operator, member: str) -> None:
 
 def leave(operator: Operator) -> None:
     """Has a member leave its group."""
-    operator.ask(lambda admin: admin.Leave(admin_pb2.LeaveRequest(), TIMEOUT_SECONDS))
-    print_line("it has left its group, and answers reads; `groupcert group rejoin` brings it back")
+    answer = operator.ask(lambda admin: admin.Leave(admin_pb2.LeaveRequest(), TIMEOUT_SECONDS))
+    if answer.view_id:
+        print_line(
+            f"it is in view {answer.view_id} until the log takes that it leaves, or the others "
+            "expel it; it takes no more transactions, and answers reads"
+        )
+    else:
+        print_line("it has left its group, and answers reads")
+    print_line("`groupcert group rejoin` brings it back")
 
 
 def rejoin(operator: Operator, *, unfence: bool, discard_state: bool) -> None:

@@ -21,6 +21,7 @@ from members.jetstream_connection import (
     STREAM_NOT_FOUND,
     JetStreamConnection,
     JetStreamRefused,
+    NotAnswered,
 )
 from members.jetstream_publisher import JetStreamPublisher
 from members.jetstream_reader import HEARTBEAT_MS, LogReader
@@ -204,6 +205,21 @@ class JetStreamOrder:
                     yield deliveries
         finally:
             self._readers.discard(reader)
+
+    async def message(self, sequence: int) -> Delivery | None:
+        """See `TotalOrder.message`."""
+        options, connection = self._options, self._connection
+        deadline = time.monotonic() + options.connect_ms_max / 1000
+        while True:
+            try:
+                found = await connection.message_from(options.stream, options.subject, sequence)
+            except (NotAnswered, JetStreamRefused) as error:
+                if time.monotonic() > deadline:
+                    cause = str(error)
+                    raise LogServerUnavailable(address=connection.address, cause=cause) from error
+                await asyncio.sleep(MISSING_RETRY_SECONDS)
+            else:
+                return Delivery(*found) if found and found[0] == sequence else None
 
     async def state(self) -> LogState:
         """See `TotalOrder.state`."""

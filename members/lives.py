@@ -8,15 +8,15 @@ its true state, and reads go on unless it is configured otherwise.
 import asyncio
 import gc
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
-from typing import Literal
+from typing import Any, Literal
 
 import structlog
 
-from certifier.errors import CorruptLog, DiskFull, Fenced, GroupcertError, Unavailable
+from certifier.errors import CorruptLog, DiskFull, Fenced, Unavailable
 from certifier.store import ROCKSDB_FOLDER
 from members import store_swap
 from members.config import MemberConfig
+from members.copy_manifest import sync_folder
 from members.member_state import MemberState
 from members.membership_errors import OutOfGroup
 from members.recovery import recover
@@ -55,7 +55,8 @@ class Lives:
         self._on_runtime = on_runtime
         self._on_state = on_state
         self._rejoins = Rejoins(config.autorejoin_tries, config.autorejoin_interval_ms)
-        self._has_begun = self._has_joined = False
+        self._runtime: MemberRuntime | None = None
+        self._has_joined = False
         self._exit_code = 0
         self._stopped: Stopped
 
@@ -75,20 +76,49 @@ class Lives:
         order = self._make_order()
         try:
             runtime = MemberRuntime(self._config, order, self._note_state)
-        except DiskFull:
-            if not self._has_begun:
+        except DiskFull as error:
+            if self._runtime is None:
                 raise
-            gc.collect()  # What was begun of the runtime holds the store.
-            await self._wait(DISK_RETRY_SECONDS)
+            error.with_traceback(None)  # Its frames may hold the store open.
+            await self._between_lives(self._runtime)
             return
         self._begin(runtime)
+        try:
+            await self._run(runtime)
+        finally:
+            try:
+                await order.close()
+            finally:
+                runtime.close()
+        if runtime.begun_again.done():
+            _discard(runtime)
+        elif not self._exit_code:
+            await self._between_lives(runtime)
+
+    async def _between_lives(self, ended: MemberRuntime) -> None:
+        """Waits until the disk may have room, or longer where the operator wants that."""
+        await self._wait(DISK_RETRY_SECONDS, None if ended.begun_again.done() else ended)
+        await self._has_left(ended)
+        _discard(ended)
+
+    def _begin(self, runtime: MemberRuntime) -> None:
+        self._runtime = runtime
+        self._on_runtime(runtime)
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(GC_ALLOCATIONS)
+
+    async def _run(self, runtime: MemberRuntime) -> None:
+        """Runs a life to its end, and does what that calls for."""
         running = asyncio.ensure_future(runtime.run())
         keeping = asyncio.ensure_future(self._keep_log(runtime))
         try:
-            await asyncio.wait((running, self._stopped), return_when=asyncio.FIRST_COMPLETED)
-            if running.done():
-                running.result()
-            else:
+            ends = (running, keeping, self._stopped)
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            for task in (running, keeping):
+                if task.done():
+                    task.result()
+            if not running.done():
                 await runtime.leave(LEAVE_SECONDS)
         except DiskFull as error:
             log.error("disk_full", member=self._config.member, text=str(error))
@@ -100,42 +130,25 @@ class Lives:
         except Unavailable as error:
             await self._come_back(runtime, error)
         finally:
-            for task in (running, keeping):
-                task.cancel()
-                with suppress(asyncio.CancelledError, GroupcertError):
-                    await task
-            await order.close()
-            runtime.close()
-        if runtime.begun_again.done():
-            if runtime.discards_state:
-                (runtime.store.path / ROCKSDB_FOLDER).rename(runtime.discarded_path)
-        elif not self._exit_code:
-            await self._wait(DISK_RETRY_SECONDS)
-
-    def _begin(self, runtime: MemberRuntime) -> None:
-        self._has_begun = True
-        self._on_runtime(runtime)
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(GC_ALLOCATIONS)
+            await _end(running, keeping)
 
     async def _recover(self, runtime: MemberRuntime, needed: LogTrimmed | LogTooLong) -> None:
         """Copies a donor's state for the next life, unless the operator stops the member before.
         Where there is no donor, a log that is merely long has to do.
         """
+        if await self._has_left(runtime):
+            return
         config = self._config
         copying = asyncio.ensure_future(recover(config, runtime, needed))
         try:
             await asyncio.wait((copying, self._stopped), return_when=asyncio.FIRST_COMPLETED)
             if copying.done():
                 copying.result()
-                self._read_log_next()
-                runtime.begin_again()
+                await self._read_log_next(runtime)
         except (NoDonor, LogTrimmed) as error:
             if isinstance(needed, LogTooLong):
                 log.warning("recovery_by_log", member=config.member, reason=str(error))
-                self._read_log_next()
-                runtime.begin_again()
+                await self._read_log_next(runtime)
             else:
                 await self._come_back(runtime, error)
         except DiskFull as error:
@@ -146,12 +159,12 @@ class Lives:
             runtime.fence(error)
             await self._stay_out(runtime)
         finally:
-            copying.cancel()
-            with suppress(asyncio.CancelledError, GroupcertError):
-                await copying
+            await _end(copying)
 
     async def _come_back(self, runtime: MemberRuntime, error: Unavailable) -> None:
         """Has another life begin, at once or later; or none, when all tries are made."""
+        if await self._has_left(runtime):
+            return
         if not self._has_joined:
             raise error
         if not isinstance(error, OutOfGroup):
@@ -169,7 +182,7 @@ class Lives:
             text=str(error),
         )
         await self._wait(delay_ms / 1000, runtime)
-        if not self._stopped.done():
+        if not await self._has_left(runtime) and not self._stopped.done():
             runtime.begin_again()
 
     async def _stay_out(self, runtime: MemberRuntime) -> None:
@@ -182,9 +195,22 @@ class Lives:
                 runtime.refuses_reads = True
         await self._wait(None, runtime)
 
-    def _read_log_next(self) -> None:
-        """Has the next life read the log however long it is; after that it is as configured."""
+    async def _has_left(self, runtime: MemberRuntime) -> bool:
+        """Whether the operator had the member leave; if so, only he has it come back, or stops it,
+        and that is waited for.
+        """
+        has_left = runtime.member.state is MemberState.LEFT
+        if has_left:
+            await self._wait(None, runtime)
+        return has_left
+
+    async def _read_log_next(self, runtime: MemberRuntime) -> None:
+        """Begins the next life, which reads the log however long it is; after that it is as
+        configured.
+        """
         self._config = self._config.model_copy(update={"recovery_log_messages_max": 0})
+        await self._has_left(runtime)
+        runtime.begin_again()
 
     def _note_state(self, state: MemberState) -> None:
         if state is MemberState.ONLINE:
@@ -201,3 +227,21 @@ class Lives:
     @staticmethod
     def _now_ms() -> int:
         return int(asyncio.get_running_loop().time() * 1000)
+
+
+def _discard(runtime: MemberRuntime) -> None:
+    """Sets the state of a life that is over aside, if its operator wants that; its fence is a part
+    of it, and so lasts exactly as long.
+    """
+    if runtime.discards_state:
+        runtime.discards_state = False
+        folder = runtime.store.path
+        (folder / ROCKSDB_FOLDER).rename(runtime.discarded_path)
+        sync_folder(folder)
+
+
+async def _end(*tasks: "asyncio.Future[Any]") -> None:
+    """Cancels tasks; how they end now concerns nobody any more."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -119,11 +119,15 @@ class Member:
             self._propose_joining()
 
     def leave(self) -> None:
-        """Asks to be in the view no more, and asks again where another view comes first."""
+        """Asks to be in the view no more, and asks again where another view comes first; where it
+        has asked to join, once that is decided.
+        """
         self._is_leaving = True
         if self.view.member(self.me.incarnation):
             members = self.view.without_member(self.me.name)
             self.publisher.control(ViewProposal(self.view.view_id, members))
+        elif (self.state, self._proposed_view_id) != (MemberState.JOINING, self.view.view_id):
+            self.fail(MemberState.LEFT, "stopped by its operator")
 
     def fail(self, state: MemberState, reason: str) -> None:
         """Stops serving, for a reason that the status will give."""
@@ -134,12 +138,12 @@ class Member:
         """Transactions up to `version` are visible here."""
         self.applied_version = max(self.applied_version, version)
 
-    def tick(self, now_ms: int) -> None:
+    def tick(self, now_ms: int, *, reads: bool = True) -> None:
         """Time has passed, by a clock of this process that never goes back; gives up where the log
-        was out of reach for too long.
+        was out of reach for too long, while this member `reads` it.
         """
         passed_ms, self._now_ms = min(now_ms - self._now_ms, TICK_MS_MAX), now_ms
-        self._unreachable_ms += passed_ms
+        self._unreachable_ms += passed_ms if reads else 0
         limit_ms = self.options.unreachable_ms
         if limit_ms and self._unreachable_ms >= limit_ms and self.state is MemberState.ONLINE:
             self.fail(
@@ -391,8 +395,10 @@ class Member:
         view = before.follow(proposal.previous_view_id, proposal.members)
         joining = [each.name for each in proposal.members if not before.named(each.name)]
         if view is None or refused_names(self.settings.members_allowed, joining):
-            if batch.incarnation == self.me.incarnation and self.state is MemberState.JOINING:
-                self._propose_joining()
+            is_mine = batch.incarnation == self.me.incarnation
+            if view and is_mine and self.state is MemberState.JOINING:
+                self._proposed_view_id = None
+                (self.leave if self._is_leaving else self._propose_joining)()
             return
         self.view = view.with_primary(view.primary) if self.settings.single_primary else view
         here = {each.incarnation for each in view.members}
@@ -421,10 +427,10 @@ class Member:
             NameTaken: Another run has its place, and it is not one that this one took over from.
         """
         here = self.view.named(self.me.name)
-        if joined and self.state is MemberState.JOINING:
+        if self._is_leaving:
+            self.leave()
+        elif joined and self.state is MemberState.JOINING:
             self.state, self.reason = MemberState.ONLINE, ""
-        elif self._is_leaving and here != self.me:
-            self.fail(MemberState.LEFT, "stopped by its operator")
         elif self.state is MemberState.ONLINE and here is None:
             self.fail(
                 MemberState.ERROR,
@@ -436,8 +442,6 @@ class Member:
             raise NameTaken(member=self.me.name, address=here.address)
         elif self.state is MemberState.JOINING:
             self._propose_joining()
-        elif self._is_leaving:
-            self.leave()
 
     def _expel_silent(self) -> None:
         """Proposes a view without those that were silent for too long, once for each view."""
@@ -456,13 +460,11 @@ class Member:
             self.publisher.control(ViewProposal(self.view.view_id, tuple(members)))
 
     def _propose_joining(self) -> None:
-        """Proposes the view with this member in it, once for each view that it could follow.
+        """Proposes the view with this member in it.
 
         Raises:
             MemberNotAllowed: The group has a list of names, and this one is not on it.
         """
-        if self._proposed_view_id == self.view.view_id:
-            return
         check_allowed(self.settings.members_allowed, [self.me.name])
         self._proposed_view_id = self.view.view_id
         if not self.settings.settings_version:

@@ -6,19 +6,22 @@ the relay queue.
 """
 
 import json
+from hashlib import blake2b
 
 from applier.relay_queue import RelayQueue
+from certifier.errors import LogRewritten
 from certifier.info_store import CertificationInfoStore
-from certifier.store import Family, Store
+from certifier.store import Family, Store, integer_key
 from members.fragment_store import drop
 from members.history import save_decisions
 from members.member import Member
 from members.member_state import Delivered
 from members.outcome_log import OutcomeLog
-from members.total_order import LogIdentity, check_same_log
+from members.total_order import Delivery, LogIdentity, check_same_log
 
 MEMBER_KEY = b"member"
 LOG_IDENTITY_KEY = b"log"
+LAST_MESSAGE_KEY = b"last message"
 FENCE_KEY = b"fence"
 
 
@@ -30,6 +33,7 @@ class MindStore:
         self._relay_queue = relay_queue
         self._outcome_log = OutcomeLog(store)
         self._info_store: CertificationInfoStore
+        self._last: Delivery | None = None
 
     def load(self, mind: Member) -> None:
         """Brings a new mind to what was saved, if anything was.
@@ -43,6 +47,10 @@ class MindStore:
         self._info_store = CertificationInfoStore(self._store, mind.certifier)
         self._info_store.load()
         mind.outcomes = self._outcome_log.load(mind.settings.outcomes_max)
+
+    def delivered(self, last: Delivery) -> None:
+        """Notes what the mind has taken: the next time that it is saved, it is as of there."""
+        self._last = last
 
     def save(self, mind: Member, unsaved: Delivered, applied_position: int) -> None:
         """Stores the mind as it is, and of what it has delivered since the last call what is not
@@ -59,7 +67,22 @@ class MindStore:
         if unsaved.certified:
             save_decisions(batch, unsaved.certified)
         batch.put(Family.META, MEMBER_KEY, json.dumps(mind.checkpoint()).encode())
+        if self._last is not None:
+            assert self._last.sequence == mind.log_sequence, f"{self._last.sequence} is the last"
+            batch.put(Family.META, LAST_MESSAGE_KEY, _digest(self._last))
         self._store.write(batch)
+
+    def check_last(self, found: Delivery | None) -> None:
+        """Raises LogRewritten if the log has another message where the last one was read that this
+        store was saved after; what the log does not have any more cannot be compared.
+        """
+        read = self._store.get(Family.META, LAST_MESSAGE_KEY)
+        if found is None or read is None or not read.startswith(integer_key(found.sequence)):
+            return
+        now = _digest(found)
+        if now != read:
+            sequence = found.sequence
+            raise LogRewritten(sequence=sequence, read=read[8:].hex(), found=now[8:].hex())
 
     def check_identity(self, identity: LogIdentity) -> None:
         """Raises ForeignLog unless this store was made from that log, or from none yet."""
@@ -89,3 +112,8 @@ class MindStore:
         batch = self._store.batch()
         batch.put(Family.META, key, value)
         self._store.write(batch)
+
+
+def _digest(delivery: Delivery) -> bytes:
+    """A message's place, and a hash of it."""
+    return integer_key(delivery.sequence) + blake2b(delivery.payload, digest_size=8).digest()

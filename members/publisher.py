@@ -174,16 +174,21 @@ class Publisher:
             upload.is_refused = True
             upload.changed()
 
-    def next_batch(self, *, lingered: bool = True, credit: int = UNLIMITED) -> LogBatch | None:
+    def next_batch(
+        self, *, lingered: bool = True, credit: int = UNLIMITED, is_taken: bool = False
+    ) -> LogBatch | None:
         """The next batch to send now, or None where it is better to wait.
 
         Args:
             lingered: What waits has waited for `linger_ms`, and shall not any longer.
             credit: Transactions that may be sent; control records need none.
+            is_taken: The log has acknowledged all that was sent. If that is not read back, reading
+                is late; control records go all the same, or the others would miss this member.
         """
-        if not self._may_go(lingered, credit):
+        may_go = self._may_go(lingered, credit)
+        if not may_go and not (is_taken and self._controls):
             return self._next_fragment() if credit else None
-        parts = self._take(credit)
+        parts = self._take(credit) if may_go else []
         controls, self._controls = self._controls, []
         self._batch_number += 1
         self._sent[self._batch_number] = _Sent(parts, controls)

@@ -10,7 +10,8 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -27,13 +28,11 @@ from certifier.errors import (
     Fenced,
     GroupcertError,
     LogGap,
-    NotServing,
 )
 from certifier.store import Store, StoreIdentity
-from members.admission import check_room
+from members.admission import check_admitted, why_not
 from members.appender import Appender
 from members.binary_log import BinaryLog
-from members.commit_clock import CommitClock
 from members.commit_wait import CommitWait
 from members.config import MemberConfig
 from members.convert import decode_batch, decode_changes
@@ -42,7 +41,7 @@ from members.join import Applied, start_joining, state_that_reaches
 from members.log_records import LoggedTransaction
 from members.member import Member
 from members.member_state import Delivered, MemberState
-from members.membership_errors import NotPrimary, OutOfGroup, StillFenced
+from members.membership_errors import OutOfGroup, StillFenced
 from members.mind_store import MindStore
 from members.options import binary_log_options, member_options
 from members.publisher import Submission
@@ -54,6 +53,7 @@ from members.stages import StageTimes
 from members.state_log import StateLog
 from members.total_order import Delivery, TotalOrder
 from members.uploads import Uploads
+from members.waiters import Waiters
 
 TICK_SECONDS = 0.05
 JOB_TRANSACTIONS_MAX = 64
@@ -90,20 +90,22 @@ class MemberRuntime:
         self._thread = threading.get_ident()
         self.stages = StageTimes()
         self._sender = Sender(self.member, order, self.give_up, linger_ms=config.batch_linger_ms)
-        self.uploads = Uploads(self.member, self._sender.schedule, self._why_not, config)
+        why = partial(why_not, self.member)
+        self.uploads = Uploads(self.member, self._sender.schedule, why, config)
         self._commit_noted = False
         self._joining: list[asyncio.Task[None]] = []
-        self._news: asyncio.Future[None] | None = None
         self._room = asyncio.Event()
-        self._visible = CommitClock()
-        self._everywhere = CommitClock()
-        self._is_whole = True
+        self._waiters = Waiters(self.member)
+        self._is_whole = False
         self._unsaved = Delivered()
         self._unsaved_bytes = self._saved_log_sequence = 0
         self._failure: asyncio.Future[None] = self._loop.create_future()
         self.begun_again: asyncio.Future[None] = self._loop.create_future()
         self.discards_state = False
-        self._open_store()
+        with ExitStack() as opened:
+            self._open_store(opened)
+            self._load()
+            self._opened = opened.pop_all()
 
     async def run(self) -> None:
         """Serves until cancelled, or until an operator has the member begin anew. Reads go on after
@@ -120,28 +122,27 @@ class MemberRuntime:
         ends = (self._failure, self.begun_again, reader, ticker)
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-            for ended in ends:
-                if ended.done():
-                    ended.result()
+            for ended in sorted((each for each in ends if each.done()), key=_rank):
+                ended.result()
         except (Fenced, CorruptLog) as error:
             self.fence(error)
             raise
         finally:
-            for task in (reader, ticker, *self._joining):
+            tasks = (reader, ticker, *self._joining)
+            for task in tasks:
                 task.cancel()
-                with suppress(asyncio.CancelledError, GroupcertError):
-                    await task
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     def begin_again(self, *, discard_state: bool = False) -> None:
-        """Has this life end and another one begin; what fenced the member counts as mended.
+        """Has this life end and another one begin, once; what fenced the member counts as mended.
 
         Args:
             discard_state: The next life shall begin with an empty store.
         """
-        self.discards_state = discard_state
-        if not self.closed and not discard_state:  # Else it goes with the state.
-            self._minds.clear_fence()
+        self.discards_state = self.discards_state or discard_state
         if not self.begun_again.done():
+            if not self.closed and not discard_state:  # Else it goes with the state.
+                self._minds.clear_fence()
             self.begun_again.set_result(None)
 
     @property
@@ -150,20 +151,25 @@ class MemberRuntime:
         return self.store.path / f"discarded-{self.member.me.incarnation:016x}"
 
     async def leave(self, timeout_s: float) -> None:
-        """Leaves the view, if the log takes that within the time, and stops serving."""
-        if self.member.state is MemberState.ONLINE:
-            self.member.leave()
-            self._sender.schedule()
-            deadline = time.monotonic() + timeout_s
-            while self.member.view.member(self.member.me.incarnation):
-                if time.monotonic() > deadline or self.member.state is not MemberState.ONLINE:
-                    break
-                await asyncio.sleep(0.01)
+        """Leaves the view, or does not get into it, if the log takes that within the time; stops
+        serving in any case.
+        """
+        self.member.leave()
+        self._sender.schedule()
+        deadline = time.monotonic() + timeout_s
+        while self.member.state in (MemberState.ONLINE, MemberState.JOINING):
+            if time.monotonic() > deadline:
+                break
+            await asyncio.sleep(0.01)
         self.stop_serving(MemberState.LEFT, "stopped by its operator")
 
     def stop_serving(self, state: MemberState, reason: str) -> None:
-        """Takes no more transactions, and lets nobody wait any longer."""
-        self.member.fail(state, reason)
+        """Takes no more transactions, and lets nobody wait any longer. A fence stays, and who has
+        left is not in error.
+        """
+        left = self.member.state is MemberState.LEFT and state is MemberState.ERROR
+        if self.member.state is not MemberState.FENCED and not left:
+            self.member.fail(state, reason)
         self._state_log.note()
         self._end_waiting()
 
@@ -171,21 +177,13 @@ class MemberRuntime:
         """Stops the applier and releases the store; what was written is on disk at return."""
         self.closed, self.log_opened = True, False
         self._appender.close()
-        self._tell_news()
+        self._waiters.tell_news()
         self._end_waiting()
-        self.applier.stop(STOP_SECONDS)
-        with suppress(DiskFull):
-            self.save()
-        self.flusher.stop(STOP_SECONDS)
-        self.snapshots.close_all()
-        self.rows_maker.stop()
-        self.target.close()
-        with suppress(DiskFull):
-            self.store.close()
+        self._opened.close()
 
     def save(self) -> None:
-        """Stores the mind as it is now. One that failed in the midst of a message is not stored:
-        the message is read again.
+        """Stores the mind as it is now. One that failed in the midst of a message, or is not loaded
+        yet, is not stored: the message is read again.
         """
         if not self._is_whole:
             return
@@ -204,18 +202,14 @@ class MemberRuntime:
             NotPrimary: Another member is the one that takes transactions; nothing was kept.
             Overloaded: Too many wait already; nothing was ordered.
         """
-        if self.member.state is not MemberState.ONLINE or (
-            transactions and not self.member.may_write
-        ):
-            raise self._why_not()
-        check_room(self.member, transactions)
+        check_admitted(self.member, transactions)
         future: asyncio.Future[Submission] = self._loop.create_future()
 
         def done(ended: Submission) -> None:
             if future.done():
                 return
             if not ended.log_sequence or self.member.state is MemberState.FENCED:
-                future.set_exception(self._why_not())
+                future.set_exception(why_not(self.member))
             else:
                 future.set_result(ended)
 
@@ -232,51 +226,27 @@ class MemberRuntime:
 
         Raises NotServing if this one stops serving before.
         """
-        await self._reached(self._everywhere, version)
+        await self._waiters.reached(self._waiters.everywhere, version)
 
     async def committed(self, version: int) -> None:
         """Returns when `version` is visible here; NotServing if the member stops before."""
-        await self._reached(self._visible, version)
+        await self._waiters.reached(self._waiters.visible, version)
 
     async def news(self, timeout_s: float) -> None:
         """Returns when something is committed here, when the member closes, or after the time."""
-        self._news = self._news or self._loop.create_future()
-        await asyncio.wait((self._news,), timeout=timeout_s)
-
-    def _tell_news(self) -> None:
-        if self._news is not None:
-            self._news.set_result(None)
-            self._news = None
+        await self._waiters.news(timeout_s)
 
     def now_ms(self) -> int:
         """Milliseconds of a clock that never goes back."""
         return int(self._loop.time() * 1000)
 
-    async def _reached(self, clock: CommitClock, version: int) -> None:
-        if clock.version < version:
-            future: asyncio.Future[None] = self._loop.create_future()
-            clock.wait(version, lambda: _wake(future))
-            await future
-            if clock.version < version:
-                raise self._not_serving()
-
-    def _not_serving(self) -> NotServing:
-        return NotServing(member=self.member.me.name, state=self.member.state.name)
-
-    def _why_not(self) -> NotServing | NotPrimary:
-        """Why the group takes no transactions from this member."""
-        if self.member.state is not MemberState.ONLINE or self.member.may_write:
-            return self._not_serving()
-        view = self.member.view
-        primary = view.named(view.primary)
-        address = primary.address if primary else ""
-        return NotPrimary(member=self.member.me.name, primary=view.primary, address=address)
-
-    def _open_store(self) -> None:
+    def _open_store(self, opened: ExitStack) -> None:
+        """Makes what works on the store; `opened` releases it, whoever fails."""
         config = self.config
         self.store = Store(
             config.data_folder, StoreIdentity(group=config.group, member=config.member)
         )
+        opened.callback(_unless_full, self.store.close)
         self.relay_queue = RelayQueue(self.store, bytes_max=config.relay_queue_bytes_max)
         self.binary_log: BinaryLog | None = None
         if config.binary_log:
@@ -293,9 +263,21 @@ class MemberRuntime:
             decode_large=fragments.rows,
             make_files=self.rows_maker.make,
         )
+        opened.callback(self.target.close)
+        opened.callback(self.rows_maker.stop)
+        self.snapshots = Snapshots(
+            self.target.open_snapshot,
+            lease_ms=config.snapshot_lease_ms,
+            snapshots_max=config.snapshots_max,
+            hold_versions=config.snapshot_hold_versions,
+            first_id=secrets.randbits(62),
+        )
+        opened.callback(self.snapshots.close_all)
         self.flusher = DurabilityFlusher(
             self.store, self._on_durable, self.give_up, period_ms=FLUSH_PERIOD_MS
         )
+        opened.callback(self.flusher.stop, STOP_SECONDS)
+        opened.callback(_unless_full, self.save)
         self.applier = Applier(
             self.target,
             LogicalClock(job_transactions_max=JOB_TRANSACTIONS_MAX),
@@ -304,16 +286,9 @@ class MemberRuntime:
             on_error=self.give_up,
             options=ApplierOptions(workers_hold_jobs=False, is_slow=is_large),
         )
-        self.snapshots = Snapshots(
-            self.target.open_snapshot,
-            lease_ms=config.snapshot_lease_ms,
-            snapshots_max=config.snapshots_max,
-            hold_versions=config.snapshot_hold_versions,
-            first_id=secrets.randbits(62),
-        )
+        opened.callback(self.applier.stop, STOP_SECONDS)
         wait = CommitWait(config.binlog_commit_wait_count, config.binlog_commit_wait_usec)
-        self._appender = Appender(wait, self.applier.append)
-        self._load()
+        self._appender = Appender(wait, self.applier.append, self.give_up)
 
     def _load(self) -> None:
         """Brings the mind to where the store is, and the applier to what it had not done."""
@@ -323,7 +298,7 @@ class MemberRuntime:
         if checkpoint is not None:
             self.committed_version = self.durable_version = checkpoint.version
             self.committed_position = checkpoint.position
-            self._visible.advance(checkpoint.version)
+            self._waiters.visible.advance(checkpoint.version)
             self.member.committed(checkpoint.version)
         self._recovered_position = self.committed_position
         self.rows_maker.start()
@@ -332,6 +307,7 @@ class MemberRuntime:
             self.member.fragment_sets.names, chain.from_iterable(groups)
         )
         self.applier.recover(groups)
+        self._is_whole = True
 
     async def _read_log(self) -> None:
         fence = self._minds.fence()
@@ -343,6 +319,8 @@ class MemberRuntime:
         self._minds.check_identity(state.identity)
         state = await state_that_reaches(self.order, state, self.member.log_sequence)
         check_not_ahead(self.member, state.last_sequence)
+        if self.member.log_sequence:
+            self._minds.check_last(await self.order.message(self.member.log_sequence))
         reason = check_start(state, self.member.log_sequence, self.config)
         log.info("recovery_by_log", member=self.config.member, reason=reason)
         if self.log_durable is not True:
@@ -383,6 +361,7 @@ class MemberRuntime:
                 self._unsaved_bytes += len(payload)
         finally:
             self._hand_on(delivered)
+        self._minds.delivered(deliveries[-1])
         self._is_whole = True
         self._report()
         if self._unsaved_bytes > UNSAVED_BYTES_MAX or len(self._unsaved.entries) > UNSAVED_MAX:
@@ -398,7 +377,7 @@ class MemberRuntime:
             submission.done(submission)
         self._unsaved.absorb(delivered)
         self._note_state()
-        self._everywhere.advance(self.member.applied_everywhere_version)
+        self._waiters.everywhere.advance(self.member.applied_everywhere_version)
 
     def _note_state(self) -> None:
         """A member whose group goes on without it lets nobody wait any longer."""
@@ -417,7 +396,7 @@ class MemberRuntime:
             self.stages.add("committed", time.perf_counter() - decided)
             submission.done(submission)
 
-        self._visible.wait(submission.version, visible)
+        self._waiters.visible.wait(submission.version, visible)
 
     def _end_waiting(self) -> None:
         """Ends every wait. What became of a submission that is not decided is not known here; one
@@ -425,14 +404,13 @@ class MemberRuntime:
         """
         for submission in self.member.publisher.abandon():
             submission.done(submission)
-        self._visible.end()
-        self._everywhere.end()
+        self._waiters.end()
 
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(TICK_SECONDS)
             self.snapshots.expire(self.now_ms())
-            self.member.tick(self.now_ms())
+            self.member.tick(self.now_ms(), reads=not self.relay_queue.is_full)
             self._note_state()
             if self.log_opened:
                 self._sender.schedule()
@@ -461,15 +439,22 @@ class MemberRuntime:
             self._note_committed()
         elif not self._commit_noted:
             self._commit_noted = True
-            self._loop.call_soon_threadsafe(self._note_committed)
+            self._loop.call_soon_threadsafe(self._note_others_commit)
+
+    def _note_others_commit(self) -> None:
+        """What another thread has committed. Nobody else would hear of an error."""
+        self._commit_noted = False
+        try:
+            self._note_committed()
+        except Exception as error:
+            self._fail(error)
 
     def _note_committed(self) -> None:
-        self._commit_noted = False
         version = self.committed_version
         self.member.committed(version)
         self.flusher.request(version)
-        self._visible.advance(version)
-        self._tell_news()
+        self._waiters.visible.advance(version)
+        self._waiters.tell_news()
         self._room.set()
         self._report()
 
@@ -495,6 +480,15 @@ class MemberRuntime:
         self.stop_serving(MemberState.FENCED, explanation)
 
 
-def _wake(future: "asyncio.Future[None]") -> None:
-    if not future.done():
-        future.set_result(None)
+def _rank(ended: "asyncio.Future[None]") -> int:
+    """What tells more of why a life ends comes first: others may have failed as a consequence."""
+    error = ended.exception()
+    if isinstance(error, (Fenced, CorruptLog)):
+        return 0
+    return 2 if isinstance(error, GroupcertError) else 1
+
+
+def _unless_full(write: Callable[[], None]) -> None:
+    """What cannot be written any more is in the log."""
+    with suppress(DiskFull):
+        write()

@@ -57,7 +57,8 @@ class Sender:
         self._scheduled = False
         while self._order.publishing() < PUBLISHING_MAX:
             credit = self._member.credit(self._now_ms())
-            batch = self._publisher.next_batch(lingered=lingered, credit=credit)
+            is_taken = not self._order.publishing()
+            batch = self._publisher.next_batch(lingered=lingered, credit=credit, is_taken=is_taken)
             if batch is None:
                 break
             self._sent_seconds[batch.batch_number] = time.perf_counter()

@@ -120,6 +120,14 @@ class TotalOrder(Protocol):
         """
         ...
 
+    async def message(self, sequence: int) -> Delivery | None:
+        """The message at a sequence, from 1 on; None: the log does not have it, or not any more.
+
+        Raises:
+            LogServerUnavailable: No answer within the limit.
+        """
+        ...
+
     async def state(self) -> LogState:
         """The log's state now.
 

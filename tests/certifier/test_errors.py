@@ -41,6 +41,12 @@ EXAMPLES: tuple[tuple[GroupcertError, str], ...] = (
         "m2 is out of its group: view 3 is without it",
     ),
     (
+        errors.LogRewritten(sequence=7, read="aa", found="bb"),
+        "message 7 of the log has hash bb, this member has read one with aa there: the log has "
+        "lost its end since and was filled again; save what only this member has, then "
+        "`groupcert group rejoin --discard-state`",
+    ),
+    (
         membership_errors.StillFenced(member="m2", explanation="LOG_GAP: 7 after 5"),
         "m2 fenced itself before (LOG_GAP: 7 after 5): when the cause is mended, "
         "`groupcert group rejoin --unfence`; if its state is in doubt, with --discard-state",
@@ -273,6 +279,7 @@ def test_reasons_are_unique_and_none_was_renamed() -> None:
         "INVALID_TRACE",
         "INVALID_WRITE_SET",
         "LOG_GAP",
+        "LOG_REWRITTEN",
         "LOG_SERVER_TOO_OLD",
         "LOG_SERVER_UNAVAILABLE",
         "LOG_TOO_LONG",

@@ -90,6 +90,13 @@ class TestExpulsion:
         assert member.state is MemberState.ERROR
         assert "took nothing for 3000 ms" in member.reason
 
+    def test_a_member_that_does_not_read_holds_nothing_against_the_log(self) -> None:
+        member = online(2)
+        object.__setattr__(member.options, "unreachable_ms", 3_000)
+        for now_ms in range(500, 10_000, 500):
+            member.tick(now_ms, reads=False)
+        assert member.state is MemberState.ONLINE
+
     def test_time_that_the_process_stood_still_is_not_held_against_the_log(self) -> None:
         member = online(2)
         object.__setattr__(member.options, "unreachable_ms", 3_000)

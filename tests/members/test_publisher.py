@@ -107,6 +107,21 @@ def test_no_more_batches_than_the_window_are_on_their_way() -> None:
     assert items_of(sent(source)) == [6, 7, 8]
 
 
+def test_what_the_log_has_taken_and_nobody_has_read_holds_no_control_record_up() -> None:
+    source = publisher()
+    source.submit(submission(*range(12)))
+    _, last = sent(source), sent(source)
+    source.control(SETTINGS)
+    assert source.next_batch() is None
+    batch = source.next_batch(is_taken=True)
+    assert batch is not None
+    assert (items_of(batch), batch.controls) == ([], [SETTINGS]), "transactions keep to the window"
+    assert source.next_batch(is_taken=True) is None
+    source.read_back(last.batch_number)
+    source.read_back(batch.batch_number)
+    assert source.waiting == 9
+
+
 def test_few_wait_for_as_many_as_were_answered_but_not_for_ever() -> None:
     source = publisher(transactions_min=5)
     source.submit(submission(1, 2))

@@ -1,5 +1,6 @@
 """What a member does where it cannot go on: with what it has read, and with those who wait."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,9 @@ def runtime_at(folder: Path) -> MemberRuntime:
     config = MemberConfig(
         group="g", member="m1", data_folder=folder, log_servers=("nats://127.0.0.1:1",)
     )
-    return MemberRuntime(config, MemoryOrder(MemoryLog("g")), lambda state: None)
+    log = MemoryLog("g")
+    log.create()
+    return MemberRuntime(config, MemoryOrder(log), lambda state: None)
 
 
 def messages(runtime: MemberRuntime) -> list[Delivery]:
@@ -84,4 +87,16 @@ async def test_a_decided_commit_is_told_but_by_a_member_in_doubt(
     else:
         runtime.stop_serving(MemberState.ERROR, "the log is away")
         assert answer.result().version == 1
+    runtime.close()
+
+
+async def test_an_error_after_a_commit_that_nobody_waits_for_ends_the_life(tmp_path: Path) -> None:
+    def fail(version: int) -> None:
+        raise RuntimeError("a bug")
+
+    runtime = runtime_at(tmp_path)
+    runtime.member.committed = fail  # type: ignore[method-assign]  # what a commit sets off
+    asyncio.get_running_loop().run_in_executor(None, runtime._on_committed, 1, 1)
+    with pytest.raises(RuntimeError, match="a bug"):
+        await asyncio.wait_for(runtime.run(), 5)
     runtime.close()

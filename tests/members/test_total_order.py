@@ -123,6 +123,16 @@ async def test_reading_goes_on_when_more_is_published(make_order: MakeOrder) -> 
     assert [d.sequence for d in await reading] == list(range(1, 21))
 
 
+async def test_one_message_is_asked_for(make_order: MakeOrder) -> None:
+    order = make_order()
+    await order.open(create=True)
+    await publish_all(order, payloads_of(10))
+    await order.trim(4)
+    found = [await order.message(sequence) for sequence in (1, 3, 4, 10, 11)]
+    there = [Delivery(4, b"message 3"), Delivery(10, b"message 9")]
+    assert found == [None, None, *there, None]
+
+
 async def test_reading_resumes_at_a_sequence(make_order: MakeOrder) -> None:
     order = make_order()
     await order.open(create=True)

@@ -10,7 +10,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from certifier.errors import DigestMismatch, GroupcertError, LogGap
+from certifier.errors import DigestMismatch, GroupcertError, LogGap, LogRewritten
 from certifier.store import Family
 from members.config import MemberConfig
 from members.membership_errors import StillFenced
@@ -22,7 +22,7 @@ from tests.sim.checkers import Checks, Violation
 from tests.sim.clients import Client
 from tests.sim.clock import DRIFT, Clock
 from tests.sim.disk import SimulatedDisk
-from tests.sim.lives import JOIN_LAG_MESSAGES, Lives
+from tests.sim.lives import JOIN_LAG_MESSAGES, Lives, rows_sequence
 from tests.sim.member import (
     EXPEL_MS,
     SNAPSHOT_LEASE_MS,
@@ -47,6 +47,8 @@ TAIL_ROUNDS = 20
 """Rounds after which nothing is asked of a group that has lost the tail of its log."""
 QUIET_ROUNDS = SNAPSHOT_LEASE_MS // STABLE_PERIOD_MS + 2
 """Rounds without anything to do after which the group is at rest: all leases have ended by then."""
+TAIL_LOST = (DigestMismatch, LogGap, LogRewritten)
+"""What members meet in a log without its tail; some reports that come later are of what it lost."""
 TRACE_EVENTS = 40
 TURN_STEPS = 30
 """After so many events every member that is not held up has had a turn: chance alone makes nobody
@@ -219,8 +221,12 @@ class Cluster:
         self.fenced.discard(name)
 
     def lose_tail(self, last_sequence: int) -> None:
-        """The log ends there from now on; who has read more notices, or never runs again."""
+        """The log ends there from now on, and is filled again; who has read more notices, now or at
+        its next start. What nobody notices is left out: a message that comes again to the place
+        where it was, and rows that are ahead of what was read.
+        """
         self.is_tail_lost = True
+        self.wire.clear()
         self.log.truncate(last_sequence)
         self.checks.lost_tail(last_sequence)
         newest_version = len(self.checks.history)
@@ -231,12 +237,13 @@ class Cluster:
         self.lost = sum(version > newest_version for version in acknowledged)
         for name in NAMES:
             process = self.processes.get(name)
-            if process is None or not self.answers(name):
-                self._kept_down.add(name)
-                if process is not None:
-                    self.crash(name)
-            else:
+            if process is not None and self.answers(name):
                 process.read(0)
+            elif process is not None:
+                self.crash(name)
+            read, rows = self.durable_sequence(name), rows_sequence(self.disks[name])
+            if name not in self.processes and read <= last_sequence < rows:
+                self._kept_down.add(name)
 
     def is_spare(self, name: str) -> bool:
         """Whether the group does not need this disk to go on with all that it has."""
@@ -282,7 +289,7 @@ class Cluster:
         has_cause = (
             (isinstance(error, ExtraTransactions) and name in self.foreign)
             or (isinstance(error, StillFenced) and name in self.fenced)
-            or (isinstance(error, (LogGap, DigestMismatch)) and self.is_tail_lost)
+            or (isinstance(error, TAIL_LOST) and self.is_tail_lost)
         )
         if not has_cause:
             raise Violation(f"{name} fences itself without a cause: {error!r}") from error

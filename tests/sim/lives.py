@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from applier.checkpoint import Checkpoint
+from applier.targets.rocksdb import CHECKPOINT_KEY
 from certifier.errors import (
     CorruptLog,
     Fenced,
@@ -267,6 +268,8 @@ class Lives:
         """See `MemberRuntime._read_log`."""
         mind = self.member.mind
         self.member.minds.check_identity(state.identity)
+        if mind.log_sequence:
+            self.member.minds.check_last(self._log.message(mind.log_sequence))
         recovery_choice.check_start(state, mind.log_sequence, self._config)
         self._catch_up = CatchUp(
             first_sequence=mind.log_sequence + 1,
@@ -337,3 +340,9 @@ class Lives:
 
     def _read_log_next(self) -> None:
         self._config = self._config.model_copy(update={"recovery_log_messages_max": 0})
+
+
+def rows_sequence(disk: SimulatedDisk) -> int:
+    """The message of the log that has the newest rows that a disk would have after any crash."""
+    encoded = disk.durable(Family.DATA, CHECKPOINT_KEY)
+    return log_sequence_of(max(Checkpoint.decode(encoded).position, 0)) if encoded else 0

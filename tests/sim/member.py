@@ -131,6 +131,7 @@ class SimulatedMember:
         delivered = Delivered()
         for sequence, payload in deliveries:
             batch = decode_batch(sequence, payload)
+            self.minds.delivered(Delivery(sequence, payload))
             self.mind.deliver(sequence, batch, delivered)
             self._observer.delivered(self, batch)
         self._rows_maker.take_in(delivered, self._recovered_position)
@@ -159,7 +160,8 @@ class SimulatedMember:
     def pump(self) -> None:
         """Hands to the log's client what is to be sent now."""
         self._uploads = [upload for upload in self._uploads if not upload.step()]
-        while batch := self.mind.publisher.next_batch(credit=self.mind.credit(self.now_ms)):
+        next_batch = self.mind.publisher.next_batch
+        while batch := next_batch(credit=self.mind.credit(self.now_ms), is_taken=not self.outbox):
             message_id = f"{batch.incarnation:x}-{batch.batch_number}"
             self.outbox.append(Message(message_id, encode_batch(batch)))
 

@@ -93,6 +93,12 @@ class MemoryLog:
         payloads = self._payloads[index : index + self.portion_max]
         return [Delivery(sequence + offset, payload) for offset, payload in enumerate(payloads)]
 
+    def message(self, sequence: int) -> Delivery | None:
+        """The message at a sequence, if there is one."""
+        state = self.state()
+        is_there = state.first_sequence <= sequence <= state.last_sequence
+        return self.portion(sequence)[0] if is_there else None
+
     def trim(self, sequence: int) -> None:
         """Drops every message below a sequence."""
         dropped = min(max(sequence - self._first_sequence, 0), len(self._payloads))
@@ -174,6 +180,12 @@ class MemoryOrder:
                 next_sequence = deliveries[-1].sequence + 1
             else:
                 await self._changed.wait()
+
+    async def message(self, sequence: int) -> Delivery | None:
+        """See `TotalOrder.message`."""
+        if not self._log.available:
+            raise LogServerUnavailable(address="memory", cause="not available")
+        return self._log.message(sequence)
 
     async def state(self) -> LogState:
         """See `TotalOrder.state`."""

@@ -31,7 +31,7 @@ from members.outcome_log import OutcomeLog
 from members.publisher import Submission
 from members.recovery import Joiner
 from members.suspicions import Suspicions
-from members.total_order import LogState
+from members.total_order import Delivery, LogState
 from members.views import View, ViewMember
 from tests.sim.disk import DiskCopy, SimulatedDisk
 from tests.sim.lives import Lives
@@ -194,6 +194,11 @@ def forget_the_fence(self: MindStore) -> str:
     return ""
 
 
+def believe_the_log(self: MindStore, found: Delivery | None) -> None:
+    """A member that reads on whatever the log has where it stopped."""
+    del self, found
+
+
 def take_any_copy(self: Joiner, manifest: CopyManifest) -> None:
     """A joiner that does not care what it has and the group has not."""
     del self, manifest
@@ -223,6 +228,7 @@ MUTANTS = {
     "trim-what-is-needed": _mutant(log_trimmer, "trim_target", trim_what_is_needed),
     "forget-the-copies": _mutant(log_trimmer, "reported_sequence", forget_the_copies),
     "tear-the-copy": _mutant(SimulatedDisk, "checkpoint", tear_the_copy),
+    "believe-the-log": _mutant(MindStore, "check_last", believe_the_log),
     "forget-the-fence": _mutant(MindStore, "fence", forget_the_fence),
     "take-any-copy": _mutant(Joiner, "check", take_any_copy),
 }

@@ -21,7 +21,11 @@ SEEDS_A_TEST = 20
 SEEDS = range(0, 200, SEEDS_A_TEST)
 STEPS = 800
 MUTANT_SEEDS_MAX = 60
-SEEN_IN = {"forget-the-copies": "disk", "forget-the-fence": "lost-tail"}
+SEEN_IN = {
+    "believe-the-log": "lost-tail",
+    "forget-the-copies": "disk",
+    "forget-the-fence": "lost-tail",
+}
 """Mutants that few scenarios have an opportunity to find, each with one that has."""
 SEEN_BY_CLIENTS = {
     "acknowledge-before-the-log": "acknowledged-lost",
