@@ -25,7 +25,7 @@ test: lint ## everything that this machine can run
 	@$(BIN)/coverage report --fail-under=100 --include='certifier/*' --omit='certifier/audit/*'
 	@echo; echo "Coverage of the other pure machines:"
 	@$(BIN)/coverage report --fail-under=100 --include='$(PURE_APPLIER),$(PURE_MEMBERS)'
-	$(BIN)/pytest -m 'not ($(QUICK))'
+	$(BIN)/pytest -m 'not ($(QUICK))' -n 2 --dist loadgroup
 
 check: lint ## the quick run: no network, no Java, under a minute
 	$(BIN)/pytest -m '$(QUICK)' -n auto

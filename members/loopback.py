@@ -13,7 +13,7 @@ and its use."""
 def free_port() -> int:
     """A port of `HOST` that nobody listens on."""
     while True:
-        port = random.choice(_PORTS)
+        port = random.SystemRandom().choice(_PORTS)  # Another one in each process, seeded or not.
         with socket.socket() as probe:
             if probe.connect_ex((HOST, port)):
                 return port
