@@ -60,6 +60,7 @@ class MindStore:
             save_decisions(batch, unsaved.certified)
         batch.put(Family.META, MEMBER_KEY, json.dumps(mind.checkpoint()).encode())
         self._store.write(batch)
+        self._relay_queue.written()
 
     def check_identity(self, identity: LogIdentity) -> None:
         """Raises ForeignLog unless this store was made from that log, or from none yet."""
