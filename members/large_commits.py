@@ -117,11 +117,17 @@ class PartsReader:
         logged: LoggedTransaction,
     ) -> LoggedTransaction:
         """Returns the whole transaction once its changes are in the log. Raises as `LargeUpload`
-        does, and WriteSetTooLarge.
+        does, WriteSetTooLarge, and InvalidWriteSet for a row that is written twice: the order of
+        parts says to members which of both counts, but not to replicas, who put all together.
         """
         async for request in requests:
             keys = await upload.add(request.rows.changes) if request.rows.changes else ()
-            self._written.update(dict.fromkeys(map(store_key_item, keys)))
+            for key in keys:
+                item = store_key_item(key)
+                if item in self._written:
+                    value, expected = f"row {key[:32]!r} twice", "the last change of each row only"
+                    raise InvalidWriteSet(value=value, expected=expected)
+                self._written[item] = None
             self._read.update(dict.fromkeys(map(store_key_item, request.rows.read_keys)))
             items = max(len(self._written), len(self._read))
             if items > self._items_max:
