@@ -19,7 +19,8 @@
     │   ├── Overloaded                OVERLOADED
     │   ├── PortTaken                 PORT_TAKEN
     │   ├── SnapshotExpired           SNAPSHOT_EXPIRED
-    │   └── TooManySnapshots          TOO_MANY_SNAPSHOTS
+    │   ├── TooManySnapshots          TOO_MANY_SNAPSHOTS
+    │   └── UploadExpired             UPLOAD_EXPIRED
     ├── Fenced                    the operator must act before the member serves again
     │   ├── DigestMismatch            DIGEST_MISMATCH
     │   ├── ForeignDataFolder         FOREIGN_DATA_FOLDER
@@ -289,6 +290,20 @@ class TooManySnapshots(Unavailable):
         return (
             f"{self.open} snapshots are open, the limit is {self.open_max}: "
             "end transactions that are done, then try again"
+        )
+
+
+@dataclass(eq=False, kw_only=True)
+class UploadExpired(Unavailable):
+    """A client left a member for too long without the next part of a large commit."""
+
+    reason: ClassVar[str] = "UPLOAD_EXPIRED"
+    lease_ms: int
+
+    def __str__(self) -> str:
+        return (
+            f"no part of a large commit came for {self.lease_ms} ms, nothing of it is kept: "
+            "send it again from the start"
         )
 
 

@@ -198,7 +198,8 @@ class MemberConfig(SecuritySettings):
     """Transactions that it may have read and not applied. Default: less than a second's work."""
 
     snapshot_lease_ms: Positive = 60_000
-    """How long an unused snapshot stays open, in ms. Default: longer than a client hesitates."""
+    """How long an unused snapshot stays open, and a large commit may leave the member without its
+    next part, in ms. Default: longer than a client hesitates."""
     snapshots_max: Positive = 10_000
     """Snapshots open at a time. Default: more than clients that one member serves."""
     snapshot_hold_versions: Positive = 1_000_000

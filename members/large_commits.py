@@ -4,9 +4,15 @@ The rule it keeps: a commit that is over a limit is refused before its parts are
 announced is what may come.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 
-from certifier.errors import InvalidWriteSet, TransactionTooLarge, WriteSetTooLarge
+from certifier.errors import (
+    InvalidWriteSet,
+    TransactionTooLarge,
+    UploadExpired,
+    WriteSetTooLarge,
+)
 from certifier.write_set import store_key_item
 from groupcert.v1 import store_pb2
 from members.convert import RequestLimits
@@ -71,6 +77,21 @@ async def submit_uploaded(
         for upload in uploads:
             upload.is_submitted = False
         raise
+
+
+async def in_time(
+    requests: AsyncIterator[store_pb2.CommitStreamRequest], lease_ms: int
+) -> AsyncIterator[store_pb2.CommitStreamRequest]:
+    """The requests of a large commit. Raises UploadExpired where the next one takes too long."""
+    while True:
+        try:
+            async with asyncio.timeout(lease_ms / 1000):
+                request = await anext(requests, None)
+        except TimeoutError:
+            raise UploadExpired(lease_ms=lease_ms) from None
+        if request is None:
+            return
+        yield request
 
 
 async def header_of(

@@ -62,6 +62,10 @@ latency of every hand-over between event loop and workers."""
 MESSAGE_BYTES_MAX = (8 << 20) + (64 << 10)
 """What comes in; larger commits come in parts. What goes out may be larger: a page of rows."""
 ANSWER_BYTES_MAX = 64 << 20
+KEEPALIVE_MS = 30_000
+KEEPALIVE_TIMEOUT_MS = 10_000
+"""A client that is silent for so long is asked for a sign of life; without an answer its calls
+end, and what they held is free."""
 GRACE_SECONDS = 2.0
 SCRAPE_SECONDS_MAX = 5.0
 _SERVICES = tuple(
@@ -159,6 +163,9 @@ async def _start_server(
             ("grpc.so_reuseport", 0),
             ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
             ("grpc.max_send_message_length", ANSWER_BYTES_MAX),
+            ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+            ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+            ("grpc.http2.ping_timeout_ms", KEEPALIVE_TIMEOUT_MS),
         ),
     )
     certification_pb2_grpc.add_CertificationServiceServicer_to_server(

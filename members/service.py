@@ -32,6 +32,7 @@ from members.history import read_history
 from members.large_commits import (
     PartsReader,
     header_of,
+    in_time,
     is_large,
     snapshot_of,
     submit_any,
@@ -276,7 +277,8 @@ class StoreService(store_pb2_grpc.StoreServiceServicer):
         """`Commit` in parts; what a caller who hangs up leaves behind is forgotten."""
         try:
             runtime, limits = self._current.get(), self._current.limits()
-            header = await header_of(request_iterator, limits)
+            requests = in_time(request_iterator, runtime.config.snapshot_lease_ms)
+            header = await header_of(requests, limits)
             request = header.commit
             try:
                 with runtime.uploads.begin(header.changes_bytes) as upload:
@@ -286,7 +288,7 @@ class StoreService(store_pb2_grpc.StoreServiceServicer):
                     after = request.consistency in _AFTER
                     logged = submitted_commit(request, snapshot_version, limits, report=after)
                     parts = PartsReader(runtime, request, limits)
-                    logged = await parts.read(request_iterator, upload, logged)
+                    logged = await parts.read(requests, upload, logged)
                     ended = await submit_uploaded(runtime, [upload], [logged])
             finally:
                 runtime.snapshots.close(request.snapshot_id)

@@ -146,6 +146,11 @@ EXAMPLES: tuple[tuple[GroupcertError, str], ...] = (
         "10 snapshots are open, the limit is 10: end transactions that are done, then try again",
     ),
     (
+        errors.UploadExpired(lease_ms=60_000),
+        "no part of a large commit came for 60000 ms, nothing of it is kept: "
+        "send it again from the start",
+    ),
+    (
         applier_errors.TransientFailure(kind="deadlock", text="40P01"),
         "deadlock at the target (40P01): try again",
     ),
@@ -297,6 +302,7 @@ def test_reasons_are_unique_and_none_was_renamed() -> None:
         "TRANSIENT_FAILURE",
         "UNSUITABLE_TARGET",
         "UNSUPPORTED_FORMAT",
+        "UPLOAD_EXPIRED",
         "WRITE_SET_TOO_LARGE",
     ]
 
