@@ -57,23 +57,11 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  
         return guarded
 
     def _guard(self, call: str, handler: Handler) -> Handler:
-        make, behaviour = _parts(handler)
-
-        async def single(request: Any, context: Context) -> Any:
+        async def check(context: Context) -> None:
             if refusal := self._refusal(call, context):
                 await abort(context, refusal)
-            return await behaviour(request, context)
 
-        async def stream(request: Any, context: Context) -> AsyncIterator[Any]:
-            if refusal := self._refusal(call, context):
-                await abort(context, refusal)
-            async with aclosing(behaviour(request, context)) as responses:
-                async for response in responses:
-                    yield response
-
-        guarded = stream if isasyncgenfunction(behaviour) else single
-        made: Handler = make(guarded, handler.request_deserializer, handler.response_serializer)
-        return made
+        return guarded(handler, check)
 
     def _refusal(self, call: str, context: Context) -> InvalidRequest | None:
         refusal = self._rules.refusal(call, self._caller(context))
@@ -93,6 +81,35 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  
                 authorization = value if isinstance(value, str) else value.decode(errors="replace")
         is_private = self._has_tls or context.peer().startswith(LOOPBACK_PEERS)
         return Caller(names, authorization, is_private)
+
+
+def guarded(
+    handler: Handler,
+    check: Callable[[Context], Awaitable[None]],
+    on_end: Callable[[], None] = lambda: None,
+) -> Handler:
+    """A handler whose calls go on after `check`, which may abort them; `on_end` follows if not."""
+    make, behaviour = _parts(handler)
+
+    async def single(request: Any, context: Context) -> Any:
+        await check(context)
+        try:
+            return await behaviour(request, context)
+        finally:
+            on_end()
+
+    async def stream(request: Any, context: Context) -> AsyncIterator[Any]:
+        await check(context)
+        try:
+            async with aclosing(behaviour(request, context)) as responses:
+                async for response in responses:
+                    yield response
+        finally:
+            on_end()
+
+    around = stream if isasyncgenfunction(behaviour) else single
+    made: Handler = make(around, handler.request_deserializer, handler.response_serializer)
+    return made
 
 
 def _parts(handler: Handler) -> tuple[Callable[..., Any], Any]:

@@ -55,6 +55,7 @@ from members.service import (
     MemberApplierService,
     StoreService,
 )
+from members.stream_limit import CALLS_MAX, STREAMS_MAX, StreamLimit
 
 SWITCH_INTERVAL_SECONDS = 0.0005
 """A thread that waits for the interpreter lock gets it this soon; 5 ms, Python's own, would be the
@@ -158,7 +159,8 @@ async def _start_server(
     config: MemberConfig, current: CurrentRuntime, copies: Copies, checks: HealthServicer
 ) -> grpc.aio.Server:
     server = grpc.aio.server(
-        interceptors=interceptors_of(config),
+        interceptors=(StreamLimit(STREAMS_MAX), *interceptors_of(config)),
+        maximum_concurrent_rpcs=CALLS_MAX,
         options=(
             ("grpc.so_reuseport", 0),
             ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),

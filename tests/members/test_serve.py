@@ -7,18 +7,20 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import grpc.aio
 import pytest
 from grpc_health.v1._async import HealthServicer
 
-from certifier.errors import UploadExpired
-from groupcert.v1 import store_pb2, store_pb2_grpc
+from certifier.errors import NotServing, TooManyKeys, TooManyStreams, UploadExpired
+from groupcert.v1 import group_pb2, group_pb2_grpc, store_pb2, store_pb2_grpc
 from members import serve
+from members.client import Client
 from members.copies import Copies
 from members.loopback import HOST, free_port
 from members.runtime import MemberRuntime
-from members.service import CurrentRuntime
+from members.service import GET_KEYS_MAX, CurrentRuntime
 from members.status import error_from
 from tests.integration.waiting import wait_for
 from tests.members.test_copies import running
@@ -87,6 +89,74 @@ async def test_an_upload_without_its_next_part_ends(tmp_path: Path) -> None:
             assert isinstance(error, UploadExpired)
             assert str(error).startswith("no part of a large commit came for 200 ms")
             assert (runtime.uploads.count, runtime.uploads.bytes) == (0, 0)
+
+
+def watching(channel: grpc.aio.Channel) -> "grpc.aio.UnaryStreamCall[Any, Any]":
+    return group_pb2_grpc.GroupServiceStub(channel).WatchStatus(group_pb2.WatchStatusRequest())
+
+
+async def test_streams_are_limited_in_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serve, "STREAMS_MAX", 2)
+    async with (
+        serving(tmp_path) as (_, address),
+        grpc.aio.insecure_channel(address) as channel,
+    ):
+        one, two = watching(channel), watching(channel)
+        await asyncio.gather(one.read(), two.read())
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await watching(channel).read()
+        assert isinstance(error_from(caught.value), TooManyStreams)
+        await group_pb2_grpc.GroupServiceStub(channel).GetStatus(group_pb2.GetStatusRequest())
+        one.cancel()
+        await asyncio.sleep(0.2)
+        await watching(channel).read()
+
+
+async def test_calls_are_limited_in_number_and_clients_ask_another_member(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serve, "CALLS_MAX", 2)
+    async with (
+        serving(tmp_path) as (_, address),
+        grpc.aio.insecure_channel(address) as channel,
+    ):
+        calls = [watching(channel) for _ in range(2)]
+        await asyncio.gather(*(call.read() for call in calls))
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await group_pb2_grpc.GroupServiceStub(channel).GetStatus(group_pb2.GetStatusRequest())
+        assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        error = error_from(caught.value, address)
+        assert isinstance(error, NotServing)
+        assert "OVERLOADED" in str(error)
+
+
+async def test_many_keys_are_asked_for_in_several_calls(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (runtime, address):
+        keys = [b"%d" % number for number in range(2_500)]
+        large = [b"a", b"b", b"c"]
+        values = {key: b"x" * (5 << 20) for key in large} | {keys[7]: b"found"}
+
+        def read() -> dict[bytes, bytes | None]:
+            with Client(address) as client:
+                for key, value in values.items():
+                    with client.transaction() as transaction:
+                        transaction.put(key, value)
+                with client.transaction() as transaction:
+                    return transaction.get_many([*large, *keys])
+
+        assert await asyncio.to_thread(read) == dict.fromkeys(keys) | values
+        options = [("grpc.max_receive_message_length", serve.ANSWER_BYTES_MAX)]
+        async with grpc.aio.insecure_channel(address, options) as channel:
+            stub = store_pb2_grpc.StoreServiceStub(channel)
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await stub.Get(store_pb2.GetRequest(keys=[b"k"] * (GET_KEYS_MAX + 1)))
+            assert isinstance(error_from(caught.value), TooManyKeys)
+            snapshot, version = runtime.snapshots.open(runtime.committed_version, runtime.now_ms())
+            assert version == len(values)
+            request = store_pb2.GetRequest(snapshot_id=snapshot, keys=large)
+            assert [row.key for row in (await stub.Get(request)).rows] == large[:2]
 
 
 @pytest.mark.slow
