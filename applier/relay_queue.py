@@ -76,11 +76,14 @@ class RelayQueue:
         self._entries_max = entries_max
         self._bytes_max = bytes_max
         self._groups: deque[_Group] = deque()
+        self._unwritten: _Group | None = None
+        self._newest = -1
         self._appended = self._appended_bytes = 0
         self._discarded = self._discarded_bytes = 0
 
     def append(self, batch: Batch, entries: Sequence[RelayEntry]) -> None:
-        """Adds a group to the batch: entries in the total order, after all that came before.
+        """Adds a group to the batch: entries in the total order, after all that came before. Call
+        `written` when the batch is: what is discarded before it is stored would stay for ever.
 
         Cost: one put, whatever the number of entries.
         """
@@ -88,7 +91,13 @@ class RelayQueue:
             return
         group = encode(entries)
         batch.put(Family.RELAY, integer_key(entries[0].position), group)
-        self._remember(entries, len(group))
+        self._unwritten = self._group_of(entries, len(group))
+
+    def written(self) -> None:
+        """The batch of the last `append` is stored: its group may be discarded from now on."""
+        if self._unwritten:
+            self._remember(self._unwritten)
+            self._unwritten = None
 
     def discard(self, batch: Batch, position: int) -> None:
         """Adds to the batch the removal of all groups that end at or before `position`.
@@ -112,15 +121,19 @@ class RelayQueue:
         for key, stored in self._store.scan(Family.RELAY):
             entries = decode(stored, str(self._store.path))
             assert integer_key(entries[0].position) == key, "a group under another group's key"
-            self._remember(entries, len(stored))
+            self._remember(self._group_of(entries, len(stored)))
             yield entries
 
-    def _remember(self, entries: Sequence[RelayEntry], size: int) -> None:
-        first, last = entries[0].position, entries[-1].position
-        assert not self._groups or self._groups[-1].last_position < first, "appended out of order"
-        self._groups.append(_Group(first, last, len(entries), size))
-        self._appended += len(entries)
-        self._appended_bytes += size
+    def _group_of(self, entries: Sequence[RelayEntry], size: int) -> _Group:
+        group = _Group(entries[0].position, entries[-1].position, len(entries), size)
+        assert self._newest < group.first_position, "appended out of order"
+        return group
+
+    def _remember(self, group: _Group) -> None:
+        self._newest = group.last_position
+        self._groups.append(group)
+        self._appended += group.entries
+        self._appended_bytes += group.bytes
 
     @property
     def length(self) -> int:

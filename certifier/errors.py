@@ -9,6 +9,7 @@
     │   ├── InvalidSetting            INVALID_SETTING
     │   ├── InvalidTrace              INVALID_TRACE
     │   ├── InvalidWriteSet           INVALID_WRITE_SET
+    │   ├── TooManyKeys               TOO_MANY_KEYS
     │   ├── TransactionTooLarge       TRANSACTION_TOO_LARGE
     │   └── WriteSetTooLarge          WRITE_SET_TOO_LARGE
     ├── Unavailable               the caller may retry later
@@ -19,7 +20,9 @@
     │   ├── Overloaded                OVERLOADED
     │   ├── PortTaken                 PORT_TAKEN
     │   ├── SnapshotExpired           SNAPSHOT_EXPIRED
-    │   └── TooManySnapshots          TOO_MANY_SNAPSHOTS
+    │   ├── TooManySnapshots          TOO_MANY_SNAPSHOTS
+    │   ├── TooManyStreams            TOO_MANY_STREAMS
+    │   └── UploadExpired             UPLOAD_EXPIRED
     ├── Fenced                    the operator must act before the member serves again
     │   ├── DigestMismatch            DIGEST_MISMATCH
     │   ├── ForeignDataFolder         FOREIGN_DATA_FOLDER
@@ -144,6 +147,21 @@ class InvalidWriteSet(InvalidRequest):
 
     def __str__(self) -> str:
         return f"invalid write set: found {quoted(self.value)}, expected {self.expected}"
+
+
+@dataclass(eq=False, kw_only=True)
+class TooManyKeys(InvalidRequest):
+    """One call asks for more rows than a member looks up in a row."""
+
+    reason: ClassVar[str] = "TOO_MANY_KEYS"
+    keys: int
+    keys_max: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.keys} keys in one call, the limit is {self.keys_max}: "
+            "ask for them in several calls"
+        )
 
 
 @dataclass(eq=False, kw_only=True)
@@ -290,6 +308,35 @@ class TooManySnapshots(Unavailable):
         return (
             f"{self.open} snapshots are open, the limit is {self.open_max}: "
             "end transactions that are done, then try again"
+        )
+
+
+@dataclass(eq=False, kw_only=True)
+class TooManyStreams(Unavailable):
+    """Clients have as many calls with streams of answers open at the member as it allows."""
+
+    reason: ClassVar[str] = "TOO_MANY_STREAMS"
+    open: int
+    open_max: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.open} streams are open, the limit is {self.open_max}: "
+            "end those that are not needed, or ask another member"
+        )
+
+
+@dataclass(eq=False, kw_only=True)
+class UploadExpired(Unavailable):
+    """A client left a member for too long without the next part of a large commit."""
+
+    reason: ClassVar[str] = "UPLOAD_EXPIRED"
+    lease_ms: int
+
+    def __str__(self) -> str:
+        return (
+            f"no part of a large commit came for {self.lease_ms} ms, nothing of it is kept: "
+            "send it again from the start"
         )
 
 

@@ -22,6 +22,7 @@ from members.status import abort
 LOOPBACK_PEERS = ("ipv4:127.", "ipv6:[::1]:", "ipv6:%5B::1%5D:", "unix:")
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+AnyContext: TypeAlias = "Context | grpc.ServicerContext"
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 
@@ -57,42 +58,64 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  
         return guarded
 
     def _guard(self, call: str, handler: Handler) -> Handler:
-        make, behaviour = _parts(handler)
-
-        async def single(request: Any, context: Context) -> Any:
-            if refusal := self._refusal(call, context):
+        async def check(context: Context) -> None:
+            if refusal := refusal_of(self._rules, call, context, has_tls=self._has_tls):
                 await abort(context, refusal)
+
+        return guarded(handler, check)
+
+
+def refusal_of(
+    rules: AccessRules, call: str, context: AnyContext, *, has_tls: bool
+) -> InvalidRequest | None:
+    """Why a caller may not make a call, which is logged; None: he may."""
+    refusal = rules.refusal(call, _caller(context, has_tls=has_tls))
+    if refusal is not None:
+        log.warning("call_refused", peer=context.peer(), text=str(refusal))
+    return refusal
+
+
+def _caller(context: AnyContext, *, has_tls: bool) -> Caller:
+    names: tuple[str, ...] = ()
+    if has_tls:
+        shown = context.auth_context()
+        values = (*shown.get("x509_common_name", ()), *shown.get("peer_dns", ()))
+        names = tuple(value.decode(errors="replace") for value in values)
+    authorization = ""
+    for name, value in context.invocation_metadata() or ():
+        if name == AUTHORIZATION:
+            authorization = value if isinstance(value, str) else value.decode(errors="replace")
+    is_private = has_tls or context.peer().startswith(LOOPBACK_PEERS)
+    return Caller(names, authorization, is_private)
+
+
+def guarded(
+    handler: Handler,
+    check: Callable[[Context], Awaitable[None]],
+    on_end: Callable[[], None] = lambda: None,
+) -> Handler:
+    """A handler whose calls go on after `check`, which may abort them; `on_end` follows if not."""
+    make, behaviour = _parts(handler)
+
+    async def single(request: Any, context: Context) -> Any:
+        await check(context)
+        try:
             return await behaviour(request, context)
+        finally:
+            on_end()
 
-        async def stream(request: Any, context: Context) -> AsyncIterator[Any]:
-            if refusal := self._refusal(call, context):
-                await abort(context, refusal)
+    async def stream(request: Any, context: Context) -> AsyncIterator[Any]:
+        await check(context)
+        try:
             async with aclosing(behaviour(request, context)) as responses:
                 async for response in responses:
                     yield response
+        finally:
+            on_end()
 
-        guarded = stream if isasyncgenfunction(behaviour) else single
-        made: Handler = make(guarded, handler.request_deserializer, handler.response_serializer)
-        return made
-
-    def _refusal(self, call: str, context: Context) -> InvalidRequest | None:
-        refusal = self._rules.refusal(call, self._caller(context))
-        if refusal is not None:
-            log.warning("call_refused", peer=context.peer(), text=str(refusal))
-        return refusal
-
-    def _caller(self, context: Context) -> Caller:
-        names: tuple[str, ...] = ()
-        if self._has_tls:
-            shown = context.auth_context()
-            values = (*shown.get("x509_common_name", ()), *shown.get("peer_dns", ()))
-            names = tuple(value.decode(errors="replace") for value in values)
-        authorization = ""
-        for name, value in context.invocation_metadata() or ():
-            if name == AUTHORIZATION:
-                authorization = value if isinstance(value, str) else value.decode(errors="replace")
-        is_private = self._has_tls or context.peer().startswith(LOOPBACK_PEERS)
-        return Caller(names, authorization, is_private)
+    around = stream if isasyncgenfunction(behaviour) else single
+    made: Handler = make(around, handler.request_deserializer, handler.response_serializer)
+    return made
 
 
 def _parts(handler: Handler) -> tuple[Callable[..., Any], Any]:

@@ -5,18 +5,23 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import grpc
+from grpc_status import rpc_status as grpc_rpc_status
 
 from applier.schemes import Cause
 from applier.status import ApplierStatus
 from applier.worker import WorkerState
 from groupcert.v1 import applier_pb2, applier_pb2_grpc
+from members.access import AccessList, AccessRules
+from members.access_interceptor import refusal_of
 from members.channels import add_port
 from members.credentials import Tls
+from members.status import rpc_status
 
 ApplierMessage = applier_pb2.GetApplierStatusResponse
 Observe = Callable[[], ApplierMessage | None]
 """Returns the status now, or None while there is no applier."""
 
+CALL = "/groupcert.v1.ApplierService/GetApplierStatus"
 SERVER_THREADS = 4
 _WAITS_FOR = {
     WorkerState.IDLE: "a transaction",
@@ -90,8 +95,13 @@ def applier_status(
 class ApplierService(applier_pb2_grpc.ApplierServiceServicer):
     """Answers with the status of one applier."""
 
-    def __init__(self, observe: Observe) -> None:
+    def __init__(
+        self, observe: Observe, access: AccessList | None = None, *, has_tls: bool = False
+    ) -> None:
+        """`access`: who may ask; None: whoever can connect."""
         self._observe = observe
+        self._rules = None if access is None else AccessRules(access)
+        self._has_tls = has_tls
 
     def GetApplierStatus(
         self,
@@ -99,6 +109,10 @@ class ApplierService(applier_pb2_grpc.ApplierServiceServicer):
         context: grpc.ServicerContext,
     ) -> applier_pb2.GetApplierStatusResponse:
         """The status now."""
+        if self._rules is not None:
+            refusal = refusal_of(self._rules, CALL, context, has_tls=self._has_tls)
+            if refusal is not None:
+                context.abort_with_status(grpc_rpc_status.to_status(rpc_status(refusal)))
         status = self._observe()
         if status is None:
             context.abort(grpc.StatusCode.UNAVAILABLE, "the applier is starting: try again")
@@ -106,13 +120,18 @@ class ApplierService(applier_pb2_grpc.ApplierServiceServicer):
 
 
 @contextmanager
-def serving_status(address: str, observe: Observe, tls: Tls | None = None) -> Iterator[None]:
-    """Answers at `host:port` during the block, with TLS to those whose certificate is good.
+def serving_status(
+    address: str, observe: Observe, tls: Tls | None = None, access: AccessList | None = None
+) -> Iterator[None]:
+    """Answers at `host:port` during the block, with TLS to those whose certificate is good, and to
+    those only who may ask.
 
     Raises PortTaken: somebody else does. InvalidSetting: a TLS file cannot serve.
     """
     server = grpc.server(ThreadPoolExecutor(SERVER_THREADS), options=(("grpc.so_reuseport", 0),))
-    applier_pb2_grpc.add_ApplierServiceServicer_to_server(ApplierService(observe), server)
+    applier_pb2_grpc.add_ApplierServiceServicer_to_server(
+        ApplierService(observe, access, has_tls=tls is not None), server
+    )
     add_port(server, address, tls)
     server.start()
     try:

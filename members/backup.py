@@ -91,7 +91,9 @@ async def _download(
     address: str, credentials: Credentials, work: Path, bar: "_Bar"
 ) -> CopyManifest:
     async with donor_at(address, credentials) as donor:
-        return await download_copy(donor, work, "groupcert backup", bar.show, lambda manifest: None)
+        return await download_copy(
+            *(donor, work, "groupcert backup", bar.show, lambda manifest: None), reads_on=False
+        )
 
 
 def _put(folder: Path, manifest: CopyManifest, data_folder: Path, member: str) -> None:

@@ -22,9 +22,8 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails
 
-from members.access import AccessList
 from members.credentials import Tls
-from members.security_settings import SecuritySettings, complete_tls, no_file, read_access
+from members.security_settings import SecuritySettings, complete_tls, no_file
 from members.views import WEIGHT
 
 ENVIRONMENT_PREFIX = "GROUPCERT_"
@@ -198,7 +197,8 @@ class MemberConfig(SecuritySettings):
     """Transactions that it may have read and not applied. Default: less than a second's work."""
 
     snapshot_lease_ms: Positive = 60_000
-    """How long an unused snapshot stays open, in ms. Default: longer than a client hesitates."""
+    """How long an unused snapshot stays open, and a large commit may leave the member without its
+    next part, in ms. Default: longer than a client hesitates."""
     snapshots_max: Positive = 10_000
     """Snapshots open at a time. Default: more than clients that one member serves."""
     snapshot_hold_versions: Positive = 1_000_000
@@ -257,9 +257,6 @@ class MemberConfig(SecuritySettings):
     reflection: bool = True
     """Serve gRPC reflection. Default true: `grpcurl` works without files; it tells no secrets."""
 
-    access: AccessList | None = None
-    """Who may call what: a TOML file, or the table itself (`members/access.py`). Default: none,
-    whoever can connect may do everything."""
     log_tls_authority: Path | None = None
     """PEM file: whose certificates of log servers are trusted. With the two below, the log is
     reached over mutual TLS only, whatever its addresses begin with. Default: `tls_authority`, where
@@ -308,12 +305,6 @@ class MemberConfig(SecuritySettings):
     @classmethod
     def _no_log_file(cls, value: object) -> object:
         return no_file(value)
-
-    @field_validator("access", mode="before")
-    @classmethod
-    def _read_access(cls, value: object) -> object:
-        value = no_file(value)
-        return read_access(Path(value)) if isinstance(value, (str, Path)) else value
 
     @property
     def log_tls(self) -> Tls | None:

@@ -24,7 +24,11 @@ from members.mind_store import LOG_IDENTITY_KEY
 from members.recovery_errors import CopyExpired, TooManyCopies
 from members.runtime import MemberRuntime
 from members.total_order import LogIdentity
+from members.views import View
 
+READING_SECONDS = 1_200
+"""How long the log is kept for who took a copy and has not joined: it verifies the copy, and reads
+on. A larger one would fill the log's disk for a joiner that has died."""
 COPIES_MAX = 2
 """At a time: each keeps files on disk that the store itself has no use for any more."""
 LEASE_SECONDS = 60
@@ -42,6 +46,15 @@ class Copy:
     read_seconds: float
 
 
+@dataclass(slots=True)
+class _Place:
+    """From where on somebody needs the log; `run`: of the asker in the view then, 0 if in none."""
+
+    asker: str
+    run: int
+    log_sequence: int
+
+
 class Copies:
     """All that one member has open. For one event loop."""
 
@@ -56,6 +69,7 @@ class Copies:
         self._copies_max = copies_max
         self._lease_seconds = lease_seconds
         self._open: dict[str, Copy] = {}
+        self._places: dict[str, _Place] = {}
         self._opening = 0
         self._is_clean = False
 
@@ -76,8 +90,9 @@ class Copies:
         folder = self._folder / copy_id
         try:
             await self._clean()
-            manifest, seconds = await self._make(runtime, folder)
+            manifest, seconds = await self._make(runtime, folder, asker)
         except BaseException:
+            self._forget(copy_id)
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
             raise
         finally:
@@ -104,18 +119,30 @@ class Copies:
         copy.read_seconds = time.monotonic()
         return copy
 
-    async def close(self, copy_id: str) -> None:
-        """Removes a copy, if it is there."""
+    async def close(self, copy_id: str, *, reads_on: bool = False) -> None:
+        """Removes a copy, if it is there. `reads_on`: its reader needs the log after it."""
         copy = self._open.pop(copy_id, None)
         if copy is not None:
             log.info("copy_closed", copy=copy_id)
+            if reads_on:
+                asyncio.get_running_loop().call_later(READING_SECONDS, self._forget, copy_id)
+            else:
+                self._forget(copy_id)
             await asyncio.to_thread(shutil.rmtree, copy.folder, ignore_errors=True)
 
-    def log_sequences(self) -> list[int]:
-        """From where the log is needed by those who read copies."""
-        return [copy.manifest.log_sequence for copy in self._open.values()]
+    def log_sequences(self, view: View) -> list[int]:
+        """The last message that each copy has whose reader has not joined the view since."""
+        for copy_id, place in [*self._places.items()]:
+            if copy_id not in self._open and _run_of(place.asker, view) not in (0, place.run):
+                self._forget(copy_id)
+        return [place.log_sequence for place in self._places.values()]
 
-    async def _make(self, runtime: MemberRuntime, folder: Path) -> tuple[CopyManifest, float]:
+    def _forget(self, copy_id: str) -> None:
+        self._places.pop(copy_id, None)
+
+    async def _make(
+        self, runtime: MemberRuntime, folder: Path, asker: str
+    ) -> tuple[CopyManifest, float]:
         """The copy's manifest, and how long nothing else ran."""
         try:
             await asyncio.to_thread(runtime.store.flush_tables)
@@ -127,6 +154,8 @@ class Copies:
         began = time.perf_counter()
         runtime.save()
         manifest = manifest_of(runtime.config.group, runtime.member, runtime.store)
+        run = _run_of(asker, runtime.member.view)
+        self._places[folder.name] = _Place(asker, run, manifest.log_sequence)
         runtime.store.checkpoint(folder / ROCKSDB_FOLDER)
         seconds = time.perf_counter() - began
         return await asyncio.to_thread(described, manifest, folder), seconds
@@ -147,8 +176,14 @@ class Copies:
             self._expire_later(copy)
             return
         del self._open[copy.copy_id]
+        self._forget(copy.copy_id)
         log.warning("copy_expired", copy=copy.copy_id, lease_seconds=self._lease_seconds)
         asyncio.get_running_loop().run_in_executor(None, shutil.rmtree, copy.folder, True)
+
+
+def _run_of(name: str, view: View) -> int:
+    member = view.named(name)
+    return member.incarnation if member else 0
 
 
 def check_donor(runtime: MemberRuntime) -> None:

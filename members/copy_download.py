@@ -107,11 +107,18 @@ class CopyWriter:
 
 
 async def download_copy(
-    donor: Donor, folder: Path, asker: str, on_progress: OnProgress, check: Check
+    donor: Donor,
+    folder: Path,
+    asker: str,
+    on_progress: OnProgress,
+    check: Check,
+    *,
+    reads_on: bool,
 ) -> CopyManifest:
     """Fills an empty folder with a copy of a donor's state as of now, and returns its manifest.
 
     Args:
+        reads_on: The asker will need the log from there on.
         check: Raises if this copy is of no use; asked before anything is read.
 
     Raises:
@@ -119,6 +126,7 @@ async def download_copy(
         DiskFull: There is no space here.
     """
     copy_id, encoded = await donor.open_copy(asker)
+    is_whole = False
     try:
         manifest = CopyManifest.decode(encoded, f"{copy_id} at {donor.address}")
         check(manifest)
@@ -128,8 +136,9 @@ async def download_copy(
             await _read_all(donor, copy_id, writer, manifest, on_progress)
         finally:
             writer.close()
+        is_whole = True
     finally:
-        await donor.close_copy(copy_id)
+        await donor.close_copy(copy_id, reads_on=reads_on and is_whole)
     await asyncio.to_thread(write_manifest, folder, manifest)
     await asyncio.to_thread(sync_folder, folder / ROCKSDB_FOLDER)
     return manifest

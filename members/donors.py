@@ -85,10 +85,12 @@ class Donor:
         finally:
             call.cancel()
 
-    async def close_copy(self, copy_id: str) -> None:
-        """Tells it that the copy is needed no more; it finds out by itself where that fails."""
+    async def close_copy(self, copy_id: str, *, reads_on: bool) -> None:
+        """Tells it that the copy is needed no more; it finds out by itself where that fails.
+        `reads_on`: the log after it is.
+        """
         try:
-            request = recovery_pb2.CloseCopyRequest(copy_id=copy_id)
+            request = recovery_pb2.CloseCopyRequest(copy_id=copy_id, reads_on=reads_on)
             await self._stub.CloseCopy(request, timeout=CLOSE_SECONDS, metadata=self._metadata)
         except grpc.aio.AioRpcError:
             return

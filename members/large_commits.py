@@ -4,9 +4,15 @@ The rule it keeps: a commit that is over a limit is refused before its parts are
 announced is what may come.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 
-from certifier.errors import InvalidWriteSet, TransactionTooLarge, WriteSetTooLarge
+from certifier.errors import (
+    InvalidWriteSet,
+    TransactionTooLarge,
+    UploadExpired,
+    WriteSetTooLarge,
+)
 from certifier.write_set import store_key_item
 from groupcert.v1 import store_pb2
 from members.convert import RequestLimits
@@ -73,6 +79,21 @@ async def submit_uploaded(
         raise
 
 
+async def in_time(
+    requests: AsyncIterator[store_pb2.CommitStreamRequest], lease_ms: int
+) -> AsyncIterator[store_pb2.CommitStreamRequest]:
+    """The requests of a large commit. Raises UploadExpired where the next one takes too long."""
+    while True:
+        try:
+            async with asyncio.timeout(lease_ms / 1000):
+                request = await anext(requests, None)
+        except TimeoutError:
+            raise UploadExpired(lease_ms=lease_ms) from None
+        if request is None:
+            return
+        yield request
+
+
 async def header_of(
     requests: AsyncIterator[store_pb2.CommitStreamRequest], limits: RequestLimits
 ) -> store_pb2.CommitHeader:
@@ -117,11 +138,17 @@ class PartsReader:
         logged: LoggedTransaction,
     ) -> LoggedTransaction:
         """Returns the whole transaction once its changes are in the log. Raises as `LargeUpload`
-        does, and WriteSetTooLarge.
+        does, WriteSetTooLarge, and InvalidWriteSet for a row that is written twice: the order of
+        parts says to members which of both counts, but not to replicas, who put all together.
         """
         async for request in requests:
             keys = await upload.add(request.rows.changes) if request.rows.changes else ()
-            self._written.update(dict.fromkeys(map(store_key_item, keys)))
+            for key in keys:
+                item = store_key_item(key)
+                if item in self._written:
+                    value, expected = f"row {key[:32]!r} twice", "the last change of each row only"
+                    raise InvalidWriteSet(value=value, expected=expected)
+                self._written[item] = None
             self._read.update(dict.fromkeys(map(store_key_item, request.rows.read_keys)))
             items = max(len(self._written), len(self._read))
             if items > self._items_max:

@@ -17,6 +17,7 @@ from members.jetstream import JetStreamOptions, JetStreamOrder
 from members.member_state import MemberState
 from members.runtime import MemberRuntime
 from members.total_order import LogState
+from members.views import View
 
 PERIOD_SECONDS = 10.0
 TRIM_MESSAGES_MIN = 1_000
@@ -77,7 +78,7 @@ def trimming_options(config: MemberConfig, options: JetStreamOptions) -> JetStre
 async def keep_log(
     runtime: MemberRuntime,
     options: JetStreamOptions,
-    reading: Callable[[], Iterable[int]],
+    reading: Callable[[View], Iterable[int]],
     *,
     period_seconds: float = PERIOD_SECONDS,
 ) -> None:
@@ -85,7 +86,8 @@ async def keep_log(
     long as it is not cancelled.
 
     Args:
-        reading: The last message that each copy has that this member gives.
+        reading: The last message that each copy has that this member gave, as long as its reader
+            is not in the view.
     """
     config = runtime.config
     trimming = trimming_options(config, options)
@@ -95,14 +97,15 @@ async def keep_log(
         if runtime.member.state is not MemberState.ONLINE:
             continue
         try:
-            await runtime.flush()
+            member = runtime.member
+            await runtime.flush()  # Nothing else runs before what it says is lowered.
+            needed = reported_sequence(member.durable_log_sequence, reading(member.view))
+            member.durable_log_sequence = needed
             state = await runtime.order.state()
             runtime.log_durable, runtime.log_replicas = state.durable, state.replicas
-            member, copied = runtime.member, [*reading()]
-            member.durable_log_sequence = reported_sequence(member.durable_log_sequence, copied)
             if trimming is not None:
                 durable = member.durable_log_sequences()
-                await trim_if_due(state, trimming, durable, copied, retention)
+                await trim_if_due(state, trimming, durable, reading(member.view), retention)
         except GroupcertError as error:
             log.warning("log_not_trimmed", member=config.member, text=str(error))
 

@@ -71,6 +71,7 @@ class MindStore:
             assert self._last.sequence == mind.log_sequence, f"{self._last.sequence} is the last"
             batch.put(Family.META, LAST_MESSAGE_KEY, _digest(self._last))
         self._store.write(batch)
+        self._relay_queue.written()
 
     def check_last(self, found: Delivery | None) -> None:
         """Raises LogRewritten if the log has another message where the last one was read that this

@@ -174,7 +174,9 @@ async def _copy_from(
     on_progress(RecoveryProgress(donor=choice.donor.name))
     folder = await asyncio.to_thread(store_swap.begin, joiner.data_folder)
     async with donor_at(choice.donor.address, joiner.credentials) as donor:
-        manifest = await download_copy(donor, folder, joiner.member, on_progress, joiner.check)
+        manifest = await download_copy(
+            donor, folder, joiner.member, on_progress, joiner.check, reads_on=True
+        )
     await asyncio.to_thread(verify_content, folder, manifest)
     identity = StoreIdentity(group=joiner.group, member=joiner.member)
     await asyncio.to_thread(store_swap.adopt, joiner.data_folder, manifest, identity)

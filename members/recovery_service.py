@@ -74,7 +74,7 @@ class RecoveryService(recovery_pb2_grpc.RecoveryServiceServicer):
         self, request: recovery_pb2.CloseCopyRequest, context: Context
     ) -> recovery_pb2.CloseCopyResponse:
         """Removes a copy."""
-        await self._copies.close(request.copy_id)
+        await self._copies.close(request.copy_id, reads_on=request.reads_on)
         return recovery_pb2.CloseCopyResponse()
 
 

@@ -2,8 +2,9 @@
 
 The rule it keeps: one member after the other is asked, until one answers or the time is up. No
 attempt gets more than half of the time that is left, so that a member that hangs does not use up
-what another one could answer in. A transaction is repeated under its id only, and a negative answer
-to a repetition counts only if nobody can have forgotten that the first one committed.
+what another one could answer in; a large commit gets the time for its bytes beside that. A
+transaction is repeated under its id only, and a negative answer to a repetition counts only if
+nobody can have forgotten that the first one committed.
 """
 
 import json
@@ -216,7 +217,8 @@ class RemoteMembers:
         """Yields whom to ask and how many seconds to wait for the answer, until the time is up."""
         ends = time.monotonic() + self._timeout_ms / 1000 + extra_s
         while (left_s := ends - time.monotonic()) > 0:
-            yield self.current, max(left_s / 2, min(left_s, ATTEMPT_MS_MIN / 1000))
+            half_s = max((left_s + extra_s) / 2, ATTEMPT_MS_MIN / 1000)  # Of what is not extra.
+            yield self.current, min(left_s, half_s)
             self.move_on()
             if self._index % len(self._addresses) == 0:
                 pause_s = random.uniform(0.5, 1.5) * PAUSE_MS / 1000

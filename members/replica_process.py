@@ -74,7 +74,7 @@ def run_replica(config: ReplicaConfig) -> int:
             # In a thread: what was interrupted may hold a lock that `stop` takes.
             signal.signal(number, lambda *_: Thread(target=replica.stop).start())
         if config.address:
-            stack.enter_context(serving_status(config.address, observe, config.tls))
+            stack.enter_context(serving_status(config.address, observe, config.tls, config.access))
         if config.metrics_address:
             collector = ApplierCollector(observe)
             stack.callback(serve_metrics(config.metrics_address, collector))

@@ -1,4 +1,5 @@
-"""The settings that a member and a replica share: TLS files and the token that they show.
+"""The settings that a member and a replica share: TLS files, the token that they show, and
+who may call them.
 
 The rule it keeps: TLS is there with all three files, or not at all.
 """
@@ -9,11 +10,12 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, field_validator, model_validator
 
 from certifier.errors import InvalidSetting
+from members.access import AccessList
 from members.credentials import Credentials, Tls, credentials_of, tls_of
 
 
 class SecuritySettings(BaseModel):
-    """Who a process is to others, and whom it trusts."""
+    """Who a process is to others, whom it trusts, and with what."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
@@ -29,11 +31,20 @@ class SecuritySettings(BaseModel):
     token_file: Path | None = None
     """A file with the token that is shown to members. Default: none; the certificate says who
     this is."""
+    access: AccessList | None = None
+    """Who may call what: a TOML file, or the table itself (`members/access.py`). Default: none,
+    whoever can connect may do everything."""
 
     @field_validator("tls_authority", "tls_certificate", "tls_key", "token_file", mode="before")
     @classmethod
     def _no_file(cls, value: object) -> object:
         return no_file(value)
+
+    @field_validator("access", mode="before")
+    @classmethod
+    def _read_access(cls, value: object) -> object:
+        value = no_file(value)
+        return read_access(Path(value)) if isinstance(value, (str, Path)) else value
 
     @model_validator(mode="after")
     def _check_tls(self) -> "SecuritySettings":

@@ -55,6 +55,7 @@ from members.service import (
     MemberApplierService,
     StoreService,
 )
+from members.stream_limit import CALLS_MAX, STREAMS_MAX, StreamLimit
 
 SWITCH_INTERVAL_SECONDS = 0.0005
 """A thread that waits for the interpreter lock gets it this soon; 5 ms, Python's own, would be the
@@ -62,6 +63,10 @@ latency of every hand-over between event loop and workers."""
 MESSAGE_BYTES_MAX = (8 << 20) + (64 << 10)
 """What comes in; larger commits come in parts. What goes out may be larger: a page of rows."""
 ANSWER_BYTES_MAX = 64 << 20
+KEEPALIVE_MS = 30_000
+KEEPALIVE_TIMEOUT_MS = 10_000
+"""A client that is silent for so long is asked for a sign of life; without an answer its calls
+end, and what they held is free."""
 GRACE_SECONDS = 2.0
 SCRAPE_SECONDS_MAX = 5.0
 _SERVICES = tuple(
@@ -154,11 +159,15 @@ async def _start_server(
     config: MemberConfig, current: CurrentRuntime, copies: Copies, checks: HealthServicer
 ) -> grpc.aio.Server:
     server = grpc.aio.server(
-        interceptors=interceptors_of(config),
+        interceptors=(StreamLimit(STREAMS_MAX), *interceptors_of(config)),
+        maximum_concurrent_rpcs=CALLS_MAX,
         options=(
             ("grpc.so_reuseport", 0),
             ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
             ("grpc.max_send_message_length", ANSWER_BYTES_MAX),
+            ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+            ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+            ("grpc.http2.ping_timeout_ms", KEEPALIVE_TIMEOUT_MS),
         ),
     )
     certification_pb2_grpc.add_CertificationServiceServicer_to_server(

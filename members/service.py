@@ -13,7 +13,7 @@ from typing import Any, NoReturn, TypeAlias, TypeVar
 import grpc.aio
 
 from applier.targets.rocksdb import RowsSnapshot
-from certifier.errors import CorruptStore, GroupcertError, NotServing
+from certifier.errors import CorruptStore, GroupcertError, NotServing, TooManyKeys
 from certifier.records import Outcome, Verdict
 from certifier.write_set import item_from_text, store_key_item
 from groupcert.v1 import (
@@ -32,6 +32,7 @@ from members.history import read_history
 from members.large_commits import (
     PartsReader,
     header_of,
+    in_time,
     is_large,
     snapshot_of,
     submit_any,
@@ -48,6 +49,8 @@ STREAM_MESSAGES_MAX = 64
 """Messages of one stream that a member takes before it has answered the first."""
 STREAM_MESSAGE_BYTES = 64 << 10
 """A larger message is answered before the next one is taken."""
+GET_KEYS_MAX = 10_000
+"""Keys of one call; to look up so many takes some 50 ms, in which nothing else is done."""
 SCAN_ROWS_MAX = 10_000
 SCAN_BYTES_MAX = 8 << 20
 """Bytes of values after which a page of rows, or an answer of several rows, ends."""
@@ -225,12 +228,22 @@ class StoreService(store_pb2_grpc.StoreServiceServicer):
         return store_pb2.CloseSnapshotResponse()
 
     async def Get(self, request: store_pb2.GetRequest, context: Context) -> store_pb2.GetResponse:
-        """Rows by their keys."""
+        """Rows by their keys, as many as one answer may have."""
+        if len(request.keys) > GET_KEYS_MAX:
+            await abort(context, TooManyKeys(keys=len(request.keys), keys_max=GET_KEYS_MAX))
 
-        def read(rows: RowsSnapshot) -> list[store_pb2.Row]:
-            return [store_pb2.Row(key=key, value=rows.get(key)) for key in request.keys]
+        def read(rows: RowsSnapshot) -> store_pb2.GetResponse:
+            response = store_pb2.GetResponse()
+            size = 0
+            for key in request.keys:
+                if size > SCAN_BYTES_MAX:
+                    break
+                value = rows.get(key)
+                response.rows.add(key=key, value=value)
+                size += len(key) + len(value or b"")
+            return response
 
-        return store_pb2.GetResponse(rows=await self._read(request.snapshot_id, read, context))
+        return await self._read(request.snapshot_id, read, context)
 
     async def Scan(
         self, request: store_pb2.ScanRequest, context: Context
@@ -276,7 +289,8 @@ class StoreService(store_pb2_grpc.StoreServiceServicer):
         """`Commit` in parts; what a caller who hangs up leaves behind is forgotten."""
         try:
             runtime, limits = self._current.get(), self._current.limits()
-            header = await header_of(request_iterator, limits)
+            requests = in_time(request_iterator, runtime.config.snapshot_lease_ms)
+            header = await header_of(requests, limits)
             request = header.commit
             try:
                 with runtime.uploads.begin(header.changes_bytes) as upload:
@@ -286,7 +300,7 @@ class StoreService(store_pb2_grpc.StoreServiceServicer):
                     after = request.consistency in _AFTER
                     logged = submitted_commit(request, snapshot_version, limits, report=after)
                     parts = PartsReader(runtime, request, limits)
-                    logged = await parts.read(request_iterator, upload, logged)
+                    logged = await parts.read(requests, upload, logged)
                     ended = await submit_uploaded(runtime, [upload], [logged])
             finally:
                 runtime.snapshots.close(request.snapshot_id)

@@ -52,6 +52,7 @@ CODES: Mapping[type[GroupcertError], grpc.StatusCode] = {
     members.membership_errors.NotPrimary: grpc.StatusCode.FAILED_PRECONDITION,
     errors.SnapshotExpired: grpc.StatusCode.OUT_OF_RANGE,
     errors.TooManySnapshots: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    errors.TooManyStreams: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.Fenced: grpc.StatusCode.FAILED_PRECONDITION,
     errors.CorruptLog: grpc.StatusCode.DATA_LOSS,
 }
@@ -66,6 +67,8 @@ TLS_PROBLEMS: Mapping[str, str] = {
     "TSI_PROTOCOL_FAILURE": "the handshake failed",
 }
 """What gRPC says where this side refuses, the first that is found, and what it means."""
+TOO_MANY_CALLS = "Concurrent RPC limit exceeded"
+"""What a server of gRPC says that has as many calls as it takes; nothing came of this one."""
 NOT_CONNECTED = "failed to connect"
 HUNG_UP = ("Socket closed", "reset by peer", "Broken pipe")
 HUNG_UP_ON_TLS = (
@@ -167,6 +170,9 @@ def error_from(
         known = _known(info.reason, info.metadata)
         if known is not None:
             return known
+    if TOO_MANY_CALLS in explanation:
+        state = "OVERLOADED (it has as many calls as it takes at a time)"
+        return errors.NotServing(member=address, state=state)
     if code in UNREACHABLE_CODES:
         problem = next((text for part, text in TLS_PROBLEMS.items() if part in explanation), None)
         if problem is not None:

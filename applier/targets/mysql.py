@@ -11,7 +11,7 @@ at all is the default: the job is executed again when its turn has come.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -33,13 +33,22 @@ from applier.targets.sql_schema import (
     TableChanges,
     TableMapping,
 )
-from applier.targets.sql_server import ACCESS, ROWS_PER_STATEMENT, Branch, Session
+from applier.targets.sql_server import (
+    ACCESS,
+    REQUEST_CHARACTERS_MAX,
+    Branch,
+    Session,
+    chunks,
+    requests,
+)
 from certifier.errors import InvalidSetting
 from certifier.gtid import Gtid
 
 PORT = 3306
 NAME_LOCK_SECONDS = 1
 """How long the lock of a replica's name is waited for: a server needs a moment to see a crash."""
+PACKET_BYTES_MIN = 1_024
+"""Of `max_allowed_packet`, whatever a server is told."""
 IDLE_SECONDS_MAX = 31_536_000
 _TRANSIENT = {
     1205: "lock_timeout",
@@ -107,17 +116,27 @@ def open_target(
 class MySqlSession:
     """A connection; each statement commits but for those between BEGIN and COMMIT."""
 
-    def __init__(self, connection: "pymysql.Connection[Any]") -> None:
+    def __init__(self, connection: "pymysql.Connection[Any]", name: str) -> None:
         self._connection = connection
         self._cursor = connection.cursor()
+        self._name = name
+        self.packet_bytes_max = PACKET_BYTES_MIN
 
     def run(self, *statements: str) -> Sequence[tuple[Any, ...]]:
-        """Runs statements; the rows of the last."""
+        """Runs statements; the rows of the last. Raises UnsuitableTarget for what is larger than
+        the server takes.
+        """
         cursor = self._cursor
+        limit = self.packet_bytes_max
         try:
-            cursor.execute(";".join(statements))
-            while cursor.nextset():
-                pass
+            for request in requests(statements, min(limit, REQUEST_CHARACTERS_MAX)):
+                if len(request) >= limit:
+                    problem = f"max_allowed_packet is {limit}, a row takes {len(request)} bytes"
+                    expected = f"max_allowed_packet over {len(request)}, or smaller rows"
+                    raise UnsuitableTarget(target=self._name, problem=problem, expected=expected)
+                cursor.execute(request)
+                while cursor.nextset():
+                    pass
             return cursor.fetchall() if cursor.description else ()
         except _ERRORS as error:
             raise _typed(error) from error
@@ -166,11 +185,12 @@ class MySqlServer:
             if failure is error:
                 failure = UnsuitableTarget(target=self.name, problem=str(error), expected=ACCESS)
             raise failure from error
-        session = MySqlSession(connection)
-        session.run(
+        session = MySqlSession(connection, self.name)
+        ((session.packet_bytes_max,),) = session.run(
             "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
             f"SET SESSION innodb_lock_wait_timeout = {self._lock_timeout_seconds}",
             f"SET SESSION wait_timeout = {IDLE_SECONDS_MAX}",
+            "SELECT @@max_allowed_packet",
         )
         return session
 
@@ -243,7 +263,7 @@ class MySqlServer:
         return [
             f"INSERT INTO {_quoted(mapping.table)} ({_names(mapping.columns)})"
             f" VALUES {self._tuples(rows)} ON DUPLICATE KEY UPDATE {updates}"
-            for rows in _chunks(puts)
+            for rows in chunks(puts)
         ]
 
     def delete(self, changes: TableChanges) -> Iterable[str]:
@@ -252,7 +272,7 @@ class MySqlServer:
         return [
             f"DELETE FROM {_quoted(mapping.table)} WHERE ({_names(mapping.key)})"
             f" IN ({self._tuples(rows)})"
-            for rows in _chunks(deletes)
+            for rows in chunks(deletes)
         ]
 
     def newest(self, replica: str, versions: Sequence[tuple[bytes, int]]) -> Sequence[str]:
@@ -329,11 +349,6 @@ def _quoted(table: str) -> str:
 
 def _names(columns: Sequence[Column]) -> str:
     return ",".join(f"`{name}`" for name, _ in columns)
-
-
-def _chunks(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
-    for start in range(0, len(rows), ROWS_PER_STATEMENT):
-        yield rows[start : start + ROWS_PER_STATEMENT]
 
 
 def _found_column(

@@ -9,7 +9,7 @@ Source: MDEV-4506, "group commit" that keeps the order.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from hashlib import sha256
 from typing import Any
@@ -31,7 +31,7 @@ from applier.targets.sql_schema import (
     TableChanges,
     TableMapping,
 )
-from applier.targets.sql_server import ACCESS, ROWS_PER_STATEMENT, Branch, Session
+from applier.targets.sql_server import ACCESS, Branch, Session, chunks, requests
 from certifier.gtid import Gtid
 
 LOCK_TIMEOUT_MS = 50
@@ -106,8 +106,14 @@ class PostgreSqlSession:
 
     def run(self, *statements: str) -> Sequence[tuple[Any, ...]]:
         """Runs statements; the rows of the last, as text, but integers and bytes as such."""
+        rows: Sequence[tuple[Any, ...]] = ()
+        for request in requests(statements):
+            rows = self._run(request)
+        return rows
+
+    def _run(self, request: str) -> Sequence[tuple[Any, ...]]:
         try:
-            result = self._pgconn.exec_("; ".join(statements).encode())
+            result = self._pgconn.exec_(request.encode())
         except psycopg.OperationalError as error:
             raise TransientFailure(kind="connection_lost", text=str(error)) from error
         if result.status == pq.ExecStatus.COMMAND_OK:
@@ -235,7 +241,7 @@ class PostgreSqlServer:
         mapping, puts, _ = changes
         if len(puts) == 1 and mapping.source:
             return [f"EXECUTE {_prepared_name('put', mapping.table)} {self._tuple(puts[0])}"]
-        return [_upsert(mapping, ",".join(map(self._tuple, rows))) for rows in _chunks(puts)]
+        return [_upsert(mapping, ",".join(map(self._tuple, rows))) for rows in chunks(puts)]
 
     def delete(self, changes: TableChanges) -> Iterable[str]:
         """DELETE by the key."""
@@ -245,7 +251,7 @@ class PostgreSqlServer:
         return [
             f"DELETE FROM {_quoted(mapping.table)} WHERE ({_names(mapping.key)})"
             f" IN ({','.join(map(self._tuple, rows))})"
-            for rows in _chunks(deletes)
+            for rows in chunks(deletes)
         ]
 
     def newest(self, replica: str, versions: Sequence[tuple[bytes, int]]) -> Sequence[str]:
@@ -327,11 +333,6 @@ def _quoted(table: str) -> str:
 
 def _names(columns: Sequence[Column]) -> str:
     return ",".join(f'"{name}"' for name, _ in columns)
-
-
-def _chunks(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
-    for start in range(0, len(rows), ROWS_PER_STATEMENT):
-        yield rows[start : start + ROWS_PER_STATEMENT]
 
 
 def _found_column(

@@ -1,16 +1,20 @@
 """The port to SQL servers: what the SQL target asks of one, in the server's own words.
 
-The rule it keeps: statements are text, and a request of several is one round trip; who asks knows
-no driver, and no dialect.
+The rule it keeps: statements are text, and a request of several is one round trip; what is too
+large for one is several. Who asks knows no driver, and no dialect.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from applier.targets.sql_schema import FoundTable, SqlValue, TableChanges, TableMapping
+from applier.targets.sql_schema import FoundTable, Row, SqlValue, TableChanges, TableMapping
 from certifier.gtid import Gtid
 
 ROWS_PER_STATEMENT = 1_000
+STATEMENT_BYTES = 256 << 10
+"""Of its rows, after which another statement begins; written as hexadecimal they are twice that."""
+REQUEST_CHARACTERS_MAX = 4 << 20
+"""Of several statements in one request; a larger one goes alone."""
 ACCESS = "a user, a password and a database of that server"
 
 
@@ -26,7 +30,7 @@ class Session(Protocol):
     """One connection; one thread at a time has it."""
 
     def run(self, *statements: str) -> Sequence[tuple[Any, ...]]:
-        """Runs statements in one round trip; the rows of the last.
+        """Runs statements in one round trip, several where they are large; the rows of the last.
 
         Raises:
             TransientFailure: with `connection_lost`, whether the last one took effect is unknown.
@@ -36,6 +40,35 @@ class Session(Protocol):
     def close(self) -> None:
         """Ends it; the server undoes what is neither committed nor prepared."""
         ...
+
+
+def chunks(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    """Rows in order, as many together as one statement takes."""
+    chunk: list[Row] = []
+    size = 0
+    for row in rows:
+        if len(chunk) == ROWS_PER_STATEMENT or size > STATEMENT_BYTES:
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(row)
+        size += sum(len(value) for value in row if isinstance(value, (bytes, str)))
+    if chunk:
+        yield chunk
+
+
+def requests(
+    statements: Iterable[str], characters_max: int = REQUEST_CHARACTERS_MAX
+) -> Iterator[str]:
+    """Statements in order, as many together as one request takes."""
+    request: list[str] = []
+    size = 0
+    for statement in statements:
+        if request and size + len(statement) >= characters_max:
+            yield ";".join(request)
+            request, size = [], 0
+        request.append(statement)
+        size += len(statement) + 1
+    yield ";".join(request)
 
 
 class SqlServer(Protocol):

@@ -74,6 +74,7 @@ def main(path: str, seed: str, workers: str) -> None:
             queue.append(batch, portion)
             batch.put(Family.META, READ_KEY, b"%d" % portion[-1].position)
             store.write(batch)
+            queue.written()
             applier.append(portion)
             while applier.status().length > 100:
                 applier.drain(0.001)

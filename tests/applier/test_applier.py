@@ -61,6 +61,7 @@ class Member(NamedTuple):
         batch = self.store.batch()
         self.queue.append(batch, entries)
         self.store.write(batch)
+        self.queue.written()
 
     def rows(self) -> dict[bytes, bytes]:
         return dict(self.target.open_snapshot().scan())

@@ -96,6 +96,21 @@ def test_a_zero_is_no_next_number_and_what_is_too_long_is_not_cut(mariadb_url: s
     target.close()
 
 
+def test_a_row_over_the_servers_packet_is_refused_with_the_size_that_it_takes(
+    mariadb_url: str,
+) -> None:
+    database = Database("mariadb", mariadb_url)
+    ((limit,),) = database.query("SELECT @@max_allowed_packet")
+    target = database.open()
+    fits, too_large = "x" * (limit // 2 - 1_000), "x" * (limit // 2)
+    apply(target, job(entry(1, {"others/1": fits, "others/2": fits})))
+    with pytest.raises(UnsuitableTarget, match=f"max_allowed_packet is {limit}, a row takes"):
+        target.execute(job(entry(2, {"others/3": too_large})))
+    found = database.query("SELECT length(value) FROM groupcert_rows")
+    assert found == [(len(fits),), (len(fits),)]
+    target.close()
+
+
 @pytest.mark.parametrize(
     ("table", "expected"),
     [

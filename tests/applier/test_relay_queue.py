@@ -85,6 +85,7 @@ def write(store: Store, queue: RelayQueue, entries: Sequence[RelayEntry]) -> Non
     batch = store.batch()
     queue.append(batch, entries)
     store.write(batch)
+    queue.written()
 
 
 def discard(store: Store, queue: RelayQueue, position: int) -> None:
@@ -112,6 +113,19 @@ def test_groups_survive_a_restart_until_all_of_them_is_executed(tmp_path: Path) 
         discard(store, queue, entries[4].position)
         assert (queue.length, queue.bytes) == (0, 0)
         assert list(store.scan(Family.RELAY)) == []
+
+
+def test_a_group_that_is_executed_before_it_is_stored_goes_afterwards(store: Store) -> None:
+    queue = RelayQueue(store)
+    first, second = entries_of([remote(1), remote(2)])
+    batch = store.batch()
+    queue.append(batch, [first])
+    discard(store, queue, first.position)
+    store.write(batch)
+    queue.written()
+    assert queue.length == 1
+    discard(store, queue, second.position)
+    assert (queue.length, list(store.scan(Family.RELAY))) == (0, [])
 
 
 def test_the_queue_says_when_it_is_full(store: Store) -> None:

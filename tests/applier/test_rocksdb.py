@@ -39,6 +39,7 @@ def queued(store: Store, entries: list[RelayEntry]) -> RelayQueue:
     batch = store.batch()
     queue.append(batch, entries)
     store.write(batch)
+    queue.written()
     return queue
 
 

@@ -109,6 +109,7 @@ def measure(
             batch = store.batch()
             queue.append(batch, group)
             store.write(batch)
+            queue.written()
             applier.append(group)
             if one_by_one:
                 applier.drain(10)

@@ -152,6 +152,20 @@ EXAMPLES: tuple[tuple[GroupcertError, str], ...] = (
         "10 snapshots are open, the limit is 10: end transactions that are done, then try again",
     ),
     (
+        errors.TooManyKeys(keys=20_000, keys_max=10_000),
+        "20000 keys in one call, the limit is 10000: ask for them in several calls",
+    ),
+    (
+        errors.TooManyStreams(open=1_024, open_max=1_024),
+        "1024 streams are open, the limit is 1024: "
+        "end those that are not needed, or ask another member",
+    ),
+    (
+        errors.UploadExpired(lease_ms=60_000),
+        "no part of a large commit came for 60000 ms, nothing of it is kept: "
+        "send it again from the start",
+    ),
+    (
         applier_errors.TransientFailure(kind="deadlock", text="40P01"),
         "deadlock at the target (40P01): try again",
     ),
@@ -299,11 +313,14 @@ def test_reasons_are_unique_and_none_was_renamed() -> None:
         "STILL_FENCED",
         "TLS_REFUSED",
         "TOO_MANY_COPIES",
+        "TOO_MANY_KEYS",
         "TOO_MANY_SNAPSHOTS",
+        "TOO_MANY_STREAMS",
         "TRANSACTION_TOO_LARGE",
         "TRANSIENT_FAILURE",
         "UNSUITABLE_TARGET",
         "UNSUPPORTED_FORMAT",
+        "UPLOAD_EXPIRED",
         "WRITE_SET_TOO_LARGE",
     ]
 

@@ -2,6 +2,7 @@
 crash.
 """
 
+import json
 import os
 import random
 import re
@@ -19,6 +20,7 @@ import pytest
 
 from certifier.gtid_set import GtidSet
 from members import database_servers
+from members.client import Client
 from members.local_group import LocalGroup
 from tests import servers
 from tests.integration.replica_bank import MAPPING, Bank, assert_whole
@@ -28,6 +30,7 @@ from tests.integration.replicas import (
     Load,
     ReplicaProcess,
     Rows,
+    account,
     group_with_history,
 )
 from tests.integration.waiting import wait_for
@@ -80,6 +83,30 @@ def test_every_row_comes_and_is_executed_once(
 ) -> None:
     group, history = shared
     with bank.replica(tmp_path, group, scheme) as replica:
+        assert replica.run("--until-after-gtids", str(history.gtids)) == 0, replica.words()
+    assert_whole(bank, history)
+
+
+@pytest.mark.parametrize("scheme", ["logical-clock", "rows"])
+def test_a_large_transaction_comes_whole(
+    bank: Bank, source: LocalGroup, tmp_path: Path, scheme: str
+) -> None:
+    """It goes through the log in fragments; as statements it is 40 MB, of which MariaDB takes 16 at
+    a time.
+    """
+    with Client(source.addresses["m1"]) as client:
+        with client.transaction() as transaction:
+            for number in range(1_500):
+                transaction.put(b"audit.log/large %d" % number, os.urandom(10_000))
+            transaction.put(b"audit.log/largest", os.urandom(5_000_000))
+            accounts = [row for row in transaction.scan(b"bank.", b"bank/")]
+            for key, value in accounts:
+                row = json.loads(value)
+                transaction.put(key, account(row["balance"], row["changes"] + 1))
+        with client.transaction() as transaction:
+            transaction.delete(b"audit.log/largest")
+    history = History(source.addresses["m1"])
+    with bank.replica(tmp_path, source, scheme) as replica:
         assert replica.run("--until-after-gtids", str(history.gtids)) == 0, replica.words()
     assert_whole(bank, history)
 

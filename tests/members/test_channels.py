@@ -12,12 +12,13 @@ import pytest
 
 from certifier.errors import GroupcertError, InvalidSetting, NotServing, PortTaken
 from groupcert.v1 import applier_pb2, applier_pb2_grpc
+from members.access import AccessList
 from members.applier_status import serving_status
 from members.channels import open_channel
 from members.credentials import ANONYMOUS, Credentials, Tls
 from members.loopback import HOST, free_port
 from members.remote import RemoteMember
-from members.security_errors import TlsRefused
+from members.security_errors import CallNotAllowed, NotAuthenticated, TlsRefused
 from members.status import error_from
 from tests.certificates import Authority
 
@@ -37,10 +38,10 @@ def stranger(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 @contextmanager
-def serving(tls: Tls | None) -> Iterator[str]:
+def serving(tls: Tls | None, access: AccessList | None = None) -> Iterator[str]:
     """Yields the address of a server."""
     address = f"{HOST}:{free_port()}"
-    with serving_status(address, lambda: ANSWER, tls):
+    with serving_status(address, lambda: ANSWER, tls, access):
         yield address
 
 
@@ -132,6 +133,20 @@ def test_a_plain_server_is_not_taken_for_a_safe_one(authority: Authority) -> Non
         error = refusal(address, authority.issue("client"))
         assert isinstance(error, TlsRefused)
         assert "it speaks without TLS" in str(error)
+
+
+def test_a_replica_asks_for_the_role_that_its_status_takes(authority: Authority) -> None:
+    principals = [
+        {"name": "dashboard", "certificate": "dashboard", "roles": ["observe"]},
+        {"name": "shop", "certificate": "shop", "roles": ["read", "write"]},
+    ]
+    access = AccessList.model_validate({"principal": principals})
+    with serving(authority.issue("m1"), access) as address:
+        assert ask(address, Credentials(tls=authority.issue("dashboard"))) == "c"
+        with pytest.raises(CallNotAllowed, match="needs the role observe"):
+            ask(address, Credentials(tls=authority.issue("shop")))
+        with pytest.raises(NotAuthenticated):
+            ask(address, Credentials(tls=authority.issue("stranger")))
 
 
 def test_nobody_there_is_no_matter_of_tls(authority: Authority) -> None:

@@ -8,6 +8,7 @@ it has stamps that do not say so.
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -19,10 +20,11 @@ from certifier.errors import NotServing
 from certifier.store import ROCKSDB_FOLDER, Store, StoreIdentity
 from certifier.write_set import store_key_item
 from groupcert.v1.transaction_pb2 import Changes
+from members import copies as copies_module
 from members.config import MemberConfig
 from members.convert import encode_batch
 from members.copies import Copies
-from members.copy_manifest import verify_content, verify_files
+from members.copy_manifest import CopyManifest, verify_content, verify_files
 from members.log_records import Control, LogBatch, LoggedTransaction, ViewProposal
 from members.member_state import MemberState
 from members.recovery_errors import CopyExpired, TooManyCopies
@@ -79,7 +81,7 @@ async def test_a_copy_has_what_was_committed_before_it(tmp_path: Path) -> None:
         await runtime.submit([write_of(b"after", 1)])
         assert not (tmp_path / "copies" / "stale").exists()
         assert copies.get(copy.copy_id) is copy
-        assert copies.log_sequences() == [copy.manifest.log_sequence]
+        assert copies.log_sequences(runtime.member.view) == [copy.manifest.log_sequence]
         verify_files(copy.folder, copy.manifest)
         verify_content(copy.folder, copy.manifest)
         assert (copy.manifest.member, copy.manifest.version) == ("m1", 1)
@@ -116,6 +118,47 @@ async def test_a_copy_that_nobody_reads_goes(tmp_path: Path) -> None:
         await asyncio.to_thread(wait_for, "no copy", lambda: not copy.folder.exists())
         with pytest.raises(CopyExpired):
             copies.get(copy.copy_id)
+        assert not copies.log_sequences(runtime.member.view)
+
+
+async def test_the_log_is_kept_for_a_copy_from_its_place_on_until_its_reader_has_joined(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[list[int]] = []
+    async with running(tmp_path / "m1") as runtime:
+        copies = Copies(tmp_path / "copies")
+        view = runtime.member.view
+
+        def described_late(manifest: CopyManifest, folder: Path) -> CopyManifest:
+            seen.append(copies.log_sequences(view))
+            return manifest
+
+        monkeypatch.setattr(copies_module, "described", described_late)
+        copy = await copies.open(runtime, "m2")
+        place = copy.manifest.log_sequence
+        await copies.close(copy.copy_id, reads_on=True)
+        assert seen == [[place]], "while checksums are made"
+        assert copies.log_sequences(view) == [place], "while the joiner reads on"
+        assert copies.log_sequences(replace(view, members=(*view.members, M2))) == []
+        assert copies.log_sequences(view) == [], "it has joined once"
+        copy = await copies.open(runtime, "m1")
+        await copies.close(copy.copy_id, reads_on=True)
+        assert copies.log_sequences(view) == [place], "an earlier run of it is in the view"
+        copy = await copies.open(runtime, "groupcert backup")
+        await copies.close(copy.copy_id)
+        assert copies.log_sequences(view) == [place]
+
+
+async def test_the_log_is_kept_for_a_joiner_for_so_long_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(copies_module, "READING_SECONDS", 0)
+    async with running(tmp_path / "m1") as runtime:
+        copies = Copies(tmp_path / "copies")
+        copy = await copies.open(runtime, "m3")
+        await copies.close(copy.copy_id, reads_on=True)
+        await asyncio.sleep(0.01)
+        assert copies.log_sequences(runtime.member.view) == []
 
 
 async def test_only_a_member_that_is_online_gives_copies(tmp_path: Path) -> None:
@@ -124,7 +167,7 @@ async def test_only_a_member_that_is_online_gives_copies(tmp_path: Path) -> None
     with pytest.raises(NotServing, match="RECOVERING"):
         await copies.open(runtime, "m3")
     runtime.close()
-    assert not copies.log_sequences()
+    assert not copies.log_sequences(runtime.member.view)
 
 
 async def test_a_copy_is_not_made_of_a_member_that_stops_meanwhile(tmp_path: Path) -> None:
@@ -135,7 +178,7 @@ async def test_a_copy_is_not_made_of_a_member_that_stops_meanwhile(tmp_path: Pat
         runtime.stop_serving(MemberState.LEFT, "stopped by its operator")
         with pytest.raises(NotServing, match="LEFT"):
             await opening
-        assert not copies.log_sequences()
+        assert not copies.log_sequences(runtime.member.view)
 
 
 async def test_what_waits_for_a_donors_local_transaction_waits_in_the_copy(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ class ScriptedDonor(Donor):
         self.address = "h:1"
         self.turns = [*turns]
         self.asked: list[tuple[str, int]] = []
-        self.closed: list[str] = []
+        self.closed: list[tuple[str, bool]] = []
 
     async def open_copy(self, asker: str) -> tuple[str, bytes]:
         return "id", MANIFEST.encode()
@@ -57,8 +57,8 @@ class ScriptedDonor(Donor):
                 chunks -= 1
                 yield chunk(name, place, CONTENT[name][place : place + 4])
 
-    async def close_copy(self, copy_id: str) -> None:
-        self.closed.append(copy_id)
+    async def close_copy(self, copy_id: str, *, reads_on: bool) -> None:
+        self.closed.append((copy_id, reads_on))
 
 
 @pytest.fixture(autouse=True)
@@ -68,7 +68,7 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def download(donor: Donor, folder: Path) -> list[RecoveryProgress]:
     seen: list[RecoveryProgress] = []
-    await download_copy(donor, folder, "m3", seen.append, lambda manifest: None)
+    await download_copy(donor, folder, "m3", seen.append, lambda manifest: None, reads_on=True)
     return seen
 
 
@@ -79,7 +79,7 @@ async def test_what_comes_in_is_the_copy(tmp_path: Path) -> None:
     assert found == CONTENT
     assert read_manifest(tmp_path) == MANIFEST
     assert [each.bytes_done for each in seen] == [4, 8, 10, 14, 15]
-    assert donor.closed == ["id"]
+    assert donor.closed == [("id", True)]
 
 
 async def test_a_broken_stream_goes_on_from_the_last_good_byte(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ async def test_a_stream_that_breaks_again_and_again_is_given_up(tmp_path: Path) 
     with pytest.raises(NotServing, match="it ended early"):
         await download(donor, tmp_path)
     assert len(donor.asked) == copy_download.RESUMES_MAX
-    assert donor.closed == ["id"]
+    assert donor.closed == [("id", False)]
 
 
 async def test_a_copy_that_expired_is_given_up_at_once(tmp_path: Path) -> None:
@@ -111,8 +111,8 @@ async def test_a_copy_that_is_of_no_use_is_not_read(tmp_path: Path) -> None:
         raise NotServing(member=manifest.member, state="BEHIND")
 
     with pytest.raises(NotServing):
-        await download_copy(donor, tmp_path, "m3", lambda progress: None, refuse)
-    assert donor.closed == ["id"]
+        await download_copy(donor, tmp_path, "m3", lambda progress: None, refuse, reads_on=True)
+    assert donor.closed == [("id", False)]
 
 
 def test_only_the_next_chunk_is_taken_and_only_whole(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The log keeps what somebody still needs, and what the retention says."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -10,12 +11,14 @@ from members.log_server import LogServer
 from members.log_trimmer import (
     TRIM_MESSAGES_MIN,
     Retention,
+    keep_log,
     reported_sequence,
     trim_if_due,
     trim_target,
     trimming_options,
 )
 from members.total_order import LogIdentity, LogState
+from tests.members.test_copies import running
 
 
 def log_of(first: int, last: int, size: int) -> LogState:
@@ -37,6 +40,27 @@ WIDE = 1 << 40
 def test_a_member_reports_what_those_need_who_copy_its_state() -> None:
     assert reported_sequence(50, []) == 50
     assert reported_sequence(50, [60, 40]) == 40
+
+
+async def test_no_report_says_more_than_the_readers_of_copies_allow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path) as runtime:
+        seen: asyncio.Queue[int] = asyncio.Queue()
+        state = runtime.order.state
+
+        async def state_later() -> LogState:
+            seen.put_nowait(runtime.member.durable_log_sequence)
+            return await state()
+
+        monkeypatch.setattr(runtime.order, "state", state_later)
+        assert runtime.member.log_sequence > 1
+        options = JetStreamOptions(servers=(), group="g")
+        keeping = asyncio.create_task(
+            keep_log(runtime, options, lambda view: [1], period_seconds=0.01)
+        )
+        assert [await seen.get() for _ in range(2)] == [1, 1]
+        keeping.cancel()
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 Method: servers that answer from a script, since a real member loses an answer only by chance.
 """
 
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -222,6 +223,23 @@ def test_a_question_is_asked_of_every_member_before_it_is_given_up() -> None:
     addresses = [address for address, _ in asked]
     assert addresses[:4] == ["127.0.0.1:1", "127.0.0.1:2"] * 2
     assert all(timeout_s <= 0.15 for _, timeout_s in asked)
+
+
+def test_an_attempt_has_all_of_the_extra_time_and_half_of_what_is_left_beside_it() -> None:
+    given = []
+
+    def send(member: Any, timeout_s: float) -> NoReturn:
+        given.append(timeout_s)
+        time.sleep(0.1)
+        raise _Unavailable
+
+    members = RemoteMembers(["127.0.0.1:1", "127.0.0.1:2"], timeout_ms=200)
+    with pytest.raises(OutcomeUnknown):
+        members.decide(b"id", SNAPSHOT_VERSION, send, extra_s=0.4)
+    members.close()
+    assert given[0] == pytest.approx(0.5, abs=0.02)
+    assert given[1] == pytest.approx(0.45, abs=0.05), "half of the 0.1 s beside it"
+    assert all(0 < timeout_s <= 0.4 for timeout_s in given[2:])
 
 
 class _Unavailable(grpc.RpcError):

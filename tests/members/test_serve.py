@@ -1,0 +1,181 @@
+"""A member's gRPC server and clients that do not behave."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc.aio
+import pytest
+from grpc_health.v1._async import HealthServicer
+
+from certifier.errors import NotServing, TooManyKeys, TooManyStreams, UploadExpired
+from groupcert.v1 import group_pb2, group_pb2_grpc, store_pb2, store_pb2_grpc
+from members import serve
+from members.client import Client
+from members.copies import Copies
+from members.loopback import HOST, free_port
+from members.runtime import MemberRuntime
+from members.service import GET_KEYS_MAX, CurrentRuntime
+from members.status import error_from
+from tests.integration.waiting import wait_for
+from tests.members.test_copies import running
+
+HEADER = store_pb2.CommitStreamRequest(
+    header=store_pb2.CommitHeader(
+        commit=store_pb2.CommitRequest(transaction_id=b"1"), changes_bytes=1_000
+    )
+)
+STALLING_CLIENT = f"""
+import sys, time
+import grpc
+from groupcert.v1 import store_pb2, store_pb2_grpc
+
+def requests():
+    yield store_pb2.CommitStreamRequest.FromString({HEADER.SerializeToString()!r})
+    time.sleep(600)
+
+stub = store_pb2_grpc.StoreServiceStub(grpc.insecure_channel(sys.argv[1]))
+for answer in stub.CommitStream(requests()):
+    print(answer.WhichOneof("answer"), flush=True)
+"""
+
+
+@asynccontextmanager
+async def serving(folder: Path, **settings: int) -> AsyncIterator[tuple[MemberRuntime, str]]:
+    """A member that is ONLINE, and where it answers."""
+    async with running(folder / "m1") as runtime:
+        address = f"{HOST}:{free_port()}"
+        config = runtime.config.model_copy(update={"address": address, **settings})
+        runtime.config = config
+        current = CurrentRuntime()
+        current.runtime = runtime
+        copies = Copies(folder / "copies")
+        server = await serve._start_server(config, current, copies, HealthServicer())
+        try:
+            yield runtime, address
+        finally:
+            await server.stop(None)
+
+
+async def stalling(
+    *requests: store_pb2.CommitStreamRequest,
+) -> AsyncIterator[store_pb2.CommitStreamRequest]:
+    """Some requests, and nothing more."""
+    for request in requests:
+        yield request
+    await asyncio.sleep(600)
+
+
+async def test_an_upload_without_its_next_part_ends(tmp_path: Path) -> None:
+    async with (
+        serving(tmp_path, snapshot_lease_ms=200) as (runtime, address),
+        grpc.aio.insecure_channel(address) as channel,
+    ):
+        for requests in ([], [HEADER]):
+            call = store_pb2_grpc.StoreServiceStub(channel).CommitStream(stalling(*requests))
+            for _ in requests:
+                answer = await call.read()
+                assert isinstance(answer, store_pb2.CommitStreamResponse)
+                assert answer.HasField("admitted")
+                assert runtime.uploads.count == 1
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await call.read()
+            error = error_from(caught.value)
+            assert isinstance(error, UploadExpired)
+            assert str(error).startswith("no part of a large commit came for 200 ms")
+            assert (runtime.uploads.count, runtime.uploads.bytes) == (0, 0)
+
+
+def watching(channel: grpc.aio.Channel) -> "grpc.aio.UnaryStreamCall[Any, Any]":
+    return group_pb2_grpc.GroupServiceStub(channel).WatchStatus(group_pb2.WatchStatusRequest())
+
+
+async def test_streams_are_limited_in_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serve, "STREAMS_MAX", 2)
+    async with (
+        serving(tmp_path) as (_, address),
+        grpc.aio.insecure_channel(address) as channel,
+    ):
+        one, two = watching(channel), watching(channel)
+        await asyncio.gather(one.read(), two.read())
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await watching(channel).read()
+        assert isinstance(error_from(caught.value), TooManyStreams)
+        await group_pb2_grpc.GroupServiceStub(channel).GetStatus(group_pb2.GetStatusRequest())
+        one.cancel()
+        await asyncio.sleep(0.2)
+        await watching(channel).read()
+
+
+async def test_calls_are_limited_in_number_and_clients_ask_another_member(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serve, "CALLS_MAX", 2)
+    async with (
+        serving(tmp_path) as (_, address),
+        grpc.aio.insecure_channel(address) as channel,
+    ):
+        calls = [watching(channel) for _ in range(2)]
+        await asyncio.gather(*(call.read() for call in calls))
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await group_pb2_grpc.GroupServiceStub(channel).GetStatus(group_pb2.GetStatusRequest())
+        assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        error = error_from(caught.value, address)
+        assert isinstance(error, NotServing)
+        assert "OVERLOADED" in str(error)
+
+
+async def test_many_keys_are_asked_for_in_several_calls(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (runtime, address):
+        keys = [b"%d" % number for number in range(2_500)]
+        large = [b"a", b"b", b"c"]
+        values = {key: b"x" * (5 << 20) for key in large} | {keys[7]: b"found"}
+
+        def read() -> dict[bytes, bytes | None]:
+            with Client(address) as client:
+                for key, value in values.items():
+                    with client.transaction() as transaction:
+                        transaction.put(key, value)
+                with client.transaction() as transaction:
+                    return transaction.get_many([*large, *keys])
+
+        assert await asyncio.to_thread(read) == dict.fromkeys(keys) | values
+        options = [("grpc.max_receive_message_length", serve.ANSWER_BYTES_MAX)]
+        async with grpc.aio.insecure_channel(address, options) as channel:
+            stub = store_pb2_grpc.StoreServiceStub(channel)
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await stub.Get(store_pb2.GetRequest(keys=[b"k"] * (GET_KEYS_MAX + 1)))
+            assert isinstance(error_from(caught.value), TooManyKeys)
+            snapshot, version = runtime.snapshots.open(runtime.committed_version, runtime.now_ms())
+            assert version == len(values)
+            request = store_pb2.GetRequest(snapshot_id=snapshot, keys=large)
+            assert [row.key for row in (await stub.Get(request)).rows] == large[:2]
+
+
+@pytest.mark.slow
+async def test_a_client_that_vanished_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serve, "KEEPALIVE_MS", 500)
+    monkeypatch.setattr(serve, "KEEPALIVE_TIMEOUT_MS", 500)
+    async with serving(tmp_path, snapshot_lease_ms=600_000) as (runtime, address):
+        client = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", STALLING_CLIENT, address), stdout=asyncio.subprocess.PIPE
+        )
+        try:
+            assert client.stdout is not None
+            assert await client.stdout.readline() == b"admitted\n"
+            await asyncio.sleep(2)
+            assert runtime.uploads.count == 1, "it answers"
+            os.kill(client.pid, signal.SIGSTOP)
+            await asyncio.to_thread(wait_for, "no upload", lambda: not runtime.uploads.count)
+        finally:
+            client.kill()
+            await client.wait()
