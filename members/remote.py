@@ -51,11 +51,17 @@ _SERVICE_CONFIG = {
     ]
 }
 """Reads of a snapshot can be asked of one member only: gRPC repeats them there."""
+KEEPALIVE_MS = 2_000
+KEEPALIVE_TIMEOUT_MS = 3_000
+"""A member that owes an answer is asked for a sign of life; one that stands still gives none, and
+somebody else is asked. Members that are just busy give it: gRPC does so beside Python."""
 _CHANNEL_OPTIONS = (
     ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
-    ("grpc.keepalive_time_ms", 310_000),  # servers hang up on pings within 5 minutes
-    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+    ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+    ("grpc.http2.ping_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+    ("grpc.http2.max_pings_without_data", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 1_000),
     ("grpc.max_reconnect_backoff_ms", 1_000),

@@ -168,6 +168,7 @@ async def _start_server(
             ("grpc.keepalive_time_ms", KEEPALIVE_MS),
             ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
             ("grpc.http2.ping_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+            ("grpc.http2.max_ping_strikes", 0),  # Clients may ask as well, as often as they like.
         ),
     )
     certification_pb2_grpc.add_CertificationServiceServicer_to_server(

@@ -7,6 +7,7 @@ otherwise. Stopping a process with SIGSTOP is how a member falls silent and know
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -95,6 +96,17 @@ class TestSilence:
             wait_for("m3 ONLINE", lambda: is_online(group, "m3"))
             load.wait_for_commits(COMMITS)
         assert_whole(group, load.bank, load.counts)
+
+    def test_its_clients_go_on_elsewhere(self, group: LocalGroup) -> None:
+        """They notice that it stands still, long before the time of an attempt is up."""
+        with Client([group.addresses["m3"], group.addresses["m1"]], timeout_ms=120_000) as client:
+            client.run(lambda transaction: transaction.put(b"a", b"1"))
+            assert client.address == group.addresses["m3"]
+            with standing_still(group, "m3"):
+                began = time.monotonic()
+                client.run(lambda transaction: transaction.put(b"a", b"2"))
+                assert client.address == group.addresses["m1"]
+                assert time.monotonic() - began < 30
 
     def test_a_member_that_was_killed_holds_nobody_up(self, group: LocalGroup) -> None:
         group.kill("m3")
