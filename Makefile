@@ -11,7 +11,7 @@ PURE_MEMBERS := members/access.py,members/allow_list.py,members/catch_up.py,memb
 
 COMPOSE ?= $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
 
-.PHONY: demo cluster test check nightly bench proto venv format lint clean
+.PHONY: demo cluster test test-containers test-processes check nightly bench proto venv format lint clean
 
 demo: venv ## a group of three members on this machine, clients, checks
 	$(BIN)/groupcert demo
@@ -25,7 +25,14 @@ test: lint ## everything that this machine can run
 	@$(BIN)/coverage report --fail-under=100 --include='certifier/*' --omit='certifier/audit/*'
 	@echo; echo "Coverage of the other pure machines:"
 	@$(BIN)/coverage report --fail-under=100 --include='$(PURE_APPLIER),$(PURE_MEMBERS)'
-	$(BIN)/pytest -m 'not ($(QUICK))' -n 2 --dist loadgroup
+	@echo; echo "The tests that take longer; those with containers at the same time as the others:"
+	$(MAKE) --jobs=2 test-containers test-processes
+
+test-containers: venv ## clusters in containers
+	$(BIN)/pytest -m 'not ($(QUICK))' tests/cluster
+
+test-processes: venv ## everything else that is not quick
+	$(BIN)/pytest -m 'not ($(QUICK))' --ignore=tests/cluster
 
 check: lint ## the quick run: no network, no Java, under a minute
 	$(BIN)/pytest -m '$(QUICK)' -n auto

@@ -93,7 +93,7 @@ def postgresql_server(folder: Path, *options: str) -> Iterator[PostgreSqlServer]
         if not data.exists():
             made = ("--auth=trust", "--username=postgres", "--encoding=UTF8", "--locale=C")
             command = [*as_user, initdb, "-D", str(data), "--no-sync", *made]
-            subprocess.run(command, check=True, stdout=log, stderr=log, cwd="/")
+            _make(command, Path(log.name), log.fileno())
         command = [*as_user, *_dying_with_us(), *start]
         with _running(command, log.fileno(), stop=signal.SIGINT) as process:
             server = PostgreSqlServer(port, process.pid)
@@ -126,7 +126,7 @@ def mariadb_server(folder: Path, *options: str) -> Iterator[MariaDbServer]:
         if not data.exists():
             made = ("--auth-root-authentication-method=normal", "--skip-test-db")
             command = [install, "--no-defaults", f"--datadir={data}", *user, *made]
-            subprocess.run(command, check=True, stdout=log, stderr=log)
+            _make(command, Path(log.name), log.fileno())
         command = [*_dying_with_us(), *start]
         with _running(command, log.fileno(), stop=signal.SIGTERM) as process:
             server = MariaDbServer(port, process.pid, data)
@@ -173,6 +173,14 @@ def _wait(process: "subprocess.Popen[bytes]", log: Path, connect: Callable[[], N
                 tail = log.read_text(errors="replace")[-LOG_CHARACTERS:]
                 raise RuntimeError(f"{error}; {log} ends with:\n{tail}") from error
         time.sleep(POLL_SECONDS)
+
+
+def _make(command: Sequence[str], log: Path, output: int) -> None:
+    """Runs what makes a server's folder; an error shows the end of its log."""
+    done = subprocess.run(command, stdout=output, stderr=output, cwd="/")
+    if done.returncode:
+        tail = log.read_text(errors="replace")[-LOG_CHARACTERS:]
+        raise RuntimeError(f"{command[0]} ended with {done.returncode}; {log} ends with:\n{tail}")
 
 
 def _dying_with_us() -> list[str]:

@@ -38,8 +38,9 @@ MONITORS_MS = 10_000
 
 
 CUT_OFF_MS = 3_000
-"""A server that for so long takes no message and has none may live on without the others: after an
-acknowledgement is overdue, and before the group suspects a member that it does not hear of.
+"""A server that for so long takes no message, or answers no request, and has no message either may
+live on without the others: after an acknowledgement is overdue, and before the group suspects a
+member that it does not hear of.
 """
 CUT_OFF_MS_MAX = 15_000
 """Each server that is no better is given twice the time: perhaps the messages are just large."""
@@ -324,7 +325,8 @@ class JetStreamOrder:
     def _is_cut_off(self) -> bool:
         """Whether another server may do better; whoever asks goes there."""
         now_ns = time.monotonic_ns()
-        waited_ms = min(self._publisher.stuck_for_ms(), (now_ns - self._delivered_ns) // 1_000_000)
+        unserved_ms = max(self._publisher.stuck_for_ms(), self._connection.unanswered_for_ms())
+        waited_ms = min(unserved_ms, (now_ns - self._delivered_ns) // 1_000_000)
         if waited_ms < self._patience_ms:
             return False
         self._delivered_ns, self._patience_ms = now_ns, min(2 * self._patience_ms, CUT_OFF_MS_MAX)

@@ -53,6 +53,7 @@ class JetStreamConnection:
         self._last_error = ""
         self._failure: Exception | None = None
         self._has_begun = False
+        self._asked_ns: int | None = None
         self.on_interruption: Callable[[], None] = lambda: None
         self.client = _Client() if tls is None else _TlsClient(tls)
 
@@ -110,6 +111,7 @@ class JetStreamConnection:
             JetStreamRefused: The answer is an error.
             NotAnswered: There is none.
         """
+        self._asked_ns = self._asked_ns or time.monotonic_ns()
         try:
             answer = await self.client.request(
                 f"$JS.API.{verb}", json.dumps(body).encode(), timeout=self._request_timeout_s
@@ -120,9 +122,15 @@ class JetStreamConnection:
         if refusal := document.get("error"):
             if refusal["code"] == 503:
                 raise NotAnswered(refusal["description"])
+            self._asked_ns = None
             code = refusal.get("err_code", refusal["code"])
             raise JetStreamRefused(code, refusal["description"])
+        self._asked_ns = None
         return document
+
+    def unanswered_for_ms(self) -> int:
+        """How long ago the first request was made that no answer came to, nor to any later one."""
+        return 0 if self._asked_ns is None else (time.monotonic_ns() - self._asked_ns) // 1_000_000
 
     async def request_until(
         self, limit_ms: int, verb: str, body: Mapping[str, object]
@@ -162,7 +170,7 @@ class JetStreamConnection:
 
     async def leave_server(self) -> None:
         """Goes on at another server, if there is one."""
-        await self.client.force_reconnect()
+        await self.client.leave_server()
 
     async def _on_error(self, error: Exception) -> None:
         text = str(error) or type(error).__name__
@@ -224,6 +232,13 @@ class _Client(Client):
     def __init__(self) -> None:
         super().__init__()
         self._transport = _Transport()  # type: ignore[no-untyped-call]  # the library's, untyped
+
+    async def leave_server(self) -> None:
+        """Goes on at another server: the library tries its own list from the front."""
+        if self._current_server in self._server_pool:
+            self._server_pool.remove(self._current_server)
+            self._server_pool.append(self._current_server)
+        await self.force_reconnect()
 
 
 class _TlsClient(_Client):

@@ -15,6 +15,7 @@ from certifier.records import log_sequence_of
 from members.catch_up import CatchUp
 from members.config import MemberConfig
 from members.member import Member
+from members.member_state import MemberState
 from members.recovery_errors import ExtraTransactions
 from members.total_order import SHORTER_MS_MAX, LogState, TotalOrder
 
@@ -43,8 +44,10 @@ async def state_that_reaches(order: TotalOrder, state: LogState, log_sequence: i
     deadline = now() + SHORTER_MS_MAX / 1000
     while state.last_sequence < log_sequence and now() < deadline:
         await asyncio.sleep(SHORTER_POLL_SECONDS)
-        with suppress(LogServerUnavailable):
+        try:
             state = await order.state()
+        except LogServerUnavailable:  # Perhaps it has just noticed; who answers next is believed.
+            deadline = now() + SHORTER_MS_MAX / 1000
     return state
 
 
@@ -91,7 +94,8 @@ async def join_when_near(
     applied: Callable[[], Applied],
     last_sequence: int,
 ) -> None:
-    """Returns when the member has asked to join; its reason says meanwhile how far it is.
+    """Returns when the member has asked to join, or was told not to; its reason says meanwhile how
+    far it is.
 
     Args:
         last_sequence: Where the log ended when it was opened.
@@ -105,6 +109,8 @@ async def join_when_near(
         if last_sequence - member.log_sequence <= catch_up.messages_max:
             with suppress(LogServerUnavailable):
                 last_sequence = (await order.state()).last_sequence
+        if member.state is not MemberState.RECOVERING:
+            return
         rows = applied()
         rows_sequence = log_sequence_of(max(rows.position, 0))
         if catch_up.is_near(member.log_sequence, last_sequence, rows.pending, rows_sequence):

@@ -146,10 +146,8 @@ class Member:
         self._unreachable_ms += passed_ms if reads else 0
         limit_ms = self.options.unreachable_ms
         if limit_ms and self._unreachable_ms >= limit_ms and self.state is MemberState.ONLINE:
-            self.fail(
-                MemberState.ERROR,
-                f"the log took nothing for {limit_ms} ms; what waited is not known to be decided",
-            )
+            text = f"the log took nothing for {limit_ms} ms; what waited is not known to be decided"
+            self.fail(MemberState.LEFT if self._is_leaving else MemberState.ERROR, text)
 
     def report_if_due(self, now_ms: int, stable_version: int) -> bool:
         """Queues a report for the group if it is time, and says whether it did.

@@ -34,6 +34,7 @@ class MindStore:
         self._outcome_log = OutcomeLog(store)
         self._info_store: CertificationInfoStore
         self._last: Delivery | None = None
+        self._failed: Exception | None = None
 
     def load(self, mind: Member) -> None:
         """Brings a new mind to what was saved, if anything was.
@@ -54,8 +55,17 @@ class MindStore:
 
     def save(self, mind: Member, unsaved: Delivered, applied_position: int) -> None:
         """Stores the mind as it is, and of what it has delivered since the last call what is not
-        committed yet.
+        committed yet. After an error every call raises it: what was to be stored then is lacking.
         """
+        if self._failed is not None:
+            raise self._failed
+        try:
+            self._save(mind, unsaved, applied_position)
+        except Exception as error:
+            self._failed = error.with_traceback(None)
+            raise
+
+    def _save(self, mind: Member, unsaved: Delivered, applied_position: int) -> None:
         batch = self._store.batch()
         waiting = [entry for entry in unsaved.entries if entry.position > applied_position]
         self._relay_queue.append(batch, waiting)

@@ -52,7 +52,7 @@ _SERVICE_CONFIG = {
 }
 """Reads of a snapshot can be asked of one member only: gRPC repeats them there."""
 KEEPALIVE_MS = 2_000
-KEEPALIVE_TIMEOUT_MS = 3_000
+KEEPALIVE_TIMEOUT_MS = 5_000
 """A member that owes an answer is asked for a sign of life; one that stands still gives none, and
 somebody else is asked. Members that are just busy give it: gRPC does so beside Python."""
 _CHANNEL_OPTIONS = (

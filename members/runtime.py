@@ -155,7 +155,8 @@ class MemberRuntime:
         serving in any case.
         """
         self.member.leave()
-        self._sender.schedule()
+        if self.log_opened:
+            self._sender.schedule()
         deadline = time.monotonic() + timeout_s
         while self.member.state in (MemberState.ONLINE, MemberState.JOINING):
             if time.monotonic() > deadline:
@@ -188,8 +189,8 @@ class MemberRuntime:
         if not self._is_whole:
             return
         unsaved, self._unsaved, self._unsaved_bytes = self._unsaved, Delivered(), 0
-        self._saved_log_sequence = self.member.log_sequence
         self._minds.save(self.member, unsaved, self.applier.status().checkpoint.position)
+        self._saved_log_sequence = self.member.log_sequence
 
     def submit(self, transactions: Sequence[LoggedTransaction]) -> "asyncio.Future[Submission]":
         """Orders transactions; done when they are decided and what passed is committed here.
@@ -335,9 +336,14 @@ class MemberRuntime:
         async for deliveries in self.order.read(self.member.log_sequence + 1):
             self._deliver(deliveries)
             self._sender.schedule()
-            while self.relay_queue.is_full:
+            while self._is_full:
                 self._room.clear()
                 await self._room.wait()
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether reading waits for the applier; never for one that has nothing left to do."""
+        return self.relay_queue.is_full and self.applier.status().length > 0
 
     def _start_joining(self, last_sequence: int) -> "asyncio.Task[None]":
         return start_joining(
@@ -410,7 +416,7 @@ class MemberRuntime:
         while True:
             await asyncio.sleep(TICK_SECONDS)
             self.snapshots.expire(self.now_ms())
-            self.member.tick(self.now_ms(), reads=not self.relay_queue.is_full)
+            self.member.tick(self.now_ms(), reads=not self._is_full)
             self._note_state()
             if self.log_opened:
                 self._sender.schedule()

@@ -22,15 +22,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With `--dist loadgroup`, tests of a file run in one process, for the servers that they share;
-    so do all tests with containers, of which two clusters are too many for a small machine.
-    """
-    for item in items:
-        group = "containers" if item.path.parent.name == "cluster" else str(item.path)
-        item.add_marker(pytest.mark.xdist_group(group))
-
-
 @pytest.fixture(autouse=True)
 def default_logs() -> Iterator[None]:
     """A verb that ran in this process has set logs up for its own standard error, which is closed

@@ -47,6 +47,7 @@ def cluster(running_cluster: DockerCluster) -> Iterator[DockerCluster]:
     yield running_cluster
     heal_all(running_cluster)
     running_cluster.wait_online()
+    running_cluster.wait_healthy()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -238,6 +238,13 @@ class DockerCluster:
             self.wait_for(f"{name} ONLINE", partial(self._is_online, name, wanted))
         return time.monotonic() - began
 
+    def wait_healthy(self) -> None:
+        """Returns when every log server has what the others have: one that lacks some of it, since
+        it lost its disk, say, does not help to elect a leader.
+        """
+        for name in LOG_SERVERS:
+            self.wait_for(f"{name} healthy", partial(self._is_healthy, name))
+
     def stream_leader(self) -> str | None:
         """The log server that leads the group's stream, as a majority of them says; None: none."""
         votes: list[str] = []
@@ -355,6 +362,12 @@ class DockerCluster:
         with suppress(EngineFailed):
             docker("pause", self.container(name))
         return self.state(name) == "paused"
+
+    def _is_healthy(self, log_server: str) -> bool:
+        with suppress(OSError):
+            with urllib.request.urlopen(f"{self.monitor(log_server)}/healthz", timeout=1):
+                return True
+        return False
 
     def _is_online(self, name: str, wanted: set[str]) -> bool:
         status = self.status(name)

@@ -6,11 +6,13 @@ import random
 import signal
 from contextlib import suppress
 from pathlib import Path
+from urllib.parse import urlparse
 
 import nats.errors
 import pytest
+from nats.aio.client import Srv
 
-from members.jetstream_connection import JetStreamConnection
+from members.jetstream_connection import JetStreamConnection, NotAnswered
 from members.log_server import LogServer
 from tests.certificates import Authority, TlsLogServer
 
@@ -34,6 +36,13 @@ def server_of(connection: JetStreamConnection) -> str:
     return f"{url.scheme}://{url.netloc}" if url is not None else ""
 
 
+async def connected(connection: JetStreamConnection) -> None:
+    """Returns when there is a connection again."""
+    async with asyncio.timeout(5):
+        while not connection.client.is_connected:  # noqa: ASYNC110 - the library has no event
+            await asyncio.sleep(0.01)
+
+
 async def test_a_server_that_froze_before_it_took_all_that_was_sent_is_left(tmp_path: Path) -> None:
     frozen, other = LogServer(tmp_path / "frozen"), LogServer(tmp_path / "other")
     frozen.start()
@@ -47,9 +56,7 @@ async def test_a_server_that_froze_before_it_took_all_that_was_sent_is_left(tmp_
             for _ in range(MESSAGES):
                 await connection.client.publish("anything", MESSAGE)
         await connection.leave_frozen_server()
-        async with asyncio.timeout(5):
-            while not connection.client.is_connected:  # noqa: ASYNC110 - the library has no event
-                await asyncio.sleep(0.01)
+        await connected(connection)
         assert server_of(connection) == other.address
     finally:
         os.kill(frozen.pid, signal.SIGCONT)
@@ -72,3 +79,40 @@ async def test_a_server_with_a_wrong_certificate_is_passed_over(tmp_path: Path) 
         await connection.close()
         wrong.stop()
         right.stop()
+
+
+async def test_a_server_that_is_left_comes_after_those_that_were_found_later(
+    tmp_path: Path,
+) -> None:
+    known, found = LogServer(tmp_path / "known"), LogServer(tmp_path / "found")
+    known.start()
+    found.start()
+    connection = JetStreamConnection((known.address,), 1_000)
+    await connection.connect(2_000, VERSION_MIN)
+    connection.client._server_pool.append(Srv(urlparse(found.address)))
+    try:
+        await connection.leave_server()
+        await connected(connection)
+        assert server_of(connection) == found.address
+    finally:
+        await connection.close()
+        known.stop()
+        found.stop()
+
+
+async def test_how_long_nothing_was_answered_is_known(tmp_path: Path) -> None:
+    server = LogServer(tmp_path)
+    server.start()
+    connection = JetStreamConnection((server.address,), 200)
+    await connection.connect(2_000, VERSION_MIN)
+    try:
+        os.kill(server.pid, signal.SIGSTOP)
+        with pytest.raises(NotAnswered):
+            await connection.request("INFO", {})
+        assert connection.unanswered_for_ms() >= 200
+        os.kill(server.pid, signal.SIGCONT)
+        await connection.request_until(5_000, "INFO", {})
+        assert connection.unanswered_for_ms() == 0
+    finally:
+        await connection.close()
+        server.stop()

@@ -90,6 +90,14 @@ class TestExpulsion:
         assert member.state is MemberState.ERROR
         assert "took nothing for 3000 ms" in member.reason
 
+    def test_one_that_was_to_leave_leaves_then(self) -> None:
+        member = online(2)
+        object.__setattr__(member.options, "unreachable_ms", 3_000)
+        member.leave()
+        for now_ms in range(0, 3_500, 500):
+            member.tick(now_ms)
+        assert member.state is MemberState.LEFT
+
     def test_a_member_that_does_not_read_holds_nothing_against_the_log(self) -> None:
         member = online(2)
         object.__setattr__(member.options, "unreachable_ms", 3_000)

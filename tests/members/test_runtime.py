@@ -2,14 +2,18 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from certifier.errors import CorruptRecord, LogGap, NotServing
+from certifier.errors import CorruptRecord, DiskFull, LogGap, NotServing
+from certifier.store import Batch
 from certifier.write_set import store_key_item
 from groupcert.v1.transaction_pb2 import Changes
+from members.catch_up import CatchUp
 from members.config import MemberConfig
 from members.convert import encode_batch
+from members.join import join_when_near
 from members.log_records import LogBatch, LoggedTransaction, ViewProposal
 from members.member_state import MemberState
 from members.runtime import MemberRuntime
@@ -20,9 +24,10 @@ from tests.sim.memory_order import MemoryLog, MemoryOrder
 WRITER = ViewMember(name="m2", incarnation=7, address="127.0.0.1:1")
 
 
-def runtime_at(folder: Path) -> MemberRuntime:
+def runtime_at(folder: Path, **settings: Any) -> MemberRuntime:
+    servers = ("nats://127.0.0.1:1",)
     config = MemberConfig(
-        group="g", member="m1", data_folder=folder, log_servers=("nats://127.0.0.1:1",)
+        group="g", member="m1", data_folder=folder, log_servers=servers, **settings
     )
     log = MemoryLog("g")
     log.create()
@@ -99,4 +104,63 @@ async def test_an_error_after_a_commit_that_nobody_waits_for_ends_the_life(tmp_p
     asyncio.get_running_loop().run_in_executor(None, runtime._on_committed, 1, 1)
     with pytest.raises(RuntimeError, match="a bug"):
         await asyncio.wait_for(runtime.run(), 5)
+    runtime.close()
+
+
+async def test_a_member_leaves_before_its_log_is_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime = runtime_at(tmp_path)
+    monkeypatch.setattr(runtime._sender, "schedule", lambda: pytest.fail("nobody to send to"))
+    await runtime.leave(1.0)
+    assert runtime.member.state is MemberState.LEFT
+    runtime.close()
+
+
+async def test_a_member_that_left_does_not_ask_to_join(tmp_path: Path) -> None:
+    runtime = runtime_at(tmp_path)
+    await runtime.leave(1.0)
+    catch_up = CatchUp(first_sequence=1, began_ms=0, messages_max=0, transactions_max=0)
+    asking = join_when_near(runtime.member, runtime.order, catch_up, runtime._applied, 9)
+    await asyncio.wait_for(asking, 5)
+    assert runtime.member.state is MemberState.LEFT
+    runtime.close()
+
+
+async def test_after_a_save_that_failed_nothing_is_stored_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it was to write would be lacking between what is stored before and after."""
+
+    def refuse(batch: Batch) -> None:
+        raise DiskFull(path=str(tmp_path), cause="a test")
+
+    runtime = runtime_at(tmp_path)
+    first, second = messages(runtime)
+    runtime._deliver([first])
+    with monkeypatch.context() as patch, pytest.raises(DiskFull):
+        patch.setattr(runtime.store, "write", refuse)
+        runtime.save()
+    runtime._deliver([second])
+    with pytest.raises(DiskFull):
+        runtime.save()
+    assert runtime.applier.drain(10)
+    runtime.close()
+    del runtime
+
+    again = runtime_at(tmp_path)
+    assert again.member.log_sequence == 0
+    again._deliver([first, second])
+    assert again.target.open_snapshot().get(b"key") == b"value"
+    again.close()
+
+
+async def test_reading_does_not_wait_for_an_applier_that_has_nothing_to_do(tmp_path: Path) -> None:
+    """Though the queue is full: all of it was committed while it was being stored."""
+    runtime = runtime_at(tmp_path, relay_queue_bytes_max=1)
+    runtime._deliver(messages(runtime))
+    assert runtime.applier.drain(10)
+    runtime._minds.save(runtime.member, runtime._unsaved, applied_position=0)
+    assert runtime.relay_queue.is_full
+    assert not runtime._is_full
     runtime.close()

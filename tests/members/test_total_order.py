@@ -6,7 +6,8 @@ from contextlib import aclosing
 
 import pytest
 
-from certifier.errors import ForeignLog, LogGap
+from certifier.errors import ForeignLog, LogGap, LogServerUnavailable
+from members import join
 from members.jetstream import JetStreamOptions, JetStreamOrder
 from members.join import state_that_reaches
 from members.membership_errors import GroupMissing
@@ -250,3 +251,27 @@ async def test_a_log_that_seems_shorter_for_a_moment_is_waited_for() -> None:
     log.append("1", b"x")
     assert (await waiting).last_sequence == 1
     assert (await state_that_reaches(order, await order.state(), 1)).last_sequence == 1
+
+
+async def test_a_shorter_log_is_not_believed_of_a_server_that_then_falls_silent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It was cut off, as it has noticed; another one knows more."""
+    monkeypatch.setattr(join, "SHORTER_MS_MAX", 50)
+    monkeypatch.setattr(join, "SHORTER_POLL_SECONDS", 0.01)
+    log = MemoryLog("silent")
+    log.create()
+    order = MemoryOrder(log)
+    state = await order.open(create=False)
+    silent = LogServerUnavailable(address="nats://127.0.0.1:1", cause="no leader")
+
+    async def fall_silent() -> LogState:
+        await asyncio.sleep(0.1)
+        raise silent
+
+    with monkeypatch.context() as patch:
+        patch.setattr(order, "state", fall_silent)
+        waiting = asyncio.ensure_future(state_that_reaches(order, state, 1))
+        await asyncio.sleep(0.5)
+        log.append("1", b"x")
+    assert (await waiting).last_sequence == 1
