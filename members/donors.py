@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import grpc.aio
 
+from certifier.errors import NotServing
 from groupcert.v1 import group_pb2, group_pb2_grpc, recovery_pb2, recovery_pb2_grpc
 from members.channels import open_aio_channel, token_metadata
 from members.credentials import Credentials
@@ -113,8 +114,8 @@ async def ask_members(addresses: Iterable[str], credentials: Credentials) -> lis
         answers = await asyncio.gather(*(_ask(each, credentials) for each in sorted(left)))
         left = set()
         for address, status in answers:
-            if status is None:
-                candidates.setdefault(address, Candidate(address, address, "UNREACHABLE", 0, 0))
+            if isinstance(status, str):
+                candidates.setdefault(address, Candidate(address, address, status, 0, 0))
                 continue
             candidates[address] = _candidate(address, status.observer)
             left |= {each.address for each in status.members} - asked
@@ -136,7 +137,8 @@ def _candidate(address: str, observer: group_pb2.MemberStatus) -> Candidate:
     )
 
 
-async def _ask(address: str, credentials: Credentials) -> tuple[str, group_pb2.GroupStatus | None]:
+async def _ask(address: str, credentials: Credentials) -> tuple[str, group_pb2.GroupStatus | str]:
+    """An address and what it answers: a status, or why there is none."""
     async with _channel(address, credentials) as channel:
         stub = group_pb2_grpc.GroupServiceStub(channel)
         try:
@@ -144,6 +146,8 @@ async def _ask(address: str, credentials: Credentials) -> tuple[str, group_pb2.G
             response = await stub.GetStatus(
                 request, timeout=STATUS_SECONDS, metadata=token_metadata(credentials)
             )
-        except grpc.aio.AioRpcError:
-            return address, None
+        except grpc.aio.AioRpcError as error:
+            failure = error_from(error, address, has_tls=credentials.tls is not None)
+            refused = not isinstance(failure, NotServing)
+            return address, f"REFUSING ({failure})" if refused else "UNREACHABLE"
         return address, response.status

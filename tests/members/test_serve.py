@@ -46,7 +46,7 @@ for answer in stub.CommitStream(requests()):
 
 
 @asynccontextmanager
-async def serving(folder: Path, **settings: int) -> AsyncIterator[tuple[MemberRuntime, str]]:
+async def serving(folder: Path, **settings: object) -> AsyncIterator[tuple[MemberRuntime, str]]:
     """A member that is ONLINE, and where it answers."""
     async with running(folder / "m1") as runtime:
         address = f"{HOST}:{free_port()}"

@@ -1,0 +1,58 @@
+"""Donors as a joiner asks them, where there is an access list."""
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from members.access import AccessList, Role
+from members.credentials import Credentials
+from members.donors import ask_members
+from members.loopback import HOST, free_port
+from members.recovery_choice import choose_donor, why_none
+from tests.members.test_serve import serving
+
+
+def access_of(*roles: Role) -> AccessList:
+    """An access list with a principal for each role, whose token is the role's name."""
+    principals = [
+        {
+            "name": f"only {role}",
+            "token_sha256": hashlib.sha256(role.value.encode()).hexdigest(),
+            "roles": [role],
+        }
+        for role in roles
+    ]
+    return AccessList.model_validate({"principal": principals})
+
+
+async def test_the_role_of_members_is_enough_to_find_a_donor(tmp_path: Path) -> None:
+    async with serving(tmp_path, access=access_of(Role.MEMBER)) as (_, address):
+        candidates = await ask_members([address], Credentials(token=Role.MEMBER.value))
+    choice = choose_donor(candidates, asker="m3")
+    assert choice is not None
+    assert choice.donor.name == "m1"
+
+
+@pytest.mark.parametrize(
+    ("token", "cause"),
+    [
+        (Role.WRITE.value, "principal 'only write' may not call /groupcert.v1.GroupService/"),
+        ("stranger", "has no known caller (nobody has its token)"),
+    ],
+)
+async def test_why_a_donor_refuses_to_answer_is_told(
+    tmp_path: Path, token: str, cause: str
+) -> None:
+    async with serving(tmp_path, access=access_of(Role.WRITE)) as (_, address):
+        candidates = await ask_members([address], Credentials(token=token))
+    assert choose_donor(candidates, asker="m3") is None
+    told = why_none(candidates, "m3", {})
+    assert told.startswith(f"{address} at {address} is REFUSING (")
+    assert cause in told
+
+
+async def test_a_donor_that_is_not_there_is_unreachable() -> None:
+    address = f"{HOST}:{free_port()}"
+    (candidate,) = await ask_members([address], Credentials())
+    assert candidate.state == "UNREACHABLE"
