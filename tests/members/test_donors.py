@@ -1,29 +1,15 @@
 """Donors as a joiner asks them, where there is an access list."""
 
-import hashlib
 from pathlib import Path
 
 import pytest
 
-from members.access import AccessList, Role
+from members.access import Role
 from members.credentials import Credentials
 from members.donors import ask_members
 from members.loopback import HOST, free_port
 from members.recovery_choice import choose_donor, why_none
-from tests.members.test_serve import serving
-
-
-def access_of(*roles: Role) -> AccessList:
-    """An access list with a principal for each role, whose token is the role's name."""
-    principals = [
-        {
-            "name": f"only {role}",
-            "token_sha256": hashlib.sha256(role.value.encode()).hexdigest(),
-            "roles": [role],
-        }
-        for role in roles
-    ]
-    return AccessList.model_validate({"principal": principals})
+from tests.members.test_serve import access_of, serving
 
 
 async def test_the_role_of_members_is_enough_to_find_a_donor(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from certifier.errors import (
     GroupcertError,
     NotServing,
     Overloaded,
-    TooManyStreams,
+    TooManyCalls,
     TransactionTooLarge,
     UploadExpired,
 )
@@ -44,7 +44,7 @@ CONFLICT = transaction_pb2.Outcome(
 )
 LOST = NotServing(member="m1", state="FENCED")
 BUSY = Overloaded(waiting=9, waiting_max=8)
-FULL = TooManyStreams(open=9, open_max=9)
+FULL = TooManyCalls(open=9, open_max=9)
 SLOW = UploadExpired(lease_ms=9)
 HUGE = TransactionTooLarge(bytes=9, bytes_max=8)
 
@@ -194,7 +194,7 @@ def test_a_refusal_is_certain_at_first_and_says_nothing_about_an_attempt_before_
     ("refusal", "kind"),
     [
         (BUSY, Overloaded),
-        (FULL, TooManyStreams),
+        (FULL, TooManyCalls),
         (SLOW, UploadExpired),
         (status.TOO_MANY_CALLS, NotServing),
     ],
