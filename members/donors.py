@@ -6,7 +6,7 @@ answers with is an error of this project, or the bytes it was asked for.
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import NamedTuple
 
 import grpc.aio
@@ -24,6 +24,8 @@ OPEN_SECONDS = 120.0
 CHUNK_SECONDS = 10.0
 """How long it may leave its reader without a chunk."""
 CLOSE_SECONDS = 3.0
+CLOSE_TRIES = 2
+"""Where the log is needed after a copy."""
 _OPTIONS = (
     ("grpc.max_receive_message_length", 64 << 20),
     ("grpc.initial_reconnect_backoff_ms", 100),
@@ -90,11 +92,16 @@ class Donor:
         """Tells it that the copy is needed no more; it finds out by itself where that fails.
         `reads_on`: the log after it is.
         """
-        try:
-            request = recovery_pb2.CloseCopyRequest(copy_id=copy_id, reads_on=reads_on)
-            await self._stub.CloseCopy(request, timeout=CLOSE_SECONDS, metadata=self._metadata)
-        except grpc.aio.AioRpcError:
-            return
+        request = recovery_pb2.CloseCopyRequest(copy_id=copy_id, reads_on=reads_on)
+        for _ in range(CLOSE_TRIES if reads_on else 1):
+            with suppress(grpc.aio.AioRpcError):
+                await self._stub.CloseCopy(
+                    request,
+                    timeout=CLOSE_SECONDS,
+                    metadata=self._metadata,
+                    wait_for_ready=reads_on,
+                )
+                return
 
 
 @asynccontextmanager
