@@ -20,8 +20,8 @@
     │   ├── Overloaded                OVERLOADED
     │   ├── PortTaken                 PORT_TAKEN
     │   ├── SnapshotExpired           SNAPSHOT_EXPIRED
+    │   ├── TooManyCalls              TOO_MANY_CALLS
     │   ├── TooManySnapshots          TOO_MANY_SNAPSHOTS
-    │   ├── TooManyStreams            TOO_MANY_STREAMS
     │   └── UploadExpired             UPLOAD_EXPIRED
     ├── Fenced                    the operator must act before the member serves again
     │   ├── DigestMismatch            DIGEST_MISMATCH
@@ -297,6 +297,22 @@ class SnapshotExpired(Unavailable):
 
 
 @dataclass(eq=False, kw_only=True)
+class TooManyCalls(Unavailable):
+    """Clients have as many calls of a kind open at the member as it allows."""
+
+    reason: ClassVar[str] = "TOO_MANY_CALLS"
+    open: int
+    open_max: int
+    what: str = "calls"
+
+    def __str__(self) -> str:
+        return (
+            f"{self.open} {self.what} are open, the limit is {self.open_max}: "
+            "end those that are not needed, or ask another member"
+        )
+
+
+@dataclass(eq=False, kw_only=True)
 class TooManySnapshots(Unavailable):
     """Clients hold as many snapshots at the member as it allows."""
 
@@ -308,21 +324,6 @@ class TooManySnapshots(Unavailable):
         return (
             f"{self.open} snapshots are open, the limit is {self.open_max}: "
             "end transactions that are done, then try again"
-        )
-
-
-@dataclass(eq=False, kw_only=True)
-class TooManyStreams(Unavailable):
-    """Clients have as many calls with streams of answers open at the member as it allows."""
-
-    reason: ClassVar[str] = "TOO_MANY_STREAMS"
-    open: int
-    open_max: int
-
-    def __str__(self) -> str:
-        return (
-            f"{self.open} streams are open, the limit is {self.open_max}: "
-            "end those that are not needed, or ask another member"
         )
 
 

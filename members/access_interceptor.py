@@ -13,7 +13,7 @@ import grpc
 import grpc.aio
 import structlog
 
-from certifier.errors import InvalidRequest
+from certifier.errors import GroupcertError, InvalidRequest
 from members.access import AccessRules, Caller
 from members.channels import AUTHORIZATION
 from members.config import MemberConfig
@@ -33,34 +33,46 @@ def interceptors_of(config: MemberConfig) -> tuple["AccessInterceptor", ...]:
     return (AccessInterceptor(AccessRules(config.access), has_tls=config.tls is not None),)
 
 
-class AccessInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # stubs only
-    """Refuses what the rules do not allow; all else goes on as if it were not there."""
+class Guards(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # stubs only
+    """Puts a guard around the handler of each call."""
 
-    def __init__(self, rules: AccessRules, *, has_tls: bool) -> None:
-        self._rules = rules
-        self._has_tls = has_tls
+    def __init__(self) -> None:
         self._guarded: dict[str, tuple[Handler, Handler]] = {}
+
+    def guard(self, call: str, handler: Handler) -> Handler:
+        """A call's handler, guarded."""
+        raise NotImplementedError
 
     async def intercept_service(
         self,
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Handler:
-        """The call's handler, guarded; guards are made once for each handler."""
+        """The call's handler, guarded; that is done once for each handler."""
         handler = await continuation(handler_call_details)
         if handler is None:
             return handler
         call = handler_call_details.method
         known, guarded = self._guarded.get(call, (None, None))
         if known is not handler or guarded is None:
-            guarded = self._guard(call, handler)
+            guarded = self.guard(call, handler)
             self._guarded[call] = handler, guarded
         return guarded
 
-    def _guard(self, call: str, handler: Handler) -> Handler:
-        async def check(context: Context) -> None:
-            if refusal := refusal_of(self._rules, call, context, has_tls=self._has_tls):
-                await abort(context, refusal)
+
+class AccessInterceptor(Guards):
+    """Refuses what the rules do not allow; all else goes on as if it were not there."""
+
+    def __init__(self, rules: AccessRules, *, has_tls: bool) -> None:
+        super().__init__()
+        self._rules = rules
+        self._has_tls = has_tls
+
+    def guard(self, call: str, handler: Handler) -> Handler:
+        """The handler of a call, for those who may make it."""
+
+        def check(context: Context) -> InvalidRequest | None:
+            return refusal_of(self._rules, call, context, has_tls=self._has_tls)
 
         return guarded(handler, check)
 
@@ -91,21 +103,23 @@ def _caller(context: AnyContext, *, has_tls: bool) -> Caller:
 
 def guarded(
     handler: Handler,
-    check: Callable[[Context], Awaitable[None]],
+    check: Callable[[Context], GroupcertError | None],
     on_end: Callable[[], None] = lambda: None,
 ) -> Handler:
-    """A handler whose calls go on after `check`, which may abort them; `on_end` follows if not."""
+    """A handler whose calls end with what `check` gives; if nothing, they go on, then `on_end`."""
     make, behaviour = _parts(handler)
 
     async def single(request: Any, context: Context) -> Any:
-        await check(context)
+        if refusal := check(context):
+            await abort(context, refusal)
         try:
             return await behaviour(request, context)
         finally:
             on_end()
 
     async def stream(request: Any, context: Context) -> AsyncIterator[Any]:
-        await check(context)
+        if refusal := check(context):
+            await abort(context, refusal)
         try:
             async with aclosing(behaviour(request, context)) as responses:
                 async for response in responses:

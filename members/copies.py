@@ -38,12 +38,21 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 @dataclass(slots=True)
 class Copy:
-    """One that is open. `folder` holds its files; `read_seconds`: when it was read last."""
+    """One that is open. `folder` holds its files; `read_seconds`: when it was read last;
+    `is_read`: its last byte was sent.
+    """
 
     copy_id: str
     folder: Path
     manifest: CopyManifest
     read_seconds: float
+    is_read: bool = False
+
+    def sent(self, file: str, offset: int) -> None:
+        """Notes that a file is sent up to a place."""
+        last = next((each for each in reversed(self.manifest.files) if each.bytes), None)
+        if last is not None and (file, offset) == (last.name, last.bytes):
+            self.is_read = True
 
 
 @dataclass(slots=True)
@@ -124,10 +133,7 @@ class Copies:
         copy = self._open.pop(copy_id, None)
         if copy is not None:
             log.info("copy_closed", copy=copy_id)
-            if reads_on:
-                asyncio.get_running_loop().call_later(READING_SECONDS, self._forget, copy_id)
-            else:
-                self._forget(copy_id)
+            self._end(copy_id, reads_on=reads_on)
             await asyncio.to_thread(shutil.rmtree, copy.folder, ignore_errors=True)
 
     def log_sequences(self, view: View) -> list[int]:
@@ -136,6 +142,13 @@ class Copies:
             if copy_id not in self._open and _run_of(place.asker, view) not in (0, place.run):
                 self._forget(copy_id)
         return [place.log_sequence for place in self._places.values()]
+
+    def _end(self, copy_id: str, *, reads_on: bool) -> None:
+        """Keeps the log from its place on for its reader only, if that one needs it."""
+        if reads_on:
+            asyncio.get_running_loop().call_later(READING_SECONDS, self._forget, copy_id)
+        else:
+            self._forget(copy_id)
 
     def _forget(self, copy_id: str) -> None:
         self._places.pop(copy_id, None)
@@ -176,7 +189,7 @@ class Copies:
             self._expire_later(copy)
             return
         del self._open[copy.copy_id]
-        self._forget(copy.copy_id)
+        self._end(copy.copy_id, reads_on=copy.is_read)  # Its reader's word may be lost.
         log.warning("copy_expired", copy=copy.copy_id, lease_seconds=self._lease_seconds)
         asyncio.get_running_loop().run_in_executor(None, shutil.rmtree, copy.folder, True)
 

@@ -19,7 +19,7 @@ from typing import IO
 import structlog
 from xxhash import xxh3_64_intdigest, xxh3_128
 
-from certifier.errors import DiskFull, NotServing
+from certifier.errors import DiskFull, NotServing, TooManyCalls
 from certifier.store import ROCKSDB_FOLDER
 from members.copy_manifest import CopiedFile, CopyManifest, sync_folder, write_manifest
 from members.donors import Chunk, Donor
@@ -185,7 +185,7 @@ async def _read_all(
                             / max(time.monotonic() - began, 1e-3),
                         )
                     )
-        except (BrokenStream, NotServing, TimeoutError) as error:
+        except (BrokenStream, NotServing, TooManyCalls, TimeoutError) as error:
             cause = error
         breaks = 0 if writer.bytes_done > before else breaks + 1
         if writer.next_file is not None:

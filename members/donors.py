@@ -6,11 +6,12 @@ answers with is an error of this project, or the bytes it was asked for.
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import NamedTuple
 
 import grpc.aio
 
+from certifier.errors import NotServing
 from groupcert.v1 import group_pb2, group_pb2_grpc, recovery_pb2, recovery_pb2_grpc
 from members.channels import open_aio_channel, token_metadata
 from members.credentials import Credentials
@@ -23,6 +24,8 @@ OPEN_SECONDS = 120.0
 CHUNK_SECONDS = 10.0
 """How long it may leave its reader without a chunk."""
 CLOSE_SECONDS = 3.0
+CLOSE_TRIES = 2
+"""Where the log is needed after a copy."""
 _OPTIONS = (
     ("grpc.max_receive_message_length", 64 << 20),
     ("grpc.initial_reconnect_backoff_ms", 100),
@@ -89,11 +92,16 @@ class Donor:
         """Tells it that the copy is needed no more; it finds out by itself where that fails.
         `reads_on`: the log after it is.
         """
-        try:
-            request = recovery_pb2.CloseCopyRequest(copy_id=copy_id, reads_on=reads_on)
-            await self._stub.CloseCopy(request, timeout=CLOSE_SECONDS, metadata=self._metadata)
-        except grpc.aio.AioRpcError:
-            return
+        request = recovery_pb2.CloseCopyRequest(copy_id=copy_id, reads_on=reads_on)
+        for _ in range(CLOSE_TRIES if reads_on else 1):
+            with suppress(grpc.aio.AioRpcError):
+                await self._stub.CloseCopy(
+                    request,
+                    timeout=CLOSE_SECONDS,
+                    metadata=self._metadata,
+                    wait_for_ready=reads_on,
+                )
+                return
 
 
 @asynccontextmanager
@@ -113,8 +121,8 @@ async def ask_members(addresses: Iterable[str], credentials: Credentials) -> lis
         answers = await asyncio.gather(*(_ask(each, credentials) for each in sorted(left)))
         left = set()
         for address, status in answers:
-            if status is None:
-                candidates.setdefault(address, Candidate(address, address, "UNREACHABLE", 0, 0))
+            if isinstance(status, str):
+                candidates.setdefault(address, Candidate(address, address, status, 0, 0))
                 continue
             candidates[address] = _candidate(address, status.observer)
             left |= {each.address for each in status.members} - asked
@@ -136,7 +144,8 @@ def _candidate(address: str, observer: group_pb2.MemberStatus) -> Candidate:
     )
 
 
-async def _ask(address: str, credentials: Credentials) -> tuple[str, group_pb2.GroupStatus | None]:
+async def _ask(address: str, credentials: Credentials) -> tuple[str, group_pb2.GroupStatus | str]:
+    """An address and what it answers: a status, or why there is none."""
     async with _channel(address, credentials) as channel:
         stub = group_pb2_grpc.GroupServiceStub(channel)
         try:
@@ -144,6 +153,8 @@ async def _ask(address: str, credentials: Credentials) -> tuple[str, group_pb2.G
             response = await stub.GetStatus(
                 request, timeout=STATUS_SECONDS, metadata=token_metadata(credentials)
             )
-        except grpc.aio.AioRpcError:
-            return address, None
+        except grpc.aio.AioRpcError as error:
+            failure = error_from(error, address, has_tls=credentials.tls is not None)
+            refused = not isinstance(failure, NotServing)
+            return address, f"REFUSING ({failure})" if refused else "UNREACHABLE"
         return address, response.status

@@ -61,7 +61,7 @@ class RecoveryService(recovery_pb2_grpc.RecoveryServiceServicer):
                     size = min(self._chunk_bytes, end - offset)
                     data = await asyncio.to_thread(_read, path, offset, size)
                     await asyncio.sleep(self._throttle.delay_seconds(len(data), loop.time()))
-                    self._copies.get(request.copy_id)
+                    self._copies.get(request.copy_id).sent(name, offset + size)
                     yield recovery_pb2.ReadCopyResponse(
                         file=name, offset=offset, data=data, checksum=xxh3_64_intdigest(data)
                     )

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import grpc
 
-from certifier.errors import InvalidRequest, Overloaded, SnapshotExpired, TooManySnapshots
+from certifier.errors import InvalidRequest, SnapshotExpired, TooManySnapshots, UploadExpired
 from groupcert.v1.certification_pb2 import GetOutcomeRequest
 from groupcert.v1.certification_pb2_grpc import CertificationServiceStub
 from groupcert.v1.group_pb2_grpc import GroupServiceStub
@@ -179,7 +179,7 @@ class RemoteMembers:
                     break
                 if isinstance(failure, NotPrimary):
                     self._ask_next(failure.address)
-                elif not isinstance(failure, Overloaded):
+                elif not _is_turned_away(error, failure):
                     perhaps_ordered = True
                 if not transaction_id:
                     break
@@ -236,3 +236,11 @@ def is_refusal(failure: Exception) -> bool:
     return isinstance(failure, _REFUSALS) or (
         isinstance(failure, MemberFailed) and failure.code in _REFUSING_CODES
     )
+
+
+def _is_turned_away(error: grpc.RpcError, failure: Exception) -> bool:
+    """Tells whether a member, or gRPC for it, was too full for a request or gave up its upload: no
+    member has ordered what it answers so.
+    """
+    exhausted = error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    return exhausted or isinstance(failure, UploadExpired)

@@ -36,6 +36,7 @@ from groupcert.v1 import (
 from members.access_interceptor import interceptors_of
 from members.admin_service import AdminService
 from members.binary_log_service import BinaryLogService
+from members.call_limit import CALLS_MAX, STREAMS_MAX, UNCHECKED_CALLS_MAX, CallLimit
 from members.channels import add_port
 from members.config import MemberConfig
 from members.copies import Copies
@@ -55,7 +56,6 @@ from members.service import (
     MemberApplierService,
     StoreService,
 )
-from members.stream_limit import CALLS_MAX, STREAMS_MAX, StreamLimit
 
 SWITCH_INTERVAL_SECONDS = 0.0005
 """A thread that waits for the interpreter lock gets it this soon; 5 ms, Python's own, would be the
@@ -159,8 +159,8 @@ async def _start_server(
     config: MemberConfig, current: CurrentRuntime, copies: Copies, checks: HealthServicer
 ) -> grpc.aio.Server:
     server = grpc.aio.server(
-        interceptors=(StreamLimit(STREAMS_MAX), *interceptors_of(config)),
-        maximum_concurrent_rpcs=CALLS_MAX,
+        interceptors=(*interceptors_of(config), CallLimit(CALLS_MAX, STREAMS_MAX)),
+        maximum_concurrent_rpcs=UNCHECKED_CALLS_MAX,
         options=(
             ("grpc.so_reuseport", 0),
             ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),

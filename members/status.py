@@ -51,8 +51,8 @@ CODES: Mapping[type[GroupcertError], grpc.StatusCode] = {
     members.membership_errors.ChangedMeanwhile: grpc.StatusCode.ABORTED,
     members.membership_errors.NotPrimary: grpc.StatusCode.FAILED_PRECONDITION,
     errors.SnapshotExpired: grpc.StatusCode.OUT_OF_RANGE,
+    errors.TooManyCalls: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.TooManySnapshots: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    errors.TooManyStreams: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.Fenced: grpc.StatusCode.FAILED_PRECONDITION,
     errors.CorruptLog: grpc.StatusCode.DATA_LOSS,
 }

@@ -52,7 +52,7 @@ WIRE_MODULES = {
     *("members/access_interceptor.py", "members/channels.py", "members/health.py"),
     *("members/recovery_service.py", "members/donors.py", "members/bench_recovery.py"),
     *("members/commit_sending.py", "members/large_changes.py", "members/large_commits.py"),
-    *("members/log_events.py", "members/metrics.py", "members/stream_limit.py"),
+    *("members/log_events.py", "members/metrics.py", "members/call_limit.py"),
 }
 LOG_MODULES = {
     *("members/jetstream.py", "members/jetstream_connection.py", "members/jetstream_publisher.py"),

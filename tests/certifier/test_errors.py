@@ -156,7 +156,7 @@ EXAMPLES: tuple[tuple[GroupcertError, str], ...] = (
         "20000 keys in one call, the limit is 10000: ask for them in several calls",
     ),
     (
-        errors.TooManyStreams(open=1_024, open_max=1_024),
+        errors.TooManyCalls(open=1_024, open_max=1_024, what="streams"),
         "1024 streams are open, the limit is 1024: "
         "end those that are not needed, or ask another member",
     ),
@@ -312,10 +312,10 @@ def test_reasons_are_unique_and_none_was_renamed() -> None:
         "SNAPSHOT_EXPIRED",
         "STILL_FENCED",
         "TLS_REFUSED",
+        "TOO_MANY_CALLS",
         "TOO_MANY_COPIES",
         "TOO_MANY_KEYS",
         "TOO_MANY_SNAPSHOTS",
-        "TOO_MANY_STREAMS",
         "TRANSACTION_TOO_LARGE",
         "TRANSIENT_FAILURE",
         "UNSUITABLE_TARGET",

@@ -149,6 +149,21 @@ async def test_the_log_is_kept_for_a_copy_from_its_place_on_until_its_reader_has
         assert copies.log_sequences(view) == [place]
 
 
+async def test_the_log_is_kept_for_who_read_a_copy_to_its_end_and_could_not_say_so(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path / "m1") as runtime:
+        copies = Copies(tmp_path / "copies", lease_seconds=1)
+        half, whole = await copies.open(runtime, "m2"), await copies.open(runtime, "m3")
+        for copy, parts in ((half, 1), (whole, 2)):
+            file = [each for each in copy.manifest.files if each.bytes][-1]
+            for part in range(1, parts + 1):
+                copies.get(copy.copy_id).sent(file.name, file.bytes * part // 2)
+        folders = [half.folder, whole.folder]
+        await asyncio.to_thread(wait_for, "no copy", lambda: not any(map(Path.exists, folders)))
+        assert copies.log_sequences(runtime.member.view) == [whole.manifest.log_sequence]
+
+
 async def test_the_log_is_kept_for_a_joiner_for_so_long_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from xxhash import xxh3_64_intdigest, xxh3_128
 
-from certifier.errors import DiskFull, NotServing
+from certifier.errors import DiskFull, NotServing, TooManyCalls
 from certifier.store import ROCKSDB_FOLDER
 from members import copy_download
 from members.copy_download import BrokenStream, CopyWriter, check_space, download_copy
@@ -84,9 +84,10 @@ async def test_what_comes_in_is_the_copy(tmp_path: Path) -> None:
 
 async def test_a_broken_stream_goes_on_from_the_last_good_byte(tmp_path: Path) -> None:
     gone = NotServing(member="m1", state="UNREACHABLE")
-    donor = ScriptedDonor([(2, gone), (0, TimeoutError()), (2, None), (99, None)])
+    full = TooManyCalls(open=9, open_max=9)
+    donor = ScriptedDonor([(2, gone), (0, TimeoutError()), (0, full), (2, None), (99, None)])
     await download(donor, tmp_path)
-    assert donor.asked == [("a", 0), ("a", 8), ("a", 8), ("c", 4)]
+    assert donor.asked == [("a", 0), ("a", 8), ("a", 8), ("a", 8), ("c", 4)]
     assert (tmp_path / ROCKSDB_FOLDER / "a").read_bytes() == CONTENT["a"]
 
 

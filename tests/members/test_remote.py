@@ -14,7 +14,14 @@ import grpc
 import pytest
 from grpc_status import rpc_status as grpc_rpc_status
 
-from certifier.errors import GroupcertError, NotServing, Overloaded, TransactionTooLarge
+from certifier.errors import (
+    GroupcertError,
+    NotServing,
+    Overloaded,
+    TooManyCalls,
+    TransactionTooLarge,
+    UploadExpired,
+)
 from groupcert.v1 import (
     certification_pb2,
     certification_pb2_grpc,
@@ -37,9 +44,12 @@ CONFLICT = transaction_pb2.Outcome(
 )
 LOST = NotServing(member="m1", state="FENCED")
 BUSY = Overloaded(waiting=9, waiting_max=8)
+FULL = TooManyCalls(open=9, open_max=9)
+SLOW = UploadExpired(lease_ms=9)
 HUGE = TransactionTooLarge(bytes=9, bytes_max=8)
 
-Answer = store_pb2.CommitResponse | transaction_pb2.Outcome | GroupcertError | grpc.StatusCode
+Answer = store_pb2.CommitResponse | transaction_pb2.Outcome | GroupcertError | grpc.StatusCode | str
+"""A text: gRPC's own refusal, RESOURCE_EXHAUSTED."""
 
 
 @dataclass
@@ -84,6 +94,8 @@ class Script(
             _abort(context, status.rpc_status(answer))
         if isinstance(answer, grpc.StatusCode):
             context.abort(answer, "as the script says")
+        if isinstance(answer, str):
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, answer)
         return answer
 
     def OpenSnapshot(self, request: Any, context: Any) -> Any:
@@ -178,11 +190,22 @@ def test_a_refusal_is_certain_at_first_and_says_nothing_about_an_attempt_before_
         committed_version(Script([LOST, HUGE]))
 
 
-def test_a_member_that_was_too_busy_has_not_ordered_anything() -> None:
+@pytest.mark.parametrize(
+    ("refusal", "kind"),
+    [
+        (BUSY, Overloaded),
+        (FULL, TooManyCalls),
+        (SLOW, UploadExpired),
+        (status.TOO_MANY_CALLS, NotServing),
+    ],
+)
+def test_a_member_that_turned_a_commit_away_has_not_ordered_anything(
+    refusal: Answer, kind: type[GroupcertError]
+) -> None:
     with pytest.raises(CertificationConflict):
-        committed_version(Script([BUSY, CONFLICT], forgotten_version=SNAPSHOT_VERSION + 1))
-    with pytest.raises(Overloaded):
-        committed_version(Script([BUSY]), timeout_ms=300)
+        committed_version(Script([refusal, CONFLICT], forgotten_version=SNAPSHOT_VERSION + 1))
+    with pytest.raises(kind):
+        committed_version(Script([refusal]), timeout_ms=300)
 
 
 def test_a_message_that_grpc_refuses_was_not_ordered() -> None:

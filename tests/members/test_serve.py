@@ -1,6 +1,7 @@
 """A member's gRPC server and clients that do not behave."""
 
 import asyncio
+import hashlib
 import os
 import signal
 import sys
@@ -11,13 +12,26 @@ from typing import Any
 
 import grpc.aio
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1._async import HealthServicer
 
-from certifier.errors import NotServing, TooManyKeys, TooManyStreams, UploadExpired
-from groupcert.v1 import group_pb2, group_pb2_grpc, store_pb2, store_pb2_grpc
+from certifier.errors import NotServing, TooManyCalls, TooManyKeys, UploadExpired
+from groupcert.v1 import (
+    admin_pb2,
+    admin_pb2_grpc,
+    group_pb2,
+    group_pb2_grpc,
+    store_pb2,
+    store_pb2_grpc,
+)
 from members import serve
+from members.access import ROLES_OF_CALL, AccessList, Role
+from members.call_limit import COMMIT_STREAM, UNCOUNTED
 from members.client import Client
 from members.copies import Copies
+from members.copy_manifest import CopyManifest
+from members.credentials import ANONYMOUS
+from members.donors import donor_at
 from members.loopback import HOST, free_port
 from members.runtime import MemberRuntime
 from members.service import GET_KEYS_MAX, CurrentRuntime
@@ -30,6 +44,7 @@ HEADER = store_pb2.CommitStreamRequest(
         commit=store_pb2.CommitRequest(transaction_id=b"1"), changes_bytes=1_000
     )
 )
+Metadata = tuple[tuple[str, str], ...]
 STALLING_CLIENT = f"""
 import sys, time
 import grpc
@@ -45,8 +60,21 @@ for answer in stub.CommitStream(requests()):
 """
 
 
+def access_of(*roles: Role) -> AccessList:
+    """An access list with a principal for each role, whose token is the role's name."""
+    principals = [
+        {
+            "name": f"only {role}",
+            "token_sha256": hashlib.sha256(role.value.encode()).hexdigest(),
+            "roles": [role],
+        }
+        for role in roles
+    ]
+    return AccessList.model_validate({"principal": principals})
+
+
 @asynccontextmanager
-async def serving(folder: Path, **settings: int) -> AsyncIterator[tuple[MemberRuntime, str]]:
+async def serving(folder: Path, **settings: object) -> AsyncIterator[tuple[MemberRuntime, str]]:
     """A member that is ONLINE, and where it answers."""
     async with running(folder / "m1") as runtime:
         address = f"{HOST}:{free_port()}"
@@ -95,6 +123,24 @@ def watching(channel: grpc.aio.Channel) -> "grpc.aio.UnaryStreamCall[Any, Any]":
     return group_pb2_grpc.GroupServiceStub(channel).WatchStatus(group_pb2.WatchStatusRequest())
 
 
+async def admitted(channel: grpc.aio.Channel) -> "grpc.aio.StreamStreamCall[Any, Any]":
+    """A large commit whose rows do not come."""
+    call = store_pb2_grpc.StoreServiceStub(channel).CommitStream(stalling(HEADER))
+    answer = await call.read()
+    assert isinstance(answer, store_pb2.CommitStreamResponse)
+    return call
+
+
+async def get_status(channel: grpc.aio.Channel, metadata: Metadata = ()) -> None:
+    stub = group_pb2_grpc.GroupServiceStub(channel)
+    await stub.GetStatus(group_pb2.GetStatusRequest(), metadata=metadata)
+
+
+def test_the_calls_that_the_limit_names_are_there() -> None:
+    for start in (*UNCOUNTED, COMMIT_STREAM):
+        assert any(call.startswith(start) for call in ROLES_OF_CALL), start
+
+
 async def test_streams_are_limited_in_number(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -107,17 +153,82 @@ async def test_streams_are_limited_in_number(
         await asyncio.gather(one.read(), two.read())
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await watching(channel).read()
-        assert isinstance(error_from(caught.value), TooManyStreams)
-        await group_pb2_grpc.GroupServiceStub(channel).GetStatus(group_pb2.GetStatusRequest())
+        error = error_from(caught.value)
+        assert isinstance(error, TooManyCalls)
+        assert str(error).startswith("2 streams are open")
+        await get_status(channel)
         one.cancel()
         await asyncio.sleep(0.2)
         await watching(channel).read()
 
 
-async def test_calls_are_limited_in_number_and_clients_ask_another_member(
+async def test_streams_that_are_not_needed_leave_room_for_recovery_and_large_commits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serve, "STREAMS_MAX", 1)
+    async with (
+        serving(tmp_path) as (_, address),
+        grpc.aio.insecure_channel(address) as channel,
+        donor_at(address, ANONYMOUS) as donor,
+    ):
+        watch = watching(channel)
+        await watch.read()
+        await admitted(channel)
+        copy_id, manifest = await donor.open_copy("m3")
+        file = next(each for each in CopyManifest.decode(manifest, "").files if each.bytes)
+        assert (await anext(donor.read_copy(copy_id, file.name, 0))).file == file.name
+
+
+async def test_calls_are_limited_in_number_but_for_probes_operators_and_joiners(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(serve, "CALLS_MAX", 2)
+    async with (
+        serving(tmp_path) as (_, address),
+        grpc.aio.insecure_channel(address) as channel,
+        donor_at(address, ANONYMOUS) as donor,
+    ):
+        one, _ = [await admitted(channel) for _ in range(2)]
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await get_status(channel)
+        error = error_from(caught.value)
+        assert isinstance(error, TooManyCalls)
+        assert str(error).startswith("2 calls are open")
+        await watching(channel).read()
+        await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest())
+        stub = admin_pb2_grpc.AdminServiceStub(channel)
+        await stub.GetSettings(admin_pb2.GetSettingsRequest())
+        await donor.open_copy("m3")
+        one.cancel()
+        await asyncio.sleep(0.2)
+        await get_status(channel)
+
+
+async def test_who_may_not_call_takes_nobodys_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serve, "CALLS_MAX", 1)
+    monkeypatch.setattr(serve, "STREAMS_MAX", 1)
+    async with (
+        serving(tmp_path, access=access_of(Role.OBSERVE)) as (_, address),
+        grpc.aio.insecure_channel(address) as channel,
+    ):
+        calls = [
+            channel.stream_stream(f"/groupcert.v1.GroupService/{name}", bytes, bytes)(stalling())
+            for name in ("GetStatus", "WatchStatus")
+            for _ in range(3)
+        ]
+        await asyncio.gather(*(call.wait_for_connection() for call in calls))
+        refused = store_pb2_grpc.StoreServiceStub(channel).CommitStream(stalling(HEADER))
+        with pytest.raises(grpc.aio.AioRpcError):
+            await refused.read()
+        await get_status(channel, (("authorization", f"Bearer {Role.OBSERVE.value}"),))
+
+
+async def test_a_server_with_all_calls_that_it_takes_has_its_clients_ask_another_member(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serve, "UNCHECKED_CALLS_MAX", 2)
     async with (
         serving(tmp_path) as (_, address),
         grpc.aio.insecure_channel(address) as channel,
@@ -125,7 +236,7 @@ async def test_calls_are_limited_in_number_and_clients_ask_another_member(
         calls = [watching(channel) for _ in range(2)]
         await asyncio.gather(*(call.read() for call in calls))
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await group_pb2_grpc.GroupServiceStub(channel).GetStatus(group_pb2.GetStatusRequest())
+            await get_status(channel)
         assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         error = error_from(caught.value, address)
         assert isinstance(error, NotServing)
