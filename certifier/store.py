@@ -11,6 +11,7 @@ import json
 import shutil
 import threading
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -220,7 +221,7 @@ class Store:
         """
         self.path = path
         self._failure: Exception | None = None
-        self._syncing = threading.Lock()
+        self._syncing, self._flushing = threading.Lock(), threading.Lock()
         self._rdict = _open(path, AccessType.read_write())
         self._families = {
             family: self._rdict.get_column_family_handle(family.value) for family in Family
@@ -264,14 +265,15 @@ class Store:
 
     def flush_tables(self) -> None:
         """Has all that is in memory written to table files, so that a checkpoint that follows has
-        little to write. Lets other threads run.
+        little to write. Lets other threads run; ends early if one of them closes the store.
 
         Raises:
             DiskFull: there is no space for them.
         """
         try:
-            for reader in self._readers.values():
-                reader.flush()
+            for family in Family:
+                with self._flushing, suppress(KeyError):  # None if closed meanwhile.
+                    self._readers[family].flush()
         except Exception as error:
             raise self._failed(error) from error
 
@@ -356,8 +358,8 @@ class Store:
             DiskFull: that could not be; the folder is released all the same.
         """
         try:
-            with self._syncing:  # RocksDB cannot be closed while a thread syncs it.
-                self._readers.clear()
+            self._readers.clear()  # A thread that flushes tables begins no further one.
+            with self._syncing, self._flushing:  # RocksDB cannot be closed meanwhile.
                 self._families.clear()
                 self._rdict.close()
         except Exception as error:

@@ -151,9 +151,9 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         try:
             runtime = self._current.observed()
             _check_may_rejoin(runtime, unfence=request.unfence or request.discard_state)
+            runtime.begin_again(discard_state=request.discard_state)
         except GroupcertError as error:
             await abort(context, error)
-        runtime.begin_again(discard_state=request.discard_state)
         path = str(runtime.discarded_path) if request.discard_state else ""
         return admin_pb2.RejoinResponse(discarded_path=path)
 

@@ -5,7 +5,7 @@ two that overlap were in execution at the same time.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from applier.targets.rocksdb import applied_intervals
 from certifier.records import Outcome
@@ -33,7 +33,8 @@ def save_decisions(batch: Batch, certified: Sequence[tuple[Outcome, LoggedTransa
 
 
 def read_history(store: Store, after_version: int) -> Iterator[group_pb2.ReadHistoryResponse]:
-    """All that is kept after a version, in the order of versions, in parts.
+    """All that is kept now after a version, in the order of versions, in parts. It holds nothing of
+    the store between two of them.
 
     Transactions that are not applied yet have ticks of 0.
     """
@@ -42,25 +43,36 @@ def read_history(store: Store, after_version: int) -> Iterator[group_pb2.ReadHis
         for interval in applied_intervals(store)
         if interval.version > after_version
     }
-    response = group_pb2.ReadHistoryResponse()
-    for _, rows in store.scan(Family.DECISIONS):
-        for version, transaction_id, gtid, last_committed, sequence_number, items in json.loads(
-            rows
-        ):
-            if version <= after_version:
-                continue
-            started, committed = ticks.get(version, (0, 0))
-            response.versions.append(version)
-            response.transaction_ids.append(bytes.fromhex(transaction_id))
-            response.gtids.append(gtid)
-            response.last_committed.append(last_committed)
-            response.sequence_numbers.append(sequence_number)
-            response.started_ticks.append(started)
-            response.committed_ticks.append(committed)
-            response.write_set_sizes.append(len(items))
-            response.write_set_items.extend(items)
-        if len(response.versions) >= RESPONSE_TRANSACTIONS:
+    newest, _ = store.last(Family.DECISIONS, b"\xff") or (b"", b"")
+    key = b""
+    while key < newest:
+        response = group_pb2.ReadHistoryResponse()
+        start = key + b"\x00"
+        for key, rows in store.scan(Family.DECISIONS, start):
+            _add(response, rows, after_version, ticks)
+            if key == newest or len(response.versions) >= RESPONSE_TRANSACTIONS:
+                break
+        if response.versions:
             yield response
-            response = group_pb2.ReadHistoryResponse()
-    if response.versions:
-        yield response
+
+
+def _add(
+    response: group_pb2.ReadHistoryResponse,
+    rows: bytes,
+    after_version: int,
+    ticks: Mapping[int, tuple[int, int]],
+) -> None:
+    """Adds what was decided at one time."""
+    for version, transaction_id, gtid, last_committed, sequence_number, items in json.loads(rows):
+        if version <= after_version:
+            continue
+        started, committed = ticks.get(version, (0, 0))
+        response.versions.append(version)
+        response.transaction_ids.append(bytes.fromhex(transaction_id))
+        response.gtids.append(gtid)
+        response.last_committed.append(last_committed)
+        response.sequence_numbers.append(sequence_number)
+        response.started_ticks.append(started)
+        response.committed_ticks.append(committed)
+        response.write_set_sizes.append(len(items))
+        response.write_set_items.extend(items)

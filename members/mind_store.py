@@ -113,7 +113,9 @@ class MindStore:
         self._store.flush()
 
     def clear_fence(self) -> None:
-        """The operator has acted."""
+        """The operator has acted. Without a fence nothing is written: the disk may be full."""
+        if not self.fence():
+            return
         batch = self._store.batch()
         batch.delete(Family.META, FENCE_KEY)
         self._store.write(batch)

@@ -351,6 +351,9 @@ class GroupService(group_pb2_grpc.GroupServiceServicer):
             for response in read_history(runtime.store, request.after_version):
                 yield response
                 await asyncio.sleep(0)
+                if runtime.closed:
+                    state = runtime.member.state.name
+                    raise NotServing(member=runtime.config.member, state=state)
         except GroupcertError as error:
             await _refuse(self._current, context, error)
 

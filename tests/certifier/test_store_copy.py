@@ -1,6 +1,7 @@
 """Checkpoints of a store: as it was, whoever owns it now, and never read as more than is there."""
 
 import shutil
+import threading
 from pathlib import Path
 
 import pytest
@@ -88,6 +89,39 @@ def test_tables_that_cannot_be_written_are_an_error(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "m1")
     with pytest.raises((CorruptStore, DiskFull)):
         store.flush_tables()
+
+
+def test_a_store_that_closes_lets_the_table_that_is_written_end(tmp_path: Path) -> None:
+    store = Store(tmp_path, M1)
+    batch = store.batch()
+    for number in range(4_000):
+        batch.put(Family.META, b"%08d" % number, bytes(4_096))
+        batch.put(Family.DATA, b"%08d" % number, b"row")
+    store.write(batch)
+    begun, table = threading.Event(), store._readers[Family.META]
+
+    class Told:
+        def flush(self) -> None:
+            begun.set()
+            table.flush()
+
+    store._readers[Family.META] = Told()  # type: ignore[assignment]  # the table, and the event
+    problems: list[Exception] = []
+
+    def flush() -> None:
+        try:
+            store.flush_tables()
+        except Exception as error:
+            problems.append(error)
+
+    flushing = threading.Thread(target=flush)
+    flushing.start()
+    begun.wait()
+    store.close()
+    flushing.join()
+    assert not problems
+    with Store(tmp_path, M1) as again:
+        assert sum(1 for _ in again.scan(Family.DATA)) == 4_000
 
 
 def test_the_digest_is_of_the_content_not_of_the_owner_or_the_files(tmp_path: Path) -> None:

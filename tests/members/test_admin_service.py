@@ -8,6 +8,7 @@ import grpc
 import pytest
 
 from certifier.errors import LogGap
+from certifier.store import Store
 from groupcert.v1 import admin_pb2
 from members import admin_service
 from members import lives as lives_module
@@ -196,6 +197,46 @@ async def test_state_is_discarded_while_the_disk_is_full(
         monkeypatch.setattr(MindStore, "load", load)
         await process.online(lives=2)
         assert Path(path).name in entries(tmp_path)
+
+
+def fill_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until it is undone, no store takes anything."""
+
+    def fail(self: Store, *_: object) -> None:
+        raise FULL
+
+    monkeypatch.setattr(Store, "write", fail)
+    monkeypatch.setattr(Store, "flush", fail)
+
+
+async def test_who_is_to_come_back_while_the_disk_is_full_waits_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lives_module, "DISK_RETRY_SECONDS", 0.05)
+    async with living(tmp_path, autorejoin_interval_ms=100) as process:
+        await expelled(process, times=2)
+        fill_disk(monkeypatch)
+        await until(lambda: process.runtime.closed)
+        await asyncio.sleep(0.2)
+        assert (len(process.runtimes), process.state) == (2, MemberState.ERROR)
+        monkeypatch.undo()
+        await process.online(lives=3)
+
+
+async def test_an_operator_is_told_that_the_disk_is_full_for_the_end_of_a_fence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with living(tmp_path) as process:
+        await process.online()
+        process.runtime.give_up(LogGap(expected=3, found=2))
+        await until(lambda: process.state is MemberState.FENCED)
+        fill_disk(monkeypatch)
+        with pytest.raises(Refused, match="no space left"):
+            await rejoin(process, unfence=True)
+        assert process.state is MemberState.FENCED
+        monkeypatch.undo()
+        await rejoin(process, unfence=True)
+        await process.online(lives=2)
 
 
 async def test_who_leaves_while_the_disk_is_full_stays_out(

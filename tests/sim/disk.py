@@ -177,6 +177,12 @@ class SimulatedDisk:
         rows = self._visible[family]
         return iter([(key, rows[key]) for key in rows.irange(start)])
 
+    def last(self, family: Family, key: bytes) -> tuple[bytes, bytes] | None:
+        """The last key of a family up to `key`, and its value; None where there is none."""
+        rows = self._visible[family]
+        found = next(rows.irange(maximum=key, reverse=True), None)
+        return None if found is None else (found, rows[found])
+
     def snapshot(self, family: Family) -> MemorySnapshot:
         """A view of one family that later writes do not change."""
         return MemorySnapshot(self._visible[family].copy())

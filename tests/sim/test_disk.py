@@ -69,6 +69,12 @@ def test_a_scan_is_in_byte_order_from_its_start(store: Store) -> None:
     assert list(store.scan(Family.RELAY, b"\x01\x00")) == [(b"\x01\xff", b"1"), (b"\x02", b"2")]
 
 
+def test_the_last_key_up_to_one_is_found(store: Store) -> None:
+    put(store, Family.RELAY, (b"b", b"1"), (b"d", b"2"))
+    found = [store.last(Family.RELAY, key) for key in (b"a", b"b", b"c", b"z")]
+    assert found == [None, (b"b", b"1"), (b"b", b"1"), (b"d", b"2")]
+
+
 def test_a_snapshot_does_not_change(store: Store) -> None:
     put(store, Family.DATA, (b"a", b"1"), (b"b", b"1"))
     snapshot = store.snapshot(Family.DATA)
