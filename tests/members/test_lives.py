@@ -11,7 +11,6 @@ from typing import Literal
 import pytest
 
 from applier.applier import Applier
-from applier.relay_queue import RelayQueue
 from certifier.errors import DiskFull, Fenced, LogGap
 from certifier.store import Store, StoreIdentity
 from members import lives as lives_module
@@ -197,7 +196,7 @@ async def test_a_member_whose_reading_pauses_is_heard_of(
     settings = {"stable_set_period_ms": 100, "unreachable_majority_timeout_ms": 1_000}
     async with living(tmp_path, log, **settings) as process:
         await process.online()
-        monkeypatch.setattr(RelayQueue, "is_full", True)
+        monkeypatch.setattr(MemberRuntime, "_is_full", True)
         paused_at = log.state().last_sequence
         await until(lambda: log.state().last_sequence > paused_at + 15)
         assert process.runtime.member.log_sequence <= paused_at + 1

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from multiprocessing import get_context
 
 from tests.sim.checkers import Checks, ClientsAlone, Violation
 from tests.sim.cluster import Cluster
@@ -83,7 +84,7 @@ def run_seeds(run: Run, seeds: Sequence[int], jobs: int) -> Iterator[Result]:
     if jobs == 1:
         yield from map(partial(run_seed, run), seeds)
         return
-    with ProcessPoolExecutor(jobs) as pool:
+    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
         yield from pool.map(partial(run_seed, run), seeds, chunksize=CHUNK_SEEDS)
 
 
