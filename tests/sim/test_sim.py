@@ -87,12 +87,20 @@ def test_many_seeds_run_every_scenario() -> None:
     assert {scenario_of(seed) for seed in range(200)} == set(SCENARIOS)
 
 
-def test_several_processes_find_the_same(capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["--seed=3", "--seeds=4", "--steps=300"]
-    assert main(arguments) == 0
-    alone = capsys.readouterr().out
-    assert main([*arguments, "--jobs=2"]) == 0
-    assert capsys.readouterr().out == alone
+def test_several_processes_find_the_same() -> None:
+    command = [sys.executable, "-m", "tests.sim", "--seed=3", "--seeds=4", "--steps=300"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    alone, together = (
+        subprocess.run(
+            [*command, f"--jobs={jobs}"],
+            cwd=ROOT,
+            env=environment,
+            capture_output=True,
+            check=True,
+        ).stdout
+        for jobs in (1, 2)
+    )
+    assert alone == together
 
 
 def test_a_seed_is_the_same_run_in_every_process() -> None:
