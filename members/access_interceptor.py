@@ -4,6 +4,7 @@ The rule it keeps: a decision is made once a call, from what TLS has checked on 
 and from its own headers; nothing is remembered that another caller could inherit.
 """
 
+from abc import abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from inspect import isasyncgenfunction
@@ -39,9 +40,9 @@ class Guards(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # stubs onl
     def __init__(self) -> None:
         self._guarded: dict[str, tuple[Handler, Handler]] = {}
 
+    @abstractmethod
     def guard(self, call: str, handler: Handler) -> Handler:
         """A call's handler, guarded."""
-        raise NotImplementedError
 
     async def intercept_service(
         self,
