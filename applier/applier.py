@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from queue import SimpleQueue
-from time import monotonic
+from time import monotonic, time_ns
 from typing import Any, Generic
 
 from applier.checkpoint import Checkpoint, Progress
@@ -253,6 +253,7 @@ class Applier(Generic[Execution]):
         """Executes a job, again where that may help; None if an earlier process executed it."""
         worker.state = WorkerState.EXECUTING
         worker.gtid = job.entries[0].gtid
+        job.started_us = time_ns() // 1000
         if self._is_executed(job):
             return None
         failures = 0

@@ -21,7 +21,8 @@ class Job(Generic[Execution]):
     `entries`: consecutive transactions of the source, mostly one, which become visible together.
     `worker`: who executes it. `part`: the job takes only these rows of its one entry; `parts`: into
     how many jobs that entry was divided. `keeps_newest`: a row change that is older than what the
-    target has is discarded (WL#4648 C0). `started`: the coordinator's tick when it was handed over.
+    target has is discarded (WL#4648 C0). `started`: the coordinator's tick when it was handed over;
+    `started_us`: when a worker began to execute it, in microseconds since 1970.
 
     A job that is executed `at_commit` goes to no worker, who commits it executes it: local
     transactions, whose clients have done the work, and all of them where there are no workers.
@@ -34,6 +35,7 @@ class Job(Generic[Execution]):
     parts: int = 1
     keeps_newest: bool = False
     started: int = 0
+    started_us: int = 0
     at_commit: bool = False
     is_ready: bool = False
     execution: Execution | None = None

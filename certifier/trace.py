@@ -6,9 +6,9 @@ and snapshot versions are GTID sets.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar, cast
+from typing import Protocol, TypeVar, cast
 
 from certifier.core import Certifier
 from certifier.errors import InvalidGtid, InvalidGtidSet, InvalidTrace, InvalidWriteSet
@@ -53,17 +53,46 @@ class ReplaySummary:
     """
 
 
+class Follower(Protocol):
+    """Is told of each record of a trace, right after the certifier took it."""
+
+    def transaction(
+        self,
+        transaction: Transaction,
+        outcome: Outcome,
+        line: JsonObject,
+        texts: tuple[Sequence[str], Sequence[str]],
+    ) -> None:
+        """A transaction was decided; `texts` are its items to write and to read, in words."""
+        ...
+
+    def record(self, record: Record, line: JsonObject) -> None:
+        """Another record was taken."""
+        ...
+
+
 class Replay:
     """Certifies a trace line by line, as `observer` sees it.
 
     A transaction is local where the trace says so, or where its member is the observer.
     """
 
-    def __init__(self, certifier: Certifier, observer: str | None = None) -> None:
+    def __init__(
+        self,
+        certifier: Certifier,
+        observer: str | None = None,
+        follower: Follower | None = None,
+    ) -> None:
         self.summary = ReplaySummary()
         self._certifier = certifier
         self._observer = observer
+        self._follower = follower
         self._line = 0
+
+    @property
+    def line(self) -> int:
+        """The number of the line that is or was replayed last; 0 before the first one."""
+        return self._line
 
     def replay(self, text: str) -> JsonObject | None:
         """Certifies the next line and returns what became of it; None for an empty line.
@@ -105,6 +134,9 @@ class Replay:
         decision = _DECISIONS[outcome.verdict]
         setattr(self.summary, decision, getattr(self.summary, decision) + 1)
         self.summary.dependent += (outcome.last_committed or 0) > edge
+        if self._follower is not None:
+            texts = list(write_set.values()), list(read_set.values())
+            self._follower.transaction(transaction, outcome, line, texts)
         return self._outcome_line(decision, outcome, read_set | write_set)
 
     def _outcome_line(
@@ -128,9 +160,10 @@ class Replay:
 
     def _view_change(self, line: JsonObject) -> JsonObject:
         if line.get("executed") is not None:
-            self._deliver(ExecutedElsewhere(self._position(), self._gtid_set(line, "executed")))
+            executed = self._gtid_set(line, "executed")
+            self._deliver(ExecutedElsewhere(self._position(), executed), line)
         joined = self._get(line, "joined", list, [])
-        stamps = self._deliver(ViewChange(self._position(), self._observer in joined))
+        stamps = self._deliver(ViewChange(self._position(), self._observer in joined), line)
         last_committed, sequence_number = cast(tuple[int, int], stamps)
         self.summary.view_changes += 1
         return {
@@ -141,7 +174,8 @@ class Replay:
 
     def _garbage_collection(self, line: JsonObject) -> JsonObject:
         stable = self._gtid_set(line, "stable_set")
-        collected = cast(Collected, self._deliver(GarbageCollection(self._position(), stable)))
+        record = GarbageCollection(self._position(), stable)
+        collected = cast(Collected, self._deliver(record, line))
         self.summary.garbage_collections += 1
         self.summary.purged += collected.purged
         return {
@@ -150,8 +184,11 @@ class Replay:
             "last_committed_global": collected.last_committed_global,
         }
 
-    def _deliver(self, record: Record) -> object:
-        return self._certifier.deliver(record)
+    def _deliver(self, record: Record, line: JsonObject) -> object:
+        became = self._certifier.deliver(record)
+        if self._follower is not None:
+            self._follower.record(record, line)
+        return became
 
     def _position(self) -> int:
         return position_of(self._line, 0)

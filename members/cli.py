@@ -7,36 +7,34 @@ imports what it needs itself, so that the command starts quickly.
 
 import os
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn, TypeVar
+from typing import Annotated
 from uuid import UUID
 
 import typer
 
 from certifier.errors import GroupcertError, InvalidRequest, InvalidSetting, Unavailable
+from members.cli_audit import audit, export
 from members.cli_bench import bench as bench_verbs
 from members.cli_group import group as group_verbs
-from members.cli_options import Json, Seconds
+from members.cli_options import (
+    FINDING,
+    GROUP_UUID,
+    UNAVAILABLE,
+    USAGE,
+    BlockSize,
+    GcWindow,
+    Json,
+    Seconds,
+    Window,
+    fail,
+    load_settings,
+    trace_options,
+)
 from members.connect_flags import ConnectFlags, connecting
 from members.failures import MemberFailed, TransactionFailed
-
-if TYPE_CHECKING:
-    from certifier.core import CertifierOptions
-
-Settings = TypeVar("Settings")
-FINE, FINDING, USAGE, UNAVAILABLE = range(4)
-GROUP_UUID = UUID("aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa")
-"""Source of GTIDs in traces that do not matter elsewhere; MySQL's manual uses it, too."""
-
-
-class GcWindow(StrEnum):
-    """What a garbage collection does to the applier's window."""
-
-    CLOSE = "close"
-    TIGHT = "tight"
 
 
 class WorkloadName(StrEnum):
@@ -56,11 +54,8 @@ app = typer.Typer(
 )
 app.add_typer(bench_verbs, name="bench")
 app.add_typer(group_verbs, name="group")
-
-BlockSize = Annotated[
-    int, typer.Option(min=1, help="GTID numbers that a member reserves at a time.")
-]
-Window = Annotated[GcWindow, typer.Option(help="What a collection does to the applier's window.")]
+app.command()(audit)
+app.command()(export)
 
 
 @app.command()
@@ -68,6 +63,9 @@ def demo(
     members: Annotated[int, typer.Option(min=1, max=9, help="Members of the group.")] = 3,
     clients: Annotated[int, typer.Option(min=1, max=256, help="Clients, at all members.")] = 6,
     seconds: Seconds = 10.0,
+    certification_log: Annotated[
+        Path | None, typer.Option(help="A new folder for the members' certification logs.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Run a whole group on this machine, then check what it did.
@@ -76,7 +74,15 @@ def demo(
     """
     from members.demo import main
 
-    raise typer.Exit(main(members=members, clients=clients, seconds=seconds, as_json=as_json))
+    raise typer.Exit(
+        main(
+            members=members,
+            clients=clients,
+            seconds=seconds,
+            as_json=as_json,
+            certification_log=certification_log,
+        )
+    )
 
 
 @app.command()
@@ -105,7 +111,7 @@ def member(
         "log_server": "embedded" if log_server == ["embedded"] else None,
         "log_servers": log_server if log_server and log_server != ["embedded"] else None,
     }
-    settings = _settings(lambda: load_config(config, flags), verbose=verbose)
+    settings = load_settings(lambda: load_config(config, flags), verbose=verbose)
     from members.serve import run_member
 
     raise typer.Exit(run_member(settings))
@@ -127,7 +133,7 @@ def bootstrap(
     from members.config import load_config
 
     flags = {"group": group, "member": "bootstrap", "log_servers": log_server}
-    settings = _settings(lambda: load_config(config, flags), verbose=False)
+    settings = load_settings(lambda: load_config(config, flags), verbose=False)
     if not settings.log_servers:
         expected = "log servers; an embedded one makes its group itself"
         raise InvalidSetting(name="log_servers", value="", expected=expected)
@@ -250,7 +256,7 @@ def replica(
         "address": address,
         "metrics_address": metrics_address,
     }
-    settings = _settings(lambda: load_replica_config(config, flags), verbose=verbose)
+    settings = load_settings(lambda: load_replica_config(config, flags), verbose=verbose)
     from members.replica_process import run_replica
 
     raise typer.Exit(run_replica(settings))
@@ -271,7 +277,7 @@ def replay(
     """Certify a trace offline; with --json, print what becomes of each line."""
     from members.replay import replay as replay_trace
 
-    options = _trace_options(group_uuid, gtid_assignment_block_size, gc_window)
+    options = trace_options(group_uuid, gtid_assignment_block_size, gc_window)
     replay_trace(trace, options, observer, as_json=as_json)
 
 
@@ -320,7 +326,7 @@ def whatif(
     if trace is None:
         whatif_binary_log(binlog or (), options, as_json=as_json, html=html)
     else:
-        certifier = _trace_options(group_uuid, gtid_assignment_block_size, gc_window)
+        certifier = trace_options(group_uuid, gtid_assignment_block_size, gc_window)
         whatif_trace(trace, certifier, options, as_json=as_json, html=html)
 
 
@@ -389,19 +395,6 @@ def restore(
     raise typer.Exit(code)
 
 
-def _settings(load: Callable[[], Settings], *, verbose: bool) -> Settings:
-    """Settings that were loaded, and logs from here on; or the end, if they are wrong."""
-    from members.config import InvalidConfig
-    from members.logs import configure_logs
-
-    try:
-        settings = load()
-    except InvalidConfig as error:
-        _fail(error, USAGE)
-    configure_logs(verbose=verbose)
-    return settings
-
-
 def main() -> None:
     """The command."""
     if not __debug__:
@@ -410,32 +403,8 @@ def main() -> None:
     try:
         app(prog_name="groupcert")
     except (InvalidRequest, OSError) as error:
-        _fail(error, USAGE)
+        fail(error, USAGE)
     except (Unavailable, MemberFailed) as error:
-        _fail(error, UNAVAILABLE)
+        fail(error, UNAVAILABLE)
     except (GroupcertError, TransactionFailed) as error:
-        _fail(error, FINDING)
-
-
-def _trace_options(group_uuid: UUID, block_size: int, gc_window: GcWindow) -> "CertifierOptions":
-    """How a trace is certified: what its snapshots name was executed, collections are whole."""
-    from certifier.core import CertifierOptions
-    from members.replay import SNAPSHOT_LAG_MAX
-
-    return CertifierOptions(
-        group_source=str(group_uuid),
-        gtid_assignment_block_size=block_size,
-        gc_window=gc_window.value,
-        collection_period_transactions=0,
-        learn_snapshots=True,
-        snapshot_lag_max=SNAPSHOT_LAG_MAX,
-    )
-
-
-def _fail(error: Exception, code: int) -> NoReturn:
-    """Ends the command with one line about an error."""
-    text = str(error)
-    if isinstance(error, OSError) and error.filename is not None:
-        text = f"{error.filename}: {error.strerror}"
-    sys.stderr.write(f"groupcert: {' '.join(text.split())}\n")
-    raise SystemExit(code) from None
+        fail(error, FINDING)

@@ -1,5 +1,6 @@
 """The verbs below `groupcert bench`: each prints one table, and its numbers as JSON."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -98,3 +99,36 @@ def bench_applier(
         mariadb_replica=mariadb_replica,
     )
     raise typer.Exit(main(options, as_json=as_json, output=output))
+
+
+@bench.command("audit")
+def bench_audit(
+    as_json: Json = False,
+    transactions: Annotated[
+        list[int] | None,
+        typer.Option(min=1, help="Of a history. Repeatable. By default 1, 3 and 10 million."),
+    ] = None,
+    items: Annotated[
+        list[str] | None,
+        typer.Option(help="uniform, zipf or hot. Repeatable. By default uniform and zipf."),
+    ] = None,
+    memory: Annotated[str, typer.Option(help="Heap of Spark's Java.")] = "4g",
+    folder: Annotated[
+        Path | None, typer.Option(help="Where histories are kept, so that each is made once.")
+    ] = None,
+    output: Output = None,
+) -> None:
+    """Verify long histories with Spark, and their stamps with DuckDB.
+
+    Exits with 1 if an answer was wrong.
+    """
+    from members.bench_audit import BenchOptions, main
+
+    default = BenchOptions()
+    chosen = BenchOptions(
+        transactions=tuple(transactions or default.transactions),
+        items=tuple(items or default.items),
+        memory=memory,
+        folder=folder,
+    )
+    raise typer.Exit(main(chosen, as_json=as_json, output=output))

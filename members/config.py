@@ -254,6 +254,18 @@ class MemberConfig(SecuritySettings):
     record_history: bool = False
     """Keep every decision for `ReadHistory`. Default false: it grows without end; demo, tests and
     audits turn it on."""
+    certification_log: Path | None = None
+    """Folder of the certification log, Parquet files with every decision, for `groupcert audit`.
+    Default: none, no log is kept; files grow without end, and somebody has to remove them."""
+    certification_log_file_bytes: Positive = 64 << 20
+    """Bytes after which a file of it ends, or soon after. Default 64 MiB: a million transactions or
+    so, a good piece of work for one core of Spark."""
+    certification_log_file_seconds: Positive = 60
+    """Seconds after which a file of it ends however small it is. Default 60: an audit lags a minute
+    behind."""
+    certification_log_keys: bool = False
+    """Readable keys of the embedded store's rows go along, never values. Default false: items are
+    hashes, which say nothing of what is in the store."""
     reflection: bool = True
     """Serve gRPC reflection. Default true: `grpcurl` works without files; it tells no secrets."""
 
@@ -301,7 +313,10 @@ class MemberConfig(SecuritySettings):
             raise ValueError("log_servers: tls:// needs the files log_tls_... or tls_...")
         return self
 
-    @field_validator("log_tls_authority", "log_tls_certificate", "log_tls_key", mode="before")
+    @field_validator(
+        *("log_tls_authority", "log_tls_certificate", "log_tls_key", "certification_log"),
+        mode="before",
+    )
     @classmethod
     def _no_log_file(cls, value: object) -> object:
         return no_file(value)

@@ -160,10 +160,11 @@ def submitted(message: transaction_pb2.Transaction, limits: RequestLimits) -> Lo
     if message.changes:
         check_changes(message.changes)
     logged = _logged(message)
-    keys = message.write_set_keys
-    if keys:
-        items = list(dict.fromkeys([*logged.write_set, *map(item_from_text, keys)]))
-        logged = logged._replace(write_set=items)
+    keys = map(item_from_text, message.write_set_keys)
+    logged = logged._replace(
+        write_set=list(dict.fromkeys([*logged.write_set, *keys])),
+        read_set=list(dict.fromkeys(logged.read_set)),
+    )
     check_size(logged, limits)
     return logged
 
@@ -326,6 +327,8 @@ def _control_value(message: log_pb2.ControlRecord) -> Control:
             report.digest_log_sequence,
             report.digest,
             report.durable_log_sequence,
+            report.history_place,
+            report.history_chain,
         )
     if message.HasField("group_settings"):
         settings = message.group_settings

@@ -20,6 +20,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from certifier.errors import InvalidSetting
 from groupcert.v1.group_pb2 import MemberStatus
 from members.client import Client
 from members.demo_checks import Findings, check_group, settle
@@ -49,13 +50,35 @@ class DemoSummary:
     findings: list[str]
 
 
-def main(*, members: int, clients: int, seconds: float, as_json: bool) -> int:
-    """Runs the demo; returns 1 if a check failed, and keeps the group's folder then."""
+def main(
+    *,
+    members: int,
+    clients: int,
+    seconds: float,
+    as_json: bool,
+    certification_log: Path | None = None,
+) -> int:
+    """Runs the demo; returns 1 if a check failed, and keeps the group's folder then.
+
+    `certification_log`: an empty folder, or none yet, which gets the logs of all members.
+
+    Raises:
+        InvalidSetting: There is something in that folder.
+    """
+    settings: dict[str, bool | int] = dict(SETTINGS)
+    if certification_log is not None:
+        _check_empty(certification_log)
+        # Several files, so that members tell each other of the chains of what is written.
+        settings |= {"certification_log_keys": True, "certification_log_file_seconds": 2}
     console = Console(stderr=True)
     folder = Path(tempfile.mkdtemp(prefix="groupcert-demo-"))
     with ExitStack() as stack:
         console.print(f"starting a log server and {members} members in {folder}")
-        group = stack.enter_context(LocalGroup(folder, members=members, settings=SETTINGS))
+        group = stack.enter_context(
+            LocalGroup(
+                folder, members=members, settings=settings, certification_logs=certification_log
+            )
+        )
         observers = [stack.enter_context(Client(address)) for address in group.addresses.values()]
         workload = BankWorkload()
         workload.prepare(observers[0])
@@ -72,11 +95,20 @@ def main(*, members: int, clients: int, seconds: float, as_json: bool) -> int:
         findings = check_group(workload, observers, statuses, counts)
     summary = _summary(statuses, counts, took, findings)
     _show(console, summary, counts, as_json=as_json)
+    if certification_log is not None:
+        console.print(f"the members' certification logs: {certification_log}")
     if summary.findings:
         console.print(f"the group's folder is kept: {folder}")
         return 1
     shutil.rmtree(folder)
     return 0
+
+
+def _check_empty(folder: Path) -> None:
+    """Another group's logs would contradict this one's."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        expected = "a folder that is empty, or not there"
+        raise InvalidSetting(name="--certification-log", value=str(folder), expected=expected)
 
 
 def _summary(

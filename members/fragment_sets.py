@@ -8,7 +8,7 @@ Pure.
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from applier.fragments import FragmentSet
+from applier.fragments import FragmentSet, is_reference
 from members.log_records import Fragment
 
 SETS_MAX = 64
@@ -61,6 +61,14 @@ class FragmentSets:
         """Ends a set whose transaction will not come; False if it is not open."""
         incarnation, number = name
         return self._runs.get(incarnation, {}).pop(number, None) is not None
+
+    def drop_referred(self, incarnation: int, payloads: Iterable[bytes]) -> list[SetName]:
+        """Ends, and returns, the sets of a run that its transactions refer to, as these are not
+        taken.
+        """
+        large = filter(is_reference, payloads)
+        names = [(found.incarnation, found.number) for found in map(FragmentSet.of, large)]
+        return [name for name in names if name[0] == incarnation and self.drop(name)]
 
     def keep_only(self, incarnations: Collection[int]) -> list[SetName]:
         """Ends the sets of all other runs, and returns them."""

@@ -132,6 +132,10 @@ def member_document(status: MemberStatus) -> JsonObject:
         "binary_log_first_gtid": status.binary_log_first_gtid,
         "binlog_commits": status.binlog_commits,
         "binlog_group_commits": status.binlog_group_commits,
+        "certification_log_waiting_rows": status.certification_log_waiting_rows,
+        "certification_log_written_rows": status.certification_log_written_rows,
+        "certification_log_last_file": status.certification_log_last_file,
+        "certification_log_error": status.certification_log_error,
         "slowest_member": status.slowest_member,
         "slowest_lag": status.slowest_lag,
         "flow_control_held_ms": status.flow_control_held_ms,
@@ -151,7 +155,7 @@ def status_table(document: JsonObject) -> Table:
     reasons = [
         f"{row['name']}: {row[why]}"
         for row in members
-        for why in ("reason", "flow_control")
+        for why in ("reason", "flow_control", "certification_log_error")
         if row.get(why)
     ]
     reasons += [f"{row['name']}: RECOVERING {_copied(row)}" for row in members if _copied(row)]

@@ -5,31 +5,16 @@ two that overlap were in execution at the same time.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 from applier.targets.rocksdb import applied_intervals
-from certifier.records import Outcome
-from certifier.store import Batch, Family, Store, integer_key
+from certifier.history import Verdict
+from certifier.store import Family, Store
 from groupcert.v1 import group_pb2
-from members.log_records import LoggedTransaction
+from members.decisions import decode
 
 RESPONSE_TRANSACTIONS = 1_000
-
-
-def save_decisions(batch: Batch, certified: Sequence[tuple[Outcome, LoggedTransaction]]) -> None:
-    """Adds certified transactions, by the first one's version."""
-    rows = [
-        [
-            outcome.version,
-            logged.transaction_id.hex(),
-            str(outcome.gtid),
-            outcome.last_committed or 0,
-            outcome.sequence_number or 0,
-            list(logged.write_set),
-        ]
-        for outcome, logged in certified
-    ]
-    batch.put(Family.DECISIONS, integer_key(certified[0][0].version), json.dumps(rows).encode())
 
 
 def read_history(store: Store, after_version: int) -> Iterator[group_pb2.ReadHistoryResponse]:
@@ -49,21 +34,55 @@ def read_history(store: Store, after_version: int) -> Iterator[group_pb2.ReadHis
         response = group_pb2.ReadHistoryResponse()
         start = key + b"\x00"
         for key, rows in store.scan(Family.DECISIONS, start):
-            _add(response, rows, after_version, ticks)
+            _add(response, _certified(rows), after_version, ticks)
             if key == newest or len(response.versions) >= RESPONSE_TRANSACTIONS:
                 break
         if response.versions:
             yield response
 
 
+class _Certified(NamedTuple):
+    """A certified transaction; its items are as in the log of the group."""
+
+    version: int
+    transaction_id: str
+    gtid: str
+    last_committed: int
+    sequence_number: int
+    items: list[int]
+
+
+def _certified(block: bytes) -> Iterator[_Certified]:
+    """The certified transactions of what was decided at one time. Earlier releases stored these
+    alone, as JSON.
+    """
+    if block.startswith(b"["):
+        yield from (_Certified(*each) for each in json.loads(block))
+        return
+    for row in decode(block, "", "", "history"):
+        if row.get("verdict") == Verdict.CERTIFIED:
+            yield _certified_row(row)
+
+
+def _certified_row(row: dict[str, Any]) -> _Certified:
+    return _Certified(
+        row["version"],
+        row["transaction_id"],
+        f"{row['gtid_source']}:{row['gtid_number']}",
+        row.get("last_committed", 0),
+        row.get("sequence_number", 0),
+        [item % (1 << 64) for item in row["write_set"]],
+    )
+
+
 def _add(
     response: group_pb2.ReadHistoryResponse,
-    rows: bytes,
+    decided: Iterable[_Certified],
     after_version: int,
     ticks: Mapping[int, tuple[int, int]],
 ) -> None:
     """Adds what was decided at one time."""
-    for version, transaction_id, gtid, last_committed, sequence_number, items in json.loads(rows):
+    for version, transaction_id, gtid, last_committed, sequence_number, items in decided:
         if version <= after_version:
             continue
         started, committed = ticks.get(version, (0, 0))

@@ -55,7 +55,8 @@ class JetStreamOptions:
     group: str
     """The group's name: letters, digits, `-` and `_`, since it is part of the stream's name."""
     replicas: int = 1
-    """Servers that hold the stream: 3 or 5 survive the loss of one or two; 1: the embedded one."""
+    """Servers that hold the stream: 3 or 5 survive the loss of one or two; 1: the embedded one; 0:
+    as many as it has, for who only reads."""
     monitors: tuple[str, ...] = ()
     """Addresses `http://host:port` of the servers' monitoring: do they sync every write?"""
     tls: Tls | None = None
@@ -352,6 +353,8 @@ def check_settings(options: JetStreamOptions, config: dict[str, Any]) -> None:
     """Raises InvalidSetting if an existing stream is not what the options and this adapter need."""
     wanted = options.stream_config()
     for name in REQUIRED_SETTINGS:
+        if name == "num_replicas" and not options.replicas:
+            continue
         if config[name] != wanted[name]:
             raise InvalidSetting(
                 name=f"{name} of stream {options.stream}",

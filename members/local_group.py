@@ -39,6 +39,7 @@ class LocalGroup:
         members: int = 3,
         settings: Mapping[str, object] | None = None,
         credentials: Credentials = ANONYMOUS,
+        certification_logs: Path | None = None,
     ) -> None:
         """Prepares folders and settings; nothing runs before `start`.
 
@@ -46,6 +47,7 @@ class LocalGroup:
             folder: Holds everything; a folder of an earlier group of the same name goes on with it.
             settings: Settings of the members beside their names, addresses and folders.
             credentials: What `status` shows to members.
+            certification_logs: Each member keeps its log in a folder of its name there.
         """
         self.folder = folder
         self.names = tuple(f"m{number}" for number in range(1, members + 1))
@@ -54,6 +56,7 @@ class LocalGroup:
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self._settings = dict(settings or {})
         self.credentials = credentials
+        self.certification_logs = certification_logs
 
     def start(self) -> None:
         """Starts everything and returns when every member is ONLINE.
@@ -80,6 +83,8 @@ class LocalGroup:
             **self._settings,
             **(settings or {}),
         }
+        if self.certification_logs is not None:
+            values.setdefault("certification_log", str(self.certification_logs / name))
         lines = (f"{key} = {json.dumps(value)}" for key, value in values.items())
         config.write_text("\n".join(lines) + "\n")
         with (self.folder / f"{name}.log").open("ab") as log:

@@ -57,6 +57,10 @@ class StableReport(NamedTuple):
     digest: bytes
     durable_log_sequence: int = 0
     """The last message that this run would not read again if it were started anew; 0: unknown."""
+    history_place: int = 0
+    """How far the member's certification log is written, as a place in it; 0: it keeps none."""
+    history_chain: bytes = b""
+    """The chain there."""
 
 
 class GroupSettings(NamedTuple):

@@ -12,6 +12,7 @@ from applier.relay_queue import RelayEntry
 from applier.source_header import SourceHeader
 from certifier.core import Certifier
 from certifier.errors import ForeignLog
+from certifier.history import Cursor
 from certifier.outcomes import OutcomeTable
 from certifier.records import (
     GarbageCollection,
@@ -21,6 +22,7 @@ from certifier.records import (
     position_of,
 )
 from members.allow_list import check_allowed, refused_names
+from members.decisions import Decisions, Sending, session_of
 from members.digest_vote import DigestVote
 from members.flow_control import FlowControl
 from members.fragment_sets import FragmentSets
@@ -55,26 +57,30 @@ go on without a pause while it catches up."""
 TICK_MS_MAX = 500
 """A longer time between two ticks counts as this long: a process that stood still learns nothing
 from it about the log."""
+PART = "not all of its fragments are in the log: send it again"
 
 
 class Member:
     """One member, in one run."""
 
-    def __init__(self, options: MemberOptions, *, record_history: bool = False) -> None:
+    def __init__(self, options: MemberOptions, decisions: Decisions | None = None) -> None:
+        """`decisions`: notes what belongs into its history."""
         self.options = options
         self.me = options.me
-        self.record_history = record_history
+        self.decisions = decisions or Decisions()
         self.state = MemberState.RECOVERING
         self.reason = "reading the log"
         self.view = View()
         self.settings = options.settings._replace(settings_version=0)
         self.certifier = Certifier(certifier_options(options.settings))
+        self.decisions.follow(self.certifier)
         self.outcomes = OutcomeTable(options.settings.outcomes_max)
         self.publisher = Publisher(self.me.name, self.me.incarnation, options.batches)
         self.log_sequence = 0
         self.counters = Counters()
         self.applied_version = 0
         self.durable_log_sequence = 0
+        self.history_cursor = Cursor()
         self.stable_version = 0
         self.applied_everywhere_version = 0
         self.flow = FlowControl()
@@ -162,9 +168,9 @@ class Member:
         versions_max = self.settings.flow_control_lag_max // REPORTS_A_LAG
         if not self._schedule.take_due(now_ms, *news, versions_max):
             return False
-        digest = self._digests.at(self.log_sequence)
-        report = StableReport(*news, self.log_sequence, digest, self.durable_log_sequence)
-        self.publisher.control(report)
+        at, (_, place, chain) = self.log_sequence, self.history_cursor
+        digest, durable = self._digests.at(at), self.durable_log_sequence
+        self.publisher.control(StableReport(*news, at, digest, durable, place, chain))
         return True
 
     def report_of(self, incarnation: int) -> tuple[int, int]:
@@ -217,10 +223,7 @@ class Member:
         return MemberCheckpoint(
             log_sequence=self.log_sequence,
             view_id=self.view.view_id,
-            view=[
-                (each.name, each.incarnation, each.address, each.weight)
-                for each in self.view.members
-            ],
+            view=[each.dump() for each in self.view.members],
             primary=self.view.primary,
             settings=list(self.settings),
             batch_numbers=list(self._batch_numbers.items()),
@@ -233,10 +236,7 @@ class Member:
         self.log_sequence = checkpoint["log_sequence"]
         self.view = View(
             view_id=checkpoint["view_id"],
-            members=tuple(
-                ViewMember(name=name, incarnation=incarnation, address=address, weight=weight)
-                for name, incarnation, address, weight in checkpoint["view"]
-            ),
+            members=tuple(ViewMember.restored(*each) for each in checkpoint["view"]),
             primary=checkpoint["primary"],
         )
         for each in self.view.members:  # Those that are gone for good were silent all the time.
@@ -261,7 +261,8 @@ class Member:
         else:
             into.turned_away += [submission for submission, index in parts if index >= 0]
             parts = [(submission, index) for submission, index in parts if index < 0]
-            self._drop_fragments(batch, into)
+            payloads = (logged.payload for logged in batch.transactions)
+            into.dropped += self.fragment_sets.drop_referred(batch.incarnation, payloads)
             if local:
                 self.publisher.refuse_uploads()
         for index, control in enumerate(batch.controls, start=len(batch.transactions)):
@@ -278,6 +279,8 @@ class Member:
         """
         counters, table, certify = self.counters, self.outcomes, self.certifier.certify
         position = position_of(self.log_sequence, 0)
+        decisions = self.decisions if self.decisions.is_on else None
+        sending = Sending(batch.member, session_of(batch.incarnation), local, into.decided_us)
         outcomes = []
         for logged, locked_version in zip(batch.transactions, locked, strict=True):
             transaction_id, snapshot, write_set, read_set, gtid, payload, report_applied, _ = logged
@@ -286,7 +289,7 @@ class Member:
             is_whole = not is_large or self._close_fragments(payload, outcome, into)
             if outcome is None:
                 record = (position, batch.member, snapshot, write_set, read_set, gtid, local)
-                outcome = certify(Transaction(*record)) if is_whole else self._refuse_part()
+                outcome = certify(Transaction(*record)) if is_whole else self.certifier.refuse(PART)
                 verdict, gtid, version, last_committed, sequence_number, _, _ = outcome
                 counters.verdicts[verdict] += 1
                 if transaction_id and is_whole:
@@ -303,12 +306,14 @@ class Member:
                     )
                     if report_applied:
                         self._schedule.ask(version)
-                    if self.record_history:
-                        into.certified.append((outcome, logged))
                 elif is_large:
                     into.dropped.append(FragmentSet.of(payload)[:2])
+                if decisions:
+                    decisions.decided(into.noted, sending, position, logged, outcome, is_large)
             else:
                 counters.repeated += 1
+                if decisions:
+                    decisions.repeated(into.noted, sending, position, logged)
             outcomes.append(outcome)
             position += 1
         return outcomes
@@ -323,22 +328,10 @@ class Member:
             into.dropped.append(fragments[:2])
         return is_whole
 
-    def _drop_fragments(self, batch: LogBatch, into: Delivered) -> None:
-        """The large transactions of a batch that is not taken need theirs no more."""
-        for logged in batch.transactions:
-            if is_reference(logged.payload):
-                name = FragmentSet.of(logged.payload)[:2]
-                if name[0] == batch.incarnation and self.fragment_sets.drop(name):
-                    into.dropped.append(name)
-
-    def _refuse_part(self) -> Outcome:
-        return self.certifier.refuse("not all of its fragments are in the log: send it again")
-
     def _takes(self, origin: ViewMember | None) -> bool:
         """Whether the group takes transactions from a member at this place."""
-        if origin is None:
-            return False
-        return not self.settings.single_primary or origin.name == self.view.primary
+        may_all = not self.settings.single_primary
+        return origin is not None and (may_all or origin.name == self.view.primary)
 
     def _end_submissions(
         self, batch_number: int, parts: Sequence[Part], outcomes: list[Outcome], into: Delivered
@@ -356,7 +349,7 @@ class Member:
 
     def _control(self, batch: LogBatch, position: int, control: Control, into: Delivered) -> None:
         if isinstance(control, StableReport):
-            self._take_report(batch, position, control)
+            self._take_report(batch, position, control, into)
         elif isinstance(control, ViewProposal):
             self._change_view(batch, position, control, into)
         elif isinstance(control, Appointment):
@@ -368,23 +361,27 @@ class Member:
             if self.fragment_sets.drop(name):
                 into.dropped.append(name)
         elif control.settings_version == self.settings.settings_version + 1:
-            self._take_settings(batch, control)
+            self._take_settings(batch, position, control, into)
 
-    def _take_report(self, batch: LogBatch, position: int, report: StableReport) -> None:
+    def _take_report(
+        self, batch: LogBatch, position: int, report: StableReport, into: Delivered
+    ) -> None:
         """Compares digests, and notes how far the member is."""
         if self.view.member(batch.incarnation) is None:
             return
         self._digests.compare(batch, report, len(self.view.members))
         self._reports.take(batch.incarnation, report)
-        self._follow_reports(position)
+        self.decisions.reported(into.noted, into.decided_us, position, batch, report)
+        self._follow_reports(position, into)
 
-    def _follow_reports(self, position: int) -> None:
+    def _follow_reports(self, position: int, into: Delivered) -> None:
         """What every member of the view has executed is collected."""
         runs = (each.incarnation for each in self.view.members)
         self.applied_everywhere_version, stable = self._reports.smallest(runs)
         stable = min(stable, self.certifier.window.newest_version)
         if stable > self.certifier.stable_version:
-            self.certifier.deliver(GarbageCollection(position, stable))
+            self.certifier.deliver(record := GarbageCollection(position, stable))
+            self.decisions.collecting(into.noted, into.decided_us, record)
 
     def _change_view(
         self, batch: LogBatch, position: int, proposal: ViewProposal, into: Delivered
@@ -411,12 +408,14 @@ class Member:
             self._batch_numbers[incarnation] = (
                 batch.batch_number if incarnation == batch.incarnation else 0
             )
-        self.certifier.deliver(ViewChange(position, self.me.incarnation in joined))
+        resets_clock = self.me.incarnation in joined
+        self.certifier.deliver(ViewChange(position, resets_clock))
+        self.decisions.view_changed(into.noted, into.decided_us, position, view, resets_clock)
         version = self.certifier.window.newest_version
         header = SourceHeader(view_id=view.view_id)
         into.entries.append(RelayEntry(position, version, None, 0, 0, False, b"", header))
-        self._follow_reports(position)
-        self._notice_own_place(self.me.incarnation in joined)
+        self._follow_reports(position, into)
+        self._notice_own_place(resets_clock)
 
     def _notice_own_place(self, joined: bool) -> None:
         """What a new view means to this member.
@@ -469,7 +468,9 @@ class Member:
             self.publisher.control(self.options.settings._replace(settings_version=1))
         self.publisher.control(ViewProposal(self.view.view_id, self.view.with_member(self.me)))
 
-    def _take_settings(self, batch: LogBatch, settings: GroupSettings) -> None:
+    def _take_settings(
+        self, batch: LogBatch, position: int, settings: GroupSettings, into: Delivered
+    ) -> None:
         """The group's first settings make it; later ones change it, at this place for everybody."""
         if not self.settings.settings_version:
             self._found(settings)
@@ -482,6 +483,9 @@ class Member:
                 if settings.single_primary
                 else view.without_primary()
             )
+        else:
+            return
+        self.decisions.settings_changed(into.noted, into.decided_us, position)
 
     def _found(self, settings: GroupSettings) -> None:
         """Takes the group's settings before there is any transaction."""
@@ -491,4 +495,5 @@ class Member:
             raise ForeignLog(expected=self.options.settings.group, found=settings.group)
         self.settings = settings
         self.certifier = Certifier(certifier_options(settings))
+        self.decisions.follow(self.certifier)
         self.outcomes = OutcomeTable(settings.outcomes_max)

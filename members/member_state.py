@@ -7,7 +7,8 @@ from typing import TypedDict
 from applier.relay_queue import RelayEntry
 from applier.source_header import SourceHeader
 from certifier.core import CertifierOptions
-from certifier.records import Outcome, Verdict
+from certifier.records import Verdict
+from members.decisions import Noted
 from members.fragment_sets import SetName
 from members.log_records import Fragment, GroupSettings, LoggedTransaction
 from members.publisher import BatchLimits, Submission
@@ -60,13 +61,15 @@ class Delivered:
     """By incarnation; to be stored before anything else here is handed on or stored."""
     dropped: list[SetName] = field(default_factory=list)
     """Sets of fragments that nobody will ask for."""
-    certified: list[tuple[Outcome, LoggedTransaction]] = field(default_factory=list)
-    """Only with `record_history`: what was certified."""
+    noted: Noted = field(default_factory=Noted)
+    """Where a history is kept: what belongs into it."""
+    decided_us: int = 0
+    """When the messages were read, in microseconds since 1970."""
 
     def absorb(self, later: "Delivered") -> None:
         """Adds what followed from later messages and has to be stored."""
         self.entries += later.entries
-        self.certified += later.certified
+        self.noted.absorb(later.noted)
         self.dropped += later.dropped
 
 

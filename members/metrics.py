@@ -88,6 +88,14 @@ MEMBER_GAUGES: Mapping[str, Reading] = {
     ),
     "binary_log_files": Reading("files of the binary log", lambda status: status.binary_log_files),
     "binary_log_bytes": Reading("their bytes", lambda status: status.binary_log_bytes),
+    "certification_log_waiting_rows": Reading(
+        "rows of the certification log that wait for a file",
+        lambda status: status.certification_log_waiting_rows,
+    ),
+    "certification_log_failing": Reading(
+        "whether the last file of the certification log could not be written",
+        lambda status: bool(status.certification_log_error),
+    ),
     "flow_control_lag_transactions": Reading(
         "transactions that the slowest member has not applied", lambda status: status.slowest_lag
     ),
@@ -112,6 +120,10 @@ MEMBER_COUNTERS: Mapping[str, Reading] = {
     ),
     "binary_log_transactions": Reading(
         "transactions that the binary log took", lambda status: status.binlog_commits
+    ),
+    "certification_log_written_rows": Reading(
+        "rows in the files of the certification log that this process has written",
+        lambda status: status.certification_log_written_rows,
     ),
     "flow_control_held_seconds": Reading(
         "time that transactions waited for the slowest member",

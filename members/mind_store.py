@@ -6,16 +6,21 @@ the relay queue.
 """
 
 import json
+import time
 from hashlib import blake2b
+
+import structlog
 
 from applier.relay_queue import RelayQueue
 from certifier.errors import LogRewritten
 from certifier.info_store import CertificationInfoStore
-from certifier.store import Family, Store, integer_key
+from certifier.records import position_of
+from certifier.store import Batch, Family, Store, integer_key
+from members.decisions import place_key
 from members.fragment_store import drop
-from members.history import save_decisions
 from members.member import Member
 from members.member_state import Delivered
+from members.outbox import Outbox, forget, put
 from members.outcome_log import OutcomeLog
 from members.total_order import Delivery, LogIdentity, check_same_log
 
@@ -23,14 +28,17 @@ MEMBER_KEY = b"member"
 LOG_IDENTITY_KEY = b"log"
 LAST_MESSAGE_KEY = b"last message"
 FENCE_KEY = b"fence"
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 
 class MindStore:
     """The place of one member's mind in its store."""
 
-    def __init__(self, store: Store, relay_queue: RelayQueue) -> None:
+    def __init__(self, store: Store, relay_queue: RelayQueue, outbox: Outbox | None = None) -> None:
+        """`outbox`: where decisions wait for the certification log, if the member keeps one."""
         self._store = store
         self._relay_queue = relay_queue
+        self._outbox = outbox
         self._outcome_log = OutcomeLog(store)
         self._info_store: CertificationInfoStore
         self._last: Delivery | None = None
@@ -48,6 +56,14 @@ class MindStore:
         self._info_store = CertificationInfoStore(self._store, mind.certifier)
         self._info_store.load()
         mind.outcomes = self._outcome_log.load(mind.settings.outcomes_max)
+        mind.decisions.follow(mind.certifier)
+        if self._outbox is None:
+            forget(self._store, keeps=mind.decisions.is_on)
+        elif not self._outbox.has_begun:
+            batch = self._store.batch()
+            block = self._begin_history(mind, batch)
+            self._store.write(batch)
+            self._outbox.added(1, block)
 
     def delivered(self, last: Delivery) -> None:
         """Notes what the mind has taken: the next time that it is saved, it is as of there."""
@@ -74,14 +90,37 @@ class MindStore:
         self._info_store.save(batch)
         self._outcome_log.save(batch, mind.outcomes)
         drop(batch, unsaved.dropped)
-        if unsaved.certified:
-            save_decisions(batch, unsaved.certified)
+        rows, block = len(unsaved.noted), b""
+        if self._outbox and self._outbox.is_full:
+            rows, block = 1, self._begin_history(mind, batch)
+        elif rows:
+            block = mind.decisions.encode(unsaved.noted)
+            put(batch, unsaved.noted, block)
         batch.put(Family.META, MEMBER_KEY, json.dumps(mind.checkpoint()).encode())
         if self._last is not None:
             assert self._last.sequence == mind.log_sequence, f"{self._last.sequence} is the last"
             batch.put(Family.META, LAST_MESSAGE_KEY, _digest(self._last))
         self._store.write(batch)
         self._relay_queue.written()
+        if self._outbox and rows:
+            self._outbox.added(rows, block)
+
+    def _begin_history(self, mind: Member, batch: Batch) -> bytes:
+        """Adds a history's first row to a batch, as of where the mind is now."""
+        assert self._outbox is not None
+        if self._outbox.has_begun:
+            log.error(
+                "certification_log_given_up",
+                member=mind.me.name,
+                rows=self._outbox.waiting_rows,
+                text="its folder took nothing for too long: another history begins here",
+            )
+        position = position_of(mind.log_sequence + 1, 0)
+        noted = mind.decisions.start(position, time.time_ns() // 1000)
+        self._outbox.begin(batch, place_key(noted))
+        block = mind.decisions.encode(noted)
+        put(batch, noted, block)
+        return block
 
     def check_last(self, found: Delivery | None) -> None:
         """Raises LogRewritten if the log has another message where the last one was read that this

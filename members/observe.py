@@ -1,7 +1,7 @@
 """The status of a member and of its group, as a message."""
 
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from applier.schemes import Consistency
 from applier.status import ApplierStatus
@@ -11,6 +11,9 @@ from members.applier_status import applier_status
 from members.binary_log import BinaryLog
 from members.recovery_choice import RecoveryProgress
 from members.runtime import MemberRuntime
+
+if TYPE_CHECKING:
+    from members.certification_log_writer import CertificationLogWriter
 
 
 def group_status(runtime: MemberRuntime) -> group_pb2.GroupStatus:
@@ -104,6 +107,7 @@ def _member_status(runtime: MemberRuntime, applier: ApplierStatus) -> group_pb2.
         ],
         recovery=_recovery(runtime.recovery),
         **_binary_log(runtime.binary_log),
+        **_certification_log(runtime.history_writer),
     )
 
 
@@ -130,4 +134,16 @@ def _binary_log(log: BinaryLog | None) -> dict[str, Any]:
         "binary_log_first_gtid": next((file.first_gtid for file in files if file.first_gtid), ""),
         "binlog_commits": log.counters.commits,
         "binlog_group_commits": log.counters.group_commits,
+    }
+
+
+def _certification_log(writer: "CertificationLogWriter | None") -> dict[str, Any]:
+    """The certification log's part of a status; nothing where there is none."""
+    if writer is None:
+        return {}
+    return {
+        "certification_log_waiting_rows": writer.outbox.waiting_rows,
+        "certification_log_written_rows": writer.written_rows,
+        "certification_log_last_file": writer.last_file,
+        "certification_log_error": writer.error,
     }

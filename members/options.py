@@ -1,13 +1,23 @@
 """What a member's settings mean to its parts."""
 
 import secrets
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
+from certifier.history import Cursor
+from certifier.store import Store
 from members.binary_log import BinaryLogOptions
 from members.config import MemberConfig
+from members.convert import changed_keys
+from members.decisions import Decisions
 from members.log_records import GroupSettings
 from members.member_state import MemberOptions
+from members.outbox import Outbox
 from members.publisher import BatchLimits
 from members.views import ViewMember
+
+if TYPE_CHECKING:
+    from members.certification_log_writer import CertificationLogWriter
 
 
 def binary_log_options(config: MemberConfig) -> BinaryLogOptions:
@@ -42,6 +52,35 @@ def member_options(config: MemberConfig) -> MemberOptions:
         expel_ms=config.member_expel_timeout_ms,
         unreachable_ms=config.unreachable_majority_timeout_ms,
     )
+
+
+def decisions_of(config: MemberConfig) -> Decisions:
+    """What notes a member's decisions, if it keeps a history."""
+    is_on = config.record_history or config.certification_log is not None
+    keys_of = changed_keys if config.certification_log_keys else None
+    return Decisions(config.member, is_on=is_on, keys_of=keys_of)
+
+
+def writer_of(
+    config: MemberConfig,
+    store: Store,
+    committed_version: Callable[[], int],
+    on_written: Callable[[Cursor], None],
+    on_error: Callable[[Exception], None],
+) -> "CertificationLogWriter | None":
+    """The writer of a member's certification log, if it keeps one; `start` has it write."""
+    if config.certification_log is None:
+        return None
+    # A member without a log does without what Parquet takes of its memory.
+    from members.certification_log_writer import CertificationLogOptions, CertificationLogWriter
+
+    options = CertificationLogOptions(
+        folder=config.certification_log,
+        file_bytes=config.certification_log_file_bytes,
+        file_seconds=config.certification_log_file_seconds,
+    )
+    outbox = Outbox(store, config.member, keeps=config.record_history)
+    return CertificationLogWriter(outbox, options, committed_version, on_written, on_error)
 
 
 def group_settings(config: MemberConfig) -> GroupSettings:

@@ -22,13 +22,8 @@ from applier.checkpoint import Checkpoint, DurabilityFlusher
 from applier.relay_queue import RelayQueue
 from applier.schemes.logical_clock import LogicalClock
 from applier.targets.rocksdb import RocksDbTarget, is_large
-from certifier.errors import (
-    CorruptLog,
-    DiskFull,
-    Fenced,
-    GroupcertError,
-    LogGap,
-)
+from certifier.errors import CorruptLog, Fenced, GroupcertError, LogGap
+from certifier.history import Cursor
 from certifier.store import Store, StoreIdentity
 from members.admission import check_admitted, why_not
 from members.appender import Appender
@@ -36,6 +31,7 @@ from members.binary_log import BinaryLog
 from members.commit_wait import CommitWait
 from members.config import MemberConfig
 from members.convert import decode_batch, decode_changes
+from members.endings import rank, unless_full
 from members.fragment_store import FragmentStore
 from members.join import Applied, start_joining, state_that_reaches
 from members.log_records import LoggedTransaction
@@ -43,7 +39,7 @@ from members.member import Member
 from members.member_state import Delivered, MemberState
 from members.membership_errors import OutOfGroup, StillFenced
 from members.mind_store import MindStore
-from members.options import binary_log_options, member_options
+from members.options import binary_log_options, decisions_of, member_options, writer_of
 from members.publisher import Submission
 from members.recovery_choice import RecoveryProgress, check_not_ahead, check_start, why_gap
 from members.rows_maker import RowsMaker
@@ -59,6 +55,7 @@ TICK_SECONDS = 0.05
 JOB_TRANSACTIONS_MAX = 64
 """Waking a worker costs as much as a few executions on the embedded store."""
 STOP_SECONDS = 10.0
+HISTORY_STOP_SECONDS = 60.0
 FLUSH_PERIOD_MS = 200
 """Between two flushes of the store. No client waits for them, as the log has its commit on disk;
 only collections follow them, and more of them slow down the log server's own."""
@@ -79,7 +76,7 @@ class MemberRuntime:
     ) -> None:
         self.config = config
         self.order = order
-        self.member = Member(member_options(config), record_history=config.record_history)
+        self.member = Member(member_options(config), decisions_of(config))
         self.closed = self.refuses_reads = self.log_opened = False
         self.log_durable: bool | None = None
         self.log_replicas = self.committed_version = self.durable_version = 0
@@ -122,7 +119,7 @@ class MemberRuntime:
         ends = (self._failure, self.begun_again, reader, ticker)
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-            for ended in sorted((each for each in ends if each.done()), key=_rank):
+            for ended in sorted((each for each in ends if each.done()), key=rank):
                 ended.result()
         except (Fenced, CorruptLog) as error:
             self.fence(error)
@@ -247,7 +244,12 @@ class MemberRuntime:
         self.store = Store(
             config.data_folder, StoreIdentity(group=config.group, member=config.member)
         )
-        opened.callback(_unless_full, self.store.close)
+        opened.callback(unless_full, self.store.close)
+        self.history_writer = writer_of(
+            config, self.store, lambda: self.committed_version, self._on_written, self.give_up
+        )
+        if self.history_writer:
+            opened.callback(self.history_writer.stop, HISTORY_STOP_SECONDS)
         self.relay_queue = RelayQueue(self.store, bytes_max=config.relay_queue_bytes_max)
         self.binary_log: BinaryLog | None = None
         if config.binary_log:
@@ -259,7 +261,7 @@ class MemberRuntime:
             self.store,
             decode_changes,
             self.relay_queue,
-            record_history=config.record_history,
+            record_history=self.member.decisions.is_on,
             on_commit=self.binary_log.append if self.binary_log else fragments.discard,
             decode_large=fragments.rows,
             make_files=self.rows_maker.make,
@@ -278,7 +280,7 @@ class MemberRuntime:
             self.store, self._on_durable, self.give_up, period_ms=FLUSH_PERIOD_MS
         )
         opened.callback(self.flusher.stop, STOP_SECONDS)
-        opened.callback(_unless_full, self.save)
+        opened.callback(unless_full, self.save)
         self.applier = Applier(
             self.target,
             LogicalClock(job_transactions_max=JOB_TRANSACTIONS_MAX),
@@ -293,7 +295,9 @@ class MemberRuntime:
 
     def _load(self) -> None:
         """Brings the mind to where the store is, and the applier to what it had not done."""
-        self._minds = MindStore(self.store, self.relay_queue)
+        writer = self.history_writer
+        outbox = writer.outbox if writer else None
+        self._minds = MindStore(self.store, self.relay_queue, outbox)
         self._minds.load(self.member)
         checkpoint = self.target.checkpoint()
         if checkpoint is not None:
@@ -309,6 +313,8 @@ class MemberRuntime:
         )
         self.applier.recover(groups)
         self._is_whole = True
+        if writer:
+            writer.start()
 
     async def _read_log(self) -> None:
         fence = self._minds.fence()
@@ -359,7 +365,7 @@ class MemberRuntime:
 
     def _deliver(self, deliveries: Sequence[Delivery]) -> None:
         """Certifies messages; what follows from them is handed on, though one of them may fail."""
-        delivered = Delivered()
+        delivered = Delivered(decided_us=time.time_ns() // 1000)
         self._is_whole = False
         try:
             for sequence, payload in deliveries:
@@ -468,6 +474,10 @@ class MemberRuntime:
         """From the flusher's thread."""
         self.durable_version = version
 
+    def _on_written(self, cursor: Cursor) -> None:
+        """From the thread that writes the certification log."""
+        self.member.history_cursor = cursor
+
     def give_up(self, error: Exception) -> None:
         """From any thread: `run` raises the error without its frames: they hold the store open."""
         self._loop.call_soon_threadsafe(self._fail, error)
@@ -484,17 +494,3 @@ class MemberRuntime:
             with suppress(GroupcertError):
                 self._minds.set_fence(explanation)
         self.stop_serving(MemberState.FENCED, explanation)
-
-
-def _rank(ended: "asyncio.Future[None]") -> int:
-    """What tells more of why a life ends comes first: others may have failed as a consequence."""
-    error = ended.exception()
-    if isinstance(error, (Fenced, CorruptLog)):
-        return 0
-    return 2 if isinstance(error, GroupcertError) else 1
-
-
-def _unless_full(write: Callable[[], None]) -> None:
-    """What cannot be written any more is in the log."""
-    with suppress(DiskFull):
-        write()

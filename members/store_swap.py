@@ -15,6 +15,7 @@ from certifier.errors import GroupcertError
 from certifier.info_store import CertificationInfoStore
 from certifier.store import ROCKSDB_FOLDER, Family, Store, StoreIdentity
 from members.copy_manifest import CopyManifest, sync_folder
+from members.outbox import forget
 from members.recovery_errors import CorruptCopy
 
 _INCOMING, _ADOPTED, _REPLACED = "incoming", "adopted", "replaced"
@@ -43,6 +44,7 @@ def adopt(data_folder: Path, manifest: CopyManifest, identity: StoreIdentity) ->
     try:
         with Store(incoming, identity, adopt=True) as store:
             saved = store.get(Family.META, CertificationInfoStore.CHECKPOINT_KEY)
+            forget(store, keeps=True)  # Its certification log is the donor's.
     except GroupcertError as error:
         raise CorruptCopy(path=str(incoming), problem=str(error)) from error
     digest = json.loads(saved or b"{}").get("digest", "")

@@ -7,6 +7,7 @@ member the same. Pure.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Self
 
 WEIGHT = 50
 """A member's chance to be elected where nothing else is said: Group Replication's default."""
@@ -21,6 +22,15 @@ class ViewMember:
     address: str
     weight: int = WEIGHT
     """In single-primary mode the member with the largest one is elected."""
+
+    def dump(self) -> tuple[str, int, str, int]:
+        """For JSON; see `restored`."""
+        return self.name, self.incarnation, self.address, self.weight
+
+    @classmethod
+    def restored(cls, name: str, incarnation: int, address: str, weight: int) -> Self:
+        """The member that `dump` was of."""
+        return cls(name=name, incarnation=incarnation, address=address, weight=weight)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,6 +20,7 @@ from applier.binlog.statements import StatementKind, read_statement
 from applier.binlog.tables import Table, read_table, table_id_of
 from applier.binlog.write_sets import WriteSets
 from applier.source_header import SourceHeader
+from certifier.gtid import Gtid, parse_gtid
 from certifier.write_set import TableKeys
 
 ITEMS_MAX = 1_000_000
@@ -71,6 +72,21 @@ class BinaryLogTransaction(NamedTuple):
     original_committed_us: int
     duration_us: int | None
     is_ddl: bool
+
+    @property
+    def named(self) -> Gtid | None:
+        """The GTID: MySQL's, or MariaDB's with its domain and server as the source."""
+        if self.gtid is None:
+            return None
+        if self.is_mariadb:
+            source, _, number = self.gtid.rpartition("-")
+            return Gtid(source, int(number))
+        return parse_gtid(self.gtid)
+
+    @property
+    def is_mariadb(self) -> bool:
+        """Whether it has a GTID of MariaDB's, and so a domain and a commit id."""
+        return self.gtid is not None and ":" not in self.gtid
 
     @property
     def header(self) -> SourceHeader:

@@ -11,10 +11,12 @@ Until then readers are given the rows as they were before; after a crash in betw
 none until the group, which is the next one in the order, has been executed again.
 """
 
+import struct
 import threading
+import time
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import islice, pairwise
 from typing import NamedTuple
 
 from applier.checkpoint import Checkpoint, Progress, version_of
@@ -31,6 +33,9 @@ UNFINISHED_KEY = b"unfinished group"
 LARGE: "RowChanges" = {}
 """The execution of a job with a large transaction."""
 _ROWS_END = b"\x02"
+_INTERVAL_HEADER = struct.Struct("<Qx")
+"""The time of the commit; the length of all is no multiple of 8 then, as it was before."""
+_INTERVAL_BYTES = 28
 _VERSION_PREFIX = _ROWS_END
 """Before a row's key: the version of its last change, kept when it is deleted."""
 
@@ -55,12 +60,15 @@ OnCommit = Callable[[Batch, CommitGroup[RowChanges], Checkpoint], None]
 
 class AppliedInterval(NamedTuple):
     """When a transaction ran, in ticks of the coordinator; `started` 0: its client had executed it
-    before.
+    before. Times are in microseconds since 1970, 0: unknown; `worker` -1: none.
     """
 
     version: int
     started: int
     committed: int
+    started_us: int = 0
+    committed_us: int = 0
+    worker: int = -1
 
 
 class RowsSnapshot:
@@ -103,11 +111,12 @@ class RocksDbTarget:
         on_commit: OnCommit | None = None,
         decode_large: DecodeLarge | None = None,
         make_files: MakeFiles | None = None,
+        now_us: Callable[[], int] = lambda: time.time_ns() // 1000,
     ) -> None:
         """`relay_queue`: where executed entries are discarded with the commit. `record_history`:
-        keep when each transaction ran, for `applied_intervals`; it grows by 16 bytes a transaction
-        and is never purged. `on_commit` is called by the thread that commits, before the write.
-        `decode_large`: reads large transactions; `make_files`: has their files, made ahead.
+        keep when each transaction ran, for `applied_intervals`, in 28 bytes; nothing here purges
+        them. `on_commit` is called by the thread that commits, before the write. `decode_large`:
+        reads large transactions; `make_files`: has their files, made ahead. `now_us`: a clock.
         """
         self._store = store
         self._decode = decode
@@ -116,6 +125,7 @@ class RocksDbTarget:
         self._on_commit = on_commit
         self._decode_large = decode_large
         self._make_ahead = make_files
+        self._now_us = now_us
         self._files: dict[bytes, list[RowsFile]] = {}
         self._views = threading.Lock()
         self._shown: StoreSnapshot | None = None
@@ -164,7 +174,7 @@ class RocksDbTarget:
             if self._relay_queue:
                 self._relay_queue.discard(batch, checkpoint.position)
             if self._record_history:
-                _record(batch, group)
+                _record(batch, group, self._now_us())
             if self._on_commit:
                 self._on_commit(batch, group, checkpoint)
             ends = 0 <= self._unfinished <= checkpoint.position
@@ -285,20 +295,39 @@ def applied_intervals(store: Store) -> Iterator[AppliedInterval]:
     own and are left out.
     """
     for key, value in store.scan(Family.HISTORY):
-        tick = int.from_bytes(key, "big")
-        columns = array("Q", value)
-        transactions = len(columns) // 2
-        for version, started in zip(columns[:transactions], columns[transactions:], strict=True):
+        yield from intervals_of(key, value)
+
+
+def intervals_of(key: bytes, value: bytes) -> Iterator[AppliedInterval]:
+    """The transactions of one commit group."""
+    tick = int.from_bytes(key, "big")
+    if len(value) % 8 == 0:  # As before there were times and workers.
+        ticks = array("Q", value)
+        count = len(ticks) // 2
+        for version, started in zip(ticks[:count], ticks[count:], strict=True):
             yield AppliedInterval(version, started, tick)
+        return
+    (committed_us,) = _INTERVAL_HEADER.unpack_from(value)
+    count = (len(value) - _INTERVAL_HEADER.size) // _INTERVAL_BYTES
+    ends = [_INTERVAL_HEADER.size + 8 * count * number for number in range(4)]
+    versions, starts, times = (array("Q", value[begin:end]) for begin, end in pairwise(ends))
+    workers = array("i", value[ends[-1] :])
+    for version, started, started_us, worker in zip(versions, starts, times, workers, strict=True):
+        yield AppliedInterval(version, started, tick, started_us, committed_us, worker)
 
 
-def _record(batch: Batch, group: CommitGroup[RowChanges]) -> None:
-    """Adds when the group's transactions started: a column of versions, and one of ticks."""
-    versions, starts = array("Q"), array("Q")
+def _record(batch: Batch, group: CommitGroup[RowChanges], committed_us: int) -> None:
+    """Adds when the group's transactions ran: a column of versions, one of ticks, one of times, one
+    of workers.
+    """
+    versions, starts, times, workers = array("Q"), array("Q"), array("Q"), array("i")
     for job in group.jobs:
         for entry in job.entries:
             if entry.gtid:
                 versions.append(entry.version)
                 starts.append(0 if entry.local else job.started)
+                times.append(0 if entry.local else job.started_us)
+                workers.append(-1 if entry.local else job.worker)
     if versions:
-        batch.put(Family.HISTORY, integer_key(group.tick), (versions + starts).tobytes())
+        value = _INTERVAL_HEADER.pack(committed_us) + (versions + starts + times).tobytes()
+        batch.put(Family.HISTORY, integer_key(group.tick), value + workers.tobytes())

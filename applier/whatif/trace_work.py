@@ -24,11 +24,11 @@ from certifier.errors import InvalidTrace
 from certifier.gtid import Gtid, parse_gtid
 from certifier.gtid_set import GtidSet
 from certifier.trace import JsonObject, Replay, ReplaySummary
+from certifier.trace_fields import names_of, number_of
 from certifier.write_set import item_from_text
 
 LOCK_INTERVAL_MAX = 65_535
 """WL#7165: a longer one counts as this, which is safe, but may give less parallelism."""
-NUMBER_MAX = 2**63 - 1
 _NUMBERS = ("domain_id", "commit_parent", "commit_id", "duration_us")
 
 
@@ -125,29 +125,14 @@ class TraceWork:
         if snapshot_text != self._snapshot_text:
             self._snapshot_text = snapshot_text
             self._snapshot = GtidSet.parse(snapshot_text)
-        numbers = {name: self._number(name, line[name]) for name in _NUMBERS if name in line}
+        numbers = {name: number_of(line, name, self._line) for name in _NUMBERS}
+        databases = names_of(line, "databases", self._line)
         return _Known(
             texts=list(dict.fromkeys(cast(list[str], line["write_set"]))),
-            databases=self._databases(line.get("databases")),
+            databases=None if databases is None else tuple(sorted(set(databases))),
             numbers={name: number for name, number in numbers.items() if number is not None},
             snapshot=self._snapshot,
         )
-
-    def _number(self, name: str, value: object) -> int | None:
-        if value is None:
-            return None
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= NUMBER_MAX:
-            raise self._invalid(f"{name} is {json.dumps(value)[:80]}", f"0 to {NUMBER_MAX}")
-        return value
-
-    def _databases(self, value: object) -> tuple[str, ...] | None:
-        if value is None:
-            return None
-        if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
-            raise self._invalid(
-                f"databases is {json.dumps(value)[:80]}", "databases: a JSON array of names"
-            )
-        return tuple(sorted(set(value)))
 
     def _header(self, known: _Known, items: tuple[int, ...]) -> SourceHeader:
         databases, tables = known.databases, None
@@ -179,6 +164,3 @@ class TraceWork:
             if back >= longest or gtid in snapshot:
                 return min(back, longest)
         return longest
-
-    def _invalid(self, problem: str, expected: str) -> InvalidTrace:
-        return InvalidTrace(line=self._line, problem=problem, expected=expected)

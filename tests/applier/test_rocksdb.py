@@ -2,6 +2,7 @@
 
 import json
 import threading
+from array import array
 from itertools import permutations
 
 import pytest
@@ -21,7 +22,7 @@ from applier.targets.rocksdb import (
 )
 from certifier.gtid import Gtid
 from certifier.gtid_set import GtidSet
-from certifier.store import Batch, Family, Store
+from certifier.store import Batch, Family, Store, integer_key
 from tests.applier.histories import (
     GROUP,
     VIEW_CHANGE,
@@ -118,15 +119,29 @@ def test_the_relay_queue_loses_what_was_executed(store: Store) -> None:
 def test_history_tells_when_each_transaction_ran(store: Store) -> None:
     local = Step(frozenset({9}), local=True)
     entries = entries_of([remote(1), local, VIEW_CHANGE, remote(2)])
-    target = RocksDbTarget(store, decode, queued(store, entries), record_history=True)
+    clock = iter((1_000, 1_001, 1_002))
+    target = RocksDbTarget(
+        store, decode, queued(store, entries), record_history=True, now_us=lambda: next(clock)
+    )
     progress = Progress(Checkpoint())
     commit(target, progress, 2, entries[:1], entries[1:2])
     commit(target, progress, 3, entries[2:3])
     commit(target, progress, 4, entries[3:])
     assert list(applied_intervals(store)) == [
-        AppliedInterval(version=1, started=1, committed=2),
-        AppliedInterval(version=2, started=0, committed=2),
-        AppliedInterval(version=3, started=1, committed=4),
+        AppliedInterval(1, started=1, committed=2, committed_us=1_000, worker=0),
+        AppliedInterval(2, started=0, committed=2, committed_us=1_000),
+        AppliedInterval(3, started=1, committed=4, committed_us=1_002, worker=0),
+    ]
+
+
+def test_history_of_earlier_releases_is_read(store: Store) -> None:
+    batch = store.batch()
+    batch.put(Family.HISTORY, integer_key(5), array("Q", [1, 2, 3, 0, 4, 0]).tobytes())
+    store.write(batch)
+    assert list(applied_intervals(store)) == [
+        AppliedInterval(version=1, started=0, committed=5),
+        AppliedInterval(version=2, started=4, committed=5),
+        AppliedInterval(version=3, started=0, committed=5),
     ]
 
 

@@ -6,12 +6,37 @@ import pytest
 
 from applier import errors as applier_errors
 from certifier import errors
+from certifier.audit import errors as audit_errors
 from certifier.errors import GroupcertError
 from members import membership_errors, recovery_errors, security_errors
 
 CATEGORIES = (errors.InvalidRequest, errors.Unavailable, errors.Fenced, errors.CorruptLog)
 
 EXAMPLES: tuple[tuple[GroupcertError, str], ...] = (
+    (
+        audit_errors.AuditNotInstalled(missing="pyspark"),
+        "the audit needs pyspark: pip install 'groupcert[audit]'",
+    ),
+    (
+        audit_errors.ForeignOutput(path="/out", problem="holds something else, a.txt"),
+        "/out holds something else, a.txt: name a folder that is not there, or that an earlier "
+        "audit has written",
+    ),
+    (
+        audit_errors.NoSuitableJava(
+            found="JAVA_HOME=/j is Java 11; Spark needs Java 17 or newer", advice="unset JAVA_HOME"
+        ),
+        "JAVA_HOME=/j is Java 11; Spark needs Java 17 or newer: unset JAVA_HOME",
+    ),
+    (
+        audit_errors.SparkFailed(task="starting", cause="all masters are unresponsive"),
+        "Spark failed while starting (all masters are unresponsive): nothing was written; look at "
+        "the cluster, or give it more memory, and try again",
+    ),
+    (
+        audit_errors.UnreadableLog(problem="no certification log below /a", advice="name another"),
+        "no certification log below /a: name another",
+    ),
     (
         membership_errors.AlreadyBootstrapped(group="shop", created="2026-01-01T00:00:00Z"),
         "group shop was bootstrapped before, at 2026-01-01T00:00:00Z: nothing was changed; "
@@ -272,6 +297,7 @@ def test_reasons_are_unique_and_none_was_renamed() -> None:
     assert sorted(leaf.reason for leaf in leaves()) == [
         "ALREADY_BOOTSTRAPPED",
         "APPLY_FAILED",
+        "AUDIT_NOT_INSTALLED",
         "CALL_NOT_ALLOWED",
         "CHANGED_MEANWHILE",
         "COPY_EXPIRED",
@@ -284,6 +310,7 @@ def test_reasons_are_unique_and_none_was_renamed() -> None:
         "EXTRA_TRANSACTIONS",
         "FOREIGN_DATA_FOLDER",
         "FOREIGN_LOG",
+        "FOREIGN_OUTPUT",
         "GROUP_MISSING",
         "GTIDS_EXHAUSTED",
         "INVALID_BINARY_LOG",
@@ -304,12 +331,14 @@ def test_reasons_are_unique_and_none_was_renamed() -> None:
         "NOT_PRIMARY",
         "NOT_SERVING",
         "NO_DONOR",
+        "NO_SUITABLE_JAVA",
         "OUT_OF_GROUP",
         "OVERLOADED",
         "PORT_TAKEN",
         "PURGED_AT_SOURCE",
         "REPLICA_AHEAD",
         "SNAPSHOT_EXPIRED",
+        "SPARK_FAILED",
         "STILL_FENCED",
         "TLS_REFUSED",
         "TOO_MANY_CALLS",
@@ -318,6 +347,7 @@ def test_reasons_are_unique_and_none_was_renamed() -> None:
         "TOO_MANY_SNAPSHOTS",
         "TRANSACTION_TOO_LARGE",
         "TRANSIENT_FAILURE",
+        "UNREADABLE_LOG",
         "UNSUITABLE_TARGET",
         "UNSUPPORTED_FORMAT",
         "UPLOAD_EXPIRED",
@@ -336,6 +366,7 @@ def test_the_tree_in_the_docstring_is_the_tree_of_the_classes() -> None:
         for module in (
             errors,
             applier_errors,
+            audit_errors,
             membership_errors,
             recovery_errors,
             security_errors,

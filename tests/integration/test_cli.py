@@ -16,10 +16,11 @@ from members.demo_checks import check_group, settle
 from members.local_group import LocalGroup
 from tests.integration.bank_load import BankLoad, assert_whole
 from tests.integration.waiting import wait_for
+from tests.members.certification_logs import histories_in
 
 pytestmark = [pytest.mark.nats, pytest.mark.cluster]
 
-FINE, FINDING = 0, 1
+FINE, FINDING, USAGE = 0, 1, 2
 
 
 def groupcert(*arguments: str, temporary: Path | None = None) -> "subprocess.CompletedProcess[str]":
@@ -47,6 +48,21 @@ class TestDemo:
         verdicts = ("converged", "invariant_ok", "exactly_once", "stamps_valid")
         assert [document[name] for name in verdicts] == [True] * 4
         assert list(tmp_path.iterdir()) == [], "its folder is removed"
+
+    def test_it_keeps_the_certification_logs_of_all_members(self, tmp_path: Path) -> None:
+        logs = tmp_path / "logs"
+        flags = ("--seconds", "1", "--json", "--certification-log", str(logs))
+        done = groupcert("demo", *flags)
+        document = json.loads(done.stdout)
+        assert done.returncode == FINE, done.stderr
+        for name in ("m1", "m2", "m3"):
+            (rows,) = histories_in(logs / name).values()
+            certified = [row for row in rows if row.get("verdict") == "certified"]
+            assert len(certified) == document["certified"]
+            assert all(len(row["write_keys"]) == len(row["write_set"]) for row in certified)
+        done = groupcert("demo", *flags)
+        assert done.returncode == USAGE, "logs of two groups would contradict each other"
+        assert "expected a folder that is empty" in done.stderr
 
     def test_money_from_outside_is_a_finding(self, tmp_path: Path) -> None:
         """Somebody else writes to the bank while the demo runs: its sum is not what it was."""

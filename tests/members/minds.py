@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from members.decisions import Decisions
 from members.log_records import (
     Control,
     GroupSettings,
@@ -40,7 +41,7 @@ def mind(
 ) -> Member:
     """A member that has read nothing."""
     options = MemberOptions(me=run_of(number, run), settings=settings, stable_items=stable_items)
-    return Member(options, record_history=record_history)
+    return Member(options, Decisions(options.me.name, is_on=record_history))
 
 
 def online(*others: int, record_history: bool = False, stable_items: int = 100) -> Member:

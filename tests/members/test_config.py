@@ -35,8 +35,10 @@ def test_the_environment_has_numbers_and_lists_as_texts() -> None:
         "GROUPCERT_LOG_SERVERS": "nats://a:1,nats://b:2",
         "GROUPCERT_APPLIER_WORKERS": "8",
         "GROUPCERT_RECORD_HISTORY": "true",
+        "GROUPCERT_CERTIFICATION_LOG": "",
     }
     config = load_config(None, NAMED, environment)
+    assert config.certification_log is None, "empty is not the folder that it is started in"
     assert config.log_servers == ("nats://a:1", "nats://b:2")
     assert (config.applier_workers, config.record_history) == (8, True)
 

@@ -118,6 +118,20 @@ def test_a_batch_of_another_format_is_not_read() -> None:
     assert str(raised.value).startswith("log message 9 has format 2, this release reads 1")
 
 
+def test_a_report_of_an_earlier_release_tells_of_no_log() -> None:
+    stable_set = log_pb2.StableSet(applied_version=3, stable_version=2, digest=b"digest")
+    control = log_pb2.ControlRecord(stable_set=stable_set)
+    batch = log_pb2.LogBatch(format_version=1, controls=[control])
+    (report,) = decode_batch(9, batch.SerializeToString()).controls
+    assert report == StableReport(3, 2, 0, b"digest", 0, 0, b"")
+
+
+def test_a_report_tells_how_far_the_log_is_written() -> None:
+    report = StableReport(3, 2, 1, b"digest", 1, 2**60, b"\xffchain")
+    payload = encode_batch(LogBatch("m1", 7, 1, controls=[report]))
+    assert decode_batch(9, payload).controls == [report]
+
+
 def test_readable_keys_join_the_write_set_once() -> None:
     item = item_from_text("shop.orders/PRIMARY/42")
     message = transaction_pb2.Transaction(

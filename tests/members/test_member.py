@@ -285,7 +285,7 @@ class TestTransactions:
         for record_history in (False, True):
             member = online(2, record_history=record_history)
             delivered = deliver(member, batch_of(2, 2, [write(0, 1)]))
-            assert len(delivered.certified) == record_history
+            assert len(delivered.noted) == record_history
 
     def test_what_has_to_be_stored_can_be_put_together(self) -> None:
         member = online(2, record_history=True)
@@ -293,7 +293,7 @@ class TestTransactions:
         for number in (2, 3):
             stored.absorb(deliver(member, batch_of(2, number, [write(0, number)])))
         assert versions(stored) == [1, 2]
-        assert [outcome.version for outcome, _ in stored.certified] == [1, 2]
+        assert [version for _, _, version, _, _ in stored.noted.transactions] == [1, 2]
 
 
 class TestHeaders:

@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol
 from applier.relay_queue import RelayQueue
 from applier.targets.rocksdb import RocksDbTarget, RowsSnapshot
 from members.convert import decode_batch, decode_changes, encode_batch
+from members.decisions import Decisions
 from members.fragment_store import FragmentStore
 from members.log_records import GroupSettings, LogBatch, LoggedTransaction
 from members.member import Member
@@ -82,7 +83,7 @@ class SimulatedMember:
                 expel_ms=EXPEL_MS,
                 unreachable_ms=unreachable_ms,
             ),
-            record_history=True,
+            Decisions(me.name, is_on=True),
         )
         self.outbox: list[Message] = []
         self.committed_version = 0
@@ -108,6 +109,7 @@ class SimulatedMember:
             on_commit=self.fragments.discard,
             decode_large=self.fragments.rows,
             make_files=self._rows_maker.make,
+            now_us=lambda: 0,
         )
         self.applier = SimulatedApplier(
             self.target, self._relay_queue, workers, self._note_committed

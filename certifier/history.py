@@ -1,0 +1,222 @@
+"""The certification log: what stands in each of its records, and how they are chained.
+
+The rule it keeps: everything that a member decided can be derived again from these columns, and
+nothing else is in them; values of rows are not. Whoever writes the log and whoever audits it share
+this file and nothing more.
+
+A log is rows of one shape in Parquet files. A row is one record of the total order as one observer
+saw it, or one step that followed from a record; rows are in the order of `place`, and numbered. The
+chain ties each row to the one before it: a record that was edited, left out or moved does not fit.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from functools import lru_cache
+from hashlib import sha256
+from typing import Final, NamedTuple, TypeAlias
+
+FORMAT_VERSION: Final = 1
+STEP_BITS: Final = 4
+CHAIN_BYTES: Final = 8
+CHAIN_START: Final = b""
+"""What the first row of a history is chained to."""
+
+Value: TypeAlias = int | str | bool | bytes | list[int] | list[str] | None
+Row: TypeAlias = dict[str, Value]
+"""One record, by column; columns that have no value may be left out."""
+
+
+class RecordKind(StrEnum):
+    """What a row tells."""
+
+    START = "start"
+    """Here a history begins: the state that it begins with."""
+    SETTINGS = "settings"
+    """What all members agree on, from here on."""
+    EXECUTED_ELSEWHERE = "executed_elsewhere"
+    """Transactions executed before this history, or beside it; they share one version."""
+    TRANSACTION = "transaction"
+    """A transaction was decided."""
+    REPETITION = "repetition"
+    """A transaction came again, under an id that was decided before; nothing was decided."""
+    CHECKPOINT = "checkpoint"
+    """A member told how far it is, and the digests of its state and of its history."""
+    VIEW_CHANGE = "view_change"
+    """Members came or went."""
+    STABLE_SET = "stable_set"
+    """What every member has executed, from here on."""
+    COLLECTION = "collection"
+    """Items of stable transactions were purged."""
+
+
+_STEPS: Final = {kind: step for step, kind in enumerate(RecordKind)}
+
+
+class Verdict(StrEnum):
+    """What was decided about a transaction."""
+
+    CERTIFIED = "certified"
+    CONFLICT = "conflict"
+    TOO_OLD = "too_old"
+    REFUSED = "refused"
+
+
+class Source(StrEnum):
+    """Where a history comes from; it stands in its settings as `source`."""
+
+    MEMBER = "member"
+    """A member, as it decided."""
+    TOTAL_ORDER = "total_order"
+    """The group's log, certified anew by `groupcert export`."""
+    TRACE = "trace"
+    """A trace, certified by `groupcert export`."""
+    BINARY_LOG = "binary_log"
+    """A binary log of MySQL or MariaDB: nothing was decided here, and the stamps are its own."""
+
+
+class Cursor(NamedTuple):
+    """How far a history is written: the last row's number, its place, and the chain there."""
+
+    number: int = 0
+    place: int = 0
+    chain: bytes = CHAIN_START
+
+
+class Column(NamedTuple):
+    """A column: `kind` is `int64`, `bool`, `string`, `binary`, `list<int64>` or `list<string>`."""
+
+    name: str
+    kind: str
+    meaning: str
+
+
+COLUMNS: Final = (
+    Column("format_version", "int64", "of this schema; 1"),
+    Column("observer", "string", "the member whose history this is"),
+    Column("history", "string", "which of its histories: one begins where its state is replaced"),
+    Column("number", "int64", "of the row in its history, from 1 on, without gaps"),
+    Column("place", "int64", "position in the total order, and the step at it: see `place_of`"),
+    Column("kind", "string", "see `RecordKind`"),
+    Column("version", "int64", "certified transactions so far, this record included"),
+    # Of a transaction; origin and session also of a checkpoint.
+    Column("origin", "string", "the member that sent it"),
+    Column("session", "string", "the run of that member, or the trace's session"),
+    Column("transaction_id", "string", "its client's id, in hexadecimal digits"),
+    Column("gtid_source", "string", "of a certified transaction: the UUID of its GTID"),
+    Column("gtid_number", "int64", "and the number"),
+    Column("gtid_brought", "bool", "whether the transaction brought its GTID along"),
+    Column("snapshot_version", "int64", "what it had read: everything up to this version"),
+    Column("snapshot_set", "string", "a snapshot that is a GTID set; also, executed elsewhere"),
+    Column("write_set", "list<int64>", "items it wrote, 64-bit hashes read as signed; each once"),
+    Column("read_set", "list<int64>", "items it read, if it sent them; each once"),
+    Column("write_keys", "list<string>", "the keys of write_set in words, where allowed"),
+    Column("read_keys", "list<string>", "the keys of read_set in words, where allowed"),
+    Column("verdict", "string", "see `Verdict`"),
+    Column("reason", "string", "why it was refused or too old, in words"),
+    Column("winner_item", "int64", "of a conflict: the item"),
+    Column("winner_version", "int64", "the version that wrote it first"),
+    Column("winner_origin", "string", "and the member that sent that one"),
+    Column("is_local", "bool", "executed at the observer itself: it has no stamps"),
+    Column("is_large", "bool", "its changes went ahead of it in fragments"),
+    Column("last_committed", "int64", "WL#8440 trx.LC; of a view change 0"),
+    Column(
+        "sequence_number", "int64", "WL#8440 trx.SN; of a view change 0; else the last assigned"
+    ),
+    # What the seeds' other schemes ask for, where it is known.
+    Column("domain_id", "int64", "MDEV-4506"),
+    Column("commit_id", "int64", "MDEV-4506: group commit; 0 for a group of one"),
+    Column("commit_parent", "int64", "WL#6314"),
+    Column("databases", "list<string>", "WL#5569: those it updates"),
+    Column("tables", "list<string>", "WL#4648: those it updates, as database.table"),
+    # Times: microseconds since 1970, and ticks of the applier's own clock.
+    Column("decided_us", "int64", "when the observer decided"),
+    Column("started_us", "int64", "when a worker began to execute it"),
+    Column("committed_us", "int64", "when it was visible"),
+    Column("started_tick", "int64", "in the applier's ticks; 0: its client had executed it"),
+    Column("committed_tick", "int64", "ran in [started_tick, committed_tick)"),
+    Column("worker", "int64", "who executed it; absent: nobody but its client"),
+    # Windows, views, settings.
+    Column("last_committed_global", "int64", "the window's lower edge after this record"),
+    Column("stable_version", "int64", "everything up to it is executed by all members"),
+    Column("stable_set", "string", "the same as a GTID set, in traces"),
+    Column("collected_version", "int64", "items last written up to it are purged"),
+    Column("purged_items", "int64", "items that this collection purged"),
+    Column("view_id", "string", "of the new view"),
+    Column("members", "list<string>", "of the new view"),
+    Column("resets_clock", "bool", "whether the observer is the one that joined"),
+    Column("settings", "string", "JSON: source, group_source, gtid_assignment_block_size, ..."),
+    # What a member told the group about itself.
+    Column("reported_sequence", "int64", "the message of the log that the digest is as of"),
+    Column("reported_digest", "int64", "of its certification state, read as signed"),
+    Column("reported_place", "int64", "the row of its history that the chain is as of"),
+    Column("reported_chain", "binary", "the chain there"),
+    Column("chain", "binary", "see `link`"),
+)
+
+CHAINED: Final = tuple(column for column in COLUMNS if column.name != "chain")
+FIELD_SEPARATOR: Final = "\x1f"
+LIST_SEPARATOR: Final = ","
+
+
+def place_of(position: int, kind: RecordKind) -> int:
+    """The key of a row, which orders a history: what follows from a record comes after it.
+
+    >>> place_of(7, RecordKind.COLLECTION) < place_of(8, RecordKind.START)
+    True
+    """
+    return position << STEP_BITS | _STEPS[kind]
+
+
+def position_at(place: int) -> int:
+    """The position of a place in the total order (`certifier.records.position_of`)."""
+    return place >> STEP_BITS
+
+
+def signed(item: int) -> int:
+    """A 64-bit item as Parquet and Spark have it: read as signed.
+
+    >>> signed(2**64 - 1)
+    -1
+    """
+    return item - (1 << 64) if item >> 63 else item
+
+
+def text_of(row: Mapping[str, Value]) -> str:
+    """What is chained of a row: its columns but the chain, those that have a value, in order, each
+    behind its number.
+
+    >>> text_of({"place": 160, "kind": "transaction", "is_local": False, "write_set": [1, -2]})
+    '4=160\\x1f5=transaction\\x1f15=1,-2\\x1f24=false'
+    """
+    return FIELD_SEPARATOR.join(
+        [
+            f"{number}={value!s}" if is_plain else f"{number}={_word(value)}"
+            for number, name, is_plain in _text_columns(tuple(row))
+            if (value := row[name]) is not None
+        ]
+    )
+
+
+def link(before: bytes, text: str) -> bytes:
+    """The chain of a row: the first bytes of SHA-256 of the chain before it, followed by SHA-256
+    of its text.
+    """
+    return sha256(before + sha256(text.encode()).digest()).digest()[:CHAIN_BYTES]
+
+
+@lru_cache(maxsize=256)
+def _text_columns(names: tuple[str, ...]) -> list[tuple[int, str, bool]]:
+    """What a row of these columns has to chain, in order: numbers, names, and whether a value is
+    its own text. There are few such sets of columns, and a log of millions of rows.
+    """
+    return [
+        (number, column.name, column.kind in ("int64", "string"))
+        for number, column in enumerate(CHAINED)
+        if column.name in names
+    ]
+
+
+def _word(value: Value) -> str:
+    if isinstance(value, list):
+        return LIST_SEPARATOR.join(map(str, value))
+    return value.hex().upper() if isinstance(value, bytes) else str(value).lower()

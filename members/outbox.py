@@ -1,0 +1,228 @@
+"""What a member's history has and no file of its certification log has yet, in the member's store.
+
+The rule it keeps: decisions come in with the batch that stores the mind, and go with the batch that
+stores how far the files are written. So a crash loses none, and none is in two files: what was
+written and is still here is written again, under the same name.
+"""
+
+import json
+import secrets
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from applier.targets.rocksdb import AppliedInterval, intervals_of
+from certifier.history import CHAIN_START, Cursor, Row, Verdict
+from certifier.store import Batch, Family, Store, integer_key
+from members.decisions import Noted, decode, place_key, rows_in
+
+CURSOR_KEY = b"certification log"
+"""In META: which history this is, and how far it is written. A copy of a state does not bring it
+along."""
+WAITING_BYTES_MAX = 4 << 30
+"""Of decisions that wait for a folder that cannot be written. After that they are given up, and
+another history begins."""
+PAGE_BYTES = 1 << 20
+_END = b"\xff"
+
+
+class Outbox:
+    """The decisions of one member that wait. `begin` and `added` are for the event loop, `take` and
+    `written` for the thread that writes files.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        observer: str,
+        *,
+        keeps: bool = False,
+        bytes_max: int = WAITING_BYTES_MAX,
+    ) -> None:
+        """`keeps`: what is written stays all the same, for `ReadHistory`."""
+        self.store = store
+        self.observer = observer
+        self.history, self.cursor, self.tick = "", Cursor(), 0
+        self.waiting_rows = self.waiting_bytes = 0
+        self.waits_since = time.monotonic()
+        self._keeps = keeps
+        self._bytes_max = bytes_max
+        self._lock = threading.Lock()
+        saved = store.get(Family.META, CURSOR_KEY)
+        if saved is not None:
+            self.history, number, place, chain, self.tick = json.loads(saved)
+            self.cursor = Cursor(number, place, bytes.fromhex(chain))
+            self._count(Taken(self, 0, 0))
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether there is a history to go on with."""
+        return bool(self.history)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so much waits that it has to be given up."""
+        return self.waiting_bytes > self._bytes_max
+
+    def begin(self, batch: Batch, place: int) -> None:
+        """Begins another history, whose first row is at a place; what waits is given up."""
+        with self._lock:
+            if not self._keeps:
+                batch.delete_range(Family.DECISIONS, b"", _END)
+            self.history, self.cursor = secrets.token_hex(8), Cursor(0, place - 1, CHAIN_START)
+            self.waiting_rows = self.waiting_bytes = 0
+            self._put_cursor(batch)
+
+    def added(self, rows: int, block: bytes) -> None:
+        """Counts decisions that were stored."""
+        with self._lock:
+            if not self.waiting_rows:
+                self.waits_since = time.monotonic()
+            self.waiting_rows += rows
+            self.waiting_bytes += len(block)
+
+    def take(self, committed_version: int) -> "Taken":
+        """The rows for the next file, as far as they are committed; what is stored later is left
+        out.
+        """
+        with self._lock:
+            return Taken(self, committed_version, self.waiting_rows)
+
+    def written(self, taken: "Taken", cursor: Cursor) -> bool:
+        """Stores how far the files are written, and removes what they have; False if the history
+        was given up meanwhile.
+        """
+        with self._lock:
+            if taken.history != self.history:
+                return False
+            batch = self.store.batch()
+            if not self._keeps:
+                batch.delete_range(Family.DECISIONS, b"", taken.end_key)
+                batch.delete_range(Family.HISTORY, b"", integer_key(taken.tick))
+            self.waiting_rows -= cursor.number - self.cursor.number
+            self.waiting_bytes -= taken.bytes
+            self.waits_since = time.monotonic()
+            self.cursor, self.tick = cursor, taken.tick
+            self._put_cursor(batch)
+            self.store.write(batch)
+            return True
+
+    def _count(self, taken: "Taken") -> None:
+        """Counts what an earlier process has left. Cost: it reads all of that."""
+        for number, (_, block) in enumerate(taken.blocks()):
+            rows = rows_in(block) if number else len(taken.rows_of(block))
+            self.waiting_rows += rows
+            self.waiting_bytes += len(block) if rows else 0
+
+    def _put_cursor(self, batch: Batch) -> None:
+        number, place, chain = self.cursor
+        saved = json.dumps([self.history, number, place, chain.hex(), self.tick])
+        batch.put(Family.META, CURSOR_KEY, saved.encode())
+
+
+class Taken:
+    """Rows for one file, with what the applier knows of their transactions.
+
+    `end_key`: what was read of the outbox ends before it; `bytes`: of that; `tick`: when the last
+    transaction of it was committed.
+    """
+
+    def __init__(self, outbox: Outbox, committed_version: int, rows_max: int) -> None:
+        self.history, self.cursor = outbox.history, outbox.cursor
+        self.end_key = b""
+        self.bytes = 0
+        self.tick = outbox.tick
+        self._outbox = outbox
+        self._committed_version = committed_version
+        self._rows_max = rows_max
+
+    def rows(self) -> Iterator[Row]:
+        """The rows, in order; holds nothing of the store between two of them."""
+        outbox = self._outbox
+        pages = _pages(outbox.store, Family.HISTORY, integer_key(outbox.tick))
+        intervals = (each for page in pages for each in intervals_of(*page))
+        interval = next(intervals, None)
+        left = self._rows_max
+        for key, block in self.blocks():
+            if outbox.history != self.history:  # It was given up; the block may be of another.
+                return
+            rows = self.rows_of(block)
+            last = len(rows) - 1
+            for index, row in enumerate(rows):
+                version = row["version"]
+                if not left or version > self._committed_version:
+                    return
+                left -= 1
+                if row.get("verdict") == _CERTIFIED:
+                    while interval and interval.version < version:
+                        interval = next(intervals, None)
+                    if interval and interval.version == version:
+                        _add_interval(row, interval)
+                        self.tick = interval.committed
+                self.end_key = key
+                if index == last:
+                    self.end_key += b"\x00"
+                    self.bytes += len(block)
+                yield row
+
+    def blocks(self) -> Iterator[tuple[bytes, bytes]]:
+        """What is stored from the first row that waits on; it may have rows before that one."""
+        store = self._outbox.store
+        found = store.last(Family.DECISIONS, integer_key(self.cursor.place))
+        return _pages(store, Family.DECISIONS, found[0] if found else b"")
+
+    def rows_of(self, block: bytes) -> list[dict[str, Any]]:
+        """The rows of a block that wait."""
+        place, outbox = self.cursor.place, self._outbox
+        rows = decode(block, outbox.observer, self.history, str(outbox.store.path))
+        return [row for row in rows if row["place"] > place]
+
+
+def forget(store: Store, *, keeps: bool) -> None:
+    """Has the next history begin anew, as this process keeps none. `keeps`: see `Outbox`."""
+    if store.get(Family.META, CURSOR_KEY) is None:
+        return
+    batch = store.batch()
+    batch.delete(Family.META, CURSOR_KEY)
+    if not keeps:
+        batch.delete_range(Family.DECISIONS, b"", _END)
+        batch.delete_range(Family.HISTORY, b"", _END)
+    store.write(batch)
+
+
+def put(batch: Batch, noted: Noted, block: bytes) -> None:
+    """Adds decisions that follow all others to a batch."""
+    batch.put(Family.DECISIONS, integer_key(place_key(noted)), block)
+
+
+def _add_interval(row: dict[str, Any], interval: AppliedInterval) -> None:
+    """When a transaction ran. What was decided again, after a crash, was decided before it ran."""
+    _, started, committed, started_us, committed_us, worker = interval
+    row["started_tick"], row["committed_tick"] = started, committed
+    if worker >= 0:
+        row["worker"] = worker
+    began_us = started_us or committed_us
+    if began_us:
+        row["decided_us"] = min(row["decided_us"], began_us)
+        row["started_us"] = started_us or row["decided_us"]
+        row["committed_us"] = committed_us
+
+
+def _pages(store: Store, family: Family, start: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Keys and values from `start` on, read in pages: a scan that is not at its end holds the store
+    open.
+    """
+    page: list[tuple[bytes, bytes]] | None = None
+    while page is None or page:
+        page, size = [], 0
+        for key, value in store.scan(family, start):
+            page.append((key, value))
+            size += len(value)
+            if size > PAGE_BYTES:
+                break
+        yield from page
+        start = page[-1][0] + b"\x00" if page else start
+
+
+_CERTIFIED = Verdict.CERTIFIED.value

@@ -1,0 +1,402 @@
+"""A member's certification log on its way to files: nothing is lost, and nothing is there twice.
+
+The method: a runtime reads messages from a log in memory, and ends at the worst moments; then the
+files are read, with their numbers and their chain.
+"""
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from certifier.history import Cursor, position_at
+from certifier.records import log_sequence_of
+from certifier.store import ROCKSDB_FOLDER, Family, StoreIdentity
+from certifier.write_set import store_key_item
+from members import certification_log, certification_log_writer, store_swap
+from members.certification_log import write_file
+from members.convert import encode_batch, encode_changes
+from members.copies import manifest_of
+from members.history import read_history
+from members.log_records import Control, LogBatch, LoggedTransaction, ViewProposal
+from members.observe import group_status
+from members.outbox import CURSOR_KEY, Outbox
+from members.runtime import MemberRuntime
+from members.total_order import Delivery, LogIdentity
+from members.views import ViewMember
+from tests.audit.histories import Workload, random_order, rows_of
+from tests.members.certification_logs import assert_applied, histories_in
+from tests.members.test_lives import living
+from tests.members.test_runtime import runtime_at
+
+WRITER = ViewMember(name="m2", incarnation=7, address="127.0.0.1:1")
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(certification_log_writer, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(certification_log_writer, "RETRY_SECONDS", 0.01)
+
+
+def member_at(tmp_path: Path, **settings: Any) -> MemberRuntime:
+    """A member with its log in the folder `log`."""
+    return runtime_at(tmp_path / "data", certification_log=tmp_path / "log", **settings)
+
+
+def message(
+    number: int, *transactions: LoggedTransaction, controls: tuple[Control, ...] = ()
+) -> Delivery:
+    """The next message of the member m2."""
+    return Delivery(number, encode_batch(LogBatch("m2", 7, number, transactions, controls)))
+
+
+def founding(runtime: MemberRuntime) -> Delivery:
+    """The first message: settings, and a view."""
+    settings = runtime.member.options.settings
+    return message(1, controls=(settings, ViewProposal(0, (WRITER,))))
+
+
+def write(key: str, snapshot: int) -> LoggedTransaction:
+    row = key.encode()
+    changes = encode_changes([row], [b"value"])
+    return LoggedTransaction(row, snapshot, [store_key_item(row)], payload=changes)
+
+
+def feed(runtime: MemberRuntime, *numbers: int) -> None:
+    """Messages with two transactions each, the second of which conflicts with the first."""
+    for number in numbers:
+        newest = runtime.member.certifier.window.newest_version
+        again = write(f"other/{number}", newest)._replace(write_set=[store_key_item(b"shared")])
+        first = write(f"key/{number}", newest)._replace(write_set=[store_key_item(b"shared")])
+        runtime._deliver([message(number, first, again)])
+    assert runtime.applier.drain(10)
+
+
+def kinds(rows: list[dict[str, Any]]) -> list[str]:
+    return [row.get("verdict") or row["kind"] for row in rows]
+
+
+def wait_until(happened: Any) -> None:
+    deadline = time.monotonic() + 10
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+async def test_a_member_that_stops_has_written_everything(tmp_path: Path) -> None:
+    runtime = member_at(tmp_path)
+    runtime._deliver([founding(runtime)])
+    feed(runtime, 2, 3)
+    runtime.close()
+    (rows,) = histories_in(tmp_path / "log").values()
+    expected = ["start", "settings", "view_change", *["certified", "conflict"] * 2]
+    assert kinds(rows) == expected
+    assert_applied(rows)
+    assert [log_sequence_of(position_at(row["place"])) for row in rows] == [1, 1, 1, 2, 2, 3, 3]
+
+    again = member_at(tmp_path)
+    assert again.member.history_cursor == Cursor(7, rows[-1]["place"], rows[-1]["chain"])
+    for family in (Family.DECISIONS, Family.HISTORY):
+        assert len(list(again.store.scan(family))) <= 1, "what is written has left the store"
+    feed(again, 4)
+    again.close()
+    (longer,) = histories_in(tmp_path / "log").values()
+    assert longer[:7] == rows
+    assert kinds(longer[7:]) == ["certified", "conflict"]
+    assert len(list((tmp_path / "log").iterdir())) == 2
+
+
+async def test_what_a_crash_left_unsaved_is_decided_again_and_written_once(tmp_path: Path) -> None:
+    runtime = member_at(tmp_path, certification_log_file_bytes=1)
+    runtime._deliver([founding(runtime)])
+    feed(runtime, 2)
+    runtime.save()
+    wait_until(lambda: runtime.member.history_cursor.number == 5)
+    feed(runtime, 3)
+    runtime._is_whole = False  # So that closing saves no more than a crash would have.
+    runtime.close()
+
+    again = member_at(tmp_path)
+    assert again.member.log_sequence == 2
+    assert again.committed_version == 2, "the rows are ahead of the mind"
+    feed(again, 3, 4)
+    again.close()
+    (rows,) = histories_in(tmp_path / "log").values()
+    assert kinds(rows[3:]) == ["certified", "conflict"] * 3
+    assert_applied(rows)
+
+
+async def test_a_file_whose_end_was_not_noted_is_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crash(*given: object) -> bool:
+        raise OSError("killed here")
+
+    with monkeypatch.context() as killed:
+        killed.setattr(Outbox, "written", crash)
+        runtime = member_at(tmp_path)
+        runtime._deliver([founding(runtime)])
+        feed(runtime, 2)
+        runtime.close()
+        del runtime
+    (name,) = (path.name for path in (tmp_path / "log").iterdir())
+    (tmp_path / "log" / f"{name}.unfinished").write_bytes(b"half")
+    (before,) = histories_in_one(tmp_path / "log" / name)
+
+    again = member_at(tmp_path)
+    feed(again, 3)
+    again.close()
+    assert [path.name for path in (tmp_path / "log").iterdir()] == [name]
+    (rows,) = histories_in(tmp_path / "log").values()
+    assert rows[: len(before)] == before
+    assert len(rows) == len(before) + 2
+
+
+def histories_in_one(path: Path) -> list[list[dict[str, Any]]]:
+    """The history of a file beside which there may be others."""
+    alone = path.parent.with_name("alone")
+    alone.mkdir()
+    (alone / path.name).write_bytes(path.read_bytes())
+    return list(histories_in(alone).values())
+
+
+async def test_a_folder_that_takes_nothing_stops_nobody(tmp_path: Path) -> None:
+    folder = tmp_path / "log"
+    folder.write_bytes(b"a file in its place")
+    runtime = member_at(tmp_path, certification_log_file_bytes=1)
+    runtime._deliver([founding(runtime)])
+    feed(runtime, 2, 3)
+    runtime.save()
+    wait_until(lambda: group_status(runtime).observer.certification_log_error)
+    observer = group_status(runtime).observer
+    assert "log" in observer.certification_log_error
+    assert (observer.certification_log_waiting_rows, observer.certification_log_written_rows) == (
+        7,
+        0,
+    )
+    folder.unlink()
+    wait_until(lambda: not group_status(runtime).observer.certification_log_error)
+    observer = group_status(runtime).observer
+    assert (observer.certification_log_waiting_rows, observer.certification_log_written_rows) == (
+        0,
+        7,
+    )
+    assert (folder / observer.certification_log_last_file).is_file()
+    feed(runtime, 4)
+    runtime.close()
+    (rows,) = histories_in(folder).values()
+    assert kinds(rows[3:]) == ["certified", "conflict"] * 3
+
+
+async def test_what_waits_too_long_is_given_up_and_another_history_begins(tmp_path: Path) -> None:
+    folder = tmp_path / "log"
+    folder.write_bytes(b"a file in its place")
+    runtime = member_at(tmp_path)
+    writer = runtime.history_writer
+    assert writer is not None
+    writer.outbox._bytes_max = 500
+    runtime._deliver([founding(runtime)])
+    feed(runtime, 2, 3, 4)
+    runtime.save()
+    given_up = writer.outbox.history
+    assert writer.outbox.is_full
+    feed(runtime, 5)
+    runtime.save()
+    assert writer.outbox.history != given_up
+    assert writer.outbox.waiting_rows == 1
+    folder.unlink()
+    feed(runtime, 6)
+    runtime.close()
+    (rows,) = histories_in(folder).values()
+    assert kinds(rows) == ["start", "certified", "conflict"]
+    assert (rows[0]["version"], log_sequence_of(position_at(rows[0]["place"]))) == (4, 6)
+    assert rows[0]["history"] != given_up
+
+
+async def test_a_file_that_is_written_while_its_history_is_given_up_counts_for_nothing(
+    tmp_path: Path,
+) -> None:
+    runtime = member_at(tmp_path, certification_log_file_seconds=3_600)
+    runtime._deliver([founding(runtime)])
+    feed(runtime, 2)
+    runtime.save()
+    writer = runtime.history_writer
+    assert writer is not None
+    outbox = writer.outbox
+    taken = outbox.take(runtime.committed_version)
+    rows = taken.rows()
+    first = next(rows)
+    outbox._bytes_max = 0
+    runtime.save()
+    over = Cursor(1, int(str(first["place"])), b"")
+    assert not outbox.written(taken, over), "its history is over"
+    fresh = outbox.take(runtime.committed_version)
+    assert [row["kind"] for row in fresh.rows()] == ["start"]
+    taken.cursor = Cursor()
+    assert list(taken.rows()) == []
+    outbox._bytes_max = 1 << 30
+    runtime.close()
+    (found,) = histories_in(tmp_path / "log").values()
+    assert kinds(found) == ["start"]
+
+
+async def test_rows_wait_until_their_transactions_are_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime = member_at(tmp_path, certification_log_file_bytes=1)
+    runtime._deliver([founding(runtime)])
+    feed(runtime, 2)
+    monkeypatch.setattr(runtime._appender, "add", lambda entries: None)  # nothing gets visible
+    runtime._deliver([message(3, write("key/3", 1), write("key/4", 1))])
+    runtime.save()
+    writer = runtime.history_writer
+    assert writer is not None
+    wait_until(lambda: writer.outbox.cursor.number == 5)
+    await asyncio.sleep(0.1)
+    assert (writer.outbox.cursor.number, writer.outbox.waiting_rows) == (5, 2)
+    runtime.close()
+    monkeypatch.undo()
+
+    again = member_at(tmp_path)
+    assert again.history_writer and again.history_writer.outbox.waiting_rows == 2
+    assert again.applier.drain(10)
+    again.close()
+    (rows,) = histories_in(tmp_path / "log").values()
+    assert kinds(rows[3:]) == ["certified", "conflict", "certified", "certified"]
+    assert_applied(rows)
+
+
+async def test_files_end_by_time(tmp_path: Path) -> None:
+    runtime = member_at(tmp_path, certification_log_file_seconds=1)
+    runtime._deliver([founding(runtime)])
+    for number in (2, 3):
+        feed(runtime, number)
+        runtime.save()
+        written = runtime.member.history_cursor.number
+        wait_until(lambda written=written: runtime.member.history_cursor.number > written)
+    assert len(list((tmp_path / "log").iterdir())) >= 2
+    runtime.close()
+    (rows,) = histories_in(tmp_path / "log").values()
+    assert kinds(rows[3:]) == ["certified", "conflict"] * 2
+
+
+async def test_a_history_ends_where_the_log_is_switched_off(tmp_path: Path) -> None:
+    runtime = member_at(tmp_path)
+    runtime._deliver([founding(runtime)])
+    feed(runtime, 2)
+    runtime.close()
+    without = runtime_at(tmp_path / "data")
+    assert without.store.get(Family.META, CURSOR_KEY) is None
+    feed(without, 3)
+    assert not list(without.store.scan(Family.DECISIONS))
+    without.close()
+    again = member_at(tmp_path)
+    feed(again, 4)
+    again.close()
+    first, second = histories_in(tmp_path / "log").values()
+    assert kinds(first)[-2:] == ["certified", "conflict"]
+    assert kinds(second) == ["start", "certified", "conflict"]
+    assert (first[-1]["version"], second[0]["version"]) == (1, 2)
+
+
+async def test_history_that_is_kept_stays_and_is_read_as_before(tmp_path: Path) -> None:
+    """Switched on later, the log begins with a start; switched off, the history is read on."""
+    runtime = runtime_at(tmp_path / "data", record_history=True)
+    runtime._deliver([founding(runtime)])
+    feed(runtime, 2)
+    runtime.close()
+    both = member_at(tmp_path, record_history=True)
+    feed(both, 3)
+    both.close()
+    third = runtime_at(tmp_path / "data", record_history=True)
+    feed(third, 4)
+    third.save()
+    (response,) = read_history(third.store, 0)
+    third.close()
+    assert list(response.versions) == [1, 2, 3]
+    assert list(response.transaction_ids) == [b"key/2", b"key/3", b"key/4"]
+    assert all(response.committed_ticks)
+    assert set(response.write_set_items) == {store_key_item(b"shared")}
+    assert response.gtids[0].endswith(":1")
+    (rows,) = histories_in(tmp_path / "log").values()
+    assert kinds(rows) == ["start", "certified", "conflict"]
+
+
+async def test_a_copy_of_a_state_begins_a_history_of_its_own(tmp_path: Path) -> None:
+    donor = member_at(tmp_path, certification_log_file_seconds=3_600)
+    donor._deliver([founding(donor)])
+    feed(donor, 2, 3)
+    donor._minds.check_identity(LogIdentity(name="stream", created="now"))
+    donor.save()
+    incoming = store_swap.begin(tmp_path / "joiner")
+    donor.store.checkpoint(incoming / ROCKSDB_FOLDER)
+    manifest = manifest_of("g", donor.member, donor.store)
+    donor.close()
+    store_swap.adopt(tmp_path / "joiner", manifest, StoreIdentity(group="g", member="m1"))
+    assert store_swap.finish(tmp_path / "joiner")
+    joiner = runtime_at(tmp_path / "joiner", certification_log=tmp_path / "joiner-log")
+    feed(joiner, 4)
+    joiner.close()
+    (rows,) = histories_in(tmp_path / "joiner-log").values()
+    assert kinds(rows) == ["start", "certified", "conflict"]
+    assert (rows[0]["version"], rows[0]["sequence_number"]) == (2, 3)
+    (donors,) = histories_in(tmp_path / "log").values()
+    assert donors[0]["history"] != rows[0]["history"]
+
+
+async def test_each_life_of_a_process_goes_on_with_the_history(tmp_path: Path) -> None:
+    folder = tmp_path / "log"
+    async with living(tmp_path / "data", certification_log=folder) as process:
+        await process.online()
+        await process.runtime.submit((write("one", process.runtime.committed_version),))
+        process.runtime.member.expel("m1")
+        process.runtime._sender.schedule()
+        await process.online(lives=2)
+        await process.runtime.submit((write("two", process.runtime.committed_version),))
+        await asyncio.sleep(0.05)
+    (rows,) = histories_in(folder).values()
+    assert kinds(rows).count("certified") == 2
+    assert kinds(rows).count("view_change") == 4
+    assert_applied(rows)
+
+
+def test_a_file_ends_when_it_is_large_enough(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(certification_log, "ROW_GROUP_ROWS", 64)
+    monkeypatch.setattr(certification_log, "TABLE_ROWS", 16)
+    workload = Workload()
+    rows = iter(rows_of(random_order(3, workload), "m1", workload))
+    cursor, counts = Cursor(), []
+    while file := write_file(tmp_path, rows, cursor, bytes_max=20_000):
+        cursor = file.cursor
+        counts.append(file.rows)
+    assert len(counts) > 1
+    assert all(count % 64 == 0 for count in counts[:-1])
+    (found,) = histories_in(tmp_path).values()
+    assert len(found) == sum(counts) == cursor.number
+
+
+def test_an_error_leaves_nothing_unfinished(tmp_path: Path) -> None:
+    def broken() -> Any:
+        yield from rows_of(random_order(3, Workload()), "m1", Workload())
+        raise OSError("no")
+
+    with pytest.raises(OSError, match="no"):
+        write_file(tmp_path, broken(), Cursor())
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_bug_of_the_writer_ends_the_life(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*given: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(certification_log_writer, "write_file", fail)
+    runtime = member_at(tmp_path, certification_log_file_bytes=1)
+    with pytest.raises(ZeroDivisionError, match="a bug"):
+        await asyncio.wait_for(runtime._failure, 10)
+    runtime.close()

@@ -1,0 +1,232 @@
+"""What a mind notes of its decisions: the same rows as its certifier's recorder would give.
+
+The method: members read random messages; what they noted is stored and read again, and compared
+with rows made on the spot by `HistoryRecorder` at a second certifier that follows the same order.
+"""
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from applier.fragments import FragmentSet
+from certifier.core import Certifier
+from certifier.errors import CorruptStore
+from certifier.gtid import Gtid
+from certifier.gtid_set import GtidSet
+from certifier.history import RecordKind, Row, Source, place_of
+from certifier.history_recorder import HistoryRecorder
+from certifier.records import GarbageCollection, Transaction, position_of
+from certifier.write_set import store_key_item
+from members.convert import changed_keys, encode_changes
+from members.decisions import Decisions, Noted, Sending, decode, place_key, rows_in, session_of
+from members.log_records import Fragment, LogBatch, LoggedTransaction, StableReport
+from members.member import Member
+from members.member_state import Delivered, MemberOptions, certifier_options
+from members.publisher import Submission
+from tests.members.minds import (
+    SETTINGS,
+    batch_of,
+    deliver,
+    joining,
+    online,
+    report_of,
+    run_of,
+    send,
+    write,
+)
+
+NOW_US = 1_780_000_000_000_000
+OTHER = "bbbbbbbb-bbbb-bbbb-bbbb-bbbbbbbbbbbb"
+
+
+def read(member: Member, *batches: LogBatch) -> list[Row]:
+    """The rows that a member notes of messages, stored and read again."""
+    delivered = Delivered(decided_us=NOW_US)
+    for batch in batches:
+        member.deliver(member.log_sequence + 1, batch, delivered)
+    return stored(member.decisions, delivered.noted)
+
+
+def stored(decisions: Decisions, noted: Noted) -> list[Row]:
+    """What was noted, as it comes out of the store."""
+    block = decisions.encode(noted)
+    rows: list[Row] = list(decode(block, "m1", "7f", "there"))
+    assert rows_in(block) == len(rows) == len(noted)
+    assert not rows or place_key(noted) == rows[0]["place"]
+    return rows
+
+
+def noting(*others: int) -> Member:
+    """Member m1, ONLINE with others, which notes what it decides."""
+    return online(*others, record_history=True)
+
+
+def test_rows_are_those_of_a_recorder() -> None:
+    """Plain transactions, conflicts, reads, collections, foreign snapshots, GTIDs of one's own."""
+    chance = random.Random(7)
+    member = noting(2)
+    certifier = Certifier(certifier_options(SETTINGS))
+    recorder = HistoryRecorder(certifier, "m1", Source.MEMBER, "7f")
+    found: list[Row] = []
+    expected: list[Row] = []
+    for number in range(2, 40):
+        newest = certifier.window.newest_version
+        logged = [random_transaction(chance, newest) for _ in range(chance.randrange(1, 6))]
+        controls = [StableReport(newest, newest, 1, b"")] if number % 5 == 0 else []
+        found += read(member, batch_of(2, number, logged))
+        for index, each in enumerate(logged):
+            place = position_of(member.log_sequence, index)
+            record = (place, "m2", each.snapshot, each.write_set, each.read_set, each.gtid)
+            transaction = Transaction(*record)
+            known: Row = {
+                "session": session_of(2),
+                "transaction_id": each.transaction_id.hex(),
+                **({"domain_id": each.domain_id} if each.domain_id else {}),
+            }
+            expected += recorder.transaction(transaction, certifier.certify(transaction), known)
+        if controls:
+            stable = GarbageCollection(position_of(member.log_sequence, 99), newest)
+            member.certifier.deliver(stable)
+            certifier.deliver(stable)
+    assert [row | {"decided_us": NOW_US} for row in expected] == found
+    assert {row.get("verdict") for row in found} >= {"certified", "conflict", "too_old", "refused"}
+    assert {row["kind"] for row in found} == {"transaction", "collection"}
+
+
+def random_transaction(chance: random.Random, newest: int) -> LoggedTransaction:
+    """A transaction of another member; now and then there is something special about it."""
+    snapshot: int | GtidSet = max(newest - chance.randrange(6), 0)
+    gtid, domain_id = None, 0
+    match chance.randrange(12):
+        case 0:
+            gtid = Gtid(OTHER, chance.randrange(1, 40))
+        case 1:
+            snapshot = GtidSet.parse(f"{SETTINGS.group_uuid}:1-{chance.randrange(1, newest + 2)}")
+        case 2:
+            domain_id = 7
+        case 3:
+            snapshot = newest + 1
+    items = [chance.randrange(2**64 - 40, 2**64) for _ in range(chance.randrange(4))]
+    reads = [chance.randrange(2**64 - 40, 2**64)] if chance.random() < 0.3 else []
+    return LoggedTransaction(
+        chance.randbytes(4), snapshot, items, reads, gtid, b"", False, domain_id
+    )
+
+
+def test_every_record_of_the_order_has_a_row() -> None:
+    member = noting()
+    assert kinds(read(member, joining(member, 2))) == ["view_change"]
+    rows = read(member, batch_of(2, 2, [write(0, 1, transaction_id=b"a")]))
+    assert (kinds(rows), rows[0]["origin"], rows[0]["is_local"]) == (["transaction"], "m2", False)
+    (again,) = read(member, batch_of(2, 3, [write(0, 1, transaction_id=b"a")]))
+    assert (again["kind"], again["transaction_id"]) == ("repetition", b"a".hex())
+    (report,) = read(member, report_of(member, 2, 4, 1, 1))
+    assert (report["kind"], report["origin"]) == ("checkpoint", "m2")
+    assert report["reported_digest"] == int.from_bytes(
+        member.certifier.digest(), "little", signed=True
+    )
+    member.committed(1)
+    assert member.report_if_due(10_000, 1)
+    batch = member.publisher.next_batch()
+    assert batch is not None
+    assert kinds(read(member, batch)) == ["checkpoint", "stable_set"]
+    member.change_settings(member.settings._replace(gc_window="tight"))
+    batch = member.publisher.next_batch()
+    assert batch is not None
+    (settings,) = read(member, batch)
+    assert settings["kind"] == "settings" and '"gc_window":"tight"' in str(settings["settings"])
+    assert read(member, batch_of(2, 5, controls=[member.settings])) == [], "nobody follows these"
+    assert read(member, batch_of(9, 1, [write(0, 1)])) == [], "not in the view: nothing is decided"
+
+
+def kinds(rows: list[Row]) -> list[object]:
+    return [row["kind"] for row in rows]
+
+
+def test_a_report_tells_how_far_the_members_own_log_is_written() -> None:
+    member = noting(2)
+    member.history_cursor = member.history_cursor._replace(place=77, chain=b"\x00chain\xff!")
+    assert member.report_if_due(10_000, 0)
+    batch = member.publisher.next_batch()
+    assert batch is not None
+    (row,) = read(member, batch)
+    assert (row["reported_place"], row["reported_chain"]) == (77, b"\x00chain\xff!")
+
+
+def test_who_notes_nothing_stores_nothing() -> None:
+    member = online(2)
+    assert not member.decisions.is_on
+    delivered = deliver(member, batch_of(2, 2, [write(0, 1, transaction_id=b"a")]))
+    assert len(delivered.noted) == 0
+    delivered = deliver(member, report_of(member, 2, 3, 1, 1), joining(member, 3))
+    assert len(delivered.noted) == 0
+
+
+def test_own_transactions_are_local_and_the_run_is_named() -> None:
+    member = noting(2)
+    member.publisher.submit(Submission((write(0, 5),), lambda ended: None))
+    batch = member.publisher.next_batch()
+    assert batch is not None
+    (row,) = read(member, batch)
+    assert (row["is_local"], row["session"], row["origin"]) == (True, "1", "m1")
+    assert "sequence_number" not in row
+
+
+def test_a_large_transaction_says_so() -> None:
+    member = noting(2)
+    payload = b"\x00"  # The mark alone is no reference.
+    reference = FragmentSet(2, 1, 1, 3, bytes(16)).reference()
+    pieces = LogBatch("m2", 2, 2, fragments=[Fragment(1, 0, b"abc")])
+    large = LoggedTransaction(b"", 0, [1], payload=reference)
+    (row,) = read(member, pieces, batch_of(2, 3, [large]))
+    assert (row["is_large"], row["verdict"]) == (True, "certified")
+    (missing,) = read(member, batch_of(2, 4, [large]))
+    assert (missing["is_large"], missing["verdict"]) == (True, "refused")
+    (small,) = read(member, batch_of(2, 5, [LoggedTransaction(b"", 1, [2], payload=payload)]))
+    assert "is_large" not in small
+
+
+def test_keys_go_along_where_that_is_allowed_and_values_never_do() -> None:
+    decisions = Decisions("m1", is_on=True, keys_of=changed_keys)
+    member = Member(MemberOptions(me=run_of(1), settings=SETTINGS), decisions)
+    member.caught_up()
+    send(member)
+    deliver(member, joining(member, 2))
+    keys = [b"account/1", b"\xff\x00"]
+    items = [store_key_item(key) for key in keys]
+    payload = encode_changes(keys, [b"SECRET", b"SECRET"])
+    plain = LoggedTransaction(b"", 0, [items[1], 5, items[0]], payload=payload)
+    special = plain._replace(snapshot=1, domain_id=3)
+    delivered = Delivered(decided_us=NOW_US)
+    member.deliver(member.log_sequence + 1, batch_of(2, 2, [plain, special]), delivered)
+    block = decisions.encode(delivered.noted)
+    assert b"SECRET" not in block
+    for row in decode(block, "m1", "7f", "there"):
+        assert row["write_keys"] == ["\\xff\x00", "", "account/1"]
+
+
+def test_what_was_executed_elsewhere_has_a_row() -> None:
+    """No member learns from snapshots today; its history would tell if one did."""
+    decisions = Decisions("m1", is_on=True)
+    certifier = Certifier(replace(certifier_options(SETTINGS), learn_snapshots=True))
+    decisions.follow(certifier)
+    noted = Noted()
+    logged = LoggedTransaction(b"", GtidSet.parse(f"{OTHER}:1-3"), [1])
+    transaction = Transaction(16, "m2", logged.snapshot, logged.write_set)
+    outcome = certifier.certify(transaction)
+    decisions.decided(noted, Sending("m2", "2", False, NOW_US), 16, logged, outcome, False)
+    assert kinds(stored(decisions, noted)) == ["executed_elsewhere", "transaction"]
+
+
+def test_a_history_begins_where_it_is_told() -> None:
+    member = noting(2)
+    noted = member.decisions.start(position_of(9, 0), NOW_US)
+    (row,) = stored(member.decisions, noted)
+    assert (row["kind"], row["decided_us"]) == ("start", NOW_US)
+    assert place_key(noted) == place_of(position_of(9, 0), RecordKind.START)
+
+
+def test_decisions_in_another_format_are_not_read() -> None:
+    with pytest.raises(CorruptStore, match="decisions in format 02"):
+        decode(b"\x02rest", "m1", "7f", "there")
