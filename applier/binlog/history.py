@@ -1,0 +1,123 @@
+"""Binary logs as certification logs: the rows that `groupcert export` writes for them.
+
+The rule it keeps: nothing is decided here. Each transaction was committed by its source and has the
+stamps that it has there; what the log does not say is left out. The commit parent is where the lock
+interval of `applier.binlog.lock_intervals` begins. Of the log only what that needs is held.
+
+Where the source's sequence numbers begin again there is a break, as at a view change: in each
+further file, and in the midst of a relay log's. A log without such numbers breaks at each further
+file, because a rotation waits for all that was before it. Positions count rows.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from applier.binlog.lock_intervals import LockIntervals
+from applier.binlog.reader import BinaryLogTransaction
+from certifier.history import (
+    FORMAT_VERSION,
+    RecordKind,
+    Row,
+    Source,
+    Verdict,
+    place_of,
+    signed,
+)
+from certifier.records import VIEW_CHANGE_STAMPS, position_of
+
+OBSERVER: Final = "binary-log"
+"""Whose history it is if nobody is named."""
+HISTORY: Final = "1"
+
+
+class BinaryLogHistory:
+    """Tells the files of one binary log, in their order, in rows."""
+
+    def __init__(self, observer: str | None = None) -> None:
+        self.transactions = 0
+        self._observer = observer or OBSERVER
+        self._rows = 0
+        self._intervals = LockIntervals()
+        self._last_number = 0
+
+    def rows(self, logs: Iterable[Iterable[BinaryLogTransaction]]) -> Iterator[Row]:
+        """Yields the rows of all files, behind the one that begins the history."""
+        yield self._start()
+        for log in logs:
+            self._intervals.begin_file()
+            is_first = True
+            for transaction in log:
+                if self._breaks(transaction, is_first):
+                    yield self._break()
+                is_first = False
+                self._last_number = transaction.sequence_number
+                yield self._transaction(transaction)
+
+    def _breaks(self, transaction: BinaryLogTransaction, is_first: bool) -> bool:
+        """Whether what follows waits for all that was before."""
+        if not self.transactions:
+            return False
+        if transaction.sequence_number:
+            return transaction.sequence_number <= self._last_number
+        return is_first
+
+    def _start(self) -> Row:
+        return {
+            **self._row(RecordKind.START),
+            "sequence_number": 0,
+            "last_committed_global": 0,
+            "stable_version": 0,
+            "collected_version": 0,
+            "settings": json.dumps({"source": Source.BINARY_LOG.value}, separators=(",", ":")),
+        }
+
+    def _break(self) -> Row:
+        last_committed, sequence_number = VIEW_CHANGE_STAMPS
+        return {
+            **self._row(RecordKind.VIEW_CHANGE),
+            "last_committed": last_committed,
+            "sequence_number": sequence_number,
+            "last_committed_global": 0,
+            "members": [],
+            "resets_clock": True,
+        }
+
+    def _transaction(self, transaction: BinaryLogTransaction) -> Row:
+        self.transactions += 1
+        interval = self._intervals.next(transaction)
+        row = self._row(RecordKind.TRANSACTION) | {
+            "verdict": Verdict.CERTIFIED.value,
+            "gtid_brought": False,
+            "write_set": [signed(item) for item in transaction.items],
+            "write_keys": list(transaction.keys),
+            "is_local": False,
+            "commit_parent": self.transactions - interval + 1,
+            "decided_us": transaction.committed_us,
+        }
+        gtid = transaction.named
+        if gtid is not None:
+            row |= {"gtid_source": gtid.source, "gtid_number": gtid.number, "gtid_brought": True}
+        if transaction.sequence_number:
+            row["last_committed"] = transaction.last_committed
+            row["sequence_number"] = transaction.sequence_number
+        if transaction.is_mariadb:
+            row["domain_id"] = transaction.domain_id
+            row["commit_id"] = transaction.commit_id
+        if transaction.databases is not None:
+            row["databases"] = list(transaction.databases)
+        if transaction.tables is not None:
+            row["tables"] = list(transaction.tables)
+        return row
+
+    def _row(self, kind: RecordKind) -> Row:
+        """The next row's first columns."""
+        position, self._rows = position_of(self._rows, 0), self._rows + 1
+        return {
+            "format_version": FORMAT_VERSION,
+            "observer": self._observer,
+            "history": HISTORY,
+            "place": place_of(position, kind),
+            "kind": kind.value,
+            "version": self.transactions,
+        }

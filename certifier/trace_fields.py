@@ -1,0 +1,46 @@
+"""What a trace's lines say beside what certification reads: checked as it is, or named as wrong."""
+
+import json
+from collections.abc import Mapping
+
+from certifier.errors import InvalidTrace
+
+NUMBER_MAX = 2**63 - 1
+SHOWN_CHARACTERS_MAX = 80
+
+
+def number_of(line: Mapping[str, object], name: str, number: int) -> int | None:
+    """A field of the line with this number: 0 to `NUMBER_MAX`; None if it is not given.
+
+    Raises:
+        InvalidTrace: it is something else.
+    """
+    value = line.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= NUMBER_MAX:
+        raise _invalid(number, name, value, f"0 to {NUMBER_MAX}")
+    return value
+
+
+def text_of(line: Mapping[str, object], name: str, number: int) -> str | None:
+    """A field that is a text; None if it is not given. Raises as `number_of` does."""
+    value = line.get(name)
+    if value is None or isinstance(value, str):
+        return value
+    raise _invalid(number, name, value, f"{name}: a JSON string")
+
+
+def names_of(line: Mapping[str, object], name: str, number: int) -> list[str] | None:
+    """A field that is a list of names; None if it is not given. Raises as `number_of` does."""
+    value = line.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise _invalid(number, name, value, f"{name}: a JSON array of names")
+    return value
+
+
+def _invalid(number: int, name: str, value: object, expected: str) -> InvalidTrace:
+    shown = json.dumps(value)[:SHOWN_CHARACTERS_MAX]
+    return InvalidTrace(line=number, problem=f"{name} is {shown}", expected=expected)

@@ -1,0 +1,217 @@
+"""`groupcert export`: certification logs of what no member has logged.
+
+The rule it keeps: the files of an export appear in their folder when all of them are whole, in the
+order of the history, or not at all; and none that is there is replaced. Rows are made and written
+one row group at a time, however long the history is.
+"""
+
+import json
+import os
+import re
+import shutil
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from applier.binlog import history as binary_log_history
+from applier.binlog.reader import read_binary_log
+from applier.errors import InvalidBinaryLog
+from certifier import trace_history
+from certifier.core import CertifierOptions
+from certifier.errors import InvalidSetting
+from certifier.history import Cursor, RecordKind, Row, Verdict
+from members.certification_log import SUFFIX, write_file
+from members.replay import opened, read_lines
+
+FILE_ROWS = 1_000_000
+PROGRESS_ROWS = 1_000
+_OBSERVER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportOptions:
+    """Where an export goes. `file_rows`: rows of each file but the last one."""
+
+    out: Path
+    file_rows: int = FILE_ROWS
+    as_json: bool = False
+
+
+@dataclass(slots=True)
+class Exported:
+    """What an export has written so far; `files` are paths with their rows."""
+
+    observer: str
+    files: list[tuple[Path, int]] = field(default_factory=list)
+    kinds: Counter[str] = field(default_factory=Counter)
+    verdicts: Counter[str] = field(default_factory=Counter)
+    cursor: Cursor = field(default_factory=Cursor)
+
+
+def export_trace(
+    trace: str, certifier: CertifierOptions, observer: str | None, options: ExportOptions
+) -> None:
+    """Writes the history of a trace (a path, or `-`), certified as `observer` sees it.
+
+    Raises:
+        InvalidTrace: a line cannot be read.
+        InvalidSetting: the observer has a log in the folder, or a name that no file can have.
+        OSError: there is no such file, or it cannot be read or written.
+    """
+    history = trace_history.TraceHistory(certifier, observer)
+    with ExitStack() as stack:
+        source = stack.enter_context(opened(trace))
+        lines = stack.enter_context(closing(read_lines(source)))
+        name = observer or trace_history.OBSERVER
+        exported = write_history(history.rows(lines), name, options)
+    tell(exported, options, "trace", [])
+
+
+def export_binary_log(paths: Sequence[Path], observer: str | None, options: ExportOptions) -> None:
+    """Writes the history that the files of a binary log tell.
+
+    Raises:
+        InvalidBinaryLog: a file cannot be read, or there is no transaction.
+        InvalidSetting: the observer has a log in the folder, or a name that no file can have.
+        OSError: there is no such file, or it cannot be read or written.
+    """
+    history = binary_log_history.BinaryLogHistory(observer)
+    logs = [read_binary_log(path) for path in paths]
+
+    def rows() -> Iterator[Row]:
+        yield from history.rows(logs)
+        if not history.transactions:
+            raise InvalidBinaryLog(
+                path=str(paths[-1]),
+                offset=paths[-1].stat().st_size,
+                problem="the log ends without a transaction",
+                expected="one at least to export",
+            )
+
+    exported = write_history(rows(), observer or binary_log_history.OBSERVER, options)
+    notes = [log.cut_short for log in logs if log.cut_short]
+    for log in logs:
+        notes += [f"{table}: {why}" for table, why in log.tables_without_keys.items()]
+        if log.dropped:
+            notes.append(f"{log.path}: {log.dropped} transactions are not whole and left out")
+    tell(exported, options, "binary_log", notes)
+
+
+def write_history(rows: Iterator[Row], observer: str, options: ExportOptions) -> Exported:
+    """Writes the rows of one history, which are all of the observer's, into its files.
+
+    Raises:
+        InvalidSetting: the observer has a log in the folder, or a name that no file can have.
+        OSError: they cannot be written; the folder has nothing of them. So it is for whatever the
+            rows raise.
+    """
+    check_absent(options.out, observer)
+    exported = Exported(observer)
+    unfinished = options.out / f".{observer}.unfinished"
+    shutil.rmtree(unfinished, ignore_errors=True)
+    try:
+        unfinished.mkdir(parents=True)
+        with _counted(rows, exported) as remaining:
+            while written := write_file(
+                unfinished, islice(remaining, options.file_rows), exported.cursor
+            ):
+                exported.files.append((options.out / written.path.name, written.rows))
+                exported.cursor = written.cursor
+        check_absent(options.out, observer)
+        for path, _ in exported.files:
+            (unfinished / path.name).rename(path)
+        _sync(options.out)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    return exported
+
+
+def check_absent(out: Path, observer: str) -> None:
+    """Raises InvalidSetting if the folder has files of the observer's log, or its name is none."""
+    if not _OBSERVER.fullmatch(observer):
+        expected = "1 to 64 letters, digits, -, _ and ., a letter or digit first"
+        raise InvalidSetting(name="observer", value=observer, expected=expected)
+    of_observer = re.compile(f"{re.escape(observer)}-[^-]+-[0-9a-f]{{16}}{re.escape(SUFFIX)}")
+    there = sorted(path for path in out.glob(f"*{SUFFIX}") if of_observer.fullmatch(path.name))
+    if there:
+        raise InvalidSetting(
+            name="out",
+            value=out,
+            expected=f"a folder without a certification log of {observer}, but it has "
+            f"{there[0].name} (files: {len(there)}): name another folder or another observer",
+        )
+
+
+def tell(exported: Exported, options: ExportOptions, source: str, notes: Sequence[str]) -> None:
+    """Prints what was written."""
+    verdicts = {verdict.value: exported.verdicts[verdict.value] for verdict in Verdict}
+    if options.as_json:
+        document = {
+            "source": source,
+            "observer": exported.observer,
+            "out": str(options.out),
+            "files": [{"path": str(path), "rows": rows} for path, rows in exported.files],
+            "rows": exported.cursor.number,
+            "kinds": {kind.value: exported.kinds[kind.value] for kind in RecordKind},
+            "verdicts": verdicts,
+            "chain": exported.cursor.chain.hex(),
+            "notes": list(notes),
+        }
+        sys.stdout.write(json.dumps(document, separators=(",", ":")) + "\n")
+        return
+    table = Table(title="Export", show_header=False, title_justify="left")
+    table.add_column()
+    table.add_column(justify="right")
+    table.add_row("observer", exported.observer)
+    for kind, count in exported.kinds.items():
+        table.add_row(f"rows: {kind.replace('_', ' ')}", f"{count:,}")
+    for verdict, count in verdicts.items():
+        table.add_row(f"transactions: {verdict.replace('_', ' ')}", f"{count:,}")
+    table.add_row("files", f"{len(exported.files):,}")
+    console = Console()
+    console.print(table)
+    for line in (*(f"Note: {note}" for note in notes), f"The log is in {options.out}"):
+        console.print(line, markup=False, highlight=False)
+
+
+@contextmanager
+def _counted(rows: Iterator[Row], exported: Exported) -> Iterator[Iterator[Row]]:
+    """Counts the rows that are taken, and shows how many on a terminal."""
+    with ExitStack() as stack:
+        progress, task = None, TaskID(0)
+        if sys.stderr.isatty():
+            columns = (
+                TextColumn("exporting: {task.completed:,.0f} rows"),
+                TextColumn("{task.fields[files]} files"),
+                TimeElapsedColumn(),
+            )
+            progress = Progress(*columns, console=Console(stderr=True), transient=True)
+            task = stack.enter_context(progress).add_task("", total=None, files=0)
+
+        def counted() -> Iterator[Row]:
+            for number, row in enumerate(rows, 1):
+                exported.kinds[str(row["kind"])] += 1
+                if "verdict" in row:
+                    exported.verdicts[str(row["verdict"])] += 1
+                if progress is not None and number % PROGRESS_ROWS == 0:
+                    progress.update(task, completed=number, files=len(exported.files))
+                yield row
+
+        yield counted()
+
+
+def _sync(folder: Path) -> None:
+    """Has the names in a folder reach the disk."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

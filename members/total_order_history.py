@@ -1,0 +1,94 @@
+"""A group's log as a certification log: what an observer of the total order has to tell.
+
+The rule it keeps: nothing here decides; a member's mind does, and notes what it decides as it does
+in a member. A history follows from the log's beginning. It has no times: nobody was there.
+
+An observer that is nobody sees all transactions as remote. One that is named is taken for the
+member of that name: in each of its runs its clock begins again where it joins, and from there on
+its transactions are local. What a run had not read when it ended, its next one reads as others'
+transactions; where that was the log does not say, so that here all of a run's own are local.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from certifier.errors import CorruptRecord
+from certifier.history import Row, Source
+from certifier.records import position_of
+from members.convert import decode_batch
+from members.decisions import Decisions, decode
+from members.log_records import GroupSettings, LogBatch, ViewProposal
+from members.member import Member
+from members.member_state import Delivered, MemberOptions
+from members.total_order import Delivery
+from members.views import ViewMember
+
+OBSERVER: Final = "total-order"
+"""Whose history it is if nobody is named."""
+HISTORY: Final = "1"
+_NO_RUN = -1
+"""The incarnation of nobody."""
+
+
+class TotalOrderHistory:
+    """Certifies a group's log from its beginning, and tells what became of it in rows."""
+
+    def __init__(self, observer: str | None = None, first_sequence: int = 1) -> None:
+        """`first_sequence`: the message with which the history begins; those before it are
+        certified and not told.
+        """
+        self.observer = observer or OBSERVER
+        self._name = observer
+        self._first_sequence = first_sequence
+        self._decisions = Decisions(self.observer, source=Source.TOTAL_ORDER)
+        self._mind: Member | None = None
+
+    def rows(self, deliveries: Iterable[Delivery]) -> Iterator[Row]:
+        """Yields the rows of the log's messages, from the first one on.
+
+        Raises:
+            CorruptRecord: a message is damaged, or the first one does not make a group.
+            DigestMismatch: most of the group has certified something else.
+            UnsupportedFormat: a release wrote it that this one does not know.
+        """
+        for sequence, payload in deliveries:
+            batch = decode_batch(sequence, payload)
+            mind = self._mind = self._mind or self._make_mind(sequence, batch)
+            into = Delivered()
+            if sequence == self._first_sequence:
+                self._decisions.is_on = True
+                self._decisions.follow(mind.certifier)
+                into.noted.absorb(self._decisions.start(position_of(sequence, 0), 0))
+            before, mind.me = mind.me, self._next_run(mind, batch)
+            mind.deliver(sequence, batch, into)
+            if mind.me != before and not mind.view.member(mind.me.incarnation):
+                mind.me = before
+            if len(into.noted):
+                yield from self._made(into)
+
+    def _made(self, into: Delivered) -> Iterator[Row]:
+        """Rows of what was noted, through what members store of it."""
+        block = self._decisions.encode(into.noted)
+        for row in decode(block, self.observer, HISTORY, "the log"):
+            del row["decided_us"]
+            yield row
+
+    def _make_mind(self, sequence: int, batch: LogBatch) -> Member:
+        """The mind of somebody who has read nothing; the log says of which group."""
+        for control in batch.controls:
+            if isinstance(control, GroupSettings):
+                me = ViewMember(name=self.observer, incarnation=_NO_RUN, address="")
+                return Member(MemberOptions(me=me, settings=control), self._decisions)
+        raise CorruptRecord(
+            position=position_of(sequence, 0), problem="the first message has no group's settings"
+        )
+
+    def _next_run(self, mind: Member, batch: LogBatch) -> ViewMember:
+        """Who the observer is if the message is taken: its next run, if it proposes itself."""
+        if batch.member == self._name and batch.incarnation != mind.me.incarnation:
+            for control in batch.controls:
+                if isinstance(control, ViewProposal):
+                    for each in control.members:
+                        if (each.name, each.incarnation) == (batch.member, batch.incarnation):
+                            return each
+        return mind.me

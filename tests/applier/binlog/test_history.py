@@ -1,0 +1,128 @@
+"""Binary logs as certification logs: what the log says, nothing else, and breaks between files."""
+
+import json
+from typing import Any
+
+from applier.binlog.history import BinaryLogHistory
+from applier.binlog.reader import BinaryLogTransaction
+from certifier.history import RecordKind, Row, place_of
+from certifier.records import position_of
+
+UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
+NOTHING = BinaryLogTransaction(
+    gtid=None,
+    last_committed=0,
+    sequence_number=0,
+    commit_id=0,
+    domain_id=0,
+    databases=("a",),
+    tables=("a.t",),
+    items=(),
+    keys=(),
+    row_count=0,
+    size_bytes=100,
+    offset=4,
+    began_us=0,
+    committed_us=0,
+    original_committed_us=0,
+    duration_us=None,
+    is_ddl=False,
+)
+
+
+def writes(*items: int, **more: Any) -> BinaryLogTransaction:
+    """A transaction of these rows."""
+    keys = tuple(f"a.t/{item}" for item in items)
+    return NOTHING._replace(items=items, keys=keys, **more)
+
+
+def stamped(last_committed: int, sequence_number: int) -> BinaryLogTransaction:
+    """One of MySQL."""
+    return writes(1, last_committed=last_committed, sequence_number=sequence_number)
+
+
+def rows(*files: list[BinaryLogTransaction]) -> list[Row]:
+    """The rows of a log's files."""
+    return list(BinaryLogHistory().rows(files))
+
+
+def kinds(*files: list[BinaryLogTransaction]) -> list[str]:
+    """What each row behind the first one tells, by a letter: t or v."""
+    return [str(row["kind"])[0] for row in rows(*files)[1:]]
+
+
+def test_a_history_begins_with_where_it_comes_from() -> None:
+    (start,) = rows()
+    assert (start["kind"], start["observer"], start["version"]) == ("start", "binary-log", 0)
+    assert json.loads(str(start["settings"])) == {"source": "binary_log"}
+    assert (start["sequence_number"], start["last_committed_global"]) == (0, 0)
+
+
+def test_a_transaction_of_mysql_has_its_servers_stamps() -> None:
+    transaction = writes(
+        *(7, 2**64 - 1),
+        gtid=f"{UUID}:23",
+        last_committed=4,
+        sequence_number=6,
+        committed_us=1_700_000_000_123_456,
+    )
+    row = rows([stamped(4, 5), transaction])[2]
+    assert row == {
+        "format_version": 1,
+        "observer": "binary-log",
+        "history": "1",
+        "place": place_of(position_of(2, 0), RecordKind.TRANSACTION),
+        "kind": "transaction",
+        "version": 2,
+        "verdict": "certified",
+        "gtid_source": UUID,
+        "gtid_number": 23,
+        "gtid_brought": True,
+        "write_set": [7, -1],
+        "write_keys": ["a.t/7", f"a.t/{2**64 - 1}"],
+        "is_local": False,
+        "last_committed": 4,
+        "sequence_number": 6,
+        "commit_parent": 1,
+        "databases": ["a"],
+        "tables": ["a.t"],
+        "decided_us": 1_700_000_000_123_456,
+    }
+
+
+def test_a_transaction_of_mariadb_has_its_domain_and_group_commit_and_no_stamps() -> None:
+    group = [writes(item, gtid=f"3-7-{item}", commit_id=9, domain_id=3) for item in (41, 42)]
+    row = rows(group)[2]
+    assert (row["gtid_source"], row["gtid_number"]) == ("3-7", 42)
+    assert (row["domain_id"], row["commit_id"], row["commit_parent"]) == (3, 9, 1)
+    assert not {"last_committed", "sequence_number"} & row.keys()
+
+
+def test_what_a_log_does_not_say_is_left_out() -> None:
+    row = rows([NOTHING._replace(databases=None, tables=None)])[1]
+    absent = {"gtid_source", "gtid_number", "domain_id", "commit_id", "databases", "tables"}
+    assert not absent & row.keys()
+    assert (row["gtid_brought"], row["write_set"], row["write_keys"]) == (False, [], [])
+
+
+def test_each_further_file_begins_with_a_break_where_numbers_begin_again() -> None:
+    found = rows([stamped(0, 1), stamped(1, 2)], [], [stamped(0, 1)])
+    assert [row["kind"] for row in found[1:]] == [
+        *["transaction"] * 2,
+        "view_change",
+        "transaction",
+    ]
+    view = found[3]
+    assert (view["version"], view["resets_clock"], view["members"]) == (2, True, [])
+    assert (view["last_committed"], view["sequence_number"]) == (0, 0)
+    assert found[4]["commit_parent"] == 3
+    assert [int(str(row["place"])) >> 24 for row in found] == [0, 1, 2, 3, 4]
+
+
+def test_a_relay_log_breaks_where_its_source_began_a_file() -> None:
+    assert kinds([stamped(0, 1), stamped(1, 2)], [stamped(2, 3)]) == ["t", "t", "t"]
+    assert kinds([stamped(6, 7), stamped(0, 1)], [stamped(1, 2)]) == ["t", "v", "t", "t"]
+
+
+def test_a_log_without_stamps_breaks_at_each_further_file() -> None:
+    assert kinds([], [writes(1), writes(2)], [writes(3), writes(4)]) == ["t", "t", "v", "t", "t"]
