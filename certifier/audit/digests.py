@@ -1,0 +1,227 @@
+"""The digests that members exchange of their certification state, computed again from the rows.
+
+The rule it keeps: the digest after a decision is the one before it times a constant, plus what was
+decided, modulo 2^64. So a segment of rows is one step whatever the digest before it, segments are
+computed side by side, and the driver puts them together.
+
+Source: `Certifier.digest` covers verdicts, versions, GTID numbers and write sets.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from certifier.audit.foreign import intervals
+from certifier.audit.log import Log
+from certifier.audit.sequence import (
+    CERTIFIED,
+    CONFLICT,
+    TOO_OLD,
+    is_kind,
+    segment_edges,
+    verdict_number,
+)
+from certifier.audit.states import SEGMENT_ROWS, segment
+from certifier.history import STEP_BITS, RecordKind
+
+LOG_SEQUENCE_BITS = STEP_BITS + 20
+"""A place is the message of the log, the index in it (20 bits), and the step."""
+MASK = (1 << 64) - 1
+MULTIPLIER = 0x9E3779B97F4A7C15
+_STABLE, _ELSEWHERE = 5, 6
+_STEP = "h int, segment int, interval int, rows bigint, factor bigint, summand bigint"
+
+
+class Told(NamedTuple):
+    """A digest that a member told: of the state after a message of the log."""
+
+    h: int
+    place: int
+    origin: str
+    sequence: int
+    digest: int
+
+
+class Differing(NamedTuple):
+    """A digest that does not follow from the rows; both as unsigned numbers."""
+
+    told: Told
+    computed: int
+
+
+def differing_digests(log: Log) -> tuple[list[Differing], dict[int, int]]:
+    """The first digest of each history that its rows contradict, and how many were compared.
+
+    A history that begins late is compared from the first digest told in it on.
+    """
+    told = _told(log)
+    boundaries = {h: sorted({each.sequence for each in mine}) for h, mine in told.items()}
+    steps = _steps(log, boundaries)
+    differing, compared = [], {}
+    for h, mine in told.items():
+        history = log.histories[h]
+        digests = _digests(
+            steps.get(h, []), boundaries[h], mine, from_zero=not history.start_version
+        )
+        known = [each for each in mine if each.sequence in digests]
+        compared[h] = len(known)
+        wrong = [each for each in known if digests[each.sequence] != each.digest]
+        if wrong:
+            first = min(wrong, key=lambda each: each.sequence)
+            differing.append(Differing(first, digests[first.sequence]))
+    return differing, compared
+
+
+def _told(log: Log) -> dict[int, list[Told]]:
+    rows = log.rows.where(is_kind(RecordKind.CHECKPOINT) & F.col("reported_digest").isNotNull())
+    told: dict[int, list[Told]] = {}
+    for row in rows.select(
+        "h", "place", "origin", "reported_sequence", "reported_digest"
+    ).collect():
+        first = log.histories[row["h"]].first_place >> LOG_SEQUENCE_BITS
+        if row["reported_sequence"] >= first:
+            each = Told(
+                *(row["h"], row["place"], row["origin"], row["reported_sequence"]),
+                row["reported_digest"] & MASK,
+            )
+            told.setdefault(each.h, []).append(each)
+    return told
+
+
+def _digests(
+    steps: Sequence[tuple[int, int, int]],
+    boundaries: Sequence[int],
+    told: Sequence[Told],
+    *,
+    from_zero: bool,
+) -> dict[int, int]:
+    """The digest after each message in `boundaries`, from the steps (interval, factor, summand) in
+    their order. Where it does not begin at zero it begins with the first one that was told.
+    """
+    digest = 0 if from_zero else None
+    first = {each.sequence: each.digest for each in told}
+    found = {}
+    place = 0
+    for interval, sequence in enumerate(boundaries):
+        while place < len(steps) and steps[place][0] <= interval:
+            if digest is not None:
+                digest = (digest * steps[place][1] + steps[place][2]) & MASK
+            place += 1
+        if digest is None:
+            digest = first[sequence]
+        found[sequence] = digest
+    return found
+
+
+def _steps(
+    log: Log, boundaries: Mapping[int, Sequence[int]]
+) -> dict[int, list[tuple[int, int, int]]]:
+    """What each part of a segment between two boundaries does to a digest, by history."""
+    verdict = F.coalesce(verdict_number(), F.lit(0))
+    what = (
+        F.when(is_kind(RecordKind.TRANSACTION), verdict)
+        .when(is_kind(RecordKind.STABLE_SET) | is_kind(RecordKind.START), _STABLE)
+        .when(is_kind(RecordKind.EXECUTED_ELSEWHERE), _ELSEWHERE)
+    )
+    version = F.when(verdict == CONFLICT, F.col("winner_version")).otherwise(F.col("version"))
+    rows = log.rows.where(F.col("h").isin(list(boundaries)) & what.isNotNull()).select(
+        *("h", "number", "place"),
+        segment().alias("segment"),
+        what.alias("what"),
+        F.when(what == _STABLE, F.col("stable_version")).otherwise(version).alias("version"),
+        F.when(verdict == CONFLICT, F.col("winner_item"))
+        .when(verdict == CERTIFIED, F.col("gtid_number"))
+        .alias("term"),
+        _sum_of(lambda item: item.bitwiseAND(0xFFFFFFFF)).alias("low"),
+        _sum_of(lambda item: F.shiftrightunsigned(item, 32)).alias("high"),
+        F.when(what == _ELSEWHERE, F.col("snapshot_set")).alias("elsewhere"),
+    )
+    stable = {(row["h"], row["segment"]): row["stable"] for row in _stable_before(log)}
+    known = {h: np.array(each, np.int64) for h, each in boundaries.items()}
+
+    def step(table: pa.Table) -> pa.Table:
+        return _step(table, known, stable)
+
+    found: dict[int, list[tuple[int, int, int]]] = {}
+    kept = (
+        rows.groupBy("h", "segment").applyInArrow(step, _STEP).orderBy("h", "segment", "interval")
+    )
+    for row in kept.toLocalIterator():
+        factor, summand = row["factor"] & MASK, row["summand"] & MASK
+        found.setdefault(row["h"], []).append((row["interval"], factor, summand))
+    return found
+
+
+def _sum_of(part: Callable[[Column], Column]) -> Column:
+    """The sum of a part of each written item; one that cannot overflow."""
+    return F.aggregate(
+        F.coalesce("write_set", F.array().cast("array<bigint>")),
+        F.lit(0).cast("bigint"),
+        lambda total, item: total + part(item),
+    )
+
+
+def _stable_before(log: Log) -> list[dict[str, int]]:
+    """The stable version that each segment begins with."""
+    rows = segment_edges(log).select("h", "segment", F.col("met_stable").alias("stable")).collect()
+    return [{**row.asDict(), "stable": row["stable"] or 0} for row in rows]
+
+
+def _step(
+    table: pa.Table, boundaries: Mapping[int, np.ndarray], stable: Mapping[tuple[int, int], int]
+) -> pa.Table:
+    """The steps of one segment: its rows between two boundaries become one factor and summand."""
+    table = table.sort_by("number")
+    h, part = table["h"][0].as_py(), table["segment"][0].as_py()
+    column = {
+        name: table[name].fill_null(0).to_numpy() for name in ("what", "version", "term", "place")
+    }
+    what, version = column["what"], column["version"].astype(np.uint64)
+    stables = np.where(what == _STABLE, column["version"], -1)
+    held = np.maximum(np.maximum.accumulate(stables), stable.get((h, part), 0))
+    items = table["low"].to_numpy().astype(np.uint64)
+    items += table["high"].to_numpy().astype(np.uint64) << np.uint64(32)
+    term = column["term"].astype(np.uint64)
+    terms = np.where(
+        what == CERTIFIED, items + term, np.where(what == CONFLICT, term, np.uint64(0))
+    )
+    if _ELSEWHERE in what:
+        counts = [_count(text) if text else 0 for text in table["elsewhere"].to_pylist()]
+        terms += np.array(counts, np.uint64)
+    version = np.where(what == TOO_OLD, held.astype(np.uint64), version)
+    verdict = np.where(what == _ELSEWHERE, CERTIFIED, what).astype(np.uint64)
+    decided = what != _STABLE
+    sequence = column["place"] >> LOG_SEQUENCE_BITS
+    interval = np.searchsorted(boundaries[h], sequence)[decided]
+    folded = (terms + (version << np.uint64(3) | verdict))[decided]
+    powers = np.cumprod(np.full(SEGMENT_ROWS + 1, MULTIPLIER, np.uint64))
+    made = []
+    for each in np.unique(interval):
+        mine = folded[interval == each]
+        count = len(mine)
+        weights = np.append(powers[: count - 1][::-1], np.uint64(1))
+        summand = np.add.reduce(mine * weights)
+        made.append(
+            (h, part, int(each), count, powers[count - 1].view(np.int64), summand.view(np.int64))
+        )
+    kinds = [pa.int32()] * 3 + [pa.int64()] * 3
+    names = ["h", "segment", "interval", "rows", "factor", "summand"]
+    return pa.table(
+        {
+            name: pa.array([int(values[place]) for values in made], kind)
+            for place, (name, kind) in enumerate(zip(names, kinds, strict=True))
+        }
+    )
+
+
+def _count(gtid_set: str) -> int:
+    """How many GTIDs a set has."""
+    return sum(
+        last - first + 1
+        for firsts, lasts in intervals(gtid_set).values()
+        for first, last in zip(firsts, lasts, strict=True)
+    )

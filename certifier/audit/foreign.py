@@ -1,0 +1,104 @@
+"""Snapshots that are GTID sets: whether one has a writer, with all that the writer had read.
+
+The rule it keeps: it is the subset test of WL#8440 as it stands there: the writer's snapshot
+version, which includes the writer's own GTID, is a subset of the transaction's. Sets are compared
+as intervals.
+"""
+
+from bisect import bisect_right
+from functools import lru_cache
+from typing import TypeAlias
+
+import pyarrow as pa
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql.types import BooleanType
+
+from certifier.audit.arrow import arrow_function
+
+Intervals: TypeAlias = dict[str, tuple[list[int], list[int]]]
+"""By source the first and the last numbers of its intervals, ascending."""
+
+
+def is_included() -> Column:
+    """Whether the last writer (`last_read`, `last_version`) is in the snapshot of a row."""
+    return arrow_function(_included, BooleanType())(
+        F.col("snapshot_set"),
+        F.col("last_read.gtid_source"),
+        F.col("last_read.gtid_number"),
+        F.col("last_read.snapshot_set"),
+    )
+
+
+def is_subset(part: Column, whole: Column) -> Column:
+    """Whether a GTID set is a subset of another; null where one is."""
+    return arrow_function(_subset, BooleanType())(part, whole)
+
+
+@lru_cache(maxsize=4096)
+def intervals(gtid_set: str) -> Intervals:
+    """The intervals of a GTID set as text.
+
+    >>> intervals("a:1-5:7,b:2")
+    {'a': ([1, 7], [5, 7]), 'b': ([2], [2])}
+    """
+    found: Intervals = {}
+    for part in filter(None, gtid_set.replace("\n", "").replace(" ", "").split(",")):
+        source, *ranges = part.split(":")
+        firsts, lasts = found.setdefault(source, ([], []))
+        for each in ranges:
+            first, _, last = each.partition("-")
+            firsts.append(int(first))
+            lasts.append(int(last or first))
+    return found
+
+
+def has(known: Intervals, source: str, first: int, last: int) -> bool:
+    """Whether a set has all numbers of an interval.
+
+    >>> has(intervals("a:1-5:7"), "a", 2, 5), has(intervals("a:1-5:7"), "a", 5, 7)
+    (True, False)
+    """
+    firsts, lasts = known.get(source, ((), ()))
+    place = bisect_right(firsts, first) - 1
+    return place >= 0 and last <= lasts[place]
+
+
+def covers(whole: str, part: str) -> bool:
+    """Whether `part` is a subset of `whole`.
+
+    >>> covers("a:1-5,b:1", "a:2-3"), covers("a:1-5", "a:4-6")
+    (True, False)
+    """
+    known = intervals(whole)
+    return all(
+        has(known, source, first, last)
+        for source, (firsts, lasts) in intervals(part).items()
+        for first, last in zip(firsts, lasts, strict=True)
+    )
+
+
+def _included(
+    snapshots: pa.Array, sources: pa.Array, numbers: pa.Array, reads: pa.Array
+) -> pa.Array:
+    columns = (each.to_pylist() for each in (snapshots, sources, numbers, reads))
+    return pa.array(
+        [
+            None
+            if snapshot is None or source is None
+            else has(intervals(snapshot), source, number, number)
+            and (read is None or covers(snapshot, read))
+            for snapshot, source, number, read in zip(*columns, strict=True)
+        ],
+        pa.bool_(),
+    )
+
+
+def _subset(parts: pa.Array, wholes: pa.Array) -> pa.Array:
+    return pa.array(
+        [
+            None if part is None or whole is None else covers(whole, part)
+            for part, whole in zip(parts.to_pylist(), wholes.to_pylist(), strict=True)
+        ],
+        pa.bool_(),
+    )

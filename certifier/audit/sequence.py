@@ -1,0 +1,113 @@
+"""Each row of a history with what the rows before it have left: the state that it met.
+
+The rule it keeps: the state is read off what the log says moved it (a stable set, a collection, a
+transaction without write set, a view change), never from the row that is to be checked.
+"""
+
+from functools import cache, reduce
+from operator import or_
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from certifier.audit.log import Log
+from certifier.audit.states import segment_begins, with_states
+from certifier.history import RecordKind, Verdict
+
+CERTIFIED, CONFLICT, TOO_OLD, REFUSED = range(1, 5)
+"""Verdicts as numbers: they are cheaper to move than their names."""
+_VERDICTS = dict(zip(Verdict, (CERTIFIED, CONFLICT, TOO_OLD, REFUSED), strict=True))
+VERDICT_NAMES = {number: verdict.value for verdict, number in _VERDICTS.items()}
+
+
+def is_kind(kind: RecordKind) -> Column:
+    """Whether a row is of a kind."""
+    return F.col("kind") == kind.value
+
+
+def verdict_number() -> Column:
+    """The verdict of a row as a number."""
+    number = F.lit(None).cast("int")
+    for verdict, value in _VERDICTS.items():
+        number = F.when(F.col("verdict") == verdict.value, value).otherwise(number)
+    return number
+
+
+def base_rows(log: Log) -> DataFrame:
+    """All rows of all histories, with what the checks compare and without what they do not."""
+    group_sources = F.array(
+        *[F.lit(str(each.settings.get("group_source", ""))) for each in log.histories]
+    )
+    assigned = ~F.coalesce("gtid_brought", F.lit(False))
+    of_group = F.col("gtid_source") == F.element_at(group_sources, F.col("h") + 1)
+    return log.rows.select(
+        *("h", "number", "place", "kind", "version"),
+        verdict_number().alias("verdict"),
+        *("snapshot_version", "is_local", "is_large", "last_committed", "sequence_number"),
+        (F.coalesce(F.size("write_set"), F.lit(0)) > 0).alias("writes"),
+        (F.coalesce(F.size("read_set"), F.lit(0)) > 0).alias("reads"),
+        F.col("gtid_number"),
+        (assigned & of_group).alias("is_assigned"),
+        *("winner_version", "last_committed_global", "stable_version", "collected_version"),
+        *("purged_items", "resets_clock", "stable_set"),
+        F.when(F.col("kind") == RecordKind.TRANSACTION, F.col("snapshot_set")).alias(
+            "snapshot_set"
+        ),
+        (F.get_json_object("settings", "$.gc_window") == "tight").alias("is_tight"),
+    )
+
+
+def _states() -> dict[str, Column]:
+    """What rows leave behind, by its name."""
+    start, view = is_kind(RecordKind.START), is_kind(RecordKind.VIEW_CHANGE)
+    stable, collection = is_kind(RecordKind.STABLE_SET), is_kind(RecordKind.COLLECTION)
+    resets = view & F.col("resets_clock")
+    certified = F.col("verdict") == CERTIFIED
+    stamped = certified & F.col("sequence_number").isNotNull()
+    return {
+        "previous": F.struct("number", "version", "place"),
+        "met_sequence": F.when(start | stamped, F.col("sequence_number")).when(resets, F.lit(1)),
+        "met_edge": F.when(start | collection | resets, F.col("last_committed_global")).when(
+            stamped & ~F.col("writes"), F.col("sequence_number")
+        ),
+        "met_stable": F.when(start | stable, F.col("stable_version")),
+        "met_collected": F.when(start | collection, F.col("collected_version")),
+        "met_closed": F.when(stable, F.lit(False))
+        .when(collection & (F.col("purged_items") > 0), F.lit(True))
+        .when(start & (F.col("version") == 0), F.lit(True)),
+        "met_stable_set": F.when(stable, F.col("stable_set")),
+        "met_tight": F.col("is_tight"),
+        "met_reset": F.when(resets, F.lit(True)),
+        "met_gtid": F.when(certified & F.col("is_assigned"), F.col("gtid_number")),
+    }
+
+
+@cache
+def segment_edges(log: Log) -> DataFrame:
+    """What each segment of each history begins with."""
+    return segment_begins(base_rows(log), ["h"], _states()).cache()
+
+
+def walked(log: Log) -> DataFrame:
+    """`base_rows` with the state that each met.
+
+    `previous`: number, version and place of the row before. `met_sequence`: the last sequence
+    number assigned. `met_edge`: last_committed_global. `met_stable`, `met_stable_set`: what all
+    members had executed. `met_collected`: up to which version items were purged. `met_closed`:
+    whether a collection closed the window since the last stable set. `met_tight`: whether
+    collections leave it open. `met_reset`: whether the clock began again since the history did.
+    `met_gtid`: the last number assigned to a GTID.
+    """
+    return with_states(base_rows(log), ["h"], _states(), segment_edges(log))
+
+
+def walked_collections(log: Log) -> DataFrame:
+    """The collections among `base_rows`, with what they met of the window, of stable sets and of
+    collections, as in `walked`; only the rows that move these are looked at.
+    """
+    names = ("met_edge", "met_collected", "met_stable_set", "met_tight")
+    states = {name: column for name, column in _states().items() if name in names}
+    moves = reduce(or_, [column.isNotNull() for column in states.values()])
+    rows = base_rows(log).where(moves | is_kind(RecordKind.COLLECTION))
+    walked = with_states(rows, ["h"], states, segment_edges(log))
+    return walked.where(is_kind(RecordKind.COLLECTION))

@@ -1,0 +1,325 @@
+"""Histories cut into stretches that follow one another, and what runs at once in each of them.
+
+The rule it keeps: a cut is made only where everything after it waits for everything before it, so
+that critical paths of stretches add up to the exact one of the history. Not every such place is
+cut, only about `SEGMENTS` of them, whatever the length; what stays uncut is one group of numbers
+in one task. Source: the logical clock of WL#8440 and WL#7165.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, cast
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.functions import arrow_udf
+from pyspark.sql.types import LongType, Row
+
+from certifier.audit.critical_path import Ints, chain, epochs, filled, waits
+from certifier.audit.log import Log
+from certifier.history import RecordKind, Source
+
+SEGMENTS = 1_024
+SEGMENT_ROWS_MIN = 20_000
+BUCKETS = 120
+TOTAL = -1
+"""The bucket that stands for all of a stretch."""
+
+FIELDS = ("h", "stretch", "bucket", "number", "transactions", "levels", "width")
+TOTALS = ("work", "path", "epochs", "waiting")
+MEASURED = pa.schema([(name, pa.int64()) for name in FIELDS + TOTALS])
+_SCHEMA = ", ".join(f"{name} long" for name in FIELDS + TOTALS)
+
+
+class Pace(NamedTuple):
+    """What is known of a history's certified transactions: how many, with which stamps and times.
+
+    `remote`: executed by an applier, `stamped`, `timed` and `ticked` of these; `alone`: of these,
+    those without write set. The times are of deciding, the sums of execution; None: not known.
+    """
+
+    h: int
+    rows: int
+    certified: int
+    remote: int
+    stamped: int
+    timed: int
+    ticked: int
+    alone: int
+    first_us: int | None
+    last_us: int | None
+    work_us: int
+    alone_us: int
+
+    @property
+    def measured(self) -> bool:
+        """Whether execution times are known, of half of the transactions at least."""
+        return self.timed > 0 and 2 * self.timed >= self.remote
+
+    @property
+    def unit(self) -> int:
+        """How long a transaction takes whose time is not known: as long as the others."""
+        return max(self.work_us // self.timed, 1) if self.measured else 1
+
+    @property
+    def alone_work(self) -> int:
+        """The execution time of those without write set."""
+        return self.alone_us if self.measured else self.alone
+
+    @property
+    def dated(self) -> bool:
+        """Whether it is known when what was decided."""
+        return self.first_us is not None and self.last_us != self.first_us
+
+
+def paces(log: Log) -> dict[int, Pace]:
+    """The pace of each history, by its number. Cost: one pass."""
+    remote = is_remote()
+    executed = execution_us()
+    alone = remote & without_write_set()
+    found = (
+        log.certified.groupBy("h")
+        .agg(
+            F.count(F.lit(1)),
+            F.count_if(remote),
+            F.count_if(remote & F.col("sequence_number").isNotNull()),
+            F.count_if(remote & executed.isNotNull()),
+            F.count_if(F.col("committed_tick").isNotNull()),
+            F.count_if(alone),
+            F.min("decided_us"),
+            F.max("decided_us"),
+            F.coalesce(F.sum(F.when(remote, executed)), F.lit(0)),
+            F.coalesce(F.sum(F.when(alone, executed)), F.lit(0)),
+        )
+        .collect()
+    )
+    told = {row[0]: row[1:] for row in found}
+    nothing = (0, 0, 0, 0, 0, 0, None, None, 0, 0)
+    return {
+        history.h: Pace(history.h, history.rows, *told.get(history.h, nothing))
+        for history in log.histories
+    }
+
+
+def is_remote() -> Column:
+    """Whether an applier executed the transaction, not its client."""
+    return ~F.coalesce(F.col("is_local"), F.lit(False))
+
+
+def without_write_set() -> Column:
+    """Whether it is not known what the transaction wrote."""
+    return F.coalesce(F.size("write_set"), F.lit(0)) <= 0
+
+
+def execution_us() -> Column:
+    """How long a transaction was executed, until it was visible; null if that is not known."""
+    took = F.col("committed_us") - F.col("started_us")
+    return F.when(took.isNotNull(), F.greatest(took, F.lit(0)))
+
+
+def by_history(values: Mapping[int, int], default: int = 0) -> Column:
+    """A number for each history."""
+    many = [values.get(h, default) for h in range(max(values, default=0) + 1)]
+    return F.element_at(F.array(*[F.lit(each).cast("long") for each in many]), F.col("h") + 1)
+
+
+def length_column(told: Mapping[int, Pace]) -> Column:
+    """How long each transaction counts: its execution where such times are known, else 1."""
+    unit = by_history({pace.h: pace.unit for pace in told.values()})
+    measured = by_history({pace.h: int(pace.measured) for pace in told.values()})
+    return F.when(measured == 1, F.coalesce(execution_us(), unit)).otherwise(unit)
+
+
+def bucket_column(told: Mapping[int, Pace]) -> Column:
+    """Which of `BUCKETS` parts a row is in: of the time where that is known, else of the rows."""
+    begin = {h: pace.first_us or 0 for h, pace in told.items()}
+    size = {h: bucket_size(pace) for h, pace in told.items()}
+    dated = by_history({h: int(pace.dated) for h, pace in told.items()})
+    at = F.when(dated == 1, F.col("decided_us") - by_history(begin)).otherwise(F.col("number") - 1)
+    bucket = F.floor(at / by_history(size, 1))
+    return F.coalesce(F.least(F.greatest(bucket, F.lit(0)), F.lit(BUCKETS - 1)), F.lit(0))
+
+
+def bucket_size(pace: Pace) -> int:
+    """How long a bucket is, in microseconds or rows."""
+    if pace.dated:
+        assert pace.first_us is not None and pace.last_us is not None
+        return (pace.last_us - pace.first_us) // BUCKETS + 1
+    return pace.rows // BUCKETS + 1
+
+
+def stamped_rows(log: Log, told: Mapping[int, Pace]) -> DataFrame:
+    """What an applier schedules by the history's own stamps, and the places where a window closed.
+
+    Columns: h, number; key, awaited: the stamps; length; alone; counts: whether it is a
+    transaction; bucket; closes: null, or after which key all that follows might begin.
+    """
+    view = F.col("kind") == RecordKind.VIEW_CHANGE
+    transaction = (F.col("kind") == RecordKind.TRANSACTION) & (F.col("verdict") == "certified")
+    transaction &= is_remote() & F.col("sequence_number").isNotNull()
+    shut = (F.col("kind") == RecordKind.COLLECTION) & (
+        F.col("last_committed_global") == F.col("sequence_number")
+    )
+    own = {h.h: int(h.source is Source.BINARY_LOG) for h in log.histories}
+    behind_all = F.col("last_committed") == F.col("sequence_number") - 1
+    behind_all &= without_write_set() | (by_history(own) == 1)
+    closes = F.when(shut, F.col("sequence_number")).when(
+        transaction & behind_all, F.col("sequence_number") - 1
+    )
+    return log.rows.where(view | transaction | shut).select(
+        "h",
+        "number",
+        F.when(view, F.lit(0)).otherwise(F.col("sequence_number")).alias("key"),
+        F.coalesce("last_committed", F.lit(0)).alias("awaited"),
+        F.when(transaction, length_column(told)).otherwise(0).alias("length"),
+        (view | (transaction & (F.col("sequence_number") == 0))).alias("alone"),
+        transaction.alias("counts"),
+        bucket_column(told).alias("bucket"),
+        closes.alias("closes"),
+        F.col("sequence_number").alias("sn"),
+        F.col("last_committed").alias("lc"),
+    )
+
+
+def measure(log: Log, rows: DataFrame) -> DataFrame:
+    """What runs at once in each stretch: rows of `MEASURED`, few in number.
+
+    Each stretch has a row for all of it and one for each bucket that it touches. `work` and `path`
+    are lengths, `waiting` how many transactions wait for more than `awaited` says.
+    Cost: three passes, one of them with a shuffle; a stretch is in memory as columns of numbers.
+    """
+    cuts = _valid_cuts(rows, _candidates(log, rows))
+    work = rows.where(F.col("counts") | F.col("alone"))
+    return (
+        work.withColumn("stretch", ordinal(cuts))
+        .drop("closes")
+        .groupBy("h", "stretch")
+        .applyInArrow(_measure_stretch, _SCHEMA)
+    )
+
+
+def ordinal(marks: Mapping[int, Sequence[int]]) -> Column:
+    """How many of the marks of its history a row's number has reached; nothing is shuffled."""
+    if not any(marks.values()):
+        return F.lit(0).cast("long")
+    arrays = {h: np.array(sorted(numbers), dtype=np.int64) for h, numbers in marks.items()}
+
+    def reached(h: pa.Array, number: pa.Array) -> pa.Array:
+        histories, numbers = h.to_numpy(), number.to_numpy()
+        counts = np.zeros(len(numbers), dtype=np.int64)
+        for each in np.unique(histories):
+            mine = histories == each
+            counts[mine] = np.searchsorted(arrays.get(int(each), ()), numbers[mine], "right")
+        return pa.array(counts)
+
+    function = arrow_udf(reached, LongType())  # type: ignore[call-overload] # the kind is a default
+    return cast(Column, function(F.col("h").cast("long"), F.col("number")))
+
+
+class _Cut(NamedTuple):
+    """A place that might be cut, before row `number`; `closes` None: for certain."""
+
+    number: int
+    closes: int | None
+
+
+def _candidates(log: Log, rows: DataFrame) -> dict[int, list[_Cut]]:
+    """Of each segment of a history the first row that runs alone, else the first that might be
+    behind everything.
+    """
+    sizes = {each.h: max(SEGMENT_ROWS_MIN, each.rows // SEGMENTS) for each in log.histories}
+    alone = F.col("alone")
+    found = (
+        rows.where(alone | F.col("closes").isNotNull())
+        .groupBy("h", F.floor(F.col("number") / by_history(sizes, 1)).alias("segment"))
+        .agg(
+            F.min(F.when(alone, F.col("number"))).alias("alone"),
+            F.min(F.when(~alone, F.struct("number", "closes"))).alias("shut"),
+        )
+        .collect()
+    )
+    cuts: dict[int, list[_Cut]] = {}
+    for row in found:
+        shut = row["shut"]
+        cut = _Cut(row["alone"], None) if row["alone"] else _Cut(shut["number"], shut["closes"])
+        cuts.setdefault(row["h"], []).append(cut)
+    return {h: sorted(each) for h, each in cuts.items()}
+
+
+def _valid_cuts(rows: DataFrame, candidates: Mapping[int, list[_Cut]]) -> dict[int, list[int]]:
+    """Those behind which nothing waits for less than everything before."""
+    numbers = {h: [cut.number for cut in cuts] for h, cuts in candidates.items()}
+    if all(cut.closes is None for cuts in candidates.values() for cut in cuts):
+        return numbers
+    least: dict[tuple[int, int], int] = {
+        (row["h"], row["stretch"]): row["awaited"]
+        for row in rows.where(F.col("counts") & ~F.col("alone"))
+        .withColumn("stretch", ordinal(numbers))
+        .groupBy("h", "stretch")
+        .agg(F.min("awaited").alias("awaited"))
+        .collect()
+    }
+    valid: dict[int, list[int]] = {}
+    for h, cuts in candidates.items():
+        following: int | None = None
+        for place, cut in reversed(list(enumerate(cuts, 1))):
+            here = least.get((h, place))
+            if here is not None:
+                following = here if following is None else min(following, here)
+            if cut.closes is None or following is None or following >= cut.closes:
+                valid.setdefault(h, []).append(cut.number)
+            if cut.closes is None:
+                following = None
+    return valid
+
+
+def _measure_stretch(table: pa.Table) -> pa.Table:
+    """The rows of `MEASURED` of one stretch."""
+    table = table.sort_by("number")
+
+    def column(name: str) -> Ints:
+        return cast(Ints, table.column(name).to_numpy())
+
+    counts, lengths = column("counts").astype(np.int64), column("length").astype(np.int64)
+    keys, buckets = filled(column("key")), column("bucket")
+    alone = column("alone").astype(np.bool_)
+    waited = waits(keys, column("awaited"), alone)
+    path = chain(waited, lengths)
+    heights = chain(waited, counts)
+    is_counted = counts > 0
+    levels = heights[waited]
+    _, widths = np.unique(levels[is_counted], return_counts=True)
+    begun = filled(column("sn"))
+    reached = np.where(waited > 0, begun[waited - 1], begun[0] - 1)
+    waiting = is_counted & (column("lc") > np.maximum(reached, 1)) & ~alone
+    head = (int(column("h")[0]), int(column("stretch")[0]))
+    first = int(column("number")[0])
+    total = (
+        *(*head, TOTAL, first, int(counts.sum()), int(heights[-1]), int(widths.max(initial=0))),
+        *(int(lengths.sum()), int(path[-1]), epochs(waited, is_counted), int(waiting.sum())),
+    )
+    parts = [
+        (*head, bucket, first, *measured, 0, 0, 0, 0)
+        for bucket, *measured in _by_bucket(buckets[is_counted], levels[is_counted])
+    ]
+    columns = zip(*[total, *parts], strict=True)
+    return pa.table([pa.array(each, pa.int64()) for each in columns], schema=MEASURED)
+
+
+def _by_bucket(buckets: Ints, levels: Ints) -> Iterator[tuple[int, int, int, int]]:
+    """Of each bucket its transactions, on how many levels they are, and how many on the fullest."""
+    height = int(levels.max(initial=0)) + 1
+    pairs, sizes = np.unique(buckets * height + levels, return_counts=True)
+    owners = pairs // height
+    for bucket in np.unique(owners).tolist():
+        mine = sizes[owners == bucket]
+        yield bucket, int(mine.sum()), len(mine), int(mine.max())
+
+
+def totals(measured: Iterable[Row], h: int) -> dict[str, int]:
+    """The sums of a history over its stretches; of `width` the largest."""
+    stretches = [row for row in measured if row["h"] == h and row["bucket"] == TOTAL]
+    names = ("transactions", "levels", *TOTALS)
+    sums = {name: sum(int(row[name]) for row in stretches) for name in names}
+    return sums | {"width": max((int(row["width"]) for row in stretches), default=0)}

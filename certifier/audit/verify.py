@@ -1,0 +1,279 @@
+"""Verify: every verdict and every stamp of each history, derived again and compared.
+
+The rule it keeps: what is expected at a place follows from the rows before it as they were
+recorded, so that one wrong record is one finding, and what followed from it is none.
+
+Source: WL#8440 (AL1 with its examples), certification and garbage collection.
+"""
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from certifier.audit.checks import Check, merged, run_checks, words
+from certifier.audit.consequences import without_consequences
+from certifier.audit.findings import Code
+from certifier.audit.foreign import is_subset
+from certifier.audit.gtids import check_blocks, check_duplicates, order_checks, without_used
+from certifier.audit.items import has_foreign_snapshots, met_at_items
+from certifier.audit.log import Log
+from certifier.audit.order import makes_version, order_of_rows
+from certifier.audit.purges import check_purges
+from certifier.audit.result import JsonObject, Result
+from certifier.audit.sequence import (
+    CERTIFIED,
+    CONFLICT,
+    REFUSED,
+    TOO_OLD,
+    VERDICT_NAMES,
+    is_kind,
+    walked,
+)
+from certifier.history import RecordKind, Source, Verdict
+
+_MISSED = {
+    CONFLICT: Code.CONFLICT_MISSED,
+    TOO_OLD: Code.TOO_OLD_MISSED,
+    REFUSED: Code.REFUSAL_MISSED,
+}
+_FALSE = {CONFLICT: Code.CONFLICT_FALSE, TOO_OLD: Code.TOO_OLD_FALSE, REFUSED: Code.REFUSAL_FALSE}
+
+
+def run(log: Log) -> Result:
+    """Verdicts, winners, stamps, windows, view changes and GTIDs of each history."""
+    met = met_at_items(log).drop("certified")
+    rows = walked(log).join(met, ["h", "segment", "number"], "left")
+    rows = rows.withColumn("expected_verdict", _expected_verdict(has_foreign_snapshots(log)))
+    checks = [
+        *order_of_rows(),
+        *_versions(),
+        *_verdicts(log),
+        *_stamps(log),
+        *_windows(log),
+        *order_checks(log),
+    ]
+    found = [
+        without_used(log, run_checks(log, rows, checks)),
+        check_duplicates(log),
+        without_used(log, check_blocks(log)),
+        check_purges(log),
+    ]
+    kept = without_consequences(log, merged(found))
+    result = Result([each.finding for each in kept.found], kept.counts)
+    result.summary = _summary(log)
+    return result
+
+
+def _decided(log: Log) -> Column:
+    """Whether the rule was at work: a binary log has stamps of its own, and no verdicts."""
+    return log.by_history(lambda each: each.source is not Source.BINARY_LOG)
+
+
+def _versions() -> list[Check]:
+    """Versions count what was certified."""
+    version, steps = F.col("previous.version"), makes_version()
+    expected = version + F.when(steps, 1).otherwise(0)
+    return [
+        Check(
+            Code.VERSION_WRONG,
+            (F.col("number") == F.col("previous.number") + 1) & (F.col("version") != expected),
+            expected,
+            F.col("version"),
+            words("the row before it has version ", version),
+        )
+    ]
+
+
+def _expected_verdict(foreign: bool) -> Column:
+    """The verdict that the rule gives, in the order of its questions; null where what was before
+    the history decides.
+    """
+    snapshot, has_items = F.col("snapshot_version"), F.col("writes") | F.col("reads")
+    too_old = F.coalesce(snapshot < F.col("met_stable"), F.lit(False))
+    newest = F.col("version") - F.when(makes_version(), 1).otherwise(0)
+    unknown = F.coalesce(snapshot > newest, F.lit(False))
+    if foreign:
+        is_foreign = F.col("snapshot_set").isNotNull()
+        lacks = ~is_subset(F.col("met_stable_set"), F.col("snapshot_set"))
+        too_old = F.when(is_foreign, F.coalesce(lacks, F.lit(False))).otherwise(too_old)
+        unknown = ~is_foreign & unknown
+    return (
+        F.when(unknown, REFUSED)
+        .when(has_items & too_old, TOO_OLD)
+        .when(F.col("outside").isNotNull(), CONFLICT)
+        .otherwise(CERTIFIED)
+    )
+
+
+def _verdicts(log: Log) -> list[Check]:
+    found, expected = F.col("verdict"), F.col("expected_verdict")
+    at = is_kind(RecordKind.TRANSACTION) & _decided(log)
+    is_foreign = F.col("snapshot_set").isNotNull()
+    not_known = {
+        CONFLICT: F.col("winner_version") <= log.by_history(lambda each: each.start_version),
+        TOO_OLD: F.when(is_foreign, F.col("met_stable_set").isNull()).otherwise(
+            F.col("met_stable").isNull()
+        ),
+        REFUSED: F.coalesce("is_large", F.lit(False)) | is_foreign,
+    }
+    saw = words(
+        *("snapshot ", F.coalesce(F.col("snapshot_version").cast("string"), "snapshot_set")),
+        *("; the last writer outside of it: version ", F.col("outside")),
+        *(" of item ", F.col("outside_item"), "; stable: version ", F.col("met_stable")),
+    )
+    checks = []
+    for verdict in (CONFLICT, TOO_OLD, REFUSED):
+        names = (_name(expected), _name(found), saw)
+        missed = at & (expected == verdict) & (found != verdict)
+        # Of two wrong things about one verdict the one that was claimed is told.
+        missed &= (found == CERTIFIED) | ((found == TOO_OLD) & not_known[TOO_OLD])
+        checks.append(Check(_MISSED[verdict], missed, *names, F.col("outside")))
+        claimed = at & (found == verdict) & (expected != verdict)
+        claimed &= ~F.coalesce(not_known[verdict], F.lit(False))
+        checks.append(Check(_FALSE[verdict], claimed, *names, F.col("winner_version")))
+    wrong_winner = at & (found == CONFLICT) & (expected == CONFLICT)
+    wrong_winner &= ~F.coalesce("winner_found", F.lit(False)) & ~not_known[CONFLICT]
+    checks.append(
+        Check(
+            Code.WINNER_WRONG,
+            wrong_winner,
+            words("version ", F.col("outside"), " at item ", F.col("outside_item")),
+            words("version ", F.col("winner_version")),
+            saw,
+            F.col("winner_version"),
+        )
+    )
+    return checks
+
+
+def _name(verdict: Column) -> Column:
+    name = F.lit(None).cast("string")
+    for number, text in VERDICT_NAMES.items():
+        name = F.when(verdict == number, text).otherwise(name)
+    return name
+
+
+def _stamps(log: Log) -> list[Check]:
+    decided = _decided(log)
+    number, committed = F.col("sequence_number"), F.col("last_committed")
+    certified = F.col("verdict") == CERTIFIED
+    remote = certified & ~F.coalesce("is_local", F.lit(False))
+    dependency = F.coalesce("dependency", F.lit(0))
+    expected = F.when(
+        decided,
+        F.when(F.col("writes"), F.greatest("met_edge", dependency)).otherwise(number - 1),
+    ).otherwise(dependency)
+    before = log.by_history(lambda each: each.start_sequence)
+    is_late = log.by_history(lambda each: each.start_version > 0)
+    not_known = is_late & F.col("met_reset").isNull() & (committed <= before)
+    why = words(
+        *("the window's edge is ", F.col("met_edge"), ", the newest writer of its items has "),
+        *(F.col("dependency"), ", its own number is ", number),
+    )
+    next_number = F.col("met_sequence") + 1
+    follows = F.when(decided, number == next_number).otherwise(number >= next_number)
+    return [
+        Check(Code.STAMP_TOO_LOW, remote & (committed < expected), expected, committed, why),
+        Check(
+            Code.STAMP_TOO_HIGH,
+            remote & decided & (committed > expected) & ~not_known,
+            expected,
+            committed,
+            why,
+            committed,
+        ),
+        Check(
+            Code.SEQUENCE_WRONG,
+            remote & (~follows | (decided & number.isNull())),
+            next_number,
+            number,
+            words("the last number assigned before it is ", F.col("met_sequence")),
+            next_number,
+            number - 1,
+        ),
+        Check(
+            Code.SEQUENCE_WRONG,
+            certified & F.col("is_local") & number.isNotNull(),
+            F.lit("none"),
+            number,
+            F.lit("a local transaction is not in its member's relay queue"),
+        ),
+    ]
+
+
+def _windows(log: Log) -> list[Check]:
+    decided = _decided(log)
+    view, edge = is_kind(RecordKind.VIEW_CHANGE), F.col("last_committed_global")
+    collection, stable = is_kind(RecordKind.COLLECTION), is_kind(RecordKind.STABLE_SET)
+    after_view = F.when(F.col("resets_clock"), 1).otherwise(F.col("met_edge"))
+    closes = (F.col("purged_items") > 0) & ~F.col("met_closed")
+    after_collection = F.when(closes, F.col("met_sequence")).otherwise(F.col("met_edge"))
+    judged = F.col("met_closed").isNotNull() & ~F.coalesce("met_tight", F.lit(False))
+    stamps = words(F.col("last_committed"), ", ", F.col("sequence_number"), "; edge ", edge)
+    return [
+        Check(
+            Code.VIEW_CHANGE_WRONG,
+            decided
+            & view
+            & (
+                (F.col("last_committed") != 0)
+                | (F.col("sequence_number") != 0)
+                | (edge != after_view)
+            ),
+            words("0, 0; edge ", after_view),
+            stamps,
+            F.lit("a view change is applied alone, and only its joiner's clock begins again"),
+        ),
+        Check(
+            Code.STABLE_SET_WRONG,
+            stable
+            & (
+                (F.col("stable_version") < F.col("met_stable"))
+                | (F.col("stable_version") > F.col("version"))
+            ),
+            words("from version ", F.col("met_stable"), " to ", F.col("version")),
+            words("version ", F.col("stable_version")),
+            F.lit("what all members have executed only grows, and is certified"),
+        ),
+        Check(
+            Code.PURGED_TOO_EARLY,
+            collection & (F.col("collected_version") > F.col("met_stable")),
+            words("up to version ", F.col("met_stable"), " at most, which all had executed"),
+            words("up to version ", F.col("collected_version")),
+            words(F.col("purged_items"), " items were purged"),
+        ),
+        Check(
+            Code.WINDOW_WRONG,
+            collection & judged & (edge != after_collection),
+            after_collection,
+            edge,
+            words(
+                *("it purged ", F.col("purged_items"), " items; the last number assigned is "),
+                *(F.col("met_sequence"), ", the edge before it ", F.col("met_edge")),
+            ),
+        ),
+    ]
+
+
+def _summary(log: Log) -> JsonObject:
+    counted = (
+        log.transactions.groupBy("h", "verdict")
+        .agg(F.count(F.lit(1)).alias("rows"), F.count("sequence_number").alias("stamped"))
+        .collect()
+    )
+    rows: dict[int, dict[str, int]] = {each.h: {} for each in log.histories}
+    stamped = dict.fromkeys(rows, 0)
+    for row in counted:
+        rows[row["h"]][row["verdict"]] = row["rows"]
+        stamped[row["h"]] += row["stamped"]
+    return {
+        "observers": [
+            {
+                "observer": each.observer,
+                "transactions": each.transactions,
+                **{verdict.value: rows[each.h].get(verdict.value, 0) for verdict in Verdict},
+                "begins_late": each.start_version > 0,
+                "stamps_checked": stamped[each.h],
+            }
+            for each in log.histories
+        ]
+    }

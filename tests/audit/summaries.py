@@ -1,0 +1,325 @@
+"""Summaries of audits, written by hand: what the page has to show."""
+
+import math
+
+from certifier.audit.findings import MEANINGS, Code
+from certifier.audit.result import JsonObject
+from certifier.history import RecordKind, place_of
+from certifier.records import position_of
+
+BEGIN_US = 1_780_000_200_000_000
+HOUR_US = 3_600_000_000
+BUCKETS = 100
+HOSTILE_KEY = "shop.orders/PRIMARY/<script>document.title='broken'</script>"
+MEMBERS = ("m1", "m2", "m3")
+SCHEMES = (
+    ("logical-clock", "logical clock", "WL#7165", 3.9),
+    ("commit-parent", "commit parent", "WL#6314", 2.4),
+    ("group-commit", "group commit", "MDEV-4506", 2.9),
+    ("database", "database", "WL#5569", 1.3),
+    ("table", "table", "", 2.2),
+    ("jobs-graph", "jobs, graph", "WL#4648", 4.6),
+    ("jobs-merge", "jobs, merge", "WL#4648", 5.1),
+)
+HOURS = 36
+
+
+def clean_summary() -> JsonObject:
+    """One of a group without findings; every section has something to show."""
+    return {
+        "format_version": 1,
+        "paths": ["logs/m1", "logs/m2", "hdfs://name-node/logs/m3"],
+        "started_us": BEGIN_US + 40 * HOUR_US,
+        "seconds": 74.218,
+        "spark": {"version": "4.3.0", "master": "local[2]", "java": "17.0.15"},
+        "histories": [
+            _history("m1", 1, 9_000, begins_late=False),
+            _history("m2", 1, 9_000, begins_late=False),
+            _history("m3", 4_200, 8_100, begins_late=True),
+        ],
+        "jobs": [
+            {"name": name, "seconds": seconds, "findings": 0}
+            for name, seconds in (
+                *(("verify", 21.4), ("agree", 8.2), ("isolation", 13.9)),
+                *(("apply", 9.5), ("profile", 17.3), ("proof", 4.0)),
+            )
+        ],
+        "findings": {"errors": 0, "warnings": 0, "by_code": [], "first": []},
+        "verify": {"observers": [_verified("m1"), _verified("m2"), _verified("m3", late=True)]},
+        "agree": {
+            "places": 412_003,
+            "compared": 1_030_117,
+            "pairs": [
+                {"one": "m1", "other": "m2", "places": 412_003, "differing": 0},
+                {"one": "m1", "other": "m3", "places": 204_900, "differing": 0},
+                {"one": "m2", "other": "m3", "places": 204_900, "differing": 0},
+            ],
+        },
+        "isolation": {
+            "transactions": 401_220,
+            "with_read_set": 80_411,
+            "anomalies": [
+                {"name": name, "code": code.value, "found": 0, "checked": 401_220 * checked}
+                for name, code, checked in (
+                    ("lost update", Code.LOST_UPDATE, True),
+                    ("G0, write cycle", Code.WRITE_CYCLE, True),
+                    ("G1, information cycle", Code.INFORMATION_CYCLE, True),
+                    ("G-single, read skew", Code.READ_SKEW, True),
+                    ("write skew", Code.WRITE_SKEW, False),
+                )
+            ],
+        },
+        "apply": {"observers": [_applied("m1", 1.0), _applied("m2", 1.6)], "skipped": ["m3"]},
+        "profile": _profile(),
+        "proof": {
+            "observers": [
+                {
+                    "observer": member,
+                    "rows": 431_000,
+                    "chained": 431_000,
+                    "checkpoints": 214,
+                    "digests": 203,
+                    "last_place": _place(8_100, 4),
+                }
+                for member in MEMBERS
+            ]
+        },
+    }
+
+
+def summary_with_findings() -> JsonObject:
+    """The same with findings; texts of the log among them try to be HTML."""
+    summary = clean_summary()
+    codes = (
+        (Code.STAMP_TOO_LOW, 2, "last_committed 812", "last_committed 809"),
+        (Code.RECORD_EDITED, 1, "chain 9f86d081884c7d65", "chain 60303ae22b998861"),
+        (Code.STAMP_TOO_HIGH, 12_400, "last_committed 811", "last_committed 812"),
+    )
+    first = [
+        _finding(code, number, expected, found)
+        for code, count, expected, found in codes
+        for number in range(min(count, 3))
+    ]
+    by_code = [
+        {
+            "code": code.value,
+            "severity": MEANINGS[code].severity.value,
+            "count": count,
+            "meaning": MEANINGS[code].text,
+        }
+        for code, count, _, _ in codes
+    ]
+    summary["findings"] = {"errors": 3, "warnings": 12_400, "by_code": by_code, "first": first}
+    return summary
+
+
+def empty_summary() -> JsonObject:
+    """What is left if no job had anything to say."""
+    summary = clean_summary()
+    summary |= {name: {} for name in ("verify", "agree", "isolation", "apply", "profile", "proof")}
+    summary["jobs"] = []
+    return summary
+
+
+def _place(sequence: int, index: int, kind: RecordKind = RecordKind.TRANSACTION) -> int:
+    return place_of(position_of(sequence, index), kind)
+
+
+def _history(observer: str, first: int, last: int, *, begins_late: bool) -> JsonObject:
+    return {
+        "observer": observer,
+        "history": "1",
+        "source": "member",
+        "rows": 48 * (last - first),
+        "transactions": 45 * (last - first),
+        "first_place": _place(first, 0),
+        "last_place": _place(last, 4),
+        "first_us": BEGIN_US + first * 14_000_000,
+        "last_us": BEGIN_US + last * 14_000_000,
+        "begins_late": begins_late,
+    }
+
+
+def _verified(observer: str, *, late: bool = False) -> JsonObject:
+    share = 3 if late else 1
+    return {
+        "observer": observer,
+        "transactions": 404_955 // share,
+        "certified": 391_204 // share,
+        "conflict": 13_609 // share,
+        "too_old": 131 // share,
+        "refused": 11 // share,
+        "begins_late": late,
+        "stamps_checked": 260_802 // share,
+    }
+
+
+def _finding(code: Code, number: int, expected: str, found: str) -> JsonObject:
+    return {
+        "severity": MEANINGS[code].severity.value,
+        "code": code.value,
+        "observer": "m2",
+        "place": _place(123 + number, 4),
+        "expected": expected,
+        "found": found,
+        "witness": f"3e11fa47-71ca-11e1-9e33-c80aa9429562:{800 + number} wrote {HOSTILE_KEY} "
+        f"before, with sequence number {812 + number}",
+        "kind": "transaction",
+        "log_sequence": 123 + number,
+        "log_index": 4,
+    }
+
+
+def _applied(observer: str, slowness: float) -> JsonObject:
+    wave = [1.3 + math.sin(i / 9) + (4 if 61 <= i <= 66 else 0) for i in range(BUCKETS)]
+    p50: list[int | None] = [int(900 * slowness * level + 200) for level in wave]
+    p50[31] = p50[32] = None
+    bucket_us = HOURS * HOUR_US // BUCKETS
+    return {
+        "observer": observer,
+        "transactions": 260_802,
+        "workers": 4,
+        "overlapping": 0.412,
+        "running_mean": 1.71,
+        "possible_mean": 3.94,
+        "used_share": 0.434,
+        "lag": {
+            "begin_us": BEGIN_US,
+            "bucket_us": bucket_us,
+            "p50_us": p50,
+            "p95_us": [None if value is None else 3 * value for value in p50],
+            "max_us": [None if value is None else 40 * value for value in p50],
+            "count": [0 if value is None else 2_608 for value in p50],
+        },
+        "running": {
+            "begin_us": BEGIN_US,
+            "bucket_us": bucket_us,
+            "mean": [round(min(level / 1.5, 4), 3) for level in wave],
+            "max": [4 if level > 1 else 3 for level in wave],
+        },
+        "worker_busy": [
+            {
+                "worker": worker,
+                "transactions": 90_000 - 14_000 * worker,
+                "busy_us": int(HOURS * HOUR_US * (0.62 - 0.13 * worker)),
+            }
+            for worker in range(4)
+        ],
+    }
+
+
+def _profile() -> JsonObject:
+    wave = [2.5 + 1.8 * math.sin(i / 7) + 0.6 * math.sin(i / 2) for i in range(BUCKETS)]
+    return {
+        "observer": "m1",
+        "durations": "measured",
+        "parallelism": [
+            {
+                "observer": member,
+                "transactions": 260_802,
+                "epochs": 1_204 + number,
+                "work": 48_211_000_000,
+                "critical_path": 12_218_000_000,
+                "mean": 3.94,
+                "width_max": 41,
+            }
+            for number, member in enumerate(MEMBERS)
+        ],
+        "width": {
+            "unit": "time",
+            "begin": BEGIN_US,
+            "bucket": HOURS * HOUR_US // BUCKETS,
+            "mean": [round(level, 3) for level in wave],
+            "max": [int(3 * level + 4) for level in wave],
+        },
+        "schemes": [
+            *(_scheme(*scheme) for scheme in SCHEMES),
+            {
+                "scheme": "rows",
+                "label": "rows",
+                "worklog": "WL#4648",
+                "known": False,
+                "why": "the log does not say which rows a transaction changed",
+                "curve": None,
+                "speedup_max": None,
+                "transactions": 0,
+                "sampled_share": 0,
+            },
+        ],
+        "conflicts": _conflicts(),
+        "hot_items": [
+            {
+                "key": HOSTILE_KEY if not i else f"shop.stock/PRIMARY/{i}",
+                "item": f"{77 + i:016x}",
+                "writers": 4_000 // (i + 1),
+                "readers": 900 // (i + 1),
+                "conflicts": 700 // (i + 1),
+            }
+            for i in range(8)
+        ],
+        "windows": {
+            "collections": 602,
+            "purged_items": 380_112,
+            "closed": 590,
+            "waiting_for_window": 21_408,
+            "critical_path": 12_218_000_000,
+            "critical_path_without": 9_902_000_000,
+        },
+        "without_write_set": {
+            "total": 412,
+            "share": 0.00102,
+            "critical_path_share": 0.031,
+            "by_origin": [
+                {"origin": member, "transactions": 260 - 90 * number}
+                for number, member in enumerate(MEMBERS)
+            ],
+        },
+    }
+
+
+def _conflicts() -> JsonObject:
+    return {
+        "total": 13_609,
+        "by_table": [
+            {"table": table, "conflicts": conflicts, "transactions": 10 * conflicts}
+            for table, conflicts in (("shop.stock", 9_120), ("shop.orders", 4_020), ("", 469))
+        ],
+        "by_key": [
+            {"key": HOSTILE_KEY, "item": f"{77:016x}", "conflicts": 700},
+            *(
+                {"key": f"shop.stock/PRIMARY/{i}", "item": f"{i:016x}", "conflicts": 700 // i}
+                for i in (2, 3)
+            ),
+            {"key": None, "item": "bfffffffffffffff", "conflicts": 88},
+        ],
+        "by_pair": [
+            {"loser": loser, "winner": winner, "conflicts": 2_400 - 700 * abs(i - j) - 150 * i}
+            for i, loser in enumerate(MEMBERS)
+            for j, winner in enumerate(MEMBERS)
+        ],
+        "by_hour": [
+            {
+                "begin_us": (BEGIN_US // HOUR_US + hour) * HOUR_US,
+                "certified": int(10_866 + 6_000 * math.sin(hour / 4)),
+                "conflict": int(378 + 300 * math.sin(hour / 4)),
+                "too_old": 30 if hour == 20 else 0,
+                "refused": 3 if hour == 21 else 0,
+            }
+            for hour in range(HOURS)
+        ],
+    }
+
+
+def _scheme(scheme: str, label: str, worklog: str, most: float) -> JsonObject:
+    workers = (1, 2, 4, 8, 16, 32)
+    return {
+        "scheme": scheme,
+        "label": label,
+        "worklog": worklog,
+        "known": True,
+        "why": "",
+        "curve": [{"workers": n, "speedup": round(most * n / (n + most - 1), 3)} for n in workers],
+        "speedup_max": most,
+        "transactions": 260_802,
+        "sampled_share": 0.38,
+    }

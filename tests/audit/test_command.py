@@ -1,0 +1,126 @@
+"""`groupcert audit`: what it takes, refuses and shows; and the one file for spark-submit."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from zipfile import ZipFile
+
+import pytest
+from typer.testing import CliRunner
+
+from certifier.audit.archive import submit_command, write_archive
+from certifier.audit.errors import AuditNotInstalled
+from certifier.audit.findings import MEANINGS
+from certifier.audit.progress import ProgressLines
+from certifier.errors import InvalidSetting
+from members import audit
+from members.audit import AuditOptions
+from members.cli import app
+from tests.audit.histories import Workload, random_order, rows_of, write
+
+README = Path(__file__).parents[2] / "certifier" / "audit" / "README.md"
+
+
+def options(**changed: Any) -> AuditOptions:
+    """Options that are right, but for those that are changed."""
+    right: dict[str, Any] = {"paths": ("logs",), "out": "out", "master": None, "memory": "4g"}
+    return AuditOptions(**(right | {"jobs": (), "spark_settings": ()} | changed))
+
+
+WRONG = (
+    ({"paths": ()}, "setting PATH is ''"),
+    ({"out": ""}, "setting --out is ''"),
+    ({"memory": "4"}, "setting --memory is '4': expected such as 4g or 800m"),
+    ({"jobs": ("verified",)}, "setting --job is 'verified': expected one of "),
+    ({"spark_settings": ("spark.a",)}, "setting --spark-setting is 'spark.a': expected spark.N"),
+    ({"spark_settings": ("a=b",)}, "setting --spark-setting is 'a=b'"),
+)
+
+
+@pytest.mark.parametrize(("changed", "message"), WRONG)
+def test_wrong_options_are_refused_before_spark_starts(
+    changed: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InvalidSetting) as raised:
+        audit.main(options(**changed), as_json=False)
+    assert str(raised.value).startswith(message)
+
+
+def test_settings_of_spark_may_have_an_equals_sign() -> None:
+    settings = options(spark_settings=("spark.a=b=c",)).settings()
+    assert settings == {"spark.a": "b=c"}
+
+
+def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("members.cli_audit.find_spec", lambda name: name == "numpy")
+    result = CliRunner().invoke(app, ["audit", "logs", "--out", "out"])
+    assert isinstance(result.exception, AuditNotInstalled)
+    assert "the audit needs pyspark and pandas: pip install" in str(result.exception)
+
+
+def test_progress_is_bars_on_a_terminal_and_lines_elsewhere(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with audit._shown(sys.stderr) as show:
+        assert isinstance(show, ProgressLines)
+
+
+def test_archive_has_what_an_audit_needs_and_nothing_of_the_rule(tmp_path: Path) -> None:
+    once, again = tmp_path / "groupcert-audit.py", tmp_path / "again.py"
+    write_archive(once)
+    write_archive(again)
+    assert once.read_bytes() == again.read_bytes()
+    names = ZipFile(once).namelist()
+    assert {"__main__.py", "certifier/history.py", "certifier/audit/report.html"} <= set(names)
+    assert "certifier/core.py" not in names
+    assert str(once) in submit_command(once)
+    helped = subprocess.run(
+        [sys.executable, once, "--help"], cwd=tmp_path, env={}, capture_output=True, text=True
+    )
+    assert helped.returncode == 0, helped.stderr
+    assert "--out DIR" in helped.stdout
+
+
+def test_readme_lists_every_code_with_its_meaning() -> None:
+    lines = README.read_text(encoding="utf-8").splitlines()
+    listed = [line for line in lines if line.startswith("| `") and line.count("|") == 4]
+    codes = [line for line in listed if line.split("|")[2].strip() in ("error", "warning")]
+    assert codes == [
+        f"| `{code.value}` | {meaning.severity.value} | {meaning.text} |"
+        for code, meaning in MEANINGS.items()
+    ]
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_command_reports_on_logs_and_keeps_standard_output_for_the_answer(tmp_path: Path) -> None:
+    workload = Workload(transactions=40)
+    logs = write(tmp_path, rows_of(random_order(1, workload), "m1", workload))
+    out = tmp_path.with_name("out")
+    command = [sys.executable, "-m", "members", "audit", *logs, "--out", str(out)]
+    settings = ["--memory", "1g", "--spark-setting", "spark.sql.shuffle.partitions=2", "--json"]
+    done = subprocess.run([*command, *settings], capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == json.loads((out / "summary.json").read_text())
+    lines = done.stderr.splitlines()
+    assert lines[0].endswith("read: reading the logs")
+    assert all(line.startswith("[") for line in lines), "Java and Spark are not heard"
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_command_names_what_is_no_log(tmp_path: Path) -> None:
+    (tmp_path / "m1.parquet").write_bytes(b"PAR1 this is not one")
+    command = [sys.executable, "-m", "members", "audit", str(tmp_path), "--memory", "1g"]
+    out = tmp_path.with_name("none")
+    done = subprocess.run(
+        [*command, "--out", str(out)], capture_output=True, text=True, timeout=280
+    )
+    assert done.returncode == 2, done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("groupcert: ") and "m1.parquet" in last
+    assert not out.exists() and not done.stdout

@@ -1,0 +1,180 @@
+"""What is around the jobs: what is counted, shown, written and refused."""
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as parquet
+import pytest
+from pyspark.sql import SparkSession
+
+from certifier.audit import jobs
+from certifier.audit.errors import ForeignOutput, UnreadableLog
+from certifier.audit.findings import Code
+from certifier.audit.jobs import JOBS, Job, audit, has_findings
+from certifier.audit.progress import Progress, ProgressLines, tasks_text
+from tests.audit.histories import Workload, random_order, rows_of, write
+from tests.audit.placeholder_jobs import FOUND
+
+
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The logs of two members, one of which begins late."""
+    workload = Workload(transactions=60)
+    order = random_order(3, workload)
+    folder = tmp_path_factory.mktemp("logs")
+    return write(folder, rows_of(order, "m1", workload), rows_of(order, "m2", workload)[20:])
+
+
+@pytest.fixture
+def placeholder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One job, and none of the real ones."""
+    job = Job("tests.audit.placeholder_jobs", "pretending")
+    monkeypatch.setattr(jobs, "JOBS", {"verify": job})
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    """The rows of a table."""
+    found: list[dict[str, Any]] = parquet.read_table(folder).to_pylist()
+    return found
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("placeholder")
+def test_findings_are_counted_shown_and_written(
+    spark: SparkSession, logs: list[str], tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    summary: Any = audit(spark, logs, str(out))
+    assert json.loads((out / "summary.json").read_text()) == summary
+    assert has_findings(summary)
+    found = summary["findings"]
+    assert (found["errors"], found["warnings"]) == (2, 41)
+    assert [(code["code"], code["count"]) for code in found["by_code"]] == [
+        ("STAMP_TOO_LOW", 2),
+        ("STAMP_TOO_HIGH", 41),
+    ]
+    shown = [(each["log_sequence"], each["log_index"], each["kind"]) for each in found["first"]]
+    assert shown == [(5, 0, "collection"), (7, 0, "transaction"), (9, 2, "transaction")]
+    assert summary["jobs"] == [
+        {"name": "verify", "seconds": summary["jobs"][0]["seconds"], "findings": 43}
+    ]
+    assert [tuple(row.values()) for row in rows(out / "tables" / "findings")] == [
+        (finding.code, finding.severity, *finding[1:])
+        for finding in sorted(FOUND, key=lambda finding: finding.place)
+    ]
+    verdicts = rows(out / "tables" / "verdicts")
+    assert sum(row["count"] for row in verdicts) == sum(
+        history["transactions"] for history in summary["histories"]
+    )
+    assert "<b>a key</b>" not in (out / "report.html").read_text()
+    assert "a key" in (out / "report.html").read_text()
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("placeholder")
+def test_histories_are_told_with_what_begins_late(
+    spark: SparkSession, logs: list[str], tmp_path: Path
+) -> None:
+    summary: Any = audit(spark, logs, str(tmp_path / "out"), jobs=[])
+    told = [
+        (history["observer"], history["source"], history["begins_late"])
+        for history in summary["histories"]
+    ]
+    assert told == [("m1", "member", False), ("m2", "member", True)]
+    assert summary["histories"][0]["first_place"] == 1 << 24
+    assert not has_findings(summary)
+    assert summary["verify"] == {} and summary["jobs"] == []
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("placeholder")
+def test_earlier_audit_is_replaced_whole_and_anything_else_is_left_alone(
+    spark: SparkSession, logs: list[str], tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    audit(spark, logs, str(out))
+    assert (out / "tables" / "verdicts").is_dir()
+    audit(spark, logs, str(out), jobs=[])
+    assert sorted(path.name for path in out.iterdir()) == ["report.html", "summary.json", "tables"]
+    assert [path.name for path in (out / "tables").iterdir()] == ["findings"]
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    (out / "notes.txt").write_text("mine")
+    with pytest.raises(ForeignOutput, match=r"holds something else, notes\.txt: name a folder"):
+        audit(spark, logs, str(out))
+    assert (out / "notes.txt").read_text() == "mine"
+    with pytest.raises(ForeignOutput, match="is a file"):
+        audit(spark, logs, str(out / "notes.txt"))
+    with pytest.raises(ForeignOutput, match="is among the logs"):
+        audit(spark, logs, f"{logs[0]}/audit")
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("placeholder")
+def test_audit_that_fails_leaves_what_was_there(
+    spark: SparkSession, logs: list[str], tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    audit(spark, logs, str(out), jobs=[])
+    before = (out / "summary.json").read_text()
+    with pytest.raises(UnreadableLog, match="does not exist"):
+        audit(spark, [str(tmp_path / "none")], str(out))
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / "m1-1-00.parquet").write_bytes(b"PAR1 this is not one")
+    with pytest.raises(UnreadableLog, match=r"m1-1-00\.parquet: restore the file"):
+        audit(spark, [str(broken)], str(out))
+    (broken / "m1-1-00.parquet").unlink()
+    with pytest.raises(UnreadableLog, match="no certification log below"):
+        audit(spark, [str(broken)], str(out))
+    assert (out / "summary.json").read_text() == before
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("placeholder")
+def test_progress_tells_each_step_and_its_end(
+    spark: SparkSession, logs: list[str], tmp_path: Path
+) -> None:
+    told: list[Progress] = []
+    audit(spark, logs, str(tmp_path / "out"), on_progress=told.append)
+    assert [each.name for each in told if each.is_done] == ["read", "verify"]
+    assert {(each.number, each.steps) for each in told} == {(1, 2), (2, 2)}
+
+
+def test_of_each_code_as_many_are_shown_as_of_the_others() -> None:
+    many = [FOUND[0]._replace(place=place) for place in range(1_000)]
+    codes = (Code.STAMP_TOO_LOW, Code.STAMP_TOO_HIGH)
+    shown = jobs._first([*many, *FOUND[1:]], codes)
+    assert len(shown) == jobs.SHOWN_MAX
+    assert shown[:2] == [FOUND[2], FOUND[1]]
+    assert [finding.place for finding in shown[2:]] == list(range(jobs.SHOWN_MAX - 2))
+
+
+def test_jobs_are_named_as_the_modules_that_run_them() -> None:
+    assert {name: job.module for name, job in JOBS.items()} == {
+        name: f"certifier.audit.{name}" for name in JOBS
+    }
+
+
+def test_progress_lines_are_few() -> None:
+    stream = io.StringIO()
+    lines = ProgressLines(stream)
+    step = Progress("verify", "deriving", 2, 7, 0.0)
+    for tenth in range(120):
+        lines(step._replace(seconds=tenth / 10, tasks=8, tasks_done=3, tasks_running=2))
+    lines(step._replace(seconds=12.04, is_done=True))
+    assert stream.getvalue().splitlines() == [
+        "[2/7] verify: deriving",
+        "[2/7] verify: 3 of 8 tasks, 5 s",
+        "[2/7] verify: 3 of 8 tasks, 10 s",
+        "[2/7] verify: done in 12.0 s",
+    ]
+
+
+def test_tasks_that_nobody_runs_are_told() -> None:
+    step = Progress("verify", "deriving", 2, 7, 0.0)
+    assert tasks_text(step) == "planning"
+    waiting = step._replace(tasks=8, tasks_done=1)
+    assert tasks_text(waiting) == "1 of 8 tasks"
+    assert tasks_text(waiting._replace(idle_seconds=10.2)) == "7 tasks wait for an executor"

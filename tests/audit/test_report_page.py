@@ -1,0 +1,236 @@
+"""The audit's page in a real browser: what it draws is what the summary says, and it loads nothing.
+
+The summaries are written by hand, so that each section has something to show.
+"""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from selenium.webdriver import Chrome, ChromeOptions
+from selenium.webdriver.chrome.service import Service
+
+from certifier.audit.report import page
+from certifier.audit.result import JsonObject
+from tests.audit.summaries import (
+    BUCKETS,
+    HOSTILE_KEY,
+    HOURS,
+    MEMBERS,
+    SCHEMES,
+    clean_summary,
+    empty_summary,
+    summary_with_findings,
+)
+
+pytestmark = pytest.mark.slow
+WIDTHS = (390, 800, 1400)
+Look = Callable[[JsonObject], Chrome]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Chrome]:
+    """A browser without a window; skips where there is none, unless `REQUIRE_BROWSER=1`."""
+    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    if not (chromium and driver):
+        assert os.environ.get("REQUIRE_BROWSER") != "1", "chromium and chromium-driver are missing"
+        pytest.skip("there is no chromium with its driver: packages chromium, chromium-driver")
+    options = ChromeOptions()
+    # Chromium runs as root, as in containers, only without its sandbox; it shows our own file.
+    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage"):
+        options.add_argument(argument)
+    options.binary_location = chromium
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    browser = Chrome(options=options, service=Service(driver))
+    yield browser
+    browser.quit()
+
+
+@pytest.fixture
+def look(browser: Chrome, tmp_path: Path) -> Look:
+    """Opens the page of a summary."""
+
+    def opened(summary: JsonObject) -> Chrome:
+        file = tmp_path / "report.html"
+        file.write_text(page(summary), encoding="utf-8")
+        resize(browser, WIDTHS[-1])
+        logged(browser, "browser")
+        browser.get(file.as_uri())
+        return browser
+
+    return opened
+
+
+def logged(browser: Chrome, kind: str) -> list[dict[str, str]]:
+    """What the browser has logged since it was asked."""
+    told: list[dict[str, str]] = browser.get_log(kind)  # type: ignore[no-untyped-call] # has none
+    return told
+
+
+def resize(browser: Chrome, width: int) -> None:
+    """Gives the page so much room."""
+    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+
+
+def count(browser: Chrome, selector: str) -> int:
+    """How many elements there are."""
+    return int(browser.execute_script(f"return document.querySelectorAll({selector!r}).length"))
+
+
+def text(browser: Chrome, selector: str = "main") -> str:
+    """What a person reads."""
+    return str(browser.execute_script(f"return document.querySelector({selector!r}).innerText"))
+
+
+def total(summary: JsonObject, observer: str) -> Any:
+    """The decisions of a member."""
+    histories = summary["histories"]
+    assert isinstance(histories, list)
+    return sum(each["transactions"] for each in histories if each["observer"] == observer)
+
+
+SUMMARIES = {
+    "clean": clean_summary,
+    "findings": summary_with_findings,
+    "empty": empty_summary,
+}
+
+
+@pytest.mark.parametrize("name", SUMMARIES)
+def test_page_draws_without_an_error_and_fits_every_width(look: Look, name: str) -> None:
+    browser = look(SUMMARIES[name]())
+    for width in WIDTHS:
+        resize(browser, width)
+        browser.refresh()
+        wide = browser.execute_script("return document.documentElement.scrollWidth")
+        assert wide <= width, f"{wide} pixels at {width}"
+        assert browser.execute_script("return document.documentElement.dataset.drawn") == "yes"
+        assert "NaN" not in browser.page_source.split("<script")[0]
+        assert "[object" not in text(browser) and "undefined" not in text(browser)
+    assert logged(browser, "browser") == []
+
+
+def test_page_loads_nothing_but_itself(look: Look) -> None:
+    browser = look(clean_summary())
+    asked = [entry["message"] for entry in logged(browser, "performance")]
+    assert any("Network.requestWillBeSent" in message for message in asked)
+    assert not [message for message in asked if '"url":"http' in message]
+
+
+def test_verdict_says_first_how_much_was_proved(look: Look) -> None:
+    summary = clean_summary()
+    said = text(look(summary), "#verdict")
+    decisions = sum(total(summary, member) for member in MEMBERS)
+    assert said.startswith("No findings")
+    assert f"{decisions:,} decisions of 3 members proved again" in said
+
+
+def test_verdict_does_not_claim_what_was_not_looked_at(look: Look) -> None:
+    assert text(look(empty_summary()), "#verdict").startswith("Nothing was looked at")
+    some = clean_summary() | {"jobs": [{"name": "agree", "seconds": 1.0, "findings": 0}]}
+    said = text(look(some), "#verdict")
+    assert "the decisions themselves were not derived again" in said and "proved" not in said
+
+
+def test_findings_are_shown_with_place_expected_found_and_witness(look: Look) -> None:
+    browser = look(summary_with_findings())
+    said = text(browser, "#findings")
+    assert text(browser, "#verdict").startswith("3 errors, 12,400 warnings")
+    for words in ("STAMP_TOO_LOW", "log 124, record 4", "last_committed 809", "12,400"):
+        assert words in said
+    assert HOSTILE_KEY in said
+    assert count(browser, ".finding") == 6
+
+
+def test_texts_of_the_log_are_never_read_as_html(look: Look) -> None:
+    browser = look(summary_with_findings())
+    assert browser.title.startswith("3 errors")
+    assert count(browser, "main script") == 0
+    for section in ("#findings", "#conflicts"):
+        assert HOSTILE_KEY in text(browser, section)
+
+
+def test_item_without_a_key_is_shown_to_its_last_bit(look: Look) -> None:
+    assert "item bfffffffffffffff" in text(look(clean_summary()), "#conflicts")
+
+
+MARKS = {
+    "#timeline rect.history": len(MEMBERS),
+    "#by-hour rect.hover": HOURS,
+    "#by-hour rect[data-verdict=certified]": HOURS,
+    "#by-hour rect[data-verdict=too_old]": 1,
+    "#lost-by-hour rect[data-verdict=certified]": 0,
+    "#pairs rect.pair": len(MEMBERS) ** 2,
+    "#curves polyline": len(SCHEMES),
+    "#curves circle": len(SCHEMES) * 6,
+    "#windows .track": 2,
+    "#without-write-set .track": len(MEMBERS),
+    "#width path[data-series]": 2,
+    "#lag-1 path[data-series]": 3,
+    "#running-0 path[data-series]": 2,
+    "#running-0 line.bound": 1,
+    "#workers-0 .track": 4,
+    "#jobs .track": 6,
+}
+
+
+def test_each_plot_has_the_marks_of_its_data(look: Look) -> None:
+    browser = look(clean_summary())
+    assert {selector: count(browser, selector) for selector in MARKS} == MARKS
+
+
+def test_a_curve_has_a_step_for_each_bucket_and_a_gap_where_nothing_is_known(look: Look) -> None:
+    browser = look(clean_summary())
+    script = "return document.querySelector('#lag-0 path[data-series=p50]').getAttribute('d')"
+    path = browser.execute_script(script)
+    assert path.count("H") == BUCKETS - 2
+    assert path.count("M") == 2
+
+
+def test_height_of_a_bar_is_its_share(look: Look) -> None:
+    browser = look(clean_summary())
+    script = """return [...document.querySelectorAll('#by-hour rect[data-verdict=certified]')]
+      .map(bar => Number(bar.getAttribute('height')))"""
+    heights = browser.execute_script(script)
+    profile = clean_summary()["profile"]
+    assert isinstance(profile, dict)
+    certified = [hour["certified"] for hour in profile["conflicts"]["by_hour"]]
+    for height, each in zip(heights, certified, strict=True):
+        assert height / heights[0] == pytest.approx(each / certified[0], abs=0.01)
+
+
+def test_sections_without_data_say_why(look: Look) -> None:
+    browser = look(empty_summary())
+    assert count(browser, "section") == 7
+    assert "the job profile did not run" in text(browser, "#parallelism")
+    assert "the job apply did not run" in text(browser, "#appliers")
+    silent = clean_summary() | {"apply": {"observers": [], "skipped": ["m1"]}}
+    assert "do not say when transactions were executed" in text(look(silent), "#appliers")
+
+
+def test_dark_mode_is_drawn_in_its_own_colours(look: Look) -> None:
+    browser = look(clean_summary())
+    script = """const style = node => getComputedStyle(document.querySelector(node));
+      return [style("body").backgroundColor, style("#by-hour rect.piece").fill]"""
+    seen = {}
+    for scheme in ("light", "dark"):
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+        seen[scheme] = browser.execute_script(script)
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+    assert seen["light"] == ["rgb(246, 246, 243)", "rgb(42, 114, 212)"]
+    assert seen["dark"] == ["rgb(19, 19, 22)", "rgb(107, 164, 242)"]
+
+
+def test_tooltip_tells_what_is_under_the_pointer(look: Look) -> None:
+    browser = look(clean_summary())
+    script = """const pane = document.querySelector("#timeline rect.history");
+      const box = pane.getBoundingClientRect();
+      pane.dispatchEvent(new PointerEvent("pointermove", {bubbles: true, clientX: box.x + 9,
+        clientY: box.y + 9}));
+      return document.getElementById("tip").innerText"""
+    assert browser.execute_script(script).startswith("m1: log 1, record 0 to log 9000, record 4")

@@ -1,0 +1,186 @@
+"""The audit's benchmark, in small: histories are those of a recorder, answers are checked."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyarrow import parquet
+
+from certifier.core import Certifier, CertifierOptions
+from certifier.errors import InvalidSetting
+from certifier.history import Cursor, Row, Source, Value
+from certifier.history_recorder import HistoryRecorder
+from certifier.records import GarbageCollection, Transaction, Verdict, ViewChange
+from members import bench_audit_history
+from members.bench_audit import BenchOptions, main
+from members.bench_audit_duckdb import check_stamps
+from members.bench_audit_history import Transactions, Workload, make, pieces, write
+from members.certification_log import SCHEMA, write_file
+
+GROUP = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stable sets, view changes and batches within a few hundred transactions, few items."""
+    monkeypatch.setattr(bench_audit_history, "_STABLE_PERIOD", 100)
+    monkeypatch.setattr(bench_audit_history, "_STABLE_LAG", 50)
+    monkeypatch.setattr(bench_audit_history, "_VIEW_PERIOD", 300)
+    monkeypatch.setattr(bench_audit_history, "_BATCH", 64)
+    monkeypatch.setattr(bench_audit_history, "_ALONE_SHARE", 0.03)
+    for items in bench_audit_history.ITEMS:
+        monkeypatch.setitem(bench_audit_history.ITEMS, items, 300)
+
+
+def rows_below(folder: Path) -> list[Row]:
+    """All rows of a log, without columns that have no value."""
+    tables = [parquet.read_table(path) for path in sorted(folder.glob("*.parquet"))]
+    assert all(table.schema.equals(SCHEMA) for table in tables)
+    return [
+        {name: value for name, value in row.items() if value is not None}
+        for table in tables
+        for row in table.to_pylist()
+    ]
+
+
+def recorded(workload: Workload, folder: Path) -> list[Row]:
+    """The rows that a recorder gives for the same records, decided once more and written."""
+    options = CertifierOptions(group_source=GROUP, collection_period_transactions=0)
+    certifier = Certifier(options)
+    recorder = HistoryRecorder(certifier, "observer", Source.TOTAL_ORDER)
+    rows: list[Row] = []
+    for piece in pieces(workload):
+        if isinstance(piece, Transactions):
+            begin = 0
+            for place, end in enumerate(piece.ends.tolist()):
+                write_set = piece.items[begin:end].tolist()
+                begin = end
+                transaction = Transaction(
+                    piece.positions[place],
+                    piece.origins[place],
+                    piece.snapshots[place],
+                    write_set,
+                )
+                rows += recorder.transaction(transaction, certifier.certify(transaction))
+            continue
+        position = int(str(piece[0]["place"])) >> 4
+        kind = piece[0]["kind"]
+        if kind == "start":
+            rows.append(recorder.start(position))
+        elif kind == "stable_set":
+            stable = piece[0]["stable_version"]
+            assert isinstance(stable, int)
+            record = GarbageCollection(position, stable)
+            certifier.deliver(record)
+            rows += recorder.garbage_collection(record)
+        else:
+            view = ViewChange(position, False)
+            certifier.deliver(view)
+            rows.append(recorder.view_change(view, str(piece[0]["view_id"]), ("m1", "m2", "m3")))
+    assert write_file(folder, rows, Cursor())
+    return rows_below(folder)
+
+
+@pytest.mark.parametrize("items", ["uniform", "zipf", "hot"])
+@pytest.mark.usefixtures("small")
+def test_histories_have_the_rows_of_a_recorder(items: str, tmp_path: Path) -> None:
+    workload = Workload(transactions=700, items=items)
+    (tmp_path / "made").mkdir()
+    write(tmp_path / "made", pieces(workload), file_rows=200)
+    made = rows_below(tmp_path / "made")
+    assert made == recorded(workload, tmp_path / "recorded")
+    assert len(list((tmp_path / "made").iterdir())) > 2
+    kinds = {str(row["kind"]) for row in made}
+    assert kinds == {"start", "transaction", "stable_set", "collection", "view_change"}
+    assert {row.get("verdict") for row in made} >= {"certified", "conflict"}
+    assert any(row.get("write_set") == [] for row in made)
+
+
+def test_a_history_is_made_once(tmp_path: Path) -> None:
+    workload = Workload(transactions=300)
+    folder = make(tmp_path, workload)
+    written = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
+    assert make(tmp_path, workload) == folder
+    assert written == {path: path.stat().st_mtime_ns for path in folder.iterdir()}
+    assert len(rows_below(folder)) == 301
+
+
+@pytest.mark.usefixtures("small")
+def test_as_many_stamps_are_lowered_as_raised(tmp_path: Path) -> None:
+    (tmp_path / "wrong").mkdir()
+    (tmp_path / "right").mkdir()
+    workload = Workload(transactions=2_000, wrong_stamps=20)
+    write(tmp_path / "wrong", pieces(workload))
+    write(tmp_path / "right", pieces(Workload(transactions=2_000)))
+    changes = [
+        stamp(wrong) - stamp(right)
+        for wrong, right in zip(
+            rows_below(tmp_path / "wrong"), rows_below(tmp_path / "right"), strict=True
+        )
+        if wrong.get("last_committed") != right.get("last_committed")
+    ]
+    assert sorted(changes) == [-1] * 20 + [1] * 20
+
+
+@pytest.mark.parametrize("items", ["uniform", "zipf", "hot"])
+@pytest.mark.usefixtures("small")
+def test_duckdb_finds_the_wrong_stamps_and_nothing_else(items: str, tmp_path: Path) -> None:
+    for wrong, expected in ((0, {}), (20, {"STAMP_TOO_LOW": 20, "STAMP_TOO_HIGH": 20})):
+        folder = tmp_path / str(wrong)
+        folder.mkdir()
+        write(folder, pieces(Workload(transactions=2_000, items=items, wrong_stamps=wrong)))
+        assert check_stamps(folder, "1GB", str(tmp_path)).counts == expected
+
+
+@pytest.mark.usefixtures("small")
+def test_duckdb_finds_wrong_verdicts(tmp_path: Path) -> None:
+    history = list(pieces(Workload(transactions=500)))
+    flipped = 0
+    for piece in history:
+        if not isinstance(piece, Transactions) or flipped:
+            continue
+        for place, outcome in enumerate(piece.outcomes):
+            if outcome.verdict is Verdict.CONFLICT:
+                piece.snapshots[place] = piece.newest[place]
+                flipped += 1
+                break
+    write(tmp_path, history)
+    assert flipped
+    assert check_stamps(tmp_path, "1GB", str(tmp_path)).counts == {"CONFLICT_FALSE": 1}
+
+
+def test_items_of_another_kind_are_refused() -> None:
+    with pytest.raises(InvalidSetting, match="zipf"):
+        BenchOptions(items=("normal",))
+    with pytest.raises(InvalidSetting, match="1 or more"):
+        BenchOptions(transactions=(0,))
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_spark_and_duckdb_give_the_same_answers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "audit.json"
+    options = BenchOptions(transactions=(20_000,), items=("uniform",), memory="1g", folder=tmp_path)
+    assert main(options, as_json=True, output=output) == 0
+    document: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert document == json.loads(output.read_text())
+    wrong, right = document["results"]
+    assert wrong["spark"]["findings"] == {"STAMP_TOO_LOW": 100, "STAMP_TOO_HIGH": 100}
+    assert wrong["duckdb"]["findings"] == wrong["spark"]["findings"]
+    assert right["spark"]["findings"] == right["duckdb"]["findings"] == {}
+    run = right["spark"]
+    assert 0 < run["seconds_in_session"] < run["seconds"]
+    assert 0 < run["java_peak_mb"] <= run["memory_peak_mb"]
+    assert run["shuffle_write_mb"] is not None
+    assert right["duckdb"]["shuffle_write_mb"] is None
+
+
+def stamp(row: Row) -> int:
+    """What a row has as `last_committed`."""
+    value: Value = row["last_committed"]
+    assert isinstance(value, int)
+    return value
