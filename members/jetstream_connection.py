@@ -25,6 +25,7 @@ RETRY_MS = 100
 PING_SECONDS_MAX = 1
 CLOSE_MS_MAX = 1_000
 """How long a server may take to receive what is still to be sent when a connection closes."""
+HUNG_UP = ", as by one that takes no such certificate: is ours expired, or of a foreign authority"
 STREAM_NOT_FOUND = 10059
 MESSAGE_NOT_FOUND = 10037
 
@@ -49,6 +50,7 @@ class JetStreamConnection:
     ) -> None:
         self.address = ",".join(without_password(server) for server in servers)
         self._servers = list(servers)
+        self._has_tls = tls is not None
         self._request_timeout_s = request_timeout_ms / 1000
         self._last_error = ""
         self._failure: Exception | None = None
@@ -177,6 +179,9 @@ class JetStreamConnection:
         if isinstance(error, ssl.SSLError):
             text = f"TLS: {text}"
         # A server that takes no certificate of ours may hang up before it is heard to say so.
+        hung_up = isinstance(error, ConnectionResetError | BrokenPipeError)
+        if hung_up and self._has_tls:
+            text = f"TLS: {text}{HUNG_UP}"
         if not (isinstance(error, ConnectionError) and self._last_error.startswith("TLS: ")):
             self._last_error = text
         expected = isinstance(error, (nats.errors.Error, OSError))
