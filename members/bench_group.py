@@ -78,10 +78,20 @@ class GroupResult:
 
 
 def main(
-    *, as_json: bool, seconds: float, output: Path | None, credentials: Credentials = ANONYMOUS
+    *,
+    as_json: bool,
+    seconds: float,
+    output: Path | None,
+    credentials: Credentials = ANONYMOUS,
+    certification_log: bool = False,
 ) -> int:
     """Runs all loads on one group and prints what came out."""
-    results = run(seconds, settings=tls_settings(credentials), credentials=credentials)
+    results = run(
+        seconds,
+        settings=tls_settings(credentials),
+        credentials=credentials,
+        certification_log=certification_log,
+    )
     document = {"machine": machine(), "results": [asdict(result) for result in results]}
     if output:
         output.write_text(json.dumps(document, indent=2) + "\n")
@@ -99,6 +109,7 @@ def run(
     workers: int = 0,
     settings: Mapping[str, object] | None = None,
     credentials: Credentials = ANONYMOUS,
+    certification_log: bool = False,
 ) -> list[GroupResult]:
     """Streams of batches of 64, then unary commits from 8 and from 32 clients.
 
@@ -107,11 +118,13 @@ def run(
             under Python's interpreter lock, so that threads only cost.
         settings: Of each member, beside that.
         credentials: What the clients show.
+        certification_log: Whether members write what an audit reads.
     """
     with (
         tempfile.TemporaryDirectory(prefix="groupcert-bench-") as folder,
         LocalGroup(
             Path(folder),
+            certification_logs=Path(folder) / "certification-logs" if certification_log else None,
             settings={"applier_workers": workers, **(settings or {})},
             credentials=credentials,
         ) as group,

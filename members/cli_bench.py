@@ -22,7 +22,13 @@ def bench_certify(as_json: Json = False, output: Output = None) -> None:
 @bench.command("group")
 @connecting
 def bench_group(
-    connect: ConnectFlags, as_json: Json = False, seconds: Seconds = 10.0, output: Output = None
+    connect: ConnectFlags,
+    as_json: Json = False,
+    seconds: Seconds = 10.0,
+    certification_log: Annotated[
+        bool, typer.Option("--certification-log", help="Members write what an audit reads.")
+    ] = False,
+    output: Output = None,
 ) -> None:
     """Run three members, a log server and clients on this machine.
 
@@ -30,8 +36,14 @@ def bench_group(
     """
     from members.bench_group import main
 
-    credentials = connect.credentials()
-    raise typer.Exit(main(as_json=as_json, seconds=seconds, output=output, credentials=credentials))
+    code = main(
+        as_json=as_json,
+        seconds=seconds,
+        output=output,
+        credentials=connect.credentials(),
+        certification_log=certification_log,
+    )
+    raise typer.Exit(code)
 
 
 @bench.command("recovery")
