@@ -30,10 +30,14 @@ _NUMBERS = ("domain_id", "commit_id", "commit_parent")
 class TraceHistory:
     """Certifies a trace as `observer` sees it, and tells what became of it in rows."""
 
-    def __init__(self, options: CertifierOptions, observer: str | None = None) -> None:
+    def __init__(
+        self, options: CertifierOptions, observer: str | None = None, *, keys: bool = False
+    ) -> None:
+        """`keys`: readable keys of rows go along."""
         certifier = Certifier(options)
         self._recorder = HistoryRecorder(certifier, observer or OBSERVER, Source.TRACE)
         self._replay = Replay(certifier, observer, self)
+        self._keys = keys
         self._rows: list[Row] = []
 
     def rows(self, lines: Iterable[str]) -> Iterator[Row]:
@@ -56,11 +60,11 @@ class TraceHistory:
         texts: tuple[Sequence[str], Sequence[str]],
     ) -> None:
         """See `certifier.trace.Follower`."""
-        write_keys, read_keys = texts
-        known: Row = {"write_keys": list(write_keys)}
-        if read_keys:
-            known["read_keys"] = list(read_keys)
-        known["session"] = text_of(line, "session", self._replay.line)
+        known: Row = {"session": text_of(line, "session", self._replay.line)}
+        if self._keys:
+            write_keys, read_keys = texts
+            known["write_keys"] = list(write_keys)
+            known["read_keys"] = list(read_keys) or None
         databases = names_of(line, "databases", self._replay.line)
         known["databases"] = None if databases is None else sorted(set(databases))
         for name in _NUMBERS:

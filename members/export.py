@@ -38,10 +38,13 @@ _OBSERVER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportOptions:
-    """Where an export goes. `file_rows`: rows of each file but the last one."""
+    """Where an export goes. `file_rows`: rows of each file but the last one. `keys`: readable keys
+    of rows go along.
+    """
 
     out: Path
     file_rows: int = FILE_ROWS
+    keys: bool = False
     as_json: bool = False
 
 
@@ -66,7 +69,7 @@ def export_trace(
         InvalidSetting: the observer has a log in the folder, or a name that no file can have.
         OSError: there is no such file, or it cannot be read or written.
     """
-    history = trace_history.TraceHistory(certifier, observer)
+    history = trace_history.TraceHistory(certifier, observer, keys=options.keys)
     with ExitStack() as stack:
         source = stack.enter_context(opened(trace))
         lines = stack.enter_context(closing(read_lines(source)))
@@ -83,7 +86,7 @@ def export_binary_log(paths: Sequence[Path], observer: str | None, options: Expo
         InvalidSetting: the observer has a log in the folder, or a name that no file can have.
         OSError: there is no such file, or it cannot be read or written.
     """
-    history = binary_log_history.BinaryLogHistory(observer)
+    history = binary_log_history.BinaryLogHistory(observer, keys=options.keys)
     logs = [read_binary_log(path) for path in paths]
 
     def rows() -> Iterator[Row]:

@@ -34,7 +34,7 @@ def export_total_order(
             observer has a log in the folder.
         OSError: The files cannot be written.
     """
-    history = TotalOrderHistory(observer, first_sequence)
+    history = TotalOrderHistory(observer, first_sequence, keys=options.keys)
     check_absent(options.out, history.observer)
     order = JetStreamOrder(log)
     with asyncio.Runner() as runner:

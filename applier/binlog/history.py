@@ -34,8 +34,10 @@ HISTORY: Final = "1"
 class BinaryLogHistory:
     """Tells the files of one binary log, in their order, in rows."""
 
-    def __init__(self, observer: str | None = None) -> None:
+    def __init__(self, observer: str | None = None, *, keys: bool = False) -> None:
+        """`keys`: readable keys of rows go along."""
         self.transactions = 0
+        self._keys = keys
         self._observer = observer or OBSERVER
         self._rows = 0
         self._intervals = LockIntervals()
@@ -90,11 +92,12 @@ class BinaryLogHistory:
             "verdict": Verdict.CERTIFIED.value,
             "gtid_brought": False,
             "write_set": [signed(item) for item in transaction.items],
-            "write_keys": list(transaction.keys),
             "is_local": False,
             "commit_parent": self.transactions - interval + 1,
             "decided_us": transaction.committed_us,
         }
+        if self._keys:
+            row["write_keys"] = list(transaction.keys)
         gtid = transaction.named
         if gtid is not None:
             row |= {"gtid_source": gtid.source, "gtid_number": gtid.number, "gtid_brought": True}

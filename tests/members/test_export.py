@@ -187,7 +187,6 @@ def test_a_binary_log_keeps_its_stamps_over_its_files(
     found = read_log(out, "binary-log")
     assert [str(row["kind"])[0] for row in found] == ["s", "t", "t", "t", "v", "t"]
     assert stamps(found) == [(0, 1), (0, 2), (0, 3), (0, 1)]
-    assert found[3]["write_keys"] == ["shop.orders/PRIMARY/3"]
     assert document["verdicts"]["certified"] == document["kinds"]["transaction"] == 4
     (note,) = document["notes"]
     assert "binlog.000002" in note
@@ -205,9 +204,21 @@ def test_a_log_of_nothing_and_a_file_that_is_none_are_errors(tmp_path: Path) -> 
     assert list(out.iterdir()) == []
 
 
+def test_keys_of_a_binary_logs_rows_are_in_no_file_unless_that_is_allowed(tmp_path: Path) -> None:
+    path = tmp_path / "binlog.000001"
+    path.write_bytes(mysql_log(7))
+    for keys, flags in ((None, []), (["shop.orders/PRIMARY/7"], ["--keys"])):
+        out = tmp_path / f"out{len(flags)}"
+        command = ["export", "--binlog", str(path), "--out", str(out), *flags]
+        done = CliRunner().invoke(app, command)
+        assert done.exit_code == 0, done.output
+        assert read_log(out, "binary-log")[1]["write_keys"] == keys
+
+
 def test_the_flags_reach_the_certifier(trace: Path, tmp_path: Path) -> None:
     other = UUID.replace("a", "b")
     flags = ["--group-uuid", other, "--gtid-assignment-block-size", "100", "--gc-window", "tight"]
+    flags.append("--keys")
     out = ["--out", str(tmp_path / "out"), "--file-rows", "3", "--observer", "m1"]
     done = CliRunner().invoke(app, ["export", "--trace", str(trace), *out, *flags, "--json"])
     assert done.exit_code == 0, done.output
@@ -220,6 +231,7 @@ def test_the_flags_reach_the_certifier(trace: Path, tmp_path: Path) -> None:
         "snapshot_lag_max": 1 << 62,
     }
     assert [row["gtid_number"] for row in (first, second)] == [1, 101]
+    assert second["write_keys"] == ["shop.orders/PRIMARY/1"]
     assert len(json.loads(done.stdout)["files"]) == 4
 
 

@@ -38,7 +38,9 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Path]]:
 def test_every_transaction_is_in_the_log_as_the_server_prints_it(
     logs: list[Path], tmp_path: Path
 ) -> None:
-    export_binary_log(logs, "server-3", ExportOptions(out=tmp_path / "out", file_rows=50))
+    export_binary_log(
+        logs, "server-3", ExportOptions(out=tmp_path / "out", file_rows=50, keys=True)
+    )
     assert len(list((tmp_path / "out").iterdir())) > 2
     rows = [row for row in read_log(tmp_path / "out", "server-3") if row["kind"] == "transaction"]
     assert [

@@ -79,7 +79,6 @@ def test_a_transaction_of_mysql_has_its_servers_stamps() -> None:
         "gtid_number": 23,
         "gtid_brought": True,
         "write_set": [7, -1],
-        "write_keys": ["a.t/7", f"a.t/{2**64 - 1}"],
         "is_local": False,
         "last_committed": 4,
         "sequence_number": 6,
@@ -98,11 +97,17 @@ def test_a_transaction_of_mariadb_has_its_domain_and_group_commit_and_no_stamps(
     assert not {"last_committed", "sequence_number"} & row.keys()
 
 
+def test_keys_go_along_where_that_is_allowed() -> None:
+    (_, row) = BinaryLogHistory(keys=True).rows([[writes(7, 8)]])
+    assert row["write_keys"] == ["a.t/7", "a.t/8"]
+    assert "write_keys" not in rows([writes(7, 8)])[1]
+
+
 def test_what_a_log_does_not_say_is_left_out() -> None:
     row = rows([NOTHING._replace(databases=None, tables=None)])[1]
     absent = {"gtid_source", "gtid_number", "domain_id", "commit_id", "databases", "tables"}
     assert not absent & row.keys()
-    assert (row["gtid_brought"], row["write_set"], row["write_keys"]) == (False, [], [])
+    assert (row["gtid_brought"], row["write_set"]) == (False, [])
 
 
 def test_each_further_file_begins_with_a_break_where_numbers_begin_again() -> None:
