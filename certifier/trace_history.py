@@ -61,6 +61,7 @@ class TraceHistory:
     ) -> None:
         """See `certifier.trace.Follower`."""
         known: Row = {"session": text_of(line, "session", self._replay.line)}
+        text_of(line, "member", self._replay.line)
         if self._keys:
             write_keys, read_keys = texts
             known["write_keys"] = list(write_keys)

@@ -16,6 +16,8 @@ from certifier.write_set import item_from_text
 from tests.certifier.histories import GROUP, OTHER, options
 
 DATA = Path(__file__).parent.parent / "data" / "mysql-9.7.4-relay"
+HALF = "\ud800"
+"""A surrogate without its other half: JSON can escape it, UTF-8 cannot hold it."""
 VIEW: dict[str, object] = {
     "type": "view_change",
     "view_id": "v:1",
@@ -160,6 +162,11 @@ def test_empty_lines_have_no_row_and_keep_the_count() -> None:
         (write("", "a", databases=[1]), r"trace line 2: databases is \[1\]"),
         (VIEW | {"members": [1]}, r"trace line 2: members is \[1\]"),
         (VIEW | {"view_id": 1}, "trace line 2: view_id is 1"),
+        (VIEW | {"view_id": HALF}, r'view_id is "\\ud800"; expected view_id: .* text in UTF-8'),
+        (VIEW | {"members": [HALF]}, r'trace line 2: members is \["\\ud800"\]; .* text in UTF-8'),
+        (write("", "a", member=HALF), r'trace line 2: member is "\\ud800"; .* text in UTF-8'),
+        (write("", "a", session=HALF), r'trace line 2: session is "\\ud800"'),
+        (write("", "a", databases=[HALF]), r'trace line 2: databases is \["\\ud800"\]'),
         ({"type": "transaction"}, "trace line 2: write_set is"),
     ],
 )
