@@ -6,9 +6,6 @@ one row group at a time, however long the history is.
 """
 
 import json
-import os
-import re
-import shutil
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -26,14 +23,13 @@ from applier.binlog.reader import read_binary_log
 from applier.errors import InvalidBinaryLog
 from certifier import trace_history
 from certifier.core import CertifierOptions
-from certifier.errors import InvalidSetting
 from certifier.history import Cursor, RecordKind, Row, Verdict
-from members.certification_log import SUFFIX, write_file
+from members.certification_log import write_file
+from members.export_folder import check_absent, locked_work_folder, name_files
 from members.replay import opened, read_lines
 
 FILE_ROWS = 1_000_000
 PROGRESS_ROWS = 1_000
-_OBSERVER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,45 +108,23 @@ def write_history(rows: Iterator[Row], observer: str, options: ExportOptions) ->
     """Writes the rows of one history, which are all of the observer's, into its files.
 
     Raises:
-        InvalidSetting: the observer has a log in the folder, or a name that no file can have.
+        InvalidSetting: the observer has a log in the folder, or another export is at work on it,
+            or no file can have its name.
         OSError: they cannot be written; the folder has nothing of them. So it is for whatever the
             rows raise.
     """
     check_absent(options.out, observer)
     exported = Exported(observer)
-    unfinished = options.out / f".{observer}.unfinished"
-    shutil.rmtree(unfinished, ignore_errors=True)
-    try:
-        unfinished.mkdir(parents=True)
+    with locked_work_folder(options.out, observer) as work:
         with _counted(rows, exported) as remaining:
             while written := write_file(
-                unfinished, islice(remaining, options.file_rows), exported.cursor
+                work, islice(remaining, options.file_rows), exported.cursor
             ):
                 exported.files.append((options.out / written.path.name, written.rows))
                 exported.cursor = written.cursor
         check_absent(options.out, observer)
-        for path, _ in exported.files:
-            (unfinished / path.name).rename(path)
-        _sync(options.out)
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
+        name_files(work, [path.name for path, _ in exported.files])
     return exported
-
-
-def check_absent(out: Path, observer: str) -> None:
-    """Raises InvalidSetting if the folder has files of the observer's log, or its name is none."""
-    if not _OBSERVER.fullmatch(observer):
-        expected = "1 to 64 letters, digits, -, _ and ., a letter or digit first"
-        raise InvalidSetting(name="observer", value=observer, expected=expected)
-    of_observer = re.compile(f"{re.escape(observer)}-[^-]+-[0-9a-f]{{16}}{re.escape(SUFFIX)}")
-    there = sorted(path for path in out.glob(f"*{SUFFIX}") if of_observer.fullmatch(path.name))
-    if there:
-        raise InvalidSetting(
-            name="out",
-            value=out,
-            expected=f"a folder without a certification log of {observer}, but it has "
-            f"{there[0].name} (files: {len(there)}): name another folder or another observer",
-        )
 
 
 def tell(exported: Exported, options: ExportOptions, source: str, notes: Sequence[str]) -> None:
@@ -209,12 +183,3 @@ def _counted(rows: Iterator[Row], exported: Exported) -> Iterator[Iterator[Row]]
                 yield row
 
         yield counted()
-
-
-def _sync(folder: Path) -> None:
-    """Has the names in a folder reach the disk."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

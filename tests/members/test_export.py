@@ -1,7 +1,13 @@
 """`groupcert export`: which files it makes of traces and binary logs, and what it refuses."""
 
+import errno
 import gzip
 import json
+import os
+import signal
+from collections.abc import Callable
+from itertools import count
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +22,7 @@ from certifier.history import FORMAT_VERSION
 from members.certification_log import SCHEMA
 from members.cli import app
 from members.export import ExportOptions, export_binary_log, export_trace
+from members.export_folder import locked_work_folder
 from tests.applier.binlog import log_writer
 from tests.members.certification_logs import read_log, stamps
 
@@ -166,6 +173,70 @@ def test_what_a_killed_export_left_is_cleared_away(trace: Path, tmp_path: Path) 
         "trace-1-0000000000000000.parquet"
     ]
     assert len(read_log(tmp_path / "out", "trace")) == 11
+
+
+def fail_at_the_third_name(out: Path, fail: Callable[[], None]) -> None:
+    """Has something happen before the third file gets its name in the folder."""
+    rename, names = Path.rename, count(1)
+
+    def failing(self: Path, target: Path) -> Path:
+        if target.parent == out and next(names) == 3:
+            fail()
+        return rename(self, target)
+
+    Path.rename = failing  # type: ignore[assignment, method-assign]
+
+
+def die() -> None:
+    """Ends this process as nothing else does."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def no_space() -> None:
+    """Fails as a disk that is full."""
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_names_that_a_killed_export_has_given_are_taken_back(trace: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    process = get_context("spawn").Process(target=_export_and_die, args=(trace, out))
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    assert len(list(out.glob("trace-*"))) == 2
+    exported(trace, out)
+    (only,) = out.iterdir()
+    assert only.name == "trace-1-0000000000000000.parquet"
+    assert len(read_log(out, "trace")) == 11
+
+
+def _export_and_die(trace: Path, out: Path) -> None:
+    fail_at_the_third_name(out, die)
+    exported(trace, out, file_rows=2)
+
+
+def test_a_name_that_cannot_be_given_takes_all_back(
+    trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    exported(trace, out, "other")
+    monkeypatch.setattr(Path, "rename", Path.rename)
+    fail_at_the_third_name(out, no_space)
+    with pytest.raises(OSError, match="No space"):
+        exported(trace, out, file_rows=2)
+    assert [path.name for path in out.iterdir()] == ["other-1-0000000000000000.parquet"]
+
+
+def test_two_exports_of_one_observer_are_not_at_work_at_once(trace: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with locked_work_folder(out, "trace") as work:
+        (work / "trace-1-0000000000000000.parquet").write_bytes(b"half")
+        with pytest.raises(InvalidSetting, match="no other export of trace is at work: wait"):
+            exported(trace, out)
+        exported(trace, out, "other")
+        assert [path.name for path in work.iterdir()] == ["trace-1-0000000000000000.parquet"]
+        (work / "trace-1-0000000000000000.parquet").unlink()
+    assert len(list(out.iterdir())) == 1
 
 
 def test_a_folder_that_is_a_file_is_named(trace: Path, tmp_path: Path) -> None:
