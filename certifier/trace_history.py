@@ -40,6 +40,11 @@ class TraceHistory:
         self._keys = keys
         self._rows: list[Row] = []
 
+    @property
+    def line(self) -> int:
+        """The number of the line that was read last; 0 before the first one."""
+        return self._replay.line
+
     def rows(self, lines: Iterable[str]) -> Iterator[Row]:
         """Yields the rows of a trace's lines, behind the one that begins the history.
 

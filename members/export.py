@@ -8,7 +8,7 @@ one row group at a time, however long the history is.
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
@@ -23,6 +23,7 @@ from applier.binlog.reader import read_binary_log
 from applier.errors import InvalidBinaryLog
 from certifier import trace_history
 from certifier.core import CertifierOptions
+from certifier.errors import InvalidSetting, InvalidTrace
 from certifier.history import Cursor, RecordKind, Row, Verdict
 from members.certification_log import write_file
 from members.export_folder import check_absent, locked_work_folder, name_files
@@ -61,7 +62,7 @@ def export_trace(
     """Writes the history of a trace (a path, or `-`), certified as `observer` sees it.
 
     Raises:
-        InvalidTrace: a line cannot be read.
+        InvalidTrace: a line cannot be read, or there is no transaction.
         InvalidSetting: the observer has a log in the folder, or a name that no file can have.
         OSError: there is no such file, or it cannot be read or written.
     """
@@ -69,8 +70,15 @@ def export_trace(
     with ExitStack() as stack:
         source = stack.enter_context(opened(trace))
         lines = stack.enter_context(closing(read_lines(source)))
-        name = observer or trace_history.OBSERVER
-        exported = write_history(history.rows(lines), name, options)
+        rows = _with_transactions(
+            history.rows(lines),
+            lambda: InvalidTrace(
+                line=history.line,
+                problem="the trace ends without a transaction",
+                expected="one at least to export",
+            ),
+        )
+        exported = write_history(rows, observer or trace_history.OBSERVER, options)
     tell(exported, options, "trace", [])
 
 
@@ -79,29 +87,36 @@ def export_binary_log(paths: Sequence[Path], observer: str | None, options: Expo
 
     Raises:
         InvalidBinaryLog: a file cannot be read, or there is no transaction.
-        InvalidSetting: the observer has a log in the folder, or a name that no file can have.
+        InvalidSetting: the observer has a log in the folder, or a name that no file can have; or a
+            file is given twice.
         OSError: there is no such file, or it cannot be read or written.
     """
+    for number, path in enumerate(paths):
+        if any(path.samefile(other) for other in paths[:number]):
+            raise InvalidSetting(name="binlog", value=path, expected="each file once")
     history = binary_log_history.BinaryLogHistory(observer, keys=options.keys)
     logs = [read_binary_log(path) for path in paths]
 
-    def rows() -> Iterator[Row]:
-        yield from history.rows(logs)
-        if not history.transactions:
-            raise InvalidBinaryLog(
-                path=str(paths[-1]),
-                offset=paths[-1].stat().st_size,
-                problem="the log ends without a transaction",
-                expected="one at least to export",
-            )
-
-    exported = write_history(rows(), observer or binary_log_history.OBSERVER, options)
+    rows = _with_transactions(
+        history.rows(logs),
+        lambda: InvalidBinaryLog(
+            path=str(paths[-1]),
+            offset=paths[-1].stat().st_size,
+            problem="the log ends without a transaction",
+            expected="one at least to export",
+        ),
+    )
+    exported = write_history(rows, observer or binary_log_history.OBSERVER, options)
     notes = [log.cut_short for log in logs if log.cut_short]
+    notes += [
+        f"{paths[number]} begins before the end of the file before it: are they in the log's order?"
+        for number in history.unordered
+    ]
     for log in logs:
         notes += [f"{table}: {why}" for table, why in log.tables_without_keys.items()]
         if log.dropped:
             notes.append(f"{log.path}: {log.dropped} transactions are not whole and left out")
-    tell(exported, options, "binary_log", notes)
+    tell(exported, options, "binary_log", [*dict.fromkeys(notes)])
 
 
 def write_history(rows: Iterator[Row], observer: str, options: ExportOptions) -> Exported:
@@ -157,6 +172,16 @@ def tell(exported: Exported, options: ExportOptions, source: str, notes: Sequenc
     console.print(table)
     for line in (*(f"Note: {note}" for note in notes), f"The log is in {options.out}"):
         console.print(line, markup=False, highlight=False)
+
+
+def _with_transactions(rows: Iterator[Row], error: Callable[[], Exception]) -> Iterator[Row]:
+    """Yields the rows; raises the error at their end if none is of a transaction."""
+    has_transaction = False
+    for row in rows:
+        has_transaction |= row["kind"] == RecordKind.TRANSACTION
+        yield row
+    if not has_transaction:
+        raise error()
 
 
 @contextmanager

@@ -61,13 +61,13 @@ def exported(trace: Path, out: Path, observer: str | None = None, **more: Any) -
     export_trace(str(trace), CERTIFIER, observer, ExportOptions(out=out, **more))
 
 
-def mysql_log(*places: int) -> bytes:
+def mysql_log(*places: int, gtids_from: int = 100) -> bytes:
     """A file of transactions with these sequence numbers, which may all overlap."""
     events = []
     for place in places:
         table = log_writer.table_map("orders", [(log_writer.INT, b"")], KEY)
         row = log_writer.number_rows(30, [place])
-        start = [log_writer.gtid(100 + place, 0, place), log_writer.query("BEGIN")]
+        start = [log_writer.gtid(gtids_from + place, 0, place), log_writer.query("BEGIN")]
         events += [*start, table, row, log_writer.xid()]
     return log_writer.log(events)
 
@@ -251,7 +251,7 @@ def test_a_binary_log_keeps_its_stamps_over_its_files(
 ) -> None:
     paths = [tmp_path / "binlog.000001", tmp_path / "binlog.000002"]
     paths[0].write_bytes(mysql_log(1, 2, 3))
-    paths[1].write_bytes(mysql_log(1, 2)[:-5])
+    paths[1].write_bytes(mysql_log(1, 2, gtids_from=200)[:-5])
     out = tmp_path / "out"
     export_binary_log(paths, None, ExportOptions(out=out, as_json=True))
     document = json.loads(capsys.readouterr().out)
@@ -272,7 +272,44 @@ def test_a_log_of_nothing_and_a_file_that_is_none_are_errors(tmp_path: Path) -> 
         export_binary_log([empty], None, ExportOptions(out=out))
     with pytest.raises(InvalidBinaryLog, match="text"):
         export_binary_log([text], None, ExportOptions(out=out))
+    for content in ("", '\n{"type":"view_change"}\n'):
+        text.write_text(content)
+        with pytest.raises(InvalidTrace, match=r"line [02]: the trace ends without a transaction"):
+            exported(text, out)
     assert list(out.iterdir()) == []
+
+
+def test_files_of_a_log_are_given_once_and_those_out_of_order_are_noted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = [tmp_path / "binlog.1000000", tmp_path / "binlog.999999"]
+    paths[0].write_bytes(mysql_log(3, 4))
+    paths[1].write_bytes(mysql_log(1, 2))
+    (tmp_path / "link").symlink_to(paths[0])
+    out = tmp_path / "out"
+    with pytest.raises(InvalidSetting, match=r"setting binlog is .*: expected each file once$"):
+        export_binary_log([*paths, tmp_path / "link"], None, ExportOptions(out=out))
+    assert not out.exists()
+    export_binary_log(paths, None, ExportOptions(out=out, as_json=True))
+    (note,) = json.loads(capsys.readouterr().out)["notes"]
+    assert note == f"{paths[1]} begins before the end of the file before it: " + (
+        "are they in the log's order?"
+    )
+
+
+def test_a_table_without_a_key_is_noted_once_for_all_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = log_writer.table_map("orders", [(log_writer.INT, b"")], KEY[:2])
+    paths = [tmp_path / "binlog.000001", tmp_path / "binlog.000002"]
+    for number, path in enumerate(paths, 1):
+        start = [log_writer.gtid(number, 0, 1), log_writer.query("BEGIN")]
+        row = log_writer.number_rows(30, [number])
+        path.write_bytes(log_writer.log([*start, table, row, log_writer.xid()]))
+    out = tmp_path / "out"
+    export_binary_log(paths, None, ExportOptions(out=out, as_json=True))
+    (note,) = json.loads(capsys.readouterr().out)["notes"]
+    assert note.startswith("shop.orders: ")
 
 
 def test_keys_of_a_binary_logs_rows_are_in_no_file_unless_that_is_allowed(tmp_path: Path) -> None:
