@@ -28,6 +28,8 @@ from tests.members.certification_logs import read_log, stamps
 
 UUID = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa"
 MYSQL = Path(__file__).parents[1] / "data" / "mysql-9.7.4-relay" / "trace.jsonl.gz"
+OTHER = UUID.replace("a", "b")
+BINLOG = ("--binlog", "binlog.000001")
 CERTIFIER = CertifierOptions(
     group_source=UUID,
     gtid_assignment_block_size=1_000_000,
@@ -324,8 +326,7 @@ def test_keys_of_a_binary_logs_rows_are_in_no_file_unless_that_is_allowed(tmp_pa
 
 
 def test_the_flags_reach_the_certifier(trace: Path, tmp_path: Path) -> None:
-    other = UUID.replace("a", "b")
-    flags = ["--group-uuid", other, "--gtid-assignment-block-size", "100", "--gc-window", "tight"]
+    flags = ["--group-uuid", OTHER, "--gtid-assignment-block-size", "100", "--gc-window", "tight"]
     flags.append("--keys")
     out = ["--out", str(tmp_path / "out"), "--file-rows", "3", "--observer", "m1"]
     done = CliRunner().invoke(app, ["export", "--trace", str(trace), *out, *flags, "--json"])
@@ -333,7 +334,7 @@ def test_the_flags_reach_the_certifier(trace: Path, tmp_path: Path) -> None:
     start, first, second, *_ = read_log(tmp_path / "out", "m1")
     assert json.loads(str(start["settings"])) == {
         "source": "trace",
-        "group_source": other,
+        "group_source": OTHER,
         "gtid_assignment_block_size": 100,
         "gc_window": "tight",
         "snapshot_lag_max": 1 << 62,
@@ -350,6 +351,10 @@ def test_the_flags_reach_the_certifier(trace: Path, tmp_path: Path) -> None:
         (["--trace", "-", "--binlog", "binlog.000001"], "one of --trace TRACE"),
         (["--trace", "-", "--group", "shop"], "one of --trace TRACE"),
         (["--trace", "-", "--last", "7"], "setting first, last is '1, 7'"),
+        ([*BINLOG, "--last", "7"], "setting first, last is '1, 7'"),
+        ([*BINLOG, "--gc-window", "tight"], f"gc-window is '{UUID}, 1, tight'"),
+        ([*BINLOG, "--group-uuid", OTHER], f"gc-window is '{OTHER}, 1, close': expected not "),
+        (["--group", "a", "--gtid-assignment-block-size", "9"], ", 9, close': expected not given"),
     ],
 )
 def test_one_source_is_to_be_named(tmp_path: Path, flags: list[str], message: str) -> None:
