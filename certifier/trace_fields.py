@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from typing import TypeGuard
 
 from certifier.errors import InvalidTrace
 
@@ -26,9 +27,9 @@ def number_of(line: Mapping[str, object], name: str, number: int) -> int | None:
 def text_of(line: Mapping[str, object], name: str, number: int) -> str | None:
     """A field that is a text; None if it is not given. Raises as `number_of` does."""
     value = line.get(name)
-    if value is None or isinstance(value, str):
+    if value is None or _is_text(value):
         return value
-    raise _invalid(number, name, value, f"{name}: a JSON string")
+    raise _invalid(number, name, value, f"{name}: a JSON string, text in UTF-8")
 
 
 def names_of(line: Mapping[str, object], name: str, number: int) -> list[str] | None:
@@ -36,9 +37,20 @@ def names_of(line: Mapping[str, object], name: str, number: int) -> list[str] | 
     value = line.get(name)
     if value is None:
         return None
-    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-        raise _invalid(number, name, value, f"{name}: a JSON array of names")
+    if not isinstance(value, list) or not all(_is_text(each) for each in value):
+        raise _invalid(number, name, value, f"{name}: a JSON array of names, text in UTF-8")
     return value
+
+
+def _is_text(value: object) -> TypeGuard[str]:
+    """Whether it is a string that files can hold: JSON can escape half a surrogate pair."""
+    if not isinstance(value, str):
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _invalid(number: int, name: str, value: object, expected: str) -> InvalidTrace:

@@ -30,11 +30,20 @@ _NUMBERS = ("domain_id", "commit_id", "commit_parent")
 class TraceHistory:
     """Certifies a trace as `observer` sees it, and tells what became of it in rows."""
 
-    def __init__(self, options: CertifierOptions, observer: str | None = None) -> None:
+    def __init__(
+        self, options: CertifierOptions, observer: str | None = None, *, keys: bool = False
+    ) -> None:
+        """`keys`: readable keys of rows go along."""
         certifier = Certifier(options)
         self._recorder = HistoryRecorder(certifier, observer or OBSERVER, Source.TRACE)
         self._replay = Replay(certifier, observer, self)
+        self._keys = keys
         self._rows: list[Row] = []
+
+    @property
+    def line(self) -> int:
+        """The number of the line that was read last; 0 before the first one."""
+        return self._replay.line
 
     def rows(self, lines: Iterable[str]) -> Iterator[Row]:
         """Yields the rows of a trace's lines, behind the one that begins the history.
@@ -56,11 +65,12 @@ class TraceHistory:
         texts: tuple[Sequence[str], Sequence[str]],
     ) -> None:
         """See `certifier.trace.Follower`."""
-        write_keys, read_keys = texts
-        known: Row = {"write_keys": list(write_keys)}
-        if read_keys:
-            known["read_keys"] = list(read_keys)
-        known["session"] = text_of(line, "session", self._replay.line)
+        known: Row = {"session": text_of(line, "session", self._replay.line)}
+        text_of(line, "member", self._replay.line)
+        if self._keys:
+            write_keys, read_keys = texts
+            known["write_keys"] = list(write_keys)
+            known["read_keys"] = list(read_keys) or None
         databases = names_of(line, "databases", self._replay.line)
         known["databases"] = None if databases is None else sorted(set(databases))
         for name in _NUMBERS:

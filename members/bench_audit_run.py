@@ -123,7 +123,12 @@ class _Moved(NamedTuple):
 def _measured(
     check: Callable[[Path, str, str], Answer], folder: Path, memory: str, scratch: str
 ) -> _Measured:
-    """Runs a check in a new process and looks at it until it has answered."""
+    """Runs a check in a new process and looks at it until it has answered.
+
+    Raises:
+        ChildProcessError: the process ended without an answer, as one does that the system kills
+            for its memory.
+    """
     processes = get_context("spawn")
     receiver, sender = processes.Pipe(duplex=False)
     process = processes.Process(target=_answer, args=(check, folder, memory, scratch, sender))
@@ -138,6 +143,11 @@ def _measured(
         peaks.look()
         answer = receiver.recv()
         process.join()
+    except EOFError:
+        process.join()
+        took = f"{peaks.all // _MEGABYTE:,} MB at the most"
+        text = f"checking {folder} ended with exit code {process.exitcode}; it had {took}"
+        raise ChildProcessError(text) from None
     finally:
         process.terminate()
     return _Measured(answer, started, peaks)

@@ -6,7 +6,6 @@ row group at most. What was written once under the same name is replaced: a writ
 writes the same rows again.
 """
 
-import os
 from collections.abc import Iterable, Iterator
 from itertools import chain as chained
 from itertools import islice
@@ -17,6 +16,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from certifier.history import COLUMNS, FORMAT_VERSION, Cursor, Row, link, text_of
+from members.sync import sync
 
 ROW_GROUP_ROWS = 32_768
 TABLE_ROWS = 1_024
@@ -85,9 +85,9 @@ def write_file(
                         break
             if tables:
                 file.write_table(pa.concat_tables(tables), row_group_size=ROW_GROUP_ROWS)
-        _sync(unfinished)
+        sync(unfinished)
         unfinished.rename(path)
-        _sync(folder)
+        sync(folder)
     except BaseException:
         unfinished.unlink(missing_ok=True)
         raise
@@ -163,11 +163,3 @@ def writer(sink: object) -> parquet.ParquetWriter:
 def _groups(rows: Iterator[Row]) -> Iterator[list[Row]]:
     while group := list(islice(rows, TABLE_ROWS)):
         yield group
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

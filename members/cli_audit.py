@@ -100,6 +100,7 @@ def export(
     ] = GROUP_UUID,
     gtid_assignment_block_size: BlockSize = 1,
     gc_window: Window = GcWindow.CLOSE,
+    keys: Annotated[bool, typer.Option("--keys", help="Readable keys of rows go along.")] = False,
     file_rows: Annotated[int, typer.Option(min=1, help="Rows of one file.")] = 1_000_000,
     as_json: Json = False,
 ) -> None:
@@ -113,7 +114,14 @@ def export(
     if (trace is not None) + bool(binlog) + has_log != 1:
         expected = "one of --trace TRACE, --binlog FILE, --log-server ADDRESS with --group NAME"
         raise InvalidSetting(name="trace", value=trace or "none", expected=expected)
-    options = ExportOptions(out=out, file_rows=file_rows, as_json=as_json)
+    of_trace = (group_uuid, gtid_assignment_block_size, gc_window.value)
+    if trace is None and of_trace != (GROUP_UUID, 1, GcWindow.CLOSE.value):
+        raise InvalidSetting(
+            name="group-uuid, gtid-assignment-block-size, gc-window",
+            value=", ".join(map(str, of_trace)),
+            expected="not given: they decide of a trace",
+        )
+    options = ExportOptions(out=out, file_rows=file_rows, keys=keys, as_json=as_json)
     if has_log:
         _export_group_log(options, log_server, group, config, observer, first, last)
     elif (first, last) != (1, None):

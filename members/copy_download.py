@@ -21,10 +21,11 @@ from xxhash import xxh3_64_intdigest, xxh3_128
 
 from certifier.errors import DiskFull, NotServing, TooManyCalls
 from certifier.store import ROCKSDB_FOLDER
-from members.copy_manifest import CopiedFile, CopyManifest, sync_folder, write_manifest
+from members.copy_manifest import CopiedFile, CopyManifest, write_manifest
 from members.donors import Chunk, Donor
 from members.recovery_choice import RecoveryProgress
 from members.recovery_errors import CorruptCopy
+from members.sync import sync
 
 RESUMES_MAX = 5
 """Times that a stream may break, one after the other without a good chunk between them."""
@@ -140,7 +141,7 @@ async def download_copy(
     finally:
         await donor.close_copy(copy_id, reads_on=reads_on and is_whole)
     await asyncio.to_thread(write_manifest, folder, manifest)
-    await asyncio.to_thread(sync_folder, folder / ROCKSDB_FOLDER)
+    await asyncio.to_thread(sync, folder / ROCKSDB_FOLDER)
     return manifest
 
 

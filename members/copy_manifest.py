@@ -21,6 +21,7 @@ from certifier.gtid_set import GtidSet
 from certifier.store import ROCKSDB_FOLDER
 from certifier.store_digest import content_digest
 from members.recovery_errors import CorruptCopy
+from members.sync import sync
 from members.total_order import LogIdentity
 
 FORMAT_VERSION = 1
@@ -219,18 +220,9 @@ def appearing(folder: Path) -> Iterator[Path]:
     work.mkdir()
     try:
         yield work
-        sync_folder(work)
+        sync(work)
         work.rename(folder)
-        sync_folder(folder.parent)
+        sync(folder.parent)
     except BaseException:
         shutil.rmtree(work, ignore_errors=True)
         raise
-
-
-def sync_folder(folder: Path) -> None:
-    """Makes the names in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

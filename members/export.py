@@ -6,12 +6,9 @@ one row group at a time, however long the history is.
 """
 
 import json
-import os
-import re
-import shutil
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
@@ -26,22 +23,25 @@ from applier.binlog.reader import read_binary_log
 from applier.errors import InvalidBinaryLog
 from certifier import trace_history
 from certifier.core import CertifierOptions
-from certifier.errors import InvalidSetting
+from certifier.errors import InvalidSetting, InvalidTrace
 from certifier.history import Cursor, RecordKind, Row, Verdict
-from members.certification_log import SUFFIX, write_file
+from members.certification_log import write_file
+from members.export_folder import check_absent, locked_work_folder, name_files
 from members.replay import opened, read_lines
 
 FILE_ROWS = 1_000_000
 PROGRESS_ROWS = 1_000
-_OBSERVER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportOptions:
-    """Where an export goes. `file_rows`: rows of each file but the last one."""
+    """Where an export goes. `file_rows`: rows of each file but the last one. `keys`: readable keys
+    of rows go along.
+    """
 
     out: Path
     file_rows: int = FILE_ROWS
+    keys: bool = False
     as_json: bool = False
 
 
@@ -62,16 +62,23 @@ def export_trace(
     """Writes the history of a trace (a path, or `-`), certified as `observer` sees it.
 
     Raises:
-        InvalidTrace: a line cannot be read.
+        InvalidTrace: a line cannot be read, or there is no transaction.
         InvalidSetting: the observer has a log in the folder, or a name that no file can have.
         OSError: there is no such file, or it cannot be read or written.
     """
-    history = trace_history.TraceHistory(certifier, observer)
+    history = trace_history.TraceHistory(certifier, observer, keys=options.keys)
     with ExitStack() as stack:
         source = stack.enter_context(opened(trace))
         lines = stack.enter_context(closing(read_lines(source)))
-        name = observer or trace_history.OBSERVER
-        exported = write_history(history.rows(lines), name, options)
+        rows = _with_transactions(
+            history.rows(lines),
+            lambda: InvalidTrace(
+                line=history.line,
+                problem="the trace ends without a transaction",
+                expected="one at least to export",
+            ),
+        )
+        exported = write_history(rows, observer or trace_history.OBSERVER, options)
     tell(exported, options, "trace", [])
 
 
@@ -80,74 +87,59 @@ def export_binary_log(paths: Sequence[Path], observer: str | None, options: Expo
 
     Raises:
         InvalidBinaryLog: a file cannot be read, or there is no transaction.
-        InvalidSetting: the observer has a log in the folder, or a name that no file can have.
+        InvalidSetting: the observer has a log in the folder, or a name that no file can have; or a
+            file is given twice.
         OSError: there is no such file, or it cannot be read or written.
     """
-    history = binary_log_history.BinaryLogHistory(observer)
+    for number, path in enumerate(paths):
+        if any(path.samefile(other) for other in paths[:number]):
+            raise InvalidSetting(name="binlog", value=path, expected="each file once")
+    history = binary_log_history.BinaryLogHistory(observer, keys=options.keys)
     logs = [read_binary_log(path) for path in paths]
 
-    def rows() -> Iterator[Row]:
-        yield from history.rows(logs)
-        if not history.transactions:
-            raise InvalidBinaryLog(
-                path=str(paths[-1]),
-                offset=paths[-1].stat().st_size,
-                problem="the log ends without a transaction",
-                expected="one at least to export",
-            )
-
-    exported = write_history(rows(), observer or binary_log_history.OBSERVER, options)
+    rows = _with_transactions(
+        history.rows(logs),
+        lambda: InvalidBinaryLog(
+            path=str(paths[-1]),
+            offset=paths[-1].stat().st_size,
+            problem="the log ends without a transaction",
+            expected="one at least to export",
+        ),
+    )
+    exported = write_history(rows, observer or binary_log_history.OBSERVER, options)
     notes = [log.cut_short for log in logs if log.cut_short]
+    notes += [
+        f"{paths[number]} begins before the end of the file before it: are they in the log's order?"
+        for number in history.unordered
+    ]
     for log in logs:
         notes += [f"{table}: {why}" for table, why in log.tables_without_keys.items()]
         if log.dropped:
             notes.append(f"{log.path}: {log.dropped} transactions are not whole and left out")
-    tell(exported, options, "binary_log", notes)
+    tell(exported, options, "binary_log", [*dict.fromkeys(notes)])
 
 
 def write_history(rows: Iterator[Row], observer: str, options: ExportOptions) -> Exported:
     """Writes the rows of one history, which are all of the observer's, into its files.
 
     Raises:
-        InvalidSetting: the observer has a log in the folder, or a name that no file can have.
+        InvalidSetting: the observer has a log in the folder, or another export is at work on it,
+            or no file can have its name.
         OSError: they cannot be written; the folder has nothing of them. So it is for whatever the
             rows raise.
     """
     check_absent(options.out, observer)
     exported = Exported(observer)
-    unfinished = options.out / f".{observer}.unfinished"
-    shutil.rmtree(unfinished, ignore_errors=True)
-    try:
-        unfinished.mkdir(parents=True)
+    with locked_work_folder(options.out, observer) as work:
         with _counted(rows, exported) as remaining:
             while written := write_file(
-                unfinished, islice(remaining, options.file_rows), exported.cursor
+                work, islice(remaining, options.file_rows), exported.cursor
             ):
                 exported.files.append((options.out / written.path.name, written.rows))
                 exported.cursor = written.cursor
         check_absent(options.out, observer)
-        for path, _ in exported.files:
-            (unfinished / path.name).rename(path)
-        _sync(options.out)
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
+        name_files(work, [path.name for path, _ in exported.files])
     return exported
-
-
-def check_absent(out: Path, observer: str) -> None:
-    """Raises InvalidSetting if the folder has files of the observer's log, or its name is none."""
-    if not _OBSERVER.fullmatch(observer):
-        expected = "1 to 64 letters, digits, -, _ and ., a letter or digit first"
-        raise InvalidSetting(name="observer", value=observer, expected=expected)
-    of_observer = re.compile(f"{re.escape(observer)}-[^-]+-[0-9a-f]{{16}}{re.escape(SUFFIX)}")
-    there = sorted(path for path in out.glob(f"*{SUFFIX}") if of_observer.fullmatch(path.name))
-    if there:
-        raise InvalidSetting(
-            name="out",
-            value=out,
-            expected=f"a folder without a certification log of {observer}, but it has "
-            f"{there[0].name} (files: {len(there)}): name another folder or another observer",
-        )
 
 
 def tell(exported: Exported, options: ExportOptions, source: str, notes: Sequence[str]) -> None:
@@ -182,6 +174,16 @@ def tell(exported: Exported, options: ExportOptions, source: str, notes: Sequenc
         console.print(line, markup=False, highlight=False)
 
 
+def _with_transactions(rows: Iterator[Row], error: Callable[[], Exception]) -> Iterator[Row]:
+    """Yields the rows; raises the error at their end if none is of a transaction."""
+    has_transaction = False
+    for row in rows:
+        has_transaction |= row["kind"] == RecordKind.TRANSACTION
+        yield row
+    if not has_transaction:
+        raise error()
+
+
 @contextmanager
 def _counted(rows: Iterator[Row], exported: Exported) -> Iterator[Iterator[Row]]:
     """Counts the rows that are taken, and shows how many on a terminal."""
@@ -206,12 +208,3 @@ def _counted(rows: Iterator[Row], exported: Exported) -> Iterator[Iterator[Row]]
                 yield row
 
         yield counted()
-
-
-def _sync(folder: Path) -> None:
-    """Has the names in a folder reach the disk."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -7,7 +7,8 @@ import asyncio
 from collections.abc import Iterator
 
 from certifier.errors import InvalidSetting
-from members.export import ExportOptions, check_absent, tell, write_history
+from members.export import ExportOptions, tell, write_history
+from members.export_folder import check_absent
 from members.jetstream import JetStreamOptions, JetStreamOrder
 from members.total_order import Delivery, LogState
 from members.total_order_history import TotalOrderHistory
@@ -34,7 +35,7 @@ def export_total_order(
             observer has a log in the folder.
         OSError: The files cannot be written.
     """
-    history = TotalOrderHistory(observer, first_sequence)
+    history = TotalOrderHistory(observer, first_sequence, keys=options.keys)
     check_absent(options.out, history.observer)
     order = JetStreamOrder(log)
     with asyncio.Runner() as runner:

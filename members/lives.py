@@ -16,13 +16,13 @@ from certifier.errors import CorruptLog, DiskFull, Fenced, Unavailable
 from certifier.store import ROCKSDB_FOLDER
 from members import store_swap
 from members.config import MemberConfig
-from members.copy_manifest import sync_folder
 from members.member_state import MemberState
 from members.membership_errors import OutOfGroup
 from members.recovery import recover
 from members.recovery_errors import LogTooLong, LogTrimmed, NoDonor
 from members.rejoins import Rejoins
 from members.runtime import MemberRuntime
+from members.sync import sync
 from members.total_order import TotalOrder
 
 LEAVE_SECONDS = 3.0
@@ -237,7 +237,7 @@ def _discard(runtime: MemberRuntime) -> None:
         runtime.discards_state = False
         folder = runtime.store.path
         (folder / ROCKSDB_FOLDER).rename(runtime.discarded_path)
-        sync_folder(folder)
+        sync(folder)
 
 
 async def _end(*tasks: "asyncio.Future[Any]") -> None:

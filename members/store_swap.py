@@ -14,9 +14,10 @@ from pathlib import Path
 from certifier.errors import GroupcertError
 from certifier.info_store import CertificationInfoStore
 from certifier.store import ROCKSDB_FOLDER, Family, Store, StoreIdentity
-from members.copy_manifest import CopyManifest, sync_folder
+from members.copy_manifest import CopyManifest
 from members.outbox import forget
 from members.recovery_errors import CorruptCopy
+from members.sync import sync
 
 _INCOMING, _ADOPTED, _REPLACED = "incoming", "adopted", "replaced"
 
@@ -54,9 +55,9 @@ def adopt(data_folder: Path, manifest: CopyManifest, identity: StoreIdentity) ->
         raise CorruptCopy(path=str(incoming), problem=problem)
     adopted = data_folder / _ADOPTED
     shutil.rmtree(adopted, ignore_errors=True)
-    sync_folder(incoming)
+    sync(incoming)
     incoming.rename(adopted)
-    sync_folder(data_folder)
+    sync(data_folder)
 
 
 def finish(data_folder: Path) -> bool:
@@ -69,7 +70,7 @@ def finish(data_folder: Path) -> bool:
             shutil.rmtree(replaced, ignore_errors=True)
             store.rename(replaced)
         copy.rename(store)
-        sync_folder(data_folder)
+        sync(data_folder)
     for left in (replaced, adopted):
         shutil.rmtree(left, ignore_errors=True)
     return found

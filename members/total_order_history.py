@@ -15,7 +15,7 @@ from typing import Final
 from certifier.errors import CorruptRecord
 from certifier.history import Row, Source
 from certifier.records import position_of
-from members.convert import decode_batch
+from members.convert import changed_keys, decode_batch
 from members.decisions import Decisions, decode
 from members.log_records import GroupSettings, LogBatch, ViewProposal
 from members.member import Member
@@ -33,14 +33,17 @@ _NO_RUN = -1
 class TotalOrderHistory:
     """Certifies a group's log from its beginning, and tells what became of it in rows."""
 
-    def __init__(self, observer: str | None = None, first_sequence: int = 1) -> None:
+    def __init__(
+        self, observer: str | None = None, first_sequence: int = 1, *, keys: bool = False
+    ) -> None:
         """`first_sequence`: the message with which the history begins; those before it are
-        certified and not told.
+        certified and not told. `keys`: readable keys of rows go along.
         """
         self.observer = observer or OBSERVER
         self._name = observer
         self._first_sequence = first_sequence
-        self._decisions = Decisions(self.observer, source=Source.TOTAL_ORDER)
+        keys_of = changed_keys if keys else None
+        self._decisions = Decisions(self.observer, source=Source.TOTAL_ORDER, keys_of=keys_of)
         self._mind: Member | None = None
 
     def rows(self, deliveries: Iterable[Delivery]) -> Iterator[Row]:

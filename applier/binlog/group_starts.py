@@ -20,6 +20,10 @@ _FL_STANDALONE = 0x01
 _FL_GROUP_COMMIT_ID = 0x02
 _FL_DDL = 0x20
 _TAGGED_FIELDS = 12
+_NUMBERS = (
+    *("last_committed", "sequence_number", "commit_id"),
+    *("committed_us", "original_committed_us"),
+)
 
 
 class GroupStart(NamedTuple):
@@ -45,13 +49,18 @@ def group_start(event: Event) -> GroupStart:
     """What an event of one of the four GTID types says.
 
     Raises:
-        InvalidBinaryLog: it is too short, or has no GTID.
+        InvalidBinaryLog: it is too short, has no GTID, or a number that no server gives.
     """
     if event.type == EventType.MARIADB_GTID:
-        return _mariadb(event)
-    if event.type == EventType.GTID_TAGGED:
-        return _tagged(event)
-    return _untagged(event)
+        start = _mariadb(event)
+    elif event.type == EventType.GTID_TAGGED:
+        start = _tagged(event)
+    else:
+        start = _untagged(event)
+    for name in _NUMBERS:
+        if not 0 <= (number := getattr(start, name)) <= NUMBER_MAX:
+            raise event.invalid(f"{name} {number}", f"0 to {NUMBER_MAX}")
+    return start
 
 
 def _untagged(event: Event) -> GroupStart:
@@ -110,7 +119,7 @@ def _mariadb(event: Event) -> GroupStart:
     cursor = Cursor(event)
     number, domain_id, flags = cursor.uint(8), cursor.uint(4), cursor.uint(1)
     return GroupStart(
-        gtid=f"{domain_id}-{event.server_id}-{number}",
+        gtid=f"{domain_id}-{event.server_id}-{_checked(event, number)}",
         commit_id=cursor.uint(8) if flags & _FL_GROUP_COMMIT_ID else 0,
         domain_id=domain_id,
         is_open=not flags & _FL_STANDALONE,

@@ -34,33 +34,32 @@ HISTORY: Final = "1"
 class BinaryLogHistory:
     """Tells the files of one binary log, in their order, in rows."""
 
-    def __init__(self, observer: str | None = None) -> None:
-        self.transactions = 0
+    def __init__(self, observer: str | None = None, *, keys: bool = False) -> None:
+        """`keys`: readable keys of rows go along."""
+        self.unordered: list[int] = []
+        """Files that begin before the end of the one before them, counted from 0."""
+        self._transactions = 0
+        self._keys = keys
         self._observer = observer or OBSERVER
         self._rows = 0
         self._intervals = LockIntervals()
-        self._last_number = 0
+        self._last: BinaryLogTransaction | None = None
 
     def rows(self, logs: Iterable[Iterable[BinaryLogTransaction]]) -> Iterator[Row]:
         """Yields the rows of all files, behind the one that begins the history."""
         yield self._start()
-        for log in logs:
+        for number, log in enumerate(logs):
             self._intervals.begin_file()
             is_first = True
             for transaction in log:
-                if self._breaks(transaction, is_first):
-                    yield self._break()
+                if self._last is not None:
+                    if _breaks(self._last, transaction, is_first):
+                        yield self._break()
+                    if is_first and _goes_back(self._last, transaction):
+                        self.unordered.append(number)
                 is_first = False
-                self._last_number = transaction.sequence_number
+                self._last = transaction
                 yield self._transaction(transaction)
-
-    def _breaks(self, transaction: BinaryLogTransaction, is_first: bool) -> bool:
-        """Whether what follows waits for all that was before."""
-        if not self.transactions:
-            return False
-        if transaction.sequence_number:
-            return transaction.sequence_number <= self._last_number
-        return is_first
 
     def _start(self) -> Row:
         return {
@@ -84,17 +83,18 @@ class BinaryLogHistory:
         }
 
     def _transaction(self, transaction: BinaryLogTransaction) -> Row:
-        self.transactions += 1
+        self._transactions += 1
         interval = self._intervals.next(transaction)
         row = self._row(RecordKind.TRANSACTION) | {
             "verdict": Verdict.CERTIFIED.value,
             "gtid_brought": False,
             "write_set": [signed(item) for item in transaction.items],
-            "write_keys": list(transaction.keys),
             "is_local": False,
-            "commit_parent": self.transactions - interval + 1,
+            "commit_parent": self._transactions - interval + 1,
             "decided_us": transaction.committed_us,
         }
+        if self._keys:
+            row["write_keys"] = list(transaction.keys)
         gtid = transaction.named
         if gtid is not None:
             row |= {"gtid_source": gtid.source, "gtid_number": gtid.number, "gtid_brought": True}
@@ -119,5 +119,23 @@ class BinaryLogHistory:
             "history": HISTORY,
             "place": place_of(position, kind),
             "kind": kind.value,
-            "version": self.transactions,
+            "version": self._transactions,
         }
+
+
+def _breaks(last: BinaryLogTransaction, transaction: BinaryLogTransaction, is_first: bool) -> bool:
+    """Whether what follows waits for all that was before; `is_first`: of its file."""
+    if last.sequence_number and transaction.sequence_number:
+        return transaction.sequence_number <= last.sequence_number
+    return is_first
+
+
+def _goes_back(last: BinaryLogTransaction, transaction: BinaryLogTransaction) -> bool:
+    """Whether a file seems to begin before the end of the one before it.
+
+    Times alone go back where a statement took long, numbers alone where members have blocks.
+    """
+    before, after = last.named, transaction.named
+    if before is not None and after is not None and before.source == after.source:
+        return after.number <= before.number and transaction.committed_us <= last.committed_us
+    return transaction.committed_us < last.committed_us

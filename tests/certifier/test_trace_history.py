@@ -16,6 +16,8 @@ from certifier.write_set import item_from_text
 from tests.certifier.histories import GROUP, OTHER, options
 
 DATA = Path(__file__).parent.parent / "data" / "mysql-9.7.4-relay"
+HALF = "\ud800"
+"""A surrogate without its other half: JSON can escape it, UTF-8 cannot hold it."""
 VIEW: dict[str, object] = {
     "type": "view_change",
     "view_id": "v:1",
@@ -76,9 +78,7 @@ def test_a_transaction_has_what_its_line_says_and_what_was_decided() -> None:
         "gtid_brought": False,
         "snapshot_set": "",
         "write_set": [signed(item_from_text(text)) for text in ("shop.a/2", "shop.b/1")],
-        "write_keys": ["shop.a/2", "shop.b/1"],
         "read_set": [signed(item_from_text("shop.c/3"))],
-        "read_keys": ["shop.c/3"],
         "databases": ["depot", "shop"],
         "domain_id": 4,
         "commit_parent": 9,
@@ -91,9 +91,18 @@ def test_a_transaction_has_what_its_line_says_and_what_was_decided() -> None:
     assert not {"started_us", "committed_us", "decided_us", "tables"} & row.keys()
 
 
+def test_keys_go_along_where_that_is_allowed() -> None:
+    texts = (write("", "shop.a/2", read_set=["shop.c/3"]), write("", "shop.b/1"))
+    lines = [json.dumps(line) for line in texts]
+    _, first, second = TraceHistory(options(learn=True), keys=True).rows(lines)
+    assert (first["write_keys"], first["read_keys"]) == (["shop.a/2"], ["shop.c/3"])
+    assert (second["write_keys"], second["read_keys"]) == (["shop.b/1"], None)
+    assert not any({"write_keys", "read_keys"} & row.keys() for row in rows(*texts))
+
+
 def test_what_a_line_does_not_say_is_left_out() -> None:
     row = rows(write("", "shop.a/1"))[1]
-    left_out = ("session", "databases", "domain_id", "commit_id", "commit_parent", "read_keys")
+    left_out = ("session", "databases", "domain_id", "commit_id", "commit_parent")
     assert [row.get(name) for name in left_out] == [None] * len(left_out)
 
 
@@ -153,6 +162,11 @@ def test_empty_lines_have_no_row_and_keep_the_count() -> None:
         (write("", "a", databases=[1]), r"trace line 2: databases is \[1\]"),
         (VIEW | {"members": [1]}, r"trace line 2: members is \[1\]"),
         (VIEW | {"view_id": 1}, "trace line 2: view_id is 1"),
+        (VIEW | {"view_id": HALF}, r'view_id is "\\ud800"; expected view_id: .* text in UTF-8'),
+        (VIEW | {"members": [HALF]}, r'trace line 2: members is \["\\ud800"\]; .* text in UTF-8'),
+        (write("", "a", member=HALF), r'trace line 2: member is "\\ud800"; .* text in UTF-8'),
+        (write("", "a", session=HALF), r'trace line 2: session is "\\ud800"'),
+        (write("", "a", databases=[HALF]), r'trace line 2: databases is \["\\ud800"\]'),
         ({"type": "transaction"}, "trace line 2: write_set is"),
     ],
 )

@@ -1,6 +1,8 @@
 """The audit's benchmark, in small: histories are those of a recorder, answers are checked."""
 
 import json
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +14,11 @@ from certifier.errors import InvalidSetting
 from certifier.history import Cursor, Row, Source, Value
 from certifier.history_recorder import HistoryRecorder
 from certifier.records import GarbageCollection, Transaction, Verdict, ViewChange
-from members import bench_audit_history
+from members import bench_audit_history, bench_audit_run
 from members.bench_audit import BenchOptions, main
 from members.bench_audit_duckdb import check_stamps
 from members.bench_audit_history import Transactions, Workload, make, pieces, write
+from members.bench_audit_run import Answer
 from members.certification_log import SCHEMA, write_file
 
 GROUP = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
@@ -184,3 +187,14 @@ def stamp(row: Row) -> int:
     value: Value = row["last_committed"]
     assert isinstance(value, int)
     return value
+
+
+def test_a_check_that_is_killed_is_named_with_its_history(tmp_path: Path) -> None:
+    """As the system does with what takes too much memory."""
+    with pytest.raises(ChildProcessError, match=f"checking {tmp_path} ended with exit code -9; it"):
+        bench_audit_run._measured(_killed, tmp_path, "4g", "")
+
+
+def _killed(folder: Path, memory: str, scratch: str) -> Answer:
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError

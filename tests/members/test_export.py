@@ -1,7 +1,13 @@
 """`groupcert export`: which files it makes of traces and binary logs, and what it refuses."""
 
+import errno
 import gzip
 import json
+import os
+import signal
+from collections.abc import Callable
+from itertools import count
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +22,14 @@ from certifier.history import FORMAT_VERSION
 from members.certification_log import SCHEMA
 from members.cli import app
 from members.export import ExportOptions, export_binary_log, export_trace
+from members.export_folder import locked_work_folder
 from tests.applier.binlog import log_writer
 from tests.members.certification_logs import read_log, stamps
 
 UUID = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa"
 MYSQL = Path(__file__).parents[1] / "data" / "mysql-9.7.4-relay" / "trace.jsonl.gz"
+OTHER = UUID.replace("a", "b")
+BINLOG = ("--binlog", "binlog.000001")
 CERTIFIER = CertifierOptions(
     group_source=UUID,
     gtid_assignment_block_size=1_000_000,
@@ -54,13 +63,13 @@ def exported(trace: Path, out: Path, observer: str | None = None, **more: Any) -
     export_trace(str(trace), CERTIFIER, observer, ExportOptions(out=out, **more))
 
 
-def mysql_log(*places: int) -> bytes:
+def mysql_log(*places: int, gtids_from: int = 100) -> bytes:
     """A file of transactions with these sequence numbers, which may all overlap."""
     events = []
     for place in places:
         table = log_writer.table_map("orders", [(log_writer.INT, b"")], KEY)
         row = log_writer.number_rows(30, [place])
-        start = [log_writer.gtid(100 + place, 0, place), log_writer.query("BEGIN")]
+        start = [log_writer.gtid(gtids_from + place, 0, place), log_writer.query("BEGIN")]
         events += [*start, table, row, log_writer.xid()]
     return log_writer.log(events)
 
@@ -168,6 +177,70 @@ def test_what_a_killed_export_left_is_cleared_away(trace: Path, tmp_path: Path) 
     assert len(read_log(tmp_path / "out", "trace")) == 11
 
 
+def fail_at_the_third_name(out: Path, fail: Callable[[], None]) -> None:
+    """Has something happen before the third file gets its name in the folder."""
+    rename, names = Path.rename, count(1)
+
+    def failing(self: Path, target: Path) -> Path:
+        if target.parent == out and next(names) == 3:
+            fail()
+        return rename(self, target)
+
+    Path.rename = failing  # type: ignore[assignment, method-assign]
+
+
+def die() -> None:
+    """Ends this process as nothing else does."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def no_space() -> None:
+    """Fails as a disk that is full."""
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_names_that_a_killed_export_has_given_are_taken_back(trace: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    process = get_context("spawn").Process(target=_export_and_die, args=(trace, out))
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    assert len(list(out.glob("trace-*"))) == 2
+    exported(trace, out)
+    (only,) = out.iterdir()
+    assert only.name == "trace-1-0000000000000000.parquet"
+    assert len(read_log(out, "trace")) == 11
+
+
+def _export_and_die(trace: Path, out: Path) -> None:
+    fail_at_the_third_name(out, die)
+    exported(trace, out, file_rows=2)
+
+
+def test_a_name_that_cannot_be_given_takes_all_back(
+    trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    exported(trace, out, "other")
+    monkeypatch.setattr(Path, "rename", Path.rename)
+    fail_at_the_third_name(out, no_space)
+    with pytest.raises(OSError, match="No space"):
+        exported(trace, out, file_rows=2)
+    assert [path.name for path in out.iterdir()] == ["other-1-0000000000000000.parquet"]
+
+
+def test_two_exports_of_one_observer_are_not_at_work_at_once(trace: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with locked_work_folder(out, "trace") as work:
+        (work / "trace-1-0000000000000000.parquet").write_bytes(b"half")
+        with pytest.raises(InvalidSetting, match="no other export of trace is at work: wait"):
+            exported(trace, out)
+        exported(trace, out, "other")
+        assert [path.name for path in work.iterdir()] == ["trace-1-0000000000000000.parquet"]
+        (work / "trace-1-0000000000000000.parquet").unlink()
+    assert len(list(out.iterdir())) == 1
+
+
 def test_a_folder_that_is_a_file_is_named(trace: Path, tmp_path: Path) -> None:
     (tmp_path / "out").touch()
     with pytest.raises(OSError, match="out"):
@@ -180,14 +253,13 @@ def test_a_binary_log_keeps_its_stamps_over_its_files(
 ) -> None:
     paths = [tmp_path / "binlog.000001", tmp_path / "binlog.000002"]
     paths[0].write_bytes(mysql_log(1, 2, 3))
-    paths[1].write_bytes(mysql_log(1, 2)[:-5])
+    paths[1].write_bytes(mysql_log(1, 2, gtids_from=200)[:-5])
     out = tmp_path / "out"
     export_binary_log(paths, None, ExportOptions(out=out, as_json=True))
     document = json.loads(capsys.readouterr().out)
     found = read_log(out, "binary-log")
     assert [str(row["kind"])[0] for row in found] == ["s", "t", "t", "t", "v", "t"]
     assert stamps(found) == [(0, 1), (0, 2), (0, 3), (0, 1)]
-    assert found[3]["write_keys"] == ["shop.orders/PRIMARY/3"]
     assert document["verdicts"]["certified"] == document["kinds"]["transaction"] == 4
     (note,) = document["notes"]
     assert "binlog.000002" in note
@@ -202,24 +274,73 @@ def test_a_log_of_nothing_and_a_file_that_is_none_are_errors(tmp_path: Path) -> 
         export_binary_log([empty], None, ExportOptions(out=out))
     with pytest.raises(InvalidBinaryLog, match="text"):
         export_binary_log([text], None, ExportOptions(out=out))
+    for content in ("", '\n{"type":"view_change"}\n'):
+        text.write_text(content)
+        with pytest.raises(InvalidTrace, match=r"line [02]: the trace ends without a transaction"):
+            exported(text, out)
     assert list(out.iterdir()) == []
 
 
+def test_files_of_a_log_are_given_once_and_those_out_of_order_are_noted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = [tmp_path / "binlog.1000000", tmp_path / "binlog.999999"]
+    paths[0].write_bytes(mysql_log(3, 4))
+    paths[1].write_bytes(mysql_log(1, 2))
+    (tmp_path / "link").symlink_to(paths[0])
+    out = tmp_path / "out"
+    with pytest.raises(InvalidSetting, match=r"setting binlog is .*: expected each file once$"):
+        export_binary_log([*paths, tmp_path / "link"], None, ExportOptions(out=out))
+    assert not out.exists()
+    export_binary_log(paths, None, ExportOptions(out=out, as_json=True))
+    (note,) = json.loads(capsys.readouterr().out)["notes"]
+    assert note == f"{paths[1]} begins before the end of the file before it: " + (
+        "are they in the log's order?"
+    )
+
+
+def test_a_table_without_a_key_is_noted_once_for_all_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = log_writer.table_map("orders", [(log_writer.INT, b"")], KEY[:2])
+    paths = [tmp_path / "binlog.000001", tmp_path / "binlog.000002"]
+    for number, path in enumerate(paths, 1):
+        start = [log_writer.gtid(number, 0, 1), log_writer.query("BEGIN")]
+        row = log_writer.number_rows(30, [number])
+        path.write_bytes(log_writer.log([*start, table, row, log_writer.xid()]))
+    out = tmp_path / "out"
+    export_binary_log(paths, None, ExportOptions(out=out, as_json=True))
+    (note,) = json.loads(capsys.readouterr().out)["notes"]
+    assert note.startswith("shop.orders: ")
+
+
+def test_keys_of_a_binary_logs_rows_are_in_no_file_unless_that_is_allowed(tmp_path: Path) -> None:
+    path = tmp_path / "binlog.000001"
+    path.write_bytes(mysql_log(7))
+    for keys, flags in ((None, []), (["shop.orders/PRIMARY/7"], ["--keys"])):
+        out = tmp_path / f"out{len(flags)}"
+        command = ["export", "--binlog", str(path), "--out", str(out), *flags]
+        done = CliRunner().invoke(app, command)
+        assert done.exit_code == 0, done.output
+        assert read_log(out, "binary-log")[1]["write_keys"] == keys
+
+
 def test_the_flags_reach_the_certifier(trace: Path, tmp_path: Path) -> None:
-    other = UUID.replace("a", "b")
-    flags = ["--group-uuid", other, "--gtid-assignment-block-size", "100", "--gc-window", "tight"]
+    flags = ["--group-uuid", OTHER, "--gtid-assignment-block-size", "100", "--gc-window", "tight"]
+    flags.append("--keys")
     out = ["--out", str(tmp_path / "out"), "--file-rows", "3", "--observer", "m1"]
     done = CliRunner().invoke(app, ["export", "--trace", str(trace), *out, *flags, "--json"])
     assert done.exit_code == 0, done.output
     start, first, second, *_ = read_log(tmp_path / "out", "m1")
     assert json.loads(str(start["settings"])) == {
         "source": "trace",
-        "group_source": other,
+        "group_source": OTHER,
         "gtid_assignment_block_size": 100,
         "gc_window": "tight",
         "snapshot_lag_max": 1 << 62,
     }
     assert [row["gtid_number"] for row in (first, second)] == [1, 101]
+    assert second["write_keys"] == ["shop.orders/PRIMARY/1"]
     assert len(json.loads(done.stdout)["files"]) == 4
 
 
@@ -230,6 +351,10 @@ def test_the_flags_reach_the_certifier(trace: Path, tmp_path: Path) -> None:
         (["--trace", "-", "--binlog", "binlog.000001"], "one of --trace TRACE"),
         (["--trace", "-", "--group", "shop"], "one of --trace TRACE"),
         (["--trace", "-", "--last", "7"], "setting first, last is '1, 7'"),
+        ([*BINLOG, "--last", "7"], "setting first, last is '1, 7'"),
+        ([*BINLOG, "--gc-window", "tight"], f"gc-window is '{UUID}, 1, tight'"),
+        ([*BINLOG, "--group-uuid", OTHER], f"gc-window is '{OTHER}, 1, close': expected not "),
+        (["--group", "a", "--gtid-assignment-block-size", "9"], ", 9, close': expected not given"),
     ],
 )
 def test_one_source_is_to_be_named(tmp_path: Path, flags: list[str], message: str) -> None:

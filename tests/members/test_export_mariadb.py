@@ -5,9 +5,7 @@
 import re
 import shutil
 import subprocess
-import threading
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -15,73 +13,34 @@ import pytest
 from members.export import ExportOptions, export_binary_log
 from tests import servers
 from tests.members.certification_logs import read_log
+from tests.members.mariadb_binary_logs import (
+    ROWS_A_SESSION,
+    SESSIONS,
+    logging_server,
+    make_logs,
+)
 
 pytestmark = pytest.mark.database
 
 GTID_LINE = re.compile(r"\tGTID (\d+)-(\d+)-(\d+)(?: cid=(\d+))?")
-SESSIONS = 12
-ROWS_A_SESSION = 10
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[servers.MariaDbServer]:
-    """A server that logs rows, with what it knows of their tables, and commits groups."""
-    options = (
-        *("--log-bin=binlog", "--server-id=3", "--binlog-format=ROW"),
-        *("--binlog-row-metadata=FULL", "--binlog-commit-wait-count=4"),
-        "--binlog-commit-wait-usec=20000",
-    )
+def logs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Path]]:
+    """See `make_logs`."""
     try:
-        folder = tmp_path_factory.mktemp("export")
-        with servers.mariadb_server(folder, *options) as running:
-            yield running
+        with logging_server(tmp_path_factory.mktemp("export")) as server:
+            yield make_logs(server)
     except servers.ServerMissing as error:
         pytest.skip(str(error))
-
-
-@pytest.fixture(scope="module")
-def logs(server: servers.MariaDbServer) -> list[Path]:
-    """Two files of its log: rows of concurrent sessions in three domains, on two tables."""
-    with closing(servers.connect_mariadb(server.url)) as session, session.cursor() as cursor:
-        cursor.execute("CREATE DATABASE shop")
-        cursor.execute("CREATE TABLE shop.orders (id INT PRIMARY KEY, item INT)")
-        cursor.execute("CREATE TABLE shop.items (id INT PRIMARY KEY)")
-        _insert_together(server, 0)
-        cursor.execute("FLUSH BINARY LOGS")
-        _insert_together(server, 1)
-        cursor.execute("FLUSH BINARY LOGS")
-        cursor.execute("SHOW BINARY LOGS")
-        names = [str(name) for name, *_ in cursor.fetchall()]
-    return [server.data / name for name in names[:-1]]
-
-
-def _insert_together(server: servers.MariaDbServer, part: int) -> None:
-    """Rows of concurrent sessions; those of a part have their hundred thousand."""
-    failures: list[Exception] = []
-
-    def insert(number: int) -> None:
-        try:
-            with closing(servers.connect_mariadb(server.url_of("shop"))) as own:
-                with own.cursor() as cursor:
-                    cursor.execute(f"SET gtid_domain_id = {number % 3}")
-                    for row in range(ROWS_A_SESSION):
-                        key = part * 100_000 + number * 100 + row
-                        cursor.execute(f"INSERT INTO orders VALUES ({key}, {key + 7})")
-        except Exception as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=insert, args=(number,)) for number in range(SESSIONS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
 
 
 def test_every_transaction_is_in_the_log_as_the_server_prints_it(
     logs: list[Path], tmp_path: Path
 ) -> None:
-    export_binary_log(logs, "server-3", ExportOptions(out=tmp_path / "out", file_rows=50))
+    export_binary_log(
+        logs, "server-3", ExportOptions(out=tmp_path / "out", file_rows=50, keys=True)
+    )
     assert len(list((tmp_path / "out").iterdir())) > 2
     rows = [row for row in read_log(tmp_path / "out", "server-3") if row["kind"] == "transaction"]
     assert [

@@ -7,7 +7,8 @@ import pytest
 from certifier.errors import CorruptRecord
 from certifier.history import RecordKind, Row, place_of
 from certifier.records import position_of
-from members.convert import encode_batch
+from certifier.write_set import store_key_item
+from members.convert import encode_batch, encode_changes
 from members.log_records import LogBatch, LoggedTransaction, StableReport
 from members.total_order import Delivery
 from members.total_order_history import TotalOrderHistory
@@ -100,6 +101,15 @@ def test_conflicts_and_repetitions_are_told(log: Log) -> None:
     conflict, repetition = log.rows()[-2:]
     assert (conflict["verdict"], conflict["winner_version"]) == ("conflict", 1)
     assert (repetition["kind"], repetition["transaction_id"]) == ("repetition", ID.hex())
+
+
+def test_keys_go_along_where_that_is_allowed(log: Log) -> None:
+    item = store_key_item(b"account/1")
+    log.commit(2, write(2, item)._replace(payload=encode_changes([b"account/1"], [b"SECRET"])))
+    assert "write_keys" not in log.rows()[-1]
+    messages = enumerate(map(encode_batch, log.messages), 1)
+    told = [*TotalOrderHistory(keys=True).rows(Delivery(*each) for each in messages)]
+    assert told[-1] == log.rows()[-1] | {"write_keys": ["account/1"]}
 
 
 def test_reports_are_told_and_what_they_make_stable(log: Log) -> None:

@@ -1,44 +1,24 @@
 """Binary logs as certification logs: what the log says, nothing else, and breaks between files."""
 
 import json
-from typing import Any
+
+import pytest
 
 from applier.binlog.history import BinaryLogHistory
 from applier.binlog.reader import BinaryLogTransaction
 from certifier.history import RecordKind, Row, place_of
 from certifier.records import position_of
-
-UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
-NOTHING = BinaryLogTransaction(
-    gtid=None,
-    last_committed=0,
-    sequence_number=0,
-    commit_id=0,
-    domain_id=0,
-    databases=("a",),
-    tables=("a.t",),
-    items=(),
-    keys=(),
-    row_count=0,
-    size_bytes=100,
-    offset=4,
-    began_us=0,
-    committed_us=0,
-    original_committed_us=0,
-    duration_us=None,
-    is_ddl=False,
-)
-
-
-def writes(*items: int, **more: Any) -> BinaryLogTransaction:
-    """A transaction of these rows."""
-    keys = tuple(f"a.t/{item}" for item in items)
-    return NOTHING._replace(items=items, keys=keys, **more)
+from tests.applier.binlog.transactions import NOTHING, UUID, writes
 
 
 def stamped(last_committed: int, sequence_number: int) -> BinaryLogTransaction:
     """One of MySQL."""
     return writes(1, last_committed=last_committed, sequence_number=sequence_number)
+
+
+def at(committed_us: int, gtid: str | None = None) -> BinaryLogTransaction:
+    """One that was committed then."""
+    return writes(1, committed_us=committed_us, gtid=gtid)
 
 
 def rows(*files: list[BinaryLogTransaction]) -> list[Row]:
@@ -79,7 +59,6 @@ def test_a_transaction_of_mysql_has_its_servers_stamps() -> None:
         "gtid_number": 23,
         "gtid_brought": True,
         "write_set": [7, -1],
-        "write_keys": ["a.t/7", f"a.t/{2**64 - 1}"],
         "is_local": False,
         "last_committed": 4,
         "sequence_number": 6,
@@ -98,11 +77,17 @@ def test_a_transaction_of_mariadb_has_its_domain_and_group_commit_and_no_stamps(
     assert not {"last_committed", "sequence_number"} & row.keys()
 
 
+def test_keys_go_along_where_that_is_allowed() -> None:
+    (_, row) = BinaryLogHistory(keys=True).rows([[writes(7, 8)]])
+    assert row["write_keys"] == ["a.t/7", "a.t/8"]
+    assert "write_keys" not in rows([writes(7, 8)])[1]
+
+
 def test_what_a_log_does_not_say_is_left_out() -> None:
     row = rows([NOTHING._replace(databases=None, tables=None)])[1]
     absent = {"gtid_source", "gtid_number", "domain_id", "commit_id", "databases", "tables"}
     assert not absent & row.keys()
-    assert (row["gtid_brought"], row["write_set"], row["write_keys"]) == (False, [], [])
+    assert (row["gtid_brought"], row["write_set"]) == (False, [])
 
 
 def test_each_further_file_begins_with_a_break_where_numbers_begin_again() -> None:
@@ -126,3 +111,30 @@ def test_a_relay_log_breaks_where_its_source_began_a_file() -> None:
 
 def test_a_log_without_stamps_breaks_at_each_further_file() -> None:
     assert kinds([], [writes(1), writes(2)], [writes(3), writes(4)]) == ["t", "t", "v", "t", "t"]
+
+
+def test_a_log_breaks_where_its_server_began_to_write_stamps_or_ended() -> None:
+    """As where MySQL 5.6 was replaced by 5.7."""
+    assert kinds([writes(1)], [stamped(0, 1), stamped(1, 2)]) == ["t", "v", "t", "t"]
+    assert kinds([stamped(0, 1)], [writes(1), writes(2)]) == ["t", "v", "t", "t"]
+    assert kinds([writes(1), stamped(0, 1)]) == ["t", "t"]
+
+
+@pytest.mark.parametrize(
+    ("last", "first", "goes_back"),
+    [
+        (at(10), at(9), True),
+        (at(10), at(10), False),
+        (at(10, f"{UUID}:7"), at(10, f"{UUID}:7"), True),
+        (at(10, f"{UUID}:7"), at(9, f"{UUID}:8"), False),
+        (at(10, f"{UUID}:7"), at(11, f"{UUID}:6"), False),
+        (at(10, "0-1-7"), at(9, "1-1-6"), True),
+        (at(10, "0-1-7"), at(9, "0-1-6"), True),
+    ],
+)
+def test_files_that_are_not_in_order_are_told(
+    last: BinaryLogTransaction, first: BinaryLogTransaction, goes_back: bool
+) -> None:
+    history = BinaryLogHistory()
+    assert len(list(history.rows([[at(1), last], [], [first, last]]))) == 6
+    assert history.unordered == [2] * goes_back

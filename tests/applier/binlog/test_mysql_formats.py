@@ -65,6 +65,22 @@ def test_an_anonymous_transaction_has_stamps_and_no_name(path: Path) -> None:
     assert (transaction.last_committed, transaction.sequence_number) == (1, 2)
 
 
+@pytest.mark.parametrize(
+    ("start", "match"),
+    [
+        (w.gtid(1 << 63, 0, 1), "a GTID with number 9223372036854775808; expected 1 to"),
+        (w.gtid(1, 1 << 63, 1), "last_committed 9223372036854775808; expected 0 to"),
+        (w.gtid(1, 0, (1 << 64) - 1), "sequence_number 18446744073709551615; expected 0 to"),
+        (w.mariadb_gtid(1 << 63, standalone=True), "a GTID with number 9223372036854775808"),
+        (w.mariadb_gtid(0, standalone=True), "a GTID with number 0; expected 1 to"),
+        (w.mariadb_gtid(1, commit_id=1 << 63, standalone=True), "commit_id 9223372036854775808"),
+    ],
+)
+def test_a_number_that_no_server_gives_is_named(path: Path, start: bytes, match: str) -> None:
+    with pytest.raises(InvalidBinaryLog, match=match):
+        read(path, w.log([start, *insert(1)]))
+
+
 @pytest.mark.parametrize("number", [1, 63, 64, 8191, 1 << 20, 1 << 40, (1 << 62) - 1])
 def test_a_tagged_gtid_is_read_at_each_length_of_its_numbers(path: Path, number: int) -> None:
     start = w.tagged_gtid("backup", number, number - 1, number)
