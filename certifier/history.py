@@ -18,6 +18,8 @@ from typing import Final, NamedTuple, TypeAlias
 FORMAT_VERSION: Final = 1
 STEP_BITS: Final = 4
 CHAIN_BYTES: Final = 8
+INTEGER_MAX: Final = 2**63 - 1
+"""The largest number that a column of integers takes."""
 CHAIN_START: Final = b""
 """What the first row of a history is chained to."""
 
@@ -179,6 +181,16 @@ def signed(item: int) -> int:
     -1
     """
     return item - (1 << 64) if item >> 63 else item
+
+
+def bounded(number: int) -> int:
+    """A number of 64 bits without a sign, as the wire has it, as a column takes it: the largest one
+    stands for all that are larger. No member decides by the difference.
+
+    >>> bounded(2**63) == bounded(2**64 - 1) == INTEGER_MAX
+    True
+    """
+    return min(number, INTEGER_MAX)
 
 
 def text_of(row: Mapping[str, Value]) -> str:

@@ -211,6 +211,18 @@ class TestRecorder:
         assert (row["reported_sequence"], row["reported_digest"]) == (3, 2**63 - 1)
         assert ("reported_place" in row, "reported_chain" in row) == (keeps_log, keeps_log)
 
+    def test_numbers_without_a_sign_are_cut_to_what_a_column_takes(self) -> None:
+        """A client or another member may have put any 64 bits into the log."""
+        certifier, recorder = recorded()
+        (refused,) = decide(certifier, recorder, Transaction(1, "m1", 2**63, [1]))
+        assert (refused["verdict"], refused["snapshot_version"]) == ("refused", 2**63 - 1)
+        assert refused["reason"] == f"snapshot version {2**63} is not certified yet"
+        most = 2**64 - 1
+        row = recorder.checkpoint(5, "m2", "a", Report(most, most, b"\xff" * 9, most, b"chain"))
+        for name in ("stable_version", "reported_sequence", "reported_place"):
+            assert row[name] == 2**63 - 1
+        assert row["reported_digest"] == -1
+
     def test_rows_of_a_random_order_tell_all_that_moved(self) -> None:
         """Versions step by one; what was purged adds up to what the certifier says."""
         workload = Workload()

@@ -20,7 +20,7 @@ from members.certification_log import write_file
 from members.convert import encode_batch, encode_changes
 from members.copies import manifest_of
 from members.history import read_history
-from members.log_records import Control, LogBatch, LoggedTransaction, ViewProposal
+from members.log_records import Control, LogBatch, LoggedTransaction, StableReport, ViewProposal
 from members.observe import group_status
 from members.outbox import CURSOR_KEY, Outbox
 from members.runtime import MemberRuntime
@@ -387,6 +387,21 @@ def test_an_error_leaves_nothing_unfinished(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="no"):
         write_file(tmp_path, broken(), Cursor())
     assert list(tmp_path.iterdir()) == []
+
+
+async def test_numbers_that_no_column_takes_end_no_life(tmp_path: Path) -> None:
+    """They are in the log: a release that does not refuse them has put them there."""
+    runtime = member_at(tmp_path)
+    runtime._deliver([founding(runtime)])
+    most = 2**64 - 1
+    report = StableReport(0, 0, most, b"8 bytes.", 0, most, b"chain")
+    runtime._deliver([message(2, write("key", most), controls=(report,))])
+    runtime.close()
+    await asyncio.sleep(0)
+    assert not runtime._failure.done()
+    (rows,) = histories_in(tmp_path / "log").values()
+    assert kinds(rows[3:]) == ["refused", "checkpoint"]
+    assert rows[3]["snapshot_version"] == rows[4]["reported_place"] == 2**63 - 1
 
 
 async def test_a_bug_of_the_writer_ends_the_life(
