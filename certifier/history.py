@@ -18,6 +18,8 @@ from typing import Final, NamedTuple, TypeAlias
 FORMAT_VERSION: Final = 1
 STEP_BITS: Final = 4
 CHAIN_BYTES: Final = 8
+INTEGER_MAX: Final = 2**63 - 1
+"""The largest number that a column of integers takes."""
 CHAIN_START: Final = b""
 """What the first row of a history is chained to."""
 
@@ -181,17 +183,28 @@ def signed(item: int) -> int:
     return item - (1 << 64) if item >> 63 else item
 
 
+def bounded(number: int) -> int:
+    """A number of 64 bits without a sign, as the wire has it, as a column takes it: the largest one
+    stands for all that are larger. No member decides by the difference.
+
+    >>> bounded(2**63) == bounded(2**64 - 1) == INTEGER_MAX
+    True
+    """
+    return min(number, INTEGER_MAX)
+
+
 def text_of(row: Mapping[str, Value]) -> str:
     """What is chained of a row: its columns but the chain, those that have a value, in order, each
-    behind its number.
+    behind its number. Strings come behind their length in characters and lists are in brackets, so
+    that no two rows have the same text.
 
-    >>> text_of({"place": 160, "kind": "transaction", "is_local": False, "write_set": [1, -2]})
-    '4=160\\x1f5=transaction\\x1f15=1,-2\\x1f24=false'
+    >>> text_of({"place": 160, "kind": "start", "write_set": [1, -2], "write_keys": ["a,b", ""]})
+    '4=160\\x1f5=5:start\\x1f15=[1,-2]\\x1f17=[3:a,b,0:]'
     """
     return FIELD_SEPARATOR.join(
         [
-            f"{number}={value!s}" if is_plain else f"{number}={_word(value)}"
-            for number, name, is_plain in _text_columns(tuple(row))
+            f"{number}={value!s}" if is_number else f"{number}={_word(value)}"
+            for number, name, is_number in _text_columns(tuple(row))
             if (value := row[name]) is not None
         ]
     )
@@ -206,17 +219,21 @@ def link(before: bytes, text: str) -> bytes:
 
 @lru_cache(maxsize=256)
 def _text_columns(names: tuple[str, ...]) -> list[tuple[int, str, bool]]:
-    """What a row of these columns has to chain, in order: numbers, names, and whether a value is
-    its own text. There are few such sets of columns, and a log of millions of rows.
+    """What a row of these columns has to chain, in order: numbers, names, and whether the values
+    are numbers. There are few such sets of columns, and a log of millions of rows.
     """
     return [
-        (number, column.name, column.kind in ("int64", "string"))
+        (number, column.name, column.kind == "int64")
         for number, column in enumerate(CHAINED)
         if column.name in names
     ]
 
 
 def _word(value: Value) -> str:
+    if isinstance(value, str):
+        return f"{len(value)}:{value}"
     if isinstance(value, list):
-        return LIST_SEPARATOR.join(map(str, value))
+        return (
+            f"[{LIST_SEPARATOR.join([str(e) if isinstance(e, int) else _word(e) for e in value])}]"
+        )
     return value.hex().upper() if isinstance(value, bytes) else str(value).lower()

@@ -17,6 +17,7 @@ from certifier.history import (
     Row,
     Source,
     Value,
+    bounded,
     place_of,
     signed,
 )
@@ -116,12 +117,12 @@ class HistoryRecorder:
         row |= {
             "origin": origin,
             "session": session,
-            "stable_version": report.stable_version,
-            "reported_sequence": report.sequence,
-            "reported_digest": int.from_bytes(report.digest, "little", signed=True),
+            "stable_version": bounded(report.stable_version),
+            "reported_sequence": bounded(report.sequence),
+            "reported_digest": int.from_bytes(report.digest[:8], "little", signed=True),
         }
         if report.place:
-            row["reported_place"], row["reported_chain"] = report.place, report.chain
+            row["reported_place"], row["reported_chain"] = bounded(report.place), report.chain
         return row
 
     def view_change(
@@ -212,7 +213,7 @@ def _asked(transaction: Transaction) -> Row:
     if transaction.read_set:
         row["read_set"] = [signed(item) for item in dict.fromkeys(transaction.read_set)]
     if isinstance(transaction.snapshot, int):
-        row["snapshot_version"] = transaction.snapshot
+        row["snapshot_version"] = bounded(transaction.snapshot)
     else:
         row["snapshot_set"] = str(transaction.snapshot)
     return row

@@ -21,13 +21,12 @@ from certifier.core import Certifier, CertifierOptions
 from certifier.errors import InvalidSetting
 from certifier.history import (
     CHAIN_START,
-    CHAINED,
-    FIELD_SEPARATOR,
     FORMAT_VERSION,
     LIST_SEPARATOR,
     RecordKind,
     Row,
     Source,
+    Value,
     link,
     place_of,
     signed,
@@ -290,7 +289,7 @@ _CONFLICT_COLUMNS = (
     *("number", "place", "version", "origin", "gtid_brought", "snapshot_version", "write_set"),
     *("verdict", "winner_item", "winner_version", "winner_origin", "is_local"),
 )
-_CONSTANTS = {
+_CONSTANTS: dict[str, Value] = {
     "format_version": FORMAT_VERSION,
     "observer": _OBSERVER,
     "history": _HISTORY,
@@ -304,11 +303,13 @@ def _template(names: Sequence[str], verdict: Verdict) -> str:
     """What is chained of a row with these columns, with places for what is not constant."""
     constants = _CONSTANTS | {"gtid_source": _GROUP_SOURCE, "verdict": _NAMES[verdict]}
     written = {"format_version", "observer", "history", "kind", *names}
-    return FIELD_SEPARATOR.join(
-        f"{number}={str(constants[name]).lower() if name in constants else '%s'}"
-        for number, (name, _, _) in enumerate(CHAINED)
-        if name in written
-    )
+    row: Row = {name: constants.get(name, "%s") for name in written}
+    return text_of(row).replace(_counted("%s"), "%s")
+
+
+def _counted(text: str) -> str:
+    """A string as it is chained."""
+    return f"{len(text)}:{text}"
 
 
 _CERTIFIED_TEXT = _template(_CERTIFIED_COLUMNS, Verdict.CERTIFIED)
@@ -328,7 +329,8 @@ def _transaction_table(piece: Transactions, number: int, chain: bytes) -> tuple[
         strict=True,
     ):
         number += 1
-        write_set = LIST_SEPARATOR.join(words[begin:end])
+        origin = _counted(origin)
+        write_set = f"[{LIST_SEPARATOR.join(words[begin:end])}]"
         begin = end
         verdict, gtid, version, committed, sequence, conflict, _ = outcome
         if gtid is not None:
@@ -341,7 +343,8 @@ def _transaction_table(piece: Transactions, number: int, chain: bytes) -> tuple[
             assert conflict is not None and verdict is Verdict.CONFLICT
             item = signed(conflict.item)
             winner = (item, conflict.winner_version, conflict.winner_origin)
-            text = _CONFLICT_TEXT % (number, place, newest, origin, snapshot, write_set, *winner)
+            told = (*winner[:2], _counted(conflict.winner_origin))
+            text = _CONFLICT_TEXT % (number, place, newest, origin, snapshot, write_set, *told)
             winners.append(winner)
         chain = link(chain, text)
         chains.append(chain)

@@ -2,13 +2,14 @@
 
 The rule it keeps: a file is written under another name, synced, and renamed when it is whole; so
 who reads a folder at any moment reads whole files only. Rows wait in memory, as columns, for one
-row group at most. What was written once under the same name is replaced: a writer that was killed
-writes the same rows again.
+row group at most, which ends by rows or by bytes. What was written once under the same name is
+replaced: a writer that was killed writes the same rows again.
 """
 
-from collections.abc import Iterable, Iterator
+import re
+import secrets
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain as chained
-from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,8 +20,12 @@ from certifier.history import COLUMNS, FORMAT_VERSION, Cursor, Row, link, text_o
 from members.sync import sync
 
 ROW_GROUP_ROWS = 32_768
+ROW_GROUP_BYTES = 32 << 20
+"""Of columns in memory."""
 TABLE_ROWS = 1_024
 """Rows that are turned into columns at a time: as Python's objects they take ten times as much."""
+TABLE_BYTES = 1 << 20
+"""Of the texts that are chained."""
 SUFFIX = ".parquet"
 UNFINISHED_SUFFIX = ".unfinished"
 _ARROW_TYPES = {
@@ -52,52 +57,79 @@ class LogFile(NamedTuple):
     cursor: Cursor
 
 
+class Abandoned(Exception):
+    """Nobody waits for the file any more; it was not written."""
+
+
 def write_file(
-    folder: Path, rows: Iterable[Row], cursor: Cursor, bytes_max: int | None = None
+    folder: Path,
+    rows: Iterable[Row],
+    cursor: Cursor,
+    bytes_max: int | None = None,
+    is_wanted: Callable[[], bool] = lambda: True,
 ) -> LogFile | None:
     """Writes the rows as the next file of a history that was written up to `cursor`; None if there
     are none. Rows get their number and their chain here.
 
-    `bytes_max`: rows are left over after the row group that makes the file so large.
+    Args:
+        bytes_max: rows are left over after the row group that makes the file so large.
+        is_wanted: asked when all is written, before the file gets its name.
 
     Returns: when the file and its name are on disk.
     Raises:
         OSError: it could not be written; nothing is left.
+        Abandoned: it is not wanted any more; nothing is left.
     """
     remaining = iter(rows)
     first = next(remaining, None)
     if first is None:
         return None
     path = folder / file_name(first)
-    unfinished = path.with_name(path.name + UNFINISHED_SUFFIX)
-    folder.mkdir(parents=True, exist_ok=True)
-    before = cursor.number
+    unfinished = path.with_name(f"{path.name}.{secrets.token_hex(4)}{UNFINISHED_SUFFIX}")
+    _make(folder)
+    last = cursor
     try:
-        with unfinished.open("wb") as sink, writer(sink) as file:
-            tables: list[pa.Table] = []
-            for group in _groups(chained([first], remaining)):
-                cursor = _chain(group, cursor)
-                tables.append(as_table(group))
-                if len(tables) == ROW_GROUP_ROWS // TABLE_ROWS:
-                    file.write_table(pa.concat_tables(tables), row_group_size=ROW_GROUP_ROWS)
-                    tables.clear()
+        with unfinished.open("xb") as sink, writer(sink) as file:
+            group: list[pa.Table] = []
+            group_rows = group_bytes = 0
+            for table, end in _tables(chained([first], remaining), cursor):
+                last = end
+                group.append(table)
+                group_rows += table.num_rows
+                group_bytes += table.nbytes
+                if group_rows >= ROW_GROUP_ROWS or group_bytes >= ROW_GROUP_BYTES:
+                    file.write_table(pa.concat_tables(group), row_group_size=group_rows)
+                    group.clear()
+                    group_rows = group_bytes = 0
                     if bytes_max is not None and sink.tell() >= bytes_max:
                         break
-            if tables:
-                file.write_table(pa.concat_tables(tables), row_group_size=ROW_GROUP_ROWS)
+            if group:
+                file.write_table(pa.concat_tables(group), row_group_size=group_rows)
         sync(unfinished)
+        if not is_wanted():
+            raise Abandoned
         unfinished.rename(path)
         sync(folder)
     except BaseException:
         unfinished.unlink(missing_ok=True)
         raise
-    return LogFile(path, cursor.number - before, cursor)
+    return LogFile(path, last.number - cursor.number, last)
 
 
-def remove_unfinished(folder: Path, history: str = "*") -> None:
-    """Removes what a writer of a history that was killed has left."""
-    for path in folder.glob(f"*-{history}-*{SUFFIX}{UNFINISHED_SUFFIX}"):
-        path.unlink()
+def remove_unfinished(folder: Path, observer: str) -> None:
+    """Removes what writers of a member that were killed have left, of whatever history."""
+    for path, _, _ in _files(folder, observer, rf".*{re.escape(UNFINISHED_SUFFIX)}"):
+        path.unlink(missing_ok=True)
+
+
+def rows_beyond(folder: Path, observer: str, history: str, place: int) -> list[int]:
+    """How many rows each file of a history has that begins after a place."""
+    found = sorted(_files(folder, observer, ""))
+    return [
+        parquet.read_metadata(path).num_rows
+        for path, of_history, first in found
+        if of_history == history and first > place
+    ]
 
 
 def file_name(first: Row) -> str:
@@ -106,9 +138,9 @@ def file_name(first: Row) -> str:
     >>> file_name({"observer": "m1", "history": "7f", "place": 0xABC})
     'm1-7f-0000000000000abc.parquet'
     """
-    observer, history, place = first["observer"], first["history"], first["place"]
-    assert isinstance(observer, str) and isinstance(history, str) and isinstance(place, int)
-    return f"{observer}-{history}-{place:016x}{SUFFIX}"
+    observer, history = first["observer"], first["history"]
+    assert isinstance(observer, str) and isinstance(history, str)
+    return f"{observer}-{history}-{_place(first):016x}{SUFFIX}"
 
 
 def prepare() -> None:
@@ -128,16 +160,25 @@ def as_table(rows: list[Row]) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=SCHEMA)
 
 
-def _chain(rows: list[Row], cursor: Cursor) -> Cursor:
-    """Numbers and chains the rows that follow the cursor, and returns where it is then."""
-    number, chain = cursor.number, cursor.chain
+def _tables(rows: Iterable[Row], cursor: Cursor) -> Iterator[tuple[pa.Table, Cursor]]:
+    """The rows that follow the cursor, numbered and chained, as columns; with each table where the
+    cursor is after it. No row is taken before it is needed.
+    """
+    number, _, chain = cursor
+    waiting: list[Row] = []
+    size = 0
     for row in rows:
         number += 1
         row["number"] = number
-        row["chain"] = chain = link(chain, text_of(row))
-    place = rows[-1]["place"]
-    assert isinstance(place, int)
-    return Cursor(number, place, chain)
+        text = text_of(row)
+        row["chain"] = chain = link(chain, text)
+        waiting.append(row)
+        size += len(text)
+        if len(waiting) == TABLE_ROWS or size >= TABLE_BYTES:
+            yield as_table(waiting), Cursor(number, _place(row), chain)
+            waiting, size = [], 0
+    if waiting:
+        yield as_table(waiting), Cursor(number, _place(waiting[-1]), chain)
 
 
 def writer(sink: object) -> parquet.ParquetWriter:
@@ -160,6 +201,26 @@ def writer(sink: object) -> parquet.ParquetWriter:
     )
 
 
-def _groups(rows: Iterator[Row]) -> Iterator[list[Row]]:
-    while group := list(islice(rows, TABLE_ROWS)):
-        yield group
+def _place(row: Row) -> int:
+    place = row["place"]
+    assert isinstance(place, int)
+    return place
+
+
+def _files(folder: Path, observer: str, ending: str) -> Iterator[tuple[Path, str, int]]:
+    """Files of a member, with their history and their first place. `ending`: a pattern of what
+    follows the name.
+    """
+    digits = "([0-9a-f]{16})"
+    name = re.compile(f"{re.escape(observer)}-{digits}-{digits}{re.escape(SUFFIX)}{ending}")
+    for path in folder.iterdir() if folder.is_dir() else ():
+        if found := name.fullmatch(path.name):
+            yield path, found[1], int(found[2], 16)
+
+
+def _make(folder: Path) -> None:
+    """Makes a folder, and those above it, with their names on disk."""
+    if not folder.is_dir():
+        _make(folder.parent)
+        folder.mkdir(exist_ok=True)
+        sync(folder.parent)

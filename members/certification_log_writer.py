@@ -15,7 +15,13 @@ import structlog
 
 from certifier.errors import GroupcertError
 from certifier.history import Cursor, Row
-from members.certification_log import prepare, remove_unfinished, write_file
+from members.certification_log import (
+    Abandoned,
+    prepare,
+    remove_unfinished,
+    rows_beyond,
+    write_file,
+)
 from members.outbox import Outbox
 
 POLL_SECONDS = 0.2
@@ -63,6 +69,9 @@ class CertificationLogWriter:
         self._on_written = on_written
         self._on_error = on_error
         self._share = FILE_SHARE
+        self._left_bytes = 0
+        self._found_rows = outbox.waiting_rows
+        self._has_looked = self._is_abandoned = False
         self._stopping = threading.Event()
         self._thread = threading.Thread(
             target=self._run, name="certification-log-writer", daemon=True
@@ -70,27 +79,37 @@ class CertificationLogWriter:
 
     def start(self) -> None:
         """Begins to write, from where an earlier process was."""
+        self._found_rows = self.outbox.waiting_rows
         if self.outbox.cursor.number:
             self._on_written(self.outbox.cursor)
         self._thread.start()
 
     def stop(self, timeout_seconds: float) -> None:
-        """Writes all that is committed, if the folder takes it, and ends."""
+        """Writes all that is committed, if the folder takes it in time, and ends; after that it
+        touches neither store nor folder. What is not written waits in the store.
+        """
         self._stopping.set()
-        if self._thread.is_alive():
+        if self._thread.is_alive() and not self._is_abandoned:
             self._thread.join(timeout_seconds)
-            if self._thread.is_alive():
-                log.warning("certification_log_not_written", member=self.outbox.observer)
+            self._is_abandoned = self._thread.is_alive()
+            if self._is_abandoned:
+                outbox = self.outbox
+                log.warning(
+                    "certification_log_not_written",
+                    member=outbox.observer,
+                    rows=outbox.waiting_rows,
+                )
 
     def _run(self) -> None:
         try:
             prepare()
             while not self._stopping.wait(RETRY_SECONDS if self.error else POLL_SECONDS):
-                if self._is_due:
+                if self._is_due or not self._has_looked:
                     self._try()
             self._try()
         except Exception as error:
-            self._on_error(error)
+            if not self._is_abandoned:  # Else the store may be closed.
+                self._on_error(error)
 
     @property
     def _is_due(self) -> bool:
@@ -101,12 +120,18 @@ class CertificationLogWriter:
 
     @property
     def _is_file_full(self) -> bool:
-        return self.outbox.waiting_bytes * self._share >= self._options.file_bytes
+        """What the last file left, as it was not committed, waits for the next one's time."""
+        waiting_bytes = self.outbox.waiting_bytes
+        more_bytes = waiting_bytes - min(self._left_bytes, waiting_bytes)
+        return more_bytes * self._share >= self._options.file_bytes
 
     def _try(self) -> None:
         """Writes what there is, file by file; what fails is tried again later."""
         try:
-            while self._write_file() and (self._is_file_full or self._stopping.is_set()):
+            self._check_wanted()
+            if not self._has_looked:
+                self._look()
+            while (self._is_due or self._stopping.is_set()) and self._write_file():
                 pass
         except (OSError, GroupcertError) as error:
             if str(error) != self.error:
@@ -121,27 +146,50 @@ class CertificationLogWriter:
 
     def _write_file(self) -> bool:
         """Whether there was anything for a file."""
-        outbox = self.outbox
+        outbox, options = self.outbox, self._options
+        if outbox.is_superseded:
+            return False
         taken = outbox.take(self._committed_version())
         outbox.store.flush()
-        folder = self._options.folder
-        remove_unfinished(folder, taken.history)
         rows = self._at_leisure(taken.rows())
-        file = write_file(folder, rows, taken.cursor, self._options.file_bytes)
+        file = write_file(
+            options.folder, rows, taken.cursor, options.file_bytes, lambda: not self._is_abandoned
+        )
         if file is None:
+            self._left_bytes = outbox.waiting_bytes
             outbox.waits_since = time.monotonic()
             return False
+        self._check_wanted()
         if outbox.written(taken, file.cursor):
             self._on_written(file.cursor)
         self.written_rows += file.rows
         self.last_file = file.path.name
-        self._share = max(file.path.stat().st_size / max(taken.bytes, 1), 0.01)
+        size = file.path.stat().st_size
+        self._left_bytes = outbox.waiting_bytes if size < options.file_bytes else 0
+        self._share = min(max(size / max(taken.bytes, 1), 0.01), 1.0)
         return True
+
+    def _look(self) -> None:
+        """Removes what was left unfinished. A member that was killed has left one file more than
+        its store knows of, with rows that still wait there; other files tell that the store was put
+        back to an earlier state.
+        """
+        outbox, folder = self.outbox, self._options.folder
+        remove_unfinished(folder, outbox.observer)
+        beyond = rows_beyond(folder, outbox.observer, outbox.history, outbox.cursor.place)
+        outbox.is_superseded = len(beyond) > 1 or sum(beyond) > self._found_rows
+        self._has_looked = True
+
+    def _check_wanted(self) -> None:
+        """Raises Abandoned if nobody waits for this thread any more: the store may be closed."""
+        if self._is_abandoned:
+            raise Abandoned
 
     def _at_leisure(self, rows: Iterator[Row]) -> Iterator[Row]:
         """The rows; after some of them it rests for as long as they took."""
         began = time.thread_time()
         for number, row in enumerate(rows, 1):
+            self._check_wanted()
             yield row
             if number % STEP_ROWS == 0:
                 self._stopping.wait(time.thread_time() - began)

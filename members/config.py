@@ -313,6 +313,15 @@ class MemberConfig(SecuritySettings):
             raise ValueError("log_servers: tls:// needs the files log_tls_... or tls_...")
         return self
 
+    @model_validator(mode="after")
+    def _check_certification_log(self) -> "MemberConfig":
+        if self.certification_log is not None and self.member.startswith("_"):
+            raise ValueError(
+                f"member is {self.member!r}: with certification_log expected a name that begins "
+                "with a letter, a digit or -, as Spark takes no file whose name begins with _"
+            )
+        return self
+
     @field_validator(
         *("log_tls_authority", "log_tls_certificate", "log_tls_key", "certification_log"),
         mode="before",

@@ -45,6 +45,8 @@ from members.log_records import (
 from members.views import ViewMember
 
 TRANSACTION_ID_BYTES_MAX = 32
+SNAPSHOT_VERSION_MAX = 2**63 - 1
+"""What certification logs take; on the wire it has 64 bits without a sign."""
 
 
 class RequestLimits(NamedTuple):
@@ -156,6 +158,7 @@ def submitted(message: transaction_pb2.Transaction, limits: RequestLimits) -> Lo
         InvalidRequest: It is over a limit, or a part of it is malformed; nothing was ordered.
     """
     check_id(message.transaction_id)
+    check_snapshot(message.snapshot_version)
     check_domain(message.gtid_domain_id, message.session, limits)
     if message.changes:
         check_changes(message.changes)
@@ -174,6 +177,7 @@ def submitted_commit(
 ) -> LoggedTransaction:
     """A commit of the embedded store as it goes into the log: its keys are its write set."""
     check_id(message.transaction_id)
+    check_snapshot(snapshot_version)
     check_domain(message.gtid_domain_id, message.session, limits)
     changes = message.changes
     _check_pairs(changes)
@@ -203,6 +207,15 @@ def check_id(transaction_id: bytes) -> None:
         raise InvalidWriteSet(
             value=transaction_id.hex(),
             expected=f"a transaction_id of at most {TRANSACTION_ID_BYTES_MAX} bytes",
+        )
+
+
+def check_snapshot(snapshot_version: int) -> None:
+    """Raises InvalidWriteSet if a snapshot version is one that no member can ever have."""
+    if snapshot_version > SNAPSHOT_VERSION_MAX:
+        raise InvalidWriteSet(
+            value=f"snapshot_version {snapshot_version}",
+            expected=f"at most {SNAPSHOT_VERSION_MAX}: send a version that a member has told",
         )
 
 

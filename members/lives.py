@@ -16,6 +16,7 @@ from certifier.errors import CorruptLog, DiskFull, Fenced, Unavailable
 from certifier.store import ROCKSDB_FOLDER
 from members import store_swap
 from members.config import MemberConfig
+from members.endings import end
 from members.member_state import MemberState
 from members.membership_errors import OutOfGroup
 from members.recovery import recover
@@ -89,7 +90,8 @@ class Lives:
             try:
                 await order.close()
             finally:
-                runtime.close()
+                await end(runtime)
+                self._tell_of_lost_decisions(runtime)
         if runtime.begun_again.done():
             _discard(runtime)
         elif not self._exit_code:
@@ -211,6 +213,18 @@ class Lives:
         self._config = self._config.model_copy(update={"recovery_log_messages_max": 0})
         await self._has_left(runtime)
         runtime.begin_again()
+
+    def _tell_of_lost_decisions(self, ended: MemberRuntime) -> None:
+        """What no file of the certification log has goes with the state that it is in."""
+        writer = ended.history_writer
+        rows = writer.outbox.waiting_rows if writer else 0
+        if rows and (ended.discards_state or store_swap.is_adopted(self._config.data_folder)):
+            log.error(
+                "certification_log_given_up",
+                member=self._config.member,
+                rows=rows,
+                text="the state is replaced before all of it was in files",
+            )
 
     def _note_state(self, state: MemberState) -> None:
         if state is MemberState.ONLINE:

@@ -58,7 +58,9 @@ class MindStore:
         mind.outcomes = self._outcome_log.load(mind.settings.outcomes_max)
         mind.decisions.follow(mind.certifier)
         if self._outbox is None:
-            forget(self._store, keeps=mind.decisions.is_on)
+            rows = forget(self._store, keeps=mind.decisions.is_on)
+            if rows:
+                _tell_given_up(mind, rows, "it was switched off before all of it was in files")
         elif not self._outbox.has_begun:
             batch = self._store.batch()
             block = self._begin_history(mind, batch)
@@ -91,11 +93,11 @@ class MindStore:
         self._outcome_log.save(batch, mind.outcomes)
         drop(batch, unsaved.dropped)
         rows, block = len(unsaved.noted), b""
-        if self._outbox and self._outbox.is_full:
+        if self._outbox and (self._outbox.is_full or self._outbox.is_superseded):
             rows, block = 1, self._begin_history(mind, batch)
         elif rows:
             block = mind.decisions.encode(unsaved.noted)
-            put(batch, unsaved.noted, block)
+            (self._outbox.put if self._outbox else put)(batch, unsaved.noted, block)
         batch.put(Family.META, MEMBER_KEY, json.dumps(mind.checkpoint()).encode())
         if self._last is not None:
             assert self._last.sequence == mind.log_sequence, f"{self._last.sequence} is the last"
@@ -109,17 +111,15 @@ class MindStore:
         """Adds a history's first row to a batch, as of where the mind is now."""
         assert self._outbox is not None
         if self._outbox.has_begun:
-            log.error(
-                "certification_log_given_up",
-                member=mind.me.name,
-                rows=self._outbox.waiting_rows,
-                text="its folder took nothing for too long: another history begins here",
-            )
+            why = "its folder took nothing for too long"
+            if self._outbox.is_superseded:
+                why = "its folder is ahead of the member's store, which was put back"
+            _tell_given_up(mind, self._outbox.waiting_rows, f"{why}: another history begins here")
         position = position_of(mind.log_sequence + 1, 0)
         noted = mind.decisions.start(position, time.time_ns() // 1000)
         self._outbox.begin(batch, place_key(noted))
         block = mind.decisions.encode(noted)
-        put(batch, noted, block)
+        self._outbox.put(batch, noted, block)
         return block
 
     def check_last(self, found: Delivery | None) -> None:
@@ -164,6 +164,11 @@ class MindStore:
         batch = self._store.batch()
         batch.put(Family.META, key, value)
         self._store.write(batch)
+
+
+def _tell_given_up(mind: Member, rows: int, why: str) -> None:
+    """Rows that were decided and that no file of the certification log has."""
+    log.error("certification_log_given_up", member=mind.me.name, rows=rows, text=why)
 
 
 def _digest(delivery: Delivery) -> bytes:

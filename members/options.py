@@ -79,7 +79,12 @@ def writer_of(
         file_bytes=config.certification_log_file_bytes,
         file_seconds=config.certification_log_file_seconds,
     )
-    outbox = Outbox(store, config.member, keeps=config.record_history)
+    outbox = Outbox(
+        store,
+        config.member,
+        keeps=config.record_history,
+        allows_keys=config.certification_log_keys,
+    )
     return CertificationLogWriter(outbox, options, committed_version, on_written, on_error)
 
 

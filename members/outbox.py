@@ -2,7 +2,8 @@
 
 The rule it keeps: decisions come in with the batch that stores the mind, and go with the batch that
 stores how far the files are written. So a crash loses none, and none is in two files: what was
-written and is still here is written again, under the same name.
+written and is still here is written again, under the same name. How much waits is stored along with
+both, and never counted.
 """
 
 import json
@@ -10,7 +11,7 @@ import secrets
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from applier.targets.rocksdb import AppliedInterval, intervals_of
 from certifier.history import CHAIN_START, Cursor, Row, Verdict
@@ -20,11 +21,24 @@ from members.decisions import Noted, decode, place_key, rows_in
 CURSOR_KEY = b"certification log"
 """In META: which history this is, and how far it is written. A copy of a state does not bring it
 along."""
+ADDED_KEY = b"certification log: added"
+"""In META: all rows and bytes that came in since the history began."""
 WAITING_BYTES_MAX = 4 << 30
 """Of decisions that wait for a folder that cannot be written. After that they are given up, and
 another history begins."""
 PAGE_BYTES = 1 << 20
 _END = b"\xff"
+
+
+class _Saved(NamedTuple):
+    """What the store has of an outbox; `tick`: what ran before it is written."""
+
+    history: str
+    cursor: Cursor
+    tick: int
+    written_bytes: int
+    added_rows: int
+    added_bytes: int
 
 
 class Outbox:
@@ -38,27 +52,43 @@ class Outbox:
         observer: str,
         *,
         keeps: bool = False,
+        allows_keys: bool = True,
         bytes_max: int = WAITING_BYTES_MAX,
     ) -> None:
-        """`keeps`: what is written stays all the same, for `ReadHistory`."""
+        """
+        Args:
+            keeps: what is written stays all the same, for `ReadHistory`.
+            allows_keys: readable keys go along; else those that wait already are left out.
+        """
         self.store = store
         self.observer = observer
+        self.allows_keys = allows_keys
+        self.is_superseded = False
+        """Whether files tell what this store does not know: another history has to begin."""
         self.history, self.cursor, self.tick = "", Cursor(), 0
-        self.waiting_rows = self.waiting_bytes = 0
         self.waits_since = time.monotonic()
+        self._added_rows = self._added_bytes = self._written_bytes = 0
         self._keeps = keeps
         self._bytes_max = bytes_max
         self._lock = threading.Lock()
-        saved = store.get(Family.META, CURSOR_KEY)
-        if saved is not None:
-            self.history, number, place, chain, self.tick = json.loads(saved)
-            self.cursor = Cursor(number, place, bytes.fromhex(chain))
-            self._count(Taken(self, 0, 0))
+        if saved := _saved(store):
+            self.history, self.cursor, self.tick, self._written_bytes = saved[:4]
+            self._added_rows, self._added_bytes = saved[4:]
 
     @property
     def has_begun(self) -> bool:
         """Whether there is a history to go on with."""
         return bool(self.history)
+
+    @property
+    def waiting_rows(self) -> int:
+        """Rows that no file has."""
+        return self._added_rows - self.cursor.number
+
+    @property
+    def waiting_bytes(self) -> int:
+        """What the store has of them."""
+        return self._added_bytes - self._written_bytes
 
     @property
     def is_full(self) -> bool:
@@ -68,19 +98,29 @@ class Outbox:
     def begin(self, batch: Batch, place: int) -> None:
         """Begins another history, whose first row is at a place; what waits is given up."""
         with self._lock:
+            last = self.store.last(Family.HISTORY, _END)
+            self.tick = int.from_bytes(last[0], "big") if last else 0
             if not self._keeps:
                 batch.delete_range(Family.DECISIONS, b"", _END)
+                batch.delete_range(Family.HISTORY, b"", integer_key(self.tick))
             self.history, self.cursor = secrets.token_hex(8), Cursor(0, place - 1, CHAIN_START)
-            self.waiting_rows = self.waiting_bytes = 0
+            self._added_rows = self._added_bytes = self._written_bytes = 0
+            self.is_superseded = False
             self._put_cursor(batch)
+
+    def put(self, batch: Batch, noted: Noted, block: bytes) -> None:
+        """Adds decisions that follow all others to a batch; `added` says when it is written."""
+        put(batch, noted, block)
+        added = [self._added_rows + len(noted), self._added_bytes + len(block)]
+        batch.put(Family.META, ADDED_KEY, json.dumps(added).encode())
 
     def added(self, rows: int, block: bytes) -> None:
         """Counts decisions that were stored."""
         with self._lock:
             if not self.waiting_rows:
                 self.waits_since = time.monotonic()
-            self.waiting_rows += rows
-            self.waiting_bytes += len(block)
+            self._added_rows += rows
+            self._added_bytes += len(block)
 
     def take(self, committed_version: int) -> "Taken":
         """The rows for the next file, as far as they are committed; what is stored later is left
@@ -100,32 +140,24 @@ class Outbox:
             if not self._keeps:
                 batch.delete_range(Family.DECISIONS, b"", taken.end_key)
                 batch.delete_range(Family.HISTORY, b"", integer_key(taken.tick))
-            self.waiting_rows -= cursor.number - self.cursor.number
-            self.waiting_bytes -= taken.bytes
+            self._written_bytes += taken.bytes
             self.waits_since = time.monotonic()
             self.cursor, self.tick = cursor, taken.tick
             self._put_cursor(batch)
             self.store.write(batch)
             return True
 
-    def _count(self, taken: "Taken") -> None:
-        """Counts what an earlier process has left. Cost: it reads all of that."""
-        for number, (_, block) in enumerate(taken.blocks()):
-            rows = rows_in(block) if number else len(taken.rows_of(block))
-            self.waiting_rows += rows
-            self.waiting_bytes += len(block) if rows else 0
-
     def _put_cursor(self, batch: Batch) -> None:
         number, place, chain = self.cursor
-        saved = json.dumps([self.history, number, place, chain.hex(), self.tick])
-        batch.put(Family.META, CURSOR_KEY, saved.encode())
+        written = [self.history, number, place, chain.hex(), self.tick, self._written_bytes]
+        batch.put(Family.META, CURSOR_KEY, json.dumps(written).encode())
 
 
 class Taken:
     """Rows for one file, with what the applier knows of their transactions.
 
-    `end_key`: what was read of the outbox ends before it; `bytes`: of that; `tick`: when the last
-    transaction of it was committed.
+    `end_key`: what was read of the outbox ends before it; `bytes`: of that, with the rows' share of
+    a block that was not read to its end; `tick`: when the last transaction of it was committed.
     """
 
     def __init__(self, outbox: Outbox, committed_version: int, rows_max: int) -> None:
@@ -147,9 +179,8 @@ class Taken:
         for key, block in self.blocks():
             if outbox.history != self.history:  # It was given up; the block may be of another.
                 return
-            rows = self.rows_of(block)
-            last = len(rows) - 1
-            for index, row in enumerate(rows):
+            rows, total = self.rows_of(block), rows_in(block)
+            for number, row in enumerate(rows, total - len(rows) + 1):
                 version = row["version"]
                 if not left or version > self._committed_version:
                     return
@@ -160,10 +191,9 @@ class Taken:
                     if interval and interval.version == version:
                         _add_interval(row, interval)
                         self.tick = interval.committed
-                self.end_key = key
-                if index == last:
-                    self.end_key += b"\x00"
-                    self.bytes += len(block)
+                self.end_key = key + b"\x00" if number == total else key
+                size = len(block)
+                self.bytes += size * number // total - size * (number - 1) // total
                 yield row
 
     def blocks(self) -> Iterator[tuple[bytes, bytes]]:
@@ -176,24 +206,42 @@ class Taken:
         """The rows of a block that wait."""
         place, outbox = self.cursor.place, self._outbox
         rows = decode(block, outbox.observer, self.history, str(outbox.store.path))
+        if not outbox.allows_keys:
+            for row in rows:
+                row.pop("write_keys", None)
         return [row for row in rows if row["place"] > place]
 
 
-def forget(store: Store, *, keeps: bool) -> None:
-    """Has the next history begin anew, as this process keeps none. `keeps`: see `Outbox`."""
-    if store.get(Family.META, CURSOR_KEY) is None:
-        return
-    batch = store.batch()
-    batch.delete(Family.META, CURSOR_KEY)
-    if not keeps:
-        batch.delete_range(Family.DECISIONS, b"", _END)
-        batch.delete_range(Family.HISTORY, b"", _END)
-    store.write(batch)
+def forget(store: Store, *, keeps: bool) -> int:
+    """Has the next history begin anew, as this process keeps none. `keeps`: see `Outbox`.
+
+    Returns: how many rows are given up by that, which no file has.
+    """
+    saved = _saved(store)
+    families = () if keeps else (Family.DECISIONS, Family.HISTORY)
+    held = [family for family in families if store.last(family, _END)]
+    if saved or held:
+        batch = store.batch()
+        batch.delete(Family.META, CURSOR_KEY)
+        batch.delete(Family.META, ADDED_KEY)
+        for family in held:
+            batch.delete_range(family, b"", _END)
+        store.write(batch)
+    return saved.added_rows - saved.cursor.number if saved else 0
 
 
 def put(batch: Batch, noted: Noted, block: bytes) -> None:
     """Adds decisions that follow all others to a batch."""
     batch.put(Family.DECISIONS, integer_key(place_key(noted)), block)
+
+
+def _saved(store: Store) -> _Saved | None:
+    written, added = store.get(Family.META, CURSOR_KEY), store.get(Family.META, ADDED_KEY)
+    if written is None or added is None:
+        return None
+    history, number, place, chain, tick, written_bytes = json.loads(written)
+    cursor = Cursor(number, place, bytes.fromhex(chain))
+    return _Saved(history, cursor, tick, written_bytes, *json.loads(added))
 
 
 def _add_interval(row: dict[str, Any], interval: AppliedInterval) -> None:

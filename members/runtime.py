@@ -31,7 +31,7 @@ from members.binary_log import BinaryLog
 from members.commit_wait import CommitWait
 from members.config import MemberConfig
 from members.convert import decode_batch, decode_changes
-from members.endings import rank, unless_full
+from members.endings import LOG_STOP_SECONDS, STOP_SECONDS, rank, unless_full
 from members.fragment_store import FragmentStore
 from members.join import Applied, start_joining, state_that_reaches
 from members.log_records import LoggedTransaction
@@ -54,8 +54,6 @@ from members.waiters import Waiters
 TICK_SECONDS = 0.05
 JOB_TRANSACTIONS_MAX = 64
 """Waking a worker costs as much as a few executions on the embedded store."""
-STOP_SECONDS = 10.0
-HISTORY_STOP_SECONDS = 60.0
 FLUSH_PERIOD_MS = 200
 """Between two flushes of the store. No client waits for them, as the log has its commit on disk;
 only collections follow them, and more of them slow down the log server's own."""
@@ -249,7 +247,7 @@ class MemberRuntime:
             config, self.store, lambda: self.committed_version, self._on_written, self.give_up
         )
         if self.history_writer:
-            opened.callback(self.history_writer.stop, HISTORY_STOP_SECONDS)
+            opened.callback(self.history_writer.stop, LOG_STOP_SECONDS)
         self.relay_queue = RelayQueue(self.store, bytes_max=config.relay_queue_bytes_max)
         self.binary_log: BinaryLog | None = None
         if config.binary_log:

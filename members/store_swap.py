@@ -60,11 +60,16 @@ def adopt(data_folder: Path, manifest: CopyManifest, identity: StoreIdentity) ->
     sync(data_folder)
 
 
+def is_adopted(data_folder: Path) -> bool:
+    """Whether a copy waits for `finish`."""
+    return (data_folder / _ADOPTED / ROCKSDB_FOLDER).is_dir()
+
+
 def finish(data_folder: Path) -> bool:
     """Puts an adopted copy in place, if there is one; nobody may have the store open."""
     adopted, replaced = data_folder / _ADOPTED, data_folder / _REPLACED
     store, copy = data_folder / ROCKSDB_FOLDER, adopted / ROCKSDB_FOLDER
-    found = copy.is_dir()
+    found = is_adopted(data_folder)
     if found:
         if store.is_dir():
             shutil.rmtree(replaced, ignore_errors=True)

@@ -27,6 +27,8 @@ from certifier.history import (
     RecordKind,
 )
 
+_NULL = "null"
+
 
 def run(log: Log) -> Result:
     """Links, gaps and moved rows of each history; chains against those that were exchanged."""
@@ -48,9 +50,20 @@ def row_digest() -> Column:
 
 
 def _word(name: str, kind: str) -> Column:
+    """A value as it is chained; an element that is null, which no writer makes, is one as well."""
     if kind.startswith("list"):
-        return F.array_join(F.col(name).cast("array<string>"), LIST_SEPARATOR)
+        elements = F.col(name).cast("array<string>")
+        if kind == "list<string>":
+            elements = F.transform(elements, _counted)
+        joined = F.array_join(elements, LIST_SEPARATOR, _NULL)
+        return F.concat(F.lit("["), joined, F.lit("]"))
+    if kind == "string":
+        return _counted(F.col(name))
     return F.hex(name) if kind == "binary" else F.col(name).cast("string")
+
+
+def _counted(text: Column) -> Column:
+    return F.concat(F.length(text).cast("string"), F.lit(":"), text)
 
 
 def _check_links(log: Log) -> FoundAll:

@@ -69,10 +69,10 @@ class TestChain:
             word = {
                 "int64": "-5",
                 "bool": "true",
-                "string": "a,b",
+                "string": "3:a,b",
                 "binary": "0AFF",
-                "list<int64>": "3,-4",
-                "list<string>": "x,y",
+                "list<int64>": "[3,-4]",
+                "list<string>": "[1:x,1:y]",
             }[column.kind]
             assert text_of({column.name: value}) == f"{number}={word}"  # type: ignore[dict-item]
         assert text_of({"chain": b"1"}) == ""
@@ -89,6 +89,17 @@ class TestChain:
         shuffled: Row = dict(reversed(row.items()))
         assert text_of(row) == text_of(shuffled) == text_of(row | {"reason": None})
         assert text_of(row) != text_of({**row, "reason": ""})
+
+    def test_rows_that_differ_have_texts_that_differ(self) -> None:
+        """Keys and names come from clients, and may have any character."""
+        keys: list[list[str] | None] = [
+            *(None, [], [""], ["", ""], ["a,b"], ["a", "b"], ["a,1:b"], ["null"], ["é"], ["]"]),
+        ]
+        texts = {text_of({"write_keys": each}) for each in keys}
+        assert len(texts) == len(keys)
+        assert text_of({"write_set": []}) != text_of({"write_set": None})
+        forged: Row = {"origin": "m1\x1f9=1:s"}
+        assert text_of(forged) != text_of({"origin": "m1", "session": "s"})
 
     def test_a_link_is_made_of_the_chain_before_and_of_the_text(self) -> None:
         text = "1=é"
@@ -210,6 +221,18 @@ class TestRecorder:
         assert (row["origin"], row["session"], row["stable_version"]) == ("m2", "a", 4)
         assert (row["reported_sequence"], row["reported_digest"]) == (3, 2**63 - 1)
         assert ("reported_place" in row, "reported_chain" in row) == (keeps_log, keeps_log)
+
+    def test_numbers_without_a_sign_are_cut_to_what_a_column_takes(self) -> None:
+        """A client or another member may have put any 64 bits into the log."""
+        certifier, recorder = recorded()
+        (refused,) = decide(certifier, recorder, Transaction(1, "m1", 2**63, [1]))
+        assert (refused["verdict"], refused["snapshot_version"]) == ("refused", 2**63 - 1)
+        assert refused["reason"] == f"snapshot version {2**63} is not certified yet"
+        most = 2**64 - 1
+        row = recorder.checkpoint(5, "m2", "a", Report(most, most, b"\xff" * 9, most, b"chain"))
+        for name in ("stable_version", "reported_sequence", "reported_place"):
+            assert row[name] == 2**63 - 1
+        assert row["reported_digest"] == -1
 
     def test_rows_of_a_random_order_tell_all_that_moved(self) -> None:
         """Versions step by one; what was purged adds up to what the certifier says."""

@@ -5,6 +5,7 @@ files are read, with their numbers and their chain.
 """
 
 import asyncio
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -15,18 +16,17 @@ from certifier.history import Cursor, position_at
 from certifier.records import log_sequence_of
 from certifier.store import ROCKSDB_FOLDER, Family, StoreIdentity
 from certifier.write_set import store_key_item
-from members import certification_log, certification_log_writer, store_swap
-from members.certification_log import write_file
+from members import certification_log, certification_log_writer, endings, store_swap
 from members.convert import encode_batch, encode_changes
 from members.copies import manifest_of
 from members.history import read_history
-from members.log_records import Control, LogBatch, LoggedTransaction, ViewProposal
+from members.log_records import Control, LogBatch, LoggedTransaction, StableReport, ViewProposal
+from members.member_state import MemberState
 from members.observe import group_status
 from members.outbox import CURSOR_KEY, Outbox
 from members.runtime import MemberRuntime
 from members.total_order import Delivery, LogIdentity
 from members.views import ViewMember
-from tests.audit.histories import Workload, random_order, rows_of
 from tests.members.certification_logs import assert_applied, histories_in
 from tests.members.test_lives import living
 from tests.members.test_runtime import runtime_at
@@ -362,31 +362,59 @@ async def test_each_life_of_a_process_goes_on_with_the_history(tmp_path: Path) -
     assert_applied(rows)
 
 
-def test_a_file_ends_when_it_is_large_enough(
+async def test_numbers_that_no_column_takes_end_no_life(tmp_path: Path) -> None:
+    """They are in the log: a release that does not refuse them has put them there."""
+    runtime = member_at(tmp_path)
+    runtime._deliver([founding(runtime)])
+    most = 2**64 - 1
+    report = StableReport(0, 0, most, b"8 bytes.", 0, most, b"chain")
+    runtime._deliver([message(2, write("key", most), controls=(report,))])
+    runtime.close()
+    await asyncio.sleep(0)
+    assert not runtime._failure.done()
+    (rows,) = histories_in(tmp_path / "log").values()
+    assert kinds(rows[3:]) == ["refused", "checkpoint"]
+    assert rows[3]["snapshot_version"] == rows[4]["reported_place"] == 2**63 - 1
+
+
+async def test_a_folder_that_hangs_holds_up_no_life_and_hears_no_more_of_the_last_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(certification_log, "ROW_GROUP_ROWS", 64)
-    monkeypatch.setattr(certification_log, "TABLE_ROWS", 16)
-    workload = Workload()
-    rows = iter(rows_of(random_order(3, workload), "m1", workload))
-    cursor, counts = Cursor(), []
-    while file := write_file(tmp_path, rows, cursor, bytes_max=20_000):
-        cursor = file.cursor
-        counts.append(file.rows)
-    assert len(counts) > 1
-    assert all(count % 64 == 0 for count in counts[:-1])
-    (found,) = histories_in(tmp_path).values()
-    assert len(found) == sum(counts) == cursor.number
+    """The first life's writer hangs before its file has its name, and goes on after its end."""
+    sync, hangs, goes_on = certification_log._sync, threading.Event(), threading.Event()
 
+    def hang(path: Path) -> None:
+        if not hangs.is_set() and path.suffix == ".unfinished":
+            hangs.set()
+            goes_on.wait(20)
+        sync(path)
 
-def test_an_error_leaves_nothing_unfinished(tmp_path: Path) -> None:
-    def broken() -> Any:
-        yield from rows_of(random_order(3, Workload()), "m1", Workload())
-        raise OSError("no")
-
-    with pytest.raises(OSError, match="no"):
-        write_file(tmp_path, broken(), Cursor())
-    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setattr(certification_log, "_sync", hang)
+    monkeypatch.setattr(endings, "LOG_STOP_SECONDS", 1.0)
+    async with living(tmp_path / "data", certification_log=tmp_path / "log") as process:
+        await process.online()
+        first = process.runtime
+        await first.submit((write("one", first.committed_version),))
+        first.member.expel("m1")
+        first._sender.schedule()
+        waits = 0.0
+        while first is process.runtime or process.state is not MemberState.ONLINE:
+            began = time.monotonic()
+            await asyncio.sleep(0.01)
+            waits = max(waits, time.monotonic() - began)
+            if not first.closed:
+                assert first.target.open_snapshot().get(b"one") == b"value"
+        assert waits < 0.7, "the event loop goes on"
+        assert hangs.is_set() and first.history_writer
+        thread = first.history_writer._thread
+        assert thread.is_alive()
+        goes_on.set()
+        await asyncio.to_thread(thread.join, 10)
+        assert not thread.is_alive()
+        assert not list((tmp_path / "log").iterdir()), "it has published nothing"
+    (rows,) = histories_in(tmp_path / "log").values()
+    assert kinds(rows).count("certified") == 1
+    assert_applied(rows)
 
 
 async def test_a_bug_of_the_writer_ends_the_life(

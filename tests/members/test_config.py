@@ -68,6 +68,13 @@ def test_a_member_needs_one_log_and_not_two(servers: dict[str, object]) -> None:
     assert problem == 'log: give either log_servers or log_server = "embedded"'
 
 
+def test_a_member_whose_files_spark_would_not_see_keeps_no_log() -> None:
+    named = {**EMBEDDED, "member": "_m1"}
+    assert load_config(None, named, {}).member == "_m1"
+    (problem,) = problems({**named, "certification_log": "log"})
+    assert problem.startswith("member is '_m1': with certification_log expected a name that begins")
+
+
 @pytest.mark.parametrize("address", ["a:0", "a:65536", "[::1]:99999"])
 def test_a_port_is_a_port(address: str) -> None:
     assert problems({**EMBEDDED, "address": address}) == (

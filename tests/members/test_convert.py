@@ -1,5 +1,7 @@
 """Wire messages and plain values: round trips, limits, and what comes from outside malformed."""
 
+from contextlib import nullcontext
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -193,6 +195,19 @@ def test_an_id_over_the_limit_is_refused_with_both() -> None:
     assert raised.value.expected == "a transaction_id of at most 32 bytes"
     with pytest.raises(InvalidWriteSet, match="abab"):
         submitted_commit(commit, 0, LIMITS, report=False)
+
+
+def test_a_snapshot_that_no_member_can_have_is_refused_with_the_limit() -> None:
+    largest, over = 2**63 - 1, 2**63
+    for version, wrong in ((largest, False), (over, True)):
+        with pytest.raises(InvalidWriteSet) if wrong else nullcontext() as raised:
+            submitted(transaction_pb2.Transaction(snapshot_version=version), LIMITS)
+        with pytest.raises(InvalidWriteSet) if wrong else nullcontext():
+            submitted_commit(store_pb2.CommitRequest(), version, LIMITS, report=False)
+    assert raised and str(raised.value) == (
+        f"invalid write set: found 'snapshot_version {over}', "
+        f"expected at most {largest}: send a version that a member has told"
+    )
 
 
 def test_a_domain_is_taken_from_sessions_that_may_set_it() -> None:

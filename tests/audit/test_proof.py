@@ -1,0 +1,39 @@
+"""The text that is chained, derived in SQL: that of its writer, and no other row's."""
+
+from hashlib import sha256
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from certifier.audit.log import SCHEMA
+from certifier.audit.proof import row_digest
+from certifier.history import Row, text_of
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+ROWS: list[Row] = [
+    {"kind": "transaction", "place": 160, "is_local": False, "reported_chain": b"\x0a\xff"},
+    {"write_set": [1, -(2**63)], "write_keys": ["a,b", "é", "𝄞", ""]},
+    {"write_keys": []},
+    {"write_keys": [""]},
+    {"write_keys": ["a,b"]},
+    {"write_keys": ["a", "b"]},
+    {"write_keys": ["a,1:b"]},
+    {"write_keys": ["null"]},
+    {"origin": "m1\x1f9=1:s"},
+    {"origin": "m1", "session": "s"},
+    {"write_set": []},
+]
+
+
+def test_a_row_has_the_text_that_its_writer_chained_and_no_other_row_has_it(
+    spark: SparkSession,
+) -> None:
+    rows: list[dict[str, Any]] = [*ROWS]
+    rows += [{"write_keys": [None]}, {"write_keys": [None, ""]}, {"write_set": [None]}]
+    values = [tuple(row.get(name) for name in SCHEMA.names) for row in rows]
+    frame = spark.createDataFrame(values, SCHEMA).select(row_digest().alias("digest"))
+    found = [bytes(row["digest"]) for row in frame.collect()]
+    expected = [sha256(text_of(row).encode()).digest() for row in ROWS]
+    assert found[: len(ROWS)] == expected
+    assert len(set(found)) == len(found)

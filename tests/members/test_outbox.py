@@ -1,0 +1,293 @@
+"""What waits for the certification log: how much that is, and what ends it before it is in a file.
+
+The method is that of `test_certification_log_writer.py`.
+"""
+
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from applier.relay_queue import RelayEntry
+from certifier.store import ROCKSDB_FOLDER, Family, StoreIdentity
+from members import store_swap
+from members.copies import manifest_of
+from members.history import read_history
+from members.outbox import CURSOR_KEY
+from members.runtime import MemberRuntime
+from members.total_order import LogIdentity
+from tests.members.certification_logs import assert_applied, histories_in
+from tests.members.test_certification_log_writer import (
+    feed,
+    founding,
+    kinds,
+    member_at,
+    message,
+    short_pauses,
+    wait_until,
+    write,
+)
+from tests.members.test_lives import living
+from tests.members.test_runtime import runtime_at
+
+__all__ = ["short_pauses"]
+GIVEN_UP = "certification_log_given_up"
+
+
+def begun(tmp_path: Path, **settings: object) -> MemberRuntime:
+    """A member that has decided two transactions; its files end by time, an hour."""
+    runtime = member_at(tmp_path, certification_log_file_seconds=3_600, **settings)
+    runtime._deliver([founding(runtime)])
+    feed(runtime, 2)
+    runtime.save()
+    return runtime
+
+
+def closed_without_files(runtime: MemberRuntime, folder: Path) -> None:
+    """Closes a member while its log's folder cannot be written."""
+    folder.write_bytes(b"a file in its place")
+    runtime.close()
+    folder.unlink()
+
+
+async def test_what_waits_is_known_at_the_next_start_and_comes_to_nothing(tmp_path: Path) -> None:
+    """Also where a file ended in the midst of what was stored at once."""
+    runtime = begun(tmp_path)
+    runtime._deliver([message(3, write("a", 1), write("b", 1), write("c", 1))])
+    assert runtime.applier.drain(10)
+    runtime.save()
+    writer = runtime.history_writer
+    assert writer
+    taken = writer.outbox.take(2)
+    list(taken.rows())
+    assert 0 < taken.bytes < writer.outbox.waiting_bytes
+    waited = (writer.outbox.waiting_rows, writer.outbox.waiting_bytes)
+    assert waited[0] == 8
+    stored = sum(len(block) for _, block in runtime.store.scan(Family.DECISIONS))
+    assert waited[1] == stored
+    closed_without_files(runtime, tmp_path / "log")
+    again = member_at(tmp_path, certification_log_file_seconds=3_600)
+    assert again.history_writer
+    outbox = again.history_writer.outbox
+    assert (outbox.waiting_rows, outbox.waiting_bytes) == waited
+    again.close()
+    assert (outbox.waiting_rows, outbox.waiting_bytes) == (0, 0)
+    (rows,) = histories_in(tmp_path / "log").values()
+    assert_applied(rows)
+
+
+async def test_a_history_that_is_given_up_takes_its_ticks_along(tmp_path: Path) -> None:
+    runtime = begun(tmp_path)
+    assert runtime.history_writer
+    feed(runtime, 3, 4)
+    runtime.history_writer.outbox._bytes_max = 0
+    runtime.save()
+    assert len(list(runtime.store.scan(Family.HISTORY))) == 1, "only the last one may still count"
+    runtime.history_writer.outbox._bytes_max = 1 << 30
+    feed(runtime, 5)
+    runtime.close()
+    (rows,) = histories_in(tmp_path / "log").values()
+    assert kinds(rows) == ["start", "certified", "conflict"]
+    assert_applied(rows)
+
+
+async def test_a_log_after_a_kept_history_walks_nothing_of_that(tmp_path: Path) -> None:
+    runtime = runtime_at(tmp_path / "data", record_history=True)
+    runtime._deliver([founding(runtime)])
+    feed(runtime, 2, 3)
+    runtime.close()
+    both = member_at(tmp_path, record_history=True, certification_log_file_seconds=3_600)
+    assert both.history_writer
+    newest, _ = list(both.store.scan(Family.HISTORY))[-1]
+    assert both.history_writer.outbox.tick == int.from_bytes(newest, "big") > 1
+    feed(both, 4)
+    both.save()
+    (response,) = read_history(both.store, 0)
+    both.close()
+    assert list(response.versions) == [1, 2, 3]
+    (rows,) = histories_in(tmp_path / "log").values()
+    assert_applied(rows)
+
+
+async def test_a_joiner_without_a_log_keeps_nothing_that_its_donor_had_to_write(
+    tmp_path: Path,
+) -> None:
+    donor = begun(tmp_path, certification_log_keys=True)
+    donor._minds.check_identity(LogIdentity(name="stream", created="now"))
+    incoming = store_swap.begin(tmp_path / "joiner")
+    donor.store.checkpoint(incoming / ROCKSDB_FOLDER)
+    manifest = manifest_of("g", donor.member, donor.store)
+    donor.close()
+    store_swap.adopt(tmp_path / "joiner", manifest, StoreIdentity(group="g", member="m1"))
+    assert store_swap.finish(tmp_path / "joiner")
+    with capture_logs() as events:
+        joiner = runtime_at(tmp_path / "joiner")
+    assert GIVEN_UP not in {each["event"] for each in events}, "they are in the donor's files"
+    for family in (Family.DECISIONS, Family.HISTORY):
+        assert not list(joiner.store.scan(family))
+    joiner.close()
+
+
+async def test_it_is_told_how_much_goes_where_the_log_is_switched_off(tmp_path: Path) -> None:
+    closed_without_files(begun(tmp_path), tmp_path / "log")
+    with capture_logs() as events:
+        runtime_at(tmp_path / "data").close()
+    assert [each["rows"] for each in events if each["event"] == GIVEN_UP] == [5]
+    with capture_logs() as events:
+        runtime_at(tmp_path / "data").close()
+    assert not [each for each in events if each["event"] == GIVEN_UP]
+
+
+async def test_it_is_told_how_much_goes_with_a_state_that_is_discarded(tmp_path: Path) -> None:
+    folder = tmp_path / "log"
+    folder.write_bytes(b"a file in its place")
+    with capture_logs() as events:
+        async with living(tmp_path / "data", certification_log=folder) as process:
+            await process.online()
+            await process.runtime.submit((write("one", process.runtime.committed_version),))
+            first = process.runtime
+            first.member.expel("m1")
+            first._sender.schedule()
+            await process.online(lives=2)
+            assert GIVEN_UP not in {each["event"] for each in events}, "its state stays"
+            process.runtime.begin_again(discard_state=True)
+            await process.online(lives=3)
+            folder.unlink()
+    (told,) = [each for each in events if each["event"] == GIVEN_UP]
+    assert told["rows"] >= 5
+    (rows,) = histories_in(folder).values()
+    assert rows[0]["version"] == 0
+
+
+async def test_keys_that_wait_stay_there_once_they_are_not_allowed(tmp_path: Path) -> None:
+    runtime = begun(tmp_path, certification_log_keys=True)
+    runtime._deliver([message(3, write("readable", 1))])
+    assert runtime.applier.drain(10)
+    closed_without_files(runtime, tmp_path / "log")
+    again = member_at(tmp_path, certification_log_file_seconds=3_600)
+    assert b"readable" in b"".join(block for _, block in again.store.scan(Family.DECISIONS))
+    again.close()
+    (rows,) = histories_in(tmp_path / "log").values()
+    assert kinds(rows)[3:] == ["certified", "conflict", "certified"]
+    assert not any("write_keys" in row for row in rows)
+
+
+async def test_catching_up_writes_no_file_for_each_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is decided and not committed does not fill a file."""
+    runtime = member_at(
+        tmp_path, certification_log_file_bytes=4_000, certification_log_file_seconds=3_600
+    )
+    runtime._deliver([founding(runtime)])
+    feed(runtime, 2)
+    held: list[RelayEntry] = []
+    apply = runtime._appender.add
+    monkeypatch.setattr(runtime._appender, "add", held.extend)
+    version = runtime.committed_version
+    runtime._deliver([message(3, *(write(f"key/{each}", version) for each in range(400)))])
+    runtime.save()
+    writer = runtime.history_writer
+    assert writer
+    wait_until(lambda: writer.outbox.cursor.number == 5)
+    for entry in held:
+        apply([entry])
+        await asyncio.sleep(0.001)
+    assert runtime.applier.drain(10)
+    await asyncio.sleep(0.1)
+    assert len(list((tmp_path / "log").iterdir())) == 1
+    runtime.close()
+    (rows,) = histories_in(tmp_path / "log").values()
+    assert len(rows) == 405
+    assert_applied(rows)
+
+
+@pytest.mark.parametrize("files", [1, 2])
+async def test_a_store_that_was_put_back_begins_another_history(tmp_path: Path, files: int) -> None:
+    """Its files, which tell more than it knows, stay as they are."""
+    begun(tmp_path).close()
+    shutil.copytree(tmp_path / "data", tmp_path / "earlier")
+    for number in range(3, 3 + files):
+        runtime = member_at(tmp_path)
+        feed(runtime, number)
+        runtime.close()
+    shutil.rmtree(tmp_path / "data")
+    (tmp_path / "earlier").rename(tmp_path / "data")
+    with capture_logs() as events:
+        again = member_at(tmp_path, certification_log_file_bytes=1)
+        assert again.history_writer
+        outbox = again.history_writer.outbox
+        wait_until(lambda: outbox.is_superseded)
+        feed(again, 3)
+        again.save()
+        feed(again, 4)
+        again.close()
+    assert [each["event"] for each in events].count(GIVEN_UP) == 1
+    before, after = histories_in(tmp_path / "log").values()
+    assert len(before) == 5 + 2 * files
+    assert kinds(after) == ["start", "certified", "conflict"]
+    assert [row["version"] for row in after] == [2, 3, 3]
+
+
+def fill(path: Path) -> None:
+    """Writes a file until there is no space."""
+    with path.open("wb", buffering=0) as filler, pytest.raises(OSError, match="space"):
+        while True:
+            filler.write(bytes(4_096))
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 2 MB in memory, for the log."""
+    if os.geteuid() != 0:
+        pytest.skip("only root may mount a small file system")
+    folder = tmp_path / "log"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder)]
+    if (done := subprocess.run(mount, capture_output=True, text=True)).returncode:
+        pytest.skip(f"no small file system here: {done.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+async def test_a_full_disk_stops_nobody_and_the_log_is_whole_later(
+    tmp_path: Path, small_disk: Path
+) -> None:
+    runtime = member_at(tmp_path, certification_log_file_bytes=1)
+    runtime._deliver([founding(runtime)])
+    feed(runtime, 2)
+    runtime.save()
+    writer = runtime.history_writer
+    assert writer
+    wait_until(lambda: writer.outbox.cursor.number == 5)
+    fill(small_disk / "filler")
+    for number in range(3, 8):
+        feed(runtime, number)
+        runtime.save()
+    wait_until(lambda: "space" in writer.error)
+    assert runtime.committed_version == 6
+    assert writer.outbox.waiting_rows == 10
+    assert [name.endswith(".parquet") for name in os.listdir(small_disk)].count(True) == 1
+    os.unlink(small_disk / "filler")
+    wait_until(lambda: not writer.outbox.waiting_rows)
+    assert not writer.error
+    runtime.close()
+    (rows,) = histories_in(small_disk).values()
+    assert kinds(rows[3:]) == ["certified", "conflict"] * 6
+    assert_applied(rows)
+    assert json.loads(runtime_cursor(tmp_path))[1] == len(rows)
+
+
+def runtime_cursor(tmp_path: Path) -> bytes:
+    """How far the store says that the files are written."""
+    again = member_at(tmp_path)
+    saved = again.store.get(Family.META, CURSOR_KEY)
+    again.close()
+    assert saved
+    return saved
