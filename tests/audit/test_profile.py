@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -27,6 +28,7 @@ from certifier.audit.schedules import (
     whoever_may,
     with_owners,
 )
+from certifier.audit.schemes import sample_of, simulation
 from certifier.history import RecordKind, Row
 from tests.audit.histories import Workload, random_order, rows_of, write
 
@@ -233,6 +235,22 @@ def test_schemes_are_told_with_their_curves(profiled: tuple[Result, list[Row]]) 
     assert schemes["logical-clock"]["speedup_max"] == round(work / path, 3)
     assert schemes["jobs-graph"]["speedup_max"] >= schemes["logical-clock"]["speedup_max"]
     assert schemes["commit-parent"]["speedup_max"] <= 3.0
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_log_whose_transactions_committed_one_by_one_has_commit_ids(known: bool) -> None:
+    numbers = ("number", "length", "sequence_number", "last_committed", "commit_parent")
+    columns = {name: pa.array([1, 2, 3]) for name in numbers}
+    columns["domain_id"] = pa.array([0, 0, 0])
+    columns["break"] = pa.array([False, False, False])
+    columns["commit_id"] = pa.array([0, 0, 0] if known else [None] * 3, pa.int64())
+    columns["items"] = pa.array([[1], [2], [3]])
+    columns["databases"] = columns["tables"] = pa.array([None] * 3, pa.list_(pa.string()))
+    sample = sample_of(pa.table(columns))
+    assert ("commit ids" in sample.known) is known
+    assert "commit parents" in sample.known
+    if known:
+        assert [simulation(sample, "group-commit")(workers) for workers in (1, 4)] == [6, 6]
 
 
 def _random_graph(seed: int) -> Graph:
