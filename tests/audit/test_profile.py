@@ -30,7 +30,7 @@ from certifier.audit.schedules import (
 )
 from certifier.audit.schemes import sample_of, simulation
 from certifier.history import RecordKind, Row
-from tests.audit.histories import Workload, random_order, rows_of, write
+from tests.audit.histories import BEGIN_US, Workload, random_order, rows_of, write
 
 WORKLOAD = Workload(transactions=700, items=50, alone_share=0.03, view_every=90)
 TABLES = ("shop.orders", "shop.lines", "bank.account")
@@ -53,6 +53,7 @@ def _told(seed: int, observer: str) -> list[Row]:
         if row["kind"] == RecordKind.TRANSACTION:
             row["commit_parent"] = row["commit_id"] = number // 3 + 1
             row["domain_id"] = 0
+            row["decided_us"] = BEGIN_US + 20_000 * number
     return rows
 
 
@@ -204,7 +205,12 @@ def test_conflicts_and_hot_items_are_counted(profiled: tuple[Result, list[Row]])
     assert told["conflicts"]["observer"] == "m1"
     assert told["conflicts"]["total"] == len(lost) == result.tables["conflicts"].count()
     assert sum(each["conflicts"] for each in told["conflicts"]["by_pair"]) == len(lost)
-    assert sum(each["conflict"] for each in told["conflicts"]["by_hour"]) == len(lost)
+    by_time = told["conflicts"]["by_time"]
+    decided = [_int(row, "decided_us") for row in rows if row["kind"] == "transaction"]
+    begins = [us // by_time["width_us"] * by_time["width_us"] for us in decided]
+    assert [each["begin_us"] for each in by_time["parts"]] == sorted(set(begins))
+    assert by_time["width_us"] == 1_000_000 and len(begins) > len(by_time["parts"]) > 9
+    assert sum(each["conflict"] for each in by_time["parts"]) == len(lost)
     by_table = {each["table"]: each for each in told["conflicts"]["by_table"]}
     for number, table in enumerate(TABLES):
         mine = sum(_int(row, "winner_item") % 3 == number for row in lost)
