@@ -20,7 +20,7 @@ import json
 import struct
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -114,25 +114,32 @@ class BinaryLog:
         self._position = checkpoint.position
         self._begin_alone()
 
-    def append(self, batch: Batch, group: CommitGroup[RowChanges], checkpoint: Checkpoint) -> None:
+    def append(
+        self, batch: Batch, group: CommitGroup[RowChanges], checkpoint: Checkpoint
+    ) -> list[int]:
         """Adds a commit group to the batch that will hold its rows too; `checkpoint` is the one
         after it. One thread at a time, in the order in which the batches are written.
+
+        Returns:
+            Of each entry the version that its `last_committed` stands for.
         """
+        last_committed: list[int] = []
         entries = [entry for job in group.jobs for entry in job.entries]
         with self._lock:
             if self._files[-1].bytes >= self._options.file_bytes_max:
                 self._begin(batch)
             while len(entries) > self._clock.left:
                 taken, entries = entries[: self._clock.left], entries[self._clock.left :]
-                self._write(batch, taken)
+                last_committed += self._write(batch, taken)
                 self._executed = self._executed.copy()
                 for entry in taken:
                     if entry.gtid is not None:
                         self._executed.add(entry.gtid)
                 self._begin(batch)
-            self._write(batch, entries)
+            last_committed += self._write(batch, entries)
             self._executed = checkpoint.gtid_executed
             self._position = checkpoint.position
+        return last_committed
 
     def end_statement(self) -> int:
         """The version after which the lock interval of a transaction begins whose last statement
@@ -192,12 +199,13 @@ class BinaryLog:
                 header = _file(file, value, self._store)
             yield StoredGroup(found, file, header, entries, committed_us, len(value))
 
-    def _write(self, batch: Batch, entries: Sequence[RelayEntry]) -> None:
-        """Adds entries of one group to the newest file."""
+    def _write(self, batch: Batch, entries: Sequence[RelayEntry]) -> Iterable[int]:
+        """Adds entries of one group to the newest file; see `append`."""
         if not entries:
-            return
+            return ()
         file = self._files[-1]
-        value = _COMMITTED_US.pack(time.time_ns() // 1000) + encode(entries, self._stamps(entries))
+        stamps = self._stamps(entries)
+        value = _COMMITTED_US.pack(time.time_ns() // 1000) + encode(entries, stamps)
         if file.bytes - _KEY.unpack(self._marks[-1][0])[1] >= MARK_BYTES:
             self._marks.append((key_of(file.number, file.bytes), self._executed))
         batch.put(Family.BINARY_LOG, key_of(file.number, file.bytes), value)
@@ -207,6 +215,8 @@ class BinaryLog:
             file.bytes += sum(map(changes_bytes, large))
         file.first_gtid = file.first_gtid or _first_gtid(entries)
         self._version = entries[-1].version
+        base = self._base
+        return [base + last for last in stamps[0]]
 
     def _stamps(self, entries: Sequence[RelayEntry]) -> tuple[list[int], list[int]]:
         """The stamps of a group; view changes have none, and what they come between is no group."""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from applier.errors import PurgedAtSource
 from applier.parts import database_of, table_of
 from applier.relay_queue import RelayEntry
+from applier.siblings import commit_ids, commit_parents
 from applier.source_header import SourceHeader
 from certifier.gtid_set import GtidSet
 from members.binary_log import BinaryLog, StoredGroup
@@ -104,7 +105,10 @@ class BinaryLogReader:
         """
         executed = self._executed
         new: list[RelayEntry] = []
-        for entry, commit_id in zip(group.entries, commit_ids(group.entries), strict=True):
+        entries = group.entries
+        parents = commit_parents(entries, map(_last_committed, entries))
+        ids = commit_ids([each.version for each in entries], parents)
+        for entry, parent, commit_id in zip(entries, parents, ids, strict=True):
             if entry.gtid is None:
                 header = SourceHeader(
                     committed_us=group.committed_us, file=group.file, view_id=entry.header.view_id
@@ -115,17 +119,17 @@ class BinaryLogReader:
                     new.pop()
             else:
                 executed.add(entry.gtid)
-                header = self._header(entry, group, commit_id)
+                header = self._header(entry, group, parent, commit_id)
                 new.append(RelayEntry(*entry[:5], False, entry.payload, header))
         return new
 
-    def _header(self, entry: RelayEntry, group: StoredGroup, commit_id: int) -> SourceHeader:
+    def _header(
+        self, entry: RelayEntry, group: StoredGroup, commit_parent: int, commit_id: int
+    ) -> SourceHeader:
         known = entry.header
         databases, tables = self._parts(entry.payload)
-        file_version = entry.version - entry.sequence_number
         return SourceHeader(
-            # What has ended its lock interval, and what waits for all before it, is no sibling.
-            commit_parent=max(known.commit_parent, file_version + entry.last_committed),
+            commit_parent=commit_parent,
             commit_id=commit_id,
             domain_id=known.domain_id,
             databases=databases,
@@ -150,21 +154,6 @@ class BinaryLogReader:
         return PurgedAtSource(source=self._source, missing=str(previous - self._executed))
 
 
-def commit_ids(entries: Sequence[RelayEntry]) -> list[int]:
-    """The group commit id of each entry of a stored group: the version of the group's first
-    transaction; 0 for a group of one, and for what is no transaction.
-
-    A transaction belongs to the group before it if its lock interval began before the first one
-    there had ended its own: then they all held their locks at one time.
-    """
-    groups: list[list[RelayEntry]] = []
-    first = 0
-    for entry in entries:
-        if entry.gtid is None or entry.last_committed >= first:
-            first = entry.sequence_number
-            groups.append([])
-        groups[-1].append(entry)
-    ids = []
-    for group in groups:
-        ids += [group[0].version if len(group) > 1 else 0] * len(group)
-    return ids
+def _last_committed(entry: RelayEntry) -> int:
+    """The version that the stamp stands for; the stamps count from the beginning of the file."""
+    return entry.version - entry.sequence_number + entry.last_committed

@@ -245,11 +245,15 @@ def _saved(store: Store) -> _Saved | None:
 
 
 def _add_interval(row: dict[str, Any], interval: AppliedInterval) -> None:
-    """When a transaction ran. What was decided again, after a crash, was decided before it ran."""
-    _, started, committed, started_us, committed_us, worker = interval
+    """When a transaction ran, and beside which others. What was decided again, after a crash, was
+    decided before it ran.
+    """
+    _, started, committed, started_us, committed_us, worker, parent, commit_id = interval
     row["started_tick"], row["committed_tick"] = started, committed
     if worker >= 0:
         row["worker"] = worker
+    if parent >= 0:
+        row["commit_parent"], row["commit_id"] = parent, commit_id
     began_us = started_us or committed_us
     if began_us:
         row["decided_us"] = min(row["decided_us"], began_us)

@@ -72,7 +72,15 @@ ONLY_IN = {
 # The pure state machines: values in, values out. A name that ends in "/" stands for a directory.
 PURE_APPLIER = (
     *("assigned_queue.py", "commit_order.py", "coordinator.py", "job.py", "parts.py"),
-    *("fragments.py", "source_clock.py", "source_header.py", "until.py", "schemes/", "whatif/"),
+    *(
+        "fragments.py",
+        "siblings.py",
+        "source_clock.py",
+        "source_header.py",
+        "until.py",
+        "schemes/",
+        "whatif/",
+    ),
 )
 PURE_MEMBERS = (
     *("access.py", "allow_list.py", "catch_up.py", "commit_wait.py", "decisions.py"),

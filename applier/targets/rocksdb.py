@@ -16,13 +16,14 @@ import threading
 import time
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import islice, pairwise
+from itertools import islice
 from typing import NamedTuple
 
 from applier.checkpoint import Checkpoint, Progress, version_of
 from applier.fragments import FragmentSet, is_reference
 from applier.job import CommitGroup, Job
 from applier.relay_queue import RelayQueue
+from applier.siblings import commit_ids, commit_parents
 from applier.targets.rows_files import RowsFiles
 from certifier.store import Batch, Family, RowsFile, Store, StoreSnapshot, integer_key
 
@@ -33,9 +34,11 @@ UNFINISHED_KEY = b"unfinished group"
 LARGE: "RowChanges" = {}
 """The execution of a job with a large transaction."""
 _ROWS_END = b"\x02"
-_INTERVAL_HEADER = struct.Struct("<Qx")
-"""The time of the commit; the length of all is no multiple of 8 then, as it was before."""
-_INTERVAL_BYTES = 28
+_INTERVAL_HEADER = struct.Struct("<Q?")
+"""The time of the commit, and whether there are commit parents. The length of all is no multiple of
+8 then, as it was before."""
+_COLUMNS = "QQQiQ"
+"""Versions, ticks and times of the start, workers, commit parents."""
 _VERSION_PREFIX = _ROWS_END
 """Before a row's key: the version of its last change, kept when it is deleted."""
 
@@ -54,13 +57,16 @@ DecodeLarge = Callable[[bytes], Iterator[Rows]]
 RowChanges = Mapping[bytes, bytes | None]
 """A job ready to commit: keys as they are stored, with their values; None deletes."""
 
-OnCommit = Callable[[Batch, CommitGroup[RowChanges], Checkpoint], None]
-"""Adds to the batch of a group what has to be as durable as its rows."""
+OnCommit = Callable[[Batch, CommitGroup[RowChanges], Checkpoint], Sequence[int] | None]
+"""Adds to the batch of a group what has to be as durable as its rows. Where that is a binary log,
+it returns of each entry the version that its `last_committed` there stands for.
+"""
 
 
 class AppliedInterval(NamedTuple):
     """When a transaction ran, in ticks of the coordinator; `started` 0: its client had executed it
-    before. Times are in microseconds since 1970, 0: unknown; `worker` -1: none.
+    before. Times are in microseconds since 1970, 0: unknown; `worker` -1: none. `commit_parent` and
+    `commit_id` are those of the binary log, -1: there is none.
     """
 
     version: int
@@ -69,6 +75,8 @@ class AppliedInterval(NamedTuple):
     started_us: int = 0
     committed_us: int = 0
     worker: int = -1
+    commit_parent: int = -1
+    commit_id: int = -1
 
 
 class RowsSnapshot:
@@ -114,7 +122,7 @@ class RocksDbTarget:
         now_us: Callable[[], int] = lambda: time.time_ns() // 1000,
     ) -> None:
         """`relay_queue`: where executed entries are discarded with the commit. `record_history`:
-        keep when each transaction ran, for `applied_intervals`, in 28 bytes; nothing here purges
+        keep when each transaction ran, for `applied_intervals`, in 36 bytes; nothing here purges
         them. `on_commit` is called by the thread that commits, before the write. `decode_large`:
         reads large transactions; `make_files`: has their files, made ahead. `now_us`: a clock.
         """
@@ -173,10 +181,9 @@ class RocksDbTarget:
             batch.put(Family.DATA, CHECKPOINT_KEY, checkpoint.encode())
             if self._relay_queue:
                 self._relay_queue.discard(batch, checkpoint.position)
+            logged = self._on_commit(batch, group, checkpoint) if self._on_commit else None
             if self._record_history:
-                _record(batch, group, self._now_us())
-            if self._on_commit:
-                self._on_commit(batch, group, checkpoint)
+                _record(batch, group, self._now_us(), logged)
             ends = 0 <= self._unfinished <= checkpoint.position
             if ends:
                 batch.delete(Family.META, UNFINISHED_KEY)
@@ -307,18 +314,26 @@ def intervals_of(key: bytes, value: bytes) -> Iterator[AppliedInterval]:
         for version, started in zip(ticks[:count], ticks[count:], strict=True):
             yield AppliedInterval(version, started, tick)
         return
-    (committed_us,) = _INTERVAL_HEADER.unpack_from(value)
-    count = (len(value) - _INTERVAL_HEADER.size) // _INTERVAL_BYTES
-    ends = [_INTERVAL_HEADER.size + 8 * count * number for number in range(4)]
-    versions, starts, times = (array("Q", value[begin:end]) for begin, end in pairwise(ends))
-    workers = array("i", value[ends[-1] :])
-    for version, started, started_us, worker in zip(versions, starts, times, workers, strict=True):
-        yield AppliedInterval(version, started, tick, started_us, committed_us, worker)
+    committed_us, has_parents = _INTERVAL_HEADER.unpack_from(value)
+    kinds = _COLUMNS if has_parents else _COLUMNS[:-1]
+    count = (len(value) - _INTERVAL_HEADER.size) // struct.calcsize(f"={kinds}")
+    layout = "=" + "".join(f"{count}{kind}" for kind in kinds)
+    numbers = struct.unpack_from(layout, value, _INTERVAL_HEADER.size)
+    columns = [numbers[begin : begin + count] for begin in range(0, len(numbers), count)]
+    if has_parents:
+        columns.append(tuple(commit_ids(columns[0], columns[-1])))
+    for version, started, started_us, worker, *log in zip(*columns, strict=True):
+        yield AppliedInterval(version, started, tick, started_us, committed_us, worker, *log)
 
 
-def _record(batch: Batch, group: CommitGroup[RowChanges], committed_us: int) -> None:
+def _record(
+    batch: Batch,
+    group: CommitGroup[RowChanges],
+    committed_us: int,
+    last_committed: Sequence[int] | None,
+) -> None:
     """Adds when the group's transactions ran: a column of versions, one of ticks, one of times, one
-    of workers.
+    of workers; and where the binary log has stamped the group, one of commit parents.
     """
     versions, starts, times, workers = array("Q"), array("Q"), array("Q"), array("i")
     for job in group.jobs:
@@ -328,6 +343,13 @@ def _record(batch: Batch, group: CommitGroup[RowChanges], committed_us: int) -> 
                 starts.append(0 if entry.local else job.started)
                 times.append(0 if entry.local else job.started_us)
                 workers.append(-1 if entry.local else job.worker)
-    if versions:
-        value = _INTERVAL_HEADER.pack(committed_us) + (versions + starts + times).tobytes()
-        batch.put(Family.HISTORY, integer_key(group.tick), value + workers.tobytes())
+    if not versions:
+        return
+    columns = [versions, starts, times, workers]
+    if last_committed is not None:
+        entries = [entry for job in group.jobs for entry in job.entries]
+        parents = commit_parents(entries, last_committed)
+        own = [parent for parent, entry in zip(parents, entries, strict=True) if entry.gtid]
+        columns.append(array("Q", own))
+    header = _INTERVAL_HEADER.pack(committed_us, last_committed is not None)
+    batch.put(Family.HISTORY, integer_key(group.tick), b"".join((header, *columns)))

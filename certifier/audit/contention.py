@@ -15,8 +15,10 @@ from certifier.history import Verdict
 
 TOP = 20
 ITEMS_MAX = 1_000
-HOURS_MAX = 1_000
-HOUR_US = 3_600_000_000
+BARS = 120
+"""So many parts of a history's time are counted at most, if a day is not too short for that."""
+BARS_MAX = 1_000
+WIDTHS_US = tuple(seconds * 1_000_000 for seconds in (1, 10, 60, 600, 3_600, 86_400))
 _HOT = "key string, item string, writers long, readers long, conflicts long"
 
 
@@ -41,14 +43,6 @@ def conflict_rows(log: Log, history: History) -> DataFrame:
 def conflicts(log: Log, history: History, rows: DataFrame) -> JsonObject:
     """What the summary tells of conflicts. `rows`: those of `conflict_rows`."""
     verdicts = log.transactions.where(F.col("h") == history.h)
-    hours = (
-        verdicts.where(F.col("decided_us").isNotNull())
-        .groupBy(F.floor(F.col("decided_us") / HOUR_US).alias("hour"))
-        .agg(*(F.count_if(F.col("verdict") == verdict).alias(verdict.value) for verdict in Verdict))
-        .orderBy(F.desc("hour"))
-        .limit(HOURS_MAX)
-        .collect()
-    )
     items = (
         rows.groupBy("winner_item")
         .agg(F.count(F.lit(1)).alias("conflicts"), F.max("key").alias("key"))
@@ -76,14 +70,17 @@ def conflicts(log: Log, history: History, rows: DataFrame) -> JsonObject:
             {"loser": row["origin"], "winner": row["winner_origin"], "conflicts": row["conflicts"]}
             for row in pairs
         ],
-        "by_hour": [
-            {
-                "begin_us": row["hour"] * HOUR_US,
-                **{verdict.value: row[verdict.value] for verdict in Verdict},
-            }
-            for row in reversed(hours)
-        ],
+        "by_time": _by_time(verdicts, history),
     }
+
+
+def width_us(span_us: int) -> int:
+    """How much time each count is about, for a history that took so long.
+
+    >>> [width_us(seconds * 1_000_000) // 1_000_000 for seconds in (120, 121, 86_400, 10**9)]
+    [1, 10, 3600, 86400]
+    """
+    return next((width for width in WIDTHS_US if span_us <= BARS * width), WIDTHS_US[-1])
 
 
 def hot_items(log: Log, history: History) -> tuple[list[JsonObject], DataFrame]:
@@ -183,6 +180,29 @@ def _by_table(verdicts: DataFrame, rows: DataFrame) -> list[JsonObject]:
         {"table": name, "conflicts": lost.get(name, 0), "transactions": told.get(name, 0)}
         for name in names[:TOP]
     ]
+
+
+def _by_time(verdicts: DataFrame, history: History) -> JsonObject:
+    """The decisions over time, of the newest `BARS_MAX` parts of it that have any."""
+    width = width_us((history.last_us or 0) - (history.first_us or 0))
+    parts = (
+        verdicts.where(F.col("decided_us").isNotNull())
+        .groupBy(F.floor(F.col("decided_us") / width).alias("part"))
+        .agg(*(F.count_if(F.col("verdict") == verdict).alias(verdict.value) for verdict in Verdict))
+        .orderBy(F.desc("part"))
+        .limit(BARS_MAX)
+        .collect()
+    )
+    return {
+        "width_us": width,
+        "parts": [
+            {
+                "begin_us": row["part"] * width,
+                **{verdict.value: row[verdict.value] for verdict in Verdict},
+            }
+            for row in reversed(parts)
+        ],
+    }
 
 
 def _keys(spark: SparkSession, rows: DataFrame, items: Iterable[int]) -> dict[int, str]:

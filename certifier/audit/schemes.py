@@ -149,24 +149,24 @@ def take_sample(log: Log, pace: Pace) -> Sample:
         .toArrow()
         .sort_by("number")
     )
-    return _columns(rows)
+    return sample_of(rows)
 
 
-def _columns(rows: pa.Table) -> Sample:
+def sample_of(rows: pa.Table) -> Sample:
     """A sample out of the rows that Spark told."""
 
     def column(name: str) -> Ints:
         return cast(Ints, pc.fill_null(rows.column(name).cast(pa.int64()), 0).to_numpy())
 
     def is_known(name: str) -> bool:
-        return bool(column(name).any())
+        return bool(rows.column(name).null_count < len(rows))
 
     breaks = column("break") > 0
     item_rows, items, no_items = _lists(rows.column("items"))
     database_rows, databases, no_databases = _lists(rows.column("databases"))
     table_rows, tables, no_tables = _lists(rows.column("tables"))
     found = {
-        "stamps": is_known("sequence_number"),
+        "stamps": bool(column("sequence_number").any()),
         "write sets": len(items) > 0,
         "commit parents": is_known("commit_parent"),
         "commit ids": is_known("commit_id"),

@@ -134,6 +134,21 @@ def test_history_tells_when_each_transaction_ran(store: Store) -> None:
     ]
 
 
+def test_history_tells_who_is_a_sibling_where_there_is_a_binary_log(store: Store) -> None:
+    entries = entries_of([remote(1), remote(2), VIEW_CHANGE, remote(3), remote(4)])
+    stamps = iter(([0, 0, 2, 0, 2],))
+    target = RocksDbTarget(
+        store, decode, record_history=True, on_commit=lambda *_: next(stamps, None)
+    )
+    progress = Progress(Checkpoint())
+    commit(target, progress, 2, entries)
+    siblings = [(each.commit_parent, each.commit_id) for each in applied_intervals(store)]
+    assert siblings == [(0, 1), (0, 1), (2, 3), (2, 3)]
+    commit(target, progress, 3, entries_of([remote(1)]))
+    *_, last = applied_intervals(store)
+    assert (last.commit_parent, last.commit_id) == (-1, -1)
+
+
 def test_history_of_earlier_releases_is_read(store: Store) -> None:
     batch = store.batch()
     batch.put(Family.HISTORY, integer_key(5), array("Q", [1, 2, 3, 0, 4, 0]).tobytes())

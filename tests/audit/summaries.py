@@ -297,16 +297,19 @@ def _conflicts() -> JsonObject:
             for i, loser in enumerate(MEMBERS)
             for j, winner in enumerate(MEMBERS)
         ],
-        "by_hour": [
-            {
-                "begin_us": (BEGIN_US // HOUR_US + hour) * HOUR_US,
-                "certified": int(10_866 + 6_000 * math.sin(hour / 4)),
-                "conflict": int(378 + 300 * math.sin(hour / 4)),
-                "too_old": 30 if hour == 20 else 0,
-                "refused": 3 if hour == 21 else 0,
-            }
-            for hour in range(HOURS)
-        ],
+        "by_time": {
+            "width_us": HOUR_US,
+            "parts": [
+                {
+                    "begin_us": (BEGIN_US // HOUR_US + hour) * HOUR_US,
+                    "certified": int(10_866 + 6_000 * math.sin(hour / 4)),
+                    "conflict": int(378 + 300 * math.sin(hour / 4)),
+                    "too_old": 30 if hour == 20 else 0,
+                    "refused": 3 if hour == 21 else 0,
+                }
+                for hour in range(HOURS)
+            ],
+        },
     }
 
 

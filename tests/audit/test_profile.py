@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -27,8 +28,9 @@ from certifier.audit.schedules import (
     whoever_may,
     with_owners,
 )
+from certifier.audit.schemes import sample_of, simulation
 from certifier.history import RecordKind, Row
-from tests.audit.histories import Workload, random_order, rows_of, write
+from tests.audit.histories import BEGIN_US, Workload, random_order, rows_of, write
 
 WORKLOAD = Workload(transactions=700, items=50, alone_share=0.03, view_every=90)
 TABLES = ("shop.orders", "shop.lines", "bank.account")
@@ -51,6 +53,7 @@ def _told(seed: int, observer: str) -> list[Row]:
         if row["kind"] == RecordKind.TRANSACTION:
             row["commit_parent"] = row["commit_id"] = number // 3 + 1
             row["domain_id"] = 0
+            row["decided_us"] = BEGIN_US + 20_000 * number
     return rows
 
 
@@ -202,7 +205,12 @@ def test_conflicts_and_hot_items_are_counted(profiled: tuple[Result, list[Row]])
     assert told["conflicts"]["observer"] == "m1"
     assert told["conflicts"]["total"] == len(lost) == result.tables["conflicts"].count()
     assert sum(each["conflicts"] for each in told["conflicts"]["by_pair"]) == len(lost)
-    assert sum(each["conflict"] for each in told["conflicts"]["by_hour"]) == len(lost)
+    by_time = told["conflicts"]["by_time"]
+    decided = [_int(row, "decided_us") for row in rows if row["kind"] == "transaction"]
+    begins = [us // by_time["width_us"] * by_time["width_us"] for us in decided]
+    assert [each["begin_us"] for each in by_time["parts"]] == sorted(set(begins))
+    assert by_time["width_us"] == 1_000_000 and len(begins) > len(by_time["parts"]) > 9
+    assert sum(each["conflict"] for each in by_time["parts"]) == len(lost)
     by_table = {each["table"]: each for each in told["conflicts"]["by_table"]}
     for number, table in enumerate(TABLES):
         mine = sum(_int(row, "winner_item") % 3 == number for row in lost)
@@ -233,6 +241,22 @@ def test_schemes_are_told_with_their_curves(profiled: tuple[Result, list[Row]]) 
     assert schemes["logical-clock"]["speedup_max"] == round(work / path, 3)
     assert schemes["jobs-graph"]["speedup_max"] >= schemes["logical-clock"]["speedup_max"]
     assert schemes["commit-parent"]["speedup_max"] <= 3.0
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_log_whose_transactions_committed_one_by_one_has_commit_ids(known: bool) -> None:
+    numbers = ("number", "length", "sequence_number", "last_committed", "commit_parent")
+    columns = {name: pa.array([1, 2, 3]) for name in numbers}
+    columns["domain_id"] = pa.array([0, 0, 0])
+    columns["break"] = pa.array([False, False, False])
+    columns["commit_id"] = pa.array([0, 0, 0] if known else [None] * 3, pa.int64())
+    columns["items"] = pa.array([[1], [2], [3]])
+    columns["databases"] = columns["tables"] = pa.array([None] * 3, pa.list_(pa.string()))
+    sample = sample_of(pa.table(columns))
+    assert ("commit ids" in sample.known) is known
+    assert "commit parents" in sample.known
+    if known:
+        assert [simulation(sample, "group-commit")(workers) for workers in (1, 4)] == [6, 6]
 
 
 def _random_graph(seed: int) -> Graph:

@@ -16,6 +16,7 @@ from selenium.webdriver.chrome.service import Service
 from certifier.audit.report import page
 from certifier.audit.result import JsonObject
 from tests.audit.summaries import (
+    BEGIN_US,
     BUCKETS,
     HOSTILE_KEY,
     HOURS,
@@ -160,10 +161,10 @@ def test_item_without_a_key_is_shown_to_its_last_bit(look: Look) -> None:
 
 MARKS = {
     "#timeline rect.history": len(MEMBERS),
-    "#by-hour rect.hover": HOURS,
-    "#by-hour rect[data-verdict=certified]": HOURS,
-    "#by-hour rect[data-verdict=too_old]": 1,
-    "#lost-by-hour rect[data-verdict=certified]": 0,
+    "#by-time rect.hover": HOURS,
+    "#by-time rect[data-verdict=certified]": HOURS,
+    "#by-time rect[data-verdict=too_old]": 1,
+    "#lost-by-time rect[data-verdict=certified]": 0,
     "#pairs rect.pair": len(MEMBERS) ** 2,
     "#curves polyline": len(SCHEMES),
     "#curves circle": len(SCHEMES) * 6,
@@ -193,14 +194,37 @@ def test_a_curve_has_a_step_for_each_bucket_and_a_gap_where_nothing_is_known(loo
 
 def test_height_of_a_bar_is_its_share(look: Look) -> None:
     browser = look(clean_summary())
-    script = """return [...document.querySelectorAll('#by-hour rect[data-verdict=certified]')]
+    script = """return [...document.querySelectorAll('#by-time rect[data-verdict=certified]')]
       .map(bar => Number(bar.getAttribute('height')))"""
     heights = browser.execute_script(script)
     profile = clean_summary()["profile"]
     assert isinstance(profile, dict)
-    certified = [hour["certified"] for hour in profile["conflicts"]["by_hour"]]
+    certified = [hour["certified"] for hour in profile["conflicts"]["by_time"]["parts"]]
     for height, each in zip(heights, certified, strict=True):
         assert height / heights[0] == pytest.approx(each / certified[0], abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "title", "tip"),
+    [
+        (1, "each second", "20:30:00 UTC, one second"),
+        (10, "each 10 seconds", "20:30:00 UTC, 10 seconds"),
+        (600, "each 10 minutes", "20:30 UTC, 10 minutes"),
+        (86_400, "each day", "20:30 UTC, one day"),
+    ],
+)
+def test_bars_say_how_much_time_they_are_about(
+    look: Look, seconds: int, title: str, tip: str
+) -> None:
+    summary: Any = clean_summary()
+    counts = {"certified": 9, "conflict": 1, "too_old": 0, "refused": 0}
+    width = seconds * 1_000_000
+    parts = [{"begin_us": BEGIN_US + number * width, **counts} for number in range(3)]
+    summary["profile"]["conflicts"]["by_time"] = {"width_us": width, "parts": parts}
+    browser = look(summary)
+    assert f"Decisions {title}" in text(browser, "#decisions")
+    script = "return document.querySelector('#by-time rect.hover').dataset.tip"
+    assert str(browser.execute_script(script)).split("\n")[0].endswith(tip)
 
 
 def test_sections_without_data_say_why(look: Look) -> None:
@@ -215,7 +239,7 @@ def test_sections_without_data_say_why(look: Look) -> None:
 def test_dark_mode_is_drawn_in_its_own_colours(look: Look) -> None:
     browser = look(clean_summary())
     script = """const style = node => getComputedStyle(document.querySelector(node));
-      return [style("body").backgroundColor, style("#by-hour rect.piece").fill]"""
+      return [style("body").backgroundColor, style("#by-time rect.piece").fill]"""
     seen = {}
     for scheme in ("light", "dark"):
         features = [{"name": "prefers-color-scheme", "value": scheme}]

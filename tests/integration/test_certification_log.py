@@ -12,7 +12,13 @@ from typing import Any
 
 import pytest
 
+from applier.targets.rocksdb import RocksDbTarget
+from certifier.gtid_set import GtidSet
+from certifier.store import Store, StoreIdentity
+from members.binary_log import BinaryLog, BinaryLogOptions
+from members.binary_log_reader import BinaryLogReader
 from members.client import Client
+from members.convert import changed_keys, decode_changes
 from members.jetstream import JetStreamOptions
 from members.local_group import LocalGroup
 from members.log_trimmer import trim_log
@@ -71,6 +77,32 @@ def certified_ids(rows: History) -> list[str]:
     return [row["transaction_id"] for row in rows if row.get("verdict") == "certified"]
 
 
+def siblings_in(rows: History) -> dict[int, tuple[int, int]]:
+    """Of each certified transaction its commit parent and its commit id."""
+    certified = [row for row in rows if row.get("verdict") == "certified"]
+    return {row["version"]: (row["commit_parent"], row["commit_id"]) for row in certified}
+
+
+def logged_siblings(group: LocalGroup, member: str) -> dict[int, tuple[int, int]]:
+    """The same, as a replica of a stopped member would be told."""
+    with Store(group.folder / member, StoreIdentity(group="local", member=member)) as store:
+        rows = RocksDbTarget(store, decode_changes).checkpoint()
+        assert rows is not None
+        reader = BinaryLogReader(
+            BinaryLog(store, rows, BinaryLogOptions()),
+            GtidSet(),
+            source=member,
+            keys_of=changed_keys,
+            databases_max=16,
+        )
+        told = {}
+        while not reader.is_at_end:
+            for entry in reader.read():
+                if entry.gtid:
+                    told[entry.version] = (entry.header.commit_parent, entry.header.commit_id)
+        return told
+
+
 def test_a_killed_member_loses_no_decision_and_repeats_none(group: LocalGroup) -> None:
     load = BankLoad()
     with load.running(list(group.addresses.values()), seed=1):
@@ -87,8 +119,10 @@ def test_a_killed_member_loses_no_decision_and_repeats_none(group: LocalGroup) -
     each_rows = [rows for (rows,) in histories.values()]
     assert_alike(each_rows)
     acknowledged = {each.hex() for each in load.counts.committed_ids}
-    for rows in each_rows:
+    for name, rows in zip(group.names, each_rows, strict=True):
         assert_applied(rows)
+        assert siblings_in(rows) == logged_siblings(group, name)
+        assert any(row.get("commit_id") for row in rows)
         ids = certified_ids(rows)
         assert len(ids) == len(set(ids))
         assert acknowledged <= set(ids)

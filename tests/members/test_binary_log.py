@@ -17,7 +17,7 @@ from applier.errors import PurgedAtSource
 from applier.job import CommitGroup, Job
 from applier.relay_queue import RelayEntry
 from applier.source_header import SourceHeader
-from applier.targets.rocksdb import RocksDbTarget, RowChanges
+from applier.targets.rocksdb import RocksDbTarget, RowChanges, applied_intervals
 from certifier.errors import CorruptStore
 from certifier.gtid import Gtid
 from certifier.gtid_set import GtidSet
@@ -26,7 +26,7 @@ from groupcert.v1.binary_log_pb2 import SubscribeResponse
 from groupcert.v1.transaction_pb2 import Changes
 from members import binary_log
 from members.binary_log import BinaryLog, BinaryLogOptions, key_of
-from members.binary_log_reader import BinaryLogReader, commit_ids
+from members.binary_log_reader import BinaryLogReader
 from members.convert import changed_keys, decode_changes
 from members.log_events import entries_from, events_of
 
@@ -40,10 +40,13 @@ class Source:
     def __init__(self, store: Store, options: BinaryLogOptions | None = None) -> None:
         rows = RocksDbTarget(store, decode_changes).checkpoint() or Checkpoint()
         self.log = BinaryLog(store, rows, options or BinaryLogOptions())
-        self.target = RocksDbTarget(store, decode_changes, on_commit=self.log.append)
+        self.target = RocksDbTarget(
+            store, decode_changes, on_commit=self.log.append, record_history=True
+        )
         self.progress = Progress(rows)
         self.version = rows.version
         self.position = rows.position
+        self.tick = 0
 
     def commit(self, *entries: RelayEntry) -> None:
         """Commits entries as one group; each gets the next position, transactions a version."""
@@ -55,7 +58,8 @@ class Source:
             placed.append(entry._replace(position=self.position, version=self.version, gtid=gtid))
         job: Job[RowChanges] = Job(placed)
         job.execution = self.target.execute(job)
-        self.target.commit(CommitGroup(1, [job]), self.progress)
+        self.tick += 1
+        self.target.commit(CommitGroup(self.tick, [job]), self.progress)
 
     def rotate(self) -> None:
         """Begins a file."""
@@ -186,8 +190,9 @@ class TestHeaders:
         source.commit(write(0, items=(), parent=0), write(0, parent=0), write(2, parent=2))
         source.rotate()
         source.commit(write(2, parent=4), write(None, parent=4))
+        source.commit(write(7, parent=7), view_change(2), write(7, parent=7))
         parents = [each.header.commit_parent for each in read_all(source.reader()) if each.gtid]
-        assert parents == [0, 0, 2, 3, 3, 5, 6]
+        assert parents == [0, 0, 2, 3, 3, 5, 6, 7, 8]
 
     def test_databases_over_the_maximum_are_all(self, source: Source) -> None:
         source.commit(write(0, "a.t/1", "b.t/1", "b.u/2"))
@@ -425,5 +430,27 @@ def test_each_transaction_that_a_replica_lacks_comes_once(
         executed = GtidSet.of(*(Gtid(SOURCE, number) for number in has))
         entries = read_all(source.reader(str(executed)), entries_max=entries_max)
         assert numbers_of(entries) == [n for n in range(1, source.version + 1) if n not in has]
-        ids = commit_ids([entry for entry in entries if entry.gtid])
-        assert len(ids) == len(numbers_of(entries))
+
+
+@settings(max_examples=50)
+@given(
+    st.lists(st.lists(st.none() | st.integers(0, 3), min_size=1, max_size=6), max_size=8),
+    st.integers(1, 9),
+)
+def test_the_history_has_the_commit_parents_and_ids_of_the_log(
+    groups: list[list[int | None]], numbers_max: int
+) -> None:
+    """Groups of transactions, each locked since so many versions before its group, and of view
+    changes; files of any size.
+    """
+    with tempfile.TemporaryDirectory() as folder, Store(Path(folder), IDENTITY) as store:
+        source = Source(store, BinaryLogOptions(sequence_number_max=numbers_max))
+        for group in groups:
+            since = source.version
+            source.commit(
+                *(view_change(1) if age is None else write(max(since - age, 0)) for age in group)
+            )
+        headers = [entry.header for entry in read_all(source.reader()) if entry.gtid]
+        logged = [(header.commit_parent, header.commit_id) for header in headers]
+        intervals = list(applied_intervals(store))
+        assert [(each.commit_parent, each.commit_id) for each in intervals] == logged
