@@ -8,19 +8,25 @@ Source: Adya, Liskov, O'Neil, Generalized Isolation Level Definitions, direct se
 """
 
 import itertools
+from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from operator import attrgetter
 from typing import NamedTuple
 
 from certifier.audit.findings import Code
 from certifier.audit.foreign import has, intervals
 
+_version = attrgetter("version")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """What a certified transaction did. What it wrote it is taken to have read: an update does."""
+    """What a certified transaction did. What it wrote it is taken to have read: an update does.
+    Without a snapshot it is not known what it saw.
+    """
 
     version: int
     snapshot: int | None
@@ -38,11 +44,9 @@ class Operation:
         gtid = f"{self.source}:{self.number}" if self.source else f"version {self.version}"
         return f"{gtid} of {self.origin}" if self.origin else gtid
 
-    def sees(self, writer: "Operation") -> bool:
-        """Whether its snapshot has another's writes."""
-        if self.snapshot_set is None:
-            return self.snapshot is not None and writer.version <= self.snapshot
-        if writer.source is None or writer.number is None:
+    def names(self, writer: "Operation") -> bool:
+        """Whether its snapshot, a GTID set, has another's GTID."""
+        if self.snapshot_set is None or writer.source is None or writer.number is None:
             return False
         return has(intervals(self.snapshot_set), writer.source, writer.number, writer.number)
 
@@ -75,24 +79,33 @@ class Cycle(NamedTuple):
         return "; ".join(map(_sentence, self.edges))
 
 
-def cycle_through(operations: Sequence[Operation], version: int) -> Cycle | None:
-    """The shortest cycle through the transaction of a version, None if there is none.
+def cycles_through(
+    operations: Sequence[Operation], versions: Iterable[int], reach: int
+) -> dict[int, Cycle]:
+    """By version the shortest cycle through it and earlier transactions, where there is one.
 
     Args:
-        operations: All transactions from the one's snapshot to itself, by version.
+        operations: Consecutive ones, in the order of their versions, each of another version.
+        versions: The transactions that cycles are wanted of.
+        reach: A cycle is over fewer versions than this.
 
-    Cost: O(edges).
+    Cost: O(items log operations), of snapshots that are GTID sets also the writers that they lack;
+        and the edges within reach for each version.
     """
     edges = _edges(operations)
-    start = next(each for each in operations if each.version == version)
+    found = ((version, _shortest(edges, version, reach)) for version in versions)
+    return {version: cycle for version, cycle in found if cycle is not None}
+
+
+def _shortest(edges: Mapping[int, Sequence[Edge]], version: int, reach: int) -> Cycle | None:
     reached: dict[int, Edge] = {}
-    queue = deque([start])
+    queue = deque([version])
     while queue:
-        for edge in edges.get(queue.popleft().version, ()):
-            after = edge.after
-            if after.version not in reached:
-                reached[after.version] = edge
-                if after.version == version:
+        for edge in edges.get(queue.popleft(), ()):
+            after = edge.after.version
+            if after not in reached and version - reach < after <= version:
+                reached[after] = edge
+                if after == version:
                     return _named(_back(reached, version))
                 queue.append(after)
     return None
@@ -116,15 +129,25 @@ def _edges(operations: Sequence[Operation]) -> dict[int, list[Edge]]:
         for before, after in itertools.pairwise(known):
             add(before, after, Dependency.WRITE, item)
     for reader in operations:
-        for item in sorted(reader.reads):
-            seen = [each for each in writers.get(item, ()) if reader.sees(each)]
+        knows = reader.snapshot is not None or reader.snapshot_set is not None
+        for item in sorted(reader.reads & writers.keys()) if knows else ():
+            known = writers[item]
+            seen = _seen(reader, known)
             if seen:
-                add(seen[-1], reader, Dependency.READ, item)
-            newest = seen[-1].version if seen else 0
-            unseen = [each for each in writers.get(item, ()) if each.version > newest]
-            for after in [each for each in unseen if each.version != reader.version][:1]:
-                add(reader, after, Dependency.ANTI, item)
+                add(known[seen - 1], reader, Dependency.READ, item)
+            if seen < len(known):
+                add(reader, known[seen], Dependency.ANTI, item)
     return edges
+
+
+def _seen(reader: Operation, writers: Sequence[Operation]) -> int:
+    """How many of an item's writers there are up to the newest that a reader sees."""
+    if reader.snapshot_set is None:
+        return bisect_right(writers, reader.snapshot or 0, key=_version)
+    seen = bisect_left(writers, reader.version, key=_version)
+    while seen and not reader.names(writers[seen - 1]):
+        seen -= 1
+    return seen
 
 
 def _back(reached: Mapping[int, Edge], version: int) -> list[Edge]:
@@ -140,7 +163,7 @@ def _named(edges: Sequence[Edge]) -> Cycle:
     if not anti:
         return Cycle(Code.INFORMATION_CYCLE, edges)
     if len(anti) == 1:
-        is_lost = len(edges) == 2 and len({edge.item for edge in edges}) == 1
+        is_lost = len({edge.item for edge in edges}) == 1
         return Cycle(Code.LOST_UPDATE if is_lost else Code.READ_SKEW, edges)
     if len(edges) == 2:
         return Cycle(Code.WRITE_SKEW, edges)

@@ -1,49 +1,58 @@
 """GTIDs: none is given twice, none is skipped, and each member's ascend.
 
-The rule it keeps: the next number is the smallest free one; with blocks of numbers, the next one of
-the member's block. A number that a transaction brought along, or that was executed elsewhere, is
-not free.
+The rule it keeps: the next number is the smallest free one. With blocks of numbers a member takes
+them from its block in order; blocks are cut off what is free, from the smallest number on, and all
+are cut anew after as many numbers as a block has, and at a view change. A number that a transaction
+brought along, or that was executed elsewhere, is not free.
+
+Soundness: a gap is reported if the first or the last number of what was jumped over was free; so is
+a block that begins neither behind a used number nor behind the block before. Completeness: free
+numbers between used ones are not looked for.
 
 Source: WL#8440; MySQL 8.4 Reference Manual, `group_replication_gtid_assignment_block_size`.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from functools import reduce
+from itertools import accumulate
+from operator import or_
 
-from pyspark.sql import Column
+from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from certifier.audit.checks import Check, Found, FoundAll, run_checks, words
+from certifier.audit.checks import Check, FoundAll, merged, run_checks, words
 from certifier.audit.findings import Code
-from certifier.audit.foreign import has, intervals
-from certifier.audit.log import History, Log
-from certifier.audit.sequence import CERTIFIED, is_kind
-from certifier.audit.states import segment_begins, with_states
+from certifier.audit.log import Log
+from certifier.audit.order import makes_version
+from certifier.audit.sequence import CERTIFIED, is_kind, told_block_size
+from certifier.audit.states import segment, segment_begins, with_states
 from certifier.history import RecordKind, Source
 
 
-def block_size(history: History) -> int:
-    """How many numbers a member of the history's group reserves at a time."""
-    size = history.settings.get("gtid_assignment_block_size", 1)
-    return size if isinstance(size, int) else 1
-
-
 def order_checks(log: Log) -> list[Check]:
-    """Of rows with `met_gtid`: numbers that are given one by one follow each other."""
-    one_by_one = log.by_history(
-        lambda each: block_size(each) == 1 and each.source is not Source.BINARY_LOG
-    )
+    """Of rows with `met_gtid` and `met_block_size`: numbers that are given one by one follow each
+    other.
+    """
+    is_decided = log.by_history(lambda each: each.source is not Source.BINARY_LOG)
+    given = is_decided & (F.col("verdict") == CERTIFIED) & F.col("is_assigned")
+    given &= (F.coalesce("met_block_size", F.lit(1)) == 1) & (F.col("met_gtid") >= 0)
     number, met = F.col("gtid_number"), F.col("met_gtid")
-    given = one_by_one & (F.col("verdict") == CERTIFIED) & F.col("is_assigned")
-    return _order(given, number, met)
+    why = _why(met)
+    return [
+        Check(Code.GTID_GAP, given & (number > met + 1), met + 1, number, why, met + 1, number - 1),
+        Check(Code.GTID_ORDER, given & (number <= met), met + 1, number, why, number),
+    ]
 
 
 def check_duplicates(log: Log) -> FoundAll:
-    """GTIDs of two transactions of one history."""
+    """GTIDs of two transactions of one history, or of one and of what was executed elsewhere before
+    it.
+    """
     gtid = ["h", "gtid_source", "gtid_number"]
+    used = log.certified.where(F.col("gtid_number").isNotNull()).select(*gtid, "number", "place")
     twice = (
-        log.certified.where(F.col("gtid_number").isNotNull())
-        .groupBy(*gtid)
+        used.groupBy(*gtid)
         .agg(
             F.count(F.lit(1)).alias("count"),
             F.min("place").alias("first"),
@@ -52,6 +61,11 @@ def check_duplicates(log: Log) -> FoundAll:
         )
         .where(F.col("count") > 1)
     )
+    elsewhere = _elsewhere(log)
+    if elsewhere.limit(1).count():
+        again = used.join(F.broadcast(elsewhere), ["h", "gtid_source"]).where(_is_elsewhere())
+        again = again.groupBy(*gtid, "number", "place").agg(F.min("used_at").alias("first"))
+        twice = twice.unionByName(again.withColumn("count", F.lit(2).cast("bigint")))
     name = words(F.col("gtid_source"), ":", F.col("gtid_number"))
     return run_checks(
         log,
@@ -70,114 +84,184 @@ def check_duplicates(log: Log) -> FoundAll:
 
 
 def check_blocks(log: Log) -> FoundAll:
-    """Of groups that number in blocks: each member's numbers ascend by one between two views, but
-    where a block ends.
+    """Of numbers given in blocks: a member's ascend by one until its block ends, and blocks follow
+    each other.
     """
-    blocks = {each.h: block_size(each) for each in log.histories if block_size(each) > 1}
-    if not blocks:
+    told = log.rows.where(F.col("settings").isNotNull()).where(told_block_size() > 1)
+    histories = [row["h"] for row in told.select("h").distinct().collect()]
+    if not histories:
         return FoundAll([], Counter())
-    assigned = ~F.coalesce("gtid_brought", F.lit(False))
-    of_group = F.col("gtid_source") == log.by_history(
+    rows = _in_rounds(log.rows.where(F.col("h").isin(histories)), _of_group(log))
+    met = {"met": F.struct("gtid_number", "begin", "lap")}
+    keys = ["h", "origin"]
+    walked = with_states(rows, keys, met, segment_begins(rows, keys, met))
+    number, before = F.col("gtid_number"), F.col("met.gtid_number")
+    is_same = (F.col("met.begin") == F.col("begin")) & (F.col("met.lap") == F.col("lap"))
+    walked = walked.withColumn("before", F.when(is_same, before)).where(
+        F.coalesce(number != F.col("before") + 1, number != 1)
+    )
+    block = ["h", "begin", "lap", "gtid_number"]
+    ended = rows.withColumn("gtid_number", number + F.col("size"))
+    ended = ended.groupBy(*block).agg(F.min("place").alias("begun_at"))
+    walked = walked.join(ended, block, "left")
+    follows = F.coalesce(F.col("begun_at") < F.col("place"), F.lit(False))
+    first, last = F.col("before") + 1, F.when(~follows, number - 1)
+    low, high = F.coalesce(first, last), F.coalesce(last, first)
+    why = _why(F.col("before"))
+    goes_back = number <= F.col("before")
+    is_gap = ~F.coalesce(goes_back, F.lit(False)) & low.isNotNull()
+    checks = [
+        Check(Code.GTID_GAP, is_gap, low, number, why, low, high),
+        Check(Code.GTID_ORDER, goes_back, first, number, why, number),
+    ]
+    return run_checks(log, _unused(log, walked, checks[0]), checks)
+
+
+def without_used(log: Log, rows: DataFrame, checks: list[Check], found: FoundAll) -> FoundAll:
+    """What the checks have found of the rows without gaps that numbers fill which were brought
+    along or executed elsewhere, and without refusals of GTIDs that were used before.
+
+    Cost: another pass over the rows, if there are any gaps or refusals.
+    """
+    codes = {Code.GTID_GAP, Code.REFUSAL_FALSE}
+    again = [each for each in checks if each.code in codes and each.code.value in found.counts]
+    if not again:
+        return found
+    doubted = rows.where(reduce(or_, [F.coalesce(each.wrong, F.lit(False)) for each in again]))
+    doubted = doubted.persist(StorageLevel.DISK_ONLY)
+    try:
+        wrong = doubted
+        for check in again:
+            is_gap = check.code is Code.GTID_GAP
+            wrong = _unused(log, wrong, check) if is_gap else _unrefused(log, wrong)
+        judged = run_checks(log, wrong, again)
+    finally:
+        doubted.unpersist()
+    kept = [each for each in found.found if each.finding.code not in codes]
+    counts = Counter({code: count for code, count in found.counts.items() if code not in codes})
+    return merged([FoundAll(kept, counts), judged])
+
+
+def _why(met: Column) -> Column:
+    return words("the number given before is ", met)
+
+
+def _of_group(log: Log) -> Column:
+    return F.col("gtid_source") == log.by_history(
         lambda each: str(each.settings.get("group_source", ""))
     )
-    given = (F.col("verdict") == "certified") & assigned & of_group
-    free_again = is_kind(RecordKind.VIEW_CHANGE) | is_kind(RecordKind.SETTINGS)
-    rows = log.rows.where(F.col("h").isin(list(blocks)) & (given | free_again)).select(
-        "h", "number", "place", "version", "origin", "gtid_number", given.alias("given")
-    )
-    round_state = {"round": F.when(~F.coalesce("given", F.lit(False)), F.col("version"))}
-    rows = with_states(rows, ["h"], round_state, segment_begins(rows, ["h"], round_state))
-    rows = rows.where("given").drop("segment")
-    met = {"met": F.struct("gtid_number", "version", F.coalesce("round", F.lit(0)).alias("round"))}
-    keys = ["h", "origin"]
-    rows = with_states(rows, keys, met, segment_begins(rows, keys, met))
-    size = F.lit(0)
-    for h, numbers in blocks.items():
-        size = F.when(F.col("h") == h, numbers).otherwise(size)
-    same_round = (F.coalesce("round", F.lit(0)) == F.col("met.round")) & (
-        F.col("version") - F.coalesce("round", F.lit(0)) < size
-    )
-    return run_checks(log, rows, _order(same_round, F.col("gtid_number"), F.col("met.gtid_number")))
 
 
-def without_used(log: Log, found: FoundAll) -> FoundAll:
-    """The findings without gaps that numbers fill which were brought along or executed elsewhere,
-    and without refusals of GTIDs that were used before.
+def _in_rounds(rows: DataFrame, of_group: Column) -> DataFrame:
+    """The numbers given in blocks of `size`, each with its round: the row at which reservations
+    were last freed (`begin`), and how many rounds had ended since (`lap`). None where that is not
+    known, which is until the first view change of a history that begins late.
     """
-    gaps = [each for each in found.found if each.finding.code is Code.GTID_GAP]
-    refusals = [each for each in found.found if each.finding.code is Code.REFUSAL_FALSE]
-    if not gaps and not refusals:
-        return found
-    used = _used(log, gaps)
-    refused = _refused_rightly(log) if refusals else set()
-    counts = Counter(found.counts)
-    kept = []
-    for each in found.found:
-        code = each.finding.code
-        is_used = code is Code.GTID_GAP and _is_used(each, used)
-        if is_used or (code is Code.REFUSAL_FALSE and (each.h, each.number) in refused):
-            counts[code.value] -= 1
-        else:
-            kept.append(each)
-    return FoundAll(kept, +counts)
-
-
-def _order(given: Column, number: Column, met: Column) -> list[Check]:
-    why = words("the number given before is ", met)
-    return [
-        Check(Code.GTID_GAP, given & (number > met + 1), met + 1, number, why, met + 1, number - 1),
-        Check(Code.GTID_ORDER, given & (number <= met), met + 1, number, why, number),
-    ]
-
-
-def _used(log: Log, gaps: list[Found]) -> Mapping[int, list[tuple[int, int]]]:
-    """By history intervals of the group's numbers that nobody was given."""
-    used: dict[int, list[tuple[int, int]]] = {each.h: [] for each in log.histories}
-    if not gaps:
-        return used
-    low = min(each.low or 0 for each in gaps)
-    high = max(each.high or 0 for each in gaps)
-    source = log.by_history(lambda each: str(each.settings.get("group_source", "")))
-    brought = log.certified.where(
-        (F.col("gtid_source") == source) & F.col("gtid_number").between(low, high)
+    assigned = ~F.coalesce("gtid_brought", F.lit(False))
+    given = F.coalesce((F.col("verdict") == "certified") & assigned & of_group, F.lit(False))
+    begins = is_kind(RecordKind.VIEW_CHANGE) | is_kind(RecordKind.SETTINGS)
+    begins |= is_kind(RecordKind.START) & (F.col("version") == 0)
+    size = told_block_size()
+    rows = rows.where(begins | makes_version() | size.isNotNull()).select(
+        *("h", "number", "place", "version", "origin", "gtid_number"),
+        given.alias("given"),
+        begins.alias("begins"),
+        size.alias("told_size"),
+        (makes_version() & ~given).cast("int").alias("other"),
     )
-    for row in brought.select("h", "gtid_number").collect():
-        used[row["h"]].append((row["gtid_number"], row["gtid_number"]))
-    elsewhere = log.rows.where(is_kind(RecordKind.EXECUTED_ELSEWHERE))
-    for row in elsewhere.select("h", "snapshot_set").collect():
-        group = str(log.histories[row["h"]].settings.get("group_source", ""))
-        firsts, lasts = intervals(row["snapshot_set"] or "").get(group, ([], []))
-        used[row["h"]] += zip(firsts, lasts, strict=True)
-    return used
+    counted = _with_others(rows)
+    given_count = F.col("version") - F.col("others")
+    states = {
+        "size": F.col("told_size"),
+        "round": F.when(F.col("begins"), F.struct("number", given_count.alias("count"))),
+    }
+    known = with_states(counted, ["h"], states, segment_begins(counted, ["h"], states))
+    lap = F.floor((given_count - F.col("round.count") - 1) / F.col("size"))
+    return known.where(
+        F.col("given") & (F.col("size") > 1) & F.col("round.number").isNotNull()
+    ).select(
+        *("h", "number", "place", "origin", "gtid_number", "size"),
+        F.col("round.number").alias("begin"),
+        lap.alias("lap"),
+    )
 
 
-def _is_used(gap: Found, used: Mapping[int, list[tuple[int, int]]]) -> bool:
-    """Whether every number of a gap is used."""
-    next_number = gap.low or 0
-    for first, last in sorted(used[gap.h]):
-        if first > next_number:
-            break
-        next_number = max(next_number, last + 1)
-    return next_number > (gap.high or 0)
+def _with_others(rows: DataFrame) -> DataFrame:
+    """The rows with `others`: how many versions up to each one were not given a number here."""
+    cut = rows.withColumn("part", segment())
+    sums = cut.groupBy("h", "part").agg(F.sum("other").alias("sum")).orderBy("h", "part").collect()
+    totals: list[tuple[int, int, int]] = []
+    for h in sorted({row["h"] for row in sums}):
+        mine = [row for row in sums if row["h"] == h]
+        before = accumulate((row["sum"] for row in mine), initial=0)
+        totals += [(h, row["part"], total) for row, total in zip(mine, before, strict=False)]
+    begun = rows.sparkSession.createDataFrame(totals, "h int, part int, before long")
+    window = Window.partitionBy("h", "part").orderBy("number")
+    others = F.sum("other").over(window.rowsBetween(Window.unboundedPreceding, 0))
+    summed = cut.withColumn("sum", others).join(F.broadcast(begun), ["h", "part"])
+    return summed.withColumn("others", F.col("sum") + F.col("before")).drop("part", "sum", "before")
 
 
-def _refused_rightly(log: Log) -> set[tuple[int, int]]:
-    """Refused transactions, by history and number, whose GTID was used before."""
-    names = ["h", "gtid_source", "gtid_number"]
+def _unused(log: Log, rows: DataFrame, gap: Check) -> DataFrame:
+    """The rows without those whose gap begins and ends with numbers that were used before.
+
+    A history that begins late does not show what was used before: there a number was free only if
+    it is used later.
+    """
+    assert gap.low is not None and gap.high is not None
+    ends = F.explode(F.array_distinct(F.array(gap.low, gap.high)))
+    asked = rows.where(gap.wrong).select("h", "number", "place", ends.alias("gtid_number"))
+    used = log.certified.where(_of_group(log)).select(
+        "h", "gtid_number", F.col("place").alias("certified_at")
+    )
+    elsewhere = _elsewhere(log).where(_of_group(log)).withColumnRenamed("h", "of")
+    used_before = F.coalesce(F.least("certified_at", "used_at") < F.col("place"), F.lit(False))
+    is_late = log.by_history(lambda each: each.start_version > 0)
+    not_shown = is_late & F.col("certified_at").isNull() & F.col("used_at").isNull()
+    filled = (
+        asked.join(used, ["h", "gtid_number"], "left")
+        .join(elsewhere, (F.col("h") == F.col("of")) & _is_elsewhere(), "left")
+        .groupBy("h", "number", "gtid_number")
+        .agg(F.bool_or(used_before | not_shown).alias("is_used"))
+        .groupBy("h", "number")
+        .agg(F.bool_and("is_used").alias("is_used"))
+        .where("is_used")
+    )
+    return rows.join(filled.select("h", "number"), ["h", "number"], "left_anti")
+
+
+def _unrefused(log: Log, rows: DataFrame) -> DataFrame:
+    """The rows without refused transactions whose GTID was used before."""
+    gtid = ["h", "gtid_source", "gtid_number"]
     refused = log.transactions.where(
         (F.col("verdict") == "refused") & F.col("gtid_brought")
-    ).select(*names, "number")
-    earlier = log.certified.groupBy(*names).agg(F.min("number").alias("first"))
-    known = refused.join(earlier, names).where(F.col("first") < F.col("number"))
-    found = {(row["h"], row["number"]) for row in known.select("h", "number").collect()}
-    elsewhere = log.rows.where(is_kind(RecordKind.EXECUTED_ELSEWHERE))
-    sets = [
-        (row["h"], row["number"], intervals(row["snapshot_set"] or ""))
-        for row in elsewhere.select("h", "number", "snapshot_set").collect()
-    ]
-    for row in refused.collect():
-        for h, number, known_set in sets:
-            if h == row["h"] and number < row["number"]:
-                if has(known_set, row["gtid_source"], row["gtid_number"], row["gtid_number"]):
-                    found.add((row["h"], row["number"]))
-    return found
+    ).select(*gtid, "number", "place")
+    earlier = log.certified.groupBy(*gtid).agg(F.min("place").alias("used_at"))
+    known = refused.join(earlier, gtid).where(F.col("used_at") < F.col("place"))
+    beside = refused.join(_elsewhere(log), ["h", "gtid_source"]).where(_is_elsewhere())
+    rightly = known.select("h", "number").union(beside.select("h", "number"))
+    return rows.join(rightly, ["h", "number"], "left_anti")
+
+
+def _elsewhere(log: Log) -> DataFrame:
+    """What was executed elsewhere, from `used_at` on: a row for each interval `first` to `last`."""
+    text = F.split(F.regexp_replace("snapshot_set", r"\s", ""), ",")
+    parts = log.rows.where(is_kind(RecordKind.EXECUTED_ELSEWHERE)).select(
+        "h", F.col("place").alias("used_at"), F.explode(text).alias("part")
+    )
+    fields = parts.select("h", "used_at", F.split("part", ":").alias("fields"))
+    ranges = fields.select(
+        *("h", "used_at", F.get("fields", F.lit(0)).alias("gtid_source")),
+        F.explode(F.slice("fields", 2, F.size("fields") - 1)).alias("range"),
+    ).withColumn("ends", F.split("range", "-"))
+    first, last = F.get("ends", F.lit(0)), F.get("ends", F.lit(1))
+    return ranges.select(
+        *("h", "gtid_source", "used_at", first.cast("bigint").alias("first")),
+        F.coalesce(last, first).cast("bigint").alias("last"),
+    )
+
+
+def _is_elsewhere() -> Column:
+    """Of rows with GTIDs joined with `_elsewhere`: whether it was executed there before."""
+    inside = F.col("gtid_number").between(F.col("first"), F.col("last"))
+    return inside & (F.col("used_at") < F.col("place"))

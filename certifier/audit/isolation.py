@@ -8,28 +8,36 @@ is a graph made.
 
 Soundness: a cycle that is reported is one, by what the log says was read and written. Completeness:
 among certified transactions that logged what they read, and those that overwrote what they had not
-seen; a cycle over more than `NEIGHBOURS_MAX` transactions is not looked for, and counted.
+seen, over fewer than `NEIGHBOURS_MAX` versions. Who read what is older, or comes after the bounds
+below are reached, is counted as not searched.
 
 Source: Adya, Liskov, O'Neil, Generalized Isolation Level Definitions (G0, G1, G-single, G2-item).
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from pyspark.sql import Row, Window
+from pyspark.sql import DataFrame, Row, Window
 from pyspark.sql import functions as F
 
 from certifier.audit.checks import Check, run_checks, words
-from certifier.audit.cycles import Cycle, Operation, cycle_through
+from certifier.audit.cycles import Cycle, Operation, cycles_through
 from certifier.audit.findings import Code, Finding
+from certifier.audit.foreign import is_included
 from certifier.audit.items import is_written, item_rows, met_at_items
 from certifier.audit.log import Log
 from certifier.audit.result import JsonObject, Result
 from certifier.audit.states import segment_begins, with_states
 
 CANDIDATES_MAX = 1_000
+"""Transactions whose cycles are looked for, in the order of places."""
 NEIGHBOURS_MAX = 5_000
+"""Versions that a cycle may reach over."""
+OPERATIONS_MAX = 100_000
+"""Transactions that the driver holds to look among."""
+ITEMS_MAX = 1_000_000
+"""Items that these may have written and read."""
 _NAMES = {
     Code.WRITE_CYCLE: "G0: writes in different orders",
     Code.INFORMATION_CYCLE: "G1: read from the future, or from what was never certified",
@@ -41,18 +49,16 @@ _NAMES = {
 
 
 class Candidate(NamedTuple):
-    """A certified transaction that did not see a writer before it."""
+    """A certified transaction that did not see a writer before it.
+
+    `first`: the oldest version that its snapshot may lack.
+    """
 
     h: int
     number: int
     place: int
     version: int
-    snapshot: int
-
-    @property
-    def neighbours(self) -> int:
-        """How many transactions may be on a cycle with it."""
-        return self.version - self.snapshot
+    first: int
 
 
 def run(log: Log) -> Result:
@@ -61,13 +67,12 @@ def run(log: Log) -> Result:
     future = run_checks(log, log.certified, [_reads_the_future()])
     result.add([each.finding for each in future.found])
     result.add(_write_cycles(log))
-    candidates = _candidates(log)
-    near = [each for each in candidates if each.neighbours <= NEIGHBOURS_MAX][:CANDIDATES_MAX]
-    for candidate, operations in _neighbourhoods(log, near):
-        cycle = cycle_through(operations, candidate.version)
+    met = met_at_items(log).where(F.col("certified") & F.col("outside").isNotNull())
+    unsearched = met.count()
+    for candidate, cycle in _searched(log, met) if unsearched else ():
+        unsearched -= 1
         if cycle is not None:
             result.add([_finding(log, candidate, cycle)])
-    unsearched = len(candidates) - len(near)
     result.summary = _summary(log, result.counts, unsearched)
     return result
 
@@ -112,53 +117,121 @@ def _write_cycles(log: Log) -> list[Finding]:
     return [each.finding for each in run_checks(log, seen, [check]).found]
 
 
-def _candidates(log: Log) -> list[Candidate]:
+def _searched(log: Log, met: DataFrame) -> Iterator[tuple[Candidate, Cycle | None]]:
+    """The candidates that were searched, each with its cycle."""
+    candidates = _within_bounds(_candidates(log, met))
+    ranges = _joined((each.h, each.first, each.version) for each in candidates)
+    operations = _operations(log, ranges)
+    for h, first, last in ranges:
+        near = [operations[h, at] for at in range(first, last + 1) if (h, at) in operations]
+        mine = [each for each in candidates if each.h == h and first <= each.version <= last]
+        mine = [each for each in mine if (h, each.version) in operations]
+        cycles = cycles_through(near, [each.version for each in mine], NEIGHBOURS_MAX)
+        yield from ((each, cycles.get(each.version)) for each in mine)
+
+
+def _candidates(log: Log, met: DataFrame) -> list[Candidate]:
     """Certified transactions with a writer outside of their snapshot, by place."""
-    met = met_at_items(log).where(F.col("certified") & F.col("outside").isNotNull())
-    rows = log.certified.select("h", "number", "place", "version", "snapshot_version")
-    found = met.select("h", "number").join(rows, ["h", "number"]).orderBy("place", "h")
+    rows = log.certified.select(
+        "h", "number", "place", "version", "snapshot_version", "snapshot_set"
+    )
+    first = F.coalesce(F.col("snapshot_version") + 1, "outside")
+    found = (
+        met.select("h", "number", "outside")
+        .join(rows, ["h", "number"])
+        .withColumn("first", F.least(first, "version"))
+        .where(F.col("version") - F.col("first") < NEIGHBOURS_MAX)
+        .orderBy("place", "h")
+        .limit(CANDIDATES_MAX)
+        .select("h", "number", "place", "version", "first", "snapshot_set")
+        .collect()
+    )
+    lacked = _oldest_lacked(log, [row for row in found if row["snapshot_set"] is not None])
+    candidates = [Candidate(*(row[name] for name in Candidate._fields)) for row in found]
     return [
-        Candidate(
-            *(row["h"], row["number"], row["place"], row["version"]), row["snapshot_version"] or 0
-        )
-        for row in found.limit(10 * CANDIDATES_MAX).collect()
+        each._replace(first=min(each.first, lacked.get((each.h, each.number), each.first)))
+        for each in candidates
     ]
 
 
-def _neighbourhoods(
-    log: Log, candidates: Sequence[Candidate]
-) -> Iterator[tuple[Candidate, list[Operation]]]:
-    """Each candidate with what the transactions from its snapshot to itself did; of one history
-    after the other.
+def _oldest_lacked(log: Log, rows: Sequence[Row]) -> dict[tuple[int, int], int]:
+    """By history and number the oldest version within reach that a snapshot set lacks."""
+    if not rows:
+        return {}
+    asked = log.spark.createDataFrame(
+        [(row["h"], row["number"], row["version"], row["snapshot_set"]) for row in rows],
+        "h int, number long, own long, snapshot_set string",
+    )
+    stretch = F.floor(F.col("own") / NEIGHBOURS_MAX)
+    asked = asked.select("*", F.explode(F.array(stretch - 1, stretch)).alias("stretch"))
+    near = log.certified.select(
+        "h",
+        "version",
+        F.floor(F.col("version") / NEIGHBOURS_MAX).alias("stretch"),
+        F.struct(
+            "gtid_source", "gtid_number", F.lit(None).cast("string").alias("snapshot_set")
+        ).alias("last_read"),
+    )
+    back = F.col("own") - F.col("version")
+    lacked = (
+        near.join(F.broadcast(asked), ["h", "stretch"])
+        .where((back > 0) & (back < NEIGHBOURS_MAX))
+        .where(~is_included())
+        .groupBy("h", "number")
+        .agg(F.min("version").alias("first"))
+    )
+    return {(row["h"], row["number"]): row["first"] for row in lacked.collect()}
+
+
+def _within_bounds(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """The first ones, by place, whose neighbours together are not too many to be held."""
+    ends: dict[int, int] = {}
+    held = 0
+    for count, each in enumerate(candidates):
+        held += max(each.version - max(each.first - 1, ends.get(each.h, 0)), 0)
+        if held > OPERATIONS_MAX:
+            return list(candidates[:count])
+        ends[each.h] = max(each.version, ends.get(each.h, 0))
+    return list(candidates)
+
+
+def _joined(ranges: Iterable[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+    """The same numbers of each history as ranges that do not overlap.
+
+    >>> _joined([(0, 5, 9), (0, 1, 3), (0, 2, 4), (1, 4, 5)])
+    [(0, 1, 4), (0, 5, 9), (1, 4, 5)]
     """
-    for h in sorted({each.h for each in candidates}):
-        mine = [each for each in candidates if each.h == h]
-        is_near = F.lit(False)
-        for first, last in _joined([(each.snapshot + 1, each.version) for each in mine]):
-            is_near |= F.col("version").between(first, last)
-        columns = ("version", "snapshot_version", "snapshot_set", "gtid_source", "gtid_number")
-        rows = log.certified.where((F.col("h") == h) & is_near).select(
-            *columns, "origin", "write_set", "read_set", "write_keys", "read_keys"
-        )
-        operations = {row["version"]: _operation(row) for row in rows.collect()}
-        for each in mine:
-            near = range(each.snapshot + 1, each.version + 1)
-            yield each, [operations[version] for version in near if version in operations]
-
-
-def _joined(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The same numbers as ranges that do not overlap.
-
-    >>> _joined([(5, 9), (1, 3), (2, 4)])
-    [(1, 4), (5, 9)]
-    """
-    joined: list[tuple[int, int]] = []
-    for first, last in sorted(ranges):
-        if joined and first <= joined[-1][1]:
-            joined[-1] = (joined[-1][0], max(last, joined[-1][1]))
+    joined: list[tuple[int, int, int]] = []
+    for h, first, last in sorted(ranges):
+        if joined and joined[-1][0] == h and first <= joined[-1][2]:
+            joined[-1] = (h, joined[-1][1], max(last, joined[-1][2]))
         else:
-            joined.append((first, last))
+            joined.append((h, first, last))
     return joined
+
+
+def _operations(
+    log: Log, ranges: Sequence[tuple[int, int, int]]
+) -> dict[tuple[int, int], Operation]:
+    """What the transactions of ranges of versions did, by history and version; the first ones,
+    where they have too many items.
+    """
+    if not ranges:
+        return {}
+    wanted = log.spark.createDataFrame(list(ranges), "h int, first long, last long")
+    wanted = wanted.select("h", F.explode(F.sequence("first", "last")).alias("version"))
+    rows = log.certified.join(F.broadcast(wanted), ["h", "version"]).select(
+        *("h", "version", "snapshot_version", "snapshot_set", "gtid_source", "gtid_number"),
+        *("origin", "write_set", "read_set", "write_keys", "read_keys"),
+    )
+    operations: dict[tuple[int, int], Operation] = {}
+    items = 0
+    for row in rows.orderBy("h", "version").toLocalIterator():
+        items += len(row["write_set"] or ()) + len(row["read_set"] or ())
+        if items > ITEMS_MAX:
+            break
+        operations[row["h"], row["version"]] = _operation(row)
+    return operations
 
 
 def _operation(row: Row) -> Operation:

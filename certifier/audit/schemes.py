@@ -29,6 +29,8 @@ from certifier.audit.stretches import Pace, is_remote, length_column
 from certifier.history import RecordKind
 
 SAMPLE_ROWS_MAX = 200_000
+SAMPLE_ITEMS_MAX = 4_000_000
+"""Items that the transactions of a sample wrote, but for one that alone wrote more."""
 WORKERS = (1, 2, 4, 8, 16, 32, 64)
 UNLIMITED = 0
 
@@ -121,8 +123,15 @@ def curves(log: Log, pace: Pace, speedup_max: float | None) -> list[JsonObject]:
 
 
 def take_sample(log: Log, pace: Pace) -> Sample:
-    """The middle of a history, brought to the driver."""
+    """The middle of a history, brought to the driver; less of it where there are many items."""
     first = max(0, (pace.rows - SAMPLE_ROWS_MAX) // 2)
+    stretch = log.rows.where(
+        (F.col("h") == pace.h) & F.col("number").between(first, first + SAMPLE_ROWS_MAX - 1)
+    )
+    size = F.greatest(F.size("write_set"), F.lit(0)).alias("size")
+    sizes = stretch.select("number", size).toArrow().sort_by("number")
+    whole = rows_within(sizes.column("size").to_numpy(), SAMPLE_ITEMS_MAX)
+    last = pc.max(sizes.column("number")[:whole]).as_py()
     break_ = F.col("kind") == RecordKind.VIEW_CHANGE
     transaction = (F.col("verdict") == "certified") & is_remote()
     key_tables = F.transform("write_keys", lambda key: F.substring_index(key, "/", 1))
@@ -133,9 +142,7 @@ def take_sample(log: Log, pace: Pace) -> Sample:
         F.array_distinct(F.transform(tables, lambda name: F.substring_index(name, ".", 1))),
     )
     rows = (
-        log.rows.where(
-            (F.col("h") == pace.h) & F.col("number").between(first, first + SAMPLE_ROWS_MAX - 1)
-        )
+        stretch.where(F.col("number") <= last)
         .where(break_ | transaction)
         .select(
             "number",
@@ -150,6 +157,15 @@ def take_sample(log: Log, pace: Pace) -> Sample:
         .sort_by("number")
     )
     return sample_of(rows)
+
+
+def rows_within(sizes: Ints, items_max: int) -> int:
+    """How many rows from the first on have so many items together at most; at least one.
+
+    >>> rows_within(np.array([2, 3, 4]), 8), rows_within(np.array([9, 1]), 8)
+    (2, 1)
+    """
+    return max(int(np.searchsorted(np.cumsum(sizes), items_max, side="right")), 1)
 
 
 def sample_of(rows: pa.Table) -> Sample:

@@ -33,6 +33,11 @@ def verdict_number() -> Column:
     return number
 
 
+def told_block_size() -> Column:
+    """How many GTID numbers members reserve at a time from a row on that has settings."""
+    return F.get_json_object("settings", "$.gtid_assignment_block_size").cast("bigint")
+
+
 def base_rows(log: Log) -> DataFrame:
     """All rows of all histories, with what the checks compare and without what they do not."""
     group_sources = F.array(
@@ -54,6 +59,7 @@ def base_rows(log: Log) -> DataFrame:
             "snapshot_set"
         ),
         (F.get_json_object("settings", "$.gc_window") == "tight").alias("is_tight"),
+        told_block_size().alias("block_size"),
     )
 
 
@@ -78,7 +84,10 @@ def _states() -> dict[str, Column]:
         "met_stable_set": F.when(stable, F.col("stable_set")),
         "met_tight": F.col("is_tight"),
         "met_reset": F.when(resets, F.lit(True)),
-        "met_gtid": F.when(certified & F.col("is_assigned"), F.col("gtid_number")),
+        "met_gtid": F.when(certified & F.col("is_assigned"), F.col("gtid_number"))
+        .when(is_kind(RecordKind.SETTINGS), F.lit(-1))
+        .when(start & (F.col("version") == 0), F.lit(0)),
+        "met_block_size": F.col("block_size"),
     }
 
 
@@ -96,7 +105,8 @@ def walked(log: Log) -> DataFrame:
     members had executed. `met_collected`: up to which version items were purged. `met_closed`:
     whether a collection closed the window since the last stable set. `met_tight`: whether
     collections leave it open. `met_reset`: whether the clock began again since the history did.
-    `met_gtid`: the last number assigned to a GTID.
+    `met_gtid`: the last number assigned to a GTID; -1 after other settings, which free reserved
+    numbers. `met_block_size`: how many members reserve at a time.
     """
     return with_states(base_rows(log), ["h"], _states(), segment_edges(log))
 

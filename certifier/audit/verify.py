@@ -52,9 +52,9 @@ def run(log: Log) -> Result:
         *order_checks(log),
     ]
     found = [
-        without_used(log, run_checks(log, rows, checks)),
+        without_used(log, rows, checks, run_checks(log, rows, checks)),
         check_duplicates(log),
-        without_used(log, check_blocks(log)),
+        check_blocks(log),
         check_purges(log),
     ]
     kept = without_consequences(log, merged(found))

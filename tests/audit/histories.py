@@ -50,6 +50,8 @@ class Workload:
     stable_every: int = 40
     view_every: int = 150
     block_size: int = 1
+    load: tuple[int, ...] = ()
+    """How busy each member is; all are alike by default."""
     gc_window: str = "close"
     period: int = 16
     group: str = GROUP
@@ -213,12 +215,19 @@ def _transaction(
     source = workload.group if workload.brought_own else OTHER
     return Transaction(
         position=position,
-        origin=f"m{chance.randint(1, workload.members)}",
+        origin=_origin(chance, workload),
         snapshot=max(newest - back, 0),
         write_set=list(dict.fromkeys(_item(chance, workload) for _ in range(count))),
         read_set=list(dict.fromkeys(_item(chance, workload) for _ in range(reads))),
         gtid=Gtid(source, chance.randint(1, 2 * number)) if brought else None,
     )
+
+
+def _origin(chance: random.Random, workload: Workload) -> str:
+    members = range(1, workload.members + 1)
+    if not workload.load:
+        return f"m{chance.choice(members)}"
+    return f"m{chance.choices(members, workload.load)[0]}"
 
 
 def _item(chance: random.Random, workload: Workload) -> int:

@@ -28,6 +28,7 @@ WORKLOADS = {
     "at-once": replace(BASE, period=0),
     "reads": replace(BASE, read_share=1.0),
     "brought": replace(BASE, brought_share=0.5, brought_own=True),
+    "busy": replace(BASE, block_size=100, load=(8, 1, 1), view_every=97),
     "views": replace(BASE, view_every=20, block_size=7),
 }
 

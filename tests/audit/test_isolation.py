@@ -1,0 +1,215 @@
+"""Each anomaly that a wrong certifier lets in is found by its code, at its place, in words.
+
+Each is a group of its own, of a few transactions; all are audited at once. An anomaly follows from
+a wrong verdict: together with what `verify` finds it is told once.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from certifier.audit import agree, apply, isolation, proof, verify
+from certifier.audit.consequences import told_once
+from certifier.audit.findings import Code
+from certifier.audit.isolation import NEIGHBOURS_MAX, Candidate
+from certifier.audit.log import Log
+from certifier.history import RecordKind, place_of
+from certifier.records import Transaction, position_of
+from tests.audit.faults import MEMBERS, Scene
+from tests.audit.histories import Workload, write_as_is
+
+X, Y, Z = 7, 8, 9
+LAST = 4
+"""How many transactions a scene has, if it says nothing else; the last one is the wrong one."""
+
+
+def transaction(
+    number: int, snapshot: int, writes: Sequence[int], reads: Sequence[int] = ()
+) -> Transaction:
+    """The one at a position, which becomes that version; members send in turn."""
+    return Transaction(
+        position=position_of(number, 0),
+        origin=MEMBERS[number % len(MEMBERS)],
+        snapshot=snapshot,
+        write_set=list(writes),
+        read_set=list(reads),
+    )
+
+
+def place(number: int) -> int:
+    """Where the transaction of a version stands."""
+    return place_of(position_of(number, 0), RecordKind.TRANSACTION)
+
+
+def decide(scene: Scene, transactions: Sequence[Transaction]) -> None:
+    """All members certify all of them, whatever they have read."""
+    scene.records = list(transactions)
+    newest = {each.position: number for number, each in enumerate(transactions)}
+    scene.certify(newest)
+
+
+def write_skew(scene: Scene) -> None:
+    """Each of two transactions wrote what the other had read."""
+    decide(
+        scene,
+        [
+            transaction(1, 0, [X, Y]),
+            transaction(2, 1, [Z]),
+            transaction(3, 1, [X], [Y]),
+            transaction(4, 1, [Y], [X]),
+        ],
+    )
+    scene.expect(Code.WRITE_SKEW, *scene.at_all(place(4)))
+    scene.expect(Code.CONFLICT_MISSED, *scene.at_all(place(4)))
+
+
+def read_skew(scene: Scene) -> None:
+    """A snapshot that is a GTID set has what followed from a change, but not the change."""
+    decide(
+        scene,
+        [
+            transaction(1, 0, [X, Y]),
+            transaction(2, 1, [X]),
+            transaction(3, 2, [Y], [X]),
+            transaction(4, 1, [Z], [X, Y]),
+        ],
+    )
+    for row in scene.at_all(place(4)):
+        del row["snapshot_version"]
+        row["snapshot_set"] = f"{scene.workload.group}:1:3"
+    scene.chain()
+    scene.expect(Code.READ_SKEW, *scene.at_all(place(4)))
+    scene.expect(Code.CONFLICT_MISSED, *scene.at_all(place(4)))
+
+
+def lost_update(scene: Scene) -> None:
+    """Two transactions wrote the same item, and the second had not seen the first."""
+    decide(
+        scene,
+        [
+            transaction(1, 0, [X]),
+            transaction(2, 1, [Y]),
+            transaction(3, 2, [X]),
+            transaction(4, 2, [X]),
+        ],
+    )
+    scene.expect(Code.LOST_UPDATE, *scene.at_all(place(4)))
+    scene.expect(Code.CONFLICT_MISSED, *scene.at_all(place(4)))
+
+
+def lost_update_far_back(scene: Scene) -> None:
+    """The same, with a GTID set, later in a history than any search reaches back."""
+    last = NEIGHBOURS_MAX + 100
+    decide(scene, [transaction(1, 0, [X])])
+    several = [transaction(number, number - 1, [100 + number]) for number in range(1, last - 1)]
+    decide(scene, [*several, transaction(last - 1, last - 2, [X]), transaction(last, 0, [X])])
+    del scene.histories["m2"], scene.histories["m3"]
+    for row in scene.at_all(place(last)):
+        del row["snapshot_version"]
+        row["snapshot_set"] = f"{scene.workload.group}:1-{last - 2}"
+    scene.chain()
+    scene.expect(Code.LOST_UPDATE, *scene.at_all(place(last)))
+    scene.expect(Code.CONFLICT_MISSED, *scene.at_all(place(last)))
+
+
+def cycle_over_three(scene: Scene) -> None:
+    """One that only reads shows two others in an order that they cannot have."""
+    decide(
+        scene,
+        [
+            transaction(1, 0, [Z]),
+            transaction(2, 1, [X]),
+            transaction(3, 1, [Y], [X]),
+            transaction(4, 2, [], [X, Y]),
+        ],
+    )
+    scene.expect(Code.SERIALIZATION_CYCLE, *scene.at_all(place(4)))
+    for number in (3, 4):
+        scene.expect(Code.CONFLICT_MISSED, *scene.at_all(place(number)))
+
+
+def write_cycle(scene: Scene) -> None:
+    """At one member two writers of an item became visible in another order than decided."""
+    decide(scene, [transaction(number, number - 1, [X]) for number in range(1, LAST + 1)])
+    rows = scene.histories["m2"]
+    one, other = (row for row in rows if row["place"] in (place(3), place(4)))
+    one["committed_tick"], other["committed_tick"] = other["committed_tick"], one["committed_tick"]
+    scene.chain()
+    scene.expect(Code.WRITE_CYCLE, other)
+    scene.expect(Code.APPLIED_OUT_OF_ORDER, other)
+
+
+def read_the_future(scene: Scene) -> None:
+    """A snapshot that has the transaction itself."""
+    decide(scene, [transaction(number, number - 1, [number]) for number in range(1, LAST)])
+    scene.records.append(transaction(LAST, LAST, [X]))
+    scene.certify({position_of(LAST, 0): LAST - 1})
+    scene.expect(Code.INFORMATION_CYCLE, *scene.at_all(place(4)))
+    scene.expect(Code.REFUSAL_MISSED, *scene.at_all(place(4)))
+
+
+WORDS: dict[Callable[[Scene], None], str] = {
+    write_skew: "{g}:4 of m2 read item 7 as it was before {g}:3 of m1 wrote it; "
+    "{g}:3 of m1 read item 8 as it was before {g}:4 of m2 wrote it",
+    read_skew: "{g}:4 of m2 read item 7 as it was before {g}:2 of m3 wrote it; "
+    "{g}:2 of m3 wrote item 7 as {g}:3 of m1 read it; "
+    "{g}:3 of m1 wrote item 8 as {g}:4 of m2 read it",
+    lost_update: "{g}:4 of m2 read item 7 as it was before {g}:3 of m1 wrote it; "
+    "{g}:3 of m1 wrote item 7, which {g}:4 of m2 overwrote",
+    lost_update_far_back: "{g}:5100 of m1 read item 7 as it was before {g}:5099 of m3 wrote it; "
+    "{g}:5099 of m3 wrote item 7, which {g}:5100 of m1 overwrote",
+    cycle_over_three: "{g}:4 of m2 read item 8 as it was before {g}:3 of m1 wrote it; "
+    "{g}:3 of m1 read item 7 as it was before {g}:2 of m3 wrote it; "
+    "{g}:2 of m3 wrote item 7 as {g}:4 of m2 read it",
+    write_cycle: "both wrote item 7",
+    read_the_future: "the transaction at version 4 read what was decided after it, or itself",
+}
+ANOMALIES = {
+    *(Code.WRITE_SKEW, Code.READ_SKEW, Code.LOST_UPDATE, Code.SERIALIZATION_CYCLE),
+    *(Code.WRITE_CYCLE, Code.INFORMATION_CYCLE),
+}
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_each_anomaly_is_found_and_told_once(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected: dict[tuple[Code, str, int], str] = {}
+    for number, (fault, words) in enumerate(WORDS.items()):
+        group = f"00000000-0000-0000-0002-{number:012x}"
+        scene = Scene(fault.__name__, 0, Workload(transactions=1, group=group))
+        fault(scene)
+        expected |= dict.fromkeys(scene.expected, words.format(g=group))
+        for rows in scene.histories.values():
+            write_as_is(tmp_path, rows)
+    log = Log(spark, [str(tmp_path)])
+    result = isolation.run(log)
+    found = {(each.code, each.observer, each.place): each.witness for each in result.findings}
+    assert found == {key: words for key, words in expected.items() if key[0] in ANOMALIES}
+    assert result.counts.total() == len(found)
+    assert result.summary["unsearched"] == 0
+
+    told, _ = told_once([verify.run(log), agree.run(log), result, apply.run(log), proof.run(log)])
+    kept = {(each.code, each.observer, each.place) for each in told}
+    explained = {key for key in expected if key[0] in ANOMALIES - {Code.WRITE_CYCLE}}
+    assert sorted(kept) == sorted(set(expected) - explained)
+
+    monkeypatch.setattr(isolation, "CANDIDATES_MAX", 5)
+    fewer = isolation.run(log)
+    assert fewer.summary["unsearched"] == 16 - 5
+
+
+def test_candidates_are_searched_while_their_neighbours_are_not_too_many() -> None:
+    """Those of the same history share them."""
+    held = isolation.OPERATIONS_MAX // 4
+    ends = [(0, held), (1, held), (0, held + 9), (0, 3 * held), (1, 3 * held)]
+    candidates = [
+        Candidate(h, number, number, version, version - held + 1)
+        for number, (h, version) in enumerate(ends)
+    ]
+    assert isolation._within_bounds(candidates) == candidates[:4]
+    assert isolation._within_bounds(candidates[1:]) == candidates[1:]
