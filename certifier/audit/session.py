@@ -9,7 +9,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from py4j.protocol import Py4JError
 from pyspark import cloudpickle
@@ -81,7 +81,8 @@ def spark_session(
     try:
         yield spark
     finally:
-        spark.stop()
+        with suppress(Py4JError):  # Java is gone: what went on there has raised already.
+            spark.stop()
 
 
 def first_line(error: Exception) -> str:
