@@ -14,7 +14,6 @@ from itertools import chain, zip_longest
 from time import monotonic, time_ns
 from typing import NamedTuple
 
-from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -26,7 +25,7 @@ from certifier.audit.output import MARK, REPORT, SUMMARY, Output
 from certifier.audit.progress import OnProgress, Progress, watched
 from certifier.audit.report import page
 from certifier.audit.result import JsonObject, Result
-from certifier.audit.session import first_line
+from certifier.audit.session import GONE, first_line
 from certifier.history import STEP_BITS, RecordKind, position_at
 
 FORMAT_VERSION = 1
@@ -125,13 +124,13 @@ def audit(
         output.write_text(SUMMARY, json.dumps(summary, indent=1, allow_nan=False) + "\n")
         output.write_text(REPORT, page(summary))
         output.finish()
-    except (PySparkException, Py4JError) as error:
+    except (PySparkException, *GONE) as error:
         if "[FAILED_READ_FILE" in str(error):
             advice = "restore the file, or leave it out"
             raise UnreadableLog(problem=first_line(error), advice=advice) from error
         raise SparkFailed(task=task, cause=first_line(error)) from error
     finally:
-        with suppress(Py4JError):  # Java is gone: what it kept is, too.
+        with suppress(*GONE):  # Java is gone: what it kept is, too.
             spark.catalog.clearCache()
             if output:
                 output.abandon()

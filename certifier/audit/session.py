@@ -22,6 +22,8 @@ from certifier.audit.errors import SparkFailed
 from certifier.audit.java import find_java
 
 _SURROUNDINGS = re.compile(r"^([\w.]+\.\w+Exception: )?(\[[A-Z_.]+\] )?|[. ]*(SQLSTATE: \w+)?$")
+GONE = (Py4JError, ConnectionError)
+"""What is raised when Java has ended, or does not know what it was asked."""
 LOCAL_MEMORY = "4g"
 SETTINGS = {
     "spark.ui.enabled": "false",
@@ -81,7 +83,7 @@ def spark_session(
     try:
         yield spark
     finally:
-        with suppress(Py4JError):  # Java is gone: what went on there has raised already.
+        with suppress(*GONE):  # Java is gone: what went on there has raised already.
             spark.stop()
 
 
