@@ -15,9 +15,9 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from certifier.audit.findings import Code, Finding
+from certifier.audit.gaps import Gaps
 from certifier.audit.log import History, Log
 from certifier.audit.result import JsonObject, Result
-from certifier.audit.sequence import walked
 from certifier.history import RecordKind, Source
 
 SHARED = (
@@ -38,10 +38,10 @@ _Digests: TypeAlias = dict[int, dict[int, tuple[int, int, int]]]
 def run(log: Log) -> Result:
     """Histories of one group against each other."""
     result = Result()
-    groups: dict[object, list[History]] = {}
+    groups: dict[str, list[History]] = {}
     for each in log.histories:
-        if each.source is not Source.BINARY_LOG:
-            groups.setdefault(each.settings.get("group_source"), []).append(each)
+        if each.source is not Source.BINARY_LOG and each.group_source is not None:
+            groups.setdefault(each.group_source, []).append(each)
     rows = _hashed(log)
     digests = _digests(rows) if any(len(group) > 1 for group in groups.values()) else {}
     summary: Counter[tuple[str, str]] = Counter()
@@ -121,12 +121,12 @@ def _compare(
         return
     numbers = [each.h for each in histories]
     mine = rows.where(F.col("h").isin(numbers) & F.col("segment").isin(list(segments)))
-    hashes = F.map_from_entries(F.collect_list(F.struct("h", "hash")))
-    places = mine.groupBy("place").agg(hashes.alias("hashes"))
-    told = places.select("place", *[F.col("hashes")[h].alias(f"h{h}") for h in numbers])
+    # A history that has a place twice is not in order, which the chain's job tells.
+    hashes = [F.max(F.when(F.col("h") == h, F.col("hash"))).alias(f"h{h}") for h in numbers]
+    told = mine.groupBy("place").agg(*hashes)
     differing: dict[int, _Deviation] = {}
     absent: dict[int, _Deviation] = {}
-    gaps = _Gaps(log)
+    gaps = Gaps(log)
     for row in told.where(_differs(histories)).toLocalIterator():
         _judge(row, histories, differing, absent, gaps, summary)
     for h, found in sorted(differing.items()):
@@ -135,18 +135,15 @@ def _compare(
             f"{log.histories[found.model].observer} has recorded this place otherwise; "
             f"they differ at {found.places} places from here on"
         )
-        observer = log.histories[h].observer
-        result.add(
-            [Finding(Code.MEMBERS_DISAGREE, observer, found.place, expected, value, witness)]
-        )
+        name = log.histories[h].name
+        result.add([Finding(Code.MEMBERS_DISAGREE, *name, found.place, expected, value, witness)])
     for h, found in sorted(absent.items()):
         witness = (
             f"{found.places} places are missing from here on, and no row is missing by its "
             "number: the member has never recorded them"
         )
-        observer = log.histories[h].observer
-        expected = "a record, as others have here"
-        result.add([Finding(Code.RECORD_MISSING, observer, found.place, expected, "none", witness)])
+        name, expected = log.histories[h].name, "a record, as others have here"
+        result.add([Finding(Code.RECORD_MISSING, *name, found.place, expected, "none", witness)])
 
 
 def _differs(histories: Sequence[History]) -> Column:
@@ -166,7 +163,7 @@ def _judge(
     histories: Sequence[History],
     differing: dict[int, _Deviation],
     absent: dict[int, _Deviation],
-    gaps: "_Gaps",
+    gaps: Gaps,
     summary: "Counter[tuple[str, str]]",
 ) -> None:
     """Notes who differs from most at one place; of two, the later one by name."""
@@ -202,31 +199,13 @@ def _told(row: Row, names: Sequence[str]) -> str:
     return ", ".join(f"{name}={values[name]}" for name in names)
 
 
-class _Gaps:
-    """Places between which rows of a history are missing by their number; found when asked for."""
-
-    def __init__(self, log: Log) -> None:
-        self._log = log
-        self._gaps: dict[int, list[tuple[int, int]]] | None = None
-
-    def has(self, h: int, place: int) -> bool:
-        """Whether a place lies in a gap of a history."""
-        if self._gaps is None:
-            self._gaps = {}
-            wide = walked(self._log).where(F.col("number") > F.col("previous.number") + 1)
-            found = wide.select("h", "place", F.col("previous.place").alias("before"))
-            for row in found.collect():
-                self._gaps.setdefault(row["h"], []).append((row["before"], row["place"]))
-        return any(before < place < after for before, after in self._gaps.get(h, ()))
-
-
 def _summary(log: Log, compared: int, differing: "Counter[tuple[str, str]]") -> JsonObject:
     histories = [each for each in log.histories if each.source is not Source.BINARY_LOG]
     pairs = []
     for one, other in combinations(histories, 2):
         first = max(one.first_place, other.first_place)
         last = min(one.last_place, other.last_place)
-        if one.settings.get("group_source") == other.settings.get("group_source"):
+        if one.group_source == other.group_source is not None:
             pairs.append(
                 {
                     "one": one.observer,

@@ -14,7 +14,7 @@ from pyspark.sql.types import Row
 
 from certifier.audit.apply_times import observers
 from certifier.audit.findings import ROWS_MAX, Code, Finding
-from certifier.audit.log import Log
+from certifier.audit.log import History, Log
 from certifier.audit.result import Result
 from certifier.audit.stretches import (
     SEGMENT_ROWS_MIN,
@@ -55,11 +55,8 @@ def run(log: Log) -> Result:
     if not ticked:
         return result
     ran = _ran(log, [history.h for history in ticked])
-    unordered = [h.h for h in ticked if h.settings.get("preserve_commit_order") is False]
     flags = _first_of_each(
-        _common_items(ran)
-        .unionByName(_in_order(log, ran, unordered))
-        .unionByName(_too_soon(log, ran))
+        _common_items(ran).unionByName(_in_order(log, ran)).unionByName(_too_soon(log, ran))
     ).persist()
     try:
         for row in flags.groupBy("why").count().collect():
@@ -109,7 +106,7 @@ def _common_items(ran: DataFrame) -> DataFrame:
     )
 
 
-def _in_order(log: Log, ran: DataFrame, unordered: list[int]) -> DataFrame:
+def _in_order(log: Log, ran: DataFrame) -> DataFrame:
     """Those that ran beside one that has to run alone, and those that were visible too early.
 
     A history is looked through in segments; what stands before each is carried in, a row a segment.
@@ -150,7 +147,7 @@ def _in_order(log: Log, ran: DataFrame, unordered: list[int]) -> DataFrame:
     whys = F.array(
         _flag(F.col("is_single") & (F.col("any.committed_tick") > started), _ALONE, "any"),
         _flag(F.col("remote") & (F.col("single.committed_tick") > started), _BESIDE, "single"),
-        _flag(late & ~F.col("h").isin(unordered), _ORDER, "last"),
+        _flag(late, _ORDER, "last"),
     )
     return seen.select("h", "number", F.explode(F.array_compact(whys)).alias("flag")).select(
         *("h", "number", "flag.why", "flag.other"), F.lit(None).cast("long").alias("item")
@@ -255,11 +252,10 @@ def _findings(log: Log, ran: DataFrame, flags: DataFrame, code: Code) -> list[Fi
         .orderBy("h", "later_number")
         .collect()
     )
-    observers_of = {history.h: history.observer for history in log.histories}
-    return [_finding(code, observers_of[row["h"]], row) for row in pairs]
+    return [_finding(code, log.histories[row["h"]], row) for row in pairs]
 
 
-def _finding(code: Code, observer: str, row: Row) -> Finding:
+def _finding(code: Code, history: History, row: Row) -> Finding:
     later, earlier = _Run(*row["later"]), _Run(*row["earlier"])
     visible = f"when {earlier.name} was visible"
     expected = f"started at tick {earlier.committed} or later, {visible}"
@@ -277,4 +273,5 @@ def _finding(code: Code, observer: str, row: Row) -> Finding:
         expected = f"visible at tick {earlier.committed} or later, after {earlier.name}"
         found = f"visible at tick {later.committed}"
         why = "in the order the latter stands before the former"
-    return Finding(code, observer, later.place, expected, found, f"{later}; {earlier}: {why}")
+    witness = f"{later}; {earlier}: {why}"
+    return Finding(code, *history.name, later.place, expected, found, witness)

@@ -111,6 +111,7 @@ def run_checks(log: Log, rows: DataFrame, checks: Sequence[Check]) -> FoundAll:
                 Finding(
                     code=Code(row["code"]),
                     observer=log.histories[row["h"]].observer,
+                    history=log.histories[row["h"]].history,
                     place=row["place"],
                     expected=row["expected"] or "",
                     found=row["found"] or "",

@@ -20,7 +20,14 @@ _ANOMALIES = {
     *(Code.LOST_UPDATE, Code.READ_SKEW, Code.WRITE_SKEW, Code.SERIALIZATION_CYCLE),
     Code.INFORMATION_CYCLE,
 }
-_OF_APPLIERS = {Code.APPLIED_TOGETHER, Code.APPLIED_OUT_OF_ORDER, Code.APPLIED_TOO_SOON}
+_OF_DECISIONS = {
+    *(Code.CONFLICT_MISSED, Code.CONFLICT_FALSE, Code.WINNER_WRONG, Code.TOO_OLD_MISSED),
+    *(Code.TOO_OLD_FALSE, Code.REFUSAL_MISSED, Code.REFUSAL_FALSE, Code.GTID_DUPLICATE),
+    *(Code.GTID_GAP, Code.GTID_ORDER, Code.VERSION_WRONG, Code.STABLE_SET_WRONG),
+    *(Code.MEMBERS_DISAGREE, Code.RECORD_MISSING, Code.RECORD_EDITED, Code.RECORD_REORDERED),
+    Code.CHECKPOINT_WRONG,
+}
+"""Findings about what the group's digests cover."""
 _CAUSES = {Code.CONFLICT_MISSED, Code.REFUSAL_MISSED, Code.TOO_OLD_MISSED}
 
 
@@ -55,28 +62,28 @@ def without_consequences(log: Log, all_found: FoundAll) -> FoundAll:
 def told_once(results: Sequence[Result]) -> tuple[list[Finding], "Counter[str]"]:
     """The findings of all jobs, each once, and how many there are of each code; without anomalies
     that a wrong verdict at the same place has let in, and without digests that do not fit because
-    of a record before them.
+    of a wrong decision or record of the same history before them.
     """
     counts: Counter[str] = Counter()
-    findings: dict[tuple[Code, str, int], Finding] = {}
+    findings: dict[tuple[Code, str, str, int], Finding] = {}
     for result in results:
         counts += result.counts
         for finding in result.findings:
-            key = (finding.code, finding.observer, finding.place)
-            if findings.setdefault(key, finding) is not finding:
+            if findings.setdefault(finding[:4], finding) is not finding:
                 counts[finding.code.value] -= 1
-    causes = {(observer, place) for code, observer, place in findings if code in _CAUSES}
-    first: dict[str, int] = {}
-    for code, observer, place in findings:
-        if code is not Code.DIGEST_WRONG and code not in _OF_APPLIERS:
-            first[observer] = min(place, first.get(observer, place))
-    for code, observer, place in list(findings):
-        let_in = code in _ANOMALIES and (observer, place) in causes
-        covered = code is Code.DIGEST_WRONG and first.get(observer, NOWHERE) < place
+    causes = {tuple(where) for code, *where in findings if code in _CAUSES}
+    first: dict[tuple[str, str], int] = {}
+    for code, observer, history, place in findings:
+        if code in _OF_DECISIONS:
+            name = observer, history
+            first[name] = min(place, first.get(name, place))
+    for code, observer, history, place in list(findings):
+        let_in = code in _ANOMALIES and (observer, history, place) in causes
+        covered = code is Code.DIGEST_WRONG and first.get((observer, history), NOWHERE) < place
         if let_in or covered:
-            del findings[code, observer, place]
+            del findings[code, observer, history, place]
             counts[code.value] -= 1
-    told = sorted(findings.values(), key=lambda each: (each.place, each.observer))
+    told = sorted(findings.values(), key=lambda each: (each.place, each.observer, each.history))
     return told, +counts
 
 

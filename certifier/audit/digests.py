@@ -25,15 +25,17 @@ from certifier.audit.sequence import (
     segment_edges,
     verdict_number,
 )
-from certifier.audit.states import SEGMENT_ROWS, segment
+from certifier.audit.states import segment
 from certifier.history import STEP_BITS, RecordKind
 
 LOG_SEQUENCE_BITS = STEP_BITS + 20
 """A place is the message of the log, the index in it (20 bits), and the step."""
 MASK = (1 << 64) - 1
 MULTIPLIER = 0x9E3779B97F4A7C15
+PARTS = 1 << 12
+"""Of a history: as many digests of each member are compared at most."""
 _STABLE, _ELSEWHERE = 5, 6
-_STEP = "h int, segment int, interval int, rows bigint, factor bigint, summand bigint"
+_STEP = "h int, segment int, interval int, factor bigint, summand bigint"
 
 
 class Told(NamedTuple):
@@ -65,7 +67,10 @@ def differing_digests(log: Log) -> tuple[list[Differing], dict[int, int]]:
     for h, mine in told.items():
         history = log.histories[h]
         digests = _digests(
-            steps.get(h, []), boundaries[h], mine, from_zero=not history.start_version
+            steps.get(h, []),
+            boundaries[h],
+            mine,
+            from_zero=history.start is not None and not history.start_version,
         )
         known = [each for each in mine if each.sequence in digests]
         compared[h] = len(known)
@@ -77,18 +82,23 @@ def differing_digests(log: Log) -> tuple[list[Differing], dict[int, int]]:
 
 
 def _told(log: Log) -> dict[int, list[Told]]:
-    rows = log.rows.where(is_kind(RecordKind.CHECKPOINT) & F.col("reported_digest").isNotNull())
+    """What was told about messages that a history has: of each member the last digest in each of
+    `PARTS` parts of a history, because a digest covers all decisions before it.
+    """
+    part = F.floor(F.col("number") / log.by_history(lambda each: each.rows // PARTS + 1))
+    first = log.by_history(lambda each: each.first_place >> LOG_SEQUENCE_BITS)
+    rows = log.rows.where(
+        is_kind(RecordKind.CHECKPOINT)
+        & F.col("reported_digest").isNotNull()
+        & (F.col("reported_sequence") >= first)
+    )
+    names = ("place", "reported_sequence", "reported_digest")
+    last = rows.groupBy("h", "origin", part.alias("part")).agg(
+        *[F.max_by(name, "number").alias(name) for name in names]
+    )
     told: dict[int, list[Told]] = {}
-    for row in rows.select(
-        "h", "place", "origin", "reported_sequence", "reported_digest"
-    ).collect():
-        first = log.histories[row["h"]].first_place >> LOG_SEQUENCE_BITS
-        if row["reported_sequence"] >= first:
-            each = Told(
-                *(row["h"], row["place"], row["origin"], row["reported_sequence"]),
-                row["reported_digest"] & MASK,
-            )
-            told.setdefault(each.h, []).append(each)
+    for h, origin, _, place, sequence, digest in last.collect():
+        told.setdefault(h, []).append(Told(h, place, origin, sequence, digest & MASK))
     return told
 
 
@@ -198,18 +208,17 @@ def _step(
     sequence = column["place"] >> LOG_SEQUENCE_BITS
     interval = np.searchsorted(boundaries[h], sequence)[decided]
     folded = (terms + (version << np.uint64(3) | verdict))[decided]
-    powers = np.cumprod(np.full(SEGMENT_ROWS + 1, MULTIPLIER, np.uint64))
+    powers = np.cumprod(np.full(len(table), MULTIPLIER, np.uint64))
     made = []
     for each in np.unique(interval):
         mine = folded[interval == each]
         count = len(mine)
         weights = np.append(powers[: count - 1][::-1], np.uint64(1))
         summand = np.add.reduce(mine * weights)
-        made.append(
-            (h, part, int(each), count, powers[count - 1].view(np.int64), summand.view(np.int64))
-        )
-    kinds = [pa.int32()] * 3 + [pa.int64()] * 3
-    names = ["h", "segment", "interval", "rows", "factor", "summand"]
+        factor = powers[count - 1].view(np.int64)
+        made.append((h, part, int(each), factor, summand.view(np.int64)))
+    kinds = [pa.int32()] * 3 + [pa.int64()] * 2
+    names = ["h", "segment", "interval", "factor", "summand"]
     return pa.table(
         {
             name: pa.array([int(values[place]) for values in made], kind)

@@ -25,12 +25,10 @@ class ForeignOutput(InvalidRequest):
     reason: ClassVar[str] = "FOREIGN_OUTPUT"
     path: str
     problem: str
+    advice: str
 
     def __str__(self) -> str:
-        return (
-            f"{self.path} {self.problem}: name a folder that is not there, or that an earlier "
-            "audit has written"
-        )
+        return f"{self.path} {self.problem}: {self.advice}"
 
 
 @dataclass(eq=False, kw_only=True)

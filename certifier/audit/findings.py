@@ -147,6 +147,7 @@ FINDING = StructType(
         StructField("code", StringType(), nullable=False),
         StructField("severity", StringType(), nullable=False),
         StructField("observer", StringType()),
+        StructField("history", StringType()),
         StructField("place", LongType()),
         StructField("expected", StringType()),
         StructField("found", StringType()),
@@ -161,6 +162,7 @@ class Finding(NamedTuple):
 
     code: Code
     observer: str
+    history: str
     place: int
     expected: str
     found: str

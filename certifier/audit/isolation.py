@@ -254,6 +254,7 @@ def _finding(log: Log, candidate: Candidate, cycle: Cycle) -> Finding:
     return Finding(
         code=cycle.code,
         observer=log.histories[candidate.h].observer,
+        history=log.histories[candidate.h].history,
         place=candidate.place,
         expected="no such cycle",
         found=_NAMES[cycle.code],

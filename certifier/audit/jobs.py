@@ -7,13 +7,13 @@ ends the audit with nothing written.
 import json
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import chain, zip_longest
 from time import monotonic, time_ns
 from typing import NamedTuple
 
-from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -21,11 +21,11 @@ from certifier.audit.consequences import told_once
 from certifier.audit.errors import SparkFailed, UnreadableLog
 from certifier.audit.findings import FINDING, MEANINGS, Code, Finding, Severity
 from certifier.audit.log import History, Log
-from certifier.audit.output import REPORT, SUMMARY, Output
+from certifier.audit.output import MARK, REPORT, SUMMARY, Output
 from certifier.audit.progress import OnProgress, Progress, watched
 from certifier.audit.report import page
 from certifier.audit.result import JsonObject, Result
-from certifier.audit.session import first_line
+from certifier.audit.session import GONE, first_line
 from certifier.history import STEP_BITS, RecordKind, position_at
 
 FORMAT_VERSION = 1
@@ -93,6 +93,7 @@ def audit(
     started_us, begin = time_ns() // 1_000, monotonic()
     task = "reading the logs"
     step = Progress("read", task, 1, len(names) + 1, 0)
+    output = None
     try:
         output = Output(spark, out, paths)
         with watched(spark, step, on_progress):
@@ -109,6 +110,7 @@ def audit(
         rows = [(*finding[:1], finding.severity, *finding[1:]) for finding in findings]
         output.write_table("findings", spark.createDataFrame(rows, FINDING).coalesce(1))
         summary: JsonObject = {
+            **MARK,
             "format_version": FORMAT_VERSION,
             "paths": list(paths),
             "started_us": started_us,
@@ -122,11 +124,16 @@ def audit(
         output.write_text(SUMMARY, json.dumps(summary, indent=1, allow_nan=False) + "\n")
         output.write_text(REPORT, page(summary))
         output.finish()
-    except (PySparkException, Py4JError) as error:
+    except (PySparkException, *GONE) as error:
         if "[FAILED_READ_FILE" in str(error):
             advice = "restore the file, or leave it out"
             raise UnreadableLog(problem=first_line(error), advice=advice) from error
         raise SparkFailed(task=task, cause=first_line(error)) from error
+    finally:
+        with suppress(*GONE):  # Java is gone: what it kept is, too.
+            spark.catalog.clearCache()
+            if output:
+                output.abandon()
     return summary
 
 
@@ -201,7 +208,9 @@ def _findings(findings: Sequence[Finding], counts: "Counter[str]") -> JsonObject
 def _first(findings: Sequence[Finding], codes: Sequence[Code]) -> list[Finding]:
     """The first findings in the order of places, and of each code as many as of the others."""
     of_code: dict[Code, list[Finding]] = defaultdict(list)
-    for finding in sorted(findings, key=lambda finding: (finding.place, finding.observer)):
+    for finding in sorted(
+        findings, key=lambda finding: (finding.place, finding.observer, finding.history)
+    ):
         of_code[finding.code].append(finding)
     in_turn = chain.from_iterable(zip_longest(*(of_code[code] for code in codes)))
     chosen = [finding for finding in in_turn if finding is not None][:SHOWN_MAX]

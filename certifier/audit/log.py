@@ -6,13 +6,15 @@ the jobs.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
+from operator import itemgetter
+from typing import TypeAlias
 
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, IllegalArgumentException
 from pyspark.sql import Column as SparkColumn
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
@@ -41,6 +43,12 @@ _ADVICE = (
     "give the folders that members write to (setting certification_log), or those of "
     "groupcert export"
 )
+_BEGIN = (
+    *("number", "version", "sequence_number", "last_committed_global"),
+    *("stable_version", "collected_version", "place"),
+)
+_Key: TypeAlias = tuple[str, str]
+"""Observer and history."""
 SCHEMA = StructType([StructField(column.name, _TYPES[column.kind]) for column in COLUMNS])
 
 
@@ -49,7 +57,9 @@ class History:
     """One history: `h` is its number here, `rows` its rows, `first_place` where it begins.
 
     `start` is its first row where that is of kind START: else earlier files are not here, and what
-    was before is not known. `settings` are those of its beginning, or of the first change.
+    was before is not known. `settings` are those of its beginning, or of the first change; where
+    neither is here, its group is that of the GTIDs which were assigned, and the rest is as the
+    group's other histories have it then. `joined_place`: where its member first joined.
     """
 
     h: int
@@ -62,13 +72,26 @@ class History:
     first_version: int
     first_us: int | None
     last_us: int | None
+    joined_place: int | None
     start: Mapping[str, int] | None
     settings: Mapping[str, object]
 
     @property
+    def name(self) -> tuple[str, str]:
+        """As findings have it."""
+        return self.observer, self.history
+
+    @property
     def source(self) -> Source:
-        """Who wrote it."""
-        return Source(str(self.settings.get("source", Source.MEMBER)))
+        """Who wrote it; a member, where the settings do not say."""
+        told = self.settings.get("source")
+        return next((source for source in Source if source == told), Source.MEMBER)
+
+    @property
+    def group_source(self) -> str | None:
+        """The UUID of its group, where that is known."""
+        group = self.settings.get("group_source")
+        return None if group is None else str(group)
 
     @property
     def start_version(self) -> int:
@@ -85,79 +108,111 @@ class Log:
     """All rows that an audit was given."""
 
     def __init__(self, spark: SparkSession, paths: Sequence[str]) -> None:
-        """Raises UnreadableLog if there is nothing, or something else."""
+        """Raises UnreadableLog if a path has nothing, or cannot be one."""
         self.spark = spark
         self.paths = tuple(paths)
-        reader = spark.read.schema(SCHEMA).option("recursiveFileLookup", "true")
         try:
-            self._files = reader.option("pathGlobFilter", "*.parquet").parquet(*paths)
-        except AnalysisException as error:
+            self._files = self._read(*paths)
+            empty = [path for path in paths if not self._read(path).inputFiles()]
+        except (AnalysisException, IllegalArgumentException) as error:
             raise UnreadableLog(problem=first_line(error), advice=_ADVICE) from error
+        if empty:
+            problem = f"no certification log below {', '.join(empty)}"
+            raise UnreadableLog(problem=problem, advice=_ADVICE)
+
+    def _read(self, *paths: str) -> DataFrame:
+        reader = self.spark.read.schema(SCHEMA).option("recursiveFileLookup", "true")
+        return reader.option("pathGlobFilter", "*.parquet").parquet(*paths)
 
     @cached_property
     def histories(self) -> tuple[History, ...]:
-        """The histories, in the order of their names."""
-        files = self._files
-        start = F.col("kind") == RecordKind.START
-        begin = ("number", "version", "sequence_number", "last_committed_global")
-        fields = (*begin, "stable_version", "collected_version", "place")
-        begins = (  # By itself: Spark would sort all rows for what has no fixed width.
-            files.where(F.col("kind").isin(RecordKind.START.value, RecordKind.SETTINGS.value))
-            .groupBy("observer", "history")
-            .agg(
-                F.min_by(F.when(start, F.struct(*fields)), F.when(start, F.col("place"))).alias(
-                    "start"
-                ),
-                F.min_by("settings", "place").alias("settings"),
+        """The histories, in the order of their names.
+
+        Raises:
+            UnreadableLog: A file is of another format, or two files have the same rows.
+        """
+        told = self._told_begins()
+        files: dict[_Key, list[Row]] = {}
+        for row in self._files_of_histories():
+            files.setdefault((row["observer"], row["history"]), []).append(row)
+        if not files:
+            raise UnreadableLog(
+                problem=f"no row of a certification log below {', '.join(self.paths)}",
+                advice=_ADVICE,
             )
-            .collect()
+        for key, mine in files.items():
+            _check_files(key, mine)
+        settings = self._settings(told, files)
+        starts = {
+            key: next((row for row in rows if row["kind"] == RecordKind.START), None)
+            for key, rows in told.items()
+        }
+        keys = sorted(
+            files, key=lambda key: (key[0], min(row["first_place"] for row in files[key]), key[1])
         )
-        told = {(row["observer"], row["history"]): row for row in begins}
-        found = (
-            files.groupBy("observer", "history")
+        return tuple(
+            _history(h, key, files[key], starts.get(key), settings[key])
+            for h, key in enumerate(keys)
+        )
+
+    def _files_of_histories(self) -> list[Row]:
+        """What each file has of each history."""
+        joins = (F.col("kind") == RecordKind.VIEW_CHANGE) & F.col("resets_clock")
+        unplaced = F.col("number").isNull() | F.col("place").isNull() | F.col("kind").isNull()
+        return (
+            self._files.groupBy("observer", "history", F.col("_metadata.file_path").alias("file"))
             .agg(
                 F.max("format_version").alias("format_version"),
                 F.count(F.lit(1)).alias("rows"),
+                F.count(F.when(unplaced, 1)).alias("unplaced"),
                 F.count(F.when(F.col("kind") == RecordKind.TRANSACTION, 1)).alias("transactions"),
+                F.min("number").alias("first_number"),
                 F.min("place").alias("first_place"),
                 F.max("place").alias("last_place"),
                 F.min("version").alias("first_version"),
                 F.min("decided_us").alias("first_us"),
                 F.max("decided_us").alias("last_us"),
+                F.min(F.when(joins, F.col("place"))).alias("joined_place"),
             )
-            .orderBy("observer", "first_place", "history")
             .collect()
         )
-        if not found:
-            raise UnreadableLog(
-                problem=f"no certification log below {', '.join(self.paths)}", advice=_ADVICE
-            )
-        newest = max(row["format_version"] or 0 for row in found)
-        if not all(row["format_version"] for row in found) or newest > FORMAT_VERSION:
-            known = f"this release reads up to {FORMAT_VERSION}"
-            raise UnreadableLog(
-                problem=f"the files are of format {newest or 'unknown'}, {known}",
-                advice="use the release that wrote them, or a newer one",
-            )
-        none = {"start": None, "settings": None}
-        starts = [told.get((row["observer"], row["history"]), none) for row in found]
-        return tuple(
-            History(
-                h=h,
-                observer=row["observer"],
-                history=row["history"],
-                rows=row["rows"],
-                transactions=row["transactions"],
-                first_place=row["first_place"],
-                last_place=row["last_place"],
-                first_version=row["first_version"],
-                first_us=row["first_us"],
-                last_us=row["last_us"],
-                start=begin["start"].asDict() if begin["start"] else None,
-                settings=json.loads(begin["settings"] or "{}"),
-            )
-            for h, (row, begin) in enumerate(zip(found, starts, strict=True))
+
+    def _told_begins(self) -> dict[_Key, list[Row]]:
+        """The few rows that begin a history or change its settings, in their order."""
+        rows = (
+            self._files.where(F.col("kind").isin(RecordKind.START.value, RecordKind.SETTINGS.value))
+            .select("observer", "history", "kind", "settings", *_BEGIN)
+            .collect()
         )
+        told: dict[_Key, list[Row]] = {}
+        for row in sorted(rows, key=lambda row: row["place"] or 0):
+            told.setdefault((row["observer"], row["history"]), []).append(row)
+        return told
+
+    def _settings(
+        self, told: Mapping[_Key, Sequence[Row]], files: Mapping[_Key, Sequence[Row]]
+    ) -> dict[_Key, Mapping[str, object]]:
+        """The settings that each history begins with."""
+        known = {
+            key: [(row["place"] or 0, _parsed(row["settings"])) for row in rows]
+            for key, rows in told.items()
+        }
+        settings = {key: known[key][0][1] if key in known else {} for key in files}
+        silent = [key for key, mine in settings.items() if not _names_group(mine)]
+        groups = self._assigned_sources() if silent else {}
+        for key in silent:
+            if key in groups:
+                place = min(row["first_place"] for row in files[key])
+                settings[key] = _settings_at(place, groups[key], known.values())
+        return settings
+
+    def _assigned_sources(self) -> dict[_Key, str]:
+        """By history the source of most GTIDs that were not brought along."""
+        assigned = F.col("verdict") == Verdict.CERTIFIED.value
+        assigned &= F.col("gtid_source").isNotNull() & (F.col("gtid_brought") == F.lit(False))
+        counts = self._files.where(assigned).groupBy("observer", "history", "gtid_source").count()
+        rows = sorted(counts.collect(), key=lambda row: (row["count"], row["gtid_source"]))
+        return {(row["observer"], row["history"]): row["gtid_source"] for row in rows}
 
     @cached_property
     def rows(self) -> DataFrame:
@@ -189,3 +244,84 @@ class Log:
         )
         first, *others = cases
         return reduce(lambda when, case: when.when(*case), others, F.when(*first)).cast("int")
+
+
+def _check_files(key: _Key, files: Sequence[Row]) -> None:
+    """Raises UnreadableLog if a file of a history is none, or is there twice."""
+    first: dict[int, str] = {}
+    for row in sorted(files, key=lambda row: row["file"]):
+        file = row["file"].removeprefix("file://")
+        version = row["format_version"]
+        if version is None or None in key:
+            problem = f"{file} is no certification log: it has rows without format or observer"
+            raise UnreadableLog(problem=problem, advice="restore the file, or leave it out")
+        if version > FORMAT_VERSION:
+            problem = f"{file} is of format {version}, this release reads up to {FORMAT_VERSION}"
+            advice = "use the release that wrote it, or a newer one"
+            raise UnreadableLog(problem=problem, advice=advice)
+        if row["unplaced"]:
+            problem = f"{file} has rows without number, place or kind: {row['unplaced']}"
+            raise UnreadableLog(problem=problem, advice="restore the file, or leave it out")
+        if row["first_number"] in first:
+            raise UnreadableLog(
+                problem=f"history {key[1]} of {key[0]} has row {row['first_number']} twice, at the "
+                f"beginning of {first[row['first_number']]} and of {file}",
+                advice="leave one out if it is a copy; else export one of them again under "
+                "another name (--observer)",
+            )
+        first[row["first_number"]] = file
+
+
+def _history(
+    h: int,
+    key: _Key,
+    files: Sequence[Row],
+    start: Row | None,
+    settings: Mapping[str, object],
+) -> History:
+    """A history from what its files have of it."""
+
+    def known(name: str) -> list[int]:
+        return [row[name] for row in files if row[name] is not None]
+
+    return History(
+        h=h,
+        observer=key[0],
+        history=key[1],
+        rows=sum(known("rows")),
+        transactions=sum(known("transactions")),
+        first_place=min(known("first_place")),
+        last_place=max(known("last_place")),
+        first_version=min(known("first_version"), default=0),
+        first_us=min(known("first_us"), default=None),
+        last_us=max(known("last_us"), default=None),
+        joined_place=min(known("joined_place"), default=None),
+        start={name: start[name] for name in _BEGIN} if start else None,
+        settings=settings,
+    )
+
+
+def _names_group(settings: Mapping[str, object]) -> bool:
+    """Whether they say whose history it is; a binary log is no group's."""
+    return "group_source" in settings or settings.get("source") == Source.BINARY_LOG
+
+
+def _parsed(settings: str | None) -> Mapping[str, object]:
+    """Settings as they stand in a row; none where somebody has made them something else."""
+    try:
+        parsed = json.loads(settings or "{}")
+    except ValueError:
+        return {}
+    return parsed if isinstance(parsed, dict) else {}
+
+
+def _settings_at(
+    place: int, group: str, known: Iterable[Sequence[tuple[int, Mapping[str, object]]]]
+) -> Mapping[str, object]:
+    """What the histories of a group say of its settings at a place. Nobody may: then how numbers
+    are assigned is not known.
+    """
+    told = [(at, each) for mine in known for at, each in mine if each.get("group_source") == group]
+    earlier = [item for item in told if item[0] <= place] or sorted(told, key=itemgetter(0))[:1]
+    latest = max(earlier, key=itemgetter(0), default=(0, {"gtid_assignment_block_size": 0}))[1]
+    return {**latest, "group_source": group, "source": Source.MEMBER.value}

@@ -1,40 +1,79 @@
 """Where an audit writes: a folder on any file system that Spark reaches, local ones among them.
 
 The rule it keeps: the folder appears whole or stays as it was. Only what an earlier audit has
-written is replaced; anything else is left alone, and named.
+written is replaced, which its summary says; anything else is left alone, and named.
 """
 
+import json
 from collections.abc import Sequence
 
 from py4j.java_gateway import JavaObject
 from py4j.protocol import Py4JJavaError
+from pyspark.errors import IllegalArgumentException
 from pyspark.sql import DataFrame, SparkSession
 
-from certifier.audit.errors import ForeignOutput, SparkFailed
+from certifier.audit.errors import ForeignOutput, SparkFailed, UnreadableLog
+from certifier.audit.result import JsonObject
+from certifier.audit.session import first_line
 
 SUMMARY, REPORT, TABLES = "summary.json", "report.html", "tables"
 _OURS = frozenset((SUMMARY, REPORT, TABLES))
+MARK: JsonObject = {"written_by": "groupcert audit"}
+"""What a summary begins with."""
+_HEAD_BYTES = 1_024
+_NOT_THERE = "name a folder that is not there, or that an earlier audit has written"
+_WRITABLE = "name a folder that can be made and written, of a file system that Spark reaches"
 
 
 class Output:
     """The folder of one audit, while it is written beside its place."""
 
     def __init__(self, spark: SparkSession, path: str, logs: Sequence[str]) -> None:
-        """Raises ForeignOutput if something else is there, or if it would lie among the logs."""
+        """
+        Raises:
+            ForeignOutput: Something else is there, or it would lie among the logs, or nothing can
+                be written there.
+            UnreadableLog: A log's path cannot be one.
+        """
         assert spark._jvm is not None and spark._jsc is not None
         self._path_of = spark._jvm.org.apache.hadoop.fs.Path
         self._settings = spark._jsc.hadoopConfiguration()
-        place, self._files = self._located(path)
+        try:
+            place, self._files = self._located(path)
+        except (IllegalArgumentException, Py4JJavaError) as error:
+            problem = f"cannot be a folder ({first_line(error)})"
+            raise ForeignOutput(path=path, problem=problem, advice=_WRITABLE) from error
         # Beside each file, a local file system would leave another one with its checksums.
         self._files.setWriteChecksum(False)
         self.place = str(place)
-        self._unfinished = f"{self.place}.unfinished"
+        self._unfinished, self._replaced = f"{self.place}.unfinished", f"{self.place}.replaced"
         for log in logs:
-            above = str(self._located(log)[0])
-            if f"{self.place}/".startswith(f"{above}/"):
-                raise ForeignOutput(path=path, problem=f"is among the logs of {log}")
-        for folder in (self.place, self._unfinished):
+            if f"{self.place}/".startswith(f"{self._above(log)}/"):
+                raise ForeignOutput(
+                    path=path, problem=f"is among the logs of {log}", advice=_NOT_THERE
+                )
+        try:
+            self._begin()
+        except Py4JJavaError as error:
+            problem = f"cannot be written ({first_line(error)})"
+            raise ForeignOutput(path=self.place, problem=problem, advice=_WRITABLE) from error
+
+    def _begin(self) -> None:
+        """Makes the unfinished folder anew, when what an audit that was killed has left is known to
+        be one's own.
+        """
+        for folder in (self.place, self._unfinished, self._replaced):
             self._check_ours(folder)
+        if self._exists(self._replaced):
+            if not self._exists(self.place):
+                self._rename(self._replaced, self.place)
+            self._delete(self._replaced)
+        self._delete(self._unfinished)
+        self._files.mkdirs(self._path_of(self._unfinished))
+        self.write_text(SUMMARY, json.dumps(MARK))
+
+    def abandon(self) -> None:
+        """Leaves nothing but what was there before."""
         self._delete(self._unfinished)
 
     def write_table(self, name: str, table: DataFrame) -> None:
@@ -59,10 +98,28 @@ class Output:
             stream.close()
 
     def finish(self) -> None:
-        """Puts the folder to its place."""
-        self._delete(self.place)
-        if not self._files.rename(self._path_of(self._unfinished), self._path_of(self.place)):
-            raise SparkFailed(task=f"renaming {self._unfinished}", cause=f"{self.place} is there")
+        """Puts the folder to its place; at any moment an audit is there or beside it, whole."""
+        if self._exists(self.place):
+            self._rename(self.place, self._replaced)
+        self._rename(self._unfinished, self.place)
+        self._delete(self._replaced)
+
+    def _rename(self, folder: str, name: str) -> None:
+        if not self._files.rename(self._path_of(folder), self._path_of(name)):
+            raise SparkFailed(task=f"renaming {folder}", cause=f"{name} is there")
+
+    def _exists(self, folder: str) -> bool:
+        return bool(self._files.exists(self._path_of(folder)))
+
+    def _above(self, log: str) -> str:
+        """Where a log is."""
+        try:
+            return str(self._located(log)[0])
+        except (IllegalArgumentException, Py4JJavaError) as error:
+            advice = "name a folder or a file as Spark names it"
+            raise UnreadableLog(
+                problem=f"{log!r} is no path ({first_line(error)})", advice=advice
+            ) from error
 
     def _located(self, path: str) -> tuple[JavaObject, JavaObject]:
         """A path with its scheme, and the file system that has it."""
@@ -76,13 +133,23 @@ class Output:
         if not self._files.exists(place):
             return
         if self._files.getFileStatus(place).isFile():
-            raise ForeignOutput(path=folder, problem="is a file")
+            raise ForeignOutput(path=folder, problem="is a file", advice=_NOT_THERE)
+        held = {entry.getPath().getName() for entry in self._files.listStatus(place)}
+        foreign = sorted(held - _OURS) or sorted(held)
+        if not held <= _OURS or (held and not self._is_marked(folder, held)):
+            problem = f"holds something else, {foreign[0]}"
+            raise ForeignOutput(path=folder, problem=problem, advice=_NOT_THERE)
+
+    def _is_marked(self, folder: str, held: set[str]) -> bool:
+        """Whether the summary there is one of an audit."""
+        if SUMMARY not in held:
+            return False
+        stream = self._files.open(self._path_of(f"{folder}/{SUMMARY}"))
         try:
-            held = {entry.getPath().getName() for entry in self._files.listStatus(place)}
-        except Py4JJavaError as error:
-            raise ForeignOutput(path=folder, problem="cannot be read") from error
-        if foreign := sorted(held - _OURS):
-            raise ForeignOutput(path=folder, problem=f"holds something else, {foreign[0]}")
+            head = bytes(stream.readNBytes(_HEAD_BYTES))
+        finally:
+            stream.close()
+        return json.dumps(MARK)[1:-1].encode() in head
 
     def _delete(self, folder: str) -> None:
         self._files.delete(self._path_of(folder), True)

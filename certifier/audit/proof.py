@@ -5,15 +5,18 @@ each link by itself. Who edits a row and chains the rest anew meets the chains t
 exchanged while the group ran, which the other histories have.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 
-from pyspark.sql import Column, DataFrame
+from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from certifier.audit.checks import Check, FoundAll, merged, run_checks, words
 from certifier.audit.consequences import without_consequences
 from certifier.audit.digests import Differing, differing_digests
 from certifier.audit.findings import Code, Finding
+from certifier.audit.gaps import Gaps
 from certifier.audit.log import Log
 from certifier.audit.order import STATE, order_of_rows
 from certifier.audit.result import JsonObject, Result
@@ -25,6 +28,7 @@ from certifier.history import (
     FIELD_SEPARATOR,
     LIST_SEPARATOR,
     RecordKind,
+    Source,
 )
 
 _NULL = "null"
@@ -32,11 +36,14 @@ _NULL = "null"
 
 def run(log: Log) -> Result:
     """Links, gaps and moved rows of each history; chains against those that were exchanged."""
-    found = without_consequences(log, merged([_check_links(log), _check_checkpoints(log)]))
+    checkpoints = _checkpoints(log).persist(StorageLevel.DISK_ONLY)
+    parts = [_check_links(log), _check_checkpoints(log, checkpoints)]
+    found = without_consequences(log, merged(parts))
     result = Result([each.finding for each in found.found], found.counts)
     differing, compared = differing_digests(log)
     result.add([_digest_finding(log, each) for each in differing])
-    result.summary = _summary(log, compared)
+    result.summary = _summary(log, checkpoints, compared)
+    checkpoints.unpersist()
     return result
 
 
@@ -96,38 +103,81 @@ def _check_links(log: Log) -> FoundAll:
 
 
 def _checkpoints(log: Log) -> DataFrame:
-    """What members told about their chains, each once, and the row that it is about."""
-    told = (
-        log.rows.where(is_kind(RecordKind.CHECKPOINT) & F.col("reported_chain").isNotNull())
+    """What members told about their chains, for each history that it can be about, with the row
+    there: `number` and `chain` are null where the history has none, and `known` says whether the
+    chain is that of any history.
+
+    A member tells nothing before it has joined, and nothing about a history that began later: one
+    whose store was lost reads on from the log's beginning, over the places of the history before.
+    """
+    candidates = _told(log).join(F.broadcast(_members(log)), ["group", "observer"])
+    is_later = F.col("told_place") > F.col("joined_place")
+    is_later &= F.coalesce(F.col("told_us") >= F.col("first_us"), F.lit(True))
+    candidates = candidates.where(is_later & (F.col("place") >= F.col("first_place"))).persist(
+        StorageLevel.DISK_ONLY
+    )
+    rows = log.rows.select("h", "place", "number", "chain").join(
+        F.broadcast(candidates.select("h", "place").distinct()), ["h", "place"]
+    )
+    same = Window.partitionBy("group", "observer", "place", "told")
+    return candidates.join(rows, ["h", "place"], "left").withColumn(
+        "known", F.max(F.coalesce(F.col("chain") == F.col("told"), F.lit(False))).over(same)
+    )
+
+
+def _told(log: Log) -> DataFrame:
+    """What members told about their chains, each once."""
+    told = is_kind(RecordKind.CHECKPOINT) & F.col("reported_chain").isNotNull()
+    return (
+        log.rows.where(told)
         .groupBy(
+            log.by_history(lambda each: each.group_source or "").alias("group"),
             F.col("origin").alias("observer"),
             F.col("reported_place").alias("place"),
             F.col("reported_chain").alias("told"),
         )
-        .agg(F.array_sort(F.collect_set(_observer(log))).alias("recorders"))
+        .agg(
+            F.min("place").alias("told_place"),
+            F.min("decided_us").alias("told_us"),
+            F.array_sort(F.collect_set(log.by_history(lambda each: each.observer))).alias(
+                "recorders"
+            ),
+        )
     )
-    rows = log.rows.select("h", "observer", "number", "place", "chain")
-    return rows.join(F.broadcast(told), ["observer", "place"])
 
 
-def _observer(log: Log) -> Column:
-    return log.by_history(lambda each: each.observer)
+def _members(log: Log) -> DataFrame:
+    """The histories that members have written, and what tells which checkpoints are theirs."""
+    rows = [
+        (
+            *(each.h, each.group_source or "", each.observer, each.first_place, each.last_place),
+            *(each.first_us, each.joined_place if each.start else None),
+        )
+        for each in log.histories
+        if each.source is Source.MEMBER
+    ]
+    columns = "h int, group string, observer string, first_place long, last_place long"
+    told = log.spark.createDataFrame(rows, f"{columns}, first_us long, joined_place long")
+    return told.fillna(-1, ["joined_place"])
 
 
-def _check_checkpoints(log: Log) -> FoundAll:
-    wrong = F.col("chain") != F.col("told")
+def _check_checkpoints(log: Log, checkpoints: DataFrame) -> FoundAll:
+    inside = F.col("place") <= F.col("last_place")
     check = Check(
         Code.CHECKPOINT_WRONG,
-        wrong & ~F.coalesce("known", F.lit(False)),
+        inside & ~F.col("known"),
         F.hex("told"),
-        F.hex("chain"),
+        F.coalesce(F.hex("chain"), F.lit("no row")),
         words("so it was recorded in the histories of ", F.array_join("recorders", ", ")),
     )
-    compared = _checkpoints(log)
-    fits = compared.groupBy("observer", "place", "told").agg(
-        F.max(F.col("chain") == F.col("told")).alias("known")
+    found = run_checks(
+        log, checkpoints.withColumn("number", F.coalesce("number", F.lit(0))), [check]
     )
-    return run_checks(log, compared.join(fits, ["observer", "place", "told"], "left"), [check])
+    gaps = Gaps(log)
+    kept = [each for each in found.found if each.number or not gaps.has(each.h, each.finding.place)]
+    told_elsewhere = len(found.found) - len(kept)
+    counts = found.counts - Counter({Code.CHECKPOINT_WRONG.value: told_elsewhere})
+    return FoundAll(kept, counts)
 
 
 def _digest_finding(log: Log, differing: Differing) -> Finding:
@@ -135,6 +185,7 @@ def _digest_finding(log: Log, differing: Differing) -> Finding:
     return Finding(
         code=Code.DIGEST_WRONG,
         observer=log.histories[told.h].observer,
+        history=log.histories[told.h].history,
         place=told.place,
         expected=f"{told.digest:016x}",
         found=f"{differing.computed:016x}",
@@ -143,9 +194,14 @@ def _digest_finding(log: Log, differing: Differing) -> Finding:
     )
 
 
-def _summary(log: Log, digests: Mapping[int, int]) -> JsonObject:
-    compared = _checkpoints(log).groupBy("h").agg(F.countDistinct("place").alias("checkpoints"))
-    counts = {row["h"]: row["checkpoints"] for row in compared.collect()}
+def _summary(log: Log, checkpoints: DataFrame, digests: Mapping[int, int]) -> JsonObject:
+    """`checkpoints_behind`: those about places behind the end of a history, which ends early."""
+    behind = F.col("place") > F.col("last_place")
+    counted = checkpoints.groupBy("h").agg(
+        F.count_distinct(F.when(~behind, F.col("place"))).alias("compared"),
+        F.count_distinct(F.when(behind & ~F.col("known"), F.col("place"))).alias("behind"),
+    )
+    counts = {row["h"]: (row["compared"], row["behind"]) for row in counted.collect()}
     return {
         "observers": [
             {
@@ -153,7 +209,8 @@ def _summary(log: Log, digests: Mapping[int, int]) -> JsonObject:
                 "history": each.history,
                 "rows": each.rows,
                 "chained": each.rows,
-                "checkpoints": counts.get(each.h, 0),
+                "checkpoints": counts.get(each.h, (0, 0))[0],
+                "checkpoints_behind": counts.get(each.h, (0, 0))[1],
                 "digests": digests.get(each.h, 0),
                 "last_place": each.last_place,
             }

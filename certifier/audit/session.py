@@ -9,7 +9,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from py4j.protocol import Py4JError
 from pyspark import cloudpickle
@@ -22,6 +22,8 @@ from certifier.audit.errors import SparkFailed
 from certifier.audit.java import find_java
 
 _SURROUNDINGS = re.compile(r"^([\w.]+\.\w+Exception: )?(\[[A-Z_.]+\] )?|[. ]*(SQLSTATE: \w+)?$")
+GONE = (Py4JError, ConnectionError)
+"""What is raised when Java has ended, or does not know what it was asked."""
 LOCAL_MEMORY = "4g"
 SETTINGS = {
     "spark.ui.enabled": "false",
@@ -81,7 +83,8 @@ def spark_session(
     try:
         yield spark
     finally:
-        spark.stop()
+        with suppress(*GONE):  # Java is gone: what went on there has raised already.
+            spark.stop()
 
 
 def first_line(error: Exception) -> str:

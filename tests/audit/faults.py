@@ -96,6 +96,13 @@ def exchange_checkpoints(histories: Mapping[str, list[Row]]) -> None:
         rows[:] = done[member]
 
 
+def chain(rows: list[Row]) -> None:
+    """Numbers and chains the rows of one history anew."""
+    given, rows[:] = rows[:], []
+    for row in given:
+        _append(rows, row)
+
+
 def integer(row: Row, name: str) -> int:
     """A column that has a number."""
     value = row[name]
@@ -129,6 +136,7 @@ def _checkpoint(before: Row, told: Row, stable: Row) -> Row:
         "place": place_of(position, RecordKind.CHECKPOINT),
         "kind": RecordKind.CHECKPOINT.value,
         "version": before["version"],
+        "decided_us": stable["decided_us"],
         "origin": told["observer"],
         "session": "1",
         "reported_sequence": log_sequence_of(position) - 1,
@@ -389,10 +397,48 @@ def decisions_that_were_not_told(scene: Scene) -> None:
         scene.expect(Code.DIGEST_WRONG, told)
 
 
+def told_record_never_written(scene: Scene) -> None:
+    """A record that its member told the chain of is taken out of its log, and all after it are
+    chained anew.
+    """
+    rows = scene.histories["m1"]
+    told = [row for row in rows if row["kind"] == RecordKind.CHECKPOINT]
+    places = {row["reported_place"] for row in told if row["origin"] == rows[0]["observer"]}
+    gone = scene.pick(lambda row: row["place"] in places and is_decided(row, "conflict"))
+    scene.expect(Code.RECORD_MISSING, gone)
+    at = rows.index(gone)
+    scene.expect(Code.CHECKPOINT_WRONG, *[row for row in rows[at:] if row["place"] in places])
+    chained = rows[:at]
+    for row in rows[at + 1 :]:
+        _append(chained, row)
+    rows[:] = chained
+
+
+def record_there_twice(scene: Scene) -> None:
+    """A record stands in a log twice."""
+    rows = scene.histories["m2"]
+    twice = scene.pick(lambda row: is_decided(row, "conflict"), "m2")
+    rows.insert(rows.index(twice), dict(twice))
+    scene.expect(Code.RECORD_REORDERED, twice)
+
+
+def digest_wrong_after_a_warning(scene: Scene) -> None:
+    """Decisions that were not told, behind a stamp that is merely too high."""
+    wrong = next(
+        row
+        for row in scene.histories["m1"]
+        if is_stamped(row) and integer(row, "last_committed") + 8 < integer(row, "sequence_number")
+    )
+    wrong["last_committed"] = integer(wrong, "last_committed") + 1
+    decisions_that_were_not_told(scene)
+    scene.expect(Code.STAMP_TOO_HIGH, wrong)
+
+
 FAULTS: Sequence[Callable[[Scene], None]] = (
     *(certified_for_conflict, conflict_for_certified, too_old_for_certified),
     *(certified_for_too_old, stamp_too_low, stamp_too_high, winner_that_did_not_win),
     *(missing_record, missing_abort, record_never_written, members_disagree, purged_too_early),
     *(wrong_collection, wrong_view_change, duplicate_gtid, edited_record, edited_and_chained),
     *(swapped_records, applier_overlap, decisions_that_were_not_told),
+    *(told_record_never_written, record_there_twice, digest_wrong_after_a_warning),
 )

@@ -5,9 +5,9 @@ from certifier.audit.log import Log
 from certifier.audit.result import Result
 
 FOUND = (
-    Finding(Code.STAMP_TOO_HIGH, "m1", (9 << 24) + (2 << 4) + 3, "1", "2", "warned of"),
-    Finding(Code.STAMP_TOO_LOW, "m2", (7 << 24) + 3, "4", "3", "<b>a key</b>"),
-    Finding(Code.STAMP_TOO_LOW, "m1", (5 << 24) + 8, "8", "6", "another"),
+    Finding(Code.STAMP_TOO_HIGH, "m1", "1", (9 << 24) + (2 << 4) + 3, "1", "2", "warned of"),
+    Finding(Code.STAMP_TOO_LOW, "m2", "1", (7 << 24) + 3, "4", "3", "<b>a key</b>"),
+    Finding(Code.STAMP_TOO_LOW, "m1", "1", (5 << 24) + 8, "8", "6", "another"),
 )
 
 

@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,46 @@ def test_earlier_audit_is_replaced_whole_and_anything_else_is_left_alone(
 
 @pytest.mark.spark
 @pytest.mark.usefixtures("placeholder")
+def test_folders_that_no_audit_has_marked_are_left_alone(
+    spark: SparkSession, logs: list[str], tmp_path: Path
+) -> None:
+    mine = tmp_path / "mine"
+    (mine / "tables" / "orders").mkdir(parents=True)
+    with pytest.raises(ForeignOutput, match="holds something else, tables: name a folder"):
+        audit(spark, logs, str(mine))
+    (mine / "summary.json").write_text('{"profit": 0}')
+    with pytest.raises(ForeignOutput, match="holds something else, summary"):
+        audit(spark, logs, str(mine))
+    assert (mine / "tables" / "orders").is_dir()
+    for out in ("a:b", "none://host/out"):
+        with pytest.raises(ForeignOutput, match="cannot be a folder"):
+            audit(spark, logs, out)
+    file = tmp_path / "file"
+    file.touch()
+    with pytest.raises(ForeignOutput, match="cannot be written"):
+        audit(spark, logs, f"{file}/out")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "mine"]
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("placeholder")
+def test_audit_that_was_killed_between_two_names_lost_nothing(
+    spark: SparkSession, logs: list[str], tmp_path: Path
+) -> None:
+    out, replaced = tmp_path / "out", tmp_path / "out.replaced"
+    audit(spark, logs, str(out), jobs=[])
+    before = (out / "summary.json").read_text()
+    out.rename(replaced)
+    with pytest.raises(UnreadableLog, match="does not exist"):
+        audit(spark, [str(tmp_path / "none")], str(out))
+    assert (out / "summary.json").read_text() == before
+    shutil.copytree(out, replaced)
+    audit(spark, logs, str(out))
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("placeholder")
 def test_audit_that_fails_leaves_what_was_there(
     spark: SparkSession, logs: list[str], tmp_path: Path
 ) -> None:
@@ -126,9 +167,13 @@ def test_audit_that_fails_leaves_what_was_there(
     with pytest.raises(UnreadableLog, match=r"m1-1-00\.parquet: restore the file"):
         audit(spark, [str(broken)], str(out))
     (broken / "m1-1-00.parquet").unlink()
-    with pytest.raises(UnreadableLog, match="no certification log below"):
-        audit(spark, [str(broken)], str(out))
+    with pytest.raises(UnreadableLog, match=r"no certification log below .*broken: give"):
+        audit(spark, [*logs, str(broken)], str(out))
+    for path in ("", "a:b"):
+        with pytest.raises(UnreadableLog, match="is no path"):
+            audit(spark, [*logs, path], str(out))
     assert (out / "summary.json").read_text() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["broken", "out"]
 
 
 @pytest.mark.spark

@@ -18,9 +18,8 @@ EXAMPLES: tuple[tuple[GroupcertError, str], ...] = (
         "the audit needs pyspark: pip install 'groupcert[audit]'",
     ),
     (
-        audit_errors.ForeignOutput(path="/out", problem="holds something else, a.txt"),
-        "/out holds something else, a.txt: name a folder that is not there, or that an earlier "
-        "audit has written",
+        audit_errors.ForeignOutput(path="/out", problem="is a file", advice="name a folder"),
+        "/out is a file: name a folder",
     ),
     (
         audit_errors.NoSuitableJava(

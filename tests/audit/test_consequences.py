@@ -1,0 +1,45 @@
+"""What covers what: findings of one history explain nothing of another one's."""
+
+import pytest
+
+from certifier.audit.consequences import told_once
+from certifier.audit.findings import Code, Finding
+from certifier.audit.result import Result
+
+
+def finding(code: Code, place: int, history: str = "1") -> Finding:
+    """A finding of m1."""
+    return Finding(code, "m1", history, place, "", "", "")
+
+
+def left(*findings: Finding) -> list[Finding]:
+    """What is told of findings."""
+    result = Result()
+    result.add(list(findings))
+    told, counts = told_once([result])
+    assert counts.total() == len(told)
+    return told
+
+
+DIGEST = finding(Code.DIGEST_WRONG, 9)
+
+
+@pytest.mark.parametrize("code", [Code.RECORD_EDITED, Code.CONFLICT_FALSE, Code.GTID_DUPLICATE])
+def test_digest_follows_from_an_earlier_decision(code: Code) -> None:
+    assert left(finding(code, 3), DIGEST) == [finding(code, 3)]
+    assert left(DIGEST, finding(code, 10)) == [DIGEST, finding(code, 10)]
+
+
+@pytest.mark.parametrize("code", [Code.STAMP_TOO_HIGH, Code.VIEW_CHANGE_WRONG, Code.LOST_UPDATE])
+def test_digest_does_not_follow_from_what_it_does_not_cover(code: Code) -> None:
+    assert left(finding(code, 3), DIGEST) == [finding(code, 3), DIGEST]
+
+
+def test_histories_of_one_name_are_told_apart() -> None:
+    other = finding(Code.RECORD_EDITED, 3, "2")
+    assert left(other, DIGEST) == [other, DIGEST]
+    assert left(DIGEST, DIGEST._replace(history="2")) == [DIGEST, DIGEST._replace(history="2")]
+    anomaly = finding(Code.LOST_UPDATE, 3)
+    missed = finding(Code.CONFLICT_MISSED, 3)
+    assert left(anomaly, missed) == [missed]
+    assert left(anomaly, missed._replace(history="2")) == [anomaly, missed._replace(history="2")]
