@@ -96,6 +96,14 @@ def exchange_checkpoints(histories: Mapping[str, list[Row]]) -> None:
         rows[:] = done[member]
 
 
+def numbered(rows: Sequence[Row]) -> list[Row]:
+    """The rows, numbered and chained."""
+    made: list[Row] = []
+    for row in rows:
+        _append(made, dict(row))
+    return made
+
+
 def integer(row: Row, name: str) -> int:
     """A column that has a number."""
     value = row[name]

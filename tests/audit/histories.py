@@ -51,6 +51,8 @@ class Workload:
     view_every: int = 150
     block_size: int = 1
     gc_window: str = "close"
+    joins: bool = False
+    """Whether members join again at each view, so that their clocks begin again."""
     period: int = 16
     group: str = GROUP
 
@@ -64,7 +66,7 @@ def random_order(seed: int, workload: Workload) -> list[Record]:
         position = position_of(number, 0)
         newest = guide.window.newest_version
         if number % workload.view_every == 0:
-            records.append(ViewChange(position, False))
+            records.append(ViewChange(position, workload.joins))
         elif number % workload.stable_every == 0:
             stable = max(newest - chance.randrange(20), 0)
             if stable > guide.stable_version:
