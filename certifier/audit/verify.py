@@ -30,6 +30,7 @@ from certifier.audit.sequence import (
     last_sequences,
     walked,
 )
+from certifier.audit.stable_sets import check_stable_sets
 from certifier.history import RecordKind, Source, Verdict
 
 _MISSED = {
@@ -60,6 +61,7 @@ def run(log: Log) -> Result:
         check_duplicates(log),
         without_used(log, check_blocks(log)),
         check_purges(log),
+        check_stable_sets(log),
     ]
     kept = without_consequences(log, merged(found))
     result = Result([each.finding for each in kept.found], kept.counts)

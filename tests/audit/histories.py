@@ -99,7 +99,7 @@ def rows_of(
     told = dict(lies or {})
     recorder = HistoryRecorder(certifier, name or observer, Source.MEMBER)
     rows = [recorder.start(records[0].position)]
-    view = 0
+    group, view = (name or observer).removesuffix(observer), 0
     for record in records:
         if isinstance(record, Transaction):
             own = record._replace(local=record.origin == observer)
@@ -110,7 +110,7 @@ def rows_of(
         elif isinstance(record, ViewChange):
             view += 1
             certifier.deliver(record)
-            members = [f"m{number}" for number in range(1, workload.members + 1)]
+            members = [f"{group}m{number}" for number in range(1, workload.members + 1)]
             rows.append(recorder.view_change(record, str(view), members))
         else:
             assert isinstance(record, GarbageCollection) and isinstance(record.stable, int)

@@ -14,11 +14,11 @@ from certifier.audit.log import Log
 from certifier.core import Certifier, CertifierOptions
 from certifier.gtid import Gtid
 from certifier.gtid_set import GtidSet
-from certifier.history import Row, Source
+from certifier.history import RecordKind, Row, Source
 from certifier.history_recorder import HistoryRecorder
 from certifier.records import GarbageCollection, Record, Transaction, position_of
 from tests.applier.binlog import test_history as binary_logs
-from tests.audit.faults import numbered
+from tests.audit.faults import integer, numbered
 from tests.audit.histories import GROUP, Workload, random_order, rows_of, write_as_is
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -101,10 +101,33 @@ def binary_log(observer: str) -> list[Row]:
 
 
 @pytest.mark.timeout(600)
+def without_rows(observer: str, workload: Workload, first: int) -> list[Row]:
+    """A history that lacks a file in its middle, with stable sets and collections."""
+    rows = numbered(rows_of(random_order(9, workload), observer, workload))
+    gone = rows[first : first + 80]
+    assert {RecordKind.STABLE_SET, RecordKind.COLLECTION} <= {row["kind"] for row in gone}
+    del rows[first : first + 80]
+    return rows
+
+
+def skipped_numbers(observer: str) -> tuple[list[Row], list[Row]]:
+    """A history without its conflict, in which the clock jumps later; and where it does."""
+    records = [wrote(number, number, number + 1) for number in range(6)]
+    rows = told(
+        observer,
+        *records[:2],
+        wrote(10, 0, 2),
+        *[each._replace(position=each.position + position_of(10, 0)) for each in records[2:]],
+    )
+    del rows[3]
+    rows[5]["sequence_number"] = integer(rows[5], "sequence_number") + 2
+    return rows, rows[5:7]
+
+
 def test_odd_histories_have_the_findings_of_the_wrong_ones_only(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    tight = replace(WORKLOAD, gc_window="tight")
+    tight, at_once = replace(WORKLOAD, gc_window="tight"), replace(WORKLOAD, period=0)
     histories = [
         begin_late("late", WORKLOAD),
         begin_late("late-tight", tight),
@@ -127,8 +150,16 @@ def test_odd_histories_have_the_findings_of_the_wrong_ones_only(
     ]
     decided = too_old_set("too-old-missed")
     decided[-1] |= {"verdict": "conflict", "winner_item": 3, "winner_version": 3}
-    expected = {(Code.CONFLICT_FALSE, decided[-1]["observer"], decided[-1]["place"])}
-    for rows in (*histories, decided):
+    expected = {(Code.CONFLICT_FALSE, "too-old-missed", integer(decided[-1], "place"))}
+    skipping, jumps = skipped_numbers("skipped")
+    expected |= {(Code.SEQUENCE_WRONG, "skipped", integer(row, "place")) for row in jumps}
+    lacking = [skipping]
+    for name, workload in (("close", WORKLOAD), ("tight", tight), ("at-once", at_once)):
+        lacking += [without_rows(f"lacks-{name}-{at}", workload, at) for at in (90, 150)]
+    for rows in lacking:
+        behind = next(row for n, row in enumerate(rows, 1) if row["number"] != n)
+        expected.add((Code.RECORD_MISSING, str(behind["observer"]), integer(behind, "place")))
+    for rows in (*histories, *lacking, decided):
         write_as_is(tmp_path, rows)
     result = verify.run(Log(spark, [str(tmp_path)]))
     assert {(each.code, each.observer, each.place) for each in result.findings} == expected
