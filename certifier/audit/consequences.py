@@ -1,17 +1,24 @@
 """What follows from another finding is not told twice.
 
 The rule it keeps: where a record is missing, nobody can say what it wrote or which number it had;
-what only it would explain is no finding of its own.
+what only it would explain is no finding of its own. What it may have moved (the stable set, the
+window) is not known until a later record says it.
 """
 
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
+
+from pyspark.sql import functions as F
 
 from certifier.audit.checks import Found, FoundAll
 from certifier.audit.findings import Code, Finding
 from certifier.audit.log import Log
 from certifier.audit.result import Result
+from certifier.audit.sequence import CERTIFIED, base_rows, is_kind
+from certifier.audit.stretches import ordinal
+from certifier.history import RecordKind
 
 NOWHERE = 1 << 63
 _BY_VERSION = {Code.CONFLICT_FALSE, Code.WINNER_WRONG}
@@ -31,10 +38,39 @@ _OF_DECISIONS = {
 _CAUSES = {Code.CONFLICT_MISSED, Code.REFUSAL_MISSED, Code.TOO_OLD_MISSED}
 
 
+_BY_STATE = {
+    *(Code.PURGED_TOO_EARLY, Code.TOO_OLD_FALSE, Code.WINDOW_WRONG, Code.VIEW_CHANGE_WRONG),
+    *(Code.STAMP_TOO_HIGH, Code.SEQUENCE_WRONG),
+}
+"""Findings that follow where a missing record moved what the next ones met."""
+
+
+class _Behind(NamedTuple):
+    """Which rows behind a gap, before the next one, are the first to tell a state again: the last
+    sequence number, the stable set, whether the window is closed, its edge. NOWHERE: none does.
+    """
+
+    stamped: int = NOWHERE
+    sequence_number: int = NOWHERE
+    """Of the row `stamped`."""
+    stable: int = NOWHERE
+    closed: int = NOWHERE
+    edge: int = NOWHERE
+
+
+class _Gap(NamedTuple):
+    """Missing records before the row `number`, and the versions that they had."""
+
+    number: int
+    versions: range
+    behind: _Behind
+
+
 class _Missing(NamedTuple):
     """What the missing records of a history had, and what is known of duplicates."""
 
     place: int
+    gaps: list[_Gap]
     versions: list[range]
     sequence_numbers: list[range]
     duplicates: set[tuple[int, int]]
@@ -47,9 +83,10 @@ def without_consequences(log: Log, all_found: FoundAll) -> FoundAll:
     """What is left of each history's findings when what others explain is taken away."""
     kept: list[Found] = []
     counts = Counter(all_found.counts)
+    behind = _behind(log, all_found.found)
     for each in log.histories:
         mine = [found for found in all_found.found if found.h == each.h]
-        missing = _missing(mine)
+        missing = _missing(mine, behind)
         for found in mine:
             if _is_explained(found, missing):
                 counts[found.finding.code.value] -= 1
@@ -87,9 +124,51 @@ def told_once(results: Sequence[Result]) -> tuple[list[Finding], "Counter[str]"]
     return told, +counts
 
 
-def _missing(found: Sequence[Found]) -> _Missing:
+def _behind(log: Log, found: Sequence[Found]) -> Mapping[tuple[int, int], _Behind]:
+    """By history and number of the first row behind a gap, if anything is found that may follow."""
+    gaps: dict[int, set[int]] = {}
+    for each in found:
+        if each.finding.code is Code.RECORD_MISSING:
+            gaps.setdefault(each.h, set()).add(each.number)
+    if not any(each.h in gaps and each.finding.code in _BY_STATE for each in found):
+        return {}
+    numbers = {h: sorted(each) for h, each in gaps.items()}
+    stamped = (F.col("verdict") == CERTIFIED) & F.col("sequence_number").isNotNull()
+    collection = is_kind(RecordKind.COLLECTION)
+    resets = is_kind(RecordKind.VIEW_CHANGE) & F.col("resets_clock")
+    firsts = {
+        "stamped": stamped,
+        "stable": is_kind(RecordKind.STABLE_SET),
+        "closed": collection & (F.col("purged_items") > 0),
+        "edge": collection | resets | (stamped & ~F.col("writes")),
+    }
+    rows = base_rows(log).where(F.col("h").isin(list(numbers)))
+    told = (
+        rows.withColumn("gap", ordinal(numbers))
+        .where(F.col("gap") > 0)
+        .groupBy("h", "gap")
+        .agg(
+            F.min_by("sequence_number", F.when(stamped, F.col("number"))).alias("sequence_number"),
+            *[F.min(F.when(tells, F.col("number"))).alias(n) for n, tells in firsts.items()],
+        )
+    )
+    return {
+        (row["h"], numbers[row["h"]][row["gap"] - 1]): _Behind(
+            **{name: NOWHERE if row[name] is None else row[name] for name in _Behind._fields}
+        )
+        for row in told.collect()
+    }
+
+
+def _missing(found: Sequence[Found], behind: Mapping[tuple[int, int], _Behind]) -> _Missing:
     places = [each.finding.place for each in found if each.finding.code is Code.RECORD_MISSING]
-    missing = _Missing(min(places, default=NOWHERE), [], [], set(), set())
+    missing = _Missing(min(places, default=NOWHERE), [], [], [], set(), set())
+    for each in found:
+        if each.finding.code is Code.RECORD_MISSING:
+            versions = range(each.low or 0, (each.high or 0) + 1)
+            told = behind.get((each.h, each.number), _Behind())
+            missing.gaps.append(_Gap(each.number, versions, told))
+    missing.gaps.sort(key=lambda gap: gap.number)
     for each in found:
         code, place, low, high = each.finding.code, each.finding.place, each.low, each.high
         if code is Code.GTID_DUPLICATE and low is not None:
@@ -100,14 +179,37 @@ def _missing(found: Sequence[Found]) -> _Missing:
             continue
         if code is Code.RECORD_MISSING:
             missing.versions.append(range(low, high + 1))
-        elif code is Code.SEQUENCE_WRONG and place >= missing.place and high >= low:
+        elif code is Code.SEQUENCE_WRONG and _is_unknown(each, missing):
             missing.sequence_numbers.append(range(low, high + 1))
     return missing
+
+
+def _is_unknown(found: Found, missing: _Missing) -> bool:
+    """Whether a row met what a record missing before it may have moved."""
+    at = bisect_right(missing.gaps, found.number, key=lambda gap: gap.number)
+    if not at:
+        return False
+    gap, code, low, high = missing.gaps[at - 1], found.finding.code, found.low, found.high
+    if code is Code.SEQUENCE_WRONG and low is not None and high is not None:
+        return found.number == gap.behind.stamped and high - low < len(gap.versions)
+    if code is Code.STAMP_TOO_HIGH and low is not None:
+        return found.number < gap.behind.edge and low < gap.behind.sequence_number
+    if code is Code.WINDOW_WRONG:
+        return high is None and found.number <= gap.behind.closed
+    if code is Code.VIEW_CHANGE_WRONG:
+        return found.number < gap.behind.edge
+    if code is Code.STABLE_SET_WRONG and low is not None:
+        return low < gap.number
+    if code in (Code.PURGED_TOO_EARLY, Code.TOO_OLD_FALSE):
+        return found.number < gap.behind.stable
+    return False
 
 
 def _is_explained(found: Found, missing: _Missing) -> bool:
     code, place, low, high = found.finding.code, found.finding.place, found.low, found.high
     if found.number in missing.moved and code is not Code.RECORD_REORDERED:
+        return True
+    if _is_unknown(found, missing):
         return True
     if low is None:
         return False
@@ -119,8 +221,6 @@ def _is_explained(found: Found, missing: _Missing) -> bool:
         return False
     if code is Code.GTID_GAP:
         return high is not None and high - low < sum(map(len, missing.versions))
-    if code is Code.SEQUENCE_WRONG:
-        return high is not None and range(low, high + 1) in missing.sequence_numbers
     if code is Code.STAMP_TOO_HIGH:
         return any(low in each for each in missing.sequence_numbers)
     if code is Code.COLLECTION_WRONG or (code is Code.WINDOW_WRONG and high is not None):

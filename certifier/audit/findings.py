@@ -108,7 +108,9 @@ MEANINGS: dict[Code, Meaning] = {
     Code.WINDOW_WRONG: Meaning(
         _E, "a collection left another lower edge of the window than the rule gives"
     ),
-    Code.STABLE_SET_WRONG: Meaning(_E, "a stable set goes back, or names what was not certified"),
+    Code.STABLE_SET_WRONG: Meaning(
+        _E, "a stable set goes back, or names what was not certified or not executed by all members"
+    ),
     Code.MEMBERS_DISAGREE: Meaning(_E, "members have recorded different things at the same place"),
     Code.RECORD_MISSING: Meaning(_E, "a record is missing from a history"),
     Code.RECORD_EDITED: Meaning(_E, "a record does not fit the chain: it is not what was written"),

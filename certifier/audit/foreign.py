@@ -21,12 +21,15 @@ Intervals: TypeAlias = dict[str, tuple[list[int], list[int]]]
 
 
 def is_included() -> Column:
-    """Whether the last writer (`last_read`, `last_version`) is in the snapshot of a row."""
+    """Whether the last writer (`last_read`) is in the snapshot of a row (`snapshot_set`, which has
+    all versions up to `whole_to`, if that is known).
+    """
     return arrow_function(_included, BooleanType())(
-        F.col("snapshot_set"),
+        *("snapshot_set", "whole_to"),
         F.col("last_read.gtid_source"),
         F.col("last_read.gtid_number"),
         F.col("last_read.snapshot_set"),
+        F.col("last_read.snapshot_version"),
     )
 
 
@@ -39,15 +42,21 @@ def is_subset(part: Column, whole: Column) -> Column:
 def intervals(gtid_set: str) -> Intervals:
     """The intervals of a GTID set as text.
 
-    >>> intervals("a:1-5:7,b:2")
-    {'a': ([1, 7], [5, 7]), 'b': ([2], [2])}
+    A tag holds for the intervals behind it; it is a part of their source's name, as in GTIDs.
+
+    >>> intervals("a:1-5:7:backup:2,b:2")
+    {'a': ([1, 7], [5, 7]), 'a:backup': ([2], [2]), 'b': ([2], [2])}
     """
     found: Intervals = {}
     for part in filter(None, gtid_set.replace("\n", "").replace(" ", "").split(",")):
-        source, *ranges = part.split(":")
-        firsts, lasts = found.setdefault(source, ([], []))
-        for each in ranges:
+        uuid, *pieces = part.split(":")
+        source = uuid
+        for each in pieces:
+            if not each[0].isdigit():
+                source = f"{uuid}:{each}"
+                continue
             first, _, last = each.partition("-")
+            firsts, lasts = found.setdefault(source, ([], []))
             firsts.append(int(first))
             lasts.append(int(last or first))
     return found
@@ -78,20 +87,26 @@ def covers(whole: str, part: str) -> bool:
     )
 
 
-def _included(
-    snapshots: pa.Array, sources: pa.Array, numbers: pa.Array, reads: pa.Array
-) -> pa.Array:
-    columns = (each.to_pylist() for each in (snapshots, sources, numbers, reads))
-    return pa.array(
-        [
-            None
-            if snapshot is None or source is None
-            else has(intervals(snapshot), source, number, number)
-            and (read is None or covers(snapshot, read))
-            for snapshot, source, number, read in zip(*columns, strict=True)
-        ],
-        pa.bool_(),
-    )
+def _included(*columns: pa.Array) -> pa.Array:
+    rows = zip(*(column.to_pylist() for column in columns), strict=True)
+    return pa.array([_includes(*row) for row in rows], pa.bool_())
+
+
+def _includes(
+    snapshot: str | None,
+    whole_to: int | None,
+    source: str | None,
+    number: int,
+    read: str | None,
+    read_to: int | None,
+) -> bool | None:
+    if snapshot is None or source is None:
+        return None
+    if not has(intervals(snapshot), source, number, number):
+        return False
+    if read is not None:
+        return covers(snapshot, read)
+    return whole_to is None or read_to is None or read_to <= whole_to
 
 
 def _subset(parts: pa.Array, wholes: pa.Array) -> pa.Array:

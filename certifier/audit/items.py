@@ -10,14 +10,19 @@ Source: WL#8440, conflict detection and AL1, derived here from the history as re
 from collections.abc import Mapping, Sequence
 from functools import cache
 
+import numpy as np
+import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
+from pyspark.sql.types import LongType
 
+from certifier.audit.arrow import arrow_function
 from certifier.audit.foreign import is_included
 from certifier.audit.log import Log
+from certifier.audit.prefixes import whole_to
 from certifier.audit.sequence import is_kind, segment_edges
-from certifier.audit.states import SEGMENT_ROWS, segment
+from certifier.audit.states import segment, segment_of
 from certifier.history import RecordKind, Verdict
 
 
@@ -46,8 +51,9 @@ def item_rows(log: Log) -> DataFrame:
     )
     touched = F.when(F.col("read_set").isNull(), written).otherwise(F.concat(written, read))
     foreign = has_foreign_snapshots(log)
-    names = ["gtid_source", "gtid_number", "snapshot_set"] if foreign else []
-    exploded = log.transactions.select(
+    names = ["gtid_source", "gtid_number", "snapshot_set", "whole_to"] if foreign else []
+    asked = log.transactions.withColumn("whole_to", whole_to(log)) if foreign else log.transactions
+    exploded = asked.select(
         *("h", "number", "snapshot_version", "winner_item", "winner_version"),
         *names,
         F.when(certified, F.col("version")).alias("version"),
@@ -123,13 +129,14 @@ def _met_each(log: Log) -> DataFrame:
         Window.partitionBy("item", "h").orderBy("number").rowsBetween(Window.unboundedPreceding, -1)
     )
     last = {"last_version": F.col("version"), "last_sequence": F.col("sequence_number")}
-    later = {h: numbers for h, numbers in resets(log).items() if len(numbers) > 1}
     dependency = F.when(is_written(), F.col("last_sequence"))
-    if later:
+    begins_again = any(len(numbers) > 1 for numbers in resets(log).values())
+    if begins_again:
         last["last_number"] = F.col("number")
-        dependency = F.when(F.col("last_number") > _reset_before(later), dependency)
     if foreign:
-        last["last_read"] = F.struct("gtid_source", "gtid_number", "snapshot_set")
+        last["last_read"] = F.struct(
+            "gtid_source", "gtid_number", "snapshot_set", "snapshot_version"
+        )
     seen = rows.select(
         "*",
         *[
@@ -149,7 +156,14 @@ def _met_each(log: Log) -> DataFrame:
         seen.withColumn("segment", segment())
         .join(F.broadcast(_lowered(log, begins)), ["h", "segment"], "left")
         .select(
-            *("h", "segment", "number", "item", "claimed"),
+            *(
+                "h",
+                "segment",
+                "number",
+                "item",
+                "claimed",
+                *(["last_number"] if begins_again else []),
+            ),
             F.col("version").isNotNull().alias("certified"),
             F.when(is_above, dependency).alias("dependency"),
             F.when(F.coalesce(lacks, F.lit(False)), F.col("last_version")).alias("outside"),
@@ -157,19 +171,37 @@ def _met_each(log: Log) -> DataFrame:
         )
         .where(F.coalesce("dependency", "outside", "overwrote").isNotNull())
     )
+    if begins_again:  # Asked of what is left only: it is a function of Python.
+        counts = is_stamp_of_now(log, F.col("last_number"), F.col("number"))
+        met = (
+            met.withColumn("dependency", F.when(counts, F.col("dependency")))
+            .drop("last_number")
+            .where(F.coalesce("dependency", "outside", "overwrote").isNotNull())
+        )
     return met.persist(StorageLevel.DISK_ONLY)
 
 
-def _reset_before(later: Mapping[int, Sequence[int]]) -> Column:
-    """The number of the row at which the clock last began again; rows before it have no stamp that
-    counts.
+def is_stamp_of_now(log: Log, writer: Column, number: Column) -> Column:
+    """Whether the stamp of the row `writer` counts at the later row `number` of the same history:
+    the clock did not begin again between them.
+
+    Cost: O(log resets) a row.
     """
-    number = F.lit(0).cast("bigint")
-    for h, numbers in later.items():
-        for reset in numbers:
-            met = (F.col("h") == h) & (F.col("number") > reset)
-            number = F.when(met, F.lit(reset)).otherwise(number)
-    return number
+    numbers = {h: np.array(each, np.int64) for h, each in resets(log).items()}
+    if all(len(each) < 2 for each in numbers.values()):
+        return F.lit(True)
+
+    def reset_before(h: pa.Array, number: pa.Array) -> pa.Array:
+        histories = h.to_numpy(zero_copy_only=False)
+        rows = number.to_numpy(zero_copy_only=False)
+        found = np.zeros(len(rows), np.int64)
+        for each in np.unique(histories):
+            mine = histories == each
+            begun = np.insert(numbers[int(each)], 0, 0)
+            found[mine] = begun[np.searchsorted(begun, rows[mine]) - 1]
+        return pa.array(found)
+
+    return writer > arrow_function(reset_before, LongType())(F.col("h"), number)
 
 
 def _lowered(log: Log, begins: DataFrame) -> DataFrame:
@@ -178,7 +210,7 @@ def _lowered(log: Log, begins: DataFrame) -> DataFrame:
     """
     edge = F.col("edge")
     for h, numbers in resets(log).items():
-        inside = sorted({(reset - 1) // SEGMENT_ROWS for reset in numbers})
+        inside = sorted({segment_of(reset) for reset in numbers})
         if inside:
             edge = F.when((F.col("h") == h) & F.col("segment").isin(inside), F.lit(0)).otherwise(
                 edge

@@ -19,7 +19,7 @@ from pyspark.sql.types import LongType
 from certifier.audit.arrow import ColumnFunction, arrow_function
 from certifier.audit.checks import Check, FoundAll, run_checks, words
 from certifier.audit.findings import Code
-from certifier.audit.items import is_written, item_rows, overwritten
+from certifier.audit.items import is_stamp_of_now, is_written, item_rows, overwritten
 from certifier.audit.log import Log
 from certifier.audit.sequence import walked_collections
 from certifier.history import Source
@@ -123,15 +123,20 @@ def _purged(log: Log, steps: Steps) -> DataFrame:
     window = Window.partitionBy("item", "h").orderBy("number")
     written = item_rows(log).where(is_written())
     last = written.select(
-        "h", "version", "sequence_number", F.lead("number").over(window).alias("next_number")
+        *("h", "version", "sequence_number", F.col("number").alias("writer")),
+        F.lead("number").over(window).alias("next_number"),
     )
     step = last.withColumn("number", _collected_by(steps)(F.col("h"), F.col("version")))
     purged = step.where(
         F.col("number").isNotNull()
         & (F.col("next_number").isNull() | (F.col("next_number") > F.col("number")))
     )
-    return purged.groupBy("h", "number").agg(
-        F.count(F.lit(1)).alias("items"), F.max("sequence_number").alias("sequence_max")
+    counts = is_stamp_of_now(log, F.col("writer"), F.col("number"))
+    stamp = F.when(counts, F.col("sequence_number"))
+    return (
+        purged.withColumn("sequence_number", stamp)
+        .groupBy("h", "number")
+        .agg(F.count(F.lit(1)).alias("items"), F.max("sequence_number").alias("sequence_max"))
     )
 
 

@@ -4,6 +4,7 @@ The rule it keeps: the state is read off what the log says moved it (a stable se
 transaction without write set, a view change), never from the row that is to be checked.
 """
 
+from collections.abc import Mapping
 from functools import cache, reduce
 from operator import or_
 
@@ -12,7 +13,7 @@ from pyspark.sql import functions as F
 
 from certifier.audit.log import Log
 from certifier.audit.states import segment_begins, with_states
-from certifier.history import RecordKind, Verdict
+from certifier.history import RecordKind, Source, Verdict
 
 CERTIFIED, CONFLICT, TOO_OLD, REFUSED = range(1, 5)
 """Verdicts as numbers: they are cheaper to move than their names."""
@@ -63,8 +64,10 @@ def base_rows(log: Log) -> DataFrame:
     )
 
 
-def _states() -> dict[str, Column]:
+def _states(log: Log) -> dict[str, Column]:
     """What rows leave behind, by its name."""
+    # The files of a binary log number from 1 on, a member that joins from 2 on.
+    last_at_reset = log.by_history(lambda each: int(each.source is not Source.BINARY_LOG))
     start, view = is_kind(RecordKind.START), is_kind(RecordKind.VIEW_CHANGE)
     stable, collection = is_kind(RecordKind.STABLE_SET), is_kind(RecordKind.COLLECTION)
     resets = view & F.col("resets_clock")
@@ -72,7 +75,9 @@ def _states() -> dict[str, Column]:
     stamped = certified & F.col("sequence_number").isNotNull()
     return {
         "previous": F.struct("number", "version", "place"),
-        "met_sequence": F.when(start | stamped, F.col("sequence_number")).when(resets, F.lit(1)),
+        "met_sequence": F.when(start | stamped, F.col("sequence_number")).when(
+            resets, last_at_reset
+        ),
         "met_edge": F.when(start | collection | resets, F.col("last_committed_global")).when(
             stamped & ~F.col("writes"), F.col("sequence_number")
         ),
@@ -94,7 +99,22 @@ def _states() -> dict[str, Column]:
 @cache
 def segment_edges(log: Log) -> DataFrame:
     """What each segment of each history begins with."""
-    return segment_begins(base_rows(log), ["h"], _states()).cache()
+    return segment_begins(base_rows(log), ["h"], _states(log)).cache()
+
+
+@cache
+def last_sequences(log: Log) -> Mapping[int, int]:
+    """For each history the last sequence number assigned before it begins: where it does not say
+    so, the one before the first that it has.
+    """
+    begun = {each.h: each.start_sequence for each in log.histories}
+    silent = [each.h for each in log.histories if not each.start]
+    if silent:
+        stamped = F.col("h").isin(silent) & F.col("sequence_number").isNotNull()
+        first = F.min_by("sequence_number", "number").alias("first")
+        for row in log.certified.where(stamped).groupBy("h").agg(first).collect():
+            begun[row["h"]] = row["first"] - 1
+    return begun
 
 
 def walked(log: Log) -> DataFrame:
@@ -108,7 +128,7 @@ def walked(log: Log) -> DataFrame:
     `met_gtid`: the last number assigned to a GTID; -1 after other settings, which free reserved
     numbers. `met_block_size`: how many members reserve at a time.
     """
-    return with_states(base_rows(log), ["h"], _states(), segment_edges(log))
+    return with_states(base_rows(log), ["h"], _states(log), segment_edges(log))
 
 
 def walked_collections(log: Log) -> DataFrame:
@@ -116,7 +136,7 @@ def walked_collections(log: Log) -> DataFrame:
     collections, as in `walked`; only the rows that move these are looked at.
     """
     names = ("met_edge", "met_collected", "met_stable_set", "met_tight")
-    states = {name: column for name, column in _states().items() if name in names}
+    states = {name: column for name, column in _states(log).items() if name in names}
     moves = reduce(or_, [column.isNotNull() for column in states.values()])
     rows = base_rows(log).where(moves | is_kind(RecordKind.COLLECTION))
     walked = with_states(rows, ["h"], states, segment_edges(log))

@@ -20,6 +20,11 @@ def segment() -> Column:
     return F.floor((F.col("number") - 1) / SEGMENT_ROWS).cast("int")
 
 
+def segment_of(number: int) -> int:
+    """The segment that the row of a number is in."""
+    return (number - 1) // SEGMENT_ROWS
+
+
 def with_states(
     rows: DataFrame, keys: Sequence[str], states: Mapping[str, Column], begins: DataFrame
 ) -> DataFrame:

@@ -17,6 +17,7 @@ from certifier.audit.gtids import check_blocks, check_duplicates, order_checks, 
 from certifier.audit.items import has_foreign_snapshots, met_at_items
 from certifier.audit.log import Log
 from certifier.audit.order import makes_version, order_of_rows
+from certifier.audit.prefixes import whole_to
 from certifier.audit.purges import check_purges
 from certifier.audit.result import JsonObject, Result
 from certifier.audit.sequence import (
@@ -26,8 +27,10 @@ from certifier.audit.sequence import (
     TOO_OLD,
     VERDICT_NAMES,
     is_kind,
+    last_sequences,
     walked,
 )
+from certifier.audit.stable_sets import check_stable_sets
 from certifier.history import RecordKind, Source, Verdict
 
 _MISSED = {
@@ -42,6 +45,8 @@ def run(log: Log) -> Result:
     """Verdicts, winners, stamps, windows, view changes and GTIDs of each history."""
     met = met_at_items(log).drop("certified")
     rows = walked(log).join(met, ["h", "segment", "number"], "left")
+    if has_foreign_snapshots(log):
+        rows = rows.withColumn("whole_to", whole_to(log))
     rows = rows.withColumn("expected_verdict", _expected_verdict(has_foreign_snapshots(log)))
     checks = [
         *order_of_rows(),
@@ -56,6 +61,7 @@ def run(log: Log) -> Result:
         check_duplicates(log),
         check_blocks(log),
         check_purges(log),
+        check_stable_sets(log),
     ]
     kept = without_consequences(log, merged(found))
     result = Result([each.finding for each in kept.found], kept.counts)
@@ -93,7 +99,9 @@ def _expected_verdict(foreign: bool) -> Column:
     unknown = F.coalesce(snapshot > newest, F.lit(False))
     if foreign:
         is_foreign = F.col("snapshot_set").isNotNull()
-        lacks = ~is_subset(F.col("met_stable_set"), F.col("snapshot_set"))
+        lacks = F.when(
+            F.col("met_stable_set").isNull(), F.col("whole_to") < F.col("met_stable")
+        ).otherwise(~is_subset(F.col("met_stable_set"), F.col("snapshot_set")))
         too_old = F.when(is_foreign, F.coalesce(lacks, F.lit(False))).otherwise(too_old)
         unknown = ~is_foreign & unknown
     return (
@@ -124,8 +132,7 @@ def _verdicts(log: Log) -> list[Check]:
     for verdict in (CONFLICT, TOO_OLD, REFUSED):
         names = (_name(expected), _name(found), saw)
         missed = at & (expected == verdict) & (found != verdict)
-        # Of two wrong things about one verdict the one that was claimed is told.
-        missed &= (found == CERTIFIED) | ((found == TOO_OLD) & not_known[TOO_OLD])
+        missed &= found == CERTIFIED  # Else what was claimed is told.
         checks.append(Check(_MISSED[verdict], missed, *names, F.col("outside")))
         claimed = at & (found == verdict) & (expected != verdict)
         claimed &= ~F.coalesce(not_known[verdict], F.lit(False))
@@ -162,9 +169,10 @@ def _stamps(log: Log) -> list[Check]:
         decided,
         F.when(F.col("writes"), F.greatest("met_edge", dependency)).otherwise(number - 1),
     ).otherwise(dependency)
-    before = log.by_history(lambda each: each.start_sequence)
+    before = log.by_history(lambda each: last_sequences(log)[each.h])
     is_late = log.by_history(lambda each: each.start_version > 0)
     not_known = is_late & F.col("met_reset").isNull() & (committed <= before)
+    not_known |= F.col("met_edge").isNull()
     why = words(
         *("the window's edge is ", F.col("met_edge"), ", the newest writer of its items has "),
         *(F.col("dependency"), ", its own number is ", number),
@@ -207,7 +215,7 @@ def _windows(log: Log) -> list[Check]:
     after_view = F.when(F.col("resets_clock"), 1).otherwise(F.col("met_edge"))
     closes = (F.col("purged_items") > 0) & ~F.col("met_closed")
     after_collection = F.when(closes, F.col("met_sequence")).otherwise(F.col("met_edge"))
-    judged = F.col("met_closed").isNotNull() & ~F.coalesce("met_tight", F.lit(False))
+    judged = F.col("met_closed").isNotNull() & ~F.col("met_tight")
     stamps = words(F.col("last_committed"), ", ", F.col("sequence_number"), "; edge ", edge)
     return [
         Check(

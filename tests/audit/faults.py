@@ -5,7 +5,7 @@ wrong. An edit is made after: a record is not what was written.
 """
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from certifier.audit.findings import Code
@@ -66,22 +66,22 @@ class Scene:
         return found[len(found) // 2]
 
 
-def exchange_checkpoints(histories: Mapping[str, list[Row]]) -> None:
+def exchange_checkpoints(histories: Mapping[str, list[Row]], late: Container[int] = ()) -> None:
     """Numbers and chains the rows of all members; at each stable set one of them, in turn, tells
-    how its chain is just before, and all record it.
+    how its chain is just before and what it has executed, and all record it. That is enough for the
+    stable sets up to its next turn, but one version less in turns that are `late`.
     """
     for rows in histories.values():
         rows[:] = [dict(row) for row in rows if row["kind"] != RecordKind.CHECKPOINT]
     done: dict[str, list[Row]] = {member: [] for member in histories}
     left = {member: list(rows) for member, rows in histories.items()}
-    places = sorted(
-        {
-            integer(row, "place")
-            for rows in histories.values()
-            for row in rows
-            if row["kind"] == RecordKind.STABLE_SET
-        }
-    )
+    stable_versions = {
+        integer(row, "place"): integer(row, "stable_version")
+        for rows in histories.values()
+        for row in rows
+        if row["kind"] == RecordKind.STABLE_SET
+    }
+    places = sorted(stable_versions)
     for turn, place in enumerate([*places, 1 << 62]):
         for member, rows in left.items():
             while rows and integer(rows[0], "place") < place:
@@ -91,16 +91,19 @@ def exchange_checkpoints(histories: Mapping[str, list[Row]]) -> None:
             continue
         last, stable = done[reporter][-1], left[reporter][0]
         for member in histories:
-            _append(done[member], _checkpoint(done[member][-1], last, stable))
+            row = _checkpoint(done[member][-1], last, stable)
+            enough = stable_versions[places[min(turn + len(MEMBERS), len(places)) - 1]]
+            _append(done[member], row | {"stable_version": enough - (turn in late)})
     for member, rows in histories.items():
         rows[:] = done[member]
 
 
-def chain(rows: list[Row]) -> None:
-    """Numbers and chains the rows of one history anew."""
-    given, rows[:] = rows[:], []
-    for row in given:
-        _append(rows, row)
+def numbered(rows: Sequence[Row]) -> list[Row]:
+    """The rows, numbered and chained."""
+    made: list[Row] = []
+    for row in rows:
+        _append(made, dict(row))
+    return made
 
 
 def integer(row: Row, name: str) -> int:
@@ -295,6 +298,14 @@ def purged_too_early(scene: Scene) -> None:
         scene.expect(Code.PURGED_TOO_EARLY, early)
 
 
+def stable_set_beyond_a_report(scene: Scene) -> None:
+    """Members take for stable what one of them has not told that it had executed."""
+    stable = [row for row in scene.histories["m1"] if row["kind"] == RecordKind.STABLE_SET]
+    turn = len(stable) - 4
+    exchange_checkpoints(scene.histories, {turn})
+    scene.expect(Code.STABLE_SET_WRONG, *scene.at_all(integer(stable[turn + 2], "place")))
+
+
 def wrong_collection(scene: Scene) -> None:
     """A collection tells another number of items."""
     wrong = scene.pick(
@@ -441,4 +452,5 @@ FAULTS: Sequence[Callable[[Scene], None]] = (
     *(wrong_collection, wrong_view_change, duplicate_gtid, edited_record, edited_and_chained),
     *(swapped_records, applier_overlap, decisions_that_were_not_told),
     *(told_record_never_written, record_there_twice, digest_wrong_after_a_warning),
+    stable_set_beyond_a_report,
 )

@@ -53,6 +53,8 @@ class Workload:
     load: tuple[int, ...] = ()
     """How busy each member is; all are alike by default."""
     gc_window: str = "close"
+    joins: bool = False
+    """Whether members join again at each view, so that their clocks begin again."""
     period: int = 16
     group: str = GROUP
 
@@ -66,7 +68,7 @@ def random_order(seed: int, workload: Workload) -> list[Record]:
         position = position_of(number, 0)
         newest = guide.window.newest_version
         if number % workload.view_every == 0:
-            records.append(ViewChange(position, False))
+            records.append(ViewChange(position, workload.joins))
         elif number % workload.stable_every == 0:
             stable = max(newest - chance.randrange(20), 0)
             if stable > guide.stable_version:
@@ -99,7 +101,7 @@ def rows_of(
     told = dict(lies or {})
     recorder = HistoryRecorder(certifier, name or observer, Source.MEMBER)
     rows = [recorder.start(records[0].position)]
-    view = 0
+    group, view = (name or observer).removesuffix(observer), 0
     for record in records:
         if isinstance(record, Transaction):
             own = record._replace(local=record.origin == observer)
@@ -110,7 +112,7 @@ def rows_of(
         elif isinstance(record, ViewChange):
             view += 1
             certifier.deliver(record)
-            members = [f"m{number}" for number in range(1, workload.members + 1)]
+            members = [f"{group}m{number}" for number in range(1, workload.members + 1)]
             rows.append(recorder.view_change(record, str(view), members))
         else:
             assert isinstance(record, GarbageCollection) and isinstance(record.stable, int)

@@ -21,7 +21,7 @@ from certifier.audit.result import Result
 from certifier.audit.sequence import walked
 from certifier.history import Row
 from certifier.records import ViewChange
-from tests.audit.faults import Scene, chain, integer, is_decided
+from tests.audit.faults import Scene, integer, is_decided, numbered
 from tests.audit.histories import Workload, rows_of, write_as_is
 
 WORKLOAD = Workload(transactions=600, view_every=100)
@@ -54,7 +54,7 @@ def store_lost_and_not_joined(scene: Scene) -> None:
         for name in ("started_us", "committed_us"):
             if row.get(name) is not None:
                 row[name] = integer(row, name) + 10**9
-    chain(scene.histories["m1"])
+    scene.histories["m1"] = numbered(scene.histories["m1"])
 
 
 def store_lost_and_joined(scene: Scene) -> None:
@@ -69,15 +69,14 @@ def store_lost_and_joined(scene: Scene) -> None:
     told = [row for row in scene.histories["m1"] if row["place"] not in places]
     scene.histories["m1"] = _again(sorted([*rows, *told], key=lambda row: integer(row, "place")))
     scene.histories["m1"][0]["decided_us"] = 1
-    chain(scene.histories["m1"])
+    scene.histories["m1"] = numbered(scene.histories["m1"])
 
 
 def exported_again(scene: Scene) -> None:
     """The group's log was exported under the name of a member, whose own log is there too."""
     rows = _again(scene.histories["m1"])
     rows[0]["settings"] = str(rows[0]["settings"]).replace("member", "total_order")
-    scene.histories["m3"] = rows
-    chain(rows)
+    scene.histories["m3"] = numbered(rows)
 
 
 def of_another_group(scene: Scene) -> None:

@@ -1,6 +1,7 @@
 """Right histories give no finding: random groups under several options, traces, joiners, exports.
 
-All are audited at once, each in a group of its own.
+All are audited at once, each in a group of its own, and in segments so short that each history has
+several of them.
 """
 
 from dataclasses import replace
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from certifier.audit import agree, apply, isolation, proof, verify
+from certifier.audit import agree, apply, isolation, proof, states, verify
 from certifier.audit.consequences import told_once
 from certifier.audit.log import Log
 from tests.audit.faults import Scene
@@ -30,6 +31,7 @@ WORKLOADS = {
     "brought": replace(BASE, brought_share=0.5, brought_own=True),
     "busy": replace(BASE, block_size=100, load=(8, 1, 1), view_every=97),
     "views": replace(BASE, view_every=20, block_size=7),
+    "joins": replace(BASE, joins=True, gc_window="tight"),
 }
 
 
@@ -43,7 +45,9 @@ def test_random_histories_of_every_kind_have_no_findings(
         for rows in scene.histories.values():
             write_as_is(tmp_path, rows)
     log = Log(spark, [str(tmp_path)])
-    findings, counts = told_once([job.run(log) for job in JOBS])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(states, "SEGMENT_ROWS", 100)
+        findings, counts = told_once([job.run(log) for job in JOBS])
     assert findings == []
     assert not counts
     assert len(log.histories) == 3 * len(WORKLOADS)

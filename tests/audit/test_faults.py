@@ -1,7 +1,7 @@
 """Every kind of wrong history is found by its code, at its place, and nothing else is.
 
 All faults are audited at once, each in a group of its own: Spark needs seconds for a plan, whatever
-the number of rows.
+the number of rows. Segments are so short that each history has several of them.
 """
 
 from pathlib import Path
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from certifier.audit import agree, apply, isolation, proof, verify
+from certifier.audit import agree, apply, isolation, proof, states, verify
 from certifier.audit.consequences import told_once
 from certifier.audit.log import Log
 from tests.audit.faults import FAULTS, Scene
@@ -36,7 +36,10 @@ def test_each_fault_is_found_by_its_code_and_nothing_else(
         for rows in scene.histories.values():
             write_as_is(tmp_path, rows)
     log = Log(spark, [str(tmp_path)])
-    findings, counts = told_once([job.run(log) for job in (verify, agree, isolation, apply, proof)])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(states, "SEGMENT_ROWS", 100)
+        jobs = (verify, agree, isolation, apply, proof)
+        findings, counts = told_once([job.run(log) for job in jobs])
     found = {(each.code, each.observer, each.place) for each in findings}
     assert sorted(found - expected) == []
     assert sorted(expected - found) == []

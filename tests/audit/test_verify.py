@@ -1,0 +1,166 @@
+"""Verify on histories that are odd and right, and on some that are wrong: each is an observer of
+its own, and all are audited at once.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from certifier.audit import verify
+from certifier.audit.findings import Code
+from certifier.audit.log import Log
+from certifier.core import Certifier, CertifierOptions
+from certifier.gtid import Gtid
+from certifier.gtid_set import GtidSet
+from certifier.history import RecordKind, Row, Source
+from certifier.history_recorder import HistoryRecorder
+from certifier.records import GarbageCollection, Record, Transaction, position_of
+from tests.applier.binlog import test_history as binary_logs
+from tests.audit.faults import integer, numbered
+from tests.audit.histories import GROUP, Workload, random_order, rows_of, write_as_is
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+WORKLOAD = Workload(transactions=300, stable_every=30, view_every=70)
+TAGGED = f"{GROUP}:backup"
+
+
+def begin_late(observer: str, workload: Workload) -> list[Row]:
+    """A history whose first files were removed."""
+    return numbered(rows_of(random_order(7, workload), observer, workload))[100:]
+
+
+def joining(observer: str, workload: Workload) -> list[Row]:
+    """A member that joins again at each view."""
+    records = random_order(8, replace(workload, joins=True))
+    return numbered(rows_of(records, observer, workload))
+
+
+def told(observer: str, *records: Record, first: int = 0) -> list[Row]:
+    """What a certifier makes of the records, from the row `first` on."""
+    options = CertifierOptions(group_source=GROUP, collection_period_transactions=0)
+    certifier = Certifier(options)
+    recorder = HistoryRecorder(certifier, observer, Source.MEMBER)
+    rows = [recorder.start(0)]
+    for record in records:
+        if isinstance(record, Transaction):
+            rows += recorder.transaction(record, certifier.certify(record))
+        else:
+            assert isinstance(record, GarbageCollection)
+            certifier.deliver(record)
+            rows += recorder.garbage_collection(record)
+    return numbered(rows)[first:]
+
+
+def wrote(message: int, snapshot: int | str, *items: int, gtid: Gtid | None = None) -> Transaction:
+    """A transaction that wrote the items."""
+    return Transaction(
+        position=position_of(message, 0),
+        origin="m1",
+        snapshot=GtidSet.parse(snapshot) if isinstance(snapshot, str) else snapshot,
+        write_set=items,
+        read_set=[],
+        gtid=gtid,
+    )
+
+
+def stable(message: int, version: int) -> GarbageCollection:
+    """A stable set."""
+    return GarbageCollection(position_of(message, 0), version)
+
+
+def too_old_set(observer: str) -> list[Row]:
+    """A set that lacks what is stable; its item was written since."""
+    older = (wrote(1, 0, 1), wrote(2, 1, 2), stable(3, 2), wrote(4, 2, 3))
+    return told(observer, *older, wrote(5, f"{GROUP}:1", 3))
+
+
+def set_without_what_a_writer_had_read(observer: str) -> list[Row]:
+    """A set with version 5, which had read version 4, but not with that."""
+    older = [wrote(message, message - 1, message) for message in range(1, 6)]
+    return told(observer, *older, wrote(6, f"{GROUP}:1-3:5", 5))
+
+
+def set_with_tags(observer: str) -> list[Row]:
+    """Sets that name tagged GTIDs."""
+    return told(
+        observer,
+        wrote(1, 0, 1),
+        wrote(2, 1, 2, gtid=Gtid(TAGGED, 1)),
+        wrote(3, f"{GROUP}:1:backup:1", 2),
+        wrote(4, f"{GROUP}:1-2", 2),
+    )
+
+
+def binary_log(observer: str) -> list[Row]:
+    """A binary log of three files, each of which begins with 1."""
+    stamped = binary_logs.stamped
+    files = [[stamped(0, 1), stamped(1, 2), stamped(2, 3)] for _ in range(3)]
+    return numbered([row | {"observer": observer} for row in binary_logs.rows(*files)])
+
+
+@pytest.mark.timeout(600)
+def without_rows(observer: str, workload: Workload, first: int) -> list[Row]:
+    """A history that lacks a file in its middle, with stable sets and collections."""
+    rows = numbered(rows_of(random_order(9, workload), observer, workload))
+    gone = rows[first : first + 80]
+    assert {RecordKind.STABLE_SET, RecordKind.COLLECTION} <= {row["kind"] for row in gone}
+    del rows[first : first + 80]
+    return rows
+
+
+def skipped_numbers(observer: str) -> tuple[list[Row], list[Row]]:
+    """A history without its conflict, in which the clock jumps later; and where it does."""
+    records = [wrote(number, number, number + 1) for number in range(6)]
+    rows = told(
+        observer,
+        *records[:2],
+        wrote(10, 0, 2),
+        *[each._replace(position=each.position + position_of(10, 0)) for each in records[2:]],
+    )
+    del rows[3]
+    rows[5]["sequence_number"] = integer(rows[5], "sequence_number") + 2
+    return rows, rows[5:7]
+
+
+def test_odd_histories_have_the_findings_of_the_wrong_ones_only(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    tight, at_once = replace(WORKLOAD, gc_window="tight"), replace(WORKLOAD, period=0)
+    histories = [
+        begin_late("late", WORKLOAD),
+        begin_late("late-tight", tight),
+        begin_late("late-blocks", replace(WORKLOAD, block_size=10)),
+        told(
+            "late-old",
+            wrote(1, 0, 1),
+            wrote(2, 1, 2),
+            stable(3, 2),
+            wrote(4, 2, 3),
+            wrote(5, 1, 3),
+            first=4,
+        ),
+        joining("joins", WORKLOAD),
+        joining("joins-tight", tight),
+        too_old_set("too-old-set"),
+        set_without_what_a_writer_had_read("incomplete-set"),
+        set_with_tags("tags"),
+        binary_log("files"),
+    ]
+    decided = too_old_set("too-old-missed")
+    decided[-1] |= {"verdict": "conflict", "winner_item": 3, "winner_version": 3}
+    expected = {(Code.CONFLICT_FALSE, "too-old-missed", integer(decided[-1], "place"))}
+    skipping, jumps = skipped_numbers("skipped")
+    expected |= {(Code.SEQUENCE_WRONG, "skipped", integer(row, "place")) for row in jumps}
+    lacking = [skipping]
+    for name, workload in (("close", WORKLOAD), ("tight", tight), ("at-once", at_once)):
+        lacking += [without_rows(f"lacks-{name}-{at}", workload, at) for at in (90, 150)]
+    for rows in lacking:
+        behind = next(row for n, row in enumerate(rows, 1) if row["number"] != n)
+        expected.add((Code.RECORD_MISSING, str(behind["observer"]), integer(behind, "place")))
+    for rows in (*histories, *lacking, decided):
+        write_as_is(tmp_path, rows)
+    result = verify.run(Log(spark, [str(tmp_path)]))
+    assert {(each.code, each.observer, each.place) for each in result.findings} == expected
+    assert result.counts.total() == len(expected)
