@@ -381,7 +381,7 @@ async def test_a_folder_that_hangs_holds_up_no_life_and_hears_no_more_of_the_las
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first life's writer hangs before its file has its name, and goes on after its end."""
-    sync, hangs, goes_on = certification_log._sync, threading.Event(), threading.Event()
+    sync, hangs, goes_on = certification_log.sync, threading.Event(), threading.Event()
 
     def hang(path: Path) -> None:
         if not hangs.is_set() and path.suffix == ".unfinished":
