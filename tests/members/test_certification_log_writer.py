@@ -25,6 +25,7 @@ from members.member_state import MemberState
 from members.observe import group_status
 from members.outbox import CURSOR_KEY, Outbox
 from members.runtime import MemberRuntime
+from members.sync import sync
 from members.total_order import Delivery, LogIdentity
 from members.views import ViewMember
 from tests.members.certification_logs import assert_applied, histories_in
@@ -381,7 +382,7 @@ async def test_a_folder_that_hangs_holds_up_no_life_and_hears_no_more_of_the_las
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first life's writer hangs before its file has its name, and goes on after its end."""
-    sync, hangs, goes_on = certification_log.sync, threading.Event(), threading.Event()
+    hangs, goes_on = threading.Event(), threading.Event()
 
     def hang(path: Path) -> None:
         if not hangs.is_set() and path.suffix == ".unfinished":
@@ -389,7 +390,7 @@ async def test_a_folder_that_hangs_holds_up_no_life_and_hears_no_more_of_the_las
             goes_on.wait(20)
         sync(path)
 
-    monkeypatch.setattr(certification_log, "_sync", hang)
+    monkeypatch.setattr(certification_log, "sync", hang)
     monkeypatch.setattr(endings, "LOG_STOP_SECONDS", 1.0)
     async with living(tmp_path / "data", certification_log=tmp_path / "log") as process:
         await process.online()
