@@ -391,11 +391,16 @@ async def test_a_folder_that_hangs_holds_up_no_life_and_hears_no_more_of_the_las
         sync(path)
 
     monkeypatch.setattr(certification_log, "sync", hang)
-    monkeypatch.setattr(endings, "LOG_STOP_SECONDS", 1.0)
-    async with living(tmp_path / "data", certification_log=tmp_path / "log") as process:
+    soon: dict[str, object] = {
+        "certification_log": tmp_path / "log",
+        "certification_log_file_seconds": 1,
+    }
+    async with living(tmp_path / "data", **soon) as process:
         await process.online()
         first = process.runtime
         await first.submit((write("one", first.committed_version),))
+        assert await asyncio.to_thread(hangs.wait, 20)
+        monkeypatch.setattr(endings, "LOG_STOP_SECONDS", 3.0)
         first.member.expel("m1")
         first._sender.schedule()
         waits = 0.0
@@ -405,8 +410,9 @@ async def test_a_folder_that_hangs_holds_up_no_life_and_hears_no_more_of_the_las
             waits = max(waits, time.monotonic() - began)
             if not first.closed:
                 assert first.target.open_snapshot().get(b"one") == b"value"
-        assert waits < 0.7, "the event loop goes on"
-        assert hangs.is_set() and first.history_writer
+        assert waits < 2.5, "the event loop goes on"
+        monkeypatch.undo()
+        assert first.history_writer
         thread = first.history_writer._thread
         assert thread.is_alive()
         goes_on.set()
