@@ -391,11 +391,10 @@ async def test_a_folder_that_hangs_holds_up_no_life_and_hears_no_more_of_the_las
         sync(path)
 
     monkeypatch.setattr(certification_log, "sync", hang)
-    soon: dict[str, object] = {
-        "certification_log": tmp_path / "log",
-        "certification_log_file_seconds": 1,
-    }
-    async with living(tmp_path / "data", **soon) as process:
+    log = tmp_path / "log"
+    async with living(
+        tmp_path / "data", certification_log=log, certification_log_file_seconds=1
+    ) as process:
         await process.online()
         first = process.runtime
         await first.submit((write("one", first.committed_version),))
