@@ -85,7 +85,7 @@ def observers(
     )
     histories = [history.h for history in ticked]
     stamps = stamped_rows(log, told).where(F.col("h").isin(histories))
-    paths = measure(log, stamps).where("bucket = -1").collect()
+    paths = measure(log, stamps, told)
     summary: list[JsonObject] = []
     for history in ticked:
         h = history.h

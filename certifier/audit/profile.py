@@ -30,7 +30,7 @@ from certifier.audit.stretches import (
     totals,
     without_write_set,
 )
-from certifier.history import RecordKind
+from certifier.history import RecordKind, Verdict
 
 _EPOCHS = "observer string, history string, " + ", ".join(
     f"{name} long" for name in (*FIELDS[1:], *TOTALS) if name != "bucket"
@@ -47,7 +47,7 @@ def run(log: Log) -> Result:
     applied = max(log.histories, key=lambda each: (told[each.h].remote, each.rows, -each.h))
     longest = max(log.histories, key=lambda each: (each.transactions, -each.h))
     pace = told[applied.h]
-    measured = measure(log, stamped_rows(log, told)).collect()
+    measured = measure(log, stamped_rows(log, told), told)
     sums = {history.h: totals(measured, history.h) for history in log.histories}
     lost = conflict_rows(log, longest)
     hot, hot_table = hot_items(log, longest)
@@ -87,6 +87,7 @@ def _parallelism(history: History, sums: Mapping[str, int], pace: Pace) -> JsonO
         "epochs": sums["epochs"],
         "work": sums["work"],
         "critical_path": sums["path"],
+        "forced_cuts": sums["forced"],
         "mean": round(sums["work"] / sums["path"], 3) if sums["path"] else 0.0,
         "width_max": sums["width"],
     }
@@ -127,16 +128,18 @@ def _windows(
         .collect()[0]
     )
     collections, purged, closed = row
-    freed = {"path": path["path"], "waiting": 0}
+    freed = {"path": path["path"], "waiting": 0, "forced": 0}
     if collections:
-        freed = totals(measure(log, _unpurged_rows(log, told[history.h])).collect(), history.h)
+        mine = {history.h: told[history.h]}
+        freed = totals(measure(log, _unpurged_rows(log, told[history.h]), mine), history.h)
     return {
         "collections": collections,
         "purged_items": purged,
         "closed": closed,
         "waiting_for_window": freed["waiting"],
         "critical_path": path["path"],
-        "critical_path_without": freed["path"],
+        "critical_path_without": min(freed["path"], path["path"]),
+        "forced_cuts": freed["forced"],
     }
 
 
@@ -147,7 +150,7 @@ def _unpurged_rows(log: Log, pace: Pace) -> DataFrame:
     local is visible already, as are those before it.
     """
     mine = log.rows.where(F.col("h") == pace.h)
-    certified = mine.where(F.col("verdict") == "certified")
+    certified = mine.where(F.col("verdict") == Verdict.CERTIFIED)
     stamped = is_remote() & F.col("sequence_number").isNotNull()
     by_item = Window.partitionBy("item").orderBy("number").rowsBetween(-1, -1)
     writer = F.max(F.when(F.col("stamped"), F.col("number"))).over(by_item)
@@ -163,7 +166,7 @@ def _unpurged_rows(log: Log, pace: Pace) -> DataFrame:
         .agg(F.max("writer").alias("awaited"))
     )
     view = F.col("kind") == RecordKind.VIEW_CHANGE
-    transaction = F.coalesce(F.col("verdict") == "certified", F.lit(False)) & stamped
+    transaction = F.coalesce(F.col("verdict") == Verdict.CERTIFIED, F.lit(False)) & stamped
     rows = mine.where(view | transaction).select(
         *("h", "number", F.col("number").alias("key")),
         F.when(view, F.lit(0)).otherwise(length_column({pace.h: pace})).alias("length"),

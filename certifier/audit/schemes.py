@@ -26,7 +26,7 @@ from certifier.audit.schedules import (
     with_owners,
 )
 from certifier.audit.stretches import Pace, is_remote, length_column
-from certifier.history import RecordKind
+from certifier.history import RecordKind, Verdict
 
 SAMPLE_ROWS_MAX = 200_000
 SAMPLE_ITEMS_MAX = 4_000_000
@@ -133,7 +133,7 @@ def take_sample(log: Log, pace: Pace) -> Sample:
     whole = rows_within(sizes.column("size").to_numpy(), SAMPLE_ITEMS_MAX)
     last = pc.max(sizes.column("number")[:whole]).as_py()
     break_ = F.col("kind") == RecordKind.VIEW_CHANGE
-    transaction = (F.col("verdict") == "certified") & is_remote()
+    transaction = (F.col("verdict") == Verdict.CERTIFIED) & is_remote()
     key_tables = F.transform("write_keys", lambda key: F.substring_index(key, "/", 1))
     key_tables = F.when(F.size("write_keys") > 0, key_tables)
     tables = F.coalesce(key_tables, "tables")

@@ -3,10 +3,13 @@
 The rule it keeps: a cut is made only where everything after it waits for everything before it, so
 that critical paths of stretches add up to the exact one of the history. Not every such place is
 cut, only about `SEGMENTS` of them, whatever the length; what stays uncut is one group of numbers
-in one task. Source: the logical clock of WL#8440 and WL#7165.
+in one task. Where that would be too long it is cut all the same, and that is counted: then paths
+and epochs are at most what is told, and who waits for more is at least that many.
+Source: the logical clock of WL#8440 and WL#7165.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -17,17 +20,19 @@ from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import LongType, Row
 
 from certifier.audit.critical_path import Ints, chain, epochs, filled, waits
-from certifier.audit.log import Log
-from certifier.history import RecordKind, Source
+from certifier.audit.log import History, Log
+from certifier.history import RecordKind, Source, Verdict
 
 SEGMENTS = 1_024
 SEGMENT_ROWS_MIN = 20_000
+STRETCH_ROWS_MAX = 500_000
+"""Of a stretch: a task has some 250 bytes of memory for each of them."""
 BUCKETS = 120
 TOTAL = -1
 """The bucket that stands for all of a stretch."""
 
 FIELDS = ("h", "stretch", "bucket", "number", "transactions", "levels", "width")
-TOTALS = ("work", "path", "epochs", "waiting")
+TOTALS = ("work", "path", "epochs", "waiting", "forced")
 MEASURED = pa.schema([(name, pa.int64()) for name in FIELDS + TOTALS])
 _SCHEMA = ", ".join(f"{name} long" for name in FIELDS + TOTALS)
 
@@ -36,7 +41,8 @@ class Pace(NamedTuple):
     """What is known of a history's certified transactions: how many, with which stamps and times.
 
     `remote`: executed by an applier, `stamped`, `timed` and `ticked` of these; `alone`: of these,
-    those without write set. The times are of deciding, the sums of execution; None: not known.
+    those without write set. The times are of deciding, the sums of execution; None: not known. The
+    numbers are those of the first and the last of their rows.
     """
 
     h: int
@@ -51,6 +57,8 @@ class Pace(NamedTuple):
     last_us: int | None
     work_us: int
     alone_us: int
+    first_number: int
+    last_number: int
 
     @property
     def measured(self) -> bool:
@@ -91,11 +99,13 @@ def paces(log: Log) -> dict[int, Pace]:
             F.max("decided_us"),
             F.coalesce(F.sum(F.when(remote, executed)), F.lit(0)),
             F.coalesce(F.sum(F.when(alone, executed)), F.lit(0)),
+            F.min("number"),
+            F.max("number"),
         )
         .collect()
     )
     told = {row[0]: row[1:] for row in found}
-    nothing = (0, 0, 0, 0, 0, 0, None, None, 0, 0)
+    nothing = (0, 0, 0, 0, 0, 0, None, None, 0, 0, 0, 0)
     return {
         history.h: Pace(history.h, history.rows, *told.get(history.h, nothing))
         for history in log.histories
@@ -156,14 +166,14 @@ def stamped_rows(log: Log, told: Mapping[int, Pace]) -> DataFrame:
     transaction; bucket; closes: null, or after which key all that follows might begin.
     """
     view = F.col("kind") == RecordKind.VIEW_CHANGE
-    transaction = (F.col("kind") == RecordKind.TRANSACTION) & (F.col("verdict") == "certified")
+    transaction = F.coalesce(F.col("verdict") == Verdict.CERTIFIED, F.lit(False))
     transaction &= is_remote() & F.col("sequence_number").isNotNull()
     shut = (F.col("kind") == RecordKind.COLLECTION) & (
         F.col("last_committed_global") == F.col("sequence_number")
     )
-    own = {h.h: int(h.source is Source.BINARY_LOG) for h in log.histories}
+    is_given = log.by_history(lambda each: each.source is Source.BINARY_LOG)
     behind_all = F.col("last_committed") == F.col("sequence_number") - 1
-    behind_all &= without_write_set() | (by_history(own) == 1)
+    behind_all &= without_write_set() | is_given
     closes = F.when(shut, F.col("sequence_number")).when(
         transaction & behind_all, F.col("sequence_number") - 1
     )
@@ -182,21 +192,40 @@ def stamped_rows(log: Log, told: Mapping[int, Pace]) -> DataFrame:
     )
 
 
-def measure(log: Log, rows: DataFrame) -> DataFrame:
+def measure(log: Log, rows: DataFrame, told: Mapping[int, Pace]) -> list[Row]:
     """What runs at once in each stretch: rows of `MEASURED`, few in number.
 
     Each stretch has a row for all of it and one for each bucket that it touches. `work` and `path`
-    are lengths, `waiting` how many transactions wait for more than `awaited` says.
+    are lengths, `waiting` how many transactions wait for more than `awaited` says, `forced` 1 if
+    something in it might wait for less than all before it.
     Cost: three passes, one of them with a shuffle; a stretch is in memory as columns of numbers.
     """
     cuts = _valid_cuts(rows, _candidates(log, rows))
+    forced = {h: _forced_cuts(pace, cuts.get(h, [])) for h, pace in told.items()}
+    marks = {h: sorted([*cuts.get(h, []), *mine]) for h, mine in forced.items()}
+    begins = {(h, marks[h].index(number) + 1) for h, mine in forced.items() for number in mine}
+
+    def measured(table: pa.Table) -> pa.Table:
+        return _measure_stretch(table, begins)
+
     work = rows.where(F.col("counts") | F.col("alone"))
     return (
-        work.withColumn("stretch", ordinal(cuts))
+        work.withColumn("stretch", ordinal(marks))
         .drop("closes")
         .groupBy("h", "stretch")
-        .applyInArrow(_measure_stretch, _SCHEMA)
+        .applyInArrow(measured, _SCHEMA)
+        .collect()
     )
+
+
+def _forced_cuts(pace: Pace, cuts: Iterable[int]) -> list[int]:
+    """Where stretches are cut that are too long."""
+    ends = [pace.first_number, *sorted(cuts), pace.last_number + 1]
+    return [
+        number
+        for begin, end in pairwise(ends)
+        for number in range(begin + STRETCH_ROWS_MAX, end, STRETCH_ROWS_MAX)
+    ]
 
 
 def ordinal(marks: Mapping[int, Sequence[int]]) -> Column:
@@ -228,11 +257,14 @@ def _candidates(log: Log, rows: DataFrame) -> dict[int, list[_Cut]]:
     """Of each segment of a history the first row that runs alone, else the first that might be
     behind everything.
     """
-    sizes = {each.h: max(SEGMENT_ROWS_MIN, each.rows // SEGMENTS) for each in log.histories}
+
+    def size(history: History) -> int:
+        return max(SEGMENT_ROWS_MIN, history.rows // SEGMENTS)
+
     alone = F.col("alone")
     found = (
         rows.where(alone | F.col("closes").isNotNull())
-        .groupBy("h", F.floor(F.col("number") / by_history(sizes, 1)).alias("segment"))
+        .groupBy("h", F.floor(F.col("number") / log.by_history(size)).alias("segment"))
         .agg(
             F.min(F.when(alone, F.col("number"))).alias("alone"),
             F.min(F.when(~alone, F.struct("number", "closes"))).alias("shut"),
@@ -274,8 +306,10 @@ def _valid_cuts(rows: DataFrame, candidates: Mapping[int, list[_Cut]]) -> dict[i
     return valid
 
 
-def _measure_stretch(table: pa.Table) -> pa.Table:
-    """The rows of `MEASURED` of one stretch."""
+def _measure_stretch(table: pa.Table, forced: Collection[tuple[int, int]]) -> pa.Table:
+    """The rows of `MEASURED` of one stretch. `forced`: histories and stretches that begin at a
+    forced cut.
+    """
     table = table.sort_by("number")
 
     def column(name: str) -> Ints:
@@ -298,9 +332,10 @@ def _measure_stretch(table: pa.Table) -> pa.Table:
     total = (
         *(*head, TOTAL, first, int(counts.sum()), int(heights[-1]), int(widths.max(initial=0))),
         *(int(lengths.sum()), int(path[-1]), epochs(waited, is_counted), int(waiting.sum())),
+        int(head in forced),
     )
     parts = [
-        (*head, bucket, first, *measured, 0, 0, 0, 0)
+        (*head, bucket, first, *measured, *(0 for _ in TOTALS))
         for bucket, *measured in _by_bucket(buckets[is_counted], levels[is_counted])
     ]
     columns = zip(*[total, *parts], strict=True)

@@ -220,6 +220,7 @@ def _profile() -> JsonObject:
                 "epochs": 1_204 + number,
                 "work": 48_211_000_000,
                 "critical_path": 12_218_000_000,
+                "forced_cuts": 0,
                 "mean": 3.94,
                 "width_max": 41,
             }
@@ -264,6 +265,7 @@ def _profile() -> JsonObject:
             "waiting_for_window": 21_408,
             "critical_path": 12_218_000_000,
             "critical_path_without": 9_902_000_000,
+            "forced_cuts": 0,
         },
         "without_write_set": {
             "total": 412,

@@ -76,6 +76,17 @@ def _binary_log() -> list[Row]:
     return rows
 
 
+def _unbroken() -> list[Row]:
+    """A member's 210 transactions; each waits for the one four before it, and nothing for all."""
+    rows: list[Row] = []
+    for number in range(1, 211):
+        row: Row = {"format_version": 1, "observer": "unbroken", "history": "1", "number": number}
+        row |= {"place": number << 24, "version": number, "kind": RecordKind.TRANSACTION.value}
+        row |= {"verdict": "certified", "is_local": False, "write_set": [number % 4]}
+        rows.append(row | {"sequence_number": number + 1, "last_committed": max(number - 3, 1)})
+    return rows
+
+
 @pytest.fixture(scope="module")
 def profiled(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
@@ -83,9 +94,10 @@ def profiled(
     """The job's result and the rows that its schemes were taken from; stretches are short."""
     rows, other = _told(1, "m1"), _told(1, "m2")[:500]
     folder = tmp_path_factory.mktemp("profile")
-    paths = write(folder, rows, other, _binary_log())
+    paths = write(folder, rows, other, _binary_log(), _unbroken())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stretches, "SEGMENT_ROWS_MIN", 40)
+        patch.setattr(stretches, "STRETCH_ROWS_MAX", 105)
         return profile.run(Log(spark, paths)), rows
 
 
@@ -176,6 +188,19 @@ def test_the_critical_path_is_that_of_one_pass_over_everything(
     assert result.tables["epochs"].where("observer = 'm1'").count() > 5
     width = told["width"]
     assert width["unit"] == "time" and 1 <= max(width["max"]) <= by_name["m1"]["width_max"]
+
+
+@pytest.mark.spark
+def test_a_stretch_that_is_too_long_is_cut_and_that_is_told(
+    profiled: tuple[Result, list[Row]],
+) -> None:
+    told: Any = profiled[0].summary
+    by_name = {each["observer"]: each for each in told["parallelism"]}
+    unbroken = by_name["unbroken"]
+    assert unbroken["forced_cuts"] == 1 and unbroken["transactions"] == 210
+    assert unbroken["critical_path"] == 27 + 27, "53 without the cut"
+    assert [by_name[name]["forced_cuts"] for name in ("m1", "m2", "source")] == [0, 0, 0]
+    assert told["windows"]["forced_cuts"] == 0
 
 
 @pytest.mark.spark

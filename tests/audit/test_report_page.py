@@ -227,6 +227,16 @@ def test_bars_say_how_much_time_they_are_about(
     assert str(browser.execute_script(script)).split("\n")[0].endswith(tip)
 
 
+def test_what_was_measured_in_parts_is_a_bound(look: Look) -> None:
+    assert "≤" not in text(look(clean_summary()), "#parallelism")
+    summary: Any = clean_summary()
+    summary["profile"]["parallelism"][1]["forced_cuts"] = 3
+    summary["profile"]["windows"]["forced_cuts"] = 1
+    said = text(look(summary), "#parallelism")
+    for words in ("≤ 3.4 h", "≥ 3.94", "Cut 3 times", "≤ 2.8 h", "≥ 21,408 transactions"):
+        assert words in said
+
+
 def test_sections_without_data_say_why(look: Look) -> None:
     browser = look(empty_summary())
     assert count(browser, "section") == 7
