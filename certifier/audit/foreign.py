@@ -33,6 +33,11 @@ def is_included() -> Column:
     )
 
 
+def is_in(gtid_set: str, source: str, number: str) -> Column:
+    """Whether the GTID set of a column has the GTID of two others; null where one of them is."""
+    return arrow_function(_named, BooleanType())(gtid_set, source, number)
+
+
 def is_subset(part: Column, whole: Column) -> Column:
     """Whether a GTID set is a subset of another; null where one is."""
     return arrow_function(_subset, BooleanType())(part, whole)
@@ -107,6 +112,17 @@ def _includes(
     if read is not None:
         return covers(snapshot, read)
     return whole_to is None or read_to is None or read_to <= whole_to
+
+
+def _named(sets: pa.Array, sources: pa.Array, numbers: pa.Array) -> pa.Array:
+    rows = zip(*(column.to_pylist() for column in (sets, sources, numbers)), strict=True)
+    return pa.array(
+        [
+            None if each is None or source is None else has(intervals(each), source, number, number)
+            for each, source, number in rows
+        ],
+        pa.bool_(),
+    )
 
 
 def _subset(parts: pa.Array, wholes: pa.Array) -> pa.Array:

@@ -13,6 +13,7 @@ Source: WL#8440; MySQL 8.4 Reference Manual, `group_replication_gtid_assignment_
 """
 
 from collections import Counter
+from collections.abc import Mapping
 from functools import reduce
 from itertools import accumulate
 from operator import or_
@@ -36,7 +37,8 @@ def order_checks(log: Log) -> list[Check]:
     """
     is_decided = log.by_history(lambda each: each.source is not Source.BINARY_LOG)
     given = is_decided & (F.col("verdict") == CERTIFIED) & F.col("is_assigned")
-    given &= (F.coalesce("met_block_size", F.lit(1)) == 1) & (F.col("met_gtid") >= 0)
+    told = log.by_history(lambda each: _block_size(each.settings))
+    given &= (F.coalesce("met_block_size", told) == 1) & (F.col("met_gtid") >= 0)
     number, met = F.col("gtid_number"), F.col("met_gtid")
     why = _why(met)
     return [
@@ -140,6 +142,12 @@ def without_used(log: Log, rows: DataFrame, checks: list[Check], found: FoundAll
     kept = [each for each in found.found if each.finding.code not in codes]
     counts = Counter({code: count for code, count in found.counts.items() if code not in codes})
     return merged([FoundAll(kept, counts), judged])
+
+
+def _block_size(settings: Mapping[str, object]) -> int:
+    """How many numbers members reserved as a history began; 0: not known."""
+    size = settings.get("gtid_assignment_block_size", 1)
+    return size if isinstance(size, int) else 0
 
 
 def _why(met: Column) -> Column:

@@ -24,7 +24,7 @@ from pyspark.sql import functions as F
 from certifier.audit.checks import Check, run_checks, words
 from certifier.audit.cycles import Cycle, Operation, cycles_through
 from certifier.audit.findings import Code, Finding
-from certifier.audit.foreign import is_included
+from certifier.audit.foreign import is_in
 from certifier.audit.items import is_written, item_rows, met_at_items
 from certifier.audit.log import Log
 from certifier.audit.result import JsonObject, Result
@@ -165,18 +165,14 @@ def _oldest_lacked(log: Log, rows: Sequence[Row]) -> dict[tuple[int, int], int]:
     stretch = F.floor(F.col("own") / NEIGHBOURS_MAX)
     asked = asked.select("*", F.explode(F.array(stretch - 1, stretch)).alias("stretch"))
     near = log.certified.select(
-        "h",
-        "version",
+        *("h", "version", "gtid_source", "gtid_number"),
         F.floor(F.col("version") / NEIGHBOURS_MAX).alias("stretch"),
-        F.struct(
-            "gtid_source", "gtid_number", F.lit(None).cast("string").alias("snapshot_set")
-        ).alias("last_read"),
     )
     back = F.col("own") - F.col("version")
     lacked = (
         near.join(F.broadcast(asked), ["h", "stretch"])
         .where((back > 0) & (back < NEIGHBOURS_MAX))
-        .where(~is_included())
+        .where(~is_in("snapshot_set", "gtid_source", "gtid_number"))
         .groupBy("h", "number")
         .agg(F.min("version").alias("first"))
     )

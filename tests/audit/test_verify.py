@@ -100,7 +100,6 @@ def binary_log(observer: str) -> list[Row]:
     return numbered([row | {"observer": observer} for row in binary_logs.rows(*files)])
 
 
-@pytest.mark.timeout(600)
 def without_rows(observer: str, workload: Workload, first: int) -> list[Row]:
     """A history that lacks a file in its middle, with stable sets and collections."""
     rows = numbered(rows_of(random_order(9, workload), observer, workload))
@@ -124,14 +123,17 @@ def skipped_numbers(observer: str) -> tuple[list[Row], list[Row]]:
     return rows, rows[5:7]
 
 
+@pytest.mark.timeout(600)
 def test_odd_histories_have_the_findings_of_the_wrong_ones_only(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     tight, at_once = replace(WORKLOAD, gc_window="tight"), replace(WORKLOAD, period=0)
+    # A group of its own: what a late history lacks of its settings, others of its group tell.
+    in_blocks = replace(WORKLOAD, block_size=10, group=f"{GROUP[:-1]}f")
     histories = [
         begin_late("late", WORKLOAD),
         begin_late("late-tight", tight),
-        begin_late("late-blocks", replace(WORKLOAD, block_size=10)),
+        begin_late("late-blocks", in_blocks),
         told(
             "late-old",
             wrote(1, 0, 1),
