@@ -77,7 +77,7 @@ def test_a_folder_that_is_made_is_on_disk_with_those_above_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[Path] = []
-    monkeypatch.setattr(certification_log, "_sync", synced.append)
+    monkeypatch.setattr(certification_log, "sync", synced.append)
     rows = rows_of(random_order(3, Workload()), "m1", Workload())
     folder = tmp_path / "logs" / "m1"
     assert write_file(folder, iter(rows), Cursor())
