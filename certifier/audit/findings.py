@@ -83,7 +83,9 @@ MEANINGS: dict[Code, Meaning] = {
     Code.TOO_OLD_FALSE: Meaning(
         _E, "aborted as too old, though nothing that its snapshot lacks was stable"
     ),
-    Code.REFUSAL_MISSED: Meaning(_E, "decided, though its snapshot or its GTID could not be taken"),
+    Code.REFUSAL_MISSED: Meaning(
+        _E, "decided, though its snapshot names a version that there was not yet"
+    ),
     Code.REFUSAL_FALSE: Meaning(_E, "refused without a reason that the history shows"),
     Code.GTID_DUPLICATE: Meaning(_E, "two certified transactions have the same GTID"),
     Code.GTID_GAP: Meaning(_E, "a GTID number was skipped that the rule would have given"),
@@ -123,9 +125,7 @@ MEANINGS: dict[Code, Meaning] = {
     Code.WRITE_CYCLE: Meaning(
         _E, "G0: writes of two transactions became visible in different orders"
     ),
-    Code.INFORMATION_CYCLE: Meaning(
-        _E, "G1: a transaction read what was decided only after it, or never"
-    ),
+    Code.INFORMATION_CYCLE: Meaning(_E, "G1: a transaction read what was decided only after it"),
     Code.READ_SKEW: Meaning(
         _E, "G-single: a snapshot has what followed from a change, but not the change"
     ),

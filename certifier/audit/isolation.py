@@ -40,7 +40,7 @@ ITEMS_MAX = 1_000_000
 """Items that these may have written and read."""
 _NAMES = {
     Code.WRITE_CYCLE: "G0: writes in different orders",
-    Code.INFORMATION_CYCLE: "G1: read from the future, or from what was never certified",
+    Code.INFORMATION_CYCLE: "G1: read from the future",
     Code.LOST_UPDATE: "lost update",
     Code.READ_SKEW: "G-single: read skew",
     Code.WRITE_SKEW: "write skew",
