@@ -18,17 +18,26 @@ from functools import reduce
 from itertools import accumulate
 from operator import or_
 
+import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import ArrayType, LongType, StringType, StructType
 
+from certifier.audit.arrow import arrow_function
 from certifier.audit.checks import Check, FoundAll, merged, run_checks, words
 from certifier.audit.findings import Code
+from certifier.audit.foreign import intervals
 from certifier.audit.log import Log
 from certifier.audit.order import makes_version
 from certifier.audit.sequence import CERTIFIED, is_kind, told_block_size
 from certifier.audit.states import segment, segment_begins, with_states
 from certifier.history import RecordKind, Source
+
+_RANGES = ArrayType(
+    StructType().add("gtid_source", StringType()).add("first", LongType()).add("last", LongType())
+)
 
 
 def order_checks(log: Log) -> list[Check]:
@@ -63,9 +72,9 @@ def check_duplicates(log: Log) -> FoundAll:
         )
         .where(F.col("count") > 1)
     )
-    elsewhere = _elsewhere(log)
-    if elsewhere.limit(1).count():
-        again = used.join(F.broadcast(elsewhere), ["h", "gtid_source"]).where(_is_elsewhere())
+    if _has_elsewhere(log):
+        elsewhere = F.broadcast(_elsewhere(log))
+        again = used.join(elsewhere, ["h", "gtid_source"]).where(_is_elsewhere())
         again = again.groupBy(*gtid, "number", "place").agg(F.min("used_at").alias("first"))
         twice = twice.unionByName(again.withColumn("count", F.lit(2).cast("bigint")))
     name = words(F.col("gtid_source"), ":", F.col("gtid_number"))
@@ -251,21 +260,29 @@ def _unrefused(log: Log, rows: DataFrame) -> DataFrame:
     return rows.join(rightly, ["h", "number"], "left_anti")
 
 
+def _has_elsewhere(log: Log) -> bool:
+    return log.rows.where(is_kind(RecordKind.EXECUTED_ELSEWHERE)).limit(1).count() > 0
+
+
 def _elsewhere(log: Log) -> DataFrame:
     """What was executed elsewhere, from `used_at` on: a row for each interval `first` to `last`."""
-    text = F.split(F.regexp_replace("snapshot_set", r"\s", ""), ",")
-    parts = log.rows.where(is_kind(RecordKind.EXECUTED_ELSEWHERE)).select(
-        "h", F.col("place").alias("used_at"), F.explode(text).alias("part")
-    )
-    fields = parts.select("h", "used_at", F.split("part", ":").alias("fields"))
-    ranges = fields.select(
-        *("h", "used_at", F.get("fields", F.lit(0)).alias("gtid_source")),
-        F.explode(F.slice("fields", 2, F.size("fields") - 1)).alias("range"),
-    ).withColumn("ends", F.split("range", "-"))
-    first, last = F.get("ends", F.lit(0)), F.get("ends", F.lit(1))
-    return ranges.select(
-        *("h", "gtid_source", "used_at", first.cast("bigint").alias("first")),
-        F.coalesce(last, first).cast("bigint").alias("last"),
+    known = arrow_function(_ranges, _RANGES)(F.col("snapshot_set"))
+    rows = log.rows.where(is_kind(RecordKind.EXECUTED_ELSEWHERE))
+    told = rows.select("h", F.col("place").alias("used_at"), F.explode(known).alias("range"))
+    return told.select("h", "used_at", "range.*")
+
+
+def _ranges(sets: pa.Array) -> pa.Array:
+    return pa.array(
+        [
+            [
+                {"gtid_source": source, "first": first, "last": last}
+                for source, ends in intervals(text or "").items()
+                for first, last in zip(*ends, strict=True)
+            ]
+            for text in sets.to_pylist()
+        ],
+        to_arrow_type(_RANGES),
     )
 
 

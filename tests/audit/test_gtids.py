@@ -32,7 +32,8 @@ def told(
     workload: Workload, *, sizes: Mapping[int, int] | None = None, begins: int = 0
 ) -> list[Row]:
     """A member's rows: before the records of `sizes` its group changes the size of blocks; its
-    history begins with the record `begins`, and its group with numbers 1 to 9 of two sources.
+    history begins with the record `begins`, and its group with numbers 1 to 9 of two sources, and
+    a tagged one.
     """
     plain = replace(workload, view_every=1_000_000, stable_every=1_000_000)
     options = CertifierOptions(
@@ -42,7 +43,7 @@ def told(
     recorder = HistoryRecorder(certifier, "m1", Source.MEMBER)
     rows = [recorder.start(position_of(1, 0))]
     before = ExecutedElsewhere(
-        position_of(1, 0), GtidSet.parse(f"{workload.group}:1-9,{OTHER}:1-9")
+        position_of(1, 0), GtidSet.parse(f"{workload.group}:1-9,{OTHER}:1-9:backup:3")
     )
     certifier.deliver(before)
     rows += recorder.executed_elsewhere(before)
