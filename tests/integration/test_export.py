@@ -23,6 +23,7 @@ COMMITS = 300
 OWN = {
     *("number", "chain", "history", "observer", "settings"),
     *("decided_us", "started_us", "committed_us", "started_tick", "committed_tick", "worker"),
+    *("commit_parent", "commit_id"),
 }
 """Columns of who was there, and of how the rows were written."""
 OBSERVERS_OWN = {
