@@ -31,7 +31,7 @@ from certifier.audit.findings import Code
 from certifier.audit.foreign import intervals
 from certifier.audit.log import Log
 from certifier.audit.order import makes_version
-from certifier.audit.sequence import CERTIFIED, is_kind, told_block_size
+from certifier.audit.sequence import CERTIFIED, is_kind, of_group, told_block_size
 from certifier.audit.states import segment, segment_begins, with_states
 from certifier.history import RecordKind, Source
 
@@ -102,7 +102,7 @@ def check_blocks(log: Log) -> FoundAll:
     histories = [row["h"] for row in told.select("h").distinct().collect()]
     if not histories:
         return FoundAll([], Counter())
-    rows = _in_rounds(log.rows.where(F.col("h").isin(histories)), _of_group(log))
+    rows = _in_rounds(log.rows.where(F.col("h").isin(histories)), of_group(log))
     met = {"met": F.struct("gtid_number", "begin", "lap")}
     keys = ["h", "origin"]
     walked = with_states(rows, keys, met, segment_begins(rows, keys, met))
@@ -163,19 +163,13 @@ def _why(met: Column) -> Column:
     return words("the number given before is ", met)
 
 
-def _of_group(log: Log) -> Column:
-    return F.col("gtid_source") == log.by_history(
-        lambda each: str(each.settings.get("group_source", ""))
-    )
-
-
-def _in_rounds(rows: DataFrame, of_group: Column) -> DataFrame:
+def _in_rounds(rows: DataFrame, is_of_group: Column) -> DataFrame:
     """The numbers given in blocks of `size`, each with its round: the row at which reservations
     were last freed (`begin`), and how many rounds had ended since (`lap`). None where that is not
     known, which is until the first view change of a history that begins late.
     """
     assigned = ~F.coalesce("gtid_brought", F.lit(False))
-    given = F.coalesce((F.col("verdict") == "certified") & assigned & of_group, F.lit(False))
+    given = F.coalesce((F.col("verdict") == "certified") & assigned & is_of_group, F.lit(False))
     begins = is_kind(RecordKind.VIEW_CHANGE) | is_kind(RecordKind.SETTINGS)
     begins |= is_kind(RecordKind.START) & (F.col("version") == 0)
     size = told_block_size()
@@ -228,10 +222,10 @@ def _unused(log: Log, rows: DataFrame, gap: Check) -> DataFrame:
     assert gap.low is not None and gap.high is not None
     ends = F.explode(F.array_distinct(F.array(gap.low, gap.high)))
     asked = rows.where(gap.wrong).select("h", "number", "place", ends.alias("gtid_number"))
-    used = log.certified.where(_of_group(log)).select(
+    used = log.certified.where(of_group(log)).select(
         "h", "gtid_number", F.col("place").alias("certified_at")
     )
-    elsewhere = _elsewhere(log).where(_of_group(log)).withColumnRenamed("h", "of")
+    elsewhere = _elsewhere(log).where(of_group(log)).withColumnRenamed("h", "of")
     used_before = F.coalesce(F.least("certified_at", "used_at") < F.col("place"), F.lit(False))
     is_late = log.by_history(lambda each: each.start_version > 0)
     not_shown = is_late & F.col("certified_at").isNull() & F.col("used_at").isNull()

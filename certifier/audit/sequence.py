@@ -39,13 +39,14 @@ def told_block_size() -> Column:
     return F.get_json_object("settings", "$.gtid_assignment_block_size").cast("bigint")
 
 
+def of_group(log: Log) -> Column:
+    """Whether a row's GTID has the group's UUID."""
+    return F.col("gtid_source") == log.by_history(lambda each: each.group_source or "")
+
+
 def base_rows(log: Log) -> DataFrame:
     """All rows of all histories, with what the checks compare and without what they do not."""
-    group_sources = F.array(
-        *[F.lit(str(each.settings.get("group_source", ""))) for each in log.histories]
-    )
     assigned = ~F.coalesce("gtid_brought", F.lit(False))
-    of_group = F.col("gtid_source") == F.element_at(group_sources, F.col("h") + 1)
     return log.rows.select(
         *("h", "number", "place", "kind", "version"),
         verdict_number().alias("verdict"),
@@ -53,7 +54,7 @@ def base_rows(log: Log) -> DataFrame:
         (F.coalesce(F.size("write_set"), F.lit(0)) > 0).alias("writes"),
         (F.coalesce(F.size("read_set"), F.lit(0)) > 0).alias("reads"),
         F.col("gtid_number"),
-        (assigned & of_group).alias("is_assigned"),
+        (assigned & of_group(log)).alias("is_assigned"),
         *("winner_version", "last_committed_global", "stable_version", "collected_version"),
         *("purged_items", "resets_clock", "stable_set"),
         F.when(F.col("kind") == RecordKind.TRANSACTION, F.col("snapshot_set")).alias(
