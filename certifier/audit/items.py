@@ -7,7 +7,6 @@ outside of the snapshot, or one whose sequence number is above the window's edge
 Source: WL#8440, conflict detection and AL1, derived here from the history as relations.
 """
 
-from collections.abc import Mapping, Sequence
 from functools import cache
 
 import numpy as np
@@ -21,21 +20,9 @@ from certifier.audit.arrow import arrow_function
 from certifier.audit.foreign import is_included
 from certifier.audit.log import Log
 from certifier.audit.prefixes import whole_to
-from certifier.audit.sequence import is_kind, segment_edges
+from certifier.audit.sequence import segment_edges
 from certifier.audit.states import segment, segment_of
-from certifier.history import RecordKind, Verdict
-
-
-@cache
-def resets(log: Log) -> Mapping[int, Sequence[int]]:
-    """For each history the numbers of rows at which its clock began again, ascending."""
-    begins = log.rows.where(
-        is_kind(RecordKind.START) | (is_kind(RecordKind.VIEW_CHANGE) & F.col("resets_clock"))
-    )
-    found: dict[int, list[int]] = {each.h: [] for each in log.histories}
-    for row in begins.select("h", "number").orderBy("h", "number").collect():
-        found[row["h"]].append(row["number"])
-    return found
+from certifier.history import Verdict
 
 
 def item_rows(log: Log) -> DataFrame:
@@ -73,11 +60,9 @@ def is_written() -> Column:
     return F.col("version").isNotNull() & F.col("wrote")
 
 
-@cache
 def has_foreign_snapshots(log: Log) -> bool:
     """Whether any snapshot is a GTID set."""
-    found = log.transactions.where(F.col("snapshot_set").isNotNull()).limit(1).count()
-    return found > 0
+    return any(each.gtid_snapshots for each in log.histories)
 
 
 @cache
@@ -130,7 +115,7 @@ def _met_each(log: Log) -> DataFrame:
     )
     last = {"last_version": F.col("version"), "last_sequence": F.col("sequence_number")}
     dependency = F.when(is_written(), F.col("last_sequence"))
-    begins_again = any(len(numbers) > 1 for numbers in resets(log).values())
+    begins_again = any(len(each.resets) > 1 for each in log.histories)
     if begins_again:
         last["last_number"] = F.col("number")
     if foreign:
@@ -187,7 +172,7 @@ def is_stamp_of_now(log: Log, writer: Column, number: Column) -> Column:
 
     Cost: O(log resets) a row.
     """
-    numbers = {h: np.array(each, np.int64) for h, each in resets(log).items()}
+    numbers = {each.h: np.array(each.resets, np.int64) for each in log.histories}
     if all(len(each) < 2 for each in numbers.values()):
         return F.lit(True)
 
@@ -209,10 +194,10 @@ def _lowered(log: Log, begins: DataFrame) -> DataFrame:
     that no transaction's own edge is below.
     """
     edge = F.col("edge")
-    for h, numbers in resets(log).items():
-        inside = sorted({segment_of(reset) for reset in numbers})
+    for each in log.histories:
+        inside = sorted({segment_of(reset) for reset in each.resets})
         if inside:
-            edge = F.when((F.col("h") == h) & F.col("segment").isin(inside), F.lit(0)).otherwise(
-                edge
-            )
+            edge = F.when(
+                (F.col("h") == each.h) & F.col("segment").isin(inside), F.lit(0)
+            ).otherwise(edge)
     return begins.withColumn("edge", edge)

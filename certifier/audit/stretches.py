@@ -9,6 +9,7 @@ Source: the logical clock of WL#8440 and WL#7165.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from itertools import pairwise
 from typing import NamedTuple, cast
 
@@ -81,7 +82,8 @@ class Pace(NamedTuple):
         return self.first_us is not None and self.last_us != self.first_us
 
 
-def paces(log: Log) -> dict[int, Pace]:
+@cache
+def paces(log: Log) -> Mapping[int, Pace]:
     """The pace of each history, by its number. Cost: one pass."""
     remote = is_remote()
     executed = execution_us()

@@ -31,7 +31,7 @@ from certifier.audit.sequence import (
     walked,
 )
 from certifier.audit.stable_sets import check_stable_sets
-from certifier.history import RecordKind, Source, Verdict
+from certifier.history import RecordKind, Source
 
 _MISSED = {
     CONFLICT: Code.CONFLICT_MISSED,
@@ -263,24 +263,14 @@ def _windows(log: Log) -> list[Check]:
 
 
 def _summary(log: Log) -> JsonObject:
-    counted = (
-        log.transactions.groupBy("h", "verdict")
-        .agg(F.count(F.lit(1)).alias("rows"), F.count("sequence_number").alias("stamped"))
-        .collect()
-    )
-    rows: dict[int, dict[str, int]] = {each.h: {} for each in log.histories}
-    stamped = dict.fromkeys(rows, 0)
-    for row in counted:
-        rows[row["h"]][row["verdict"]] = row["rows"]
-        stamped[row["h"]] += row["stamped"]
     return {
         "observers": [
             {
                 "observer": each.observer,
                 "transactions": each.transactions,
-                **{verdict.value: rows[each.h].get(verdict.value, 0) for verdict in Verdict},
+                **{verdict.value: count for verdict, count in each.verdicts.items()},
                 "begins_late": each.start_version > 0,
-                "stamps_checked": stamped[each.h],
+                "stamps_checked": each.stamped,
             }
             for each in log.histories
         ]
