@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import Row
 
 from certifier.audit.apply_times import observers
+from certifier.audit.clocks import clock
 from certifier.audit.findings import ROWS_MAX, Code, Finding
 from certifier.audit.log import History, Log
 from certifier.audit.result import Result
@@ -21,11 +22,9 @@ from certifier.audit.stretches import (
     SEGMENTS,
     by_history,
     is_remote,
-    ordinal,
     paces,
     without_write_set,
 )
-from certifier.history import RecordKind
 
 _TOGETHER, _ALONE, _BESIDE, _ORDER, _SOON = range(5)
 """Why a row is flagged: a common item, it has no write set, the other has none, and the rest."""
@@ -163,13 +162,9 @@ def _too_soon(log: Log, ran: DataFrame) -> DataFrame:
 
     What waits for the same is one row before anything is joined, so that no number is too common.
     """
-    resets: dict[int, list[int]] = {}
-    is_reset = (F.col("kind") == RecordKind.VIEW_CHANGE) & F.col("resets_clock")
-    for row in log.rows.where(is_reset).select("h", "number").collect():
-        resets.setdefault(row["h"], []).append(row["number"])
     clocked = ran.where("remote").select(
         *("h", "number", "started_tick", "committed_tick", "last_committed", "sequence_number"),
-        ordinal(resets).alias("clock"),
+        clock(log, F.col("number")).alias("clock"),
     )
     awaited = clocked.groupBy("h", "clock", F.col("last_committed").alias("sequence_number")).agg(
         F.min("started_tick").alias("first_tick")

@@ -63,8 +63,9 @@ class History:
     neither is here, its group is that of the GTIDs which were assigned, and the rest is as the
     group's other histories have it then. `block_size_max`: GTID numbers that members ever reserved
     at a time, as far as it says so. `resets`: the numbers of rows at which its clock began again,
-    ascending. `joined_place`: where its member first joined. `verdicts`: transactions by verdict;
-    `stamped` of them have a sequence number, `gtid_snapshots` a snapshot that is a GTID set.
+    ascending; `lost_resets`: those behind missing files in which it must have. `joined_place`:
+    where its member first joined. `verdicts`: transactions by verdict; `stamped` of them have a
+    sequence number, `read_sets` a read set, `gtid_snapshots` a snapshot that is a GTID set.
     `elsewhere`: rows that tell of transactions executed elsewhere.
     """
 
@@ -83,8 +84,10 @@ class History:
     settings: Mapping[str, object]
     block_size_max: int
     resets: Sequence[int]
+    lost_resets: Sequence[int]
     verdicts: Mapping[Verdict, int]
     stamped: int
+    read_sets: int
     gtid_snapshots: int
     elsewhere: int
 
@@ -166,6 +169,8 @@ class Log:
     def _files_of_histories(self) -> list[Row]:
         """What each file has of each history."""
         transaction = F.col("kind") == RecordKind.TRANSACTION
+        is_stamped = transaction & F.col("sequence_number").isNotNull()
+        stamped_at = F.when(is_stamped, F.col("number"))
         unplaced = F.col("number").isNull() | F.col("place").isNull() | F.col("kind").isNull()
         return (
             self._files.groupBy("observer", "history", F.col("_metadata.file_path").alias("file"))
@@ -179,11 +184,15 @@ class Log:
                     for each in Verdict
                 ],
                 F.count(F.when(transaction, F.col("sequence_number"))).alias("stamped"),
+                F.min_by("sequence_number", stamped_at).alias("first_stamp"),
+                F.max_by("sequence_number", stamped_at).alias("last_stamp"),
+                F.count(F.when(transaction, F.col("read_set"))).alias("read_sets"),
                 F.count(F.when(transaction, F.col("snapshot_set"))).alias("gtid_snapshots"),
                 F.count(F.when(F.col("kind") == RecordKind.EXECUTED_ELSEWHERE, 1)).alias(
                     "elsewhere"
                 ),
                 F.min("number").alias("first_number"),
+                F.max("number").alias("last_number"),
                 F.min("place").alias("first_place"),
                 F.max("place").alias("last_place"),
                 F.min("version").alias("first_version"),
@@ -303,7 +312,8 @@ def _history(
     """A history from what its files have of it, and the rows at which it turned."""
     start = next((row for row in turns if row["kind"] == RecordKind.START), None)
     joined = [row for row in turns if row["kind"] == RecordKind.VIEW_CHANGE]
-    begun = [row for row in turns if row["kind"] != RecordKind.SETTINGS]
+    begun = {row["number"] for row in turns if row["kind"] != RecordKind.SETTINGS}
+    lost = _lost_resets(files)
     sizes = [_parsed(row["settings"]).get("gtid_assignment_block_size") for row in turns]
 
     def known(name: str) -> list[int]:
@@ -324,12 +334,28 @@ def _history(
         start={name: start[name] for name in _BEGIN} if start else None,
         settings=settings,
         block_size_max=max((size for size in sizes if isinstance(size, int)), default=0),
-        resets=sorted(row["number"] for row in begun),
+        resets=sorted(begun.union(lost) - {min(known("first_number"))}),
+        lost_resets=lost,
         verdicts={verdict: sum(known(verdict.value)) for verdict in Verdict},
         stamped=sum(known("stamped")),
+        read_sets=sum(known("read_sets")),
         gtid_snapshots=sum(known("gtid_snapshots")),
         elsewhere=sum(known("elsewhere")),
     )
+
+
+def _lost_resets(files: Sequence[Row]) -> list[int]:
+    """The first row behind each gap between files over which stamps do not ascend."""
+    found, behind_gap, last_stamp, next_number = [], None, 0, None
+    for row in sorted(files, key=itemgetter("first_number")):
+        if next_number is not None and row["first_number"] > next_number:
+            behind_gap = row["first_number"]
+        if row["first_stamp"] is not None:
+            if behind_gap is not None and row["first_stamp"] <= last_stamp:
+                found.append(behind_gap)
+            behind_gap, last_stamp = None, row["last_stamp"]
+        next_number = row["last_number"] + 1
+    return found
 
 
 def _names_group(settings: Mapping[str, object]) -> bool:

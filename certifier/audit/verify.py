@@ -10,6 +10,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from certifier.audit.checks import Check, merged, run_checks, words
+from certifier.audit.clocks import is_behind_lost_reset
 from certifier.audit.consequences import without_consequences
 from certifier.audit.findings import Code
 from certifier.audit.foreign import is_subset
@@ -173,6 +174,7 @@ def _stamps(log: Log) -> list[Check]:
     is_late = log.by_history(lambda each: each.start_version > 0)
     not_known = is_late & F.col("met_reset").isNull() & (committed <= before)
     not_known |= F.col("met_edge").isNull()
+    too_low = (committed < expected) & ~is_behind_lost_reset(log)
     why = words(
         *("the window's edge is ", F.col("met_edge"), ", the newest writer of its items has "),
         *(F.col("dependency"), ", its own number is ", number),
@@ -180,7 +182,7 @@ def _stamps(log: Log) -> list[Check]:
     next_number = F.col("met_sequence") + 1
     follows = F.when(decided, number == next_number).otherwise(number >= next_number)
     return [
-        Check(Code.STAMP_TOO_LOW, remote & (committed < expected), expected, committed, why),
+        Check(Code.STAMP_TOO_LOW, remote & too_low, expected, committed, why),
         Check(
             Code.STAMP_TOO_HIGH,
             remote & decided & (committed > expected) & ~not_known,
