@@ -110,7 +110,10 @@ def observers(
 
 
 def _use(h: int, running: Iterable[Row], path: Mapping[str, int], workers: list[Row]) -> JsonObject:
-    """How many ran at once while any ran, how many could have, and the share of it."""
+    """How many ran at once while any ran, how many could have, and the share of it.
+
+    `forced_cuts`: where there are any, more could have than is told, and the share is at most that.
+    """
     mine = [row for row in running if row["h"] == h]
     any_us = sum(row["any_us"] for row in mine)
     mean = sum(row["busy_us"] for row in mine) / any_us if any_us else 0.0
@@ -122,6 +125,7 @@ def _use(h: int, running: Iterable[Row], path: Mapping[str, int], workers: list[
         "running_mean": round(mean, 3),
         "possible_mean": round(possible, 3),
         "used_share": round(min(mean / bound, 1.0), 3) if bound else 0.0,
+        "forced_cuts": path["forced"],
     }
 
 

@@ -183,6 +183,7 @@ def _applied(observer: str, slowness: float) -> JsonObject:
         "running_mean": 1.71,
         "possible_mean": 3.94,
         "used_share": 0.434,
+        "forced_cuts": 0,
         "lag": {
             "begin_us": BEGIN_US,
             "bucket_us": bucket_us,
@@ -212,20 +213,9 @@ def _profile() -> JsonObject:
     wave = [2.5 + 1.8 * math.sin(i / 7) + 0.6 * math.sin(i / 2) for i in range(BUCKETS)]
     return {
         "observer": "m1",
+        "history": "1",
         "durations": "measured",
-        "parallelism": [
-            {
-                "observer": member,
-                "transactions": 260_802,
-                "epochs": 1_204 + number,
-                "work": 48_211_000_000,
-                "critical_path": 12_218_000_000,
-                "forced_cuts": 0,
-                "mean": 3.94,
-                "width_max": 41,
-            }
-            for number, member in enumerate(MEMBERS)
-        ],
+        "parallelism": [_parallelism(member, number) for number, member in enumerate(MEMBERS)],
         "width": {
             "unit": "time",
             "begin": BEGIN_US,
@@ -276,6 +266,21 @@ def _profile() -> JsonObject:
                 for number, member in enumerate(MEMBERS)
             ],
         },
+    }
+
+
+def _parallelism(observer: str, number: int) -> JsonObject:
+    return {
+        "observer": observer,
+        "history": "1",
+        "durations": "measured",
+        "transactions": 260_802,
+        "epochs": 1_204 + number,
+        "work": 48_211_000_000,
+        "critical_path": 12_218_000_000,
+        "forced_cuts": 0,
+        "mean": 3.94,
+        "width_max": 41,
     }
 
 

@@ -228,13 +228,23 @@ def test_bars_say_how_much_time_they_are_about(
 
 
 def test_what_was_measured_in_parts_is_a_bound(look: Look) -> None:
-    assert "≤" not in text(look(clean_summary()), "#parallelism")
+    browser = look(clean_summary())
+    assert not set("≤≥") & set(text(browser, "#parallelism"))
+    assert "at most" not in text(browser, "#appliers") and "least" not in text(browser, "#appliers")
     summary: Any = clean_summary()
-    summary["profile"]["parallelism"][1]["forced_cuts"] = 3
+    for measured in (*summary["profile"]["parallelism"][:2], *summary["apply"]["observers"]):
+        measured["forced_cuts"] = 3
+    summary["apply"]["observers"][1]["possible_mean"] = 5.0
     summary["profile"]["windows"]["forced_cuts"] = 1
-    said = text(look(summary), "#parallelism")
-    for words in ("≤ 3.4 h", "≥ 3.94", "Cut 3 times", "≤ 2.8 h", "≥ 21,408 transactions"):
+    browser = look(summary)
+    said = text(browser, "#parallelism")
+    for words in ("≤ 3.4 h", "≥ 3.94", "Cut 6 times", "≤ 2.8 h", "≥ 21,408 transactions"):
         assert words in said
+    for words in ("≥ 3.90", "≥ 3.1\u00a0% of the critical path"):
+        assert words in said
+    said = text(browser, "#appliers")
+    assert "where at least 3.94 could: at most 43\u00a0% of what these workers" in said
+    assert "where at least 5.00 could: 43\u00a0% of what these workers" in said, "four workers"
 
 
 def test_sections_without_data_say_why(look: Look) -> None:
