@@ -192,13 +192,14 @@ def log_index_at(place: int) -> int:
     return position_at(place) & (1 << POSITION_INDEX_BITS) - 1
 
 
-def kind_at(place: int) -> RecordKind:
-    """The kind of the row at a place.
+def kind_at(place: int) -> RecordKind | None:
+    """The kind of the row at a place; None at one that no writer gives.
 
     >>> kind_at(place_of(7, RecordKind.COLLECTION)).value
     'collection'
     """
-    return _KINDS[place & (1 << STEP_BITS) - 1]
+    step = place & (1 << STEP_BITS) - 1
+    return _KINDS[step] if step < len(_KINDS) else None
 
 
 def signed(item: int) -> int:

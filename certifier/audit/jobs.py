@@ -216,11 +216,14 @@ def _first(findings: Sequence[Finding], codes: Sequence[Code]) -> list[Finding]:
 
 
 def _shown(finding: Finding) -> JsonObject:
-    """A finding as an object; the place also as people call it: message and record of the log."""
+    """A finding as an object; the place also as people call it: message and record of the log, and
+    the kind of the row there, if such a place can be.
+    """
+    kind = kind_at(finding.place)
     return {
         "severity": finding.severity.value,
         **finding._asdict(),
-        "kind": kind_at(finding.place).value,
+        "kind": kind and kind.value,
         "log_sequence": log_sequence_at(finding.place),
         "log_index": log_index_at(finding.place),
     }

@@ -203,6 +203,12 @@ def test_of_each_code_as_many_are_shown_as_of_the_others() -> None:
     assert [finding.place for finding in shown[2:]] == list(range(jobs.SHOWN_MAX - 2))
 
 
+def test_a_place_that_no_writer_gives_is_shown() -> None:
+    """As an edited row may have."""
+    shown = jobs._shown(FOUND[0]._replace(place=(9 << 24) + 15))
+    assert (shown["log_sequence"], shown["log_index"], shown["kind"]) == (9, 0, None)
+
+
 def test_jobs_are_named_as_the_modules_that_run_them() -> None:
     assert {name: job.module for name, job in JOBS.items()} == {
         name: f"certifier.audit.{name}" for name in JOBS

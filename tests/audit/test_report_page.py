@@ -138,7 +138,9 @@ def test_verdict_does_not_claim_what_was_not_looked_at(look: Look) -> None:
 
 
 def test_findings_are_shown_with_place_expected_found_and_witness(look: Look) -> None:
-    browser = look(summary_with_findings())
+    summary: Any = summary_with_findings()
+    summary["findings"]["first"][1]["kind"] = None
+    browser = look(summary)
     said = text(browser, "#findings")
     assert text(browser, "#verdict").startswith("3 errors, 12,400 warnings")
     for words in ("STAMP_TOO_LOW", "log 124, record 4", "last_committed 809", "12,400"):

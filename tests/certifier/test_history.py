@@ -115,6 +115,7 @@ class TestChain:
         assert all(earlier < later for earlier, later in pairwise(places))
         assert {position_at(place) for place in places} == {1, 2}
         assert [kind_at(place) for place in places] == [*RecordKind, *RecordKind]
+        assert kind_at(places[-1] + 1) is None
 
     @pytest.mark.parametrize("index", [0, 3, 2**20 - 1])
     def test_a_place_tells_which_record_of_which_message_it_is(self, index: int) -> None:
