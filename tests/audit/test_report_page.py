@@ -18,6 +18,7 @@ from certifier.audit.result import JsonObject
 from tests.audit.summaries import (
     BEGIN_US,
     BUCKETS,
+    HISTORIES,
     HOSTILE_KEY,
     HOURS,
     MEMBERS,
@@ -147,6 +148,31 @@ def test_findings_are_shown_with_place_expected_found_and_witness(look: Look) ->
         assert words in said
     assert HOSTILE_KEY in said
     assert count(browser, ".finding") == 6
+
+
+def test_a_history_is_named_where_its_observer_has_several(look: Look) -> None:
+    named = [f"m2, history {history}" for history in HISTORIES]
+    browser = look(summary_with_findings())
+    for section in ("#findings", "#histories", "#trust", "#parallelism", "#appliers"):
+        said = text(browser, section)
+        assert all(name in said for name in named), section
+        assert "m1, history" not in said
+    script = """return [...document.querySelectorAll('#timeline text[x="0"]')]
+      .map(node => node.textContent)"""
+    assert browser.execute_script(script) == ["m1", "m2 · 6030", "m2 · 6f86", "m3"]
+    assert "history" not in text(look(clean_summary()), "#trust table")
+
+
+def test_checkpoints_behind_the_end_of_a_history_are_counted(look: Look) -> None:
+    script = """return [...document.querySelectorAll('#trust table tr')]
+      .map(row => row.children[4].innerText)"""
+    browser = look(summary_with_findings())
+    assert browser.execute_script(script) == ["behind the end", "0", "2", "0", "0"]
+    assert "behind the end of a history, which ends early, are only counted" in text(
+        browser, "#trust"
+    )
+    assert browser.execute_script(script.replace("4", "3"))[:3] == ["checkpoints", "214", "214"]
+    assert "behind the end" not in text(look(clean_summary()), "#trust")
 
 
 def test_texts_of_the_log_are_never_read_as_html(look: Look) -> None:
