@@ -18,11 +18,9 @@ from certifier.audit.findings import ROWS_MAX, Code, Finding
 from certifier.audit.log import History, Log
 from certifier.audit.result import Result
 from certifier.audit.stretches import (
-    SEGMENT_ROWS_MIN,
-    SEGMENTS,
-    by_history,
     is_remote,
     paces,
+    segment_rows,
     without_write_set,
 )
 
@@ -110,8 +108,7 @@ def _in_order(log: Log, ran: DataFrame) -> DataFrame:
 
     A history is looked through in segments; what stands before each is carried in, a row a segment.
     """
-    sizes = {each.h: max(SEGMENT_ROWS_MIN, each.rows // SEGMENTS) for each in log.histories}
-    segment = F.floor(F.col("number") / by_history(sizes, 1))
+    segment = F.floor(F.col("number") / log.by_history(segment_rows))
     visible = F.struct("committed_tick", "number")
     rows = ran.select(
         *("h", "number", "started_tick", "committed_tick", "remote"),
