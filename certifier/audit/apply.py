@@ -63,7 +63,7 @@ def run(log: Log) -> Result:
                 result.findings += _findings(log, ran, flags, code)
     finally:
         flags.unpersist()
-    result.summary["observers"], result.tables["lag"] = observers(log, ran, told, ticked)
+    result.summary["observers"], result.tables["lag"] = observers(log, ran, ticked)
     return result
 
 

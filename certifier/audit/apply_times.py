@@ -17,11 +17,9 @@ from certifier.audit.log import History, Log
 from certifier.audit.result import JsonObject
 from certifier.audit.stretches import (
     BUCKETS,
-    Pace,
     execution_us,
-    measure,
+    measured_by_stamps,
     segment_rows,
-    stamped_rows,
     totals,
 )
 
@@ -64,7 +62,7 @@ class _Spans:
 
 
 def observers(
-    log: Log, ran: DataFrame, told: Mapping[int, Pace], ticked: Iterable[History]
+    log: Log, ran: DataFrame, ticked: Iterable[History]
 ) -> tuple[list[JsonObject], DataFrame]:
     """What the summary tells of each applier, and the lag as a table.
 
@@ -84,9 +82,7 @@ def observers(
         )
         .collect()
     )
-    histories = [history.h for history in ticked]
-    stamps = stamped_rows(log, told).where(F.col("h").isin(histories))
-    paths = measure(log, stamps, told)
+    paths = measured_by_stamps(log)
     summary: list[JsonObject] = []
     for history in ticked:
         h = history.h

@@ -25,8 +25,8 @@ from certifier.audit.stretches import (
     is_remote,
     length_column,
     measure,
+    measured_by_stamps,
     paces,
-    stamped_rows,
     totals,
     without_write_set,
 )
@@ -47,7 +47,7 @@ def run(log: Log) -> Result:
     applied = max(log.histories, key=lambda each: (told[each.h].remote, each.rows, -each.h))
     longest = max(log.histories, key=lambda each: (each.transactions, -each.h))
     pace = told[applied.h]
-    measured = measure(log, stamped_rows(log, told), told)
+    measured = measured_by_stamps(log)
     sums = {history.h: totals(measured, history.h) for history in log.histories}
     lost = conflict_rows(log, longest)
     hot, hot_table = hot_items(log, longest)

@@ -24,8 +24,10 @@ from certifier.history import Source
 
 _BLOCK_BITS = 12
 """Of versions: 4,096 are looked up at once."""
+_BLOCKS_MAX = 1 << 18
+"""Of a history: what has a version beyond a thousand million others is not counted."""
 Steps = Mapping[int, tuple[np.ndarray, np.ndarray]]
-"""By history the collected versions, ascending, and the numbers of their rows."""
+"""By history the collected versions, ascending, and the numbers of the rows that reached them."""
 
 
 def check_purges(log: Log) -> FoundAll:
@@ -73,13 +75,16 @@ def _collections(log: Log) -> DataFrame:
 
 def _steps(collections: DataFrame) -> tuple[Steps, bool]:
     """Where versions were collected, and whether any collection left its window open."""
-    columns = collections.select("h", "number", "collected_version", "met_tight")
+    columns = collections.select("h", "number", "collected_version", "met_tight").dropna(
+        subset=["collected_version"]
+    )
     table = columns.orderBy("h", "number").toArrow()
     h, number, version = (table[name].to_numpy() for name in ("h", "number", "collected_version"))
     found = {}
     for each in np.unique(h):
         mine = h == each
-        found[int(each)] = (np.maximum.accumulate(version[mine]), number[mine])
+        versions, firsts = np.unique(np.maximum.accumulate(version[mine]), return_index=True)
+        found[int(each)] = (versions, number[mine][firsts])
     return found, any(table["met_tight"].to_pylist())
 
 
@@ -133,18 +138,16 @@ def _by_version(log: Log, steps: Steps) -> DataFrame:
     """For each block of a history's versions the collections that have reached one of them first,
     ascending: h, block, `collections` of version and number.
     """
-    rows = []
+    rows: list[tuple[object, ...]] = []
     for h, (versions, numbers) in steps.items():
-        blocks = np.arange((int(versions[-1]) >> _BLOCK_BITS) + 1)
+        first = log.histories[h].first_version >> _BLOCK_BITS
+        last = min(int(versions[-1]) >> _BLOCK_BITS, first + _BLOCKS_MAX)
+        blocks = np.arange(first, last + 1)
         begins = np.searchsorted(versions, blocks << _BLOCK_BITS)
         ends = np.searchsorted(versions, (blocks + 1) << _BLOCK_BITS)
         pairs = list(zip(versions.tolist(), numbers.tolist(), strict=True))
-        rows += [
-            (h, block, pairs[begin : end + 1])
-            for block, begin, end in zip(
-                *map(np.ndarray.tolist, (blocks, begins, ends)), strict=True
-            )
-        ]
+        spans = zip(blocks.tolist(), begins, ends, strict=True)
+        rows += [(h, block, pairs[begin : end + 1]) for block, begin, end in spans]
     schema = "h int, block long, collections array<struct<version: long, number: long>>"
     return log.spark.createDataFrame(rows, schema)
 

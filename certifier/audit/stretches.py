@@ -192,6 +192,13 @@ def stamped_rows(log: Log, told: Mapping[int, Pace]) -> DataFrame:
     )
 
 
+@cache
+def measured_by_stamps(log: Log) -> Sequence[Row]:
+    """What runs at once in each stretch of all histories by their own stamps; see `measure`."""
+    told = paces(log)
+    return measure(log, stamped_rows(log, told), told)
+
+
 def measure(log: Log, rows: DataFrame, told: Mapping[int, Pace]) -> list[Row]:
     """What runs at once in each stretch: rows of `MEASURED`, few in number.
 
