@@ -263,6 +263,11 @@ class MemberConfig(SecuritySettings):
     certification_log_file_seconds: Positive = 60
     """Seconds after which a file of it ends however small it is. Default 60: an audit lags a minute
     behind."""
+    certification_log_waiting_bytes_max: Positive = 4 << 30
+    """Bytes in the data folder of decisions that wait for a file of it. More are given up, and
+    another history begins; from a quarter of it on the log is written at full speed, which slows
+    commits. Default 4 GiB: an hour of 5,000 transactions a second while nobody can write to its
+    folder. It has to be less than what is free where the data folder is."""
     certification_log_keys: bool = False
     """Readable keys of the embedded store's rows go along, never values. Default false: items are
     hashes, which say nothing of what is in the store."""

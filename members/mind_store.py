@@ -111,7 +111,10 @@ class MindStore:
         """Adds a history's first row to a batch, as of where the mind is now."""
         assert self._outbox is not None
         if self._outbox.has_begun:
-            why = "its folder took nothing for too long"
+            why = (
+                f"more than certification_log_waiting_bytes_max = {self._outbox.bytes_max} waited "
+                "for files"
+            )
             if self._outbox.is_superseded:
                 why = "its folder is ahead of the member's store, which was put back"
             _tell_given_up(mind, self._outbox.waiting_rows, f"{why}: another history begins here")

@@ -23,9 +23,8 @@ CURSOR_KEY = b"certification log"
 along."""
 ADDED_KEY = b"certification log: added"
 """In META: all rows and bytes that came in since the history began."""
-WAITING_BYTES_MAX = 4 << 30
-"""Of decisions that wait for a folder that cannot be written. After that they are given up, and
-another history begins."""
+FILLING_SHARE = 0.25
+"""Of the bytes that may wait: a writer that keeps pace stays below it."""
 PAGE_BYTES = 1 << 20
 _END = b"\xff"
 
@@ -51,17 +50,19 @@ class Outbox:
         store: Store,
         observer: str,
         *,
+        bytes_max: int,
         keeps: bool = False,
         allows_keys: bool = True,
-        bytes_max: int = WAITING_BYTES_MAX,
     ) -> None:
         """
         Args:
+            bytes_max: may wait; with more, all that waits is given up, and another history begins.
             keeps: what is written stays all the same, for `ReadHistory`.
             allows_keys: readable keys go along; else those that wait already are left out.
         """
         self.store = store
         self.observer = observer
+        self.bytes_max = bytes_max
         self.allows_keys = allows_keys
         self.is_superseded = False
         """Whether files tell what this store does not know: another history has to begin."""
@@ -69,7 +70,6 @@ class Outbox:
         self.waits_since = time.monotonic()
         self._added_rows = self._added_bytes = self._written_bytes = 0
         self._keeps = keeps
-        self._bytes_max = bytes_max
         self._lock = threading.Lock()
         if saved := _saved(store):
             self.history, self.cursor, self.tick, self._written_bytes = saved[:4]
@@ -93,7 +93,11 @@ class Outbox:
     @property
     def is_full(self) -> bool:
         """Whether so much waits that it has to be given up."""
-        return self.waiting_bytes > self._bytes_max
+        return self.waiting_bytes > self.bytes_max
+
+    def is_filling(self, bytes_: int) -> bool:
+        """Whether that much, of what waits, is more than a writer should let come together."""
+        return bytes_ > self.bytes_max * FILLING_SHARE
 
     def begin(self, batch: Batch, place: int) -> None:
         """Begins another history, whose first row is at a place; what waits is given up."""

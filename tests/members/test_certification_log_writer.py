@@ -197,7 +197,7 @@ async def test_what_waits_too_long_is_given_up_and_another_history_begins(tmp_pa
     runtime = member_at(tmp_path)
     writer = runtime.history_writer
     assert writer is not None
-    writer.outbox._bytes_max = 500
+    writer.outbox.bytes_max = 500
     runtime._deliver([founding(runtime)])
     feed(runtime, 2, 3, 4)
     runtime.save()
@@ -229,7 +229,7 @@ async def test_a_file_that_is_written_while_its_history_is_given_up_counts_for_n
     taken = outbox.take(runtime.committed_version)
     rows = taken.rows()
     first = next(rows)
-    outbox._bytes_max = 0
+    outbox.bytes_max = 0
     runtime.save()
     over = Cursor(1, int(str(first["place"])), b"")
     assert not outbox.written(taken, over), "its history is over"
@@ -237,7 +237,7 @@ async def test_a_file_that_is_written_while_its_history_is_given_up_counts_for_n
     assert [row["kind"] for row in fresh.rows()] == ["start"]
     taken.cursor = Cursor()
     assert list(taken.rows()) == []
-    outbox._bytes_max = 1 << 30
+    outbox.bytes_max = 1 << 30
     runtime.close()
     (found,) = histories_in(tmp_path / "log").values()
     assert kinds(found) == ["start"]

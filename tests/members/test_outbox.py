@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from structlog.testing import capture_logs
 
 from applier.relay_queue import RelayEntry
 from certifier.store import ROCKSDB_FOLDER, Family, StoreIdentity
-from members import store_swap
+from members import certification_log_writer, store_swap
 from members.copies import manifest_of
 from members.history import read_history
 from members.outbox import CURSOR_KEY
@@ -86,10 +87,10 @@ async def test_a_history_that_is_given_up_takes_its_ticks_along(tmp_path: Path) 
     runtime = begun(tmp_path)
     assert runtime.history_writer
     feed(runtime, 3, 4)
-    runtime.history_writer.outbox._bytes_max = 0
+    runtime.history_writer.outbox.bytes_max = 0
     runtime.save()
     assert len(list(runtime.store.scan(Family.HISTORY))) == 1, "only the last one may still count"
-    runtime.history_writer.outbox._bytes_max = 1 << 30
+    runtime.history_writer.outbox.bytes_max = 1 << 30
     feed(runtime, 5)
     runtime.close()
     (rows,) = histories_in(tmp_path / "log").values()
@@ -291,3 +292,52 @@ def runtime_cursor(tmp_path: Path) -> bytes:
     again.close()
     assert saved
     return saved
+
+
+class Rests:
+    """Counts the rests of this thread in the place of the event that ends a writer."""
+
+    def __init__(self, event: threading.Event) -> None:
+        self.count = 0
+        self._event = event
+        self._thread = threading.current_thread()
+        self.set, self.is_set = event.set, event.is_set
+
+    def wait(self, seconds: float) -> bool:
+        if threading.current_thread() is not self._thread:
+            return self._event.wait(seconds)
+        self.count += 1
+        return False
+
+
+async def test_the_writer_rests_until_too_much_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(certification_log_writer, "STEP_ROWS", 1)
+    runtime = begun(tmp_path)
+    writer = runtime.history_writer
+    assert writer
+    rests = Rests(writer._stopping)
+    monkeypatch.setattr(writer, "_stopping", rests)
+    rows = list(writer.outbox.take(runtime.committed_version).rows())
+    assert len(list(writer._at_leisure(iter(rows)))) == rests.count == 5
+    monkeypatch.setattr(writer.outbox, "bytes_max", 3 * writer.outbox.waiting_bytes)
+    assert len(list(writer._at_leisure(iter(rows)))) == rests.count == 5
+    runtime.close()
+
+
+async def test_nothing_is_given_up_that_the_folder_would_have_taken(tmp_path: Path) -> None:
+    """A file ends when much of what may wait does, though it is neither old nor full."""
+    with capture_logs() as events:
+        runtime = begun(tmp_path, certification_log_waiting_bytes_max=6_000)
+        writer = runtime.history_writer
+        assert writer
+        for number in range(3, 40):
+            feed(runtime, number)
+            runtime.save()
+            wait_until(lambda: writer.outbox.waiting_bytes < 3_000)
+        assert writer.outbox.cursor.number
+        runtime.close()
+    assert GIVEN_UP not in {each["event"] for each in events}
+    (rows,) = histories_in(tmp_path / "log").values()
+    assert len(rows) == 3 + 2 * 38
