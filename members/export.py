@@ -6,6 +6,7 @@ one row group at a time, however long the history is.
 """
 
 import json
+import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +26,7 @@ from certifier import trace_history
 from certifier.core import CertifierOptions
 from certifier.errors import InvalidSetting, InvalidTrace
 from certifier.history import Cursor, RecordKind, Row, Verdict
-from members.certification_log import write_file
+from members.certification_log import FULL_DISK_NUMBERS, write_file
 from members.export_folder import check_absent, locked_work_folder, name_files
 from members.replay import opened, read_lines
 
@@ -130,7 +131,7 @@ def write_history(rows: Iterator[Row], observer: str, options: ExportOptions) ->
     """
     check_absent(options.out, observer)
     exported = Exported(observer)
-    with locked_work_folder(options.out, observer) as work:
+    with _full_disk_named(options.out), locked_work_folder(options.out, observer) as work:
         with _counted(rows, exported) as remaining:
             while written := write_file(
                 work, islice(remaining, options.file_rows), exported.cursor
@@ -182,6 +183,19 @@ def _with_transactions(rows: Iterator[Row], error: Callable[[], Exception]) -> I
         yield row
     if not has_transaction:
         raise error()
+
+
+@contextmanager
+def _full_disk_named(out: Path) -> Iterator[None]:
+    """Has an error of a full disk say where that is, and what to do."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in FULL_DISK_NUMBERS:
+            raise
+        advice = "free some, or name another folder with --out; nothing of the export is left"
+        text = f"{os.strerror(error.errno).lower()}: {advice}"
+        raise OSError(error.errno, text, str(out)) from error
 
 
 @contextmanager

@@ -205,7 +205,9 @@ def test_names_that_a_killed_export_has_given_are_taken_back(trace: Path, tmp_pa
     process.start()
     process.join()
     assert process.exitcode == -signal.SIGKILL
-    assert len(list(out.glob("trace-*"))) == 2
+    left = sorted(path.name for path in out.glob("trace-*"))
+    assert len(left) == 2
+    assert "trace-1-0000000000000000.parquet" not in left, "it would look like a shorter history"
     exported(trace, out)
     (only,) = out.iterdir()
     assert only.name == "trace-1-0000000000000000.parquet"
@@ -217,6 +219,20 @@ def _export_and_die(trace: Path, out: Path) -> None:
     exported(trace, out, file_rows=2)
 
 
+def test_an_export_that_was_killed_when_all_had_its_name_is_kept(
+    trace: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    exported(trace, out, file_rows=2)
+    names = sorted(path.name for path in out.iterdir())
+    work = out / ".trace.unfinished"
+    work.mkdir()
+    (work / "names").write_text("".join(f"{name}\n" for name in names))
+    with pytest.raises(InvalidSetting, match=r"a folder without a .* \(files: 6\): name another"):
+        exported(trace, out)
+    assert sorted(path.name for path in out.iterdir()) == names
+
+
 def test_a_name_that_cannot_be_given_takes_all_back(
     trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -224,8 +240,9 @@ def test_a_name_that_cannot_be_given_takes_all_back(
     exported(trace, out, "other")
     monkeypatch.setattr(Path, "rename", Path.rename)
     fail_at_the_third_name(out, no_space)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(OSError, match=r"no space left .*: free some, or .* --out") as full:
         exported(trace, out, file_rows=2)
+    assert full.value.filename == str(out)
     assert [path.name for path in out.iterdir()] == ["other-1-0000000000000000.parquet"]
 
 
