@@ -100,6 +100,13 @@ class CertificationLogWriter:
                     rows=outbox.waiting_rows,
                 )
 
+    def leave(self, timeout_seconds: float) -> None:
+        """Ends after the step that is under way, or after the time; what waits gets no file."""
+        self._is_abandoned = True
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout_seconds)
+
     def _run(self) -> None:
         try:
             prepare()

@@ -13,6 +13,8 @@ import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import structlog
+
 from applier.targets.rocksdb import AppliedInterval, intervals_of
 from certifier.history import CHAIN_START, Cursor, Row, Verdict
 from certifier.store import Batch, Family, Store, integer_key
@@ -27,6 +29,7 @@ FILLING_SHARE = 0.25
 """Of the bytes that may wait: a writer that keeps pace stays below it."""
 PAGE_BYTES = 1 << 20
 _END = b"\xff"
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 
 class _Saved(NamedTuple):
@@ -231,7 +234,17 @@ def forget(store: Store, *, keeps: bool) -> int:
         for family in held:
             batch.delete_range(family, b"", _END)
         store.write(batch)
-    return saved.added_rows - saved.cursor.number if saved else 0
+    return _waiting_rows(saved)
+
+
+def waiting_rows_of(store: Store) -> int:
+    """How many rows no file has, of a store that nobody writes to."""
+    return _waiting_rows(_saved(store))
+
+
+def tell_given_up(member: str, rows: int, why: str) -> None:
+    """Rows that were decided go, and no file of the certification log has them."""
+    log.error("certification_log_given_up", member=member, rows=rows, text=why)
 
 
 def put(batch: Batch, noted: Noted, block: bytes) -> None:
@@ -246,6 +259,10 @@ def _saved(store: Store) -> _Saved | None:
     history, number, place, chain, tick, written_bytes = json.loads(written)
     cursor = Cursor(number, place, bytes.fromhex(chain))
     return _Saved(history, cursor, tick, written_bytes, *json.loads(added))
+
+
+def _waiting_rows(saved: _Saved | None) -> int:
+    return saved.added_rows - saved.cursor.number if saved else 0
 
 
 def _add_interval(row: dict[str, Any], interval: AppliedInterval) -> None:

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from certifier.history import Cursor, position_at
 from certifier.records import log_sequence_of
 from certifier.store import ROCKSDB_FOLDER, Family, StoreIdentity
 from certifier.write_set import store_key_item
-from members import certification_log, certification_log_writer, endings, store_swap
+from members import certification_log, certification_log_writer, store_swap
 from members.convert import encode_batch, encode_changes
 from members.copies import manifest_of
 from members.history import read_history
@@ -204,7 +205,11 @@ async def test_what_waits_too_long_is_given_up_and_another_history_begins(tmp_pa
     given_up = writer.outbox.history
     assert writer.outbox.is_full
     feed(runtime, 5)
-    runtime.save()
+    with capture_logs() as events:
+        runtime.save()
+    (told,) = events
+    assert told["rows"] == 11, "those that were not stored yet are among them"
+    assert "more than certification_log_waiting_bytes_max = 500 waited" in told["text"]
     assert writer.outbox.history != given_up
     assert writer.outbox.waiting_rows == 1
     folder.unlink()
@@ -399,10 +404,9 @@ async def test_a_folder_that_hangs_holds_up_no_life_and_hears_no_more_of_the_las
         first = process.runtime
         await first.submit((write("one", first.committed_version),))
         assert await asyncio.to_thread(hangs.wait, 20)
-        monkeypatch.setattr(endings, "LOG_STOP_SECONDS", 3.0)
         first.member.expel("m1")
         first._sender.schedule()
-        waits = 0.0
+        waits, expelled = 0.0, time.monotonic()
         while first is process.runtime or process.state is not MemberState.ONLINE:
             began = time.monotonic()
             await asyncio.sleep(0.01)
@@ -410,6 +414,7 @@ async def test_a_folder_that_hangs_holds_up_no_life_and_hears_no_more_of_the_las
             if not first.closed:
                 assert first.target.open_snapshot().get(b"one") == b"value"
         assert waits < 2.5, "the event loop goes on"
+        assert time.monotonic() - expelled < 12, "the next life writes what waits"
         monkeypatch.undo()
         assert first.history_writer
         thread = first.history_writer._thread

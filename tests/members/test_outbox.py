@@ -17,7 +17,7 @@ from structlog.testing import capture_logs
 
 from applier.relay_queue import RelayEntry
 from certifier.store import ROCKSDB_FOLDER, Family, StoreIdentity
-from members import certification_log_writer, store_swap
+from members import certification_log_writer, lives, store_swap
 from members.copies import manifest_of
 from members.history import read_history
 from members.outbox import CURSOR_KEY
@@ -34,7 +34,7 @@ from tests.members.test_certification_log_writer import (
     wait_until,
     write,
 )
-from tests.members.test_lives import living
+from tests.members.test_lives import FULL, living, until
 from tests.members.test_runtime import runtime_at
 
 __all__ = ["short_pauses"]
@@ -164,6 +164,46 @@ async def test_it_is_told_how_much_goes_with_a_state_that_is_discarded(tmp_path:
     assert told["rows"] >= 5
     (rows,) = histories_in(folder).values()
     assert rows[0]["version"] == 0
+
+
+async def test_it_is_told_how_much_goes_with_a_state_that_is_discarded_after_its_life(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lives, "DISK_RETRY_SECONDS", 10)
+    folder = tmp_path / "log"
+    folder.write_bytes(b"a file in its place")
+    with capture_logs() as events:
+        async with living(tmp_path / "data", certification_log=folder) as process:
+            await process.online()
+            first = process.runtime
+            first.give_up(FULL)
+            await until(lambda: first.closed)
+            first.begin_again(discard_state=True)
+            await process.online(lives=2)
+            folder.unlink()
+    (told,) = [each for each in events if each["event"] == GIVEN_UP]
+    assert told["rows"] >= 3
+
+
+async def test_it_is_told_how_much_goes_where_a_kill_came_before_the_copy_took_its_place(
+    tmp_path: Path,
+) -> None:
+    runtime = begun(tmp_path)
+    closed_without_files(runtime, tmp_path / "log")
+    donor = runtime_at(tmp_path / "donor")
+    donor._deliver([founding(donor)])
+    donor._minds.check_identity(LogIdentity(name="stream", created="now"))
+    donor.save()
+    incoming = store_swap.begin(tmp_path / "data")
+    donor.store.checkpoint(incoming / ROCKSDB_FOLDER)
+    manifest = manifest_of("g", donor.member, donor.store)
+    donor.close()
+    store_swap.adopt(tmp_path / "data", manifest, StoreIdentity(group="g", member="m1"))
+    with capture_logs() as events:
+        lives.put_copy_in_place(runtime.config)
+        lives.put_copy_in_place(runtime.config)
+    assert [each["rows"] for each in events if each["event"] == GIVEN_UP] == [5]
+    assert not store_swap.is_adopted(tmp_path / "data")
 
 
 async def test_keys_that_wait_stay_there_once_they_are_not_allowed(tmp_path: Path) -> None:
