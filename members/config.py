@@ -36,6 +36,8 @@ _NAME = r"^[A-Za-z0-9_-]{1,64}$"
 _ADDRESS = r"^(\[[0-9A-Fa-f:.]+\]|[^\s:/]+):\d{1,5}$"
 _LOG_ADDRESS = r"^(nats|tls)://[^\s/]+$"
 _MONITOR_ADDRESS = r"^https?://[^\s/]+$"
+_FLAGS = {"sources": "source"}
+"""Flags that are called otherwise than their setting."""
 _BEFORE_HOST = re.compile(r"""(['"]?)\S*@""")
 _SHAPES = {
     _NAME: "1 to 64 letters, digits, - and _",
@@ -399,9 +401,9 @@ def problem_text(error: ErrorDetails) -> str:
         case "default_factory_not_called":
             return ""
         case "missing":
-            return (
-                f"{name} is missing: give it in the file or as {ENVIRONMENT_PREFIX}{name.upper()}"
-            )
+            flag = _FLAGS.get(name, name).replace("_", "-")
+            variable = f"{ENVIRONMENT_PREFIX}{name.upper()}"
+            return f"{name} is missing: give it as --{flag}, in the file or as {variable}"
         case "extra_forbidden":
             return f"{name} is not a setting"
         case "string_pattern_mismatch":

@@ -228,6 +228,11 @@ def place_key(noted: Noted) -> int:
     return min(places)
 
 
+def is_of_earlier_release(block: bytes) -> bool:
+    """Whether it is JSON of certified transactions alone, which earlier releases stored."""
+    return block.startswith(b"[")
+
+
 def rows_in(block: bytes) -> int:
     """How many rows `decode` gives of what is stored."""
     rows: int = _HEADER.unpack_from(block)[1]

@@ -55,6 +55,8 @@ class Exported:
     kinds: Counter[str] = field(default_factory=Counter)
     verdicts: Counter[str] = field(default_factory=Counter)
     cursor: Cursor = field(default_factory=Cursor)
+    has_observer: bool = False
+    """Whether a record is the observer's, or has it in a view."""
 
 
 def export_trace(
@@ -80,7 +82,7 @@ def export_trace(
             ),
         )
         exported = write_history(rows, observer or trace_history.OBSERVER, options)
-    tell(exported, options, "trace", [])
+    tell(exported, options, "trace", absent_observer(exported, observer))
 
 
 def export_binary_log(paths: Sequence[Path], observer: str | None, options: ExportOptions) -> None:
@@ -143,6 +145,13 @@ def write_history(rows: Iterator[Row], observer: str, options: ExportOptions) ->
     return exported
 
 
+def absent_observer(exported: Exported, observer: str | None) -> list[str]:
+    """A note if a member was named as whom the history was told, and was none of it."""
+    if observer is None or exported.has_observer:
+        return []
+    return [f"{observer} is in none of its records: every transaction is told as another member's"]
+
+
 def tell(exported: Exported, options: ExportOptions, source: str, notes: Sequence[str]) -> None:
     """Prints what was written."""
     verdicts = {verdict.value: exported.verdicts[verdict.value] for verdict in Verdict}
@@ -173,6 +182,12 @@ def tell(exported: Exported, options: ExportOptions, source: str, notes: Sequenc
     console.print(table)
     for line in (*(f"Note: {note}" for note in notes), f"The log is in {options.out}"):
         console.print(line, markup=False, highlight=False)
+
+
+def _members_in(row: Row) -> Sequence[object]:
+    """Whom a row names."""
+    members = row.get("members")
+    return [row.get("origin"), *(members if isinstance(members, list) else ())]
 
 
 def _with_transactions(rows: Iterator[Row], error: Callable[[], Exception]) -> Iterator[Row]:
@@ -215,6 +230,8 @@ def _counted(rows: Iterator[Row], exported: Exported) -> Iterator[Iterator[Row]]
         def counted() -> Iterator[Row]:
             for number, row in enumerate(rows, 1):
                 exported.kinds[str(row["kind"])] += 1
+                if not exported.has_observer:
+                    exported.has_observer = exported.observer in _members_in(row)
                 if "verdict" in row:
                     exported.verdicts[str(row["verdict"])] += 1
                 if progress is not None and number % PROGRESS_ROWS == 0:

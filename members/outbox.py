@@ -18,7 +18,7 @@ import structlog
 from applier.targets.rocksdb import AppliedInterval, intervals_of
 from certifier.history import CHAIN_START, Cursor, Row, Verdict
 from certifier.store import Batch, Family, Store, integer_key
-from members.decisions import Noted, decode, place_key, rows_in
+from members.decisions import Noted, decode, is_of_earlier_release, place_key, rows_in
 
 CURSOR_KEY = b"certification log"
 """In META: which history this is, and how far it is written. A copy of a state does not bring it
@@ -204,10 +204,13 @@ class Taken:
                 yield row
 
     def blocks(self) -> Iterator[tuple[bytes, bytes]]:
-        """What is stored from the first row that waits on; it may have rows before that one."""
+        """What is stored from the first row that waits on; it may have rows before that one. What
+        earlier releases stored for `ReadHistory` is of no history.
+        """
         store = self._outbox.store
         found = store.last(Family.DECISIONS, integer_key(self.cursor.place))
-        return _pages(store, Family.DECISIONS, found[0] if found else b"")
+        pages = _pages(store, Family.DECISIONS, found[0] if found else b"")
+        return ((key, block) for key, block in pages if not is_of_earlier_release(block))
 
     def rows_of(self, block: bytes) -> list[dict[str, Any]]:
         """The rows of a block that wait."""

@@ -107,6 +107,17 @@ def test_the_document_says_what_was_written(
     assert document["kinds"]["transaction"] == 10
     assert bytes.fromhex(document["chain"]) == rows[-1]["chain"]
     assert [row["is_local"] for row in rows[1:5]] == [False, True, False, True]
+    assert document["notes"] == []
+
+
+def test_an_observer_that_is_nobody_in_the_trace_is_noted(
+    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    exported(trace, tmp_path / "out", "m7", as_json=True)
+    (note,) = json.loads(capsys.readouterr().out)["notes"]
+    assert note == "m7 is in none of its records: every transaction is told as another member's"
+    exported(trace, tmp_path / "out", as_json=True)
+    assert json.loads(capsys.readouterr().out)["notes"] == []
 
 
 def test_people_get_a_table(
@@ -365,8 +376,9 @@ def test_the_flags_reach_the_certifier(trace: Path, tmp_path: Path) -> None:
     ("flags", "message"),
     [
         ([], "one of --trace TRACE, --binlog FILE, --log-server"),
-        (["--trace", "-", "--binlog", "binlog.000001"], "one of --trace TRACE"),
-        (["--trace", "-", "--group", "shop"], "one of --trace TRACE"),
+        ([], "setting source is ''"),
+        (["--trace", "-", "--binlog", "binlog.000001"], "setting source is '--trace --binlog'"),
+        ([*BINLOG, "--group", "shop"], "setting source is '--binlog --group': expected one of"),
         (["--trace", "-", "--last", "7"], "setting first, last is '1, 7'"),
         ([*BINLOG, "--last", "7"], "setting first, last is '1, 7'"),
         ([*BINLOG, "--gc-window", "tight"], f"gc-window is '{UUID}, 1, tight'"),
@@ -383,4 +395,4 @@ def test_one_source_is_to_be_named(tmp_path: Path, flags: list[str], message: st
 def test_a_log_without_its_group_says_what_is_missing(tmp_path: Path) -> None:
     flags = ["--log-server", "nats://127.0.0.1:1"]
     done = CliRunner().invoke(app, ["export", "--out", str(tmp_path / "out"), *flags])
-    assert (done.exit_code, "group is missing" in done.output) == (2, True), done.output
+    assert (done.exit_code, "give it as --group" in done.output) == (2, True), done.output

@@ -16,7 +16,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from applier.relay_queue import RelayEntry
-from certifier.store import ROCKSDB_FOLDER, Family, StoreIdentity
+from certifier.store import ROCKSDB_FOLDER, Family, StoreIdentity, integer_key
 from members import certification_log_writer, lives, store_swap
 from members.copies import manifest_of
 from members.history import read_history
@@ -114,6 +114,29 @@ async def test_a_log_after_a_kept_history_walks_nothing_of_that(tmp_path: Path) 
     assert list(response.versions) == [1, 2, 3]
     (rows,) = histories_in(tmp_path / "log").values()
     assert_applied(rows)
+
+
+async def test_a_log_after_a_history_that_an_earlier_release_kept_leaves_that_out(
+    tmp_path: Path,
+) -> None:
+    runtime = runtime_at(tmp_path / "data", record_history=True)
+    runtime._deliver([founding(runtime)])
+    feed(runtime, 2)
+    runtime.save()
+    batch = runtime.store.batch()
+    batch.delete_range(Family.DECISIONS, b"", b"\xff")
+    certified = [1, b"key/2".hex(), "source:1", 0, 1, [7]]
+    batch.put(Family.DECISIONS, integer_key(1), json.dumps([certified]).encode())
+    runtime.store.write(batch)
+    runtime.close()
+    both = member_at(tmp_path, record_history=True)
+    feed(both, 3)
+    both.save()
+    (response,) = read_history(both.store, 0)
+    both.close()
+    assert list(response.versions) == [1, 2]
+    (rows,) = histories_in(tmp_path / "log").values()
+    assert kinds(rows) == ["start", "certified", "conflict"]
 
 
 async def test_a_joiner_without_a_log_keeps_nothing_that_its_donor_had_to_write(
