@@ -14,7 +14,7 @@ from certifier.errors import InvalidSetting
 from certifier.history import Cursor, Row, Source, Value
 from certifier.history_recorder import HistoryRecorder
 from certifier.records import GarbageCollection, Transaction, Verdict, ViewChange
-from members import bench_audit_history, bench_audit_run
+from members import bench_audit, bench_audit_history, bench_audit_run
 from members.bench_audit import BenchOptions, main
 from members.bench_audit_duckdb import check_stamps
 from members.bench_audit_history import Transactions, Workload, make, pieces, write
@@ -153,11 +153,29 @@ def test_duckdb_finds_wrong_verdicts(tmp_path: Path) -> None:
     assert check_stamps(tmp_path, "1GB", str(tmp_path)).counts == {"CONFLICT_FALSE": 1}
 
 
+@pytest.mark.parametrize("items", bench_audit_history.ITEMS)
+def test_the_smallest_history_has_place_for_all_wrong_stamps(items: str) -> None:
+    size = bench_audit.TRANSACTIONS_MIN
+    right = pieces(Workload(transactions=size, items=items))
+    wrong = pieces(Workload(transactions=size, items=items, wrong_stamps=bench_audit.WRONG_STAMPS))
+    changed = sum(
+        one != other
+        for piece, changed in zip(right, wrong, strict=True)
+        if isinstance(piece, Transactions) and isinstance(changed, Transactions)
+        for one, other in zip(piece.outcomes, changed.outcomes, strict=True)
+    )
+    assert changed == 2 * bench_audit.WRONG_STAMPS
+
+
 def test_items_of_another_kind_are_refused() -> None:
     with pytest.raises(InvalidSetting, match="zipf"):
         BenchOptions(items=("normal",))
-    with pytest.raises(InvalidSetting, match="1 or more"):
-        BenchOptions(transactions=(0,))
+    with pytest.raises(
+        InvalidSetting, match="setting transactions is '999': expected 1000 or more"
+    ):
+        BenchOptions(transactions=(999,))
+    with pytest.raises(InvalidSetting, match="setting --memory is '4': expected such as 4g"):
+        BenchOptions(memory="4")
 
 
 @pytest.mark.spark
