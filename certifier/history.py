@@ -16,7 +16,14 @@ from hashlib import sha256
 from typing import Final, NamedTuple, TypeAlias
 
 FORMAT_VERSION: Final = 1
+POSITION_INDEX_BITS: Final = 20
+"""A position is the log's sequence and, in its lowest bits, the index of the record within that
+message.
+"""
 STEP_BITS: Final = 4
+"""A place is a position and, in its lowest bits, the step at it, which is the kind of the row."""
+LOG_SEQUENCE_SHIFT: Final = POSITION_INDEX_BITS + STEP_BITS
+"""Bits of a place below the log's sequence."""
 CHAIN_BYTES: Final = 8
 INTEGER_MAX: Final = 2**63 - 1
 """The largest number that a column of integers takes."""
@@ -51,7 +58,8 @@ class RecordKind(StrEnum):
     """Items of stable transactions were purged."""
 
 
-_STEPS: Final = {kind: step for step, kind in enumerate(RecordKind)}
+_KINDS: Final = tuple(RecordKind)
+_STEPS: Final = {kind: step for step, kind in enumerate(_KINDS)}
 
 
 class Verdict(StrEnum):
@@ -172,6 +180,26 @@ def place_of(position: int, kind: RecordKind) -> int:
 def position_at(place: int) -> int:
     """The position of a place in the total order (`certifier.records.position_of`)."""
     return place >> STEP_BITS
+
+
+def log_sequence_at(place: int) -> int:
+    """The log's sequence that a place lies in."""
+    return place >> LOG_SEQUENCE_SHIFT
+
+
+def log_index_at(place: int) -> int:
+    """The index of a place's record within its message."""
+    return position_at(place) & (1 << POSITION_INDEX_BITS) - 1
+
+
+def kind_at(place: int) -> RecordKind | None:
+    """The kind of the row at a place; None at one that no writer gives.
+
+    >>> kind_at(place_of(7, RecordKind.COLLECTION)).value
+    'collection'
+    """
+    step = place & (1 << STEP_BITS) - 1
+    return _KINDS[step] if step < len(_KINDS) else None
 
 
 def signed(item: int) -> int:

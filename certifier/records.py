@@ -11,11 +11,7 @@ from typing import NamedTuple
 
 from certifier.gtid import Gtid
 from certifier.gtid_set import GtidSet
-
-POSITION_INDEX_BITS = 20
-"""A position is the log's sequence and, in its lowest bits, the index of the record within that
-message.
-"""
+from certifier.history import POSITION_INDEX_BITS
 
 
 def position_of(log_sequence: int, index: int) -> int:

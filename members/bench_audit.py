@@ -8,10 +8,12 @@ files DuckDB, if it is there, answers the part of the question that is one query
 import importlib.util
 import json
 import tempfile
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
+from time import monotonic
 
 import typer
 from rich.console import Console
@@ -20,7 +22,8 @@ from rich.table import Table
 from certifier.audit.java import is_heap
 from certifier.errors import InvalidSetting
 from members.bench_audit_history import ITEMS, Workload, make
-from members.bench_audit_run import Run, duckdb_run, spark_run
+from members.bench_audit_progress import Steps, shown
+from members.bench_audit_run import OnLook, Run, duckdb_run, spark_run
 from members.machine import machine
 
 TARGETS = {
@@ -83,20 +86,30 @@ class Growth:
     seconds_in_session: float
 
 
-def measure(folder: Path, workload: Workload, options: BenchOptions) -> Measured:
+def measure(folder: Path, workload: Workload, options: BenchOptions, steps: Steps) -> Measured:
     """Makes a history, if it is not there, and has it verified."""
-    log = make(folder, workload)
-    spark = spark_run(log, options.memory)
-    has_duckdb = importlib.util.find_spec("duckdb") is not None
-    duckdb = duckdb_run(log, options.duckdb_memory) if has_duckdb else None
+    log, files_mb = _made(folder, workload, steps)
     wrong = workload.wrong_stamps
     expected = {"STAMP_TOO_LOW": wrong, "STAMP_TOO_HIGH": wrong} if wrong else {}
+
+    def checked(engine: str, run: Callable[[OnLook], Run]) -> Run:
+        steps.begin(f"{engine}, {_name(workload)}")
+        result = run(lambda megabytes: steps.tell(f"peak {megabytes:,} MB"))
+        found = f"{sum(result.findings.values())} findings"
+        found += "" if result.findings == expected else " WRONG"
+        steps.end(f"{result.seconds} s, {result.memory_peak_mb:,} MB, {found}")
+        return result
+
+    spark = checked("spark", lambda on_look: spark_run(log, options.memory, on_look))
+    duckdb = None
+    if _duckdb():
+        duckdb = checked("duckdb", lambda on_look: duckdb_run(log, options.duckdb_memory, on_look))
     runs = [spark] if duckdb is None else [spark, duckdb]
     return Measured(
         items=workload.items,
         transactions=workload.transactions,
         wrong_stamps=wrong,
-        files_mb=sum(path.stat().st_size for path in log.iterdir()) // 1_000_000,
+        files_mb=files_mb,
         spark=spark,
         duckdb=duckdb,
         is_right=all(run.findings == expected for run in runs),
@@ -127,12 +140,10 @@ def growths(results: list[Measured]) -> list[Growth]:
 def main(options: BenchOptions, *, as_json: bool, output: Path | None) -> int:
     """Measures all histories, prints a table or one JSON document; 1 if an answer was wrong."""
     kept = tempfile.TemporaryDirectory() if options.folder is None else nullcontext(options.folder)
-    with kept as folder:
-        results = [
-            measure(Path(folder), workload, options)
-            for items in options.items
-            for workload in _workloads(items, options)
-        ]
+    workloads = [each for items in options.items for each in _workloads(items, options)]
+    steps_each = 2 + len(_duckdb())
+    with kept as folder, shown(steps_each * len(workloads)) as steps:
+        results = [measure(Path(folder), workload, options, steps) for workload in workloads]
     document = {
         "benchmark": "audit",
         **machine(),
@@ -157,6 +168,22 @@ def _workloads(items: str, options: BenchOptions) -> list[Workload]:
     sizes = sorted(set(options.transactions))
     wrong = Workload(transactions=sizes[0], items=items, wrong_stamps=WRONG_STAMPS)
     return [wrong, *(Workload(transactions=size, items=items) for size in sizes)]
+
+
+def _made(folder: Path, workload: Workload, steps: Steps) -> tuple[Path, int]:
+    """The folder of a history, and how many megabytes are in it."""
+    steps.begin(f"history, {_name(workload)}", workload.transactions)
+    begun = monotonic()
+    log = make(folder, workload, lambda count: steps.tell(f"{count:,} transactions", count))
+    files_mb = sum(path.stat().st_size for path in log.iterdir()) // 1_000_000
+    steps.end(f"{files_mb:,} MB, there after {monotonic() - begun:.1f} s")
+    return log, files_mb
+
+
+def _name(workload: Workload) -> str:
+    """A history as people are told of it."""
+    wrong = f", {2 * workload.wrong_stamps} wrong" if workload.wrong_stamps else ""
+    return f"{workload.transactions:,} {workload.items}{wrong}"
 
 
 def _duckdb() -> list[str]:

@@ -7,7 +7,7 @@ folder has its name when all of it is there.
 """
 
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -108,8 +108,13 @@ Piece = Transactions | list[Row]
 """Rows of a history that follow each other."""
 
 
-def make(folder: Path, workload: Workload) -> Path:
-    """The folder of the workload's history below `folder`, made now if it is not there."""
+def make(
+    folder: Path, workload: Workload, on_transactions: Callable[[int], None] = lambda count: None
+) -> Path:
+    """The folder of the workload's history below `folder`, made now if it is not there.
+
+    `on_transactions`: told how many were decided so far.
+    """
     made = folder / workload.name
     if made.exists():
         return made
@@ -122,8 +127,12 @@ def make(folder: Path, workload: Workload) -> Path:
     process.start()
     receiver.close()
     try:
+        count = 0
         for piece in pieces(workload):
             sender.send(piece)
+            if isinstance(piece, Transactions):
+                count += len(piece.ends)
+                on_transactions(count)
         sender.send(None)
     finally:
         sender.close()

@@ -2,10 +2,11 @@
 
 The rule it keeps: what is measured is the process with all that it starts (Java, Spark's Python
 workers), from outside. Wall time ends when the answer is there. What Spark moved and spilled is
-what its own event log says.
+what its own event log says. What those processes write to standard error is shown if they fail.
 """
 
 import json
+import os
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,12 +14,15 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
 from time import time
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import psutil
 
 _SAMPLE_SECONDS = 0.1
 _MEGABYTE = 1_000_000
+_CAUSE_LINES = 20
+OnLook: TypeAlias = Callable[[int], None]
+"""Told, several times a second, how many megabytes a run has had at the most so far."""
 _EVENT_LOG = {
     "spark.eventLog.enabled": "true",
     "spark.eventLog.rolling.enabled": "false",
@@ -59,18 +63,18 @@ class Run:
     findings: dict[str, int]
 
 
-def spark_run(folder: Path, memory: str) -> Run:
+def spark_run(folder: Path, memory: str, on_look: OnLook) -> Run:
     """The whole verify job on the log below `folder`."""
     with tempfile.TemporaryDirectory() as events:
-        measured = _measured(_verified, folder, memory, events)
+        measured = _measured(_verified, folder, memory, events, on_look)
         moved = _moved(next(Path(events).iterdir()))
     return _as_run("spark", measured, moved)
 
 
-def duckdb_run(folder: Path, memory: str) -> Run:
+def duckdb_run(folder: Path, memory: str, on_look: OnLook) -> Run:
     """DuckDB's check of stamps and verdicts on the same files."""
     with tempfile.TemporaryDirectory() as spilled:
-        return _as_run("duckdb", _measured(_queried, folder, memory, spilled), None)
+        return _as_run("duckdb", _measured(_queried, folder, memory, spilled, on_look), None)
 
 
 class _Peaks:
@@ -121,7 +125,11 @@ class _Moved(NamedTuple):
 
 
 def _measured(
-    check: Callable[[Path, str, str], Answer], folder: Path, memory: str, scratch: str
+    check: Callable[[Path, str, str], Answer],
+    folder: Path,
+    memory: str,
+    scratch: str,
+    on_look: OnLook,
 ) -> _Measured:
     """Runs a check in a new process and looks at it until it has answered.
 
@@ -131,25 +139,29 @@ def _measured(
     """
     processes = get_context("spawn")
     receiver, sender = processes.Pipe(duplex=False)
-    process = processes.Process(target=_answer, args=(check, folder, memory, scratch, sender))
-    started = time()
-    process.start()
-    sender.close()
-    assert process.pid
-    peaks = _Peaks(process.pid)
-    try:
-        while not receiver.poll(_SAMPLE_SECONDS):
+    with tempfile.NamedTemporaryFile() as said:
+        given = (check, folder, memory, scratch, sender, said.name)
+        process = processes.Process(target=_answer, args=given)
+        started = time()
+        process.start()
+        sender.close()
+        assert process.pid
+        peaks = _Peaks(process.pid)
+        try:
+            while not receiver.poll(_SAMPLE_SECONDS):
+                peaks.look()
+                on_look(peaks.all // _MEGABYTE)
             peaks.look()
-        peaks.look()
-        answer = receiver.recv()
-        process.join()
-    except EOFError:
-        process.join()
-        took = f"{peaks.all // _MEGABYTE:,} MB at the most"
-        text = f"checking {folder} ended with exit code {process.exitcode}; it had {took}"
-        raise ChildProcessError(text) from None
-    finally:
-        process.terminate()
+            answer = receiver.recv()
+            process.join()
+        except EOFError:
+            process.join()
+            took = f"{peaks.all // _MEGABYTE:,} MB at the most"
+            text = f"checking {folder} ended with exit code {process.exitcode}; it had {took}"
+            last = said.read().decode(errors="replace").splitlines()[-_CAUSE_LINES:]
+            raise ChildProcessError("\n".join([text, *last])) from None
+        finally:
+            process.terminate()
     return _Measured(answer, started, peaks)
 
 
@@ -159,7 +171,11 @@ def _answer(
     memory: str,
     scratch: str,
     sender: Connection,
+    said: str,
 ) -> None:
+    aside = os.open(said, os.O_WRONLY | os.O_APPEND)
+    os.dup2(aside, 2)
+    os.close(aside)
     sender.send(check(folder, memory, scratch))
 
 

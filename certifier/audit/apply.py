@@ -13,19 +13,16 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import Row
 
 from certifier.audit.apply_times import observers
+from certifier.audit.clocks import clock
 from certifier.audit.findings import ROWS_MAX, Code, Finding
 from certifier.audit.log import History, Log
 from certifier.audit.result import Result
 from certifier.audit.stretches import (
-    SEGMENT_ROWS_MIN,
-    SEGMENTS,
-    by_history,
     is_remote,
-    ordinal,
     paces,
+    segment_rows,
     without_write_set,
 )
-from certifier.history import RecordKind
 
 _TOGETHER, _ALONE, _BESIDE, _ORDER, _SOON = range(5)
 """Why a row is flagged: a common item, it has no write set, the other has none, and the rest."""
@@ -111,8 +108,7 @@ def _in_order(log: Log, ran: DataFrame) -> DataFrame:
 
     A history is looked through in segments; what stands before each is carried in, a row a segment.
     """
-    sizes = {each.h: max(SEGMENT_ROWS_MIN, each.rows // SEGMENTS) for each in log.histories}
-    segment = F.floor(F.col("number") / by_history(sizes, 1))
+    segment = F.floor(F.col("number") / log.by_history(segment_rows))
     visible = F.struct("committed_tick", "number")
     rows = ran.select(
         *("h", "number", "started_tick", "committed_tick", "remote"),
@@ -163,13 +159,9 @@ def _too_soon(log: Log, ran: DataFrame) -> DataFrame:
 
     What waits for the same is one row before anything is joined, so that no number is too common.
     """
-    resets: dict[int, list[int]] = {}
-    is_reset = (F.col("kind") == RecordKind.VIEW_CHANGE) & F.col("resets_clock")
-    for row in log.rows.where(is_reset).select("h", "number").collect():
-        resets.setdefault(row["h"], []).append(row["number"])
     clocked = ran.where("remote").select(
         *("h", "number", "started_tick", "committed_tick", "last_committed", "sequence_number"),
-        ordinal(resets).alias("clock"),
+        clock(log, F.col("number")).alias("clock"),
     )
     awaited = clocked.groupBy("h", "clock", F.col("last_committed").alias("sequence_number")).agg(
         F.min("started_tick").alias("first_tick")

@@ -17,12 +17,10 @@ from certifier.audit.log import History, Log
 from certifier.audit.result import JsonObject
 from certifier.audit.stretches import (
     BUCKETS,
-    SEGMENT_ROWS_MIN,
-    SEGMENTS,
     Pace,
-    by_history,
     execution_us,
     measure,
+    segment_rows,
     stamped_rows,
     totals,
 )
@@ -40,7 +38,7 @@ _RUNNING_TEXT = "h long, bucket long, busy_us long, any_us long, running_max lon
 class _Spans:
     """The time of each history that its appliers' transactions took, in buckets."""
 
-    def __init__(self, ran: DataFrame) -> None:
+    def __init__(self, log: Log, ran: DataFrame) -> None:
         found = (
             ran.where("remote")
             .groupBy("h")
@@ -56,9 +54,12 @@ class _Spans:
             for row in found
         }
 
+        self.begin_column = log.by_history(lambda each: self.begin.get(each.h, 0))
+        self.size_column = log.by_history(lambda each: self.size.get(each.h, 1))
+
     def bucket(self, column: str) -> Column:
         """The bucket of a time."""
-        at = (F.col(column) - by_history(self.begin)) / by_history(self.size, 1)
+        at = (F.col(column) - self.begin_column) / self.size_column
         return F.floor(F.least(F.greatest(at, F.lit(0)), F.lit(BUCKETS - 1)))
 
 
@@ -69,7 +70,7 @@ def observers(
 
     `ran`: the visible transactions of histories that have ticks, see `certifier.audit.apply`.
     """
-    spans = _Spans(ran)
+    spans = _Spans(log, ran)
     lag = _lag(ran, spans)
     lags = lag.collect()
     running = _running(ran, spans).collect()
@@ -109,7 +110,10 @@ def observers(
 
 
 def _use(h: int, running: Iterable[Row], path: Mapping[str, int], workers: list[Row]) -> JsonObject:
-    """How many ran at once while any ran, how many could have, and the share of it."""
+    """How many ran at once while any ran, how many could have, and the share of it.
+
+    `forced_cuts`: where there are any, more could have than is told, and the share is at most that.
+    """
     mine = [row for row in running if row["h"] == h]
     any_us = sum(row["any_us"] for row in mine)
     mean = sum(row["busy_us"] for row in mine) / any_us if any_us else 0.0
@@ -121,6 +125,7 @@ def _use(h: int, running: Iterable[Row], path: Mapping[str, int], workers: list[
         "running_mean": round(mean, 3),
         "possible_mean": round(possible, 3),
         "used_share": round(min(mean / bound, 1.0), 3) if bound else 0.0,
+        "forced_cuts": path["forced"],
     }
 
 
@@ -147,8 +152,8 @@ def _lag(ran: DataFrame, spans: _Spans) -> DataFrame:
 
 def _running(ran: DataFrame, spans: _Spans) -> DataFrame:
     """How many transactions ran at once, by history and bucket."""
-    size = by_history(spans.size, 1)
-    begin = by_history(spans.begin) + F.col("bucket") * size
+    size = spans.size_column
+    begin = spans.begin_column + F.col("bucket") * size
     return (
         ran.where(F.col("remote") & F.col("started_us").isNotNull())
         .where(F.col("committed_us") > F.col("started_us"))
@@ -200,10 +205,9 @@ def _beside(log: Log, ran: DataFrame) -> DataFrame:
     started, and beside a later one if that started before it was visible itself. What follows is
     looked at in the opposite order: a frame that ends with the last row is quadratic in Spark.
     """
-    sizes = {each.h: max(SEGMENT_ROWS_MIN, each.rows // SEGMENTS) for each in log.histories}
     rows = ran.where("remote").select(
         *("h", "number", "started_tick", "committed_tick"),
-        F.floor(F.col("number") / by_history(sizes, 1)).alias("segment"),
+        F.floor(F.col("number") / log.by_history(segment_rows)).alias("segment"),
     )
     earlier = (Window.unboundedPreceding, -1)
     every, one = Window.partitionBy("h"), Window.partitionBy("h", "segment")

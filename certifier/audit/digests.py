@@ -26,10 +26,8 @@ from certifier.audit.sequence import (
     verdict_number,
 )
 from certifier.audit.states import segment
-from certifier.history import STEP_BITS, RecordKind
+from certifier.history import LOG_SEQUENCE_SHIFT, RecordKind, log_sequence_at
 
-LOG_SEQUENCE_BITS = STEP_BITS + 20
-"""A place is the message of the log, the index in it (20 bits), and the step."""
 MASK = (1 << 64) - 1
 MULTIPLIER = 0x9E3779B97F4A7C15
 PARTS = 1 << 12
@@ -86,7 +84,7 @@ def _told(log: Log) -> dict[int, list[Told]]:
     `PARTS` parts of a history, because a digest covers all decisions before it.
     """
     part = F.floor(F.col("number") / log.by_history(lambda each: each.rows // PARTS + 1))
-    first = log.by_history(lambda each: each.first_place >> LOG_SEQUENCE_BITS)
+    first = log.by_history(lambda each: log_sequence_at(each.first_place))
     rows = log.rows.where(
         is_kind(RecordKind.CHECKPOINT)
         & F.col("reported_digest").isNotNull()
@@ -205,7 +203,7 @@ def _step(
     version = np.where(what == TOO_OLD, held.astype(np.uint64), version)
     verdict = np.where(what == _ELSEWHERE, CERTIFIED, what).astype(np.uint64)
     decided = what != _STABLE
-    sequence = column["place"] >> LOG_SEQUENCE_BITS
+    sequence = column["place"] >> LOG_SEQUENCE_SHIFT
     interval = np.searchsorted(boundaries[h], sequence)[decided]
     folded = (terms + (version << np.uint64(3) | verdict))[decided]
     powers = np.cumprod(np.full(len(table), MULTIPLIER, np.uint64))

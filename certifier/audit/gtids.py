@@ -98,8 +98,7 @@ def check_blocks(log: Log) -> FoundAll:
     """Of numbers given in blocks: a member's ascend by one until its block ends, and blocks follow
     each other.
     """
-    told = log.rows.where(F.col("settings").isNotNull()).where(told_block_size() > 1)
-    histories = [row["h"] for row in told.select("h").distinct().collect()]
+    histories = [each.h for each in log.histories if each.block_size_max > 1]
     if not histories:
         return FoundAll([], Counter())
     rows = _in_rounds(log.rows.where(F.col("h").isin(histories)), of_group(log))
@@ -255,7 +254,7 @@ def _unrefused(log: Log, rows: DataFrame) -> DataFrame:
 
 
 def _has_elsewhere(log: Log) -> bool:
-    return log.rows.where(is_kind(RecordKind.EXECUTED_ELSEWHERE)).limit(1).count() > 0
+    return any(each.elsewhere for each in log.histories)
 
 
 def _elsewhere(log: Log) -> DataFrame:

@@ -7,35 +7,19 @@ outside of the snapshot, or one whose sequence number is above the window's edge
 Source: WL#8440, conflict detection and AL1, derived here from the history as relations.
 """
 
-from collections.abc import Mapping, Sequence
 from functools import cache
 
-import numpy as np
-import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import LongType
 
-from certifier.audit.arrow import arrow_function
+from certifier.audit.clocks import clock
 from certifier.audit.foreign import is_included
 from certifier.audit.log import Log
 from certifier.audit.prefixes import whole_to
-from certifier.audit.sequence import is_kind, segment_edges
+from certifier.audit.sequence import segment_edges
 from certifier.audit.states import segment, segment_of
-from certifier.history import RecordKind, Verdict
-
-
-@cache
-def resets(log: Log) -> Mapping[int, Sequence[int]]:
-    """For each history the numbers of rows at which its clock began again, ascending."""
-    begins = log.rows.where(
-        is_kind(RecordKind.START) | (is_kind(RecordKind.VIEW_CHANGE) & F.col("resets_clock"))
-    )
-    found: dict[int, list[int]] = {each.h: [] for each in log.histories}
-    for row in begins.select("h", "number").orderBy("h", "number").collect():
-        found[row["h"]].append(row["number"])
-    return found
+from certifier.history import Verdict
 
 
 def item_rows(log: Log) -> DataFrame:
@@ -44,12 +28,6 @@ def item_rows(log: Log) -> DataFrame:
     where the transaction names this item for its conflict.
     """
     certified = F.col("verdict") == Verdict.CERTIFIED
-    written = F.array_distinct(F.coalesce("write_set", F.array().cast("array<bigint>")))
-    read = F.array_except(
-        F.coalesce("read_set", F.array().cast("array<bigint>")),
-        F.coalesce("write_set", F.array().cast("array<bigint>")),
-    )
-    touched = F.when(F.col("read_set").isNull(), written).otherwise(F.concat(written, read))
     foreign = has_foreign_snapshots(log)
     names = ["gtid_source", "gtid_number", "snapshot_set", "whole_to"] if foreign else []
     asked = log.transactions.withColumn("whole_to", whole_to(log)) if foreign else log.transactions
@@ -58,14 +36,28 @@ def item_rows(log: Log) -> DataFrame:
         *names,
         F.when(certified, F.col("version")).alias("version"),
         F.when(certified, F.coalesce("sequence_number", F.lit(0))).alias("sequence_number"),
-        F.size(written).alias("written"),
-        F.posexplode(touched).alias("index", "item"),
+        *_touched(log),
     )
     return exploded.select(
         *("h", "item", "number", "snapshot_version", *names, "version", "sequence_number"),
         F.when(F.col("item") == F.col("winner_item"), F.col("winner_version")).alias("claimed"),
-        (F.col("index") < F.col("written")).alias("wrote"),
+        "wrote",
     )
+
+
+def _touched(log: Log) -> list[Column]:
+    """The items of a transaction, each on a row of its own, and whether it wrote them."""
+    written = F.array_distinct("write_set")
+    if not any(each.read_sets for each in log.histories):  # Then there is less to move.
+        return [F.explode(written).alias("item"), F.lit(True).alias("wrote")]
+    nothing = F.array().cast("array<bigint>")
+    known = F.coalesce(written, nothing)
+    read = F.array_except(F.coalesce("read_set", nothing), known)
+    touched = F.concat(
+        F.transform(known, lambda item: F.struct(item.alias("item"), F.lit(True).alias("wrote"))),
+        F.transform(read, lambda item: F.struct(item.alias("item"), F.lit(False).alias("wrote"))),
+    )
+    return [F.inline(touched).alias("item", "wrote")]
 
 
 def is_written() -> Column:
@@ -73,11 +65,9 @@ def is_written() -> Column:
     return F.col("version").isNotNull() & F.col("wrote")
 
 
-@cache
 def has_foreign_snapshots(log: Log) -> bool:
     """Whether any snapshot is a GTID set."""
-    found = log.transactions.where(F.col("snapshot_set").isNotNull()).limit(1).count()
-    return found > 0
+    return any(each.gtid_snapshots for each in log.histories)
 
 
 @cache
@@ -90,24 +80,19 @@ def met_at_items(log: Log) -> DataFrame:
     told = _met_each(log).where(F.col("outside").isNotNull() | F.col("dependency").isNotNull())
     # As segments are walked, so that what is met need not be moved to be joined there.
     partitions = int(log.spark.conf.get("spark.sql.shuffle.partitions") or 1)
-    newest = F.when(F.col("outside").isNotNull(), F.struct("outside", "item"))
     is_winner = F.col("outside") == F.col("claimed")
     met = (
         told.repartition(partitions, "h", "segment")
         .groupBy("h", "segment", "number")
         .agg(
             F.max("dependency").alias("dependency"),
-            F.max(newest).alias("newest"),
+            F.max("outside").alias("outside"),
+            F.max_by("item", "outside").alias("outside_item"),
             F.max(F.coalesce(is_winner, F.lit(False))).alias("winner_found"),
             F.first("certified").alias("certified"),
         )
     )
-    told_once = met.select(
-        *("h", "segment", "number", "dependency", "winner_found", "certified"),
-        F.col("newest.outside").alias("outside"),
-        F.col("newest.item").alias("outside_item"),
-    )
-    return told_once.persist(StorageLevel.DISK_ONLY)
+    return met.persist(StorageLevel.DISK_ONLY)
 
 
 def overwritten(log: Log) -> DataFrame:
@@ -121,7 +106,8 @@ def overwritten(log: Log) -> DataFrame:
 @cache
 def _met_each(log: Log) -> DataFrame:
     """What each item's last writer is to a transaction, where it may be something: `dependency`,
-    `outside`, `overwrote`. Kept on disk, so that the items are moved and sorted once.
+    `outside` (with `item`, `claimed`), `overwrote`. Kept on disk, so that the items are moved and
+    sorted once.
     """
     rows = item_rows(log)
     foreign = "snapshot_set" in rows.columns
@@ -129,8 +115,7 @@ def _met_each(log: Log) -> DataFrame:
         Window.partitionBy("item", "h").orderBy("number").rowsBetween(Window.unboundedPreceding, -1)
     )
     last = {"last_version": F.col("version"), "last_sequence": F.col("sequence_number")}
-    dependency = F.when(is_written(), F.col("last_sequence"))
-    begins_again = any(len(numbers) > 1 for numbers in resets(log).values())
+    begins_again = any(each.resets for each in log.histories)
     if begins_again:
         last["last_number"] = F.col("number")
     if foreign:
@@ -150,58 +135,26 @@ def _met_each(log: Log) -> DataFrame:
     begins = segment_edges(log).select(
         "h", "segment", F.col("met_edge").alias("edge"), F.col("met_collected").alias("collected")
     )
-    is_above = dependency > F.coalesce("edge", F.lit(0))
+    counts = is_written() & (F.col("last_sequence") > F.coalesce("edge", F.lit(0)))
+    if begins_again:
+        counts &= clock(log, F.col("last_number")) == clock(log, F.col("number"))
     may_be_there = is_written() & (F.col("last_version") > F.coalesce("collected", F.lit(-1)))
     met = (
         seen.withColumn("segment", segment())
         .join(F.broadcast(_lowered(log, begins)), ["h", "segment"], "left")
+        .withColumn("lacks", F.coalesce(lacks, F.lit(False)))
         .select(
-            *(
-                "h",
-                "segment",
-                "number",
-                "item",
-                "claimed",
-                *(["last_number"] if begins_again else []),
-            ),
+            *("h", "segment", "number"),
             F.col("version").isNotNull().alias("certified"),
-            F.when(is_above, dependency).alias("dependency"),
-            F.when(F.coalesce(lacks, F.lit(False)), F.col("last_version")).alias("outside"),
+            F.when(counts, F.col("last_sequence")).alias("dependency"),
+            F.when(F.col("lacks"), F.col("last_version")).alias("outside"),
+            F.when(F.col("lacks"), F.col("item")).alias("item"),
+            F.when(F.col("lacks"), F.col("claimed")).alias("claimed"),
             F.when(may_be_there, F.col("last_version")).alias("overwrote"),
         )
         .where(F.coalesce("dependency", "outside", "overwrote").isNotNull())
     )
-    if begins_again:  # Asked of what is left only: it is a function of Python.
-        counts = is_stamp_of_now(log, F.col("last_number"), F.col("number"))
-        met = (
-            met.withColumn("dependency", F.when(counts, F.col("dependency")))
-            .drop("last_number")
-            .where(F.coalesce("dependency", "outside", "overwrote").isNotNull())
-        )
     return met.persist(StorageLevel.DISK_ONLY)
-
-
-def is_stamp_of_now(log: Log, writer: Column, number: Column) -> Column:
-    """Whether the stamp of the row `writer` counts at the later row `number` of the same history:
-    the clock did not begin again between them.
-
-    Cost: O(log resets) a row.
-    """
-    numbers = {h: np.array(each, np.int64) for h, each in resets(log).items()}
-    if all(len(each) < 2 for each in numbers.values()):
-        return F.lit(True)
-
-    def reset_before(h: pa.Array, number: pa.Array) -> pa.Array:
-        histories = h.to_numpy(zero_copy_only=False)
-        rows = number.to_numpy(zero_copy_only=False)
-        found = np.zeros(len(rows), np.int64)
-        for each in np.unique(histories):
-            mine = histories == each
-            begun = np.insert(numbers[int(each)], 0, 0)
-            found[mine] = begun[np.searchsorted(begun, rows[mine]) - 1]
-        return pa.array(found)
-
-    return writer > arrow_function(reset_before, LongType())(F.col("h"), number)
 
 
 def _lowered(log: Log, begins: DataFrame) -> DataFrame:
@@ -209,10 +162,10 @@ def _lowered(log: Log, begins: DataFrame) -> DataFrame:
     that no transaction's own edge is below.
     """
     edge = F.col("edge")
-    for h, numbers in resets(log).items():
-        inside = sorted({segment_of(reset) for reset in numbers})
+    for each in log.histories:
+        inside = sorted({segment_of(reset) for reset in each.resets})
         if inside:
-            edge = F.when((F.col("h") == h) & F.col("segment").isin(inside), F.lit(0)).otherwise(
-                edge
-            )
+            edge = F.when(
+                (F.col("h") == each.h) & F.col("segment").isin(inside), F.lit(0)
+            ).otherwise(edge)
     return begins.withColumn("edge", edge)

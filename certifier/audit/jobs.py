@@ -26,14 +26,12 @@ from certifier.audit.progress import OnProgress, Progress, watched
 from certifier.audit.report import page
 from certifier.audit.result import JsonObject, Result
 from certifier.audit.session import GONE, first_line
-from certifier.history import STEP_BITS, RecordKind, position_at
+from certifier.history import kind_at, log_index_at, log_sequence_at, position_at
 
 FORMAT_VERSION = 1
 """Of the summary."""
 SHOWN_MAX = 200
 """Findings in the summary; the table has `certifier.audit.findings.ROWS_MAX` of each code."""
-_INDEX_BITS = 20
-_KINDS = tuple(RecordKind)
 
 
 class Job(NamedTuple):
@@ -218,12 +216,14 @@ def _first(findings: Sequence[Finding], codes: Sequence[Code]) -> list[Finding]:
 
 
 def _shown(finding: Finding) -> JsonObject:
-    """A finding as an object; the place also as people call it: message and record of the log."""
-    position = position_at(finding.place)
+    """A finding as an object; the place also as people call it: message and record of the log, and
+    the kind of the row there, if such a place can be.
+    """
+    kind = kind_at(finding.place)
     return {
         "severity": finding.severity.value,
         **finding._asdict(),
-        "kind": _KINDS[finding.place & ((1 << STEP_BITS) - 1)].value,
-        "log_sequence": position >> _INDEX_BITS,
-        "log_index": position & ((1 << _INDEX_BITS) - 1),
+        "kind": kind and kind.value,
+        "log_sequence": log_sequence_at(finding.place),
+        "log_index": log_index_at(finding.place),
     }

@@ -47,6 +47,8 @@ _BEGIN = (
     *("number", "version", "sequence_number", "last_committed_global"),
     *("stable_version", "collected_version", "place"),
 )
+_TELLING = (RecordKind.START.value, RecordKind.SETTINGS.value)
+"""Kinds of rows that have settings."""
 _Key: TypeAlias = tuple[str, str]
 """Observer and history."""
 SCHEMA = StructType([StructField(column.name, _TYPES[column.kind]) for column in COLUMNS])
@@ -59,7 +61,12 @@ class History:
     `start` is its first row where that is of kind START: else earlier files are not here, and what
     was before is not known. `settings` are those of its beginning, or of the first change; where
     neither is here, its group is that of the GTIDs which were assigned, and the rest is as the
-    group's other histories have it then. `joined_place`: where its member first joined.
+    group's other histories have it then. `block_size_max`: GTID numbers that members ever reserved
+    at a time, as far as it says so. `resets`: the numbers of rows at which its clock began again,
+    ascending; `lost_resets`: those behind missing files in which it must have. `joined_place`:
+    where its member first joined. `verdicts`: transactions by verdict; `stamped` of them have a
+    sequence number, `read_sets` a read set, `gtid_snapshots` a snapshot that is a GTID set.
+    `elsewhere`: rows that tell of transactions executed elsewhere.
     """
 
     h: int
@@ -75,6 +82,14 @@ class History:
     joined_place: int | None
     start: Mapping[str, int] | None
     settings: Mapping[str, object]
+    block_size_max: int
+    resets: Sequence[int]
+    lost_resets: Sequence[int]
+    verdicts: Mapping[Verdict, int]
+    stamped: int
+    read_sets: int
+    gtid_snapshots: int
+    elsewhere: int
 
     @property
     def name(self) -> tuple[str, str]:
@@ -131,7 +146,7 @@ class Log:
         Raises:
             UnreadableLog: A file is of another format, or two files have the same rows.
         """
-        told = self._told_begins()
+        told = self._told_turns()
         files: dict[_Key, list[Row]] = {}
         for row in self._files_of_histories():
             files.setdefault((row["observer"], row["history"]), []).append(row)
@@ -143,21 +158,19 @@ class Log:
         for key, mine in files.items():
             _check_files(key, mine)
         settings = self._settings(told, files)
-        starts = {
-            key: next((row for row in rows if row["kind"] == RecordKind.START), None)
-            for key, rows in told.items()
-        }
         keys = sorted(
             files, key=lambda key: (key[0], min(row["first_place"] for row in files[key]), key[1])
         )
         return tuple(
-            _history(h, key, files[key], starts.get(key), settings[key])
+            _history(h, key, files[key], told.get(key, ()), settings[key])
             for h, key in enumerate(keys)
         )
 
     def _files_of_histories(self) -> list[Row]:
         """What each file has of each history."""
-        joins = (F.col("kind") == RecordKind.VIEW_CHANGE) & F.col("resets_clock")
+        transaction = F.col("kind") == RecordKind.TRANSACTION
+        is_stamped = transaction & F.col("sequence_number").isNotNull()
+        stamped_at = F.when(is_stamped, F.col("number"))
         unplaced = F.col("number").isNull() | F.col("place").isNull() | F.col("kind").isNull()
         return (
             self._files.groupBy("observer", "history", F.col("_metadata.file_path").alias("file"))
@@ -165,22 +178,35 @@ class Log:
                 F.max("format_version").alias("format_version"),
                 F.count(F.lit(1)).alias("rows"),
                 F.count(F.when(unplaced, 1)).alias("unplaced"),
-                F.count(F.when(F.col("kind") == RecordKind.TRANSACTION, 1)).alias("transactions"),
+                F.count(F.when(transaction, 1)).alias("transactions"),
+                *[
+                    F.count(F.when(transaction & (F.col("verdict") == each), 1)).alias(each)
+                    for each in Verdict
+                ],
+                F.count(F.when(transaction, F.col("sequence_number"))).alias("stamped"),
+                F.min_by("sequence_number", stamped_at).alias("first_stamp"),
+                F.max_by("sequence_number", stamped_at).alias("last_stamp"),
+                F.count(F.when(transaction, F.col("read_set"))).alias("read_sets"),
+                F.count(F.when(transaction, F.col("snapshot_set"))).alias("gtid_snapshots"),
+                F.count(F.when(F.col("kind") == RecordKind.EXECUTED_ELSEWHERE, 1)).alias(
+                    "elsewhere"
+                ),
                 F.min("number").alias("first_number"),
+                F.max("number").alias("last_number"),
                 F.min("place").alias("first_place"),
                 F.max("place").alias("last_place"),
                 F.min("version").alias("first_version"),
                 F.min("decided_us").alias("first_us"),
                 F.max("decided_us").alias("last_us"),
-                F.min(F.when(joins, F.col("place"))).alias("joined_place"),
             )
             .collect()
         )
 
-    def _told_begins(self) -> dict[_Key, list[Row]]:
-        """The few rows that begin a history or change its settings, in their order."""
+    def _told_turns(self) -> dict[_Key, list[Row]]:
+        """The few rows that begin a history, change its settings or its clock, in their order."""
+        joins = (F.col("kind") == RecordKind.VIEW_CHANGE) & F.col("resets_clock")
         rows = (
-            self._files.where(F.col("kind").isin(RecordKind.START.value, RecordKind.SETTINGS.value))
+            self._files.where(F.col("kind").isin(*_TELLING) | joins)
             .select("observer", "history", "kind", "settings", *_BEGIN)
             .collect()
         )
@@ -194,10 +220,14 @@ class Log:
     ) -> dict[_Key, Mapping[str, object]]:
         """The settings that each history begins with."""
         known = {
-            key: [(row["place"] or 0, _parsed(row["settings"])) for row in rows]
+            key: [
+                (row["place"] or 0, _parsed(row["settings"]))
+                for row in rows
+                if row["kind"] in _TELLING
+            ]
             for key, rows in told.items()
         }
-        settings = {key: known[key][0][1] if key in known else {} for key in files}
+        settings = {key: next((each for _, each in known.get(key, ())), {}) for key in files}
         silent = [key for key, mine in settings.items() if not _names_group(mine)]
         groups = self._assigned_sources() if silent else {}
         for key in silent:
@@ -276,10 +306,15 @@ def _history(
     h: int,
     key: _Key,
     files: Sequence[Row],
-    start: Row | None,
+    turns: Sequence[Row],
     settings: Mapping[str, object],
 ) -> History:
-    """A history from what its files have of it."""
+    """A history from what its files have of it, and the rows at which it turned."""
+    start = next((row for row in turns if row["kind"] == RecordKind.START), None)
+    joined = [row for row in turns if row["kind"] == RecordKind.VIEW_CHANGE]
+    begun = {row["number"] for row in turns if row["kind"] != RecordKind.SETTINGS}
+    lost = _lost_resets(files)
+    sizes = [_parsed(row["settings"]).get("gtid_assignment_block_size") for row in turns]
 
     def known(name: str) -> list[int]:
         return [row[name] for row in files if row[name] is not None]
@@ -295,10 +330,32 @@ def _history(
         first_version=min(known("first_version"), default=0),
         first_us=min(known("first_us"), default=None),
         last_us=max(known("last_us"), default=None),
-        joined_place=min(known("joined_place"), default=None),
+        joined_place=joined[0]["place"] if joined else None,
         start={name: start[name] for name in _BEGIN} if start else None,
         settings=settings,
+        block_size_max=max((size for size in sizes if isinstance(size, int)), default=0),
+        resets=sorted(begun.union(lost) - {min(known("first_number"))}),
+        lost_resets=lost,
+        verdicts={verdict: sum(known(verdict.value)) for verdict in Verdict},
+        stamped=sum(known("stamped")),
+        read_sets=sum(known("read_sets")),
+        gtid_snapshots=sum(known("gtid_snapshots")),
+        elsewhere=sum(known("elsewhere")),
     )
+
+
+def _lost_resets(files: Sequence[Row]) -> list[int]:
+    """The first row behind each gap between files over which stamps do not ascend."""
+    found, behind_gap, last_stamp, next_number = [], None, 0, None
+    for row in sorted(files, key=itemgetter("first_number")):
+        if next_number is not None and row["first_number"] > next_number:
+            behind_gap = row["first_number"]
+        if row["first_stamp"] is not None:
+            if behind_gap is not None and row["first_stamp"] <= last_stamp:
+                found.append(behind_gap)
+            behind_gap, last_stamp = None, row["last_stamp"]
+        next_number = row["last_number"] + 1
+    return found
 
 
 def _names_group(settings: Mapping[str, object]) -> bool:

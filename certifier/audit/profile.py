@@ -64,7 +64,7 @@ def run(log: Log) -> Result:
             if sums[history.h]["transactions"]
         ],
         "width": _width(pace, measured),
-        "schemes": curves(log, pace, round(speedup_max, 3) if speedup_max else None),
+        "schemes": curves(log, told, applied.h, round(speedup_max, 3) if speedup_max else None),
         "conflicts": conflicts(log, longest, lost),
         "hot_items": hot,
         "windows": _windows(log, applied, told, path),
@@ -131,7 +131,7 @@ def _windows(
     freed = {"path": path["path"], "waiting": 0, "forced": 0}
     if collections:
         mine = {history.h: told[history.h]}
-        freed = totals(measure(log, _unpurged_rows(log, told[history.h]), mine), history.h)
+        freed = totals(measure(log, _unpurged_rows(log, told, history.h), mine), history.h)
     return {
         "collections": collections,
         "purged_items": purged,
@@ -143,13 +143,13 @@ def _windows(
     }
 
 
-def _unpurged_rows(log: Log, pace: Pace) -> DataFrame:
+def _unpurged_rows(log: Log, told: Mapping[int, Pace], h: int) -> DataFrame:
     """What an applier would schedule if no item was ever purged; see `stamped_rows`.
 
     Each waits for the last writers of its items, known by their rows' numbers; a writer that was
     local is visible already, as are those before it.
     """
-    mine = log.rows.where(F.col("h") == pace.h)
+    mine = log.rows.where(F.col("h") == h)
     certified = mine.where(F.col("verdict") == Verdict.CERTIFIED)
     stamped = is_remote() & F.col("sequence_number").isNotNull()
     by_item = Window.partitionBy("item").orderBy("number").rowsBetween(-1, -1)
@@ -169,10 +169,10 @@ def _unpurged_rows(log: Log, pace: Pace) -> DataFrame:
     transaction = F.coalesce(F.col("verdict") == Verdict.CERTIFIED, F.lit(False)) & stamped
     rows = mine.where(view | transaction).select(
         *("h", "number", F.col("number").alias("key")),
-        F.when(view, F.lit(0)).otherwise(length_column({pace.h: pace})).alias("length"),
+        F.when(view, F.lit(0)).otherwise(length_column(log, told)).alias("length"),
         (view | without_write_set()).alias("alone"),
         (~view).alias("counts"),
-        bucket_column({pace.h: pace}).alias("bucket"),
+        bucket_column(log, told).alias("bucket"),
         F.lit(None).cast("long").alias("closes"),
         F.when(view, F.lit(0)).otherwise(F.col("sequence_number")).alias("sn"),
         F.col("last_committed").alias("lc"),

@@ -11,19 +11,19 @@ from collections import Counter
 from collections.abc import Mapping
 
 import numpy as np
-import pyarrow as pa
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import LongType
 
-from certifier.audit.arrow import ColumnFunction, arrow_function
 from certifier.audit.checks import Check, FoundAll, run_checks, words
+from certifier.audit.clocks import clock
 from certifier.audit.findings import Code
-from certifier.audit.items import is_stamp_of_now, is_written, item_rows, overwritten
+from certifier.audit.items import is_written, item_rows, overwritten
 from certifier.audit.log import Log
 from certifier.audit.sequence import walked_collections
 from certifier.history import Source
 
+_BLOCK_BITS = 12
+"""Of versions: 4,096 are looked up at once."""
 Steps = Mapping[int, tuple[np.ndarray, np.ndarray]]
 """By history the collected versions, ascending, and the numbers of their rows."""
 
@@ -89,25 +89,17 @@ def _counted(log: Log, steps: Steps) -> DataFrame:
 
     Cost: as many rows as there are transactions, and items that were written again so soon.
     """
-    collected_by = _collected_by(steps)
-    write_set = F.coalesce("write_set", F.array().cast("array<bigint>"))
-    written = log.certified.select(
-        "h",
-        collected_by(F.col("h"), F.col("version")).alias("number"),
-        F.size(F.array_distinct(write_set)).alias("items"),
-    ).where(F.col("number").isNotNull())
-    again = (
-        overwritten(log)
-        .select(
-            "h",
-            F.col("number").alias("again"),
-            collected_by(F.col("h"), F.col("overwrote")).alias("number"),
-        )
-        .where(F.col("number") > F.col("again"))
-        .select("h", "number", F.lit(-1).alias("items"))
+    by_version = _by_version(log, steps)
+    count = F.coalesce(F.size(F.array_distinct("write_set")), F.lit(0))
+    written = log.certified.select("h", "version", count.alias("items"))
+    again = overwritten(log).select(
+        *("h", F.col("overwrote").alias("version"), F.col("number").alias("again"))
     )
+    again = _with_collector(again, by_version).where(F.col("collector") > F.col("again"))
     return (
-        written.union(again)
+        _with_collector(written, by_version)
+        .select("h", F.col("collector").alias("number"), "items")
+        .union(again.select("h", F.col("collector").alias("number"), F.lit(-1).alias("items")))
         .groupBy("h", "number")
         .agg(F.sum("items").alias("items"))
         .withColumn("sequence_max", F.lit(None).cast("bigint"))
@@ -126,12 +118,9 @@ def _purged(log: Log, steps: Steps) -> DataFrame:
         *("h", "version", "sequence_number", F.col("number").alias("writer")),
         F.lead("number").over(window).alias("next_number"),
     )
-    step = last.withColumn("number", _collected_by(steps)(F.col("h"), F.col("version")))
-    purged = step.where(
-        F.col("number").isNotNull()
-        & (F.col("next_number").isNull() | (F.col("next_number") > F.col("number")))
-    )
-    counts = is_stamp_of_now(log, F.col("writer"), F.col("number"))
+    step = _with_collector(last, _by_version(log, steps)).withColumnRenamed("collector", "number")
+    purged = step.where(F.col("next_number").isNull() | (F.col("next_number") > F.col("number")))
+    counts = clock(log, F.col("writer")) == clock(log, F.col("number"))
     stamp = F.when(counts, F.col("sequence_number"))
     return (
         purged.withColumn("sequence_number", stamp)
@@ -140,17 +129,34 @@ def _purged(log: Log, steps: Steps) -> DataFrame:
     )
 
 
-def _collected_by(steps: Steps) -> ColumnFunction:
-    """A function of history and version: the number of the row that collected it, or null."""
+def _by_version(log: Log, steps: Steps) -> DataFrame:
+    """For each block of a history's versions the collections that have reached one of them first,
+    ascending: h, block, `collections` of version and number.
+    """
+    rows = []
+    for h, (versions, numbers) in steps.items():
+        blocks = np.arange((int(versions[-1]) >> _BLOCK_BITS) + 1)
+        begins = np.searchsorted(versions, blocks << _BLOCK_BITS)
+        ends = np.searchsorted(versions, (blocks + 1) << _BLOCK_BITS)
+        pairs = list(zip(versions.tolist(), numbers.tolist(), strict=True))
+        rows += [
+            (h, block, pairs[begin : end + 1])
+            for block, begin, end in zip(
+                *map(np.ndarray.tolist, (blocks, begins, ends)), strict=True
+            )
+        ]
+    schema = "h int, block long, collections array<struct<version: long, number: long>>"
+    return log.spark.createDataFrame(rows, schema)
 
-    def collected_by(h: pa.Array, version: pa.Array) -> pa.Array:
-        histories = h.to_numpy(zero_copy_only=False)
-        versions = version.to_numpy(zero_copy_only=False)
-        found = np.full(len(versions), -1, np.int64)
-        for each, (collected, numbers) in steps.items():
-            mine = histories == each
-            places = np.searchsorted(collected, versions[mine])
-            found[mine] = np.append(numbers, -1)[places]
-        return pa.array(found, pa.int64(), mask=found < 0)
 
-    return arrow_function(collected_by, LongType())
+def _with_collector(rows: DataFrame, by_version: DataFrame) -> DataFrame:
+    """The rows whose `version` was collected, with the number of the row that did: `collector`."""
+    block = F.shiftright("version", _BLOCK_BITS).alias("block")
+    reaches = F.filter("collections", lambda each: each["version"] >= F.col("version"))
+    return (
+        rows.select("*", block)
+        .join(F.broadcast(by_version), ["h", "block"])
+        .withColumn("collector", F.get(reaches, 0)["number"])
+        .where(F.col("collector").isNotNull())
+        .drop("block", "collections")
+    )

@@ -4,7 +4,7 @@ The rule it keeps: a scheme whose question the log does not answer is told as no
 The sample is contiguous and bounded; what is simulated for it is spread over Spark's workers.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -83,17 +83,20 @@ class Sample(NamedTuple):
     """What `Scheme.needs` names."""
 
 
-def curves(log: Log, pace: Pace, speedup_max: float | None) -> list[JsonObject]:
-    """The speedup under each scheme by the number of workers, for one history.
+def curves(
+    log: Log, told: Mapping[int, Pace], h: int, speedup_max: float | None
+) -> list[JsonObject]:
+    """The speedup under each scheme by the number of workers, for history `h`.
 
     `speedup_max`: with unlimited workers, of the whole history, under the logical clock. The curve
     of the logical clock stays below it where the head of the queue holds others back: its scheduler
     starts nothing else meanwhile.
     """
-    sample = take_sample(log, pace)
+    sample = take_sample(log, told, h)
     transactions = int((~sample.breaks).sum())
-    share = round(transactions / pace.remote, 4) if pace.remote else 0.0
-    told: list[JsonObject] = []
+    remote = told[h].remote
+    share = round(transactions / remote, 4) if remote else 0.0
+    answers: list[JsonObject] = []
     known = [each for each in SCHEMES if each.needs in sample.known]
     times = _simulated(log, sample, known) if known and transactions else {}
     work = int(sample.lengths.sum())
@@ -114,19 +117,19 @@ def curves(log: Log, pace: Pace, speedup_max: float | None) -> list[JsonObject]:
             if scheme.scheme == "logical-clock" and speedup_max is not None:
                 best = speedup_max
             head["speedup_max"] = best
-        told.append(head)
+        answers.append(head)
     flat = [{"workers": workers, "speedup": 1.0} for workers in WORKERS]
     serial: JsonObject = {**SERIAL._asdict(), "known": True, "why": "", "curve": flat}
     del serial["needs"]
     serial |= {"speedup_max": 1.0, "transactions": transactions, "sampled_share": share}
-    return [*told, serial]
+    return [*answers, serial]
 
 
-def take_sample(log: Log, pace: Pace) -> Sample:
+def take_sample(log: Log, told: Mapping[int, Pace], h: int) -> Sample:
     """The middle of a history, brought to the driver; less of it where there are many items."""
-    first = max(0, (pace.rows - SAMPLE_ROWS_MAX) // 2)
+    first = max(0, (told[h].rows - SAMPLE_ROWS_MAX) // 2)
     stretch = log.rows.where(
-        (F.col("h") == pace.h) & F.col("number").between(first, first + SAMPLE_ROWS_MAX - 1)
+        (F.col("h") == h) & F.col("number").between(first, first + SAMPLE_ROWS_MAX - 1)
     )
     size = F.greatest(F.size("write_set"), F.lit(0)).alias("size")
     sizes = stretch.select("number", size).toArrow().sort_by("number")
@@ -147,7 +150,7 @@ def take_sample(log: Log, pace: Pace) -> Sample:
         .select(
             "number",
             break_.alias("break"),
-            F.when(break_, F.lit(0)).otherwise(length_column({pace.h: pace})).alias("length"),
+            F.when(break_, F.lit(0)).otherwise(length_column(log, told)).alias("length"),
             *("sequence_number", "last_committed", "commit_parent", "commit_id", "domain_id"),
             F.array_distinct("write_set").alias("items"),
             databases.alias("databases"),

@@ -11,6 +11,7 @@ from operator import or_
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from certifier.audit.clocks import is_behind_lost_reset
 from certifier.audit.log import Log
 from certifier.audit.states import segment_begins, with_states
 from certifier.history import RecordKind, Source, Verdict
@@ -79,9 +80,9 @@ def _states(log: Log) -> dict[str, Column]:
         "met_sequence": F.when(start | stamped, F.col("sequence_number")).when(
             resets, last_at_reset
         ),
-        "met_edge": F.when(start | collection | resets, F.col("last_committed_global")).when(
-            stamped & ~F.col("writes"), F.col("sequence_number")
-        ),
+        "met_edge": F.when(start | collection | resets, F.col("last_committed_global"))
+        .when(stamped & ~F.col("writes"), F.col("sequence_number"))
+        .when(is_behind_lost_reset(log), last_at_reset),
         "met_stable": F.when(start | stable, F.col("stable_version")),
         "met_collected": F.when(start | collection, F.col("collected_version")),
         "met_closed": F.when(stable, F.lit(False))

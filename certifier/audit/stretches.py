@@ -9,6 +9,7 @@ Source: the logical clock of WL#8440 and WL#7165.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from itertools import pairwise
 from typing import NamedTuple, cast
 
@@ -81,7 +82,8 @@ class Pace(NamedTuple):
         return self.first_us is not None and self.last_us != self.first_us
 
 
-def paces(log: Log) -> dict[int, Pace]:
+@cache
+def paces(log: Log) -> Mapping[int, Pace]:
     """The pace of each history, by its number. Cost: one pass."""
     remote = is_remote()
     executed = execution_us()
@@ -112,6 +114,11 @@ def paces(log: Log) -> dict[int, Pace]:
     }
 
 
+def segment_rows(history: History) -> int:
+    """How many rows of a history are a segment: about `SEGMENTS` of them, none too small."""
+    return max(SEGMENT_ROWS_MIN, history.rows // SEGMENTS)
+
+
 def is_remote() -> Column:
     """Whether an applier executed the transaction, not its client."""
     return ~F.coalesce(F.col("is_local"), F.lit(False))
@@ -128,26 +135,19 @@ def execution_us() -> Column:
     return F.when(took.isNotNull(), F.greatest(took, F.lit(0)))
 
 
-def by_history(values: Mapping[int, int], default: int = 0) -> Column:
-    """A number for each history."""
-    many = [values.get(h, default) for h in range(max(values, default=0) + 1)]
-    return F.element_at(F.array(*[F.lit(each).cast("long") for each in many]), F.col("h") + 1)
-
-
-def length_column(told: Mapping[int, Pace]) -> Column:
+def length_column(log: Log, told: Mapping[int, Pace]) -> Column:
     """How long each transaction counts: its execution where such times are known, else 1."""
-    unit = by_history({pace.h: pace.unit for pace in told.values()})
-    measured = by_history({pace.h: int(pace.measured) for pace in told.values()})
-    return F.when(measured == 1, F.coalesce(execution_us(), unit)).otherwise(unit)
+    unit = log.by_history(lambda each: told[each.h].unit)
+    measured = log.by_history(lambda each: told[each.h].measured)
+    return F.when(measured, F.coalesce(execution_us(), unit)).otherwise(unit)
 
 
-def bucket_column(told: Mapping[int, Pace]) -> Column:
+def bucket_column(log: Log, told: Mapping[int, Pace]) -> Column:
     """Which of `BUCKETS` parts a row is in: of the time where that is known, else of the rows."""
-    begin = {h: pace.first_us or 0 for h, pace in told.items()}
-    size = {h: bucket_size(pace) for h, pace in told.items()}
-    dated = by_history({h: int(pace.dated) for h, pace in told.items()})
-    at = F.when(dated == 1, F.col("decided_us") - by_history(begin)).otherwise(F.col("number") - 1)
-    bucket = F.floor(at / by_history(size, 1))
+    begin = log.by_history(lambda each: told[each.h].first_us or 0)
+    dated = log.by_history(lambda each: told[each.h].dated)
+    at = F.when(dated, F.col("decided_us") - begin).otherwise(F.col("number") - 1)
+    bucket = F.floor(at / log.by_history(lambda each: bucket_size(told[each.h])))
     return F.coalesce(F.least(F.greatest(bucket, F.lit(0)), F.lit(BUCKETS - 1)), F.lit(0))
 
 
@@ -182,10 +182,10 @@ def stamped_rows(log: Log, told: Mapping[int, Pace]) -> DataFrame:
         "number",
         F.when(view, F.lit(0)).otherwise(F.col("sequence_number")).alias("key"),
         F.coalesce("last_committed", F.lit(0)).alias("awaited"),
-        F.when(transaction, length_column(told)).otherwise(0).alias("length"),
+        F.when(transaction, length_column(log, told)).otherwise(0).alias("length"),
         (view | (transaction & (F.col("sequence_number") == 0))).alias("alone"),
         transaction.alias("counts"),
-        bucket_column(told).alias("bucket"),
+        bucket_column(log, told).alias("bucket"),
         closes.alias("closes"),
         F.col("sequence_number").alias("sn"),
         F.col("last_committed").alias("lc"),
@@ -258,13 +258,10 @@ def _candidates(log: Log, rows: DataFrame) -> dict[int, list[_Cut]]:
     behind everything.
     """
 
-    def size(history: History) -> int:
-        return max(SEGMENT_ROWS_MIN, history.rows // SEGMENTS)
-
     alone = F.col("alone")
     found = (
         rows.where(alone | F.col("closes").isNotNull())
-        .groupBy("h", F.floor(F.col("number") / log.by_history(size)).alias("segment"))
+        .groupBy("h", F.floor(F.col("number") / log.by_history(segment_rows)).alias("segment"))
         .agg(
             F.min(F.when(alone, F.col("number"))).alias("alone"),
             F.min(F.when(~alone, F.struct("number", "closes"))).alias("shut"),

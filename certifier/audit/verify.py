@@ -10,6 +10,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from certifier.audit.checks import Check, merged, run_checks, words
+from certifier.audit.clocks import is_behind_lost_reset
 from certifier.audit.consequences import without_consequences
 from certifier.audit.findings import Code
 from certifier.audit.foreign import is_subset
@@ -31,7 +32,7 @@ from certifier.audit.sequence import (
     walked,
 )
 from certifier.audit.stable_sets import check_stable_sets
-from certifier.history import RecordKind, Source, Verdict
+from certifier.history import RecordKind, Source
 
 _MISSED = {
     CONFLICT: Code.CONFLICT_MISSED,
@@ -173,6 +174,7 @@ def _stamps(log: Log) -> list[Check]:
     is_late = log.by_history(lambda each: each.start_version > 0)
     not_known = is_late & F.col("met_reset").isNull() & (committed <= before)
     not_known |= F.col("met_edge").isNull()
+    too_low = (committed < expected) & ~is_behind_lost_reset(log)
     why = words(
         *("the window's edge is ", F.col("met_edge"), ", the newest writer of its items has "),
         *(F.col("dependency"), ", its own number is ", number),
@@ -180,7 +182,7 @@ def _stamps(log: Log) -> list[Check]:
     next_number = F.col("met_sequence") + 1
     follows = F.when(decided, number == next_number).otherwise(number >= next_number)
     return [
-        Check(Code.STAMP_TOO_LOW, remote & (committed < expected), expected, committed, why),
+        Check(Code.STAMP_TOO_LOW, remote & too_low, expected, committed, why),
         Check(
             Code.STAMP_TOO_HIGH,
             remote & decided & (committed > expected) & ~not_known,
@@ -263,24 +265,14 @@ def _windows(log: Log) -> list[Check]:
 
 
 def _summary(log: Log) -> JsonObject:
-    counted = (
-        log.transactions.groupBy("h", "verdict")
-        .agg(F.count(F.lit(1)).alias("rows"), F.count("sequence_number").alias("stamped"))
-        .collect()
-    )
-    rows: dict[int, dict[str, int]] = {each.h: {} for each in log.histories}
-    stamped = dict.fromkeys(rows, 0)
-    for row in counted:
-        rows[row["h"]][row["verdict"]] = row["rows"]
-        stamped[row["h"]] += row["stamped"]
     return {
         "observers": [
             {
                 "observer": each.observer,
                 "transactions": each.transactions,
-                **{verdict.value: rows[each.h].get(verdict.value, 0) for verdict in Verdict},
+                **{verdict.value: count for verdict, count in each.verdicts.items()},
                 "begins_late": each.start_version > 0,
-                "stamps_checked": stamped[each.h],
+                "stamps_checked": each.stamped,
             }
             for each in log.histories
         ]

@@ -1,6 +1,7 @@
 """Summaries of audits, written by hand: what the page has to show."""
 
 import math
+from typing import Any
 
 from certifier.audit.findings import MEANINGS, Code
 from certifier.audit.result import JsonObject
@@ -12,6 +13,8 @@ HOUR_US = 3_600_000_000
 BUCKETS = 100
 HOSTILE_KEY = "shop.orders/PRIMARY/<script>document.title='broken'</script>"
 MEMBERS = ("m1", "m2", "m3")
+HISTORIES = ("60303ae22b998861", "6f86d081884c7d65")
+"""Of the member that has begun again."""
 SCHEMES = (
     ("logical-clock", "logical clock", "WL#7165", 3.9),
     ("commit-parent", "commit parent", "WL#6314", 2.4),
@@ -75,9 +78,11 @@ def clean_summary() -> JsonObject:
             "observers": [
                 {
                     "observer": member,
+                    "history": "1",
                     "rows": 431_000,
                     "chained": 431_000,
                     "checkpoints": 214,
+                    "checkpoints_behind": 0,
                     "digests": 203,
                     "last_place": _place(8_100, 4),
                 }
@@ -88,8 +93,10 @@ def clean_summary() -> JsonObject:
 
 
 def summary_with_findings() -> JsonObject:
-    """The same with findings; texts of the log among them try to be HTML."""
-    summary = clean_summary()
+    """The same with findings; texts of the log among them try to be HTML. The state of `m2` was
+    replaced, and two of what it told of its first history come after the end of that.
+    """
+    summary = _begun_again(clean_summary(), "m2")
     codes = (
         (Code.STAMP_TOO_LOW, 2, "last_committed 812", "last_committed 809"),
         (Code.RECORD_EDITED, 1, "chain 9f86d081884c7d65", "chain 60303ae22b998861"),
@@ -119,6 +126,25 @@ def empty_summary() -> JsonObject:
     summary |= {name: {} for name in ("verify", "agree", "isolation", "apply", "profile", "proof")}
     summary["jobs"] = []
     return summary
+
+
+def _begun_again(summary: Any, observer: str) -> JsonObject:
+    """The same, with two histories of an observer."""
+    parts = ("verify", "apply", "proof")
+    lists = [(summary, "histories"), *((summary[name], "observers") for name in parts)]
+    for holder, name in (*lists, (summary["profile"], "parallelism")):
+        holder[name] = [
+            {**each, "history": history}
+            for each in holder[name]
+            for history in (HISTORIES if each["observer"] == observer else ("1",))
+        ]
+    _, first, second, _ = summary["histories"]
+    first |= _history(observer, 1, 5_200, begins_late=False) | {"history": HISTORIES[0]}
+    second |= _history(observer, 5_310, 9_000, begins_late=True) | {"history": HISTORIES[1]}
+    _, first, _, _ = summary["proof"]["observers"]
+    first |= {"checkpoints_behind": 2, "last_place": _place(5_200, 4)}
+    told: JsonObject = summary
+    return told
 
 
 def _place(sequence: int, index: int, kind: RecordKind = RecordKind.TRANSACTION) -> int:
@@ -159,6 +185,7 @@ def _finding(code: Code, number: int, expected: str, found: str) -> JsonObject:
         "severity": MEANINGS[code].severity.value,
         "code": code.value,
         "observer": "m2",
+        "history": HISTORIES[number % 2],
         "place": _place(123 + number, 4),
         "expected": expected,
         "found": found,
@@ -177,12 +204,14 @@ def _applied(observer: str, slowness: float) -> JsonObject:
     bucket_us = HOURS * HOUR_US // BUCKETS
     return {
         "observer": observer,
+        "history": "1",
         "transactions": 260_802,
         "workers": 4,
         "overlapping": 0.412,
         "running_mean": 1.71,
         "possible_mean": 3.94,
         "used_share": 0.434,
+        "forced_cuts": 0,
         "lag": {
             "begin_us": BEGIN_US,
             "bucket_us": bucket_us,
@@ -212,20 +241,9 @@ def _profile() -> JsonObject:
     wave = [2.5 + 1.8 * math.sin(i / 7) + 0.6 * math.sin(i / 2) for i in range(BUCKETS)]
     return {
         "observer": "m1",
+        "history": "1",
         "durations": "measured",
-        "parallelism": [
-            {
-                "observer": member,
-                "transactions": 260_802,
-                "epochs": 1_204 + number,
-                "work": 48_211_000_000,
-                "critical_path": 12_218_000_000,
-                "forced_cuts": 0,
-                "mean": 3.94,
-                "width_max": 41,
-            }
-            for number, member in enumerate(MEMBERS)
-        ],
+        "parallelism": [_parallelism(member, number) for number, member in enumerate(MEMBERS)],
         "width": {
             "unit": "time",
             "begin": BEGIN_US,
@@ -276,6 +294,21 @@ def _profile() -> JsonObject:
                 for number, member in enumerate(MEMBERS)
             ],
         },
+    }
+
+
+def _parallelism(observer: str, number: int) -> JsonObject:
+    return {
+        "observer": observer,
+        "history": "1",
+        "durations": "measured",
+        "transactions": 260_802,
+        "epochs": 1_204 + number,
+        "work": 48_211_000_000,
+        "critical_path": 12_218_000_000,
+        "forced_cuts": 0,
+        "mean": 3.94,
+        "width_max": 41,
     }
 
 

@@ -169,6 +169,7 @@ def test_the_summary_tells_what_a_plain_count_tells(
     assert result.summary["skipped"] == ["untold"]
     observers = result.summary["observers"]
     assert isinstance(observers, list) and len(observers) == 3 + len(FAULTS)
+    assert {each["forced_cuts"] for each in observers} == {0}
     told = next(each for each in observers if each["observer"] == "clean-1")
     ran = _ran(rows)
     spans = [(_number(row, "started_us"), _number(row, "committed_us")) for row in ran]

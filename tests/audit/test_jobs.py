@@ -35,6 +35,20 @@ def placeholder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "JOBS", {"verify": job})
 
 
+@pytest.fixture
+def audited(spark: SparkSession, logs: list[str], placeholder: None, tmp_path: Path) -> Path:
+    """The folder of an audit without jobs."""
+    out = tmp_path / "out"
+    audit(spark, logs, str(out), jobs=[])
+    return out
+
+
+def fail(spark: SparkSession, out: Path) -> None:
+    """An audit of logs that are not there."""
+    with pytest.raises(UnreadableLog, match="does not exist"):
+        audit(spark, [str(out.parent / "none")], str(out))
+
+
 def rows(folder: Path) -> list[dict[str, Any]]:
     """The rows of a table."""
     found: list[dict[str, Any]] = parquet.read_table(folder).to_pylist()
@@ -135,44 +149,37 @@ def test_folders_that_no_audit_has_marked_are_left_alone(
 
 
 @pytest.mark.spark
-@pytest.mark.usefixtures("placeholder")
 def test_audit_that_was_killed_between_two_names_lost_nothing(
-    spark: SparkSession, logs: list[str], tmp_path: Path
+    spark: SparkSession, logs: list[str], audited: Path, tmp_path: Path
 ) -> None:
-    out, replaced = tmp_path / "out", tmp_path / "out.replaced"
-    audit(spark, logs, str(out), jobs=[])
-    before = (out / "summary.json").read_text()
-    out.rename(replaced)
-    with pytest.raises(UnreadableLog, match="does not exist"):
-        audit(spark, [str(tmp_path / "none")], str(out))
-    assert (out / "summary.json").read_text() == before
-    shutil.copytree(out, replaced)
-    audit(spark, logs, str(out))
+    replaced = tmp_path / "out.replaced"
+    before = (audited / "summary.json").read_text()
+    audited.rename(replaced)
+    fail(spark, audited)
+    assert (audited / "summary.json").read_text() == before
+    shutil.copytree(audited, replaced)
+    audit(spark, logs, str(audited))
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 @pytest.mark.spark
-@pytest.mark.usefixtures("placeholder")
 def test_audit_that_fails_leaves_what_was_there(
-    spark: SparkSession, logs: list[str], tmp_path: Path
+    spark: SparkSession, logs: list[str], audited: Path, tmp_path: Path
 ) -> None:
-    out = tmp_path / "out"
-    audit(spark, logs, str(out), jobs=[])
-    before = (out / "summary.json").read_text()
-    with pytest.raises(UnreadableLog, match="does not exist"):
-        audit(spark, [str(tmp_path / "none")], str(out))
+    before = (audited / "summary.json").read_text()
+    fail(spark, audited)
     broken = tmp_path / "broken"
     broken.mkdir()
     (broken / "m1-1-00.parquet").write_bytes(b"PAR1 this is not one")
     with pytest.raises(UnreadableLog, match=r"m1-1-00\.parquet: restore the file"):
-        audit(spark, [str(broken)], str(out))
+        audit(spark, [str(broken)], str(audited))
     (broken / "m1-1-00.parquet").unlink()
     with pytest.raises(UnreadableLog, match=r"no certification log below .*broken: give"):
-        audit(spark, [*logs, str(broken)], str(out))
+        audit(spark, [*logs, str(broken)], str(audited))
     for path in ("", "a:b"):
         with pytest.raises(UnreadableLog, match="is no path"):
-            audit(spark, [*logs, path], str(out))
-    assert (out / "summary.json").read_text() == before
+            audit(spark, [*logs, path], str(audited))
+    assert (audited / "summary.json").read_text() == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["broken", "out"]
 
 
@@ -194,6 +201,12 @@ def test_of_each_code_as_many_are_shown_as_of_the_others() -> None:
     assert len(shown) == jobs.SHOWN_MAX
     assert shown[:2] == [FOUND[2], FOUND[1]]
     assert [finding.place for finding in shown[2:]] == list(range(jobs.SHOWN_MAX - 2))
+
+
+def test_a_place_that_no_writer_gives_is_shown() -> None:
+    """As an edited row may have."""
+    shown = jobs._shown(FOUND[0]._replace(place=(9 << 24) + 15))
+    assert (shown["log_sequence"], shown["log_index"], shown["kind"]) == (9, 0, None)
 
 
 def test_jobs_are_named_as_the_modules_that_run_them() -> None:

@@ -18,6 +18,7 @@ from certifier.audit.result import JsonObject
 from tests.audit.summaries import (
     BEGIN_US,
     BUCKETS,
+    HISTORIES,
     HOSTILE_KEY,
     HOURS,
     MEMBERS,
@@ -138,13 +139,40 @@ def test_verdict_does_not_claim_what_was_not_looked_at(look: Look) -> None:
 
 
 def test_findings_are_shown_with_place_expected_found_and_witness(look: Look) -> None:
-    browser = look(summary_with_findings())
+    summary: Any = summary_with_findings()
+    summary["findings"]["first"][1]["kind"] = None
+    browser = look(summary)
     said = text(browser, "#findings")
     assert text(browser, "#verdict").startswith("3 errors, 12,400 warnings")
     for words in ("STAMP_TOO_LOW", "log 124, record 4", "last_committed 809", "12,400"):
         assert words in said
     assert HOSTILE_KEY in said
     assert count(browser, ".finding") == 6
+
+
+def test_a_history_is_named_where_its_observer_has_several(look: Look) -> None:
+    named = [f"m2, history {history}" for history in HISTORIES]
+    browser = look(summary_with_findings())
+    for section in ("#findings", "#histories", "#trust", "#parallelism", "#appliers"):
+        said = text(browser, section)
+        assert all(name in said for name in named), section
+        assert "m1, history" not in said
+    script = """return [...document.querySelectorAll('#timeline text[x="0"]')]
+      .map(node => node.textContent)"""
+    assert browser.execute_script(script) == ["m1", "m2 · 6030", "m2 · 6f86", "m3"]
+    assert "history" not in text(look(clean_summary()), "#trust table")
+
+
+def test_checkpoints_behind_the_end_of_a_history_are_counted(look: Look) -> None:
+    script = """return [...document.querySelectorAll('#trust table tr')]
+      .map(row => row.children[4].innerText)"""
+    browser = look(summary_with_findings())
+    assert browser.execute_script(script) == ["behind the end", "0", "2", "0", "0"]
+    assert "behind the end of a history, which ends early, are only counted" in text(
+        browser, "#trust"
+    )
+    assert browser.execute_script(script.replace("4", "3"))[:3] == ["checkpoints", "214", "214"]
+    assert "behind the end" not in text(look(clean_summary()), "#trust")
 
 
 def test_texts_of_the_log_are_never_read_as_html(look: Look) -> None:
@@ -228,13 +256,23 @@ def test_bars_say_how_much_time_they_are_about(
 
 
 def test_what_was_measured_in_parts_is_a_bound(look: Look) -> None:
-    assert "≤" not in text(look(clean_summary()), "#parallelism")
+    browser = look(clean_summary())
+    assert not set("≤≥") & set(text(browser, "#parallelism"))
+    assert "at most" not in text(browser, "#appliers") and "least" not in text(browser, "#appliers")
     summary: Any = clean_summary()
-    summary["profile"]["parallelism"][1]["forced_cuts"] = 3
+    for measured in (*summary["profile"]["parallelism"][:2], *summary["apply"]["observers"]):
+        measured["forced_cuts"] = 3
+    summary["apply"]["observers"][1]["possible_mean"] = 5.0
     summary["profile"]["windows"]["forced_cuts"] = 1
-    said = text(look(summary), "#parallelism")
-    for words in ("≤ 3.4 h", "≥ 3.94", "Cut 3 times", "≤ 2.8 h", "≥ 21,408 transactions"):
+    browser = look(summary)
+    said = text(browser, "#parallelism")
+    for words in ("≤ 3.4 h", "≥ 3.94", "Cut 6 times", "≤ 2.8 h", "≥ 21,408 transactions"):
         assert words in said
+    for words in ("≥ 3.90", "≥ 3.1\u00a0% of the critical path"):
+        assert words in said
+    said = text(browser, "#appliers")
+    assert "where at least 3.94 could: at most 43\u00a0% of what these workers" in said
+    assert "where at least 5.00 could: 43\u00a0% of what these workers" in said, "four workers"
 
 
 def test_sections_without_data_say_why(look: Look) -> None:

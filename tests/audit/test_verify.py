@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from certifier.audit import verify
+from certifier.audit import apply, verify
 from certifier.audit.findings import Code
 from certifier.audit.log import Log
 from certifier.core import Certifier, CertifierOptions
@@ -35,6 +35,11 @@ def joining(observer: str, workload: Workload) -> list[Row]:
     """A member that joins again at each view."""
     records = random_order(8, replace(workload, joins=True))
     return numbered(rows_of(records, observer, workload))
+
+
+def rejoining(observer: str) -> list[Row]:
+    """A member that joins again once, in its middle."""
+    return joining(observer, replace(WORKLOAD, view_every=200))
 
 
 def told(observer: str, *records: Record, first: int = 0) -> list[Row]:
@@ -109,6 +114,13 @@ def without_rows(observer: str, workload: Workload, first: int) -> list[Row]:
     return rows
 
 
+def without_its_join(observer: str) -> tuple[list[Row], list[Row]]:
+    """The files before and behind a missing one in which a member joined again."""
+    rows = rejoining(observer)
+    at = next(n for n, row in enumerate(rows) if row["kind"] == RecordKind.VIEW_CHANGE)
+    return rows[: at - 20], rows[at + 20 :]
+
+
 def skipped_numbers(observer: str) -> tuple[list[Row], list[Row]]:
     """A history without its conflict, in which the clock jumps later; and where it does."""
     records = [wrote(number, number, number + 1) for number in range(6)]
@@ -134,6 +146,7 @@ def test_odd_histories_have_the_findings_of_the_wrong_ones_only(
         begin_late("late", WORKLOAD),
         begin_late("late-tight", tight),
         begin_late("late-blocks", in_blocks),
+        rejoining("late-joins")[100:],
         told(
             "late-old",
             wrote(1, 0, 1),
@@ -161,8 +174,12 @@ def test_odd_histories_have_the_findings_of_the_wrong_ones_only(
     for rows in lacking:
         behind = next(row for n, row in enumerate(rows, 1) if row["number"] != n)
         expected.add((Code.RECORD_MISSING, str(behind["observer"]), integer(behind, "place")))
-    for rows in (*histories, *lacking, decided):
+    before, behind_join = without_its_join("lacks-join")
+    expected.add((Code.RECORD_MISSING, "lacks-join", integer(behind_join[0], "place")))
+    for rows in (*histories, *lacking, decided, before, behind_join):
         write_as_is(tmp_path, rows)
-    result = verify.run(Log(spark, [str(tmp_path)]))
+    log = Log(spark, [str(tmp_path)])
+    result = verify.run(log)
     assert {(each.code, each.observer, each.place) for each in result.findings} == expected
     assert result.counts.total() == len(expected)
+    assert not apply.run(log).findings

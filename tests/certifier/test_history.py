@@ -20,7 +20,10 @@ from certifier.history import (
     RecordKind,
     Row,
     Source,
+    kind_at,
     link,
+    log_index_at,
+    log_sequence_at,
     place_of,
     position_at,
     signed,
@@ -111,6 +114,13 @@ class TestChain:
         places = [place_of(position, kind) for position in (1, 2) for kind in RecordKind]
         assert all(earlier < later for earlier, later in pairwise(places))
         assert {position_at(place) for place in places} == {1, 2}
+        assert [kind_at(place) for place in places] == [*RecordKind, *RecordKind]
+        assert kind_at(places[-1] + 1) is None
+
+    @pytest.mark.parametrize("index", [0, 3, 2**20 - 1])
+    def test_a_place_tells_which_record_of_which_message_it_is(self, index: int) -> None:
+        place = place_of(position_of(7, index), RecordKind.COLLECTION)
+        assert (log_sequence_at(place), log_index_at(place)) == (7, index)
         assert [signed(item) for item in (0, 2**63 - 1, 2**63)] == [0, 2**63 - 1, -(2**63)]
 
 

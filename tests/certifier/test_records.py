@@ -2,13 +2,8 @@
 
 import pytest
 
-from certifier.records import (
-    POSITION_INDEX_BITS,
-    Verdict,
-    log_index_of,
-    log_sequence_of,
-    position_of,
-)
+from certifier.history import POSITION_INDEX_BITS
+from certifier.records import Verdict, log_index_of, log_sequence_of, position_of
 
 
 @pytest.mark.parametrize(("sequence", "index"), [(0, 0), (7, 3), (2**40, 2**20 - 1)])

@@ -2,7 +2,9 @@
 
 import json
 import os
+import re
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +16,11 @@ from certifier.errors import InvalidSetting
 from certifier.history import Cursor, Row, Source, Value
 from certifier.history_recorder import HistoryRecorder
 from certifier.records import GarbageCollection, Transaction, Verdict, ViewChange
-from members import bench_audit, bench_audit_history, bench_audit_run
+from members import bench_audit, bench_audit_history, bench_audit_progress, bench_audit_run
 from members.bench_audit import BenchOptions, main
 from members.bench_audit_duckdb import check_stamps
 from members.bench_audit_history import Transactions, Workload, make, pieces, write
-from members.bench_audit_run import Answer
+from members.bench_audit_run import Answer, OnLook, Run
 from members.certification_log import SCHEMA, write_file
 
 GROUP = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
@@ -178,6 +180,67 @@ def test_items_of_another_kind_are_refused() -> None:
         BenchOptions(memory="4")
 
 
+def run_of(engine: str, findings: dict[str, int], on_look: OnLook) -> Run:
+    """One that takes no time."""
+    on_look(77)
+    return Run(
+        engine=engine,
+        seconds=1.5,
+        seconds_in_session=1.0,
+        cpu_seconds=2.0,
+        memory_peak_mb=1_234,
+        java_peak_mb=900,
+        python_workers_peak_mb=0,
+        shuffle_read_mb=None,
+        shuffle_write_mb=None,
+        spilled_to_disk_mb=None,
+        findings=findings,
+    )
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_each_history_and_each_run_is_told_beside_the_answer(
+    as_json: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def spark_run(folder: Path, memory: str, on_look: OnLook) -> Run:
+        return run_of("spark", {}, on_look)
+
+    def duckdb_run(folder: Path, memory: str, on_look: OnLook) -> Run:
+        found = {"STAMP_TOO_LOW": 100, "STAMP_TOO_HIGH": 100} if "wrong" in folder.name else {}
+        return run_of("duckdb", found, on_look)
+
+    monkeypatch.setattr(bench_audit, "spark_run", spark_run)
+    monkeypatch.setattr(bench_audit, "duckdb_run", duckdb_run)
+    monkeypatch.setattr(bench_audit_history, "_BATCH", 500)
+    monkeypatch.setattr(bench_audit_progress, "LINE_SECONDS", 0.0)
+    options = BenchOptions(transactions=(1_200,), items=("uniform",), folder=tmp_path)
+    assert main(options, as_json=as_json, output=None) == 1
+    answer, told = capsys.readouterr()
+    lines = [re.sub(r"\d+(\.\d)? s$", "T s", line) for line in told.splitlines()]
+    assert lines == [
+        "[1/6] history, 1,200 uniform, 200 wrong: begins",
+        "[1/6] history, 1,200 uniform, 200 wrong: 500 transactions, T s",
+        "[1/6] history, 1,200 uniform, 200 wrong: 1,000 transactions, T s",
+        "[1/6] history, 1,200 uniform, 200 wrong: 1,200 transactions, T s",
+        "[1/6] history, 1,200 uniform, 200 wrong: 0 MB, there after T s",
+        "[2/6] spark, 1,200 uniform, 200 wrong: begins",
+        "[2/6] spark, 1,200 uniform, 200 wrong: peak 77 MB, T s",
+        "[2/6] spark, 1,200 uniform, 200 wrong: 1.5 s, 1,234 MB, 0 findings WRONG",
+        "[3/6] duckdb, 1,200 uniform, 200 wrong: begins",
+        "[3/6] duckdb, 1,200 uniform, 200 wrong: peak 77 MB, T s",
+        "[3/6] duckdb, 1,200 uniform, 200 wrong: 1.5 s, 1,234 MB, 200 findings",
+        *lines[11:],
+    ]
+    assert lines[-1] == "[6/6] duckdb, 1,200 uniform: 1.5 s, 1,234 MB, 0 findings"
+    if as_json:
+        assert len(json.loads(answer)["results"]) == 2
+    else:
+        assert "groupcert bench audit" in answer and "[1/6]" not in answer
+
+
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(600)
@@ -210,7 +273,26 @@ def stamp(row: Row) -> int:
 def test_a_check_that_is_killed_is_named_with_its_history(tmp_path: Path) -> None:
     """As the system does with what takes too much memory."""
     with pytest.raises(ChildProcessError, match=f"checking {tmp_path} ended with exit code -9; it"):
-        bench_audit_run._measured(_killed, tmp_path, "4g", "")
+        bench_audit_run._measured(_killed, tmp_path, "4g", "", lambda megabytes: None)
+
+
+def test_a_check_that_fails_tells_why_and_nothing_else_is_told(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(ChildProcessError, match=r"code 1; it(?s:.*)AssertionError: no such log"):
+        bench_audit_run._measured(_failing, tmp_path, "4g", "", lambda megabytes: None)
+    answer = bench_audit_run._measured(_noisy, tmp_path, "4g", "", lambda megabytes: None).answer
+    assert answer.counts == {}
+    assert capfd.readouterr() == ("", "")
+
+
+def _failing(folder: Path, memory: str, scratch: str) -> Answer:
+    raise AssertionError("no such log")
+
+
+def _noisy(folder: Path, memory: str, scratch: str) -> Answer:
+    sys.stderr.write("WARN: as Java does\n")
+    return Answer({}, 0.0, 0.0)
 
 
 def _killed(folder: Path, memory: str, scratch: str) -> Answer:
