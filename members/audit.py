@@ -6,7 +6,6 @@ fail; a person sees where the audit is, and what it has found.
 
 import json
 import os
-import re
 import shutil
 import sys
 import tempfile
@@ -21,6 +20,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 
 from certifier.audit.archive import submit_command, write_archive
 from certifier.audit.errors import SparkFailed
+from certifier.audit.java import is_heap
 from certifier.audit.jobs import audit, has_findings, known_jobs
 from certifier.audit.progress import OnProgress, ProgressLines, tasks_text
 from certifier.audit.progress import Progress as AuditProgress
@@ -28,7 +28,6 @@ from certifier.audit.result import JsonObject
 from certifier.audit.session import spark_session
 from certifier.errors import InvalidSetting
 
-_MEMORY = re.compile(r"[1-9]\d*[kmgt]", re.IGNORECASE)
 _CAUSE_LINES = 20
 
 
@@ -53,7 +52,7 @@ class AuditOptions:
             raise InvalidSetting(name="PATH", value="", expected="a folder of certification logs")
         if not self.out:
             raise InvalidSetting(name="--out", value="", expected="a folder for the answers")
-        if not _MEMORY.fullmatch(self.memory):
+        if not is_heap(self.memory):
             raise InvalidSetting(name="--memory", value=self.memory, expected="such as 4g or 800m")
         for name in self.jobs:
             if name not in known_jobs():

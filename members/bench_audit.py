@@ -19,6 +19,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from certifier.audit.java import is_heap
 from certifier.errors import InvalidSetting
 from members.bench_audit_history import ITEMS, Workload, make
 from members.bench_audit_progress import Steps, shown
@@ -32,6 +33,8 @@ TARGETS = {
     "growth_from_1_to_10_million_max": 12,
 }
 WRONG_STAMPS = 100
+TRANSACTIONS_MIN = 1_000
+"""So many that all wrong stamps find a place."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,11 +52,14 @@ class BenchOptions:
     folder: Path | None = None
 
     def __post_init__(self) -> None:
+        if not is_heap(self.memory):
+            raise InvalidSetting(name="--memory", value=self.memory, expected="such as 4g or 800m")
         for items in self.items:
             Workload(transactions=1, items=items)
         for transactions in self.transactions:
-            if transactions < 1:
-                raise InvalidSetting(name="transactions", value=transactions, expected="1 or more")
+            if transactions < TRANSACTIONS_MIN:
+                expected = f"{TRANSACTIONS_MIN} or more"
+                raise InvalidSetting(name="transactions", value=transactions, expected=expected)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

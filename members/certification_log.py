@@ -6,6 +6,8 @@ row group at most, which ends by rows or by bytes. What was written once under t
 replaced: a writer that was killed writes the same rows again.
 """
 
+import errno
+import os
 import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator
@@ -28,6 +30,7 @@ TABLE_BYTES = 1 << 20
 """Of the texts that are chained."""
 SUFFIX = ".parquet"
 UNFINISHED_SUFFIX = ".unfinished"
+FULL_DISK_NUMBERS = {errno.ENOSPC, errno.EDQUOT}
 _ARROW_TYPES = {
     "int64": pa.int64(),
     "bool": pa.bool_(),
@@ -77,7 +80,7 @@ def write_file(
 
     Returns: when the file and its name are on disk.
     Raises:
-        OSError: it could not be written; nothing is left.
+        OSError: it could not be written; nothing is left. Of a full disk the file is named.
         Abandoned: it is not wanted any more; nothing is left.
     """
     remaining = iter(rows)
@@ -110,8 +113,10 @@ def write_file(
             raise Abandoned
         unfinished.rename(path)
         sync(folder)
-    except BaseException:
+    except BaseException as error:
         unfinished.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno in FULL_DISK_NUMBERS:
+            raise OSError(error.errno, os.strerror(error.errno), str(path)) from error
         raise
     return LogFile(path, last.number - cursor.number, last)
 
@@ -123,10 +128,14 @@ def remove_unfinished(folder: Path, observer: str) -> None:
 
 
 def rows_beyond(folder: Path, observer: str, history: str, place: int) -> list[int]:
-    """How many rows each file of a history has that begins after a place."""
+    """How many rows each file of a history has that begins after a place.
+
+    Raises:
+        OSError: one cannot be read; it is named.
+    """
     found = sorted(_files(folder, observer, ""))
     return [
-        parquet.read_metadata(path).num_rows
+        _rows_in(path)
         for path, of_history, first in found
         if of_history == history and first > place
     ]
@@ -205,6 +214,16 @@ def _place(row: Row) -> int:
     place = row["place"]
     assert isinstance(place, int)
     return place
+
+
+def _rows_in(path: Path) -> int:
+    """How many rows a file has."""
+    try:
+        rows: int = parquet.read_metadata(path).num_rows
+    except (OSError, pa.ArrowException) as error:
+        advice = "put the whole file there, or remove it"
+        raise OSError(f"{path} cannot be read ({error}): {advice}") from error
+    return rows
 
 
 def _files(folder: Path, observer: str, ending: str) -> Iterator[tuple[Path, str, int]]:

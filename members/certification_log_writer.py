@@ -1,8 +1,8 @@
 """The thread that writes a member's certification log: outbox in, files out.
 
-The rule it keeps: it is never in the way. What it takes from the outbox is on the member's disk and
-committed; it works in small steps, with as much rest between them; and a folder that takes nothing
-stops nobody: the outbox keeps everything until it does.
+The rule it keeps: it is not in the way. What it takes from the outbox is on the member's disk and
+committed; it works in small steps, with as much rest between them until too much waits; and a
+folder that takes nothing stops nobody: the outbox keeps what there is, up to a limit.
 """
 
 import threading
@@ -100,6 +100,13 @@ class CertificationLogWriter:
                     rows=outbox.waiting_rows,
                 )
 
+    def leave(self, timeout_seconds: float) -> None:
+        """Ends after the step that is under way, or after the time; what waits gets no file."""
+        self._is_abandoned = True
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout_seconds)
+
     def _run(self) -> None:
         try:
             prepare()
@@ -123,7 +130,8 @@ class CertificationLogWriter:
         """What the last file left, as it was not committed, waits for the next one's time."""
         waiting_bytes = self.outbox.waiting_bytes
         more_bytes = waiting_bytes - min(self._left_bytes, waiting_bytes)
-        return more_bytes * self._share >= self._options.file_bytes
+        is_full = more_bytes * self._share >= self._options.file_bytes
+        return is_full or self.outbox.is_filling(more_bytes)
 
     def _try(self) -> None:
         """Writes what there is, file by file; what fails is tried again later."""
@@ -186,11 +194,14 @@ class CertificationLogWriter:
             raise Abandoned
 
     def _at_leisure(self, rows: Iterator[Row]) -> Iterator[Row]:
-        """The rows; after some of them it rests for as long as they took."""
+        """The rows; after some of them it rests for as long as they took. It does not while more
+        comes in than it writes like that: what does not fit into the outbox is lost.
+        """
         began = time.thread_time()
         for number, row in enumerate(rows, 1):
             self._check_wanted()
             yield row
             if number % STEP_ROWS == 0:
-                self._stopping.wait(time.thread_time() - began)
+                if not self.outbox.is_filling(self.outbox.waiting_bytes):
+                    self._stopping.wait(time.thread_time() - began)
                 began = time.thread_time()

@@ -64,7 +64,8 @@ def demo(
     clients: Annotated[int, typer.Option(min=1, max=256, help="Clients, at all members.")] = 6,
     seconds: Seconds = 10.0,
     certification_log: Annotated[
-        Path | None, typer.Option(help="A new folder for the members' certification logs.")
+        Path | None,
+        typer.Option(help="A new folder for the members' certification logs, with keys."),
     ] = None,
     as_json: Json = False,
 ) -> None:

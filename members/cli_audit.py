@@ -110,10 +110,13 @@ def export(
     """
     from members.export import ExportOptions, export_binary_log, export_trace
 
-    has_log = bool(log_server or config or group)
+    of_log = {"log-server": log_server, "config": config, "group": group}
+    given = {"trace": trace is not None, "binlog": binlog, **of_log}
+    has_log = any(of_log.values())
     if (trace is not None) + bool(binlog) + has_log != 1:
+        names = [f"--{name}" for name, is_given in given.items() if is_given]
         expected = "one of --trace TRACE, --binlog FILE, --log-server ADDRESS with --group NAME"
-        raise InvalidSetting(name="trace", value=trace or "none", expected=expected)
+        raise InvalidSetting(name="source", value=" ".join(names), expected=expected)
     of_trace = (group_uuid, gtid_assignment_block_size, gc_window.value)
     if trace is None and of_trace != (GROUP_UUID, 1, GcWindow.CLOSE.value):
         raise InvalidSetting(

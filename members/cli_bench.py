@@ -118,7 +118,7 @@ def bench_audit(
     as_json: Json = False,
     transactions: Annotated[
         list[int] | None,
-        typer.Option(min=1, help="Of a history. Repeatable. By default 1, 3 and 10 million."),
+        typer.Option(help="Of a history. Repeatable. By default 1, 3 and 10 million."),
     ] = None,
     items: Annotated[
         list[str] | None,

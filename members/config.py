@@ -36,6 +36,8 @@ _NAME = r"^[A-Za-z0-9_-]{1,64}$"
 _ADDRESS = r"^(\[[0-9A-Fa-f:.]+\]|[^\s:/]+):\d{1,5}$"
 _LOG_ADDRESS = r"^(nats|tls)://[^\s/]+$"
 _MONITOR_ADDRESS = r"^https?://[^\s/]+$"
+_FLAGS = {"sources": "source"}
+"""Flags that are called otherwise than their setting."""
 _BEFORE_HOST = re.compile(r"""(['"]?)\S*@""")
 _SHAPES = {
     _NAME: "1 to 64 letters, digits, - and _",
@@ -263,6 +265,11 @@ class MemberConfig(SecuritySettings):
     certification_log_file_seconds: Positive = 60
     """Seconds after which a file of it ends however small it is. Default 60: an audit lags a minute
     behind."""
+    certification_log_waiting_bytes_max: Positive = 4 << 30
+    """Bytes in the data folder of decisions that wait for a file of it. More are given up, and
+    another history begins; from a quarter of it on the log is written at full speed, which slows
+    commits. Default 4 GiB: an hour of 5,000 transactions a second while nobody can write to its
+    folder. It has to be less than what is free where the data folder is."""
     certification_log_keys: bool = False
     """Readable keys of the embedded store's rows go along, never values. Default false: items are
     hashes, which say nothing of what is in the store."""
@@ -394,9 +401,9 @@ def problem_text(error: ErrorDetails) -> str:
         case "default_factory_not_called":
             return ""
         case "missing":
-            return (
-                f"{name} is missing: give it in the file or as {ENVIRONMENT_PREFIX}{name.upper()}"
-            )
+            flag = _FLAGS.get(name, name).replace("_", "-")
+            variable = f"{ENVIRONMENT_PREFIX}{name.upper()}"
+            return f"{name} is missing: give it as --{flag}, in the file or as {variable}"
         case "extra_forbidden":
             return f"{name} is not a setting"
         case "string_pattern_mismatch":

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 STOP_SECONDS = 10.0
 LOG_STOP_SECONDS = 20.0
 """For what the certification log lacks; see also the time that `deploy/compose.yaml` gives."""
+LOG_LEAVE_SECONDS = 2.0
+"""Where that can wait, for the step of its writer that is under way."""
 
 
 def rank(ended: "asyncio.Future[None]") -> int:
@@ -24,8 +26,10 @@ def rank(ended: "asyncio.Future[None]") -> int:
     return 2 if isinstance(error, GroupcertError) else 1
 
 
-async def end(runtime: "MemberRuntime") -> None:
-    """Closes a runtime. What may take long before that has a thread, and reads go on meanwhile."""
+async def end(runtime: "MemberRuntime", *, goes_on: bool) -> None:
+    """Closes a runtime. What may take long before that has a thread, and reads go on meanwhile.
+    `goes_on`: another life begins with the same state, and writes what the certification log lacks.
+    """
     if runtime.member.state is MemberState.ONLINE:
         runtime.stop_serving(MemberState.ERROR, "its run has ended")
     writer = runtime.history_writer
@@ -33,7 +37,10 @@ async def end(runtime: "MemberRuntime") -> None:
         if writer:
             await asyncio.to_thread(runtime.applier.stop, STOP_SECONDS)
             unless_full(runtime.save)
-            await asyncio.to_thread(writer.stop, LOG_STOP_SECONDS)
+            if goes_on:
+                await asyncio.to_thread(writer.leave, LOG_LEAVE_SECONDS)
+            else:
+                await asyncio.to_thread(writer.stop, LOG_STOP_SECONDS)
     finally:
         runtime.close()
 

@@ -6,6 +6,7 @@ one row group at a time, however long the history is.
 """
 
 import json
+import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +26,7 @@ from certifier import trace_history
 from certifier.core import CertifierOptions
 from certifier.errors import InvalidSetting, InvalidTrace
 from certifier.history import Cursor, RecordKind, Row, Verdict
-from members.certification_log import write_file
+from members.certification_log import FULL_DISK_NUMBERS, write_file
 from members.export_folder import check_absent, locked_work_folder, name_files
 from members.replay import opened, read_lines
 
@@ -54,6 +55,8 @@ class Exported:
     kinds: Counter[str] = field(default_factory=Counter)
     verdicts: Counter[str] = field(default_factory=Counter)
     cursor: Cursor = field(default_factory=Cursor)
+    has_observer: bool = False
+    """Whether a record is the observer's, or has it in a view."""
 
 
 def export_trace(
@@ -79,7 +82,7 @@ def export_trace(
             ),
         )
         exported = write_history(rows, observer or trace_history.OBSERVER, options)
-    tell(exported, options, "trace", [])
+    tell(exported, options, "trace", absent_observer(exported, observer))
 
 
 def export_binary_log(paths: Sequence[Path], observer: str | None, options: ExportOptions) -> None:
@@ -130,7 +133,7 @@ def write_history(rows: Iterator[Row], observer: str, options: ExportOptions) ->
     """
     check_absent(options.out, observer)
     exported = Exported(observer)
-    with locked_work_folder(options.out, observer) as work:
+    with _full_disk_named(options.out), locked_work_folder(options.out, observer) as work:
         with _counted(rows, exported) as remaining:
             while written := write_file(
                 work, islice(remaining, options.file_rows), exported.cursor
@@ -140,6 +143,13 @@ def write_history(rows: Iterator[Row], observer: str, options: ExportOptions) ->
         check_absent(options.out, observer)
         name_files(work, [path.name for path, _ in exported.files])
     return exported
+
+
+def absent_observer(exported: Exported, observer: str | None) -> list[str]:
+    """A note if a member was named as whom the history was told, and was none of it."""
+    if observer is None or exported.has_observer:
+        return []
+    return [f"{observer} is in none of its records: every transaction is told as another member's"]
 
 
 def tell(exported: Exported, options: ExportOptions, source: str, notes: Sequence[str]) -> None:
@@ -174,6 +184,12 @@ def tell(exported: Exported, options: ExportOptions, source: str, notes: Sequenc
         console.print(line, markup=False, highlight=False)
 
 
+def _members_in(row: Row) -> Sequence[object]:
+    """Whom a row names."""
+    members = row.get("members")
+    return [row.get("origin"), *(members if isinstance(members, list) else ())]
+
+
 def _with_transactions(rows: Iterator[Row], error: Callable[[], Exception]) -> Iterator[Row]:
     """Yields the rows; raises the error at their end if none is of a transaction."""
     has_transaction = False
@@ -182,6 +198,19 @@ def _with_transactions(rows: Iterator[Row], error: Callable[[], Exception]) -> I
         yield row
     if not has_transaction:
         raise error()
+
+
+@contextmanager
+def _full_disk_named(out: Path) -> Iterator[None]:
+    """Has an error of a full disk say where that is, and what to do."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in FULL_DISK_NUMBERS:
+            raise
+        advice = "free some, or name another folder with --out; nothing of the export is left"
+        text = f"{os.strerror(error.errno).lower()}: {advice}"
+        raise OSError(error.errno, text, str(out)) from error
 
 
 @contextmanager
@@ -201,6 +230,8 @@ def _counted(rows: Iterator[Row], exported: Exported) -> Iterator[Iterator[Row]]
         def counted() -> Iterator[Row]:
             for number, row in enumerate(rows, 1):
                 exported.kinds[str(row["kind"])] += 1
+                if not exported.has_observer:
+                    exported.has_observer = exported.observer in _members_in(row)
                 if "verdict" in row:
                     exported.verdicts[str(row["verdict"])] += 1
                 if progress is not None and number % PROGRESS_ROWS == 0:

@@ -1,8 +1,9 @@
 """The folder of an export: its files get their names when all of them are whole, or none does.
 
 The rule it keeps: files are written into a hidden folder beside their place, which is locked. Names
-are given one by one; while that goes on, a list of them is in the hidden folder. What fails takes
-its files back, and what was killed is taken back by the next export of the same observer.
+are given one by one, the last file's first; while that goes on, a list of them is in the hidden
+folder. What fails takes its files back. What was killed leaves a history without its beginning at
+most, never a shorter one that looks whole; the next export of the same observer takes it back.
 """
 
 import fcntl
@@ -47,15 +48,17 @@ def locked_work_folder(out: Path, observer: str) -> Iterator[Path]:
     """An empty folder to write in, which is gone at the end; after an error all files are.
 
     Raises:
-        InvalidSetting: Another export of the observer is at work there.
+        InvalidSetting: Another export of the observer is at work there, or one that was killed had
+            given all names: its files are whole, and stay.
     """
     work = _work_folder(out, observer)
     work.mkdir(parents=True, exist_ok=True)
     handle = os.open(work, os.O_RDONLY)
     try:
         _lock(handle, work, observer)
-        _take_back(work)
+        _clear(work)
         try:
+            check_absent(out, observer)
             yield work
         except BaseException:
             _take_back(work)
@@ -67,11 +70,15 @@ def locked_work_folder(out: Path, observer: str) -> Iterator[Path]:
 
 
 def name_files(work: Path, names: Sequence[str]) -> None:
-    """Gives the files in the work folder their names beside it; they are durable then."""
+    """Gives the files in the work folder their names beside it; they are durable then. The first
+    one, with the row that begins the history, is the last to get its name, and to have it on disk.
+    """
     (work / NAMES).write_text("".join(f"{name}\n" for name in names))
     sync(work / NAMES)
     sync(work)
-    for name in names:
+    for name in reversed(names):
+        if name == names[0]:
+            sync(work.parent)
         (work / name).rename(work.parent / name)
     sync(work.parent)
     (work / NAMES).unlink()
@@ -95,11 +102,26 @@ def _lock(handle: int, work: Path, observer: str) -> None:
     )
 
 
+def _clear(work: Path) -> None:
+    """Clears away what an export that was killed has left. If none of its files waits for a name,
+    only the list of them was left to remove.
+    """
+    if not any((work / name).exists() for name in _listed(work)):
+        (work / NAMES).unlink(missing_ok=True)
+    _take_back(work)
+
+
+def _listed(work: Path) -> list[str]:
+    """The names that files get, or have got; none before the first one does."""
+    listed = work / NAMES
+    return listed.read_text().splitlines() if listed.exists() else []
+
+
 def _take_back(work: Path) -> None:
     """Removes the files of an export: those that have their names, the others, then the list."""
     listed = work / NAMES
     if listed.exists():
-        for name in listed.read_text().splitlines():
+        for name in _listed(work):
             if not (work / name).exists():
                 (work.parent / name).unlink(missing_ok=True)
         sync(work.parent)

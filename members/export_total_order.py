@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Iterator
 
 from certifier.errors import InvalidSetting
-from members.export import ExportOptions, tell, write_history
+from members.export import ExportOptions, absent_observer, tell, write_history
 from members.export_folder import check_absent
 from members.jetstream import JetStreamOptions, JetStreamOrder
 from members.total_order import Delivery, LogState
@@ -47,7 +47,7 @@ def export_total_order(
             exported = write_history(rows, history.observer, options)
         finally:
             runner.run(order.close())
-    tell(exported, options, "total_order", [])
+    tell(exported, options, "total_order", absent_observer(exported, observer))
 
 
 def check_reached(state: LogState, first_sequence: int, last_sequence: int) -> None:
@@ -62,7 +62,7 @@ def check_reached(state: LogState, first_sequence: int, last_sequence: int) -> N
     for name, value in (("first", first_sequence), ("last", last_sequence)):
         if not first_sequence <= value <= state.last_sequence:
             expected = f"a message of the log, which ends with {state.last_sequence}"
-            if value == last_sequence:
+            if name == "last":
                 expected += f", and {first_sequence} or later"
             raise InvalidSetting(name=name, value=value, expected=expected)
 

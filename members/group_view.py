@@ -133,6 +133,8 @@ def member_document(status: MemberStatus) -> JsonObject:
         "binlog_commits": status.binlog_commits,
         "binlog_group_commits": status.binlog_group_commits,
         "certification_log_waiting_rows": status.certification_log_waiting_rows,
+        "certification_log_waiting_bytes": status.certification_log_waiting_bytes,
+        "certification_log_waiting_bytes_max": status.certification_log_waiting_bytes_max,
         "certification_log_written_rows": status.certification_log_written_rows,
         "certification_log_last_file": status.certification_log_last_file,
         "certification_log_error": status.certification_log_error,

@@ -12,7 +12,7 @@ from applier.targets.rocksdb import applied_intervals
 from certifier.history import Verdict
 from certifier.store import Family, Store
 from groupcert.v1 import group_pb2
-from members.decisions import decode
+from members.decisions import decode, is_of_earlier_release
 
 RESPONSE_TRANSACTIONS = 1_000
 
@@ -56,7 +56,7 @@ def _certified(block: bytes) -> Iterator[_Certified]:
     """The certified transactions of what was decided at one time. Earlier releases stored these
     alone, as JSON.
     """
-    if block.startswith(b"["):
+    if is_of_earlier_release(block):
         yield from (_Certified(*each) for each in json.loads(block))
         return
     for row in decode(block, "", "", "history"):

@@ -8,17 +8,19 @@ its true state, and reads go on unless it is configured otherwise.
 import asyncio
 import gc
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, Literal
 
 import structlog
 
-from certifier.errors import CorruptLog, DiskFull, Fenced, Unavailable
-from certifier.store import ROCKSDB_FOLDER
+from certifier.errors import CorruptLog, DiskFull, Fenced, GroupcertError, Unavailable
+from certifier.store import ROCKSDB_FOLDER, Store, StoreIdentity
 from members import store_swap
 from members.config import MemberConfig
 from members.endings import end
 from members.member_state import MemberState
 from members.membership_errors import OutOfGroup
+from members.outbox import tell_given_up, waiting_rows_of
 from members.recovery import recover
 from members.recovery_errors import LogTooLong, LogTrimmed, NoDonor
 from members.rejoins import Rejoins
@@ -73,7 +75,7 @@ class Lives:
         return self._exit_code
 
     async def _live(self) -> None:
-        store_swap.finish(self._config.data_folder)
+        put_copy_in_place(self._config)
         order = self._make_order()
         try:
             runtime = MemberRuntime(self._config, order, self._note_state)
@@ -84,18 +86,25 @@ class Lives:
             await self._between_lives(self._runtime)
             return
         self._begin(runtime)
+        goes_on = False
         try:
             await self._run(runtime)
+            goes_on = self._goes_on(runtime)
         finally:
             try:
                 await order.close()
             finally:
-                await end(runtime)
-                self._tell_of_lost_decisions(runtime)
+                await end(runtime, goes_on=goes_on)
         if runtime.begun_again.done():
             _discard(runtime)
         elif not self._exit_code:
             await self._between_lives(runtime)
+
+    def _goes_on(self, ended: MemberRuntime) -> bool:
+        """Whether another life is to begin with the same state."""
+        if self._stopped.done() or self._exit_code:
+            return False
+        return not (ended.discards_state or store_swap.is_adopted(self._config.data_folder))
 
     async def _between_lives(self, ended: MemberRuntime) -> None:
         """Waits until the disk may have room, or longer where the operator wants that."""
@@ -214,18 +223,6 @@ class Lives:
         await self._has_left(runtime)
         runtime.begin_again()
 
-    def _tell_of_lost_decisions(self, ended: MemberRuntime) -> None:
-        """What no file of the certification log has goes with the state that it is in."""
-        writer = ended.history_writer
-        rows = writer.outbox.waiting_rows if writer else 0
-        if rows and (ended.discards_state or store_swap.is_adopted(self._config.data_folder)):
-            log.error(
-                "certification_log_given_up",
-                member=self._config.member,
-                rows=rows,
-                text="the state is replaced before all of it was in files",
-            )
-
     def _note_state(self, state: MemberState) -> None:
         if state is MemberState.ONLINE:
             self._config = self._configured
@@ -243,12 +240,32 @@ class Lives:
         return int(asyncio.get_running_loop().time() * 1000)
 
 
+def put_copy_in_place(config: MemberConfig) -> None:
+    """Replaces the state by a copy that was adopted, if there is one, maybe by an earlier process.
+    What no file of the certification log has goes with the state.
+    """
+    folder = config.data_folder
+    if store_swap.is_adopted(folder) and (folder / ROCKSDB_FOLDER).is_dir():
+        identity = StoreIdentity(group=config.group, member=config.member)
+        # A store that cannot be read may be why there is a copy.
+        with suppress(GroupcertError), Store(folder, identity) as store:
+            _tell_replaced(config.member, waiting_rows_of(store))
+    store_swap.finish(folder)
+
+
+def _tell_replaced(member: str, rows: int) -> None:
+    if rows:
+        tell_given_up(member, rows, "the state is replaced before all of it was in files")
+
+
 def _discard(runtime: MemberRuntime) -> None:
     """Sets the state of a life that is over aside, if its operator wants that; its fence is a part
     of it, and so lasts exactly as long.
     """
     if runtime.discards_state:
         runtime.discards_state = False
+        if runtime.history_writer:
+            _tell_replaced(runtime.config.member, runtime.history_writer.outbox.waiting_rows)
         folder = runtime.store.path
         (folder / ROCKSDB_FOLDER).rename(runtime.discarded_path)
         sync(folder)

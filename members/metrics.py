@@ -92,6 +92,13 @@ MEMBER_GAUGES: Mapping[str, Reading] = {
         "rows of the certification log that wait for a file",
         lambda status: status.certification_log_waiting_rows,
     ),
+    "certification_log_waiting_bytes": Reading(
+        "what they take in the store", lambda status: status.certification_log_waiting_bytes
+    ),
+    "certification_log_waiting_bytes_max": Reading(
+        "how much they may take before they are given up",
+        lambda status: status.certification_log_waiting_bytes_max,
+    ),
     "certification_log_failing": Reading(
         "whether the last file of the certification log could not be written",
         lambda status: bool(status.certification_log_error),

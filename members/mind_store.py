@@ -9,8 +9,6 @@ import json
 import time
 from hashlib import blake2b
 
-import structlog
-
 from applier.relay_queue import RelayQueue
 from certifier.errors import LogRewritten
 from certifier.info_store import CertificationInfoStore
@@ -20,7 +18,7 @@ from members.decisions import place_key
 from members.fragment_store import drop
 from members.member import Member
 from members.member_state import Delivered
-from members.outbox import Outbox, forget, put
+from members.outbox import Outbox, forget, put, tell_given_up
 from members.outcome_log import OutcomeLog
 from members.total_order import Delivery, LogIdentity, check_same_log
 
@@ -28,7 +26,6 @@ MEMBER_KEY = b"member"
 LOG_IDENTITY_KEY = b"log"
 LAST_MESSAGE_KEY = b"last message"
 FENCE_KEY = b"fence"
-log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 
 class MindStore:
@@ -60,10 +57,11 @@ class MindStore:
         if self._outbox is None:
             rows = forget(self._store, keeps=mind.decisions.is_on)
             if rows:
-                _tell_given_up(mind, rows, "it was switched off before all of it was in files")
+                why = "it was switched off before all of it was in files"
+                tell_given_up(mind.me.name, rows, why)
         elif not self._outbox.has_begun:
             batch = self._store.batch()
-            block = self._begin_history(mind, batch)
+            block = self._begin_history(mind, batch, 0)
             self._store.write(batch)
             self._outbox.added(1, block)
 
@@ -94,7 +92,7 @@ class MindStore:
         drop(batch, unsaved.dropped)
         rows, block = len(unsaved.noted), b""
         if self._outbox and (self._outbox.is_full or self._outbox.is_superseded):
-            rows, block = 1, self._begin_history(mind, batch)
+            rows, block = 1, self._begin_history(mind, batch, rows)
         elif rows:
             block = mind.decisions.encode(unsaved.noted)
             (self._outbox.put if self._outbox else put)(batch, unsaved.noted, block)
@@ -107,14 +105,20 @@ class MindStore:
         if self._outbox and rows:
             self._outbox.added(rows, block)
 
-    def _begin_history(self, mind: Member, batch: Batch) -> bytes:
-        """Adds a history's first row to a batch, as of where the mind is now."""
+    def _begin_history(self, mind: Member, batch: Batch, unsaved_rows: int) -> bytes:
+        """Adds a history's first row to a batch, as of where the mind is now. `unsaved_rows`: come
+        before that, and are given up with what waits.
+        """
         assert self._outbox is not None
         if self._outbox.has_begun:
-            why = "its folder took nothing for too long"
+            why = (
+                f"more than certification_log_waiting_bytes_max = {self._outbox.bytes_max} waited "
+                "for files"
+            )
             if self._outbox.is_superseded:
                 why = "its folder is ahead of the member's store, which was put back"
-            _tell_given_up(mind, self._outbox.waiting_rows, f"{why}: another history begins here")
+            rows = self._outbox.waiting_rows + unsaved_rows
+            tell_given_up(mind.me.name, rows, f"{why}: another history begins here")
         position = position_of(mind.log_sequence + 1, 0)
         noted = mind.decisions.start(position, time.time_ns() // 1000)
         self._outbox.begin(batch, place_key(noted))
@@ -164,11 +168,6 @@ class MindStore:
         batch = self._store.batch()
         batch.put(Family.META, key, value)
         self._store.write(batch)
-
-
-def _tell_given_up(mind: Member, rows: int, why: str) -> None:
-    """Rows that were decided and that no file of the certification log has."""
-    log.error("certification_log_given_up", member=mind.me.name, rows=rows, text=why)
 
 
 def _digest(delivery: Delivery) -> bytes:

@@ -143,6 +143,8 @@ def _certification_log(writer: "CertificationLogWriter | None") -> dict[str, Any
         return {}
     return {
         "certification_log_waiting_rows": writer.outbox.waiting_rows,
+        "certification_log_waiting_bytes": writer.outbox.waiting_bytes,
+        "certification_log_waiting_bytes_max": writer.outbox.bytes_max,
         "certification_log_written_rows": writer.written_rows,
         "certification_log_last_file": writer.last_file,
         "certification_log_error": writer.error,

@@ -82,6 +82,7 @@ def writer_of(
     outbox = Outbox(
         store,
         config.member,
+        bytes_max=config.certification_log_waiting_bytes_max,
         keeps=config.record_history,
         allows_keys=config.certification_log_keys,
     )

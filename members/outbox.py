@@ -13,21 +13,23 @@ import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import structlog
+
 from applier.targets.rocksdb import AppliedInterval, intervals_of
 from certifier.history import CHAIN_START, Cursor, Row, Verdict
 from certifier.store import Batch, Family, Store, integer_key
-from members.decisions import Noted, decode, place_key, rows_in
+from members.decisions import Noted, decode, is_of_earlier_release, place_key, rows_in
 
 CURSOR_KEY = b"certification log"
 """In META: which history this is, and how far it is written. A copy of a state does not bring it
 along."""
 ADDED_KEY = b"certification log: added"
 """In META: all rows and bytes that came in since the history began."""
-WAITING_BYTES_MAX = 4 << 30
-"""Of decisions that wait for a folder that cannot be written. After that they are given up, and
-another history begins."""
+FILLING_SHARE = 0.25
+"""Of the bytes that may wait: a writer that keeps pace stays below it."""
 PAGE_BYTES = 1 << 20
 _END = b"\xff"
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 
 class _Saved(NamedTuple):
@@ -51,17 +53,19 @@ class Outbox:
         store: Store,
         observer: str,
         *,
+        bytes_max: int,
         keeps: bool = False,
         allows_keys: bool = True,
-        bytes_max: int = WAITING_BYTES_MAX,
     ) -> None:
         """
         Args:
+            bytes_max: may wait; with more, all that waits is given up, and another history begins.
             keeps: what is written stays all the same, for `ReadHistory`.
             allows_keys: readable keys go along; else those that wait already are left out.
         """
         self.store = store
         self.observer = observer
+        self.bytes_max = bytes_max
         self.allows_keys = allows_keys
         self.is_superseded = False
         """Whether files tell what this store does not know: another history has to begin."""
@@ -69,7 +73,6 @@ class Outbox:
         self.waits_since = time.monotonic()
         self._added_rows = self._added_bytes = self._written_bytes = 0
         self._keeps = keeps
-        self._bytes_max = bytes_max
         self._lock = threading.Lock()
         if saved := _saved(store):
             self.history, self.cursor, self.tick, self._written_bytes = saved[:4]
@@ -93,7 +96,11 @@ class Outbox:
     @property
     def is_full(self) -> bool:
         """Whether so much waits that it has to be given up."""
-        return self.waiting_bytes > self._bytes_max
+        return self.waiting_bytes > self.bytes_max
+
+    def is_filling(self, bytes_: int) -> bool:
+        """Whether that much, of what waits, is more than a writer should let come together."""
+        return bytes_ > self.bytes_max * FILLING_SHARE
 
     def begin(self, batch: Batch, place: int) -> None:
         """Begins another history, whose first row is at a place; what waits is given up."""
@@ -197,10 +204,13 @@ class Taken:
                 yield row
 
     def blocks(self) -> Iterator[tuple[bytes, bytes]]:
-        """What is stored from the first row that waits on; it may have rows before that one."""
+        """What is stored from the first row that waits on; it may have rows before that one. What
+        earlier releases stored for `ReadHistory` is of no history.
+        """
         store = self._outbox.store
         found = store.last(Family.DECISIONS, integer_key(self.cursor.place))
-        return _pages(store, Family.DECISIONS, found[0] if found else b"")
+        pages = _pages(store, Family.DECISIONS, found[0] if found else b"")
+        return ((key, block) for key, block in pages if not is_of_earlier_release(block))
 
     def rows_of(self, block: bytes) -> list[dict[str, Any]]:
         """The rows of a block that wait."""
@@ -227,7 +237,17 @@ def forget(store: Store, *, keeps: bool) -> int:
         for family in held:
             batch.delete_range(family, b"", _END)
         store.write(batch)
-    return saved.added_rows - saved.cursor.number if saved else 0
+    return _waiting_rows(saved)
+
+
+def waiting_rows_of(store: Store) -> int:
+    """How many rows no file has, of a store that nobody writes to."""
+    return _waiting_rows(_saved(store))
+
+
+def tell_given_up(member: str, rows: int, why: str) -> None:
+    """Rows that were decided go, and no file of the certification log has them."""
+    log.error("certification_log_given_up", member=member, rows=rows, text=why)
 
 
 def put(batch: Batch, noted: Noted, block: bytes) -> None:
@@ -242,6 +262,10 @@ def _saved(store: Store) -> _Saved | None:
     history, number, place, chain, tick, written_bytes = json.loads(written)
     cursor = Cursor(number, place, bytes.fromhex(chain))
     return _Saved(history, cursor, tick, written_bytes, *json.loads(added))
+
+
+def _waiting_rows(saved: _Saved | None) -> int:
+    return saved.added_rows - saved.cursor.number if saved else 0
 
 
 def _add_interval(row: dict[str, Any], interval: AppliedInterval) -> None:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from certifier.audit.errors import NoSuitableJava
 
 VERSION_MIN = 17
+_HEAP = re.compile(r"[1-9]\d*[kmgt]", re.IGNORECASE)
 _MISSING_MODULE = "--add-modules=jdk.incubator.vector"
 _SHIM = """#!/bin/sh
 # Spark asks for a module that this smaller Java lacks, and that only its machine learning uses.
@@ -33,6 +34,11 @@ class Java(NamedTuple):
     home: Path
     version: int
     origin: str
+
+
+def is_heap(memory: str) -> bool:
+    """Whether that is a size of a heap as Java takes it."""
+    return _HEAP.fullmatch(memory) is not None
 
 
 def find_java() -> Java:

@@ -155,11 +155,29 @@ def test_duckdb_finds_wrong_verdicts(tmp_path: Path) -> None:
     assert check_stamps(tmp_path, "1GB", str(tmp_path)).counts == {"CONFLICT_FALSE": 1}
 
 
+@pytest.mark.parametrize("items", bench_audit_history.ITEMS)
+def test_the_smallest_history_has_place_for_all_wrong_stamps(items: str) -> None:
+    size = bench_audit.TRANSACTIONS_MIN
+    right = pieces(Workload(transactions=size, items=items))
+    wrong = pieces(Workload(transactions=size, items=items, wrong_stamps=bench_audit.WRONG_STAMPS))
+    changed = sum(
+        one != other
+        for piece, changed in zip(right, wrong, strict=True)
+        if isinstance(piece, Transactions) and isinstance(changed, Transactions)
+        for one, other in zip(piece.outcomes, changed.outcomes, strict=True)
+    )
+    assert changed == 2 * bench_audit.WRONG_STAMPS
+
+
 def test_items_of_another_kind_are_refused() -> None:
     with pytest.raises(InvalidSetting, match="zipf"):
         BenchOptions(items=("normal",))
-    with pytest.raises(InvalidSetting, match="1 or more"):
-        BenchOptions(transactions=(0,))
+    with pytest.raises(
+        InvalidSetting, match="setting transactions is '999': expected 1000 or more"
+    ):
+        BenchOptions(transactions=(999,))
+    with pytest.raises(InvalidSetting, match="setting --memory is '4': expected such as 4g"):
+        BenchOptions(memory="4")
 
 
 def run_of(engine: str, findings: dict[str, int], on_look: OnLook) -> Run:

@@ -1,5 +1,8 @@
 """Files of a certification log: where one ends, what it takes of memory, what it leaves behind."""
 
+import errno
+import os
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +12,8 @@ from pyarrow import parquet
 
 from certifier.history import Cursor, Row
 from members import certification_log
-from members.certification_log import Abandoned, remove_unfinished, write_file
+from members.certification_log import Abandoned, remove_unfinished, rows_beyond, write_file
+from members.sync import sync
 from tests.audit.histories import Workload, random_order, rows_of
 from tests.members.certification_logs import histories_in
 
@@ -39,6 +43,52 @@ def test_an_error_leaves_nothing_unfinished(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="no"):
         write_file(tmp_path, broken(), Cursor())
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(handle: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match=r"No space left on device: '.*/m1-[0-9a-f-]+\.parquet'"):
+        write_file(tmp_path, rows_of(random_order(3, Workload()), "m1", Workload()), Cursor())
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOTSUP])
+def test_a_file_system_that_syncs_no_folder_takes_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    fsync = os.fsync
+
+    def refuse(handle: int) -> None:
+        if stat.S_ISDIR(os.fstat(handle).st_mode) or refuses_files:
+            raise OSError(number, os.strerror(number))
+        fsync(handle)
+
+    refuses_files = False
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    rows = rows_of(random_order(3, Workload()), "m1", Workload())
+    file = write_file(tmp_path / "new", rows, Cursor())
+    assert file and file.path.is_file()
+    refuses_files = True
+    with pytest.raises(OSError, match=os.strerror(number)):
+        sync(file.path)
+
+
+@pytest.mark.parametrize("length", [0, 3, 100])
+def test_a_later_file_that_is_not_whole_is_an_error_that_names_it(
+    tmp_path: Path, length: int
+) -> None:
+    file = write_file(tmp_path, rows_of(random_order(3, Workload()), "m1", Workload()), Cursor())
+    assert file
+    history = "0123456789abcdef"
+    path = file.path.rename(tmp_path / f"m1-{history}-{0:016x}.parquet")
+    assert rows_beyond(tmp_path, "m1", history, -1) == [file.rows]
+    path.write_bytes(path.read_bytes()[:length])
+    with pytest.raises(OSError, match=rf"{path.name} cannot be read .*: put the whole"):
+        rows_beyond(tmp_path, "m1", history, -1)
 
 
 def test_a_file_that_nobody_waits_for_gets_no_name(tmp_path: Path) -> None:

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from certifier.history import Cursor, position_at
 from certifier.records import log_sequence_of
 from certifier.store import ROCKSDB_FOLDER, Family, StoreIdentity
 from certifier.write_set import store_key_item
-from members import certification_log, certification_log_writer, endings, store_swap
+from members import certification_log, certification_log_writer, store_swap
 from members.convert import encode_batch, encode_changes
 from members.copies import manifest_of
 from members.history import read_history
@@ -197,14 +198,18 @@ async def test_what_waits_too_long_is_given_up_and_another_history_begins(tmp_pa
     runtime = member_at(tmp_path)
     writer = runtime.history_writer
     assert writer is not None
-    writer.outbox._bytes_max = 500
+    writer.outbox.bytes_max = 500
     runtime._deliver([founding(runtime)])
     feed(runtime, 2, 3, 4)
     runtime.save()
     given_up = writer.outbox.history
     assert writer.outbox.is_full
     feed(runtime, 5)
-    runtime.save()
+    with capture_logs() as events:
+        runtime.save()
+    (told,) = events
+    assert told["rows"] == 11, "those that were not stored yet are among them"
+    assert "more than certification_log_waiting_bytes_max = 500 waited" in told["text"]
     assert writer.outbox.history != given_up
     assert writer.outbox.waiting_rows == 1
     folder.unlink()
@@ -229,7 +234,7 @@ async def test_a_file_that_is_written_while_its_history_is_given_up_counts_for_n
     taken = outbox.take(runtime.committed_version)
     rows = taken.rows()
     first = next(rows)
-    outbox._bytes_max = 0
+    outbox.bytes_max = 0
     runtime.save()
     over = Cursor(1, int(str(first["place"])), b"")
     assert not outbox.written(taken, over), "its history is over"
@@ -237,7 +242,7 @@ async def test_a_file_that_is_written_while_its_history_is_given_up_counts_for_n
     assert [row["kind"] for row in fresh.rows()] == ["start"]
     taken.cursor = Cursor()
     assert list(taken.rows()) == []
-    outbox._bytes_max = 1 << 30
+    outbox.bytes_max = 1 << 30
     runtime.close()
     (found,) = histories_in(tmp_path / "log").values()
     assert kinds(found) == ["start"]
@@ -399,10 +404,9 @@ async def test_a_folder_that_hangs_holds_up_no_life_and_hears_no_more_of_the_las
         first = process.runtime
         await first.submit((write("one", first.committed_version),))
         assert await asyncio.to_thread(hangs.wait, 20)
-        monkeypatch.setattr(endings, "LOG_STOP_SECONDS", 3.0)
         first.member.expel("m1")
         first._sender.schedule()
-        waits = 0.0
+        waits, expelled = 0.0, time.monotonic()
         while first is process.runtime or process.state is not MemberState.ONLINE:
             began = time.monotonic()
             await asyncio.sleep(0.01)
@@ -410,6 +414,7 @@ async def test_a_folder_that_hangs_holds_up_no_life_and_hears_no_more_of_the_las
             if not first.closed:
                 assert first.target.open_snapshot().get(b"one") == b"value"
         assert waits < 2.5, "the event loop goes on"
+        assert time.monotonic() - expelled < 12, "the next life writes what waits"
         monkeypatch.undo()
         assert first.history_writer
         thread = first.history_writer._thread

@@ -46,8 +46,8 @@ def test_the_environment_has_numbers_and_lists_as_texts() -> None:
 def test_all_problems_are_told_at_once() -> None:
     wrong = {"address": "nowhere", "snapshots_max": 0, "colour": "red", "gc_window": "open"}
     assert problems(wrong) == (
-        "group is missing: give it in the file or as GROUPCERT_GROUP",
-        "member is missing: give it in the file or as GROUPCERT_MEMBER",
+        "group is missing: give it as --group, in the file or as GROUPCERT_GROUP",
+        "member is missing: give it as --member, in the file or as GROUPCERT_MEMBER",
         "address is 'nowhere': expected host:port",
         "gc_window is 'open': input should be 'close' or 'tight'",
         "snapshots_max is 0: input should be greater than or equal to 1",

@@ -38,6 +38,15 @@ from tests.members.minds import (
 
 NOW_US = 1_780_000_000_000_000
 OTHER = "bbbbbbbb-bbbb-bbbb-bbbb-bbbbbbbbbbbb"
+WITH_ITEMS = b"""
+["aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa",[["m2","2",false,1780000000000000]],
+[[0,3145728,1,"61",0,[18446744073709551615,5,18446744073709551615],[9],1,1,2],
+[0,3145729,1,"62",0,[5],[],5,1,"m2"]],
+[{"format_version":1,"observer":"m1","history":"1","place":50331683,"kind":"transaction",
+"version":2,"origin":"m2","gtid_brought":false,"is_local":false,"write_set":[-2,3],"read_set":[7],
+"snapshot_version":1,"verdict":"certified","gtid_source":"aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa",
+"gtid_number":2,"last_committed":1,"sequence_number":3,"session":"2","transaction_id":"63",
+"decided_us":1780000000000000,"domain_id":7}]]"""
 
 
 def read(member: Member, *batches: LogBatch) -> list[Row]:
@@ -228,5 +237,34 @@ def test_a_history_begins_where_it_is_told() -> None:
 
 
 def test_decisions_in_another_format_are_not_read() -> None:
-    with pytest.raises(CorruptStore, match="decisions in format 02"):
-        decode(b"\x02rest", "m1", "7f", "there")
+    with pytest.raises(CorruptStore, match="decisions in format 03"):
+        decode(b"\x03rest", "m1", "7f", "there")
+
+
+def test_items_take_eight_bytes_each_and_come_back() -> None:
+    """JSON of them takes so long that no client is answered meanwhile."""
+    member = noting(2)
+    items = [2**64 - 1 - each for each in range(10_000)]
+    plain = LoggedTransaction(b"a", 0, items, items[:100])
+    special = plain._replace(transaction_id=b"b", snapshot=1, domain_id=3)
+    delivered = Delivered(decided_us=NOW_US)
+    member.deliver(member.log_sequence + 1, batch_of(2, 2, [plain, special]), delivered)
+    block = member.decisions.encode(delivered.noted)
+    assert len(block) < 8 * 20_200 + 2_000
+    rows = decode(block, "m1", "7f", "there")
+    assert kinds(list(rows)) == ["transaction"] * 2
+    for row in rows:
+        assert row["write_set"] == [-1 - each for each in range(10_000)]
+        assert row["read_set"] == [-1 - each for each in range(100)]
+
+
+def test_decisions_with_items_in_their_json_are_read() -> None:
+    """As they were stored before; the items of a row are signed there, others are not."""
+    member = noting(2)
+    logged = [
+        LoggedTransaction(b"a", 0, [2**64 - 1, 5, 2**64 - 1], [9]),
+        LoggedTransaction(b"b", 0, [5]),
+        LoggedTransaction(b"c", 1, [2**64 - 2, 3], [7], domain_id=7),
+    ]
+    now = read(member, batch_of(2, 2, logged))
+    assert list(decode(b"\x01\x03\x00\x00\x00" + WITH_ITEMS, "m1", "7f", "there")) == now

@@ -107,6 +107,17 @@ def test_the_document_says_what_was_written(
     assert document["kinds"]["transaction"] == 10
     assert bytes.fromhex(document["chain"]) == rows[-1]["chain"]
     assert [row["is_local"] for row in rows[1:5]] == [False, True, False, True]
+    assert document["notes"] == []
+
+
+def test_an_observer_that_is_nobody_in_the_trace_is_noted(
+    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    exported(trace, tmp_path / "out", "m7", as_json=True)
+    (note,) = json.loads(capsys.readouterr().out)["notes"]
+    assert note == "m7 is in none of its records: every transaction is told as another member's"
+    exported(trace, tmp_path / "out", as_json=True)
+    assert json.loads(capsys.readouterr().out)["notes"] == []
 
 
 def test_people_get_a_table(
@@ -205,7 +216,9 @@ def test_names_that_a_killed_export_has_given_are_taken_back(trace: Path, tmp_pa
     process.start()
     process.join()
     assert process.exitcode == -signal.SIGKILL
-    assert len(list(out.glob("trace-*"))) == 2
+    left = sorted(path.name for path in out.glob("trace-*"))
+    assert len(left) == 2
+    assert "trace-1-0000000000000000.parquet" not in left, "it would look like a shorter history"
     exported(trace, out)
     (only,) = out.iterdir()
     assert only.name == "trace-1-0000000000000000.parquet"
@@ -217,6 +230,20 @@ def _export_and_die(trace: Path, out: Path) -> None:
     exported(trace, out, file_rows=2)
 
 
+def test_an_export_that_was_killed_when_all_had_its_name_is_kept(
+    trace: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    exported(trace, out, file_rows=2)
+    names = sorted(path.name for path in out.iterdir())
+    work = out / ".trace.unfinished"
+    work.mkdir()
+    (work / "names").write_text("".join(f"{name}\n" for name in names))
+    with pytest.raises(InvalidSetting, match=r"a folder without a .* \(files: 6\): name another"):
+        exported(trace, out)
+    assert sorted(path.name for path in out.iterdir()) == names
+
+
 def test_a_name_that_cannot_be_given_takes_all_back(
     trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -224,8 +251,9 @@ def test_a_name_that_cannot_be_given_takes_all_back(
     exported(trace, out, "other")
     monkeypatch.setattr(Path, "rename", Path.rename)
     fail_at_the_third_name(out, no_space)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(OSError, match=r"no space left .*: free some, or .* --out") as full:
         exported(trace, out, file_rows=2)
+    assert full.value.filename == str(out)
     assert [path.name for path in out.iterdir()] == ["other-1-0000000000000000.parquet"]
 
 
@@ -348,8 +376,9 @@ def test_the_flags_reach_the_certifier(trace: Path, tmp_path: Path) -> None:
     ("flags", "message"),
     [
         ([], "one of --trace TRACE, --binlog FILE, --log-server"),
-        (["--trace", "-", "--binlog", "binlog.000001"], "one of --trace TRACE"),
-        (["--trace", "-", "--group", "shop"], "one of --trace TRACE"),
+        ([], "setting source is ''"),
+        (["--trace", "-", "--binlog", "binlog.000001"], "setting source is '--trace --binlog'"),
+        ([*BINLOG, "--group", "shop"], "setting source is '--binlog --group': expected one of"),
         (["--trace", "-", "--last", "7"], "setting first, last is '1, 7'"),
         ([*BINLOG, "--last", "7"], "setting first, last is '1, 7'"),
         ([*BINLOG, "--gc-window", "tight"], f"gc-window is '{UUID}, 1, tight'"),
@@ -366,4 +395,4 @@ def test_one_source_is_to_be_named(tmp_path: Path, flags: list[str], message: st
 def test_a_log_without_its_group_says_what_is_missing(tmp_path: Path) -> None:
     flags = ["--log-server", "nats://127.0.0.1:1"]
     done = CliRunner().invoke(app, ["export", "--out", str(tmp_path / "out"), *flags])
-    assert (done.exit_code, "group is missing" in done.output) == (2, True), done.output
+    assert (done.exit_code, "give it as --group" in done.output) == (2, True), done.output

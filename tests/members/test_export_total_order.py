@@ -80,6 +80,18 @@ def test_the_log_is_told_from_its_beginning_to_its_end(
     assert len(document["files"]) == len(list(tmp_path.iterdir())) == 6
 
 
+def test_an_observer_that_was_never_there_is_noted(
+    stream: JetStreamOptions, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for observer in ("m7", "m2"):
+        export_total_order(stream, observer, ExportOptions(out=tmp_path, as_json=True))
+    never, was = map(json.loads, capsys.readouterr().out.splitlines())
+    assert never["notes"] == [
+        "m7 is in none of its records: every transaction is told as another member's"
+    ]
+    assert was["notes"] == []
+
+
 def test_a_part_of_the_log_is_told_as_a_member_sees_it(
     stream: JetStreamOptions, log: Log, tmp_path: Path
 ) -> None:
@@ -106,6 +118,7 @@ def test_the_command_reads_the_log_that_its_flags_name(
     [
         (1, MESSAGES + 1, "setting last is .* ends with 300"),
         (MESSAGES + 1, None, "setting first is .* ends with 300"),
+        (MESSAGES + 1, MESSAGES + 1, "setting first is .* ends with 300$"),
         (9, 8, "setting last is '8': .* 9 or later"),
     ],
 )

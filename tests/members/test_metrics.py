@@ -84,6 +84,8 @@ def test_every_metric_of_a_member_is_in_the_readme_and_has_its_number() -> None:
             log_unacknowledged_ms=1_500,
             log_durable=True,
             certification_log_waiting_rows=9,
+            certification_log_waiting_bytes=700,
+            certification_log_waiting_bytes_max=1_000,
             certification_log_error="No space left on device",
             stages=[StageTime(name="queued", total_us=2_500_000, count=4)],
         )
@@ -104,6 +106,8 @@ def test_every_metric_of_a_member_is_in_the_readme_and_has_its_number() -> None:
         "groupcert_log_unacknowledged_seconds 1.5",
         "groupcert_log_durable 1.0",
         "groupcert_certification_log_waiting_rows 9.0",
+        "groupcert_certification_log_waiting_bytes 700.0",
+        "groupcert_certification_log_waiting_bytes_max 1000.0",
         "groupcert_certification_log_failing 1.0",
     }
 

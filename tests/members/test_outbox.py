@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,8 +16,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from applier.relay_queue import RelayEntry
-from certifier.store import ROCKSDB_FOLDER, Family, StoreIdentity
-from members import store_swap
+from certifier.store import ROCKSDB_FOLDER, Family, StoreIdentity, integer_key
+from members import certification_log_writer, lives, store_swap
 from members.copies import manifest_of
 from members.history import read_history
 from members.outbox import CURSOR_KEY
@@ -33,7 +34,7 @@ from tests.members.test_certification_log_writer import (
     wait_until,
     write,
 )
-from tests.members.test_lives import living
+from tests.members.test_lives import FULL, living, until
 from tests.members.test_runtime import runtime_at
 
 __all__ = ["short_pauses"]
@@ -86,10 +87,10 @@ async def test_a_history_that_is_given_up_takes_its_ticks_along(tmp_path: Path) 
     runtime = begun(tmp_path)
     assert runtime.history_writer
     feed(runtime, 3, 4)
-    runtime.history_writer.outbox._bytes_max = 0
+    runtime.history_writer.outbox.bytes_max = 0
     runtime.save()
     assert len(list(runtime.store.scan(Family.HISTORY))) == 1, "only the last one may still count"
-    runtime.history_writer.outbox._bytes_max = 1 << 30
+    runtime.history_writer.outbox.bytes_max = 1 << 30
     feed(runtime, 5)
     runtime.close()
     (rows,) = histories_in(tmp_path / "log").values()
@@ -113,6 +114,29 @@ async def test_a_log_after_a_kept_history_walks_nothing_of_that(tmp_path: Path) 
     assert list(response.versions) == [1, 2, 3]
     (rows,) = histories_in(tmp_path / "log").values()
     assert_applied(rows)
+
+
+async def test_a_log_after_a_history_that_an_earlier_release_kept_leaves_that_out(
+    tmp_path: Path,
+) -> None:
+    runtime = runtime_at(tmp_path / "data", record_history=True)
+    runtime._deliver([founding(runtime)])
+    feed(runtime, 2)
+    runtime.save()
+    batch = runtime.store.batch()
+    batch.delete_range(Family.DECISIONS, b"", b"\xff")
+    certified = [1, b"key/2".hex(), "source:1", 0, 1, [7]]
+    batch.put(Family.DECISIONS, integer_key(1), json.dumps([certified]).encode())
+    runtime.store.write(batch)
+    runtime.close()
+    both = member_at(tmp_path, record_history=True)
+    feed(both, 3)
+    both.save()
+    (response,) = read_history(both.store, 0)
+    both.close()
+    assert list(response.versions) == [1, 2]
+    (rows,) = histories_in(tmp_path / "log").values()
+    assert kinds(rows) == ["start", "certified", "conflict"]
 
 
 async def test_a_joiner_without_a_log_keeps_nothing_that_its_donor_had_to_write(
@@ -163,6 +187,46 @@ async def test_it_is_told_how_much_goes_with_a_state_that_is_discarded(tmp_path:
     assert told["rows"] >= 5
     (rows,) = histories_in(folder).values()
     assert rows[0]["version"] == 0
+
+
+async def test_it_is_told_how_much_goes_with_a_state_that_is_discarded_after_its_life(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lives, "DISK_RETRY_SECONDS", 10)
+    folder = tmp_path / "log"
+    folder.write_bytes(b"a file in its place")
+    with capture_logs() as events:
+        async with living(tmp_path / "data", certification_log=folder) as process:
+            await process.online()
+            first = process.runtime
+            first.give_up(FULL)
+            await until(lambda: first.closed)
+            first.begin_again(discard_state=True)
+            await process.online(lives=2)
+            folder.unlink()
+    (told,) = [each for each in events if each["event"] == GIVEN_UP]
+    assert told["rows"] >= 3
+
+
+async def test_it_is_told_how_much_goes_where_a_kill_came_before_the_copy_took_its_place(
+    tmp_path: Path,
+) -> None:
+    runtime = begun(tmp_path)
+    closed_without_files(runtime, tmp_path / "log")
+    donor = runtime_at(tmp_path / "donor")
+    donor._deliver([founding(donor)])
+    donor._minds.check_identity(LogIdentity(name="stream", created="now"))
+    donor.save()
+    incoming = store_swap.begin(tmp_path / "data")
+    donor.store.checkpoint(incoming / ROCKSDB_FOLDER)
+    manifest = manifest_of("g", donor.member, donor.store)
+    donor.close()
+    store_swap.adopt(tmp_path / "data", manifest, StoreIdentity(group="g", member="m1"))
+    with capture_logs() as events:
+        lives.put_copy_in_place(runtime.config)
+        lives.put_copy_in_place(runtime.config)
+    assert [each["rows"] for each in events if each["event"] == GIVEN_UP] == [5]
+    assert not store_swap.is_adopted(tmp_path / "data")
 
 
 async def test_keys_that_wait_stay_there_once_they_are_not_allowed(tmp_path: Path) -> None:
@@ -275,8 +339,7 @@ async def test_a_full_disk_stops_nobody_and_the_log_is_whole_later(
     assert writer.outbox.waiting_rows == 10
     assert [name.endswith(".parquet") for name in os.listdir(small_disk)].count(True) == 1
     os.unlink(small_disk / "filler")
-    wait_until(lambda: not writer.outbox.waiting_rows)
-    assert not writer.error
+    wait_until(lambda: not (writer.outbox.waiting_rows or writer.error))
     runtime.close()
     (rows,) = histories_in(small_disk).values()
     assert kinds(rows[3:]) == ["certified", "conflict"] * 6
@@ -291,3 +354,52 @@ def runtime_cursor(tmp_path: Path) -> bytes:
     again.close()
     assert saved
     return saved
+
+
+class Rests:
+    """Counts the rests of this thread in the place of the event that ends a writer."""
+
+    def __init__(self, event: threading.Event) -> None:
+        self.count = 0
+        self._event = event
+        self._thread = threading.current_thread()
+        self.set, self.is_set = event.set, event.is_set
+
+    def wait(self, seconds: float) -> bool:
+        if threading.current_thread() is not self._thread:
+            return self._event.wait(seconds)
+        self.count += 1
+        return False
+
+
+async def test_the_writer_rests_until_too_much_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(certification_log_writer, "STEP_ROWS", 1)
+    runtime = begun(tmp_path)
+    writer = runtime.history_writer
+    assert writer
+    rests = Rests(writer._stopping)
+    monkeypatch.setattr(writer, "_stopping", rests)
+    rows = list(writer.outbox.take(runtime.committed_version).rows())
+    assert len(list(writer._at_leisure(iter(rows)))) == rests.count == 5
+    monkeypatch.setattr(writer.outbox, "bytes_max", 3 * writer.outbox.waiting_bytes)
+    assert len(list(writer._at_leisure(iter(rows)))) == rests.count == 5
+    runtime.close()
+
+
+async def test_nothing_is_given_up_that_the_folder_would_have_taken(tmp_path: Path) -> None:
+    """A file ends when much of what may wait does, though it is neither old nor full."""
+    with capture_logs() as events:
+        runtime = begun(tmp_path, certification_log_waiting_bytes_max=6_000)
+        writer = runtime.history_writer
+        assert writer
+        for number in range(3, 40):
+            feed(runtime, number)
+            runtime.save()
+            wait_until(lambda: writer.outbox.waiting_bytes < 3_000)
+        assert writer.outbox.cursor.number
+        runtime.close()
+    assert GIVEN_UP not in {each["event"] for each in events}
+    (rows,) = histories_in(tmp_path / "log").values()
+    assert len(rows) == 3 + 2 * 38

@@ -53,7 +53,7 @@ def test_all_problems_are_told_at_once() -> None:
 
 
 def test_a_replica_has_a_source() -> None:
-    expected = "sources is missing: give it in the file or as GROUPCERT_SOURCES"
+    expected = "sources is missing: give it as --source, in the file or as GROUPCERT_SOURCES"
     assert problems({}) == (expected,)
     assert problems({"sources": []}) == ("sources: expected a member, host:port",)
 
