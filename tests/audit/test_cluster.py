@@ -22,6 +22,7 @@ import pytest
 from certifier.audit.archive import write_archive
 from certifier.audit.java import find_java
 from tests.audit.histories import Workload, random_order, rows_of, write
+from tests.audit.java_options import FAST_START
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 SPARK = Path(pyspark.__file__).parent
@@ -29,6 +30,12 @@ UP_SECONDS = 60
 MEMBERS = ("m1", "m2", "m3")
 JOBS = ("--job", "verify", "--job", "proof")
 """Jobs with each kind of function that runs in an executor's Python: the others have no more."""
+SETTINGS = (
+    "spark.driver.host=127.0.0.1",
+    "spark.sql.shuffle.partitions=4",
+    f"spark.driver.extraJavaOptions={FAST_START}",
+    f"spark.executor.extraJavaOptions={FAST_START}",
+)
 # Without `site` no file of the environment leads to this project.
 ISOLATED = """#!/bin/sh
 PYTHONPATH="$PYTHONPATH:{packages}" exec "{python}" -S "$@"
@@ -128,9 +135,13 @@ def local(logs: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The answers of local mode."""
     out = tmp_path_factory.mktemp("local") / "out"
     command = [sys.executable, "-m", "members", "audit", logs, "--out", str(out)]
-    settings = ["--memory", "1g", "--spark-setting", "spark.sql.shuffle.partitions=4"]
-    run([*command, *JOBS, *settings], dict(os.environ))
+    run([*command, *JOBS, "--memory", "1g", *flags("--spark-setting")], dict(os.environ))
     return out
+
+
+def flags(name: str) -> list[str]:
+    """The settings of all runs, each behind the flag of a name."""
+    return [word for setting in SETTINGS for word in (name, setting)]
 
 
 def run(command: Sequence[str], environment: dict[str, str]) -> str:
@@ -166,10 +177,8 @@ def test_command_on_a_cluster_answers_as_in_local_mode(
     out = tmp_path / "out"
     command = [sys.executable, "-m", "members", "audit", logs, "--out", str(out)]
     there = ["--master", cluster.url, "--memory", "1g"]
-    settings = ["spark.driver.host=127.0.0.1", "spark.sql.shuffle.partitions=4"]
-    flags = [word for setting in settings for word in ("--spark-setting", setting)]
     environment = cluster.environment | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    run([*command, *JOBS, *there, *flags], environment)
+    run([*command, *JOBS, *there, *flags("--spark-setting")], environment)
     assert json.loads((out / "summary.json").read_text())["spark"]["master"] == cluster.url
     assert answers(out) == answers(local)
 
@@ -180,13 +189,11 @@ def test_one_file_for_spark_submit_answers_as_in_local_mode(
     archive, out = tmp_path / "groupcert-audit.py", tmp_path / "out"
     write_archive(archive)
     command = [str(SPARK / "bin" / "spark-submit"), "--master", cluster.url]
-    settings = ["spark.driver.host=127.0.0.1", "spark.sql.shuffle.partitions=4"]
-    flags = [word for setting in settings for word in ("--conf", setting)]
     # The driver cannot import this project either: all that it needs is in the file.
     environment = cluster.environment | {
         "PYSPARK_DRIVER_PYTHON": cluster.environment["PYSPARK_PYTHON"]
     }
     asked = [logs, "--out", str(out), *JOBS, "--json"]
-    told = run([*command, *flags, str(archive), *asked], environment)
+    told = run([*command, *flags("--conf"), str(archive), *asked], environment)
     assert json.loads(told.splitlines()[-1]) == json.loads((out / "summary.json").read_text())
     assert answers(out) == answers(local)

@@ -19,6 +19,7 @@ from members import audit
 from members.audit import AuditOptions
 from members.cli import app
 from tests.audit.histories import Workload, random_order, rows_of, write
+from tests.audit.java_options import FAST_START
 
 README = Path(__file__).parents[2] / "certifier" / "audit" / "README.md"
 
@@ -101,8 +102,10 @@ def test_command_reports_on_logs_and_keeps_standard_output_for_the_answer(tmp_pa
     logs = write(tmp_path, rows_of(random_order(1, workload), "m1", workload))
     out = tmp_path.with_name("out")
     command = [sys.executable, "-m", "members", "audit", *logs, "--out", str(out)]
-    settings = ["--memory", "1g", "--spark-setting", "spark.sql.shuffle.partitions=2", "--json"]
-    done = subprocess.run([*command, *settings], capture_output=True, text=True, timeout=280)
+    settings = ["spark.sql.shuffle.partitions=2", f"spark.driver.extraJavaOptions={FAST_START}"]
+    flags = [word for setting in settings for word in ("--spark-setting", setting)]
+    asked = [*command, "--memory", "1g", *flags, "--json"]
+    done = subprocess.run(asked, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == json.loads((out / "summary.json").read_text())
     lines = done.stderr.splitlines()

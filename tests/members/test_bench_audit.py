@@ -22,6 +22,7 @@ from members.bench_audit_duckdb import check_stamps
 from members.bench_audit_history import Transactions, Workload, make, pieces, write
 from members.bench_audit_run import Answer, OnLook, Run
 from members.certification_log import SCHEMA, write_file
+from tests.audit.java_options import FAST_START
 
 GROUP = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 
@@ -245,8 +246,9 @@ def test_each_history_and_each_run_is_told_beside_the_answer(
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_spark_and_duckdb_give_the_same_answers(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("JDK_JAVA_OPTIONS", FAST_START)
     output = tmp_path / "audit.json"
     options = BenchOptions(transactions=(20_000,), items=("uniform",), memory="1g", folder=tmp_path)
     assert main(options, as_json=True, output=output) == 0
