@@ -18,9 +18,11 @@ import pyarrow
 import pyarrow.parquet as parquet
 import pyspark
 import pytest
+from pyspark.sql import SparkSession
 
 from certifier.audit.archive import write_archive
 from certifier.audit.java import find_java
+from certifier.audit.jobs import audit
 from tests.audit.histories import Workload, random_order, rows_of, write
 from tests.audit.java_options import FAST_START
 
@@ -28,8 +30,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 SPARK = Path(pyspark.__file__).parent
 UP_SECONDS = 60
 MEMBERS = ("m1", "m2", "m3")
-JOBS = ("--job", "verify", "--job", "proof")
+JOBS = ("verify", "profile")
 """Jobs with each kind of function that runs in an executor's Python: the others have no more."""
+ASKED = [word for job in JOBS for word in ("--job", job)]
 SETTINGS = (
     "spark.driver.host=127.0.0.1",
     "spark.sql.shuffle.partitions=4",
@@ -131,11 +134,10 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="module")
-def local(logs: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def local(spark: SparkSession, logs: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The answers of local mode."""
     out = tmp_path_factory.mktemp("local") / "out"
-    command = [sys.executable, "-m", "members", "audit", logs, "--out", str(out)]
-    run([*command, *JOBS, "--memory", "1g", *flags("--spark-setting")], dict(os.environ))
+    audit(spark, [logs], str(out), jobs=JOBS)
     return out
 
 
@@ -175,10 +177,10 @@ def test_command_on_a_cluster_answers_as_in_local_mode(
     cluster: Cluster, logs: str, local: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    command = [sys.executable, "-m", "members", "audit", logs, "--out", str(out)]
+    command = [sys.executable, "-m", "members", "audit", logs, "--out", str(out), *ASKED]
     there = ["--master", cluster.url, "--memory", "1g"]
     environment = cluster.environment | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    run([*command, *JOBS, *there, *flags("--spark-setting")], environment)
+    run([*command, *there, *flags("--spark-setting")], environment)
     assert json.loads((out / "summary.json").read_text())["spark"]["master"] == cluster.url
     assert answers(out) == answers(local)
 
@@ -193,7 +195,7 @@ def test_one_file_for_spark_submit_answers_as_in_local_mode(
     environment = cluster.environment | {
         "PYSPARK_DRIVER_PYTHON": cluster.environment["PYSPARK_PYTHON"]
     }
-    asked = [logs, "--out", str(out), *JOBS, "--json"]
+    asked = [logs, "--out", str(out), *ASKED, "--json"]
     told = run([*command, *flags("--conf"), str(archive), *asked], environment)
     assert json.loads(told.splitlines()[-1]) == json.loads((out / "summary.json").read_text())
     assert answers(out) == answers(local)
