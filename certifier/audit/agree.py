@@ -5,17 +5,16 @@ The rule it keeps: what all members must have decided alike is compared, not wha
 are compared by digests first, rows only where those differ.
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
+from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from certifier.audit.findings import Code, Finding
-from certifier.audit.gaps import Gaps
+from certifier.audit.gaps import is_in_gap
 from certifier.audit.log import History, Log
 from certifier.audit.result import JsonObject, Result
 from certifier.history import RecordKind, Source
@@ -44,14 +43,15 @@ def run(log: Log) -> Result:
             groups.setdefault(each.group_source, []).append(each)
     rows = _hashed(log)
     digests = _digests(rows) if any(len(group) > 1 for group in groups.values()) else {}
-    summary: Counter[tuple[str, str]] = Counter()
+    pairs: dict[tuple[int, int], _Compared] = {}
     compared = 0
     for histories in groups.values():
         if len(histories) > 1:
             suspects = _differing_segments(digests, histories)
             compared += sum(each.rows for each in histories)
-            _compare(log, rows, histories, suspects, result, summary)
-    result.summary = _summary(log, compared, summary)
+            pairs |= _alike(digests, histories, suspects)
+            _compare(log, rows, histories, suspects, result, pairs)
+    result.summary = _summary(log, compared, pairs)
     return result
 
 
@@ -99,13 +99,34 @@ def _reaches(history: History, segment: int) -> bool:
     return history.first_place >> SEGMENT_BITS <= segment <= history.last_place >> SEGMENT_BITS
 
 
-@dataclass(slots=True)
-class _Deviation:
+class _Deviation(NamedTuple):
     """Where a history first differs from most others, from which one, and at how many places."""
 
     place: int
     model: int
+    places: int
+
+
+class _Compared(NamedTuple):
+    """At how many places both of two histories could have a record and one has, and at how many of
+    these they differ.
+    """
+
     places: int = 0
+    differing: int = 0
+
+
+def _alike(
+    digests: _Digests, histories: Sequence[History], differing: Sequence[int]
+) -> dict[tuple[int, int], _Compared]:
+    """What was compared of each two histories in the segments that do not differ."""
+    alike = digests.keys() - set(differing)
+    pairs = {}
+    for one, other in combinations(histories, 2):
+        common = [part for part in alike if _reaches(one, part) and _reaches(other, part)]
+        places = sum(digests[part].get(one.h, (0, 0, 0))[0] for part in common)
+        pairs[one.h, other.h] = _Compared(places)
+    return pairs
 
 
 def _compare(
@@ -114,7 +135,7 @@ def _compare(
     histories: Sequence[History],
     segments: Sequence[int],
     result: Result,
-    summary: "Counter[tuple[str, str]]",
+    pairs: dict[tuple[int, int], _Compared],
 ) -> None:
     """Adds the first place where each history differs from most others, and how many there are."""
     if not segments:
@@ -123,13 +144,14 @@ def _compare(
     mine = rows.where(F.col("h").isin(numbers) & F.col("segment").isin(list(segments)))
     # A history that has a place twice is not in order, which the chain's job tells.
     hashes = [F.max(F.when(F.col("h") == h, F.col("hash"))).alias(f"h{h}") for h in numbers]
-    told = mine.groupBy("place").agg(*hashes)
-    differing: dict[int, _Deviation] = {}
-    absent: dict[int, _Deviation] = {}
-    gaps = Gaps(log)
-    for row in told.where(_differs(histories)).toLocalIterator():
-        _judge(row, histories, differing, absent, gaps, summary)
-    for h, found in sorted(differing.items()):
+    told = mine.groupBy("place").agg(*hashes).persist(StorageLevel.DISK_ONLY)
+    try:
+        if not _count_pairs(told, histories, pairs):
+            return
+        differing, absent = _deviations(log, told, histories)
+    finally:
+        told.unpersist()
+    for h, found in differing.items():
         expected, value = _difference(log, found.place, h, found.model)
         witness = (
             f"{log.histories[found.model].observer} has recorded this place otherwise; "
@@ -137,7 +159,7 @@ def _compare(
         )
         name = log.histories[h].name
         result.add([Finding(Code.MEMBERS_DISAGREE, *name, found.place, expected, value, witness)])
-    for h, found in sorted(absent.items()):
+    for h, found in absent.items():
         witness = (
             f"{found.places} places are missing from here on, and no row is missing by its "
             "number: the member has never recorded them"
@@ -146,44 +168,78 @@ def _compare(
         result.add([Finding(Code.RECORD_MISSING, *name, found.place, expected, "none", witness)])
 
 
-def _differs(histories: Sequence[History]) -> Column:
-    """Whether the histories that reach over a place are not all equal there."""
-    differs = F.lit(False)
+def _count_pairs(
+    told: DataFrame, histories: Sequence[History], pairs: dict[tuple[int, int], _Compared]
+) -> int:
+    """Adds what is compared of each two histories at the places; returns how many differ."""
+    counts = []
     for one, other in combinations(histories, 2):
-        both = F.lit(True)
-        for each in (one, other):
-            both &= F.col("place").between(each.first_place, each.last_place)
-        equal = F.col(f"h{one.h}").eqNullSafe(F.col(f"h{other.h}"))
-        differs |= both & ~equal
-    return differs
+        mine, its = _hash(one), _hash(other)
+        place = _is_here(one) & _is_here(other) & F.coalesce(mine, its).isNotNull()
+        counts += [F.count_if(place), F.count_if(place & ~mine.eqNullSafe(its))]
+    row = told.agg(*counts).collect()[0]
+    for n, (one, other) in enumerate(combinations(histories, 2)):
+        before = pairs[one.h, other.h]
+        places, differing = row[2 * n : 2 * n + 2]
+        pairs[one.h, other.h] = _Compared(before.places + places, before.differing + differing)
+    return sum(row[1::2])
 
 
-def _judge(
-    row: Row,
-    histories: Sequence[History],
-    differing: dict[int, _Deviation],
-    absent: dict[int, _Deviation],
-    gaps: Gaps,
-    summary: "Counter[tuple[str, str]]",
-) -> None:
-    """Notes who differs from most at one place; of two, the later one by name."""
-    place = row["place"]
-    here = [each for each in histories if each.first_place <= place <= each.last_place]
-    values = {each.h: row[f"h{each.h}"] for each in here}
-    known = Counter(value for value in values.values() if value is not None)
-    usual = known.most_common(1)[0][0]
-    model = next(h for h, value in values.items() if value == usual)
-    for h, value in values.items():
-        if value == usual or (value is None and gaps.has(h, place)):
-            continue
-        notes = absent if value is None else differing
-        found = notes.setdefault(h, _Deviation(place, model))
-        found.places += 1
-        if place < found.place:
-            found.place, found.model = place, model
-    for one, other in combinations(here, 2):
-        if values[one.h] != values[other.h]:
-            summary[one.observer, other.observer] += 1
+def _deviations(
+    log: Log, told: DataFrame, histories: Sequence[History]
+) -> tuple[dict[int, _Deviation], dict[int, _Deviation]]:
+    """Which histories differ from most at places, and which lack some; of two, the later one by
+    name differs.
+    """
+    shared = [F.when(_is_here(each), _hash(each)) for each in histories]
+    votes = [
+        sum((F.coalesce(mine == its, F.lit(False)).cast("int") for its in shared), F.lit(0))
+        for mine in shared
+    ]
+    usual = F.array_max(
+        F.array(
+            *[
+                F.struct(count.alias("votes"), F.lit(-each.h).alias("h"), mine.alias("hash"))
+                for each, count, mine in zip(histories, votes, shared, strict=True)
+            ]
+        )
+    )
+    judged = told.withColumn("usual", usual).where(F.col("usual.votes") > 0)
+    stacked = F.array(
+        *[
+            F.struct(
+                F.lit(each.h).alias("h"), _hash(each).alias("hash"), _is_here(each).alias("here")
+            )
+            for each in histories
+        ]
+    )
+    each = judged.select("place", "usual", F.explode(stacked).alias("mine"))
+    deviating = each.where("mine.here").where(~F.col("mine.hash").eqNullSafe(F.col("usual.hash")))
+    rows = deviating.select(
+        *("place", "mine.h", F.col("mine.hash").isNull().alias("is_absent")),
+        (-F.col("usual.h")).alias("model"),
+    )
+    rows = rows.where(~F.col("is_absent") | ~is_in_gap(log)("h", "place"))
+    found = rows.groupBy("h", "is_absent").agg(
+        F.min("place").alias("place"),
+        F.min_by("model", "place").alias("model"),
+        F.count(F.lit(1)).alias("places"),
+    )
+    differing: dict[int, _Deviation] = {}
+    absent: dict[int, _Deviation] = {}
+    for row in found.orderBy("h").collect():
+        notes = absent if row["is_absent"] else differing
+        notes[row["h"]] = _Deviation(row["place"], row["model"], row["places"])
+    return differing, absent
+
+
+def _hash(history: History) -> Column:
+    return F.col(f"h{history.h}")
+
+
+def _is_here(history: History) -> Column:
+    """Whether a history reaches over a place."""
+    return F.col("place").between(history.first_place, history.last_place)
 
 
 def _difference(log: Log, place: int, h: int, other: int) -> tuple[str, str]:
@@ -199,7 +255,7 @@ def _told(row: Row, names: Sequence[str]) -> str:
     return ", ".join(f"{name}={values[name]}" for name in names)
 
 
-def _summary(log: Log, compared: int, differing: "Counter[tuple[str, str]]") -> JsonObject:
+def _summary(log: Log, compared: int, counted: Mapping[tuple[int, int], _Compared]) -> JsonObject:
     histories = [each for each in log.histories if each.source is not Source.BINARY_LOG]
     pairs = []
     for one, other in combinations(histories, 2):
@@ -210,10 +266,10 @@ def _summary(log: Log, compared: int, differing: "Counter[tuple[str, str]]") -> 
                 {
                     "one": one.observer,
                     "other": other.observer,
+                    "histories": [one.history, other.history],
                     "first_place": first,
                     "last_place": max(last, first),
-                    "places": min(one.rows, other.rows),
-                    "differing": differing[one.observer, other.observer],
+                    **counted[one.h, other.h]._asdict(),
                 }
             )
     return {

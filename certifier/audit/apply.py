@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import Row
 
 from certifier.audit.apply_times import observers
+from certifier.audit.checks import hexadecimal
 from certifier.audit.clocks import clock
 from certifier.audit.findings import ROWS_MAX, Code, Finding
 from certifier.audit.log import History, Log
@@ -45,9 +46,7 @@ def run(log: Log) -> Result:
     result = Result()
     result.summary = {
         "observers": [],
-        "skipped": sorted(
-            {each.observer for each in log.histories} - {each.observer for each in ticked}
-        ),
+        "skipped": [_label(each, log) for each in log.histories if each not in ticked],
     }
     if not ticked:
         return result
@@ -65,6 +64,12 @@ def run(log: Log) -> Result:
         flags.unpersist()
     result.summary["observers"], result.tables["lag"] = observers(log, ran, ticked)
     return result
+
+
+def _label(history: History, log: Log) -> str:
+    """What people call a history: its observer, and which of several it is."""
+    own = [each for each in log.histories if each.observer == history.observer]
+    return history.observer if len(own) == 1 else ", history ".join(history.name)
 
 
 def _ran(log: Log, histories: list[int]) -> DataFrame:
@@ -253,7 +258,7 @@ def _finding(code: Code, history: History, row: Row) -> Finding:
     expected = f"started at tick {earlier.committed} or later, {visible}"
     found = f"started at tick {later.started}"
     if row["why"] == _TOGETHER:
-        item = f"item {row['item'] % 2**64:016x}"
+        item = f"item {hexadecimal(row['item'])}"
         why = f"both wrote {item}" + (f" (key {later.key})" if later.key else "")
     elif row["why"] == _ALONE:
         why = f"{later.name} has no write set and has to run alone"

@@ -71,6 +71,16 @@ def words(*parts: Column | str) -> Column:
     )
 
 
+def hexadecimal(item: int) -> str:
+    """An item as people see it."""
+    return f"{item % 2**64:016x}"
+
+
+def item_name(item: str) -> Column:
+    """The same of a column."""
+    return F.lower(F.lpad(F.hex(item), 16, "0"))
+
+
 def run_checks(log: Log, rows: DataFrame, checks: Sequence[Check]) -> FoundAll:
     """Applies the checks to the rows, which have `h`, `number` and `place`."""
     none = F.lit(None).cast("bigint")

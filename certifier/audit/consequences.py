@@ -2,12 +2,13 @@
 
 The rule it keeps: where a record is missing, nobody can say what it wrote or which number it had;
 what only it would explain is no finding of its own. What it may have moved (the stable set, the
-window) is not known until a later record says it.
+window, which numbers are free) is not known until a later record says it.
 """
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 from pyspark.sql import functions as F
@@ -40,14 +41,15 @@ _CAUSES = {Code.CONFLICT_MISSED, Code.REFUSAL_MISSED, Code.TOO_OLD_MISSED}
 
 _BY_STATE = {
     *(Code.PURGED_TOO_EARLY, Code.TOO_OLD_FALSE, Code.WINDOW_WRONG, Code.VIEW_CHANGE_WRONG),
-    *(Code.STAMP_TOO_HIGH, Code.SEQUENCE_WRONG),
+    *(Code.STAMP_TOO_HIGH, Code.SEQUENCE_WRONG, Code.GTID_GAP, Code.GTID_ORDER),
 }
 """Findings that follow where a missing record moved what the next ones met."""
 
 
 class _Behind(NamedTuple):
     """Which rows behind a gap, before the next one, are the first to tell a state again: the last
-    sequence number, the stable set, whether the window is closed, its edge. NOWHERE: none does.
+    sequence number, the stable set, whether the window is closed, its edge, the last GTID number,
+    that no number is reserved. NOWHERE: none does.
     """
 
     stamped: int = NOWHERE
@@ -56,6 +58,8 @@ class _Behind(NamedTuple):
     stable: int = NOWHERE
     closed: int = NOWHERE
     edge: int = NOWHERE
+    assigned: int = NOWHERE
+    freed: int = NOWHERE
 
 
 class _Gap(NamedTuple):
@@ -77,23 +81,36 @@ class _Missing(NamedTuple):
     """GTID numbers that were given twice, with the place of the second."""
     moved: set[int]
     """Numbers of rows that are not where they were."""
+    filled: set[int]
+    """Numbers of rows that skip GTIDs which missing records may have."""
+    has_blocks: bool
+    """Whether members reserved GTID numbers, so that one alone does not tell the next."""
 
 
 def without_consequences(log: Log, all_found: FoundAll) -> FoundAll:
-    """What is left of each history's findings when what others explain is taken away."""
+    """What is left of each history's findings when what others explain is taken away.
+
+    Of a code with more findings than were kept, as large a part of the others is taken to be
+    explained.
+    """
     kept: list[Found] = []
-    counts = Counter(all_found.counts)
     behind = _behind(log, all_found.found)
     for each in log.histories:
         mine = [found for found in all_found.found if found.h == each.h]
-        missing = _missing(mine, behind)
-        for found in mine:
-            if _is_explained(found, missing):
-                counts[found.finding.code.value] -= 1
-            else:
-                kept.append(found)
+        missing = _missing(mine, behind, each.block_size_max > 1)
+        kept += [found for found in mine if not _is_explained(found, missing)]
     kept.sort(key=lambda found: (found.finding.place, found.h))
-    return FoundAll(kept, +counts)
+    told = [[each.finding for each in found] for found in (all_found.found, kept)]
+    return FoundAll(kept, _left(all_found.counts, *told))
+
+
+def _share(count: int, left: int, kept: int) -> int:
+    """How many of `count` findings are left, if `left` are of those that were kept.
+
+    >>> _share(7, 5, 7), _share(23_000, 5_000, 10_000), _share(3, 0, 0)
+    (5, 11500, 3)
+    """
+    return -(-count * left // kept) if kept else count
 
 
 def told_once(results: Sequence[Result]) -> tuple[list[Finding], "Counter[str]"]:
@@ -104,24 +121,37 @@ def told_once(results: Sequence[Result]) -> tuple[list[Finding], "Counter[str]"]
     counts: Counter[str] = Counter()
     findings: dict[tuple[Code, str, str, int], Finding] = {}
     for result in results:
-        counts += result.counts
+        new: dict[tuple[Code, str, str, int], Finding] = {}
         for finding in result.findings:
-            if findings.setdefault(finding[:4], finding) is not finding:
-                counts[finding.code.value] -= 1
+            if finding[:4] not in findings:
+                new.setdefault(finding[:4], finding)
+        findings |= new
+        counts += _left(result.counts, result.findings, new.values())
     causes = {tuple(where) for code, *where in findings if code in _CAUSES}
     first: dict[tuple[str, str], int] = {}
     for code, observer, history, place in findings:
         if code in _OF_DECISIONS:
             name = observer, history
             first[name] = min(place, first.get(name, place))
-    for code, observer, history, place in list(findings):
+
+    def follows(finding: Finding) -> bool:
+        code, observer, history, place = finding[:4]
         let_in = code in _ANOMALIES and (observer, history, place) in causes
         covered = code is Code.DIGEST_WRONG and first.get((observer, history), NOWHERE) < place
-        if let_in or covered:
-            del findings[code, observer, history, place]
-            counts[code.value] -= 1
-    told = sorted(findings.values(), key=lambda each: (each.place, each.observer, each.history))
-    return told, +counts
+        return let_in or covered
+
+    told = [each for each in findings.values() if not follows(each)]
+    told.sort(key=lambda each: (each.place, each.observer, each.history))
+    return told, _left(counts, findings.values(), told)
+
+
+def _left(
+    counts: Mapping[str, int], kept: Iterable[Finding], left: Iterable[Finding]
+) -> "Counter[str]":
+    """The counts of what is left of findings, as `_share` has it where not all were kept."""
+    before = Counter(each.code.value for each in kept)
+    after = Counter(each.code.value for each in left)
+    return +Counter({code: _share(n, after[code], before[code]) for code, n in counts.items()})
 
 
 def _behind(log: Log, found: Sequence[Found]) -> Mapping[tuple[int, int], _Behind]:
@@ -141,6 +171,8 @@ def _behind(log: Log, found: Sequence[Found]) -> Mapping[tuple[int, int], _Behin
         "stable": is_kind(RecordKind.STABLE_SET),
         "closed": collection & (F.col("purged_items") > 0),
         "edge": collection | resets | (stamped & ~F.col("writes")),
+        "assigned": (F.col("verdict") == CERTIFIED) & F.col("is_assigned"),
+        "freed": is_kind(RecordKind.VIEW_CHANGE) | is_kind(RecordKind.SETTINGS),
     }
     rows = base_rows(log).where(F.col("h").isin(list(numbers)))
     told = (
@@ -160,9 +192,12 @@ def _behind(log: Log, found: Sequence[Found]) -> Mapping[tuple[int, int], _Behin
     }
 
 
-def _missing(found: Sequence[Found], behind: Mapping[tuple[int, int], _Behind]) -> _Missing:
+def _missing(
+    found: Sequence[Found], behind: Mapping[tuple[int, int], _Behind], has_blocks: bool
+) -> _Missing:
     places = [each.finding.place for each in found if each.finding.code is Code.RECORD_MISSING]
-    missing = _Missing(min(places, default=NOWHERE), [], [], [], set(), set())
+    first = min(places, default=NOWHERE)
+    missing = _Missing(first, [], [], [], set(), set(), set(), has_blocks)
     for each in found:
         if each.finding.code is Code.RECORD_MISSING:
             versions = range(each.low or 0, (each.high or 0) + 1)
@@ -181,7 +216,28 @@ def _missing(found: Sequence[Found], behind: Mapping[tuple[int, int], _Behind]) 
             missing.versions.append(range(low, high + 1))
         elif code is Code.SEQUENCE_WRONG and _is_unknown(each, missing):
             missing.sequence_numbers.append(range(low, high + 1))
+    missing.filled.update(_filled(found, missing))
     return missing
+
+
+def _filled(found: Sequence[Found], missing: _Missing) -> Iterator[int]:
+    """The numbers of rows that skip GTIDs which missing records may have: each of these has one.
+
+    Right behind missing records a gap is not known, and is taken to be theirs as far as they go.
+    """
+    gaps = [each for each in found if each.finding.code is Code.GTID_GAP]
+    versions = list(accumulate((len(gap.versions) for gap in missing.gaps), initial=0))
+    spent = 0
+    for each in sorted(gaps, key=lambda gap: gap.number):
+        if each.low is None or each.high is None:
+            continue
+        skipped = each.high - each.low + 1
+        lost = versions[bisect_right(missing.gaps, each.number, key=lambda gap: gap.number)]
+        if _is_unknown(each, missing):
+            spent = spent if missing.has_blocks else min(spent + skipped, lost)
+        elif spent + skipped <= lost:
+            spent += skipped
+            yield each.number
 
 
 def _is_unknown(found: Found, missing: _Missing) -> bool:
@@ -202,6 +258,10 @@ def _is_unknown(found: Found, missing: _Missing) -> bool:
         return low < gap.number
     if code in (Code.PURGED_TOO_EARLY, Code.TOO_OLD_FALSE):
         return found.number < gap.behind.stable
+    if code in (Code.GTID_GAP, Code.GTID_ORDER) and missing.has_blocks:
+        return found.number < gap.behind.freed
+    if code in (Code.GTID_GAP, Code.GTID_ORDER):
+        return bool(gap.versions) and found.number == gap.behind.assigned
     return False
 
 
@@ -220,7 +280,9 @@ def _is_explained(found: Found, missing: _Missing) -> bool:
     if place < missing.place:
         return False
     if code is Code.GTID_GAP:
-        return high is not None and high - low < sum(map(len, missing.versions))
+        return found.number in missing.filled
+    if code is Code.REFUSAL_FALSE:  # Of a GTID that was brought along.
+        return any(missing.versions)
     if code is Code.STAMP_TOO_HIGH:
         return any(low in each for each in missing.sequence_numbers)
     if code is Code.COLLECTION_WRONG or (code is Code.WINDOW_WRONG and high is not None):

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from certifier.audit.checks import hexadecimal
 from certifier.audit.log import History, Log
 from certifier.audit.result import JsonObject
 from certifier.history import Verdict
@@ -127,11 +128,6 @@ def hot_items(log: Log, history: History) -> tuple[list[JsonObject], DataFrame]:
     ]
     table = log.spark.createDataFrame([tuple(row.values()) for row in rows], _HOT)
     return rows[:TOP], table
-
-
-def hexadecimal(item: int) -> str:
-    """An item as people see it."""
-    return f"{item % 2**64:016x}"
 
 
 def _use(how: int) -> Callable[[Column], Column]:

@@ -16,6 +16,7 @@ from enum import Enum
 from operator import attrgetter
 from typing import NamedTuple
 
+from certifier.audit.checks import hexadecimal
 from certifier.audit.findings import Code
 from certifier.audit.foreign import has, intervals
 
@@ -172,7 +173,7 @@ def _named(edges: Sequence[Edge]) -> Cycle:
 
 def _sentence(edge: Edge) -> str:
     known = {**edge.before.keys, **edge.after.keys}
-    row = known.get(edge.item, f"item {edge.item}")
+    row = known.get(edge.item, f"item {hexadecimal(edge.item)}")
     before, after = edge.before.name, edge.after.name
     match edge.dependency:
         case Dependency.WRITE:

@@ -1,24 +1,42 @@
 """Where rows of a history are missing by their number."""
 
-from pyspark.sql import functions as F
+from functools import cache
 
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import functions as F
+from pyspark.sql.types import BooleanType
+
+from certifier.audit.arrow import ColumnFunction, arrow_function
 from certifier.audit.log import Log
 from certifier.audit.sequence import walked
 
 
-class Gaps:
-    """Places between which rows of a history are missing; found when asked for."""
+@cache
+def is_in_gap(log: Log) -> ColumnFunction:
+    """A function of history and place: whether the place lies where rows are missing.
 
-    def __init__(self, log: Log) -> None:
-        self._log = log
-        self._gaps: dict[int, list[tuple[int, int]]] | None = None
+    Cost: a pass over all rows; then a search among the gaps.
+    """
+    wide = walked(log).where(F.col("number") > F.col("previous.number") + 1)
+    found = wide.select("h", F.col("previous.place").alias("before"), F.col("place").alias("after"))
+    table = found.orderBy("h", "before").toArrow()
+    h, before, after = (table[name].to_numpy() for name in ("h", "before", "after"))
+    # Where rows have moved, gaps may overlap: each one counts up to the end of those before it.
+    gaps = {
+        int(each): (before[h == each], np.maximum.accumulate(after[h == each]))
+        for each in np.unique(h)
+    }
 
-    def has(self, h: int, place: int) -> bool:
-        """Whether a place lies in a gap of a history."""
-        if self._gaps is None:
-            self._gaps = {}
-            wide = walked(self._log).where(F.col("number") > F.col("previous.number") + 1)
-            found = wide.select("h", "place", F.col("previous.place").alias("before"))
-            for row in found.collect():
-                self._gaps.setdefault(row["h"], []).append((row["before"], row["place"]))
-        return any(before < place < after for before, after in self._gaps.get(h, ()))
+    def is_inside(histories: pa.Array, places: pa.Array) -> pa.Array:
+        mine, asked = (each.to_numpy(zero_copy_only=False) for each in (histories, places))
+        inside = np.zeros(len(asked), np.bool_)
+        for each, (begins, ends) in gaps.items():
+            rows = np.flatnonzero(mine == each)
+            at = np.searchsorted(begins, asked[rows]) - 1
+            inside[rows] = (at >= 0) & (asked[rows] < ends[at])
+        return pa.array(inside)
+
+    if not gaps:
+        return lambda *_: F.lit(False)
+    return arrow_function(is_inside, BooleanType())

@@ -14,19 +14,19 @@ Source: WL#8440; MySQL 8.4 Reference Manual, `group_replication_gtid_assignment_
 
 from collections import Counter
 from collections.abc import Mapping
-from functools import reduce
+from functools import cache
 from itertools import accumulate
-from operator import or_
 
+import numpy as np
 import pyarrow as pa
-from pyspark import StorageLevel
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import ArrayType, LongType, StringType, StructType
 
-from certifier.audit.arrow import arrow_function
-from certifier.audit.checks import Check, FoundAll, merged, run_checks, words
+from certifier.audit.arrow import ColumnFunction, arrow_function
+from certifier.audit.checks import Check, FoundAll, run_checks, words
 from certifier.audit.findings import Code
 from certifier.audit.foreign import intervals
 from certifier.audit.log import Log
@@ -72,10 +72,14 @@ def check_duplicates(log: Log) -> FoundAll:
         )
         .where(F.col("count") > 1)
     )
-    if _has_elsewhere(log):
-        elsewhere = F.broadcast(_elsewhere(log))
-        again = used.join(elsewhere, ["h", "gtid_source"]).where(_is_elsewhere())
-        again = again.groupBy(*gtid, "number", "place").agg(F.min("used_at").alias("first"))
+    elsewhere = _elsewhere(log)
+    if elsewhere:
+        ends = [(*of, int(first[0]), int(last.max())) for of, (first, last, _) in elsewhere.items()]
+        columns = "h int, gtid_source string, low long, high long"
+        near = used.join(F.broadcast(log.spark.createDataFrame(ends, columns)), gtid[:2])
+        near = near.where(F.col("gtid_number").between(F.col("low"), F.col("high")))
+        before = used_elsewhere(log)(*gtid).alias("first")
+        again = near.select(*gtid, "number", "place", before).where(F.col("first") < F.col("place"))
         twice = twice.unionByName(again.withColumn("count", F.lit(2).cast("bigint")))
     name = words(F.col("gtid_source"), ":", F.col("gtid_number"))
     return run_checks(
@@ -124,32 +128,35 @@ def check_blocks(log: Log) -> FoundAll:
         Check(Code.GTID_GAP, is_gap, low, number, why, low, high),
         Check(Code.GTID_ORDER, goes_back, first, number, why, number),
     ]
-    return run_checks(log, _unused(log, walked, checks[0]), checks)
+    return run_checks(log, without_used(log, walked, checks[0]), checks)
 
 
-def without_used(log: Log, rows: DataFrame, checks: list[Check], found: FoundAll) -> FoundAll:
-    """What the checks have found of the rows without gaps that numbers fill which were brought
-    along or executed elsewhere, and without refusals of GTIDs that were used before.
+def without_used(log: Log, rows: DataFrame, gap: Check) -> DataFrame:
+    """The rows without those whose gap begins and ends with numbers that were used before.
 
-    Cost: another pass over the rows, if there are any gaps or refusals.
+    A history that begins late does not show what was used before: there a number was free only if
+    it is used later.
     """
-    codes = {Code.GTID_GAP, Code.REFUSAL_FALSE}
-    again = [each for each in checks if each.code in codes and each.code.value in found.counts]
-    if not again:
-        return found
-    doubted = rows.where(reduce(or_, [F.coalesce(each.wrong, F.lit(False)) for each in again]))
-    doubted = doubted.persist(StorageLevel.DISK_ONLY)
-    try:
-        wrong = doubted
-        for check in again:
-            is_gap = check.code is Code.GTID_GAP
-            wrong = _unused(log, wrong, check) if is_gap else _unrefused(log, wrong)
-        judged = run_checks(log, wrong, again)
-    finally:
-        doubted.unpersist()
-    kept = [each for each in found.found if each.finding.code not in codes]
-    counts = Counter({code: count for code, count in found.counts.items() if code not in codes})
-    return merged([FoundAll(kept, counts), judged])
+    assert gap.low is not None and gap.high is not None
+    ends = F.explode(F.array_distinct(F.array(gap.low, gap.high)))
+    group = log.by_history(lambda each: each.group_source or "")
+    asked = rows.where(gap.wrong).select("h", "number", "place", ends.alias("gtid_number"))
+    asked = asked.withColumn("used_at", used_elsewhere(log)(F.col("h"), group, "gtid_number"))
+    used = log.certified.where(of_group(log)).select(
+        "h", "gtid_number", F.col("place").alias("certified_at")
+    )
+    used_before = F.coalesce(F.least("certified_at", "used_at") < F.col("place"), F.lit(False))
+    is_late = log.by_history(lambda each: each.start_version > 0)
+    not_shown = is_late & F.col("certified_at").isNull() & F.col("used_at").isNull()
+    filled = (
+        asked.join(used, ["h", "gtid_number"], "left")
+        .groupBy("h", "number", "gtid_number")
+        .agg(F.bool_or(used_before | not_shown).alias("is_used"))
+        .groupBy("h", "number")
+        .agg(F.bool_and("is_used").alias("is_used"))
+        .where("is_used")
+    )
+    return rows.join(filled.select("h", "number"), ["h", "number"], "left_anti")
 
 
 def _block_size(settings: Mapping[str, object]) -> int:
@@ -212,57 +219,57 @@ def _with_others(rows: DataFrame) -> DataFrame:
     return summed.withColumn("others", F.col("sum") + F.col("before")).drop("part", "sum", "before")
 
 
-def _unused(log: Log, rows: DataFrame, gap: Check) -> DataFrame:
-    """The rows without those whose gap begins and ends with numbers that were used before.
+def used_elsewhere(log: Log) -> ColumnFunction:
+    """A function of history, source and number: the place at which that GTID became known to be
+    executed elsewhere; null if it did not.
 
-    A history that begins late does not show what was used before: there a number was free only if
-    it is used later.
+    Cost: a search in the intervals of its source, which each process has that asks.
     """
-    assert gap.low is not None and gap.high is not None
-    ends = F.explode(F.array_distinct(F.array(gap.low, gap.high)))
-    asked = rows.where(gap.wrong).select("h", "number", "place", ends.alias("gtid_number"))
-    used = log.certified.where(of_group(log)).select(
-        "h", "gtid_number", F.col("place").alias("certified_at")
-    )
-    elsewhere = _elsewhere(log).where(of_group(log)).withColumnRenamed("h", "of")
-    used_before = F.coalesce(F.least("certified_at", "used_at") < F.col("place"), F.lit(False))
-    is_late = log.by_history(lambda each: each.start_version > 0)
-    not_shown = is_late & F.col("certified_at").isNull() & F.col("used_at").isNull()
-    filled = (
-        asked.join(used, ["h", "gtid_number"], "left")
-        .join(elsewhere, (F.col("h") == F.col("of")) & _is_elsewhere(), "left")
-        .groupBy("h", "number", "gtid_number")
-        .agg(F.bool_or(used_before | not_shown).alias("is_used"))
-        .groupBy("h", "number")
-        .agg(F.bool_and("is_used").alias("is_used"))
-        .where("is_used")
-    )
-    return rows.join(filled.select("h", "number"), ["h", "number"], "left_anti")
+    elsewhere = _elsewhere(log)
+
+    def used_at(h: pa.Array, source: pa.Array, number: pa.Array) -> pa.Array:
+        asked = pc.fill_null(number, 0).to_numpy(zero_copy_only=False)
+        found = np.full(len(asked), -1, np.int64)
+        for (each, name), (first, last, place) in elsewhere.items():
+            mine = np.flatnonzero(_is_of(h, source, each, name).to_numpy(zero_copy_only=False))
+            at = np.searchsorted(first, asked[mine], "right") - 1
+            inside = (at >= 0) & (asked[mine] <= last[at])
+            found[mine[inside]] = place[at[inside]]
+        return pa.array(found, pa.int64(), mask=found < 0)
+
+    if not elsewhere:
+        return lambda *_: F.lit(None).cast("bigint")
+    return arrow_function(used_at, LongType())
 
 
-def _unrefused(log: Log, rows: DataFrame) -> DataFrame:
-    """The rows without refused transactions whose GTID was used before."""
-    gtid = ["h", "gtid_source", "gtid_number"]
-    refused = log.transactions.where(
-        (F.col("verdict") == "refused") & F.col("gtid_brought")
-    ).select(*gtid, "number", "place")
-    earlier = log.certified.groupBy(*gtid).agg(F.min("place").alias("used_at"))
-    known = refused.join(earlier, gtid).where(F.col("used_at") < F.col("place"))
-    beside = refused.join(_elsewhere(log), ["h", "gtid_source"]).where(_is_elsewhere())
-    rightly = known.select("h", "number").union(beside.select("h", "number"))
-    return rows.join(rightly, ["h", "number"], "left_anti")
+@cache
+def _elsewhere(log: Log) -> Mapping[tuple[int, str], tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """What was executed elsewhere, by history and source: of each interval the first number, the
+    last one, and the place from which on that is known; int64[n], ascending by number.
 
-
-def _has_elsewhere(log: Log) -> bool:
-    return any(each.elsewhere for each in log.histories)
-
-
-def _elsewhere(log: Log) -> DataFrame:
-    """What was executed elsewhere, from `used_at` on: a row for each interval `first` to `last`."""
+    Cost: 24 bytes an interval.
+    """
+    if not any(each.elsewhere for each in log.histories):
+        return {}
     known = arrow_function(_ranges, _RANGES)(F.col("snapshot_set"))
     rows = log.rows.where(is_kind(RecordKind.EXECUTED_ELSEWHERE))
     told = rows.select("h", F.col("place").alias("used_at"), F.explode(known).alias("range"))
-    return told.select("h", "used_at", "range.*")
+    ordered = told.select("h", "range.*", "used_at").orderBy("h", "gtid_source", "first")
+    table = ordered.toArrow()
+    found = {}
+    for each in table.group_by(["h", "gtid_source"]).aggregate([]).to_pylist():
+        h, source = each["h"], each["gtid_source"]
+        mine = table.filter(_is_of(table["h"], table["gtid_source"], h, source))
+        first, last, used_at = (mine[name].to_numpy() for name in ("first", "last", "used_at"))
+        found[h, source] = (first, last, used_at)
+    return found
+
+
+def _is_of(
+    histories: pa.Array, sources: pa.Array, h: int, source: str
+) -> pa.BooleanArray | pa.ChunkedArray:
+    """Which GTIDs are of a history and a source."""
+    return pc.fill_null(pc.and_(pc.equal(histories, h), pc.equal(sources, source)), False)
 
 
 def _ranges(sets: pa.Array) -> pa.Array:
@@ -277,9 +284,3 @@ def _ranges(sets: pa.Array) -> pa.Array:
         ],
         to_arrow_type(_RANGES),
     )
-
-
-def _is_elsewhere() -> Column:
-    """Of rows with GTIDs joined with `_elsewhere`: whether it was executed there before."""
-    inside = F.col("gtid_number").between(F.col("first"), F.col("last"))
-    return inside & (F.col("used_at") < F.col("place"))

@@ -8,8 +8,8 @@ is a graph made.
 
 Soundness: a cycle that is reported is one, by what the log says was read and written. Completeness:
 among certified transactions that logged what they read, and those that overwrote what they had not
-seen, over fewer than `NEIGHBOURS_MAX` versions. Who read what is older, or comes after the bounds
-below are reached, is counted as not searched.
+seen, over fewer than `NEIGHBOURS_MAX` versions. Who lacks only what is older, or comes after the
+bounds below are reached, is counted as not searched.
 
 Source: Adya, Liskov, O'Neil, Generalized Isolation Level Definitions (G0, G1, G-single, G2-item).
 """
@@ -21,7 +21,7 @@ from typing import NamedTuple
 from pyspark.sql import DataFrame, Row, Window
 from pyspark.sql import functions as F
 
-from certifier.audit.checks import Check, run_checks, words
+from certifier.audit.checks import Check, item_name, run_checks, words
 from certifier.audit.cycles import Cycle, Operation, cycles_through
 from certifier.audit.findings import Code, Finding
 from certifier.audit.foreign import is_in
@@ -51,7 +51,7 @@ _NAMES = {
 class Candidate(NamedTuple):
     """A certified transaction that did not see a writer before it.
 
-    `first`: the oldest version that its snapshot may lack.
+    `first`: the oldest version within reach that its snapshot may lack.
     """
 
     h: int
@@ -112,7 +112,7 @@ def _write_cycles(log: Log) -> list[Finding]:
         F.col("committed_tick") < F.col("met.committed_tick"),
         words("visible after version ", F.col("met.version")),
         words("visible before it"),
-        words("both wrote item ", F.col("item")),
+        words("both wrote item ", item_name("item")),
     )
     return [each.finding for each in run_checks(log, seen, [check]).found]
 
@@ -131,16 +131,17 @@ def _searched(log: Log, met: DataFrame) -> Iterator[tuple[Candidate, Cycle | Non
 
 
 def _candidates(log: Log, met: DataFrame) -> list[Candidate]:
-    """Certified transactions with a writer outside of their snapshot, by place."""
+    """Certified transactions with a writer outside of their snapshot within reach, by place."""
     rows = log.certified.select(
         "h", "number", "place", "version", "snapshot_version", "snapshot_set"
     )
     first = F.coalesce(F.col("snapshot_version") + 1, "outside")
+    reached = F.col("version") - (NEIGHBOURS_MAX - 1)
     found = (
         met.select("h", "number", "outside")
         .join(rows, ["h", "number"])
-        .withColumn("first", F.least(first, "version"))
-        .where(F.col("version") - F.col("first") < NEIGHBOURS_MAX)
+        .where(F.col("outside") >= reached)
+        .withColumn("first", F.greatest(F.least(first, "version"), reached))
         .orderBy("place", "h")
         .limit(CANDIDATES_MAX)
         .select("h", "number", "place", "version", "first", "snapshot_set")

@@ -157,8 +157,13 @@ def _run(name: str, log: Log, output: Output, answers: _Answers) -> None:
 
 
 def _history(history: History, all_histories: Sequence[History]) -> JsonObject:
-    """What the summary says of a history; one begins late if others reach back further."""
-    begin = min(position_at(each.first_place) for each in all_histories)
+    """What the summary says of a history; one begins late or ends early if others of its group
+    reach further.
+    """
+    group = history.group_source
+    others = [each for each in all_histories if group is not None and each.group_source == group]
+    begin = min((position_at(each.first_place) for each in others), default=None)
+    end = max((position_at(each.last_place) for each in others), default=None)
     return {
         "observer": history.observer,
         "history": history.history,
@@ -169,7 +174,8 @@ def _history(history: History, all_histories: Sequence[History]) -> JsonObject:
         "last_place": history.last_place,
         "first_us": history.first_us,
         "last_us": history.last_us,
-        "begins_late": position_at(history.first_place) > begin,
+        "begins_late": begin is not None and position_at(history.first_place) > begin,
+        "ends_early": end is not None and position_at(history.last_place) < end,
     }
 
 

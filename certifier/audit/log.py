@@ -29,7 +29,14 @@ from pyspark.sql.types import (
 
 from certifier.audit.errors import UnreadableLog
 from certifier.audit.session import first_line
-from certifier.history import COLUMNS, FORMAT_VERSION, RecordKind, Source, Verdict
+from certifier.history import (
+    COLUMNS,
+    FORMAT_VERSION,
+    INTEGER_MAX,
+    RecordKind,
+    Source,
+    Verdict,
+)
 
 _TYPES: Mapping[str, DataType] = {
     "int64": LongType(),
@@ -61,12 +68,14 @@ class History:
     `start` is its first row where that is of kind START: else earlier files are not here, and what
     was before is not known. `settings` are those of its beginning, or of the first change; where
     neither is here, its group is that of the GTIDs which were assigned, and the rest is as the
-    group's other histories have it then. `block_size_max`: GTID numbers that members ever reserved
-    at a time, as far as it says so. `resets`: the numbers of rows at which its clock began again,
-    ascending; `lost_resets`: those behind missing files in which it must have. `joined_place`:
-    where its member first joined. `verdicts`: transactions by verdict; `stamped` of them have a
-    sequence number, `read_sets` a read set, `gtid_snapshots` a snapshot that is a GTID set.
-    `elsewhere`: rows that tell of transactions executed elsewhere.
+    group's other histories have it then; one without any snapshot is of a binary log.
+    `block_size_max`: GTID numbers that members ever reserved at a time, as far as it says so.
+    `tight`: from which number of a row on, and up to which, collections leave the window open.
+    `resets`: the numbers of rows at which its clock began again, ascending; `lost_resets`: those
+    behind missing files in which it must have. `joined_place`: where its member first joined.
+    `verdicts`: transactions by verdict; `stamped` of them have a sequence number, `read_sets` a
+    read set, `gtid_snapshots` a snapshot that is a GTID set. `elsewhere`: rows that tell of
+    transactions executed elsewhere.
     """
 
     h: int
@@ -83,6 +92,7 @@ class History:
     start: Mapping[str, int] | None
     settings: Mapping[str, object]
     block_size_max: int
+    tight: Sequence[tuple[int, int]]
     resets: Sequence[int]
     lost_resets: Sequence[int]
     verdicts: Mapping[Verdict, int]
@@ -188,6 +198,7 @@ class Log:
                 F.max_by("sequence_number", stamped_at).alias("last_stamp"),
                 F.count(F.when(transaction, F.col("read_set"))).alias("read_sets"),
                 F.count(F.when(transaction, F.col("snapshot_set"))).alias("gtid_snapshots"),
+                F.count(F.when(transaction, F.col("snapshot_version"))).alias("snapshots"),
                 F.count(F.when(F.col("kind") == RecordKind.EXECUTED_ELSEWHERE, 1)).alias(
                     "elsewhere"
                 ),
@@ -231,9 +242,12 @@ class Log:
         silent = [key for key, mine in settings.items() if not _names_group(mine)]
         groups = self._assigned_sources() if silent else {}
         for key in silent:
+            mine = files[key]
             if key in groups:
-                place = min(row["first_place"] for row in files[key])
+                place = min(row["first_place"] for row in mine)
                 settings[key] = _settings_at(place, groups[key], known.values())
+            elif _is_binary_log(mine):
+                settings[key] = {"source": Source.BINARY_LOG.value}
         return settings
 
     def _assigned_sources(self) -> dict[_Key, str]:
@@ -334,6 +348,7 @@ def _history(
         start={name: start[name] for name in _BEGIN} if start else None,
         settings=settings,
         block_size_max=max((size for size in sizes if isinstance(size, int)), default=0),
+        tight=_tight(turns),
         resets=sorted(begun.union(lost) - {min(known("first_number"))}),
         lost_resets=lost,
         verdicts={verdict: sum(known(verdict.value)) for verdict in Verdict},
@@ -356,6 +371,25 @@ def _lost_resets(files: Sequence[Row]) -> list[int]:
             behind_gap, last_stamp = None, row["last_stamp"]
         next_number = row["last_number"] + 1
     return found
+
+
+def _is_binary_log(files: Sequence[Row]) -> bool:
+    """Whether a history that does not say whose it is has transactions, and none has a snapshot,
+    without which nothing is decided.
+    """
+    has_transactions = any(row["transactions"] for row in files)
+    return has_transactions and not any(row["snapshots"] or row["gtid_snapshots"] for row in files)
+
+
+def _tight(turns: Sequence[Row]) -> list[tuple[int, int]]:
+    """Between which rows the settings say that collections leave the window open."""
+    told = [
+        (row["number"], _parsed(row["settings"]).get("gc_window"))
+        for row in turns
+        if row["kind"] in _TELLING
+    ]
+    ends = [*(number for number, _ in told[1:]), INTEGER_MAX]
+    return [(begin, end) for (begin, kind), end in zip(told, ends, strict=False) if kind == "tight"]
 
 
 def _names_group(settings: Mapping[str, object]) -> bool:

@@ -104,7 +104,7 @@ def _width(pace: Pace, measured: Iterable[Row]) -> JsonObject:
             widths[bucket] = max(widths[bucket], row["width"])
     return {
         "unit": "time" if pace.dated else "number",
-        "begin": pace.first_us if pace.dated else 1,
+        "begin": pace.first_us if pace.dated else pace.first_number,
         "bucket": bucket_size(pace),
         "mean": [
             round(count / level, 3) if level else 0.0

@@ -5,19 +5,18 @@ each link by itself. Who edits a row and chains the rest anew meets the chains t
 exchanged while the group ran, which the other histories have.
 """
 
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from certifier.audit.checks import Check, FoundAll, merged, run_checks, words
+from certifier.audit.checks import Check, Found, FoundAll, merged, run_checks, words
 from certifier.audit.consequences import without_consequences
 from certifier.audit.digests import Differing, differing_digests
 from certifier.audit.findings import Code, Finding
-from certifier.audit.gaps import Gaps
-from certifier.audit.log import Log
+from certifier.audit.gaps import is_in_gap
+from certifier.audit.log import History, Log
 from certifier.audit.order import STATE, order_of_rows
 from certifier.audit.result import JsonObject, Result
 from certifier.audit.sequence import is_kind
@@ -37,12 +36,13 @@ _NULL = "null"
 def run(log: Log) -> Result:
     """Links, gaps and moved rows of each history; chains against those that were exchanged."""
     checkpoints = _checkpoints(log).persist(StorageLevel.DISK_ONLY)
-    parts = [_check_links(log), _check_checkpoints(log, checkpoints)]
-    found = without_consequences(log, merged(parts))
+    links = _check_links(log)
+    found = without_consequences(log, merged([links, _check_checkpoints(log, checkpoints)]))
     result = Result([each.finding for each in found.found], found.counts)
     differing, compared = differing_digests(log)
     result.add([_digest_finding(log, each) for each in differing])
-    result.summary = _summary(log, checkpoints, compared)
+    edited = [each for each in links.found if each.finding.code is Code.RECORD_EDITED]
+    result.summary = _summary(log, checkpoints, compared, edited)
     checkpoints.unpersist()
     return result
 
@@ -97,6 +97,7 @@ def _check_links(log: Log) -> FoundAll:
                     *("row ", F.col("number"), ", of kind ", F.col("kind"), ", does not fit the "),
                     "chain: it, or the chain beside it, was changed after it was written",
                 ),
+                F.col("previous.place"),
             ),
         ],
     )
@@ -109,6 +110,7 @@ def _checkpoints(log: Log) -> DataFrame:
 
     A member tells nothing before it has joined, and nothing about a history that began later: one
     whose store was lost reads on from the log's beginning, over the places of the history before.
+    Until it has joined again nothing was told about that.
     """
     candidates = _told(log).join(F.broadcast(_members(log)), ["group", "observer"])
     is_later = F.col("told_place") > F.col("joined_place")
@@ -131,7 +133,7 @@ def _told(log: Log) -> DataFrame:
     return (
         log.rows.where(told)
         .groupBy(
-            log.by_history(lambda each: each.group_source or "").alias("group"),
+            log.by_history(_group).alias("group"),
             F.col("origin").alias("observer"),
             F.col("reported_place").alias("place"),
             F.col("reported_chain").alias("told"),
@@ -150,15 +152,26 @@ def _members(log: Log) -> DataFrame:
     """The histories that members have written, and what tells which checkpoints are theirs."""
     rows = [
         (
-            *(each.h, each.group_source or "", each.observer, each.first_place, each.last_place),
-            *(each.first_us, each.joined_place if each.start else None),
+            *(each.h, _group(each), each.observer, each.first_place, each.last_place),
+            *(each.first_us, each.joined_place),
         )
         for each in log.histories
-        if each.source is Source.MEMBER
+        if each.source is Source.MEMBER and not _is_before_joining(each)
     ]
     columns = "h int, group string, observer string, first_place long, last_place long"
     told = log.spark.createDataFrame(rows, f"{columns}, first_us long, joined_place long")
     return told.fillna(-1, ["joined_place"])
+
+
+def _group(history: History) -> str:
+    """The group whose members may tell about a history; where it is not known, it stands alone."""
+    return history.group_source or f"of history {history.h}"
+
+
+def _is_before_joining(history: History) -> bool:
+    """Whether its member reads the log from the beginning, and has not come to where it joined."""
+    reads_anew = history.start is not None and not history.start_version
+    return reads_anew and history.joined_place is None
 
 
 def _check_checkpoints(log: Log, checkpoints: DataFrame) -> FoundAll:
@@ -170,14 +183,12 @@ def _check_checkpoints(log: Log, checkpoints: DataFrame) -> FoundAll:
         F.coalesce(F.hex("chain"), F.lit("no row")),
         words("so it was recorded in the histories of ", F.array_join("recorders", ", ")),
     )
-    found = run_checks(
-        log, checkpoints.withColumn("number", F.coalesce("number", F.lit(0))), [check]
-    )
-    gaps = Gaps(log)
-    kept = [each for each in found.found if each.number or not gaps.has(each.h, each.finding.place)]
-    told_elsewhere = len(found.found) - len(kept)
-    counts = found.counts - Counter({Code.CHECKPOINT_WRONG.value: told_elsewhere})
-    return FoundAll(kept, counts)
+    rows = checkpoints.withColumn("number", F.coalesce("number", F.lit(0)))
+    found = run_checks(log, rows, [check])
+    if not found.counts:
+        return found
+    is_told = (F.col("number") == 0) & is_in_gap(log)("h", "place")
+    return run_checks(log, rows.where(~is_told), [check])
 
 
 def _digest_finding(log: Log, differing: Differing) -> Finding:
@@ -194,25 +205,32 @@ def _digest_finding(log: Log, differing: Differing) -> Finding:
     )
 
 
-def _summary(log: Log, checkpoints: DataFrame, digests: Mapping[int, int]) -> JsonObject:
-    """`checkpoints_behind`: those about places behind the end of a history, which ends early."""
+def _summary(
+    log: Log, checkpoints: DataFrame, digests: Mapping[int, int], edited: Sequence[Found]
+) -> JsonObject:
+    """`checkpoints_behind`: those about places behind the end of a history, which ends early.
+    `last_place`: up to which all rows fit the chain; none, if the first one does not.
+    """
     behind = F.col("place") > F.col("last_place")
     counted = checkpoints.groupBy("h").agg(
         F.count_distinct(F.when(~behind, F.col("place"))).alias("compared"),
         F.count_distinct(F.when(behind & ~F.col("known"), F.col("place"))).alias("behind"),
     )
     counts = {row["h"]: (row["compared"], row["behind"]) for row in counted.collect()}
+    wrong: dict[int, list[Found]] = {}
+    for found in sorted(edited, key=lambda each: each.number):
+        wrong.setdefault(found.h, []).append(found)
     return {
         "observers": [
             {
                 "observer": each.observer,
                 "history": each.history,
                 "rows": each.rows,
-                "chained": each.rows,
+                "chained": each.rows - len(wrong.get(each.h, ())),
                 "checkpoints": counts.get(each.h, (0, 0))[0],
                 "checkpoints_behind": counts.get(each.h, (0, 0))[1],
                 "digests": digests.get(each.h, 0),
-                "last_place": each.last_place,
+                "last_place": wrong[each.h][0].low if each.h in wrong else each.last_place,
             }
             for each in log.histories
         ]

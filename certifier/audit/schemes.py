@@ -127,7 +127,8 @@ def curves(
 
 def take_sample(log: Log, told: Mapping[int, Pace], h: int) -> Sample:
     """The middle of a history, brought to the driver; less of it where there are many items."""
-    first = max(0, (told[h].rows - SAMPLE_ROWS_MAX) // 2)
+    pace = told[h]
+    first = pace.first_number + max(0, (pace.numbers - SAMPLE_ROWS_MAX) // 2)
     stretch = log.rows.where(
         (F.col("h") == h) & F.col("number").between(first, first + SAMPLE_ROWS_MAX - 1)
     )

@@ -86,7 +86,7 @@ def _states(log: Log) -> dict[str, Column]:
         "met_stable": F.when(start | stable, F.col("stable_version")),
         "met_collected": F.when(start | collection, F.col("collected_version")),
         "met_closed": F.when(stable, F.lit(False))
-        .when(collection & (F.col("purged_items") > 0), F.lit(True))
+        .when(collection & (F.col("purged_items") > 0) & ~_leaves_open(log), F.lit(True))
         .when(start & (F.col("version") == 0), F.lit(True)),
         "met_stable_set": F.when(stable, F.col("stable_set")),
         "met_tight": F.col("is_tight"),
@@ -96,6 +96,16 @@ def _states(log: Log) -> dict[str, Column]:
         .when(start & (F.col("version") == 0), F.lit(0)),
         "met_block_size": F.col("block_size"),
     }
+
+
+def _leaves_open(log: Log) -> Column:
+    """Whether a collection at a row leaves the window open, by the settings there."""
+    open_ = F.lit(False)
+    for each in log.histories:
+        for first, stop in each.tight:
+            inside = (F.col("number") >= first) & (F.col("number") < stop)
+            open_ |= (F.col("h") == each.h) & inside
+    return open_
 
 
 @cache

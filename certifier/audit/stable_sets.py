@@ -5,6 +5,7 @@ in this history nothing is known, nor before there is a view.
 """
 
 from collections import Counter
+from itertools import chain
 from typing import cast
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from certifier.audit.findings import Code
 from certifier.audit.log import Log
 from certifier.history import RecordKind, Source
 
+BATCH_ROWS = 65_536
 _KINDS = (RecordKind.CHECKPOINT, RecordKind.VIEW_CHANGE, RecordKind.STABLE_SET)
 _BEYOND = pa.schema(
     [
@@ -31,7 +33,8 @@ _SCHEMA = (
 def check_stable_sets(log: Log) -> FoundAll:
     """Stable sets beyond what a member of the view had reported.
 
-    Cost: a history's reports, of which each member makes one a second, are in one process at once.
+    Cost: a history's reports, of which each member makes one a second, are in one process at once,
+    as columns; `BATCH_ROWS` of them as objects.
     """
     told = [each.h for each in log.histories if each.source in (Source.MEMBER, Source.TOTAL_ORDER)]
     if not told:
@@ -64,7 +67,8 @@ def _beyond(table: pa.Table) -> pa.Table:
     viewed = 0
     reports: dict[str, tuple[int, int]] = {}
     found = []
-    for row in table.sort_by("number").to_pylist():
+    batches = table.sort_by("number").to_batches(max_chunksize=BATCH_ROWS)
+    for row in chain.from_iterable(batch.to_pylist() for batch in batches):
         number, version = row["number"], row["stable_version"]
         if row["kind"] == RecordKind.VIEW_CHANGE:
             members, viewed = row["members"] or [], number

@@ -77,6 +77,11 @@ class Pace(NamedTuple):
         return self.alone_us if self.measured else self.alone
 
     @property
+    def numbers(self) -> int:
+        """How many rows there are from the first to the last of them."""
+        return self.last_number - self.first_number + 1
+
+    @property
     def dated(self) -> bool:
         """Whether it is known when what was decided."""
         return self.first_us is not None and self.last_us != self.first_us
@@ -146,7 +151,8 @@ def bucket_column(log: Log, told: Mapping[int, Pace]) -> Column:
     """Which of `BUCKETS` parts a row is in: of the time where that is known, else of the rows."""
     begin = log.by_history(lambda each: told[each.h].first_us or 0)
     dated = log.by_history(lambda each: told[each.h].dated)
-    at = F.when(dated, F.col("decided_us") - begin).otherwise(F.col("number") - 1)
+    first = log.by_history(lambda each: told[each.h].first_number)
+    at = F.when(dated, F.col("decided_us") - begin).otherwise(F.col("number") - first)
     bucket = F.floor(at / log.by_history(lambda each: bucket_size(told[each.h])))
     return F.coalesce(F.least(F.greatest(bucket, F.lit(0)), F.lit(BUCKETS - 1)), F.lit(0))
 
@@ -156,7 +162,7 @@ def bucket_size(pace: Pace) -> int:
     if pace.dated:
         assert pace.first_us is not None and pace.last_us is not None
         return (pace.last_us - pace.first_us) // BUCKETS + 1
-    return pace.rows // BUCKETS + 1
+    return pace.numbers // BUCKETS + 1
 
 
 def stamped_rows(log: Log, told: Mapping[int, Pace]) -> DataFrame:

@@ -9,12 +9,13 @@ Source: WL#8440 (AL1 with its examples), certification and garbage collection.
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from certifier.audit.checks import Check, merged, run_checks, words
+from certifier.audit.checks import Check, item_name, merged, run_checks, words
 from certifier.audit.clocks import is_behind_lost_reset
 from certifier.audit.consequences import without_consequences
+from certifier.audit.doubts import without_doubted
 from certifier.audit.findings import Code
 from certifier.audit.foreign import is_subset
-from certifier.audit.gtids import check_blocks, check_duplicates, order_checks, without_used
+from certifier.audit.gtids import check_blocks, check_duplicates, order_checks
 from certifier.audit.items import has_foreign_snapshots, met_at_items
 from certifier.audit.log import Log
 from certifier.audit.order import makes_version, order_of_rows
@@ -58,7 +59,7 @@ def run(log: Log) -> Result:
         *order_checks(log),
     ]
     found = [
-        without_used(log, rows, checks, run_checks(log, rows, checks)),
+        without_doubted(log, rows, checks, run_checks(log, rows, checks)),
         check_duplicates(log),
         check_blocks(log),
         check_purges(log),
@@ -117,17 +118,21 @@ def _verdicts(log: Log) -> list[Check]:
     found, expected = F.col("verdict"), F.col("expected_verdict")
     at = is_kind(RecordKind.TRANSACTION) & _decided(log)
     is_foreign = F.col("snapshot_set").isNotNull()
+    brought = F.col("gtid_number").isNotNull()  # Of those that were not certified.
     not_known = {
         CONFLICT: F.col("winner_version") <= log.by_history(lambda each: each.start_version),
         TOO_OLD: F.when(is_foreign, F.col("met_stable_set").isNull()).otherwise(
             F.col("met_stable").isNull()
         ),
-        REFUSED: F.coalesce("is_large", F.lit(False)) | is_foreign,
+        # A GTID that was brought along may have been used before the history.
+        REFUSED: F.coalesce("is_large", F.lit(False))
+        | is_foreign
+        | (brought & log.by_history(lambda each: each.start_version > 0)),
     }
     saw = words(
         *("snapshot ", F.coalesce(F.col("snapshot_version").cast("string"), "snapshot_set")),
         *("; the last writer outside of it: version ", F.col("outside")),
-        *(" of item ", F.col("outside_item"), "; stable: version ", F.col("met_stable")),
+        *(" of item ", item_name("outside_item"), "; stable: version ", F.col("met_stable")),
     )
     checks = []
     for verdict in (CONFLICT, TOO_OLD, REFUSED):
@@ -137,14 +142,15 @@ def _verdicts(log: Log) -> list[Check]:
         checks.append(Check(_MISSED[verdict], missed, *names, F.col("outside")))
         claimed = at & (found == verdict) & (expected != verdict)
         claimed &= ~F.coalesce(not_known[verdict], F.lit(False))
-        checks.append(Check(_FALSE[verdict], claimed, *names, F.col("winner_version")))
+        low = F.col("gtid_number" if verdict == REFUSED else "winner_version")
+        checks.append(Check(_FALSE[verdict], claimed, *names, low))
     wrong_winner = at & (found == CONFLICT) & (expected == CONFLICT)
     wrong_winner &= ~F.coalesce("winner_found", F.lit(False)) & ~not_known[CONFLICT]
     checks.append(
         Check(
             Code.WINNER_WRONG,
             wrong_winner,
-            words("version ", F.col("outside"), " at item ", F.col("outside_item")),
+            words("version ", F.col("outside"), " at item ", item_name("outside_item")),
             words("version ", F.col("winner_version")),
             saw,
             F.col("winner_version"),

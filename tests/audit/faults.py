@@ -10,7 +10,13 @@ from dataclasses import dataclass, field
 
 from certifier.audit.findings import Code
 from certifier.history import CHAIN_START, RecordKind, Row, link, place_of, position_at, text_of
-from certifier.records import GarbageCollection, Record, log_sequence_of
+from certifier.records import (
+    GarbageCollection,
+    Record,
+    ViewChange,
+    log_sequence_of,
+    position_of,
+)
 from tests.audit.histories import DIGEST_BEFORE, Workload, random_order, rows_of
 
 MEMBERS = ("m1", "m2", "m3")
@@ -30,7 +36,8 @@ class Scene:
     expected: set[tuple[Code, str, int]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self.records = random_order(self.seed, self.workload)
+        joined = ViewChange(position_of(0, 1), resets_clock=True)
+        self.records = [joined, *random_order(self.seed, self.workload)]
         self.certify({})
 
     def certify(self, lies: Mapping[int, int]) -> None:

@@ -163,6 +163,7 @@ def _history(observer: str, first: int, last: int, *, begins_late: bool) -> Json
         "first_us": BEGIN_US + first * 14_000_000,
         "last_us": BEGIN_US + last * 14_000_000,
         "begins_late": begins_late,
+        "ends_early": begins_late,
     }
 
 

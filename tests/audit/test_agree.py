@@ -19,9 +19,16 @@ from certifier.audit.gtids import order_checks
 from certifier.audit.log import Log
 from certifier.audit.result import Result
 from certifier.audit.sequence import walked
-from certifier.history import Row
+from certifier.history import RecordKind, Row
 from certifier.records import ViewChange
-from tests.audit.faults import Scene, integer, is_decided, numbered
+from tests.audit.faults import (
+    Scene,
+    edited_record,
+    integer,
+    is_decided,
+    members_disagree,
+    numbered,
+)
 from tests.audit.histories import Workload, rows_of, write_as_is
 
 WORKLOAD = Workload(transactions=600, view_every=100)
@@ -48,28 +55,34 @@ def cut_at_its_end(scene: Scene) -> None:
 
 def store_lost_and_not_joined(scene: Scene) -> None:
     """A member reads the log from its beginning, into another history; its old one is gone."""
-    scene.histories["m1"] = _again(scene.histories["m1"])
-    for row in scene.histories["m1"]:
+    rows = _read_anew(scene, joins=False)
+    for row in rows:
         row["decided_us"] = integer(row, "decided_us") + 10**9
         for name in ("started_us", "committed_us"):
             if row.get(name) is not None:
                 row[name] = integer(row, name) + 10**9
-    scene.histories["m1"] = numbered(scene.histories["m1"])
+    scene.histories["m1"] = numbered(rows)
 
 
 def store_lost_and_joined(scene: Scene) -> None:
     """It has joined since, and the clocks of all members differ."""
+    rows = _read_anew(scene, joins=True)
+    rows[0]["decided_us"] = 1
+    scene.histories["m1"] = numbered(rows)
+
+
+def _read_anew(scene: Scene, *, joins: bool) -> list[Row]:
+    """What a member that lost its store records, who `joins` with the last view or not yet."""
     views = [record for record in scene.records if isinstance(record, ViewChange)]
     records = [
-        record._replace(resets_clock=True) if record is views[-1] else record
+        record._replace(resets_clock=joins and record is views[-1])
+        if isinstance(record, ViewChange)
+        else record
         for record in scene.records
     ]
     rows = rows_of(records, "m1", scene.workload, name=f"{scene.name}-m1")
-    places = {row["place"] for row in rows}
-    told = [row for row in scene.histories["m1"] if row["place"] not in places]
-    scene.histories["m1"] = _again(sorted([*rows, *told], key=lambda row: integer(row, "place")))
-    scene.histories["m1"][0]["decided_us"] = 1
-    scene.histories["m1"] = numbered(scene.histories["m1"])
+    told = [row for row in scene.histories["m1"] if row["kind"] == RecordKind.CHECKPOINT]
+    return _again(sorted([*rows, *told], key=lambda row: integer(row, "place")))
 
 
 def exported_again(scene: Scene) -> None:
@@ -115,9 +128,47 @@ def late_and_skips(scene: Scene) -> None:
     del scene.histories["m3"][:200]
 
 
+def store_lost_and_alone(scene: Scene) -> None:
+    """A member that lost its store has not joined again, and only its log was given."""
+    scene.histories = {"m1": numbered(_read_anew(scene, joins=False))}
+
+
+def store_lost_and_begins_late(scene: Scene) -> None:
+    """A member that lost its store has joined since; of its log, which alone was given, the first
+    files are gone.
+    """
+    store_lost_and_joined(scene)
+    scene.histories = {"m1": scene.histories["m1"][100:]}
+
+
+def edited(scene: Scene) -> None:
+    """A record is changed in a file."""
+    edited_record(scene)
+
+
+def without_common_places(scene: Scene) -> None:
+    """Two logs have nothing in common."""
+    del scene.histories["m3"], scene.histories["m1"][300:], scene.histories["m2"][:300]
+
+
+def twin(scene: Scene) -> None:
+    """Members of a group that have the names of another group's."""
+    scene.histories = Scene("twin", scene.seed, scene.workload).histories
+
+
+def other_twin(scene: Scene) -> None:
+    """The other group: there they disagree."""
+    other = Scene("twin", scene.seed, scene.workload)
+    other.histories = {member: _again(rows) for member, rows in other.histories.items()}
+    members_disagree(other)
+    scene.histories, scene.expected = other.histories, other.expected
+
+
 SCENES: Sequence[Callable[[Scene], None]] = (
     *(late, late_in_blocks, cut_at_its_end, store_lost_and_not_joined, store_lost_and_joined),
     *(exported_again, of_another_group, late_and_disagrees, late_and_skips),
+    *(store_lost_and_alone, store_lost_and_begins_late, edited, without_common_places),
+    *(twin, other_twin),
 )
 
 
@@ -126,6 +177,8 @@ SCENES: Sequence[Callable[[Scene], None]] = (
 @pytest.mark.timeout(300)
 def test_only_what_belongs_together_is_compared(spark: SparkSession, tmp_path: Path) -> None:
     expected = set()
+    shared: dict[str, int] = {}
+    edited_places: list[int] = []
     for number, make in enumerate(SCENES):
         group = f"00000000-0000-0000-0002-{number:012x}"
         scene = Scene(make.__name__, 50 + number, replace(WORKLOAD, group=group))
@@ -133,6 +186,10 @@ def test_only_what_belongs_together_is_compared(spark: SparkSession, tmp_path: P
         expected |= scene.expected
         for rows in scene.histories.values():
             write_as_is(tmp_path, rows)
+        places = [integer(row, "place") for row in next(iter(scene.histories.values()))]
+        shared[scene.name] = len(places) - 1  # Without that of START.
+        if make is edited:
+            edited_places = places
     log = Log(spark, [str(tmp_path)])
     skipped = run_checks(log, walked(log), order_checks(log))
     numbers = Result([each.finding for each in skipped.found], skipped.counts)
@@ -141,7 +198,20 @@ def test_only_what_belongs_together_is_compared(spark: SparkSession, tmp_path: P
     found = {(each.code, each.observer, each.place) for each in findings}
     assert sorted(found - expected) == []
     assert sorted(expected - found) == []
+    pairs: Any = results[0].summary["pairs"]
+    compared = {
+        (each["one"], each["other"], *each["histories"]): (each["places"], each["differing"])
+        for each in pairs
+    }
+    assert compared["without_common_places-m1", "without_common_places-m2", "1", "1"] == (0, 0)
+    assert compared["twin-m1", "twin-m3", "1", "1"] == (shared["twin"], 0)
+    assert compared["twin-m1", "twin-m3", "2", "2"] == (shared["other_twin"], 1)
     proved: Any = results[1].summary["observers"]
+    (chained,) = [each for each in proved if each["observer"] == "edited-m1"]
+    (wrong,) = [each for each in findings if each.code is Code.RECORD_EDITED]
+    assert chained["rows"] - chained["chained"] == 1
+    assert chained["last_place"] == max(place for place in edited_places if place < wrong.place)
     behind = {each["observer"]: each["checkpoints_behind"] for each in proved}
     assert behind.pop("cut_at_its_end-m1") == 1
+    assert behind.pop("without_common_places-m1") == 2
     assert not any(behind.values())

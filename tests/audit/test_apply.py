@@ -134,6 +134,7 @@ def audited(
         for name in ("started_tick", "committed_tick", "started_us", "committed_us", "worker"):
             row.pop(name, None)
     histories.append(_renamed(untold, "untold"))
+    histories.append([{**row, "history": "2"} for row in _renamed(untold, "clean-1")])
     folder = tmp_path_factory.mktemp("apply")
     return apply.run(Log(spark, write(folder, *histories))), places, histories[0]
 
@@ -166,7 +167,7 @@ def test_the_summary_tells_what_a_plain_count_tells(
     audited: tuple[Result, dict[str, int], list[Row]],
 ) -> None:
     result, _, rows = audited
-    assert result.summary["skipped"] == ["untold"]
+    assert result.summary["skipped"] == ["clean-1, history 2", "untold"]
     observers = result.summary["observers"]
     assert isinstance(observers, list) and len(observers) == 3 + len(FAULTS)
     assert {each["forced_cuts"] for each in observers} == {0}

@@ -1,5 +1,7 @@
 """What covers what: findings of one history explain nothing of another one's."""
 
+from collections import Counter
+
 import pytest
 
 from certifier.audit.consequences import told_once
@@ -43,3 +45,13 @@ def test_histories_of_one_name_are_told_apart() -> None:
     missed = finding(Code.CONFLICT_MISSED, 3)
     assert left(anomaly, missed) == [missed]
     assert left(anomaly, missed._replace(history="2")) == [anomaly, missed._replace(history="2")]
+
+
+def test_what_was_not_kept_follows_as_often_as_what_was() -> None:
+    edits = [finding(Code.RECORD_EDITED, place) for place in range(4)]
+    digests = [finding(Code.DIGEST_WRONG, place) for place in (0, 3)]
+    found = Result([*edits, *digests], Counter(RECORD_EDITED=9, DIGEST_WRONG=7))
+    again = Result([*edits[1:]], Counter(RECORD_EDITED=8))
+    told, counts = told_once([found, again])
+    assert told == [edits[0], digests[0], *edits[1:]]
+    assert counts == {"RECORD_EDITED": 9, "DIGEST_WRONG": 4}

@@ -102,8 +102,8 @@ def test_an_item_without_key_and_a_transaction_without_gtid_are_told_by_number_a
     )
     assert found is not None
     assert found.in_words() == (
-        "version 2 read item 7 as it was before version 1 of m1 wrote it; "
-        "version 1 of m1 wrote item 7, which version 2 overwrote"
+        "version 2 read item 0000000000000007 as it was before version 1 of m1 wrote it; "
+        "version 1 of m1 wrote item 0000000000000007, which version 2 overwrote"
     )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from certifier.audit import agree, apply, isolation, proof, states, verify
+from certifier.audit import agree, apply, isolation, proof, stable_sets, states, verify
 from certifier.audit.consequences import told_once
 from certifier.audit.log import Log
 from tests.audit.faults import FAULTS, Scene
@@ -38,6 +38,7 @@ def test_each_fault_is_found_by_its_code_and_nothing_else(
     log = Log(spark, [str(tmp_path)])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(states, "SEGMENT_ROWS", 100)
+        patch.setattr(stable_sets, "BATCH_ROWS", 7)
         jobs = (verify, agree, isolation, apply, proof)
         findings, counts = told_once([job.run(log) for job in jobs])
     found = {(each.code, each.observer, each.place) for each in findings}

@@ -3,6 +3,7 @@
 import io
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,9 @@ from certifier.audit import jobs
 from certifier.audit.errors import ForeignOutput, UnreadableLog
 from certifier.audit.findings import Code
 from certifier.audit.jobs import JOBS, Job, audit, has_findings
+from certifier.audit.log import Log
 from certifier.audit.progress import Progress, ProgressLines, tasks_text
-from tests.audit.histories import Workload, random_order, rows_of, write
+from tests.audit.histories import OTHER, Workload, random_order, rows_of, write
 from tests.audit.placeholder_jobs import FOUND
 
 
@@ -99,6 +101,13 @@ def test_histories_are_told_with_what_begins_late(
     ]
     assert told == [("m1", "member", False), ("m2", "member", True)]
     assert summary["histories"][0]["first_place"] == 1 << 24
+    assert not any(history["ends_early"] for history in summary["histories"])
+    mine = Log(spark, logs).histories[0]
+    settings = {"group_source": OTHER}
+    other = replace(mine, h=2, first_place=0, last_place=1 << 62, settings=settings)
+    assert jobs._history(mine, (mine, other)) == summary["histories"][0]
+    ended = jobs._history(mine, (mine, replace(mine, last_place=1 << 62)))
+    assert ended["ends_early"] and not ended["begins_late"]
     assert not has_findings(summary)
     assert summary["verify"] == {} and summary["jobs"] == []
 

@@ -7,6 +7,7 @@ tried on streams whose time is known.
 
 import random
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from certifier.audit import profile, stretches
+from certifier.audit import profile, schemes, stretches
 from certifier.audit.critical_path import chain, epochs, filled, waits
 from certifier.audit.log import Log
 from certifier.audit.result import Result
@@ -30,7 +31,7 @@ from certifier.audit.schedules import (
 )
 from certifier.audit.schemes import sample_of, simulation
 from certifier.history import RecordKind, Row
-from tests.audit.histories import BEGIN_US, Workload, random_order, rows_of, write
+from tests.audit.histories import BEGIN_US, Workload, random_order, rows_of, write, write_as_is
 
 WORKLOAD = Workload(transactions=700, items=50, alone_share=0.03, view_every=90)
 TABLES = ("shop.orders", "shop.lines", "bank.account")
@@ -85,6 +86,21 @@ def _unbroken() -> list[Row]:
         row |= {"verdict": "certified", "is_local": False, "write_set": [number % 4]}
         rows.append(row | {"sequence_number": number + 1, "last_committed": max(number - 3, 1)})
     return rows
+
+
+def test_a_history_that_begins_late_is_sampled_in_its_middle(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the numbers that its rows have."""
+    rows = [{**row, "number": _int(row, "number") + 10**6} for row in _unbroken()]
+    write_as_is(tmp_path, rows)
+    log = Log(spark, [str(tmp_path)])
+    told = stretches.paces(log)
+    monkeypatch.setattr(schemes, "SAMPLE_ROWS_MAX", 50)
+    sample = schemes.take_sample(log, told, 0)
+    assert sample.numbers.tolist() == list(range(82, 132))
+    buckets = log.certified.select(stretches.bucket_column(log, told).alias("bucket"))
+    assert {row["bucket"] for row in buckets.collect()} == set(range(105))
 
 
 @pytest.fixture(scope="module")

@@ -284,6 +284,20 @@ def test_sections_without_data_say_why(look: Look) -> None:
     assert "do not say when transactions were executed" in text(look(silent), "#appliers")
 
 
+def test_what_was_not_searched_is_told_and_not_ticked_off(look: Look) -> None:
+    summary = clean_summary()
+    isolation = summary["isolation"]
+    assert isinstance(isolation, dict)
+    assert "begins late, ends early" in text(look(summary), "#histories")
+    ticks = count(look(summary), "#trust .pill.fine")
+    isolation["unsearched"] = 3
+    said = text(look(summary), "#trust")
+    assert (
+        "Cycles of 3 transactions were not looked for" in said and "none where looked for" in said
+    )
+    assert count(look(summary), "#trust .pill.fine") == ticks - len(isolation["anomalies"]) + 1
+
+
 def test_dark_mode_is_drawn_in_its_own_colours(look: Look) -> None:
     browser = look(clean_summary())
     script = """const style = node => getComputedStyle(document.querySelector(node));

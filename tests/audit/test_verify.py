@@ -14,16 +14,18 @@ from certifier.audit.log import Log
 from certifier.core import Certifier, CertifierOptions
 from certifier.gtid import Gtid
 from certifier.gtid_set import GtidSet
-from certifier.history import RecordKind, Row, Source
+from certifier.history import STEP_BITS, RecordKind, Row, Source
 from certifier.history_recorder import HistoryRecorder
 from certifier.records import GarbageCollection, Record, Transaction, position_of
 from tests.applier.binlog import test_history as binary_logs
+from tests.audit import lost_numbers
 from tests.audit.faults import integer, numbered
-from tests.audit.histories import GROUP, Workload, random_order, rows_of, write_as_is
+from tests.audit.histories import GROUP, OTHER, Workload, random_order, rows_of, write_as_is
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 WORKLOAD = Workload(transactions=300, stable_every=30, view_every=70)
 TAGGED = f"{GROUP}:backup"
+AT_ONCE = CertifierOptions(group_source=GROUP, collection_period_transactions=0)
 
 
 def begin_late(observer: str, workload: Workload) -> list[Row]:
@@ -42,14 +44,24 @@ def rejoining(observer: str) -> list[Row]:
     return joining(observer, replace(WORKLOAD, view_every=200))
 
 
-def told(observer: str, *records: Record, first: int = 0) -> list[Row]:
-    """What a certifier makes of the records, from the row `first` on."""
-    options = CertifierOptions(group_source=GROUP, collection_period_transactions=0)
-    certifier = Certifier(options)
-    recorder = HistoryRecorder(certifier, observer, Source.MEMBER)
+def told(
+    observer: str,
+    *records: Record | CertifierOptions,
+    first: int = 0,
+    source: Source = Source.MEMBER,
+    begins: CertifierOptions = AT_ONCE,
+) -> list[Row]:
+    """What a certifier makes of the records, from the row `first` on; options count from where they
+    stand.
+    """
+    certifier = Certifier(begins)
+    recorder = HistoryRecorder(certifier, observer, source)
     rows = [recorder.start(0)]
     for record in records:
-        if isinstance(record, Transaction):
+        if isinstance(record, CertifierOptions):
+            certifier.change_options(record)
+            rows.append(recorder.settings((integer(rows[-1], "place") >> STEP_BITS) + 1))
+        elif isinstance(record, Transaction):
             rows += recorder.transaction(record, certifier.certify(record))
         else:
             assert isinstance(record, GarbageCollection)
@@ -70,9 +82,10 @@ def wrote(message: int, snapshot: int | str, *items: int, gtid: Gtid | None = No
     )
 
 
-def stable(message: int, version: int) -> GarbageCollection:
+def stable(message: int, version: int | str) -> GarbageCollection:
     """A stable set."""
-    return GarbageCollection(position_of(message, 0), version)
+    known = GtidSet.parse(version) if isinstance(version, str) else version
+    return GarbageCollection(position_of(message, 0), known)
 
 
 def too_old_set(observer: str) -> list[Row]:
@@ -95,6 +108,36 @@ def set_with_tags(observer: str) -> list[Row]:
         wrote(2, 1, 2, gtid=Gtid(TAGGED, 1)),
         wrote(3, f"{GROUP}:1:backup:1", 2),
         wrote(4, f"{GROUP}:1-2", 2),
+    )
+
+
+def errant(observer: str) -> list[Row]:
+    """A trace with a GTID that one member alone has: who had read it wrote an item, which a stable
+    set has purged before the next one, without that GTID, writes it.
+    """
+    return told(
+        observer,
+        wrote(1, f"{OTHER}:1", 1),
+        stable(2, f"{GROUP}:1"),
+        wrote(3, f"{GROUP}:1", 1),
+        source=Source.TRACE,
+        begins=replace(AT_ONCE, learn_snapshots=True),
+    )
+
+
+def closed_after_it_was_left_open(observer: str) -> list[Row]:
+    """Settings change while a collection goes on, which has left the window open so far."""
+    steps = replace(AT_ONCE, collection_period_transactions=4, collection_step_transactions=2)
+    records = [wrote(number, number - 1, number) for number in range(1, 11)]
+    later = [wrote(number, number - 2, number) for number in range(12, 40)]
+    return told(
+        observer,
+        *records,
+        stable(11, 10),
+        *later[:3],
+        steps,
+        *later[3:],
+        begins=replace(steps, gc_window="tight"),
     )
 
 
@@ -161,7 +204,10 @@ def test_odd_histories_have_the_findings_of_the_wrong_ones_only(
         too_old_set("too-old-set"),
         set_without_what_a_writer_had_read("incomplete-set"),
         set_with_tags("tags"),
+        errant("errant"),
+        closed_after_it_was_left_open("closed-later"),
         binary_log("files"),
+        binary_log("late-files")[6:],
     ]
     decided = too_old_set("too-old-missed")
     decided[-1] |= {"verdict": "conflict", "winner_item": 3, "winner_version": 3}
@@ -176,6 +222,9 @@ def test_odd_histories_have_the_findings_of_the_wrong_ones_only(
         expected.add((Code.RECORD_MISSING, str(behind["observer"]), integer(behind, "place")))
     before, behind_join = without_its_join("lacks-join")
     expected.add((Code.RECORD_MISSING, "lacks-join", integer(behind_join[0], "place")))
+    for rows, wrong in lost_numbers.histories():
+        lacking.append(rows)
+        expected |= wrong
     for rows in (*histories, *lacking, decided, before, behind_join):
         write_as_is(tmp_path, rows)
     log = Log(spark, [str(tmp_path)])
