@@ -18,8 +18,8 @@ def is_in_gap(log: Log) -> ColumnFunction:
 
     Cost: a pass over all rows; then a search among the gaps.
     """
-    wide = walked(log).where(F.col("number") > F.col("previous.number") + 1)
-    found = wide.select("h", F.col("previous.place").alias("before"), F.col("place").alias("after"))
+    wide = walked(log).where(F.col("number") > F.col("previous_number") + 1)
+    found = wide.select("h", F.col("previous_place").alias("before"), F.col("place").alias("after"))
     table = found.orderBy("h", "before").toArrow()
     h, before, after = (table[name].to_numpy() for name in ("h", "before", "after"))
     # Where rows have moved, gaps may overlap: each one counts up to the end of those before it.

@@ -29,7 +29,7 @@ from certifier.audit.arrow import ColumnFunction, arrow_function
 from certifier.audit.checks import Check, FoundAll, run_checks, words
 from certifier.audit.findings import Code
 from certifier.audit.foreign import intervals
-from certifier.audit.log import Log
+from certifier.audit.log import Log, block_size
 from certifier.audit.order import makes_version
 from certifier.audit.sequence import CERTIFIED, is_kind, of_group, told_block_size
 from certifier.audit.states import segment, segment_begins, with_states
@@ -46,7 +46,8 @@ def order_checks(log: Log) -> list[Check]:
     """
     is_decided = log.by_history(lambda each: each.source is not Source.BINARY_LOG)
     given = is_decided & (F.col("verdict") == CERTIFIED) & F.col("is_assigned")
-    told = log.by_history(lambda each: _block_size(each.settings))
+    one_by_one = {"gtid_assignment_block_size": 1}
+    told = log.by_history(lambda each: block_size({**one_by_one, **each.settings}))
     given &= (F.coalesce("met_block_size", told) == 1) & (F.col("met_gtid") >= 0)
     number, met = F.col("gtid_number"), F.col("met_gtid")
     why = _why(met)
@@ -157,12 +158,6 @@ def without_used(log: Log, rows: DataFrame, gap: Check) -> DataFrame:
         .where("is_used")
     )
     return rows.join(filled.select("h", "number"), ["h", "number"], "left_anti")
-
-
-def _block_size(settings: Mapping[str, object]) -> int:
-    """How many numbers members reserved as a history began; 0: not known."""
-    size = settings.get("gtid_assignment_block_size", 1)
-    return size if isinstance(size, int) else 0
 
 
 def _why(met: Column) -> Column:

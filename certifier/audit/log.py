@@ -32,7 +32,6 @@ from certifier.audit.session import first_line
 from certifier.history import (
     COLUMNS,
     FORMAT_VERSION,
-    INTEGER_MAX,
     RecordKind,
     Source,
     Verdict,
@@ -69,8 +68,7 @@ class History:
     was before is not known. `settings` are those of its beginning, or of the first change; where
     neither is here, its group is that of the GTIDs which were assigned, and the rest is as the
     group's other histories have it then; one without any snapshot is of a binary log.
-    `block_size_max`: GTID numbers that members ever reserved at a time, as far as it says so.
-    `tight`: from which number of a row on, and up to which, collections leave the window open.
+    `told`: the numbers of rows that tell settings, ascending, with these.
     `resets`: the numbers of rows at which its clock began again, ascending; `lost_resets`: those
     behind missing files in which it must have. `joined_place`: where its member first joined.
     `verdicts`: transactions by verdict; `stamped` of them have a sequence number, `read_sets` a
@@ -91,8 +89,7 @@ class History:
     joined_place: int | None
     start: Mapping[str, int] | None
     settings: Mapping[str, object]
-    block_size_max: int
-    tight: Sequence[tuple[int, int]]
+    told: Sequence[tuple[int, Mapping[str, object]]]
     resets: Sequence[int]
     lost_resets: Sequence[int]
     verdicts: Mapping[Verdict, int]
@@ -119,6 +116,11 @@ class History:
         return None if group is None else str(group)
 
     @property
+    def block_size_max(self) -> int:
+        """How many GTID numbers members ever reserved at a time, as far as it says so."""
+        return max((block_size(settings) for _, settings in self.told), default=0)
+
+    @property
     def start_version(self) -> int:
         """Certified transactions before it begins, or at most so many."""
         return self.start["version"] if self.start else self.first_version
@@ -127,6 +129,12 @@ class History:
     def start_sequence(self) -> int:
         """The last sequence number assigned before it begins."""
         return self.start["sequence_number"] if self.start else 0
+
+
+def block_size(settings: Mapping[str, object]) -> int:
+    """How many GTID numbers members reserve at a time; 0: not known."""
+    size = settings.get("gtid_assignment_block_size", 0)
+    return size if isinstance(size, int) else 0
 
 
 class Log:
@@ -328,7 +336,6 @@ def _history(
     joined = [row for row in turns if row["kind"] == RecordKind.VIEW_CHANGE]
     begun = {row["number"] for row in turns if row["kind"] != RecordKind.SETTINGS}
     lost = _lost_resets(files)
-    sizes = [_parsed(row["settings"]).get("gtid_assignment_block_size") for row in turns]
 
     def known(name: str) -> list[int]:
         return [row[name] for row in files if row[name] is not None]
@@ -347,8 +354,9 @@ def _history(
         joined_place=joined[0]["place"] if joined else None,
         start={name: start[name] for name in _BEGIN} if start else None,
         settings=settings,
-        block_size_max=max((size for size in sizes if isinstance(size, int)), default=0),
-        tight=_tight(turns),
+        told=[
+            (row["number"], _parsed(row["settings"])) for row in turns if row["kind"] in _TELLING
+        ],
         resets=sorted(begun.union(lost) - {min(known("first_number"))}),
         lost_resets=lost,
         verdicts={verdict: sum(known(verdict.value)) for verdict in Verdict},
@@ -379,17 +387,6 @@ def _is_binary_log(files: Sequence[Row]) -> bool:
     """
     has_transactions = any(row["transactions"] for row in files)
     return has_transactions and not any(row["snapshots"] or row["gtid_snapshots"] for row in files)
-
-
-def _tight(turns: Sequence[Row]) -> list[tuple[int, int]]:
-    """Between which rows the settings say that collections leave the window open."""
-    told = [
-        (row["number"], _parsed(row["settings"]).get("gc_window"))
-        for row in turns
-        if row["kind"] in _TELLING
-    ]
-    ends = [*(number for number, _ in told[1:]), INTEGER_MAX]
-    return [(begin, end) for (begin, kind), end in zip(told, ends, strict=False) if kind == "tight"]
 
 
 def _names_group(settings: Mapping[str, object]) -> bool:

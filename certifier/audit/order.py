@@ -8,19 +8,20 @@ from certifier.audit.findings import Code
 from certifier.history import RecordKind, Verdict
 
 STATE = ("number", "version", "place")
-"""What `previous` has of the row before."""
+"""What is known of the row before, as `previous_number` and so on."""
 
 
-def makes_version() -> Column:
-    """Whether a row, with its verdict as a number or a name, makes a version."""
-    certified = F.col("verdict").cast("string").isin("1", Verdict.CERTIFIED.value)
+def makes_version(certified: int | str = Verdict.CERTIFIED.value) -> Column:
+    """Whether a row makes a version; `certified` is what its verdict is then."""
     elsewhere = F.col("kind") == RecordKind.EXECUTED_ELSEWHERE
-    return F.coalesce(certified, F.lit(False)) | elsewhere
+    return F.coalesce(F.col("verdict") == certified, F.lit(False)) | elsewhere
 
 
-def order_of_rows() -> list[Check]:
-    """Of rows with `previous`: their numbers have no gap, and their places ascend."""
-    number, version, place = (F.col(f"previous.{name}") for name in STATE)
+def order_of_rows(certified: int | str = Verdict.CERTIFIED.value) -> list[Check]:
+    """Of rows with what is known of those before: their numbers have no gap, and their places
+    ascend.
+    """
+    number, version, place = (F.col(f"previous_{name}") for name in STATE)
     return [
         Check(
             Code.RECORD_MISSING,
@@ -29,7 +30,7 @@ def order_of_rows() -> list[Check]:
             words("row ", F.col("number")),
             words(F.col("number") - number - 1, " rows are missing between this one and ", place),
             version + 1,
-            F.col("version") - F.when(makes_version(), 1).otherwise(0),
+            F.col("version") - F.when(makes_version(certified), 1).otherwise(0),
         ),
         Check(
             Code.RECORD_REORDERED,

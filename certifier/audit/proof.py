@@ -79,10 +79,12 @@ def _check_links(log: Log) -> FoundAll:
         row_digest().alias("digest"),
     )
     previous = {"previous": F.struct(*STATE, "chain")}
-    rows = with_states(rows, ["h"], previous, segment_begins(rows, ["h"], previous))
+    rows = with_states(rows, ["h"], previous, segment_begins(rows, ["h"], previous)).withColumns(
+        {f"previous_{name}": F.col(f"previous.{name}") for name in STATE}
+    )
     before = F.when(F.col("number") == 1, F.lit(b"")).otherwise(F.col("previous.chain"))
     link = F.unhex(F.sha2(F.concat(before, F.col("digest")), 256)).substr(1, CHAIN_BYTES)
-    follows = (F.col("number") == 1) | (F.col("number") == F.col("previous.number") + 1)
+    follows = (F.col("number") == 1) | (F.col("number") == F.col("previous_number") + 1)
     return run_checks(
         log,
         rows,
@@ -97,7 +99,7 @@ def _check_links(log: Log) -> FoundAll:
                     *("row ", F.col("number"), ", of kind ", F.col("kind"), ", does not fit the "),
                     "chain: it, or the chain beside it, was changed after it was written",
                 ),
-                F.col("previous.place"),
+                F.col("previous_place"),
             ),
         ],
     )

@@ -5,16 +5,16 @@ transaction without write set, a view change), never from the row that is to be 
 """
 
 from collections.abc import Mapping
-from functools import cache, reduce
+from functools import cache, partial, reduce
 from operator import or_
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from certifier.audit.clocks import is_behind_lost_reset
-from certifier.audit.log import Log
+from certifier.audit.clocks import clock, is_behind_lost_reset
+from certifier.audit.log import History, Log, block_size
 from certifier.audit.states import segment_begins, with_states
-from certifier.history import RecordKind, Source, Verdict
+from certifier.history import INTEGER_MAX, RecordKind, Source, Verdict
 
 CERTIFIED, CONFLICT, TOO_OLD, REFUSED = range(1, 5)
 """Verdicts as numbers: they are cheaper to move than their names."""
@@ -61,8 +61,6 @@ def base_rows(log: Log) -> DataFrame:
         F.when(F.col("kind") == RecordKind.TRANSACTION, F.col("snapshot_set")).alias(
             "snapshot_set"
         ),
-        (F.get_json_object("settings", "$.gc_window") == "tight").alias("is_tight"),
-        told_block_size().alias("block_size"),
     )
 
 
@@ -75,8 +73,9 @@ def _states(log: Log) -> dict[str, Column]:
     resets = view & F.col("resets_clock")
     certified = F.col("verdict") == CERTIFIED
     stamped = certified & F.col("sequence_number").isNotNull()
+    is_tight = F.coalesce(_settings_met(log)["met_tight"], F.lit(False))
     return {
-        "previous": F.struct("number", "version", "place"),
+        **{f"previous_{name}": F.col(name) for name in ("number", "version", "place")},
         "met_sequence": F.when(start | stamped, F.col("sequence_number")).when(
             resets, last_at_reset
         ),
@@ -86,26 +85,37 @@ def _states(log: Log) -> dict[str, Column]:
         "met_stable": F.when(start | stable, F.col("stable_version")),
         "met_collected": F.when(start | collection, F.col("collected_version")),
         "met_closed": F.when(stable, F.lit(False))
-        .when(collection & (F.col("purged_items") > 0) & ~_leaves_open(log), F.lit(True))
+        .when(collection & (F.col("purged_items") > 0) & ~is_tight, F.lit(True))
         .when(start & (F.col("version") == 0), F.lit(True)),
         "met_stable_set": F.when(stable, F.col("stable_set")),
-        "met_tight": F.col("is_tight"),
-        "met_reset": F.when(resets, F.lit(True)),
         "met_gtid": F.when(certified & F.col("is_assigned"), F.col("gtid_number"))
         .when(is_kind(RecordKind.SETTINGS), F.lit(-1))
         .when(start & (F.col("version") == 0), F.lit(0)),
-        "met_block_size": F.col("block_size"),
     }
 
 
-def _leaves_open(log: Log) -> Column:
-    """Whether a collection at a row leaves the window open, by the settings there."""
-    open_ = F.lit(False)
-    for each in log.histories:
-        for first, stop in each.tight:
-            inside = (F.col("number") >= first) & (F.col("number") < stop)
-            open_ |= (F.col("h") == each.h) & inside
-    return open_
+def _settings_met(log: Log) -> dict[str, Column]:
+    """What the settings before a row say; null where none are told before it."""
+    tight = sizes = F.lit(None)
+    for step in range(max(len(each.told) for each in log.histories)):
+        is_behind = F.col("number") > log.by_history(partial(_told_at, step))
+        tight = F.when(is_behind, log.by_history(partial(_is_tight, step))).otherwise(tight)
+        sizes = F.when(is_behind, log.by_history(partial(_block_size, step))).otherwise(sizes)
+    return {"met_tight": tight.cast("boolean"), "met_block_size": sizes.cast("bigint")}
+
+
+def _told_at(step: int, history: History) -> int:
+    """At which row a history's settings are told for this time; behind all, if they are not."""
+    return history.told[step][0] if step < len(history.told) else INTEGER_MAX
+
+
+def _is_tight(step: int, history: History) -> bool | None:
+    window = history.told[step][1].get("gc_window") if step < len(history.told) else None
+    return None if window is None else window == "tight"
+
+
+def _block_size(step: int, history: History) -> int | None:
+    return (block_size(history.told[step][1]) or None) if step < len(history.told) else None
 
 
 @cache
@@ -132,24 +142,26 @@ def last_sequences(log: Log) -> Mapping[int, int]:
 def walked(log: Log) -> DataFrame:
     """`base_rows` with the state that each met.
 
-    `previous`: number, version and place of the row before. `met_sequence`: the last sequence
-    number assigned. `met_edge`: last_committed_global. `met_stable`, `met_stable_set`: what all
+    `previous_number`, `previous_version`, `previous_place`: of the row before. `met_sequence`: the
+    last sequence number assigned. `met_edge`: last_committed_global. `met_stable`, `met_stable_set`: what all
     members had executed. `met_collected`: up to which version items were purged. `met_closed`:
     whether a collection closed the window since the last stable set. `met_tight`: whether
     collections leave it open. `met_reset`: whether the clock began again since the history did.
     `met_gtid`: the last number assigned to a GTID; -1 after other settings, which free reserved
     numbers. `met_block_size`: how many members reserve at a time.
     """
-    return with_states(base_rows(log), ["h"], _states(log), segment_edges(log))
+    rows = with_states(base_rows(log), ["h"], _states(log), segment_edges(log))
+    has_reset = clock(log, F.col("number") - 1) > 0
+    return rows.withColumns({**_settings_met(log), "met_reset": has_reset})
 
 
 def walked_collections(log: Log) -> DataFrame:
     """The collections among `base_rows`, with what they met of the window, of stable sets and of
     collections, as in `walked`; only the rows that move these are looked at.
     """
-    names = ("met_edge", "met_collected", "met_stable_set", "met_tight")
+    names = ("met_edge", "met_collected", "met_stable_set")
     states = {name: column for name, column in _states(log).items() if name in names}
     moves = reduce(or_, [column.isNotNull() for column in states.values()])
     rows = base_rows(log).where(moves | is_kind(RecordKind.COLLECTION))
     walked = with_states(rows, ["h"], states, segment_edges(log))
-    return walked.where(is_kind(RecordKind.COLLECTION))
+    return walked.where(is_kind(RecordKind.COLLECTION)).withColumns(_settings_met(log))

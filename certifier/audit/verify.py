@@ -51,7 +51,7 @@ def run(log: Log) -> Result:
         rows = rows.withColumn("whole_to", whole_to(log))
     rows = rows.withColumn("expected_verdict", _expected_verdict(has_foreign_snapshots(log)))
     checks = [
-        *order_of_rows(),
+        *order_of_rows(CERTIFIED),
         *_versions(),
         *_verdicts(log),
         *_stamps(log),
@@ -78,12 +78,12 @@ def _decided(log: Log) -> Column:
 
 def _versions() -> list[Check]:
     """Versions count what was certified."""
-    version, steps = F.col("previous.version"), makes_version()
+    version, steps = F.col("previous_version"), makes_version(CERTIFIED)
     expected = version + F.when(steps, 1).otherwise(0)
     return [
         Check(
             Code.VERSION_WRONG,
-            (F.col("number") == F.col("previous.number") + 1) & (F.col("version") != expected),
+            (F.col("number") == F.col("previous_number") + 1) & (F.col("version") != expected),
             expected,
             F.col("version"),
             words("the row before it has version ", version),
@@ -97,7 +97,7 @@ def _expected_verdict(foreign: bool) -> Column:
     """
     snapshot, has_items = F.col("snapshot_version"), F.col("writes") | F.col("reads")
     too_old = F.coalesce(snapshot < F.col("met_stable"), F.lit(False))
-    newest = F.col("version") - F.when(makes_version(), 1).otherwise(0)
+    newest = F.col("version") - F.when(makes_version(CERTIFIED), 1).otherwise(0)
     unknown = F.coalesce(snapshot > newest, F.lit(False))
     if foreign:
         is_foreign = F.col("snapshot_set").isNotNull()
@@ -178,7 +178,7 @@ def _stamps(log: Log) -> list[Check]:
     ).otherwise(dependency)
     before = log.by_history(lambda each: last_sequences(log)[each.h])
     is_late = log.by_history(lambda each: each.start_version > 0)
-    not_known = is_late & F.col("met_reset").isNull() & (committed <= before)
+    not_known = is_late & ~F.col("met_reset") & (committed <= before)
     not_known |= F.col("met_edge").isNull()
     too_low = (committed < expected) & ~is_behind_lost_reset(log)
     why = words(
