@@ -143,12 +143,12 @@ def walked(log: Log) -> DataFrame:
     """`base_rows` with the state that each met.
 
     `previous_number`, `previous_version`, `previous_place`: of the row before. `met_sequence`: the
-    last sequence number assigned. `met_edge`: last_committed_global. `met_stable`, `met_stable_set`: what all
-    members had executed. `met_collected`: up to which version items were purged. `met_closed`:
-    whether a collection closed the window since the last stable set. `met_tight`: whether
-    collections leave it open. `met_reset`: whether the clock began again since the history did.
-    `met_gtid`: the last number assigned to a GTID; -1 after other settings, which free reserved
-    numbers. `met_block_size`: how many members reserve at a time.
+    last sequence number assigned. `met_edge`: last_committed_global. `met_stable`,
+    `met_stable_set`: what all members had executed. `met_collected`: up to which version items were
+    purged. `met_closed`: whether a collection closed the window since the last stable set.
+    `met_tight`: whether collections leave it open. `met_reset`: whether the clock began again since
+    the history did. `met_gtid`: the last number assigned to a GTID; -1 after other settings, which
+    free reserved numbers. `met_block_size`: how many members reserve at a time.
     """
     rows = with_states(base_rows(log), ["h"], _states(log), segment_edges(log))
     has_reset = clock(log, F.col("number") - 1) > 0
