@@ -1,19 +1,22 @@
 """This machine as an address, and ports for the servers that are started here."""
 
 import ipaddress
+import itertools
 import random
 import socket
 
 HOST = "127.0.0.1"
-_PORTS = range(20_000, 32_000)
+_RANGE = range(20_000, 32_000)
 """Below those that Linux gives to connections, so that none of them gets a port between its choice
 and its use."""
+_PORTS = itertools.cycle(random.SystemRandom().sample(_RANGE, len(_RANGE)))
+"""Other ones first in each process, seeded or not; none comes again before all have come."""
 
 
 def free_port() -> int:
-    """A port of `HOST` that nobody listens on."""
+    """A port of `HOST` that nobody listens on, and that was not chosen here lately."""
     while True:
-        port = random.SystemRandom().choice(_PORTS)  # Another one in each process, seeded or not.
+        port = next(_PORTS)
         with socket.socket() as probe:
             if probe.connect_ex((HOST, port)):
                 return port
