@@ -17,9 +17,9 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import LongType, Row
 
+from certifier.audit.arrow import arrow_function
 from certifier.audit.critical_path import Ints, chain, epochs, filled, waits
 from certifier.audit.log import History, Log
 from certifier.history import RecordKind, Source, Verdict
@@ -255,8 +255,7 @@ def ordinal(marks: Mapping[int, Sequence[int]]) -> Column:
             counts[mine] = np.searchsorted(arrays.get(int(each), ()), numbers[mine], "right")
         return pa.array(counts)
 
-    function = arrow_udf(reached, LongType())  # type: ignore[call-overload] # the kind is a default
-    return cast(Column, function(F.col("h").cast("long"), F.col("number")))
+    return arrow_function(reached, LongType())(F.col("h").cast("long"), F.col("number"))
 
 
 class _Cut(NamedTuple):
