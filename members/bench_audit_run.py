@@ -91,8 +91,13 @@ class _Peaks:
         return sum(self._cpu_seconds.values())
 
     def look(self) -> None:
-        """Takes what they have now; those that have gone count no more."""
+        """Takes what they have now; those that have gone count no more.
+
+        A Java that a Java has started is one that is about to be another program: until then it has
+        the memory of the first.
+        """
         total = workers = 0
+        javas = set()
         for process in (self._process, *self._process.children(recursive=True)):
             try:
                 with process.oneshot():
@@ -100,8 +105,12 @@ class _Peaks:
                     times = process.cpu_times()
                     key = (process.pid, process.create_time())
                     is_java = process.name() == "java"
+                    if is_java and process.ppid() in javas:
+                        continue
             except psutil.NoSuchProcess:
                 continue
+            if is_java:
+                javas.add(process.pid)
             self._cpu_seconds[key] = times.user + times.system
             total += resident
             if is_java:

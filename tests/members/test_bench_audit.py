@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -276,6 +277,25 @@ def test_a_check_that_is_killed_is_named_with_its_history(tmp_path: Path) -> Non
     """As the system does with what takes too much memory."""
     with pytest.raises(ChildProcessError, match=f"checking {tmp_path} ended with exit code -9; it"):
         bench_audit_run._measured(_killed, tmp_path, "4g", "", lambda megabytes: None)
+
+
+def test_memory_of_a_java_that_starts_a_program_counts_once(tmp_path: Path) -> None:
+    """Between its fork and the program the child shares all memory of its parent."""
+    java = tmp_path / "java"
+    java.symlink_to(sys.executable)
+    script = "import os; held = b'1' * 200_000_000; os.fork(); print(); os.read(0, 1)"
+    with subprocess.Popen(
+        [java, "-uc", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdin and process.stdout
+        assert process.stdout.read(2) == b"\n\n", "both are there"
+        peaks = bench_audit_run._Peaks(os.getpid())
+        peaks.look()
+        process.stdin.write(b"\n\n")
+    own = bench_audit_run._Peaks(os.getpid())
+    own.look()
+    assert 200_000_000 < peaks.all - own.all < 300_000_000
+    assert peaks.java > 200_000_000
 
 
 def test_a_check_that_fails_tells_why_and_nothing_else_is_told(
