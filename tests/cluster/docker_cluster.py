@@ -22,7 +22,7 @@ from typing import IO, Any, Self
 
 from certifier.errors import GroupcertError
 from groupcert.v1 import group_pb2
-from members.client import Client
+from members.client import Client, Consistency
 from members.credentials import ANONYMOUS, Credentials, Tls
 from members.failures import MemberFailed
 from members.loopback import free_port
@@ -217,10 +217,22 @@ class DockerCluster:
         assert self.has_clock_steps, "a cluster whose clocks can be stepped"
         return self.folder / "clocks" / name / "offset"
 
-    def client(self, member: str, *, timeout_ms: int = CLIENT_TIMEOUT_MS) -> Client:
+    def client(
+        self,
+        member: str,
+        *,
+        timeout_ms: int = CLIENT_TIMEOUT_MS,
+        consistency: Consistency = Consistency.EVENTUAL,
+    ) -> Client:
         """A client of a member, on this machine."""
         own = self.credentials
-        return Client(self.address(member), timeout_ms=timeout_ms, tls=own.tls, token=own.token)
+        return Client(
+            self.address(member),
+            timeout_ms=timeout_ms,
+            consistency=consistency,
+            tls=own.tls,
+            token=own.token,
+        )
 
     def status(self, member: str) -> group_pb2.GroupStatus | None:
         """The group as a member sees it; None if it does not answer."""

@@ -9,7 +9,7 @@ import pytest
 
 from certifier.errors import NotServing
 from groupcert.v1 import group_pb2
-from members.client import Client
+from members.client import Client, Consistency
 from members.credentials import Tls
 from tests.cluster.certificates import make_authority, make_certificate
 from tests.cluster.docker_cluster import LOG_PORT, MEMBERS, DockerCluster
@@ -29,7 +29,7 @@ def test_clients_with_a_certificate_commit_everywhere(secured: DockerCluster) ->
         with secured.client(name) as client:
             with client.transaction() as transaction:
                 transaction.put(name.encode(), b"1")
-    with secured.client("m1") as client:
+    with secured.client("m1", consistency=Consistency.BEFORE) as client:
         found = client.run(lambda transaction: transaction.get_many([b"m1", b"m2", b"m3"]))
         status = client.status().observer
     assert set(found.values()) == {b"1"}
