@@ -4,7 +4,7 @@ The rule it keeps: whatever the length of a history, it becomes `BUCKETS` parts 
 of which is looked at by itself; what ran across a border counts on both sides of it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -13,10 +13,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import Row
 
 from certifier.audit.critical_path import Ints
-from certifier.audit.log import History, Log
+from certifier.audit.log import History, Log, of_each
 from certifier.audit.result import JsonObject
 from certifier.audit.stretches import (
     BUCKETS,
+    SEGMENT_ROWS_MIN,
     execution_us,
     measured_by_stamps,
     segment_rows,
@@ -70,10 +71,10 @@ def observers(
     """
     spans = _Spans(log, ran)
     lag = _lag(ran, spans)
-    lags = lag.collect()
-    running = _running(ran, spans).collect()
+    lags = of_each(lag.collect())
+    running = of_each(_running(log, ran, spans).collect())
     beside = {row["h"]: row for row in _beside(log, ran).collect()}
-    busy = (
+    busy = of_each(
         ran.where("remote")
         .groupBy("h", "worker")
         .agg(
@@ -82,20 +83,20 @@ def observers(
         )
         .collect()
     )
-    paths = measured_by_stamps(log)
+    paths = of_each(measured_by_stamps(log))
     summary: list[JsonObject] = []
     for history in ticked:
         h = history.h
-        workers = sorted((row for row in busy if row["h"] == h), key=lambda row: -row["busy_us"])
+        workers = sorted(busy[h], key=lambda row: -row["busy_us"])
         summary.append(
             {
                 "observer": history.observer,
                 "history": history.history,
                 "transactions": beside[h]["transactions"] if h in beside else 0,
                 "overlapping": beside[h]["share"] if h in beside else 0.0,
-                **_use(h, running, totals(paths, h), workers),
-                "lag": _lag_of(h, lags, spans),
-                "running": _running_of(h, running, spans),
+                **_use(running[h], totals(paths[h]), workers),
+                "lag": _lag_of(h, lags[h], spans),
+                "running": _running_of(h, running[h], spans),
                 "worker_busy": [
                     {name: row[name] for name in ("worker", "transactions", "busy_us")}
                     for row in workers[:WORKERS_MAX]
@@ -105,14 +106,13 @@ def observers(
     return summary, lag
 
 
-def _use(h: int, running: Iterable[Row], path: Mapping[str, int], workers: list[Row]) -> JsonObject:
+def _use(running: Sequence[Row], path: Mapping[str, int], workers: list[Row]) -> JsonObject:
     """How many ran at once while any ran, how many could have, and the share of it.
 
     `forced_cuts`: where there are any, more could have than is told, and the share is at most that.
     """
-    mine = [row for row in running if row["h"] == h]
-    any_us = sum(row["any_us"] for row in mine)
-    mean = sum(row["busy_us"] for row in mine) / any_us if any_us else 0.0
+    any_us = sum(row["any_us"] for row in running)
+    mean = sum(row["busy_us"] for row in running) / any_us if any_us else 0.0
     possible = path["work"] / path["path"] if path["path"] else 0.0
     count = len([row for row in workers if row["worker"] is not None])
     bound = min(max(count, 1), possible)
@@ -146,10 +146,12 @@ def _lag(ran: DataFrame, spans: _Spans) -> DataFrame:
     )
 
 
-def _running(ran: DataFrame, spans: _Spans) -> DataFrame:
-    """How many transactions ran at once, by history and bucket."""
+def _running(log: Log, ran: DataFrame, spans: _Spans) -> DataFrame:
+    """How many transactions ran at once, by history and bucket; a short history is one task."""
     size = spans.size_column
     begin = spans.begin_column + F.col("bucket") * size
+    is_short = log.by_history(lambda each: each.rows <= SEGMENT_ROWS_MIN)
+    together = F.when(is_short, BUCKETS).otherwise(BUCKETS_A_TASK)
     return (
         ran.where(F.col("remote") & F.col("started_us").isNotNull())
         .where(F.col("committed_us") > F.col("started_us"))
@@ -162,11 +164,12 @@ def _running(ran: DataFrame, spans: _Spans) -> DataFrame:
         .select(
             F.col("h").cast("long").alias("h"),
             "bucket",
+            F.floor(F.col("bucket") / together).alias("task"),
             F.greatest(F.col("started_us"), begin).alias("started_us"),
             F.least(F.col("committed_us"), begin + size).alias("committed_us"),
         )
         .where(F.col("committed_us") > F.col("started_us"))
-        .groupBy("h", F.floor(F.col("bucket") / BUCKETS_A_TASK))
+        .groupBy("h", "task")
         .applyInArrow(_run_together, _RUNNING_TEXT)
     )
 
@@ -235,7 +238,7 @@ def _beside(log: Log, ran: DataFrame) -> DataFrame:
 
 
 def _lag_of(h: int, rows: Iterable[Row], spans: _Spans) -> JsonObject:
-    mine = {row["bucket"]: row for row in rows if row["h"] == h}
+    mine = {row["bucket"]: row for row in rows}
     series: JsonObject = {
         name: [mine[bucket][name] if bucket in mine else None for bucket in range(BUCKETS)]
         for name in ("p50_us", "p95_us", "max_us")
@@ -245,7 +248,7 @@ def _lag_of(h: int, rows: Iterable[Row], spans: _Spans) -> JsonObject:
 
 
 def _running_of(h: int, rows: Iterable[Row], spans: _Spans) -> JsonObject:
-    mine = {row["bucket"]: row for row in rows if row["h"] == h}
+    mine = {row["bucket"]: row for row in rows}
     size = spans.size.get(h, 1)
     return {
         "begin_us": spans.begin.get(h),

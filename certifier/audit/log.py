@@ -6,6 +6,7 @@ the jobs.
 """
 
 import json
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
@@ -296,6 +297,14 @@ class Log:
         )
         first, *others = cases
         return reduce(lambda when, case: when.when(*case), others, F.when(*first)).cast("int")
+
+
+def of_each(rows: Iterable[Row]) -> Mapping[int, list[Row]]:
+    """By history, `h`, its own among rows that the driver has; empty where it has none."""
+    found: Mapping[int, list[Row]] = defaultdict(list)
+    for row in rows:
+        found[row["h"]].append(row)
+    return found
 
 
 def _check_files(key: _Key, files: Sequence[Row]) -> None:

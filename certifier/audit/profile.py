@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import Row
 
 from certifier.audit.contention import TOP, conflict_rows, conflicts, hot_items
-from certifier.audit.log import History, Log
+from certifier.audit.log import History, Log, of_each
 from certifier.audit.result import JsonObject, Result
 from certifier.audit.schemes import curves
 from certifier.audit.stretches import (
@@ -48,7 +48,8 @@ def run(log: Log) -> Result:
     longest = max(log.histories, key=lambda each: (each.transactions, -each.h))
     pace = told[applied.h]
     measured = measured_by_stamps(log)
-    sums = {history.h: totals(measured, history.h) for history in log.histories}
+    own = of_each(measured)
+    sums = {history.h: totals(own[history.h]) for history in log.histories}
     lost = conflict_rows(log, longest)
     hot, hot_table = hot_items(log, longest)
     path = sums[applied.h]
@@ -63,7 +64,7 @@ def run(log: Log) -> Result:
             for history in log.histories
             if sums[history.h]["transactions"]
         ],
-        "width": _width(pace, measured),
+        "width": _width(pace, own[applied.h]),
         "schemes": curves(log, told, applied.h, round(speedup_max, 3) if speedup_max else None),
         "conflicts": conflicts(log, longest, lost),
         "hot_items": hot,
@@ -98,7 +99,7 @@ def _width(pace: Pace, measured: Iterable[Row]) -> JsonObject:
     counts, levels, widths = [0] * BUCKETS, [0] * BUCKETS, [0] * BUCKETS
     for row in measured:
         bucket = row["bucket"]
-        if row["h"] == pace.h and bucket != TOTAL:
+        if bucket != TOTAL:
             counts[bucket] += row["transactions"]
             levels[bucket] += row["levels"]
             widths[bucket] = max(widths[bucket], row["width"])
@@ -131,7 +132,7 @@ def _windows(
     freed = {"path": path["path"], "waiting": 0, "forced": 0}
     if collections:
         mine = {history.h: told[history.h]}
-        freed = totals(measure(log, _unpurged_rows(log, told, history.h), mine), history.h)
+        freed = totals(measure(log, _unpurged_rows(log, told, history.h), mine))
     return {
         "collections": collections,
         "purged_items": purged,

@@ -361,9 +361,9 @@ def _by_bucket(buckets: Ints, levels: Ints) -> Iterator[tuple[int, int, int, int
         yield bucket, int(mine.sum()), len(mine), int(mine.max())
 
 
-def totals(measured: Iterable[Row], h: int) -> dict[str, int]:
-    """The sums of a history over its stretches; of `width` the largest."""
-    stretches = [row for row in measured if row["h"] == h and row["bucket"] == TOTAL]
+def totals(measured: Iterable[Row]) -> dict[str, int]:
+    """The sums of a history over its stretches, whose rows are given; of `width` the largest."""
+    stretches = [row for row in measured if row["bucket"] == TOTAL]
     names = ("transactions", "levels", *TOTALS)
     sums = {name: sum(int(row[name]) for row in stretches) for name in names}
     return sums | {"width": max((int(row["width"]) for row in stretches), default=0)}

@@ -5,15 +5,14 @@ from pyspark.sql import Row
 from certifier.audit.apply_times import _use
 
 RUNNING = [
-    Row(h=0, any_us=600, busy_us=1_200),
-    Row(h=0, any_us=400, busy_us=800),
-    Row(h=1, any_us=400, busy_us=400),
+    Row(any_us=600, busy_us=1_200),
+    Row(any_us=400, busy_us=800),
 ]
 WORKERS = [Row(worker=number) for number in (0, 1, 2, 3, None)]
 
 
 def test_used_share_is_what_ran_at_once_of_what_could_have() -> None:
-    used = _use(0, RUNNING, {"work": 2_000, "path": 800, "forced": 0}, WORKERS)
+    used = _use(RUNNING, {"work": 2_000, "path": 800, "forced": 0}, WORKERS)
     assert used == {
         "workers": 4,
         "running_mean": 2.0,
@@ -24,5 +23,5 @@ def test_used_share_is_what_ran_at_once_of_what_could_have() -> None:
 
 
 def test_used_share_is_told_with_the_cuts_that_make_it_a_bound() -> None:
-    used = _use(0, RUNNING, {"work": 2_000, "path": 800, "forced": 2}, WORKERS)
+    used = _use(RUNNING, {"work": 2_000, "path": 800, "forced": 2}, WORKERS)
     assert (used["used_share"], used["forced_cuts"]) == (0.8, 2)
