@@ -93,8 +93,8 @@ class _Peaks:
     def look(self) -> None:
         """Takes what they have now; those that have gone count no more.
 
-        A Java that a Java has started is one that is about to be another program: until then it has
-        the memory of the first.
+        What Java starts is Java itself until it is another program, under the name of a thread, and
+        has the same memory: that counts once.
         """
         total = workers = 0
         javas = set()
@@ -104,16 +104,16 @@ class _Peaks:
                     resident = process.memory_info().rss
                     times = process.cpu_times()
                     key = (process.pid, process.create_time())
-                    is_java = process.name() == "java"
-                    if is_java and process.ppid() in javas:
-                        continue
+                    is_java = Path(process.exe()).name == "java"
+                    parent = process.ppid()
             except psutil.NoSuchProcess:
                 continue
-            if is_java:
-                javas.add(process.pid)
+            if is_java and parent in javas:
+                continue
             self._cpu_seconds[key] = times.user + times.system
             total += resident
             if is_java:
+                javas.add(process.pid)
                 self.java = max(self.java, _high_water(process.pid))
             elif process.pid != self._process.pid:
                 workers += resident

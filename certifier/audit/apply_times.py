@@ -17,7 +17,6 @@ from certifier.audit.log import History, Log, of_each
 from certifier.audit.result import JsonObject
 from certifier.audit.stretches import (
     BUCKETS,
-    SEGMENT_ROWS_MIN,
     execution_us,
     measured_by_stamps,
     segment_rows,
@@ -72,7 +71,7 @@ def observers(
     spans = _Spans(log, ran)
     lag = _lag(ran, spans)
     lags = of_each(lag.collect())
-    running = of_each(_running(log, ran, spans).collect())
+    running = of_each(_running(ran, spans).collect())
     beside = {row["h"]: row for row in _beside(log, ran).collect()}
     busy = of_each(
         ran.where("remote")
@@ -146,12 +145,10 @@ def _lag(ran: DataFrame, spans: _Spans) -> DataFrame:
     )
 
 
-def _running(log: Log, ran: DataFrame, spans: _Spans) -> DataFrame:
-    """How many transactions ran at once, by history and bucket; a short history is one task."""
+def _running(ran: DataFrame, spans: _Spans) -> DataFrame:
+    """How many transactions ran at once, by history and bucket."""
     size = spans.size_column
     begin = spans.begin_column + F.col("bucket") * size
-    is_short = log.by_history(lambda each: each.rows <= SEGMENT_ROWS_MIN)
-    together = F.when(is_short, BUCKETS).otherwise(BUCKETS_A_TASK)
     return (
         ran.where(F.col("remote") & F.col("started_us").isNotNull())
         .where(F.col("committed_us") > F.col("started_us"))
@@ -164,12 +161,11 @@ def _running(log: Log, ran: DataFrame, spans: _Spans) -> DataFrame:
         .select(
             F.col("h").cast("long").alias("h"),
             "bucket",
-            F.floor(F.col("bucket") / together).alias("task"),
             F.greatest(F.col("started_us"), begin).alias("started_us"),
             F.least(F.col("committed_us"), begin + size).alias("committed_us"),
         )
         .where(F.col("committed_us") > F.col("started_us"))
-        .groupBy("h", "task")
+        .groupBy("h", F.floor(F.col("bucket") / BUCKETS_A_TASK))
         .applyInArrow(_run_together, _RUNNING_TEXT)
     )
 

@@ -29,7 +29,7 @@ from certifier.audit.arrow import ColumnFunction, arrow_function
 from certifier.audit.checks import Check, FoundAll, run_checks, words
 from certifier.audit.findings import Code
 from certifier.audit.foreign import intervals
-from certifier.audit.log import Log, block_size
+from certifier.audit.log import Log, block_size, of_each
 from certifier.audit.order import makes_version
 from certifier.audit.sequence import CERTIFIED, is_kind, of_group, told_block_size
 from certifier.audit.states import segment, segment_begins, with_states
@@ -203,8 +203,7 @@ def _with_others(rows: DataFrame) -> DataFrame:
     cut = rows.withColumn("part", segment())
     sums = cut.groupBy("h", "part").agg(F.sum("other").alias("sum")).orderBy("h", "part").collect()
     totals: list[tuple[int, int, int]] = []
-    for h in sorted({row["h"] for row in sums}):
-        mine = [row for row in sums if row["h"] == h]
+    for h, mine in of_each(sums).items():
         before = accumulate((row["sum"] for row in mine), initial=0)
         totals += [(h, row["part"], total) for row, total in zip(mine, before, strict=False)]
     begun = rows.sparkSession.createDataFrame(totals, "h int, part int, before long")

@@ -40,10 +40,10 @@ RIGHT_ONES = {
 
 
 class Audited(NamedTuple):
-    """The scenes, by name, and what an audit of all of them has found."""
+    """The scenes, and what an audit of all of them has found."""
 
-    faulty: dict[str, Scene]
-    right: dict[str, Scene]
+    faulty: list[Scene]
+    right: list[Scene]
     findings: list[Finding]
     found: int
     observers: list[str]
@@ -69,10 +69,8 @@ def right_scenes() -> Iterator[Scene]:
 def audited(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Audited:
     """An audit of all scenes."""
     folder = tmp_path_factory.mktemp("scenes")
-    faulty = {scene.name: scene for scene in scenes_of_faults()}
-    right = {scene.name: scene for scene in right_scenes()}
-    assert not faulty.keys() & right.keys()
-    for scene in (*faulty.values(), *right.values()):
+    faulty, right = [*scenes_of_faults()], [*right_scenes()]
+    for scene in (*faulty, *right):
         for rows in scene.histories.values():
             write_as_is(folder, rows)
     log = Log(spark, [str(folder)])
@@ -85,7 +83,7 @@ def audited(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Au
 
 
 def test_each_fault_is_found_by_its_code_and_nothing_else(audited: Audited) -> None:
-    expected = {each for scene in audited.faulty.values() for each in scene.expected}
+    expected = {each for scene in audited.faulty for each in scene.expected}
     found = {(each.code, each.observer, each.place) for each in audited.findings}
     assert sorted(found - expected) == []
     assert sorted(expected - found) == []
@@ -93,8 +91,8 @@ def test_each_fault_is_found_by_its_code_and_nothing_else(audited: Audited) -> N
 
 
 def test_random_histories_of_every_kind_have_no_findings(audited: Audited) -> None:
-    scenes = audited.right.values()
-    observers = {str(rows[0]["observer"]) for scene in scenes for rows in scene.histories.values()}
+    histories = [rows for scene in audited.right for rows in scene.histories.values()]
+    observers = {str(rows[0]["observer"]) for rows in histories}
     assert [each for each in audited.findings if each.observer in observers] == []
     assert sorted(observers.intersection(audited.observers)) == sorted(observers)
     assert len(observers) == 3 * len(RIGHT_ONES)

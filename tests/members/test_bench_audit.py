@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -279,11 +280,19 @@ def test_a_check_that_is_killed_is_named_with_its_history(tmp_path: Path) -> Non
         bench_audit_run._measured(_killed, tmp_path, "4g", "", lambda megabytes: None)
 
 
-def test_memory_of_a_java_that_starts_a_program_counts_once(tmp_path: Path) -> None:
-    """Between its fork and the program the child shares all memory of its parent."""
+def test_memory_of_a_java_that_starts_a_program_counts_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between its fork and the program the child shares all memory of its parent, and has the name
+    of the thread that made it.
+    """
     java = tmp_path / "java"
-    java.symlink_to(sys.executable)
-    script = "import os; held = b'1' * 200_000_000; os.fork(); print(); os.read(0, 1)"
+    shutil.copy(Path(sys.executable).resolve(), java)
+    monkeypatch.setenv("PYTHONHOME", sys.base_prefix)
+    script = (
+        "import os, pathlib; held = b'1' * 200_000_000; "
+        "os.fork() or pathlib.Path('/proc/self/comm').write_text('worker'); print(); os.read(0, 1)"
+    )
     with subprocess.Popen(
         [java, "-uc", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:
