@@ -7,7 +7,7 @@ STUBS := .build/stubs/groupcert/v1/py.typed
 PINS := deploy/constraints.txt
 QUICK := not nats and not cluster and not database and not spark and not slow
 PURE_APPLIER := applier/assigned_queue.py,applier/commit_order.py,applier/coordinator.py,applier/fragments.py,applier/job.py,applier/parts.py,applier/siblings.py,applier/source_clock.py,applier/source_header.py,applier/until.py,applier/schemes/*,applier/whatif/*
-PURE_MEMBERS := members/access.py,members/allow_list.py,members/catch_up.py,members/commit_wait.py,members/decisions.py,members/digest_vote.py,members/flow_control.py,members/fragment_sets.py,members/member.py,members/member_state.py,members/progress_reports.py,members/publisher.py,members/recovery_choice.py,members/rejoins.py,members/suspicions.py,members/throttle.py,members/views.py
+PURE_MEMBERS := members/access.py,members/allow_list.py,members/batch_numbers.py,members/catch_up.py,members/commit_wait.py,members/decisions.py,members/departures.py,members/digest_vote.py,members/flow_control.py,members/fragment_sets.py,members/group_settings.py,members/log_health.py,members/log_validity.py,members/member.py,members/member_checkpoint.py,members/member_state.py,members/problems.py,members/progress_reports.py,members/publisher.py,members/recovery_choice.py,members/rejoins.py,members/shares.py,members/skipped_messages.py,members/suspicions.py,members/throttle.py,members/views.py,members/witnesses.py
 
 COMPOSE ?= $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
 

@@ -19,8 +19,20 @@ _SHIFT = 12
 _MASK = SEGMENT_TRANSACTIONS - 1
 assert 1 << _SHIFT == SEGMENT_TRANSACTIONS
 
+NAMES_MAX = 4_096
+"""Sources of GTIDs and members that rows refer to, by 16 bits. They are kept for ever, and each
+status of a member has them: a client that brings GTIDs of its own may not add to them without end.
+"""
+
+_BLOCK_SHIFT = 6
+_BLOCKS = (SEGMENT_TRANSACTIONS, 1 << _BLOCK_SHIFT, 1)
+"""Versions whose GTIDs are looked at together, each a 64th of the one before."""
+
 _ROW = struct.Struct("<QQQQIHH")
 _ROW_BYTES = _ROW.size
+_GTID_NUMBERS = slice(2, None, _ROW_BYTES // 8)
+_GTID_SOURCES = slice(18, None, _ROW_BYTES // 2)
+"""Columns of rows: of numbers of 8 bytes, and of numbers of 2 bytes."""
 _SEQUENCE_NUMBER = struct.Struct("<Q")
 _HEADER = struct.Struct("<II")
 assert sys.byteorder == "little", "stored items are little-endian"
@@ -83,6 +95,7 @@ class CertifiedWindow:
     """Versions `first_version` to `newest_version`; both grow."""
 
     __slots__ = (
+        "_executed",
         "_first_segment",
         "_names",
         "_numbers",
@@ -98,6 +111,7 @@ class CertifiedWindow:
         self.newest_version = newest_version
         self.snapshot_sets: dict[int, GtidSet] = {}
         self.elsewhere: dict[int, GtidSet] = {}
+        self._executed: dict[tuple[int, int], GtidSet] = {}
         self._first_segment = self.first_version >> _SHIFT
         self._segments = [Segment(empty_rows=self.first_version & _MASK)]
         self._names: list[str] = []
@@ -134,6 +148,10 @@ class CertifiedWindow:
         )
         return version
 
+    def takes_gtids_of(self, source: str) -> bool:
+        """Whether the source of a GTID is known, or another one may become so."""
+        return source in self._numbers or len(self._names) < NAMES_MAX
+
     def append_elsewhere(self, gtid_set: GtidSet, position: int) -> int:
         """Adds a version that stands for transactions executed elsewhere."""
         version = self.append((), 0, self.newest_version, ("", 0), "", position)
@@ -149,6 +167,9 @@ class CertifiedWindow:
             for sets in filter(None, (self.snapshot_sets, self.elsewhere)):
                 for old in range(start, start + SEGMENT_TRANSACTIONS):
                     sets.pop(old, None)
+            for block in _BLOCKS[:-1] if self._executed else ():
+                for old in range(start, start + SEGMENT_TRANSACTIONS, block):
+                    self._executed.pop((old, block), None)
             del self._segments[0]
             self._first_segment += 1
 
@@ -203,18 +224,23 @@ class CertifiedWindow:
         """The smallest version with a GTID in `missing`; 0 where some lie before the window or
         `lag_max` back.
 
-        Cost: O(versions since that one), walking back from the newest, at most `lag_max`.
+        Cost: O(versions since that one / 4096) comparisons of sets, and some hundred; a block of
+        versions is looked through when it is met for the first time.
         """
         remaining = missing.count()
         oldest = max(self.first_version, self.newest_version + 1 - lag_max)
-        version = self.newest_version + 1
+        version, block = self.newest_version + 1, 1
         while remaining and version > oldest:
-            version -= 1
-            if version in self.elsewhere:
-                remaining -= (self.elsewhere[version] & missing).count()
-            else:
-                remaining -= self.gtid(version) in missing
-        return 0 if remaining else version
+            block = next(b for b in _BLOCKS if not version % b and version - b >= oldest)
+            version -= block
+            remaining -= (self._executed_in(version, block) & missing).count()
+        if remaining:
+            return 0
+        while missing and block > 1:  # All that is missing is in this block or behind it.
+            block >>= _BLOCK_SHIFT
+            while not self._executed_in(version, block) & missing:
+                version += block
+        return version
 
     def dump(self, first_version: int) -> list[tuple[int, bytes]]:
         """The versions from `first_version` on, as pieces of (first version, bytes), for `load`."""
@@ -253,6 +279,38 @@ class CertifiedWindow:
             ends = [segment.row(index).items_end for index in range(len(segment))]
             assert ends == sorted(ends)
             assert ends[-1:] in ([], [len(segment.items)])
+
+    def _executed_in(self, version: int, block: int) -> GtidSet:
+        """What a block of versions stands for, from `version` on; of more than one it is kept."""
+        if block == 1:
+            return self.executed(version)
+        if (version, block) not in self._executed:
+            made = GtidSet()
+            if block == SEGMENT_TRANSACTIONS:
+                part = block >> _BLOCK_SHIFT
+                for first in range(version, version + block, part):
+                    made.update(self._executed_in(first, part))
+            else:
+                for source, numbers in self._numbers_in(version, block).items():
+                    made.add_numbers(source, numbers)
+                for other in range(version, version + block) if self.elsewhere else ():
+                    made.update(self.elsewhere.get(other, made))
+            self._executed[version, block] = made
+        return self._executed[version, block]
+
+    def _numbers_in(self, version: int, block: int) -> dict[str, list[int]]:
+        """The numbers of the versions' own GTIDs, by source; read in columns, as rows are slow."""
+        begin = _ROW_BYTES * (version & _MASK)
+        rows = self._segment(version).rows[begin : begin + _ROW_BYTES * block]
+        numbers = memoryview(rows).cast("Q")[_GTID_NUMBERS].tolist()
+        sources = memoryview(rows).cast("H")[_GTID_SOURCES].tolist()
+        found = {self._names[source]: numbers for source in set(sources)}
+        if len(found) > 1:
+            found = {source: [] for source in found}
+            for number, source in zip(numbers, sources, strict=True):
+                found[self._names[source]].append(number)
+        found.pop("", None)  # Of what was executed elsewhere.
+        return found
 
     def _segment(self, version: int) -> Segment:
         assert self.first_version <= version <= self.newest_version, f"version {version} not held"

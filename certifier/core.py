@@ -6,14 +6,15 @@ came in. Stamps are the observer's own, because its local transactions have none
 clock, no threads.
 """
 
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, TypeAlias
 
 from certifier.certification_info import CertificationInfo
-from certifier.certified_window import CertifiedWindow
-from certifier.errors import InvalidSetting
+from certifier.certified_window import NAMES_MAX, CertifiedWindow
+from certifier.errors import InvalidSetting, quoted
 from certifier.explain import explain
 from certifier.gtid import Gtid
 from certifier.gtid_blocks import GtidBlocks
@@ -33,12 +34,17 @@ from certifier.records import (
 from certifier.snapshot import BEFORE_WINDOW, ForeignSnapshot, includes, place
 
 GC_WINDOWS = ("close", "tight")
+STEP_ITEMS: Final = 4_096
+"""Items that are looked at, recorded or purged at a time, in a few milliseconds."""
 _CERTIFIED, _CONFLICT, _TOO_OLD, _REFUSED = Verdict
 _new_gtid = partial(tuple.__new__, Gtid)
 _new_outcome = partial(tuple.__new__, Outcome)
 """From a tuple of all fields, where one is made for each transaction: a named tuple's own
 constructor is a Python function and takes twice the time.
 """
+
+Deciding: TypeAlias = Generator[None, None, Outcome]
+"""The steps of a decision; its end returns the outcome."""
 
 _DIGEST_MASK: Final = (1 << 64) - 1
 _DIGEST_MULTIPLIER: Final = 0x9E3779B97F4A7C15
@@ -121,22 +127,52 @@ class Certifier:
 
     def certify(self, transaction: Transaction) -> Outcome:
         """`deliver` for a transaction."""
-        snapshot, write_set = transaction.snapshot, transaction.write_set
+        deciding = self.certify_in_steps(transaction)
+        while True:
+            try:
+                next(deciding)
+            except StopIteration as end:
+                outcome: Outcome = end.value
+                return outcome
+
+    def certify_in_steps(self, transaction: Transaction) -> Deciding:
+        """`certify` in steps of `STEP_ITEMS` items, so that whoever drives it can do something else
+        between two of them. The records that follow have to wait until it ends.
+        """
+        snapshot, write_set, read_set = transaction[2:5]
         if not isinstance(snapshot, int):
-            return self._certify_foreign(transaction, snapshot)
-        if snapshot > self.window.newest_version:
+            outcome = yield from self._certify_foreign(transaction, snapshot)
+        elif snapshot > self.window.newest_version:
             return self._refuse(f"snapshot version {snapshot} is not certified yet")
-        read_set = transaction.read_set
-        if snapshot < self.oldest_snapshot_version and (write_set or read_set):
+        elif snapshot < self.oldest_snapshot_version and (write_set or read_set):
             return self._too_old()
-        newest = self.info.newest_writer(write_set)
-        if newest > snapshot or (read_set and self.info.newest_writer(read_set) > snapshot):
-            newer = (found for found in self._writers(transaction) if found[1] > snapshot)
-            return self._conflict(transaction, snapshot, *next(newer))
-        return self._admit(transaction, snapshot, newest)
+        elif len(write_set) + len(read_set) > STEP_ITEMS:
+            outcome = yield from self._certify_large(transaction, snapshot)
+        else:
+            newest = self.info.newest_writer(write_set)
+            if newest > snapshot or (read_set and self.info.newest_writer(read_set) > snapshot):
+                newer = (found for found in self._writers(transaction) if found[1] > snapshot)
+                return self._conflict(transaction, snapshot, *next(newer))
+            known = newest > self.unstamped_version
+            dependency = self._dependency(write_set, newest) if known else 0
+            outcome = self._admit(transaction, snapshot, dependency)
+        version = outcome.version
+        if version:
+            if len(write_set) <= STEP_ITEMS:
+                self.info.record(write_set, version)
+            else:
+                for part in _parts(write_set):
+                    self.info.record(part, version)
+                    yield
+            period = self.options.collection_period_transactions
+            if period and version % period == 0 and self.collection_pending:
+                yield from self._collect_in_steps()
+        return outcome
 
     def refuse(self, reason: str) -> Outcome:
-        """The outcome of a transaction that the group cannot take, whatever its items are."""
+        """The outcome of a transaction that the group cannot take, whatever its items are; the
+        reason is kept, and so at most `REASON_CHARACTERS_MAX` of `certifier/outcomes.py`.
+        """
         return self._refuse(reason)
 
     def change_options(self, options: CertifierOptions) -> None:
@@ -172,38 +208,57 @@ class Certifier:
 
         Cost: at most `collection_step_transactions` transactions' items.
         """
+        deque(self._collect_in_steps(), maxlen=0)
+
+    def _collect_in_steps(self) -> Iterator[None]:
         step = self.options.collection_step_transactions
-        self._purge_through(min(self.stable_version, self.window.first_version + step - 1))
+        return self._purge_through(min(self.stable_version, self.window.first_version + step - 1))
 
     @property
     def collection_pending(self) -> bool:
         """Whether stable transactions are left whose items were not purged yet."""
         return self.window.first_version <= self.stable_version
 
-    def _admit(self, transaction: Transaction, snapshot_version: int, newest: int) -> Outcome:
-        """Numbers, stamps and records a transaction that passed (rule 2 to 5)."""
+    def _certify_large(self, transaction: Transaction, snapshot: int) -> Deciding:
+        """Rule 1 for many items, in steps."""
+        dependency = 0
+        for items in (transaction.write_set, transaction.read_set):
+            for part in _parts(items):
+                newest = self.info.newest_writer(part)
+                if newest > snapshot:
+                    newer = (found for found in self.info.writers(part) if found[1] > snapshot)
+                    return self._conflict(transaction, snapshot, *next(newer))
+                if items is transaction.write_set and newest > self.unstamped_version:
+                    dependency = max(dependency, self._dependency(part, newest))
+                yield
+        return self._admit(transaction, snapshot, dependency)
+
+    def _admit(self, transaction: Transaction, snapshot_version: int, dependency: int) -> Outcome:
+        """Numbers and stamps a transaction that passed (rule 2 to 4), and adds it to the window.
+
+        `dependency`: the largest sequence number recorded for any of its items.
+        """
         position, origin, _, write_set, _, gtid, local = transaction
         if gtid is None:
             gtid = _new_gtid((self._group_source, self.blocks.next_number(origin)))
+        elif not self.window.takes_gtids_of(gtid.source):
+            return self._refuse(
+                f"GTID {gtid} would be of one source more than the {NAMES_MAX} that a group takes: "
+                "use one that it knows"
+            )
         elif not self._claim(gtid):
             return self._refuse(f"GTID {gtid} was already used")
         last_committed: int | None = None
         sequence_number: int | None = None
         if not local:
             if write_set:
-                known = newest > self.unstamped_version
-                dependency = self._dependency(write_set, newest) if known else 0
                 last_committed, sequence_number = self.clock.stamp(dependency)
             else:
                 last_committed, sequence_number = self.clock.stamp_alone()
         version = self.window.append(
             write_set, sequence_number or 0, snapshot_version, gtid, origin, position
         )
-        self.info.record(write_set, version)
         self._fold(_CERTIFIED, sum(write_set, gtid.number), version)
-        period = self.options.collection_period_transactions
-        if period and version % period == 0 and self.window.first_version <= self.stable_version:
-            self.collect()
         return _new_outcome((_CERTIFIED, gtid, version, last_committed, sequence_number, None, ""))
 
     def _dependency(self, write_set: Sequence[int], newest: int) -> int:
@@ -218,7 +273,7 @@ class Certifier:
             for _, writer in self.info.writers(write_set)
         )
 
-    def _certify_foreign(self, transaction: Transaction, gtid_set: GtidSet) -> Outcome:
+    def _certify_foreign(self, transaction: Transaction, gtid_set: GtidSet) -> Deciding:
         """`certify` for a snapshot that is a GTID set: sets are compared where its place alone
         does not decide.
         """
@@ -229,7 +284,7 @@ class Certifier:
         if unknown:
             if not self.options.learn_snapshots:
                 return self._refuse(
-                    f"snapshot names GTIDs that the group did not execute: {unknown}"
+                    f"snapshot names GTIDs that the group did not execute: {quoted(str(unknown))}"
                 )
             self._admit_elsewhere(ExecutedElsewhere(transaction.position, unknown))
             executed |= unknown
@@ -239,12 +294,19 @@ class Certifier:
         if transaction.write_set or transaction.read_set:
             if snapshot.version < self.stable_version or not self.collected_beyond <= gtid_set:
                 return self._too_old(self._is_lagging(snapshot.version))
-        for item, writer in self._writers(transaction):
-            if not includes(self.window, writer, snapshot):
-                return self._conflict(transaction, snapshot.version, item, writer)
-        newest = self.info.newest_writer(transaction.write_set)
+        dependency = 0
+        for items in (transaction.write_set, transaction.read_set):
+            for part in _parts(items):
+                newest = 0
+                for item, writer in self.info.writers(part):
+                    if not includes(self.window, writer, snapshot):
+                        return self._conflict(transaction, snapshot.version, item, writer)
+                    newest = max(newest, writer)
+                if items is transaction.write_set and newest > self.unstamped_version:
+                    dependency = max(dependency, self._dependency(part, newest))
+                yield
         complete = snapshot.version == self.window.newest_version
-        outcome = self._admit(transaction, max(snapshot.version, 0), newest)
+        outcome = self._admit(transaction, max(snapshot.version, 0), dependency)
         if outcome.verdict is _CERTIFIED and not complete:
             self.window.snapshot_sets[outcome.version] = gtid_set
         return outcome
@@ -297,7 +359,7 @@ class Certifier:
             self._set_stable(place(self.window, missing, self.window.newest_version))
             self._purge_beyond(record.stable)
         if not self.options.collection_period_transactions:
-            self._purge_through(self.stable_version)
+            deque(self._purge_through(self.stable_version), maxlen=0)
         return Collected(self.purged_total - before, self.clock.last_committed_global)
 
     def _set_stable(self, version: int) -> None:
@@ -307,11 +369,13 @@ class Certifier:
             self.oldest_snapshot_version = max(self.oldest_snapshot_version, version)
             self.window_closed = False
 
-    def _purge_through(self, last: int) -> None:
-        """Purges the items of all versions up to `last`."""
+    def _purge_through(self, last: int) -> Iterator[None]:
+        """Purges the items of all versions up to `last`, in steps."""
         first = self.window.first_version
         for items in self.window.items_between(first, last):
-            self._purge(items, last)
+            for part in _parts(items):
+                self._purge(part, last)
+                yield
         self.window.drop_before(max(first, last + 1))
 
     def _purge_beyond(self, stable: GtidSet) -> None:
@@ -387,3 +451,8 @@ class Certifier:
         for item, writer in self.info.entries():
             assert self.window.first_version <= writer <= self.window.newest_version
             assert item in self.window.items(writer)
+
+
+def _parts(items: Sequence[int]) -> Iterator[Sequence[int]]:
+    """The items in order, `STEP_ITEMS` at a time."""
+    return (items[begin : begin + STEP_ITEMS] for begin in range(0, len(items), STEP_ITEMS))

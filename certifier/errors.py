@@ -1,5 +1,6 @@
 """Every error that groupcert raises on purpose, sorted by who must act; those of appliers are in
-`applier/errors.py`, those of recovery in `members/recovery_errors.py`.
+`applier/errors.py`, those of recovery in `members/recovery_errors.py`, those of every call in
+`members/call_errors.py`.
 
     GroupcertError
     ├── InvalidRequest            the caller must change the request
@@ -20,8 +21,6 @@
     │   ├── Overloaded                OVERLOADED
     │   ├── PortTaken                 PORT_TAKEN
     │   ├── SnapshotExpired           SNAPSHOT_EXPIRED
-    │   ├── TooManyCalls              TOO_MANY_CALLS
-    │   ├── TooManySnapshots          TOO_MANY_SNAPSHOTS
     │   └── UploadExpired             UPLOAD_EXPIRED
     ├── Fenced                    the operator must act before the member serves again
     │   ├── DigestMismatch            DIGEST_MISMATCH
@@ -171,12 +170,10 @@ class TransactionTooLarge(InvalidRequest):
     reason: ClassVar[str] = "TRANSACTION_TOO_LARGE"
     bytes: int
     bytes_max: int
+    advice: str = "split it, or raise the group's transaction size limit"
 
     def __str__(self) -> str:
-        return (
-            f"transaction of {self.bytes} bytes, the limit is {self.bytes_max}: "
-            "split it, or raise the group's transaction size limit"
-        )
+        return f"transaction of {self.bytes} bytes, the limit is {self.bytes_max}: {self.advice}"
 
 
 @dataclass(eq=False, kw_only=True)
@@ -243,6 +240,8 @@ class NotServing(Unavailable):
     reason: ClassVar[str] = "NOT_SERVING"
     member: str
     state: str
+    ordered: str = "perhaps"
+    """`nothing` of the request, where the member refused it at its door."""
 
     def __str__(self) -> str:
         return (
@@ -293,37 +292,6 @@ class SnapshotExpired(Unavailable):
         return (
             f"snapshot {self.snapshot_id} is not open, or was not used for {self.lease_ms} ms: "
             "begin the transaction again"
-        )
-
-
-@dataclass(eq=False, kw_only=True)
-class TooManyCalls(Unavailable):
-    """Clients have as many calls of a kind open at the member as it allows."""
-
-    reason: ClassVar[str] = "TOO_MANY_CALLS"
-    open: int
-    open_max: int
-    what: str = "calls"
-
-    def __str__(self) -> str:
-        return (
-            f"{self.open} {self.what} are open, the limit is {self.open_max}: "
-            "end those that are not needed, or ask another member"
-        )
-
-
-@dataclass(eq=False, kw_only=True)
-class TooManySnapshots(Unavailable):
-    """Clients hold as many snapshots at the member as it allows."""
-
-    reason: ClassVar[str] = "TOO_MANY_SNAPSHOTS"
-    open: int
-    open_max: int
-
-    def __str__(self) -> str:
-        return (
-            f"{self.open} snapshots are open, the limit is {self.open_max}: "
-            "end transactions that are done, then try again"
         )
 
 

@@ -15,12 +15,12 @@ from certifier.errors import InvalidGtid
 
 NUMBER_MAX = 2**63 - 2
 """The largest number of a GTID; MySQL's GNO_END, 2^63 - 1, is the first that is none."""
+NUMBER_DIGITS_MAX = 19
 
 _HEX = "[0-9A-Fa-f]"
 _DASHED = f"{_HEX}{{8}}(?:-{_HEX}{{4}}){{3}}-{_HEX}{{12}}"
 _UUID = re.compile(rf"{_DASHED}|\{{{_DASHED}\}}|{_HEX}{{32}}")
 _TAG = re.compile("[A-Za-z_][A-Za-z0-9_]{0,31}")
-_NUMBER = re.compile("[0-9]{1,19}")
 
 
 class Gtid(NamedTuple):
@@ -110,8 +110,9 @@ def parse_number(text: str) -> int:
     >>> parse_number("42")
     42
     """
-    stripped = text.strip()
-    number = int(stripped) if _NUMBER.fullmatch(stripped) else 0
+    digits = text if text.isdigit() else text.strip()
+    is_number = len(digits) <= NUMBER_DIGITS_MAX and digits.isdigit() and digits.isascii()
+    number = int(digits) if is_number else 0
     if not 1 <= number <= NUMBER_MAX:
         raise InvalidGtid(text=text, expected=f"a number from 1 to {NUMBER_MAX}")
     return number

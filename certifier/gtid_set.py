@@ -22,6 +22,8 @@ from certifier.gtid import NUMBER_MAX, Gtid, parse_number, parse_source, parse_t
 
 NUMBER_STOP = NUMBER_MAX + 1
 """One past the largest number of a GTID."""
+BOUND_BYTES_MAX = 20
+"""Digits of a number, and what separates it from the next one."""
 
 
 class GtidSet:
@@ -57,19 +59,21 @@ class GtidSet:
 
         Raises:
             InvalidGtidSet: with the part that was not understood.
+        Cost: O(n log n) in the text's length, whatever the order; O(n) where intervals ascend.
 
         >>> uuid = "3E11FA47-71CA-11E1-9E33-C80AA9429562"
         >>> str(GtidSet.parse(f"{uuid}:backup:1-2, {uuid}:5-7:1-6"))
         '3e11fa47-71ca-11e1-9e33-c80aa9429562:1-7:backup:1-2'
         """
-        parsed = cls()
-        if not text.strip():
-            return parsed
-        for uuid_set in text.split(","):
+        found: dict[str, tuple[list[int], list[int]]] = {}
+        for uuid_set in text.split(",") if text.strip() else ():
             try:
-                _parse_uuid_set(parsed, uuid_set)
+                _parse_uuid_set(found, uuid_set)
             except InvalidGtid as error:
                 raise InvalidGtidSet(text=text, part=error.text, expected=error.expected) from None
+        parsed = cls()
+        for source, (firsts, stops) in found.items():
+            parsed._put(source, _united(firsts, stops))
         return parsed
 
     def copy(self) -> Self:
@@ -113,14 +117,17 @@ class GtidSet:
         assert 0 < first <= last < NUMBER_STOP, f"interval {first}-{last} of {source}"
         _include(self._bounds.setdefault(source, []), first, last + 1)
 
+    def add_numbers(self, source: str, numbers: list[int]) -> None:
+        """Put numbers of a source into the set, in whatever order. Cost: as `update`."""
+        mine = self._bounds.get(source, [])
+        stops = [number + 1 for number in numbers]
+        self._put(source, _united(mine[::2] + numbers, mine[1::2] + stops))
+
     def update(self, other: "GtidSet") -> None:
-        """Put all of another set into this one. Cost: as `add_interval`, for each interval."""
-        if other is self:
-            return
+        """Put all of another set into this one. Cost: O(intervals of both)."""
         for source, bounds in other._bounds.items():
-            mine = self._bounds.setdefault(source, [])
-            for index in range(0, len(bounds), 2):
-                _include(mine, bounds[index], bounds[index + 1])
+            mine = self._bounds.get(source, [])
+            self._bounds[source] = _united(mine[::2] + bounds[::2], mine[1::2] + bounds[1::2])
 
     def union(self, other: "GtidSet") -> Self:
         """Return what is in either set. Cost: a `copy` and an `update`."""
@@ -208,6 +215,13 @@ class GtidSet:
     def __repr__(self) -> str:
         return f"GtidSet.parse({str(self)!r})"
 
+    def text_bytes_max(self) -> int:
+        """Return what the set takes as text, at most. Cost: O(sources)."""
+        return sum(
+            len(source) + 2 + BOUND_BYTES_MAX * len(bounds)
+            for source, bounds in self._bounds.items()
+        )
+
     def sources(self) -> list[str]:
         """Return the sources that have a GTID in the set, sorted."""
         return sorted(self._bounds)
@@ -259,32 +273,42 @@ class GtidSet:
             self._bounds[source] = bounds
 
 
-def _parse_uuid_set(into: GtidSet, text: str) -> None:
-    """Add what one `uuid[:tag]:interval[:interval]...[:tag:interval...]` describes."""
+def _parse_uuid_set(into: dict[str, tuple[list[int], list[int]]], text: str) -> None:
+    """Add what one `uuid[:tag]:interval[:interval]...[:tag:interval...]` describes: for each source
+    the first numbers and the stops of its intervals, as they come.
+    """
     uuid_text, *parts = text.split(":")
     uuid = source = parse_uuid(uuid_text)
-    interval_count = 0
+    firsts: list[int] = []
+    stops: list[int] = []
     for part in parts:
-        if part.strip()[:1].isdigit():
-            into.add_interval(source, *_parse_interval(part))
-            interval_count += 1
-        elif source == uuid or interval_count:
+        if part[:1].isdigit() or part.strip()[:1].isdigit():
+            first_text, separator, last_text = part.partition("-")
+            first = parse_number(first_text)
+            last = parse_number(last_text) if separator else first
+            if last < first:
+                raise InvalidGtid(
+                    text=part, expected="an interval that does not end before it starts"
+                )
+            firsts.append(first)
+            stops.append(last + 1)
+        elif source == uuid or firsts:
+            _add_intervals(into, source, firsts, stops)
             source = f"{uuid}:{parse_tag(part)}"
-            interval_count = 0
+            firsts, stops = [], []
         else:
             break
-    if not interval_count:
+    if not firsts:
         raise InvalidGtid(text=text, expected="an interval such as :1-5 after a UUID or tag")
+    _add_intervals(into, source, firsts, stops)
 
 
-def _parse_interval(text: str) -> tuple[int, int]:
-    """Return (first, last) of `5` or `1-5`."""
-    first_text, separator, last_text = text.partition("-")
-    first = parse_number(first_text)
-    last = parse_number(last_text) if separator else first
-    if last < first:
-        raise InvalidGtid(text=text, expected="an interval that does not end before it starts")
-    return first, last
+def _add_intervals(
+    into: dict[str, tuple[list[int], list[int]]], source: str, firsts: list[int], stops: list[int]
+) -> None:
+    known = into.setdefault(source, ([], []))
+    known[0].extend(firsts)
+    known[1].extend(stops)
 
 
 def _interval_text(first: int, last: int) -> str:
@@ -299,6 +323,21 @@ def _include(bounds: list[int], first: int, stop: int) -> None:
     if not high & 1:
         replacement.append(stop)
     bounds[low:high] = replacement
+
+
+def _united(firsts: list[int], stops: list[int]) -> list[int]:
+    """Return the bounds of all intervals [first, stop), which may overlap and come in any order.
+
+    Between two of them is a gap where as many have stopped as have begun, and the next one begins
+    later. Cost: O(n log n); O(n) for few ascending runs, as Python's sort merges these.
+    """
+    firsts.sort()
+    stops.sort()
+    bounds = firsts[:1]
+    for index, first in enumerate(firsts[1:]):
+        if stops[index] < first:
+            bounds += (stops[index], first)
+    return bounds + stops[-1:]
 
 
 def _intersection(left: list[int], right: list[int]) -> list[int]:

@@ -2,13 +2,20 @@
 
 The rule it keeps: a transaction that comes again with the same id is answered and not certified
 again, on every member alike. The table is bounded and forgets by place in the order, never by time,
-so all members forget the same.
+so all members forget the same. It is bounded in bytes because an entry is: whatever a client sends,
+no part of it is kept but an id of its own of `TRANSACTION_ID_BYTES_MAX`.
 """
 
 from collections.abc import Iterator
 from itertools import chain, islice
+from typing import Final
 
 from certifier.records import Outcome
+
+TRANSACTION_ID_BYTES_MAX: Final = 32
+"""Of an id; who reads transactions refuses longer ones."""
+REASON_CHARACTERS_MAX: Final = 200
+"""Of a reason: the longest has a GTID, or a value that `certifier.errors.quoted` has cut."""
 
 
 class OutcomeTable:
@@ -46,6 +53,7 @@ class OutcomeTable:
 
     def remember(self, transaction_id: bytes, outcome: Outcome) -> None:
         """Adds an outcome of a transaction that is not known."""
+        assert len(outcome.reason) <= REASON_CHARACTERS_MAX, outcome.reason
         if len(self._young) >= self._generation_max:
             self.forgotten_version = max(
                 [self.forgotten_version, *(known.version for known in self._old.values())]

@@ -384,7 +384,7 @@ class Store:
         return self._failure
 
     def _check_identity(self, identity: StoreIdentity, *, adopt: bool) -> None:
-        found_format = self._rdict.get(_FORMAT_KEY)
+        found_format = self.get(Family.META, _FORMAT_KEY)
         mine = json.dumps({"group": identity.group, "member": identity.member}).encode()
         if found_format is None and not adopt:
             self._write_identity(mine)
@@ -395,7 +395,7 @@ class Store:
                 found=(found_format or b"none").decode(errors="replace"),
                 supported=str(FORMAT_VERSION),
             )
-        found = self._rdict.get(IDENTITY_KEY)
+        found = self.get(Family.META, IDENTITY_KEY)
         if adopt and json.loads(found or b"{}").get("group") == identity.group:
             self._write_identity(mine)
         elif found != mine:

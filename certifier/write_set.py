@@ -29,7 +29,7 @@ Source: WL#8440, "write set". What ambiguous encodings cost: MySQL bugs 89194, 8
 Differs: the server hashes texts joined by a separator, which the values themselves may contain.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TypeAlias
@@ -155,6 +155,11 @@ def store_key_item(key: bytes) -> int:
     return xxh3_64_intdigest(_KIND_STORE + key)
 
 
+def store_key_items(keys: Iterable[bytes]) -> list[int]:
+    """Return the items of keys of the embedded store: `store_key_item`, at half the cost."""
+    return [xxh3_64_intdigest(_KIND_STORE + key) for key in keys]
+
+
 def item_from_text(text: str) -> int:
     """Return the item of a text such as `shop.orders/PRIMARY/42`, as traces write items.
 
@@ -162,6 +167,11 @@ def item_from_text(text: str) -> int:
         InvalidWriteSet: if the text has no UTF-8.
     """
     return hash_item(_KIND_TEXT + _utf8(text))
+
+
+def items_from_texts(texts: Iterable[str]) -> list[int]:
+    """Return the items of texts that are known to be UTF-8: `item_from_text`, at half the cost."""
+    return [xxh3_64_intdigest(_KIND_TEXT + text.encode()) for text in texts]
 
 
 def readable(database: str, table: str, index: str, values: Sequence[KeyValue]) -> str:

@@ -13,7 +13,6 @@ from typing import Annotated, NamedTuple
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from certifier.errors import InvalidRequest
 from members.security_errors import CallNotAllowed, NotAuthenticated
 
 SHA256_BYTES = 32
@@ -38,6 +37,7 @@ class Role(StrEnum):
 
 
 ROLES_OF_CALL: Mapping[str, frozenset[Role]] = {
+    "/groupcert.v1.StoreService/HoldSession": frozenset({Role.READ}),
     "/groupcert.v1.StoreService/OpenSnapshot": frozenset({Role.READ}),
     "/groupcert.v1.StoreService/CloseSnapshot": frozenset({Role.READ}),
     "/groupcert.v1.StoreService/Get": frozenset({Role.READ}),
@@ -65,8 +65,10 @@ ROLES_OF_CALL: Mapping[str, frozenset[Role]] = {
             "/groupcert.v1.AdminService/SwitchMode",
             "/groupcert.v1.AdminService/SetPrimary",
             "/groupcert.v1.AdminService/ExpelMember",
+            "/groupcert.v1.AdminService/ForgetMember",
             "/groupcert.v1.AdminService/Leave",
             "/groupcert.v1.AdminService/Rejoin",
+            "/groupcert.v1.AdminService/SkipMessage",
         ),
         frozenset({Role.ADMIN}),
     ),
@@ -154,8 +156,11 @@ class AccessRules:
         self._by_certificate = {each.certificate: each for each in access.principal}
         self._by_digest = {each.token_sha256: each for each in access.principal}
 
-    def refusal(self, call: str, caller: Caller) -> InvalidRequest | None:
-        """Why a call is refused; None: it is allowed. A token goes before a certificate."""
+    def admit(self, call: str, caller: Caller) -> str:
+        """The name of the principal who makes a call. A token goes before a certificate.
+
+        Raises NotAuthenticated or CallNotAllowed.
+        """
         if caller.authorization:
             principal, problem = self._by_token(caller)
         elif caller.certificate_names:
@@ -165,12 +170,12 @@ class AccessRules:
         else:
             principal, problem = None, "it shows neither a token nor a certificate"
         if principal is None:
-            return NotAuthenticated(call=call, problem=problem)
+            raise NotAuthenticated(call=call, problem=problem)
         roles = ROLES_OF_CALL.get(call, _UNKNOWN_CALL)
         if roles.isdisjoint(principal.roles):
             needed = " or ".join(sorted(roles))
-            return CallNotAllowed(principal=principal.name, call=call, roles=needed)
-        return None
+            raise CallNotAllowed(principal=principal.name, call=call, roles=needed)
+        return principal.name
 
     def _by_token(self, caller: Caller) -> tuple[Principal | None, str]:
         """Whose token it is, and what is wrong where it is nobody's.

@@ -13,13 +13,15 @@ from pydantic import ValidationError
 from certifier.errors import GroupcertError, InvalidSetting, NotServing
 from groupcert.v1 import admin_pb2, admin_pb2_grpc
 from members.config import MemberConfig, problem_text
+from members.current_runtime import CurrentRuntime
+from members.leaving import leave
 from members.log_records import SETTINGS_FIXED, GroupSettings
 from members.member import Member
 from members.member_state import MemberState
 from members.membership_errors import ChangedMeanwhile
 from members.options import group_settings
 from members.runtime import MemberRuntime
-from members.service import CurrentRuntime
+from members.skips import order_skip
 from members.status import abort
 from members.views import ViewMember
 
@@ -130,6 +132,28 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
             await abort(context, error)
         return admin_pb2.ExpelMemberResponse(view_id=runtime.member.view.view_id)
 
+    async def ForgetMember(
+        self, request: admin_pb2.ForgetMemberRequest, context: Context
+    ) -> admin_pb2.ForgetMemberResponse:
+        """A member that has departed is named no more."""
+        name = request.member
+
+        def is_forgotten(member: Member) -> bool:
+            return all(each.name != name for each in member.departures.named())
+
+        try:
+            runtime = self._current.get()
+            if is_forgotten(runtime.member):
+                departed = ", ".join(each.name for each in runtime.member.departures.named())
+                expected = f"one that has departed: {departed or 'nobody has'}"
+                raise InvalidSetting(name="member", value=name, expected=expected)
+            await _change(
+                runtime, f"forget {name}", lambda member: member.forget(name), is_forgotten
+            )
+        except GroupcertError as error:
+            await abort(context, error)
+        return admin_pb2.ForgetMemberResponse()
+
     async def Leave(
         self, request: admin_pb2.LeaveRequest, context: Context
     ) -> admin_pb2.LeaveResponse:
@@ -137,7 +161,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         try:
             runtime = self._current.observed()
             _check_may_leave(runtime)
-            await runtime.leave(LEAVE_SECONDS)
+            await leave(runtime, LEAVE_SECONDS)
         except GroupcertError as error:
             await abort(context, error)
         member = runtime.member
@@ -150,12 +174,27 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         """This member begins anew."""
         try:
             runtime = self._current.observed()
-            _check_may_rejoin(runtime, unfence=request.unfence or request.discard_state)
-            runtime.begin_again(discard_state=request.discard_state)
+            unfence = request.unfence or request.discard_state
+            is_recovering = runtime.member.state is MemberState.RECOVERING
+            if request.trust_log and is_recovering and not unfence:
+                runtime.trusts_log = True
+                return admin_pb2.RejoinResponse()
+            _check_may_rejoin(runtime, unfence=unfence)
+            runtime.begin_again(discard_state=request.discard_state, trust_log=request.trust_log)
         except GroupcertError as error:
             await abort(context, error)
         path = str(runtime.discarded_path) if request.discard_state else ""
         return admin_pb2.RejoinResponse(discarded_path=path)
+
+    async def SkipMessage(
+        self, request: admin_pb2.SkipMessageRequest, context: Context
+    ) -> admin_pb2.SkipMessageResponse:
+        """The log says that a message is to be skipped."""
+        try:
+            await order_skip(self._current.observed(), request.log_sequence)
+        except GroupcertError as error:
+            await abort(context, error)
+        return admin_pb2.SkipMessageResponse()
 
 
 def settings_texts(settings: GroupSettings) -> dict[str, str]:

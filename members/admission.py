@@ -22,15 +22,22 @@ def check_admitted(member: Member, transactions: Sequence[LoggedTransaction]) ->
     """Raises what `why_not` gives, or Overloaded, if a member takes transactions not now; none mark
     a place in the order.
     """
-    if member.state is not MemberState.ONLINE or (transactions and not member.may_write):
-        raise why_not(member)
+    if not takes_anything(member) or (transactions and not member.may_write):
+        raise why_not(member, ordered="nothing")
     check_room(member, transactions)
 
 
-def why_not(member: Member) -> NotServing | NotPrimary:
-    """Why the group takes no transactions from a member."""
-    if member.state is not MemberState.ONLINE or member.may_write:
-        return NotServing(member=member.me.name, state=member.state.name)
+def takes_anything(member: Member) -> bool:
+    """Whether a member takes requests that the group orders."""
+    return member.state is MemberState.ONLINE and not member.publisher.turns_away
+
+
+def why_not(member: Member, *, ordered: str = "perhaps") -> NotServing | NotPrimary:
+    """Why the group takes no transactions from a member; `ordered`: what it has of this one."""
+    if not takes_anything(member) or member.may_write:
+        is_online = member.state is MemberState.ONLINE
+        state = "about to leave its group" if is_online else member.state.name
+        return NotServing(member=member.me.name, state=state, ordered=ordered)
     primary = member.view.named(member.view.primary)
     address = primary.address if primary else ""
     return NotPrimary(member=member.me.name, primary=member.view.primary, address=address)

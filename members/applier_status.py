@@ -10,11 +10,13 @@ from grpc_status import rpc_status as grpc_rpc_status
 from applier.schemes import Cause
 from applier.status import ApplierStatus
 from applier.worker import WorkerState
+from certifier.errors import GroupcertError
 from groupcert.v1 import applier_pb2, applier_pb2_grpc
-from members.access import AccessList, AccessRules
-from members.access_interceptor import refusal_of
+from members.access import AccessList
+from members.callers import Callers
 from members.channels import add_port
 from members.credentials import Tls
+from members.refusal_log import RefusalLog
 from members.status import rpc_status
 
 ApplierMessage = applier_pb2.GetApplierStatusResponse
@@ -23,6 +25,9 @@ Observe = Callable[[], ApplierMessage | None]
 
 CALL = "/groupcert.v1.ApplierService/GetApplierStatus"
 SERVER_THREADS = 4
+REQUEST_BYTES_MAX = 4 << 10
+CALLS_MAX = 1_024
+"""At a time: what is sent before anybody is asked who sends it takes no more than both together."""
 _WAITS_FOR = {
     WorkerState.IDLE: "a transaction",
     WorkerState.WAITING: "its turn to commit",
@@ -100,8 +105,8 @@ class ApplierService(applier_pb2_grpc.ApplierServiceServicer):
     ) -> None:
         """`access`: who may ask; None: whoever can connect."""
         self._observe = observe
-        self._rules = None if access is None else AccessRules(access)
-        self._has_tls = has_tls
+        self._callers = Callers(access, has_tls=has_tls)
+        self._log = RefusalLog()
 
     def GetApplierStatus(
         self,
@@ -109,10 +114,11 @@ class ApplierService(applier_pb2_grpc.ApplierServiceServicer):
         context: grpc.ServicerContext,
     ) -> applier_pb2.GetApplierStatusResponse:
         """The status now."""
-        if self._rules is not None:
-            refusal = refusal_of(self._rules, CALL, context, has_tls=self._has_tls)
-            if refusal is not None:
-                context.abort_with_status(grpc_rpc_status.to_status(rpc_status(refusal)))
+        try:
+            self._callers.admit(CALL, context)
+        except GroupcertError as refusal:
+            self._log.note(CALL, context.peer(), refusal)
+            context.abort_with_status(grpc_rpc_status.to_status(rpc_status(refusal)))
         status = self._observe()
         if status is None:
             context.abort(grpc.StatusCode.UNAVAILABLE, "the applier is starting: try again")
@@ -128,7 +134,15 @@ def serving_status(
 
     Raises PortTaken: somebody else does. InvalidSetting: a TLS file cannot serve.
     """
-    server = grpc.server(ThreadPoolExecutor(SERVER_THREADS), options=(("grpc.so_reuseport", 0),))
+    server = grpc.server(
+        ThreadPoolExecutor(SERVER_THREADS),
+        options=(
+            ("grpc.so_reuseport", 0),
+            ("grpc.max_receive_message_length", REQUEST_BYTES_MAX),
+            ("grpc.http2.bdp_probe", 0),  # It lets senders send ahead what nobody takes.
+        ),
+        maximum_concurrent_rpcs=CALLS_MAX,
+    )
     applier_pb2_grpc.add_ApplierServiceServicer_to_server(
         ApplierService(observe, access, has_tls=tls is not None), server
     )

@@ -1,62 +1,101 @@
-"""How many calls a member has open at a time.
+"""How many calls a member has open at a time, of which kind, and how many of one caller.
 
-The rule it keeps: a call counts once its caller is allowed to make it. Those that may last for ever
-(the status as it changes, the binary log, streams of certification) are counted apart, so that they
-leave room for the others; what a probe, an operator or a joiner asks for is never refused here.
+The rule it keeps: a call counts once its caller is allowed to make it. Each kind has places of its
+own, so that none locks out another, and in each one a caller gets its share (`shares.py`). What a
+call holds that nobody reads is what HTTP/2 lets its sender send ahead; a message is received in
+turn (`receipts.py`), but for the streams of requests, each of which may hold a whole one.
 """
 
-from certifier.errors import TooManyCalls
-from members.access_interceptor import Context, Guards, Handler, guarded
+from typing import NamedTuple
 
-UNCHECKED_CALLS_MAX = 65_536
-"""Calls that a server takes at a time, whoever makes them; gRPC refuses more."""
-CALLS_MAX = 4_096
-"""Of callers that are allowed, calls with one answer."""
-STREAMS_MAX = 1_024
-"""Of callers that are allowed, calls with streams of answers."""
-UNCOUNTED = (
-    "/groupcert.v1.AdminService/",
-    "/groupcert.v1.RecoveryService/",  # Copies have a limit and leases of their own.
-    "/grpc.health.v1.Health/Check",
-    "/grpc.health.v1.Health/List",
+from members.call_errors import TooManyCalls
+from members.receipts import Receipts
+from members.shares import Shares
+
+
+class Kind(NamedTuple):
+    """A kind of call."""
+
+    what: str
+    """As messages call them."""
+    begins: tuple[str, ...]
+    """What their names begin with."""
+
+
+CALLS = Kind("calls", ())
+"""All others, with one answer."""
+STREAMS = Kind("streams", ())
+"""All others, with streams of answers: the status as it changes, the history."""
+OPERATORS = Kind(
+    "calls of probes, operators and joiners",
+    (
+        "/groupcert.v1.AdminService/",
+        "/groupcert.v1.RecoveryService/",  # Copies have a limit and leases of their own.
+        "/grpc.health.v1.Health/Check",
+        "/grpc.health.v1.Health/List",
+    ),
 )
-"""What calls begin with that are not counted."""
-COMMIT_STREAM = "/groupcert.v1.StoreService/CommitStream"
-"""One answer in the end; uploads have a limit and leases of their own."""
+REPLICAS = Kind("streams of replicas", ("/groupcert.v1.BinaryLogService/Subscribe",))
+SESSIONS = Kind("sessions", ("/groupcert.v1.StoreService/HoldSession",))
+CERTIFYING = Kind("streams of transactions", ("/groupcert.v1.CertificationService/CertifyStream",))
+COMMITTING = Kind("large commits", ("/groupcert.v1.StoreService/CommitStream",))
+"""Of those that are admitted, `Uploads` counts the bytes, too."""
+
+PLACES_MAX: dict[Kind, int] = {
+    CALLS: 4_096,
+    STREAMS: 1_024,
+    OPERATORS: 256,
+    REPLICAS: 256,
+    SESSIONS: 4_096,
+    CERTIFYING: 128,
+    COMMITTING: 128,
+}
+UNCHECKED_CALLS_MAX = sum(PLACES_MAX.values())
+"""Calls that a server takes at a time, whoever makes them; gRPC refuses more. Those that may not be
+made end at once."""
+RECEIPTS_MAX = 32
+"""Messages of calls that are received at a time, of at most 1 MiB."""
+OPERATORS_RECEIPTS_MAX = 8
 
 
-class CallLimit(Guards):
-    """Counts calls, and refuses those that are too many."""
+class Room:
+    """The places of one kind of call."""
 
-    def __init__(self, calls_max: int = CALLS_MAX, streams_max: int = STREAMS_MAX) -> None:
-        super().__init__()
-        self._calls = _Open(calls_max, "calls")
-        self._streams = _Open(streams_max, "streams")
+    def __init__(self, kind: Kind, places_max: int, receipts: Receipts) -> None:
+        self.receipts = receipts
+        """Where its calls wait until it is their turn to be received."""
+        self._what = kind.what
+        self._shares = Shares(places_max)
 
-    def guard(self, call: str, handler: Handler) -> Handler:
-        """The handler of a call, counted."""
-        if call.startswith(UNCOUNTED):
-            return handler
-        is_stream = handler.response_streaming and call != COMMIT_STREAM
-        kind = self._streams if is_stream else self._calls
-        return guarded(handler, kind.begin, kind.end)
+    def enter(self, caller: str) -> None:
+        """Counts one more. Raises TooManyCalls."""
+        shares = self._shares
+        if not shares.take(caller):
+            raise TooManyCalls(
+                open=shares.taken,
+                open_max=shares.places_max,
+                what=self._what,
+                held=shares.held(caller),
+                share=shares.share(caller),
+            )
 
-
-class _Open:
-    """How many calls of a kind are open."""
-
-    def __init__(self, open_max: int, what: str) -> None:
-        self._open = 0
-        self._open_max = open_max
-        self._what = what
-
-    def begin(self, context: Context) -> TooManyCalls | None:
-        """Counts one more, or tells why not."""
-        if self._open >= self._open_max:
-            return TooManyCalls(open=self._open, open_max=self._open_max, what=self._what)
-        self._open += 1
-        return None
-
-    def end(self) -> None:
+    def leave(self, caller: str) -> None:
         """Counts one less."""
-        self._open -= 1
+        self._shares.give_back(caller)
+
+
+class Rooms:
+    """The rooms of a member's server."""
+
+    def __init__(self) -> None:
+        receipts = Receipts(RECEIPTS_MAX)
+        own = {OPERATORS: Receipts(OPERATORS_RECEIPTS_MAX)}
+        self._rooms = {
+            kind: Room(kind, places_max, own.get(kind, receipts))
+            for kind, places_max in PLACES_MAX.items()
+        }
+
+    def of(self, call: str, *, is_stream: bool) -> Room:
+        """The room of a call; `is_stream`: it has a stream of answers."""
+        named = (kind for kind in self._rooms if kind.begins and call.startswith(kind.begins))
+        return self._rooms[next(named, STREAMS if is_stream else CALLS)]

@@ -159,7 +159,8 @@ def status(
 ) -> None:
     """Show the group as a member sees it, and each member as it sees itself.
 
-    Exits with 1 if a member of the view is not ONLINE; with --applier if it does not run.
+    Exits with 1 if anything is wrong with the group or its log, and says what; with --applier if
+    that does not run.
     """
     from members.applier_view import show_applier
     from members.group_view import show_status

@@ -27,7 +27,7 @@ from groupcert.v1.certification_pb2 import GetOutcomeResponse
 from groupcert.v1.group_pb2 import GroupStatus, MemberState, MemberStatus, ReadHistoryResponse
 from groupcert.v1.transaction_pb2 import Outcome
 from groupcert.v1.transaction_pb2 import Transaction as CertifiableTransaction
-from members.commit_sending import CommitSending, check_call
+from members.commit_sending import CommitSending, StreamSending, check_call, pages
 from members.credentials import Credentials, Tls
 from members.failures import (
     CertificationConflict,
@@ -136,7 +136,7 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Closes the connections; snapshots that are still open end with their lease."""
+        """Closes the connections; snapshots that are still open end with them."""
         self._members.close()
 
     @property
@@ -165,7 +165,7 @@ class Client:
             consistency=_wire(self.consistency), version_min=self.version
         )
         member, opened = self._members.ask(
-            lambda member, timeout_s: (member, member.store.OpenSnapshot(request, timeout_s))
+            lambda member, timeout_s: (member, member.open_snapshot(request, timeout_s))
         )
         self.version = max(self.version, opened.version)
         return Transaction(self, member, opened.snapshot_id, opened.version, domain_id)
@@ -217,12 +217,15 @@ class Client:
     ) -> Iterator[tuple[int, Outcome]]:
         """Yields (number, outcome) as transactions are decided; numbers count from 0, as sent.
 
-        A broken stream is raised and not repeated: ask for the missing outcomes by their ids.
+        A broken stream is raised and not repeated: ask for the missing outcomes by their ids. A
+        transaction that is too large for a message ends the stream before it.
         """
-        requests = (certification_pb2.CertifyStreamRequest(transactions=each) for each in batches)
+        sending = StreamSending(batches)
         member = self._members.current
-        for response in _received(member.certification.CertifyStream(requests), member):
+        stream = member.certification.CertifyStream(sending.requests())
+        for response in _received(stream, member):
             yield from zip(response.numbers, response.outcomes, strict=True)
+        sending.check()
 
     def outcome(self, transaction_id: bytes) -> GetOutcomeResponse:
         """What became of a transaction, as far as a member knows."""
@@ -342,7 +345,7 @@ class Transaction:
         found = {key: self._writes[key] if key in self._writes else None for key in wanted}
         missing = [key for key in wanted if key not in self._writes]
         while missing:
-            member, keys = self._holder(), missing[:PAGE_ROWS]
+            member, keys = self._holder(), next(pages(missing))
             request = store_pb2.GetRequest(snapshot_id=self._snapshot_id, keys=keys)
             rows = self._client._read(partial(member.store.Get, request), member).rows
             self._note_read(row.key for row in rows)

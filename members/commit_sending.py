@@ -1,13 +1,16 @@
-"""How a client's commit goes to a member: in one call, or in parts where it is large.
+"""How a client's commit goes to a member: in one call, or in parts where it is large; and
+transactions of a store of the caller's own.
 
 The rule it keeps: of a large commit only its size is sent before the member has room for it; and
-both ways the same transaction id stands for it, so that it may be sent again.
+both ways the same transaction id stands for it, so that it may be sent again. No message is larger
+than a member takes.
 """
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from certifier.errors import TransactionTooLarge
+from groupcert.v1.certification_pb2 import CertifyStreamRequest
 from groupcert.v1.store_pb2 import (
     CommitHeader,
     CommitPart,
@@ -25,11 +28,12 @@ from members.remote import RemoteMember
 LARGE_BYTES = 1 << 20
 """Rows that take more go in parts."""
 PART_BYTES = 512 << 10
-CALL_BYTES_MAX = 8 << 20
-"""Of one call; members take no larger ones."""
+KEYS_A_MESSAGE = 1_000
+CALL_BYTES_MAX = 1 << 20
+"""Of a transaction in one call, or of a message of a stream; members take 64 KiB more."""
+ADVICE = "write less in one transaction, or write rows of the group's own store, which go in parts"
 LARGE_BYTES_A_SECOND = 2_000_000
 """What a client counts on when it allows time for a large commit."""
-READ_KEYS_A_PART = 1_000
 
 
 class CommitSending:
@@ -42,7 +46,7 @@ class CommitSending:
         self._read_keys = read_keys
         sizes = sum(
             len(key) + len(value or b"") + ROW_BYTES for key, value in writes.items()
-        ) + sum(map(len, read_keys))
+        ) + sum(len(key) + ROW_BYTES for key in read_keys)
         self.is_large = sizes > LARGE_BYTES
         self._parts_bytes = sum(map(len, self._parts())) if self.is_large else 0
         self.extra_s = sizes / LARGE_BYTES_A_SECOND if self.is_large else 0.0
@@ -82,8 +86,7 @@ class CommitSending:
         raise MemberFailed(address=member.address, code="OK", explanation="no answer to a commit")
 
     def _requests(self) -> Iterator[CommitStreamRequest]:
-        for start in range(0, len(self._read_keys), READ_KEYS_A_PART):
-            keys = self._read_keys[start : start + READ_KEYS_A_PART]
+        for keys in pages(self._read_keys):
             yield CommitStreamRequest(rows=CommitPart(read_keys=keys))
         for part in self._parts():
             yield CommitStreamRequest(rows=CommitPart(changes=part))
@@ -92,8 +95,58 @@ class CommitSending:
         return split(self._writes.puts(), self._writes.deletes(), PART_BYTES)
 
 
+def pages(keys: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+    """The keys in as many messages as it takes."""
+    first, size = 0, 0
+    for index, key in enumerate(keys):
+        size += len(key) + ROW_BYTES
+        if index > first and (size > PART_BYTES or index == first + KEYS_A_MESSAGE):
+            yield keys[first:index]
+            first, size = index, len(key) + ROW_BYTES
+    if keys:
+        yield keys[first:]
+
+
 def check_call(transaction: CertifiableTransaction) -> None:
     """Raises TransactionTooLarge if a transaction of a store of the caller's own does not fit."""
     size = transaction.ByteSize()
     if size > CALL_BYTES_MAX:
-        raise TransactionTooLarge(bytes=size, bytes_max=CALL_BYTES_MAX)
+        raise TransactionTooLarge(bytes=size, bytes_max=CALL_BYTES_MAX, advice=ADVICE)
+
+
+class StreamSending:
+    """Batches of transactions as messages of a stream: one each, or several where it is large."""
+
+    def __init__(self, batches: Iterable[Sequence[CertifiableTransaction]]) -> None:
+        self._batches = batches
+        self._failure: TransactionTooLarge | None = None
+
+    def requests(self) -> Iterator[CertifyStreamRequest]:
+        """Yields the messages; a transaction that is too large for one ends them."""
+        try:
+            for transactions in self._batches:
+                yield from _messages(transactions)
+        except TransactionTooLarge as error:
+            self._failure = error
+
+    def check(self) -> None:
+        """Raises TransactionTooLarge if that is what ended them."""
+        if self._failure is not None:
+            raise self._failure
+
+
+def _messages(transactions: Sequence[CertifiableTransaction]) -> Iterator[CertifyStreamRequest]:
+    whole = CertifyStreamRequest(transactions=transactions)
+    if whole.ByteSize() <= CALL_BYTES_MAX:
+        yield whole
+        return
+    message, size = CertifyStreamRequest(), 0
+    for transaction in transactions:
+        check_call(transaction)
+        more = transaction.ByteSize() + ROW_BYTES
+        if message.transactions and size + more > CALL_BYTES_MAX:
+            yield message
+            message, size = CertifyStreamRequest(), 0
+        message.transactions.append(transaction)
+        size += more
+    yield message

@@ -11,7 +11,7 @@ import tomllib
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -23,6 +23,7 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 
 from members.credentials import Tls
+from members.group_settings import ADDRESS, ADDRESS_CHARACTERS_MAX, NAME, PORT_MAX, RANGES
 from members.security_settings import SecuritySettings, complete_tls, no_file
 from members.views import WEIGHT
 
@@ -32,29 +33,36 @@ GROUP_NAMESPACE = uuid.UUID("c4a5e9d2-51a4-4fd5-8f0e-2d3b8c6d1a77")
 
 REPORTS_MISSED_MIN = 4
 """Reports that a member may miss before it is expelled, at least."""
-_NAME = r"^[A-Za-z0-9_-]{1,64}$"
-_ADDRESS = r"^(\[[0-9A-Fa-f:.]+\]|[^\s:/]+):\d{1,5}$"
 _LOG_ADDRESS = r"^(nats|tls)://[^\s/]+$"
 _MONITOR_ADDRESS = r"^https?://[^\s/]+$"
 _FLAGS = {"sources": "source"}
 """Flags that are called otherwise than their setting."""
 _BEFORE_HOST = re.compile(r"""(['"]?)\S*@""")
 _SHAPES = {
-    _NAME: "1 to 64 letters, digits, - and _",
-    _ADDRESS: "host:port",
+    NAME: "1 to 64 letters, digits, - and _",
+    ADDRESS: "host:port",
     _LOG_ADDRESS: "nats://host:port or tls://host:port",
     _MONITOR_ADDRESS: "http://host:port",
 }
 
 
 def _port_checked(address: str) -> str:
-    if not 1 <= int(address.rpartition(":")[2]) <= 65_535:
+    if not 1 <= int(address.rpartition(":")[2]) <= PORT_MAX:
         raise ValueError("expected a port from 1 to 65535")
     return address
 
 
-Name = Annotated[str, Field(pattern=_NAME)]
-Address = Annotated[str, Field(pattern=_ADDRESS), AfterValidator(_port_checked)]
+def _within(name: str) -> Any:
+    """The limits of a setting that the group agrees on."""
+    return Field(ge=RANGES[name].least, le=RANGES[name].most)
+
+
+Name = Annotated[str, Field(pattern=NAME)]
+Address = Annotated[
+    str,
+    Field(pattern=ADDRESS, max_length=ADDRESS_CHARACTERS_MAX),
+    AfterValidator(_port_checked),
+]
 LogAddress = Annotated[str, Field(pattern=_LOG_ADDRESS)]
 MonitorAddress = Annotated[str, Field(pattern=_MONITOR_ADDRESS)]
 Positive = Annotated[int, Field(ge=1)]
@@ -119,24 +127,24 @@ class MemberConfig(SecuritySettings):
     )
     """The group's: source of the GTIDs that it assigns. Default: made of the group's name, so that
     members agree without being told."""
-    gtid_assignment_block_size: Positive = 1_000_000
+    gtid_assignment_block_size: Annotated[int, _within("gtid_assignment_block_size")] = 1_000_000
     """The group's: GTID numbers that a member reserves at a time. Default: Group Replication's."""
     gc_window: Literal["close", "tight"] = "close"
     """The group's: what a collection does to the applier's window. Default "close": WL#8440's;
     "tight" keeps the applier parallel across collections."""
-    write_set_items_max: Positive = 100_000
+    write_set_items_max: Annotated[int, _within("write_set_items_max")] = 100_000
     """The group's: rows that one transaction may write. Default: each is certified in about a
     microsecond, so that one transaction never holds the others up for much more than 100 ms."""
-    flow_control_lag_max: int = Field(default=25_000, ge=0)
+    flow_control_lag_max: Annotated[int, _within("flow_control_lag_max")] = 25_000
     """The group's: transactions that may be certified and not applied everywhere before members
     send less; 0: any number. Default: the queue lengths at which Group Replication begins to."""
     single_primary: bool = False
     """The group's: only one member, the primary, takes transactions. Default false: all do."""
     members_allowed: tuple[Name, ...] = ()
     """The group's: names that may join. Default: none are named, everybody may."""
-    outcomes_max: int = Field(default=131_072, ge=2)
+    outcomes_max: Annotated[int, _within("outcomes_max")] = 131_072
     """The group's: outcomes that are remembered by transaction id. Default: about half a minute at
-    4,000 commits/s, longer than clients repeat a commit; some 10 MB."""
+    4,000 commits/s, longer than clients repeat a commit; 57 MB at most."""
 
     transaction_bytes_max: int = Field(default=150_000_000, ge=1, le=1 << 30)
     """Bytes of one transaction's changes and write set. Default: Group Replication's."""
@@ -235,8 +243,9 @@ class MemberConfig(SecuritySettings):
     differ from their source."""
 
     seeds: tuple[Address, ...] = ()
-    """Members that this one may copy where the log no longer reaches back to it. Default: none,
-    then it knows the members of the last view that its store has."""
+    """Members that this one may copy where the log no longer reaches back to it, and that it asks
+    how far they have read before it joins. Default: none, then it knows the members of the last
+    view that its store, or the log, has."""
     recovery_log_messages_max: int = Field(default=100_000, ge=0)
     """Messages that a member reads from the log at its start where `seeds` could give it a copy; 0:
     however many. Default: five minutes of full load, read in about half of that."""

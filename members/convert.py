@@ -4,47 +4,54 @@ The rule it keeps: what comes from outside is checked here, against named limits
 else sees it.
 """
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence, Sized
 from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
 from applier.fragments import DIGEST_BYTES, FragmentSet, is_reference
 from certifier.errors import (
-    CorruptRecord,
     DomainNotAllowed,
+    InvalidGtidSet,
     InvalidRequest,
     InvalidWriteSet,
     TransactionTooLarge,
-    UnsupportedFormat,
+    WriteSetTooLarge,
 )
 from certifier.gtid import parse_gtid
 from certifier.gtid_set import GtidSet
+from certifier.outcomes import TRANSACTION_ID_BYTES_MAX
 from certifier.records import (
     Conflict,
     Outcome,
     log_index_of,
     log_sequence_of,
-    position_of,
 )
-from certifier.write_set import check_write_set, item_from_text, store_key_item
+from certifier.write_set import check_write_set, items_from_texts, store_key_items
 from groupcert.v1 import log_pb2, store_pb2, transaction_pb2
 from members.log_records import (
     FORMAT_VERSION,
+    LARGE_NUMBER_MAX,
+    RECORDS_MAX,
     Abandonment,
     Appointment,
     Control,
+    Forgetting,
     Fragment,
     GroupSettings,
     LogBatch,
     LoggedTransaction,
+    Message,
+    Skip,
     StableReport,
+    Unreadable,
     ViewProposal,
     bytes_of,
 )
 from members.views import ViewMember
 
-TRANSACTION_ID_BYTES_MAX = 32
+SNAPSHOT_GTID_SET_BYTES_MAX = 32 << 10
+"""Of a client's snapshot: some 4,000 gaps. Each member reads it again, which takes up to 10 ms."""
 SNAPSHOT_VERSION_MAX = 2**63 - 1
 """What certification logs take; on the wire it has 64 bits without a sign."""
 
@@ -96,37 +103,71 @@ def encode_batch(batch: LogBatch) -> bytes:
     return message.SerializeToString()
 
 
-def decode_batch(log_sequence: int, payload: bytes) -> LogBatch:
-    """A message of the log as a batch.
-
-    Raises:
-        CorruptRecord: It is no batch, or a GTID in it is malformed.
-        UnsupportedFormat: A release wrote it that this one does not know.
+def decode_batch(payload: bytes) -> Message:
+    """A message of the log as a batch, or what is wrong with it. `members/log_validity.py` says
+    what of it counts.
     """
     try:
+        head = log_pb2.LogBatchHead.FromString(payload)
+        claims = (head.member, head.incarnation, head.batch_number)
+        if head.format_version != FORMAT_VERSION:
+            problem = f"it has format {head.format_version}, this release reads {FORMAT_VERSION}"
+            return Unreadable(problem, *claims, head.format_version, payload)
         message = log_pb2.LogBatch.FromString(payload)
     except DecodeError as error:
-        raise CorruptRecord(position=position_of(log_sequence, 0), problem=str(error)) from error
-    if message.format_version != FORMAT_VERSION:
-        raise UnsupportedFormat(
-            what=f"log message {log_sequence}",
-            found=str(message.format_version),
-            supported=str(FORMAT_VERSION),
-        )
+        return Unreadable(f"it is no batch ({error})", encoded=payload)
+    if not message.incarnation:
+        return Unreadable("it names no run of a member", *claims, encoded=payload)
+    records = len(message.transactions) + len(message.controls) + len(message.fragments)
+    if records > RECORDS_MAX:
+        problem = f"it has {records} records, the limit is {RECORDS_MAX}"
+        return Unreadable(problem, *claims, encoded=payload)
     try:
-        transactions = [_logged(each, message.incarnation) for each in message.transactions]
+        return LogBatch(
+            *claims,
+            [_ordered(each, message.incarnation) for each in message.transactions],
+            list(map(_control_value, message.controls)) if message.controls else (),
+            list(map(_fragment, message.fragments)) if message.fragments else (),
+            payload,
+        )
     except InvalidRequest as error:
-        raise CorruptRecord(position=position_of(log_sequence, 0), problem=str(error)) from error
-    return LogBatch(
-        message.member,
-        message.incarnation,
-        message.batch_number,
-        transactions,
-        list(map(_control_value, message.controls)) if message.controls else (),
-        [Fragment(each.number, each.index, each.data) for each in message.fragments]
-        if message.fragments
-        else (),
-    )
+        return Unreadable(str(error), *claims, encoded=payload)
+
+
+def skips_in(payload: bytes) -> list[int]:
+    """The messages that a message of the log says are to be skipped by who cannot read them."""
+    message = decode_batch(payload)
+    controls = message.controls if isinstance(message, LogBatch) else ()
+    return [each.log_sequence for each in controls if isinstance(each, Skip)]
+
+
+def _ordered(message: transaction_pb2.Transaction, incarnation: int) -> LoggedTransaction:
+    """A transaction as it stands in a message of the log.
+
+    Raises:
+        InvalidRequest: No member can have taken it from a client.
+    """
+    check_id(message.transaction_id)
+    if not message.HasField("fragments"):
+        checked_changes(message.changes)
+        return _logged(message, incarnation)
+    _check_number(message.fragments.number)
+    if len(message.fragments.digest) > DIGEST_BYTES:
+        expected = f"a digest of fragments of {DIGEST_BYTES} bytes"
+        raise InvalidWriteSet(value=f"{len(message.fragments.digest)} bytes", expected=expected)
+    return _logged(message, incarnation)
+
+
+def _fragment(message: log_pb2.Fragment) -> Fragment:
+    _check_number(message.number)
+    return Fragment(message.number, message.index, message.data)
+
+
+def _check_number(number: int) -> None:
+    """Raises InvalidWriteSet if a run cannot have come to that number of its transactions."""
+    if number > LARGE_NUMBER_MAX:
+        value = f"large transaction {number}"
+        raise InvalidWriteSet(value=value, expected=f"a number of at most {LARGE_NUMBER_MAX}")
 
 
 def _logged(message: transaction_pb2.Transaction, incarnation: int = 0) -> LoggedTransaction:
@@ -160,13 +201,14 @@ def submitted(message: transaction_pb2.Transaction, limits: RequestLimits) -> Lo
     check_id(message.transaction_id)
     check_snapshot(message.snapshot_version)
     check_domain(message.gtid_domain_id, message.session, limits)
-    if message.changes:
-        check_changes(message.changes)
-    logged = _logged(message)
-    keys = map(item_from_text, message.write_set_keys)
-    logged = logged._replace(
-        write_set=list(dict.fromkeys([*logged.write_set, *keys])),
-        read_set=list(dict.fromkeys(logged.read_set)),
+    next_step = "send snapshot_version, or a set with fewer gaps"
+    check_gtid_set(message.snapshot_gtid_set, SNAPSHOT_GTID_SET_BYTES_MAX, next_step)
+    changes = checked_changes(message.changes) if message.changes else transaction_pb2.Changes()
+    check_counts(changes, (message.write_set, message.write_set_keys, message.read_set), limits)
+    named = [*message.write_set, *items_from_texts(message.write_set_keys)]
+    logged = _logged(message)._replace(
+        write_set=list(dict.fromkeys([*named, *changed_items(changes)])),
+        read_set=list(dict.fromkeys(message.read_set)),
     )
     check_size(logged, limits)
     return logged
@@ -181,11 +223,12 @@ def submitted_commit(
     check_domain(message.gtid_domain_id, message.session, limits)
     changes = message.changes
     _check_pairs(changes)
+    check_counts(changes, (message.read_keys,), limits)
     logged = LoggedTransaction(
         message.transaction_id,
         snapshot_version,
         changed_items(changes),
-        list(dict.fromkeys(map(store_key_item, message.read_keys))),
+        list(dict.fromkeys(store_key_items(message.read_keys))),
         None,
         changes.SerializeToString(),
         report,
@@ -197,8 +240,8 @@ def submitted_commit(
 
 def changed_items(changes: transaction_pb2.Changes) -> list[int]:
     """The write set of row changes: each changed key once."""
-    keys = (*changes.put_keys, *changes.delete_keys)
-    return list(dict.fromkeys(map(store_key_item, keys)))
+    items = [*store_key_items(changes.put_keys), *store_key_items(changes.delete_keys)]
+    return list(dict.fromkeys(items))
 
 
 def check_id(transaction_id: bytes) -> None:
@@ -225,15 +268,24 @@ def check_domain(domain_id: int, session: str, limits: RequestLimits) -> None:
         raise DomainNotAllowed(session=session, domain_id=domain_id)
 
 
-def check_changes(payload: bytes) -> None:
-    """Raises InvalidWriteSet if bytes are no row changes; a member must never order such."""
-    try:
-        changes = transaction_pb2.Changes.FromString(payload)
-    except DecodeError:
-        raise InvalidWriteSet(
-            value=payload[:32].hex(), expected="changes that are a serialized groupcert.v1.Changes"
-        ) from None
-    _check_pairs(changes)
+def check_gtid_set(text: str, bytes_max: int, next_step: str) -> None:
+    """Raises InvalidGtidSet if a set is too long to be read."""
+    if len(text) > bytes_max:
+        raise InvalidGtidSet(
+            text=text, part=f"{len(text)} bytes", expected=f"at most {bytes_max}: {next_step}"
+        )
+
+
+def check_counts(
+    changes: transaction_pb2.Changes, named: Iterable[Sized], limits: RequestLimits
+) -> None:
+    """Raises WriteSetTooLarge before anything is made of rows that are too many. They may be named
+    in several ways, each of which is counted by itself.
+    """
+    rows = len(changes.put_keys) + len(changes.delete_keys)
+    items = max(rows, *map(len, named))
+    if items > limits.write_set_items_max:
+        raise WriteSetTooLarge(items=items, items_max=limits.write_set_items_max)
 
 
 def check_size(logged: LoggedTransaction, limits: RequestLimits) -> None:
@@ -243,6 +295,20 @@ def check_size(logged: LoggedTransaction, limits: RequestLimits) -> None:
     size = bytes_of(logged)
     if size > limits.transaction_bytes_max:
         raise TransactionTooLarge(bytes=size, bytes_max=limits.transaction_bytes_max)
+
+
+def checked_changes(payload: bytes) -> transaction_pb2.Changes:
+    """Row changes of bytes. Raises InvalidWriteSet if they cannot be executed; a member must never
+    order such, nor take them from the log. Cost: about 1 µs for a few rows.
+    """
+    try:
+        changes = transaction_pb2.Changes.FromString(payload)
+    except DecodeError:
+        raise InvalidWriteSet(
+            value=payload[:32].hex(), expected="changes that are a serialized groupcert.v1.Changes"
+        ) from None
+    _check_pairs(changes)
+    return changes
 
 
 def _check_pairs(changes: transaction_pb2.Changes) -> None:
@@ -318,6 +384,10 @@ def _control_message(control: Control) -> log_pb2.ControlRecord:
     if isinstance(control, Appointment):
         appointment = log_pb2.Appointment(primary=control.primary)
         return log_pb2.ControlRecord(appointment=appointment)
+    if isinstance(control, Forgetting):
+        return log_pb2.ControlRecord(forgetting=log_pb2.Forgetting(member=control.member))
+    if isinstance(control, Skip):
+        return log_pb2.ControlRecord(skip=log_pb2.Skip(log_sequence=control.log_sequence))
     members = [
         log_pb2.Member(
             name=each.name,
@@ -327,7 +397,10 @@ def _control_message(control: Control) -> log_pb2.ControlRecord:
         )
         for each in control.members
     ]
-    change = log_pb2.ViewChange(previous_view_id=control.previous_view_id, members=members)
+    previous_view_id, _, cause, proposed_us = control
+    change = log_pb2.ViewChange(
+        previous_view_id=previous_view_id, members=members, cause=cause, proposed_us=proposed_us
+    )
     return log_pb2.ControlRecord(view_change=change)
 
 
@@ -350,7 +423,12 @@ def _control_value(message: log_pb2.ControlRecord) -> Control:
     if message.HasField("appointment"):
         return Appointment(message.appointment.primary)
     if message.HasField("abandonment"):
+        _check_number(message.abandonment.number)
         return Abandonment(message.abandonment.number)
+    if message.HasField("forgetting"):
+        return Forgetting(message.forgetting.member)
+    if message.HasField("skip"):
+        return Skip(message.skip.log_sequence)
     change = message.view_change
     members = (
         ViewMember(
@@ -361,4 +439,4 @@ def _control_value(message: log_pb2.ControlRecord) -> Control:
         )
         for each in change.members
     )
-    return ViewProposal(change.previous_view_id, tuple(members))
+    return ViewProposal(change.previous_view_id, tuple(members), change.cause, change.proposed_us)

@@ -164,6 +164,9 @@ class Copies:
             raise
         await asyncio.to_thread(folder.mkdir, parents=True)
         check_donor(runtime)
+        while not runtime.is_whole:  # A message is being certified, in steps.
+            await asyncio.sleep(0)
+            check_donor(runtime)
         began = time.perf_counter()
         runtime.save()
         manifest = manifest_of(runtime.config.group, runtime.member, runtime.store)

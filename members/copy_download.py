@@ -19,8 +19,9 @@ from typing import IO
 import structlog
 from xxhash import xxh3_64_intdigest, xxh3_128
 
-from certifier.errors import DiskFull, NotServing, TooManyCalls
+from certifier.errors import DiskFull, NotServing
 from certifier.store import ROCKSDB_FOLDER
+from members.call_errors import TooManyCalls
 from members.copy_manifest import CopiedFile, CopyManifest, write_manifest
 from members.donors import Chunk, Donor
 from members.recovery_choice import RecoveryProgress

@@ -30,6 +30,10 @@ class DigestVote:
         """The digest after one of the last messages."""
         return self._digests[log_sequence]
 
+    def find(self, log_sequence: int) -> bytes:
+        """The digest after a message; empty: it is not known, or not any more."""
+        return self._digests.get(log_sequence, b"")
+
     def compare(self, batch: LogBatch, report: StableReport, view_size: int) -> None:
         """Takes another member's word; what it says of places long past counts as agreement.
 

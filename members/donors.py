@@ -17,8 +17,11 @@ from members.channels import open_aio_channel, token_metadata
 from members.credentials import Credentials
 from members.recovery_choice import Candidate
 from members.status import error_from
+from members.witnesses import Progress
 
 STATUS_SECONDS = 3.0
+PROGRESS_SECONDS = 1.0
+"""How long a joiner waits for those that do not answer; it asks again."""
 OPEN_SECONDS = 120.0
 """How long a donor may take to make a copy: it reads all of its files once."""
 CHUNK_SECONDS = 10.0
@@ -129,6 +132,17 @@ async def ask_members(addresses: Iterable[str], credentials: Credentials) -> lis
     return list({each.name: each for each in candidates.values()}.values())
 
 
+async def ask_progress(
+    addresses: Iterable[str], credentials: Credentials
+) -> list[tuple[str, Progress | str]]:
+    """How far the members at some addresses have read, or why they do not say."""
+    asked = (_ask(each, credentials, PROGRESS_SECONDS) for each in addresses)
+    return [
+        (address, answer if isinstance(answer, str) else _progress(answer))
+        for address, answer in await asyncio.gather(*asked)
+    ]
+
+
 def _channel(address: str, credentials: Credentials) -> grpc.aio.Channel:
     """A connection of its own, so that a donor that came back is noticed at once."""
     return open_aio_channel(address, credentials.tls, _OPTIONS)
@@ -144,14 +158,29 @@ def _candidate(address: str, observer: group_pb2.MemberStatus) -> Candidate:
     )
 
 
-async def _ask(address: str, credentials: Credentials) -> tuple[str, group_pb2.GroupStatus | str]:
+def _progress(status: group_pb2.GroupStatus) -> Progress:
+    observer = status.observer
+    is_online = observer.state == group_pb2.MEMBER_STATE_ONLINE
+    return Progress(
+        observer.name,
+        status.group,
+        observer.log_identity,
+        observer.log_sequence,
+        bytes.fromhex(observer.digest),
+        observer.vouches_for_log or is_online,  # Earlier releases say the latter only.
+    )
+
+
+async def _ask(
+    address: str, credentials: Credentials, seconds: float = STATUS_SECONDS
+) -> tuple[str, group_pb2.GroupStatus | str]:
     """An address and what it answers: a status, or why there is none."""
     async with _channel(address, credentials) as channel:
         stub = group_pb2_grpc.GroupServiceStub(channel)
         try:
             request = group_pb2.GetStatusRequest()
             response = await stub.GetStatus(
-                request, timeout=STATUS_SECONDS, metadata=token_metadata(credentials)
+                request, timeout=seconds, metadata=token_metadata(credentials)
             )
         except grpc.aio.AioRpcError as error:
             failure = error_from(error, address, has_tls=credentials.tls is not None)

@@ -55,7 +55,9 @@ class FragmentSets:
         """Ends a set because its transaction has come; whether all of its fragments were there."""
         sets = self._runs.get(fragments.incarnation, {})
         found = sets.pop(fragments.number, None)
-        return found is not None and found.taken == (1 << fragments.pieces) - 1
+        if found is None or fragments.pieces > SET_FRAGMENTS_MAX:
+            return False
+        return found.taken == (1 << fragments.pieces) - 1
 
     def drop(self, name: SetName) -> bool:
         """Ends a set whose transaction will not come; False if it is not open."""

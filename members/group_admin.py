@@ -118,6 +118,13 @@ def expel(operator: Operator, member: str) -> None:
     print_line(f"view {answer.view_id} is without {member}; if it runs, it rejoins")
 
 
+def forget(operator: Operator, member: str) -> None:
+    """Has a member that has departed named no more."""
+    request = admin_pb2.ForgetMemberRequest(member=member)
+    operator.ask(lambda admin: admin.ForgetMember(request, TIMEOUT_SECONDS))
+    print_line(f"{member} is forgotten; if it comes back, it is a member as before")
+
+
 def leave(operator: Operator) -> None:
     """Has a member leave its group."""
     answer = operator.ask(lambda admin: admin.Leave(admin_pb2.LeaveRequest(), TIMEOUT_SECONDS))
@@ -131,15 +138,26 @@ def leave(operator: Operator) -> None:
     print_line("`groupcert group rejoin` brings it back")
 
 
-def rejoin(operator: Operator, *, unfence: bool, discard_state: bool) -> None:
+def rejoin(operator: Operator, *, unfence: bool, discard_state: bool, trust_log: bool) -> None:
     """Has a member begin anew."""
-    request = admin_pb2.RejoinRequest(unfence=unfence, discard_state=discard_state)
+    request = admin_pb2.RejoinRequest(
+        unfence=unfence, discard_state=discard_state, trust_log=trust_log
+    )
     answer = operator.ask(lambda admin: admin.Rejoin(request, TIMEOUT_SECONDS))
-    print_line("it begins anew; `groupcert status` shows how far it is")
+    begins = "it joins without asking others" if trust_log else "it begins anew"
+    print_line(f"{begins}; `groupcert status` shows how far it is")
     if answer.discarded_path:
         print_line(
             f"its state was set aside in {answer.discarded_path}: remove that when it is ONLINE"
         )
+
+
+def skip(operator: Operator, log_sequence: int) -> None:
+    """Has the log say that a message which nobody can read is to be skipped."""
+    request = admin_pb2.SkipMessageRequest(log_sequence=log_sequence)
+    operator.ask(lambda admin: admin.SkipMessage(request, TIMEOUT_SECONDS))
+    print_line(f"who cannot read message {log_sequence} of the log skips it from now on")
+    print_line("`groupcert group rejoin --unfence` brings each member back that is fenced at it")
 
 
 def print_line(text: str) -> None:

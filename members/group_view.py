@@ -2,11 +2,13 @@
 
 The rule it keeps: the view comes from the member that was asked; every member of it is asked at
 its own address. One that does not answer is UNREACHABLE, which is all that is known of it here.
+What is wrong, `members/problems.py` says; anything that is, makes the exit code 1.
 """
 
 import json
 import sys
 import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from functools import partial
@@ -14,11 +16,14 @@ from functools import partial
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.live import Live
+from rich.markup import escape
 from rich.table import Table
 
 from certifier.errors import InvalidRequest, Unavailable
+from groupcert.v1.group_pb2 import LogServerState
 from members.client import Client, GroupStatus, MemberFailed, MemberState, MemberStatus
 from members.credentials import ANONYMOUS, Credentials
+from members.problems import OF_OTHERS, Problem, ProblemKind, cause_name, problems_of, since
 from members.recovery_choice import RecoveryProgress
 
 JsonObject = dict[str, object]
@@ -43,7 +48,7 @@ def show_status(
     watch: bool,
     period_ms: int,
 ) -> int:
-    """Prints the group's status, once or again and again; returns 1 if a member is not ONLINE.
+    """Prints the group's status, once or again and again; returns 1 if anything is wrong.
 
     Raises:
         NotServing: The member at the address does not answer.
@@ -61,7 +66,7 @@ def show_status(
         else:
             Console().print(status_table(document))
         if not watch:
-            return 0 if all(row["state"] == "ONLINE" for row in _members(document)) else 1
+            return 1 if document["problems"] else 0
         time.sleep(period_ms / 1000)
 
 
@@ -70,14 +75,11 @@ def group_document(address: str, credentials: Credentials = ANONYMOUS) -> JsonOb
     seen = _status_at(address, credentials)
     others = {each.name: each.address for each in seen.members if each.name != seen.observer.name}
     with ThreadPoolExecutor(max(1, len(others))) as pool:
-        asked = pool.map(partial(_member_at, credentials), others, others.values())
+        asked = pool.map(partial(_answer_at, credentials), others.values())
         answers = dict(zip(others, asked, strict=True))
     own = next((each.address for each in seen.members if each.name == seen.observer.name), address)
-    answers[seen.observer.name] = {
-        "name": seen.observer.name,
-        "address": own,
-        **member_document(seen.observer),
-    }
+    addresses = {**others, seen.observer.name: own}
+    answers[seen.observer.name] = seen
     view = [
         {
             "name": each.name,
@@ -94,8 +96,35 @@ def group_document(address: str, credentials: Credentials = ANONYMOUS) -> JsonOb
         "view_id": seen.view_id,
         "primary": seen.primary,
         "view": view,
-        "members": [answers[name] for name in sorted(answers)],
+        "departed": [
+            {
+                "name": each.name,
+                "address": each.address,
+                "cause": cause_name(each.cause),
+                "view_id": each.view_id,
+                "since": since(each) or None,
+            }
+            for each in seen.departed
+        ],
+        "log": log_document(seen.observer),
+        "members": [_row(name, addresses[name], answers[name]) for name in sorted(answers)],
+        "problems": [problem._asdict() for problem in _problems(seen, answers)],
     }
+
+
+def _problems(seen: GroupStatus, answers: Mapping[str, GroupStatus | str]) -> list[Problem]:
+    """What is wrong, each once: what the member that was asked says of the group, and what every
+    member says of itself and of the log as it sees it.
+    """
+    found = [*problems_of(seen)]
+    for name, answer in sorted(answers.items()):
+        if isinstance(answer, str):
+            text = f"{name} does not answer: {answer}"
+            found.append(Problem(ProblemKind.MEMBER_UNREACHABLE, name, text))
+        elif answer is not seen:
+            found += (each for each in problems_of(answer) if each.kind not in OF_OTHERS)
+    first = {(each.kind, each.name): each for each in reversed(found)}
+    return sorted(first.values())
 
 
 def member_document(status: MemberStatus) -> JsonObject:
@@ -125,8 +154,11 @@ def member_document(status: MemberStatus) -> JsonObject:
         "open_snapshots": status.open_snapshots,
         "publishing_messages": status.publishing_messages,
         "log_unacknowledged_ms": status.log_unacknowledged_ms,
+        "log": log_document(status),
         "log_durable": status.log_durable,
         "log_replicas": status.log_replicas,
+        "skipped_messages": status.skipped_messages,
+        "skipped_last": _skipped(status),
         "binary_log_files": status.binary_log_files,
         "binary_log_bytes": status.binary_log_bytes,
         "binary_log_first_gtid": status.binary_log_first_gtid,
@@ -151,21 +183,41 @@ def member_document(status: MemberStatus) -> JsonObject:
     }
 
 
+def log_document(status: MemberStatus) -> JsonObject | None:
+    """How the log's servers are, as a member was told; nothing where it has not opened the log."""
+    if not status.HasField("log"):
+        return None
+    log = status.log
+    acknowledged_ms = log.acknowledged_ms if log.HasField("acknowledged_ms") else None
+    return {
+        "leader": log.leader,
+        "leaderless_ms": log.leaderless_ms,
+        "servers": [
+            {
+                "name": each.name,
+                "state": LogServerState.Name(each.state).removeprefix("LOG_SERVER_STATE_"),
+                "current": each.current,
+                "lag": each.lag,
+            }
+            for each in log.servers
+        ],
+        "acknowledged_ms_ago": acknowledged_ms,
+        "problem": log.problem,
+    }
+
+
 def status_table(document: JsonObject) -> Table:
-    """A group's document as a table for people; reasons stand below it."""
+    """A group's document as a table for people; the log and what is wrong stand below it."""
     members = _members(document)
-    reasons = [
-        f"{row['name']}: {row[why]}"
-        for row in members
-        for why in ("reason", "flow_control", "certification_log_error")
-        if row.get(why)
-    ]
-    reasons += [f"{row['name']}: RECOVERING {_copied(row)}" for row in members if _copied(row)]
+    notes = [*_log_line(document["log"]), *(row["text"] for row in _rows(document, "problems"))]
+    notes += [f"{row['name']}: {row['flow_control']}" for row in members if row.get("flow_control")]
+    notes += sorted({_words(row) for row in members if row.get("skipped_last")})
+    notes += [f"{row['name']}: RECOVERING {_copied(row)}" for row in members if _copied(row)]
     primary = f", primary {document['primary']}" if document["primary"] else ""
     table = Table(
         title=f"group {document['group']}, view {document['view_id']}{primary}",
         title_justify="left",
-        caption="\n".join(reasons) or None,
+        caption=escape("\n".join(map(str, notes))) or None,
         caption_justify="left",
         box=SIMPLE_HEAD,
         collapse_padding=True,
@@ -184,6 +236,29 @@ def status_table(document: JsonObject) -> Table:
             *(_number(row.get(name)) for name in COUNTS.values()),
         )
     return table
+
+
+def _skipped(status: MemberStatus) -> JsonObject | None:
+    """The last message of the log that was skipped, if one was."""
+    if not status.HasField("skipped_last"):
+        return None
+    found = status.skipped_last
+    return {
+        "log_sequence": found.log_sequence,
+        "why": found.why,
+        "claimed_member": found.claimed_member,
+    }
+
+
+def _words(row: JsonObject) -> str:
+    """How many messages were skipped, and which one was the last."""
+    last = row["skipped_last"]
+    assert isinstance(last, dict)
+    claims = f", which says it is of {last['claimed_member']}" if last["claimed_member"] else ""
+    return (
+        f"{row['skipped_messages']} messages of the log were skipped, the last one is "
+        f"{last['log_sequence']}{claims}: {last['why']}"
+    )
 
 
 def _recovery(status: MemberStatus) -> JsonObject | None:
@@ -210,12 +285,29 @@ def _copied(row: JsonObject) -> str:
     return str(recovery["text"]) if isinstance(recovery, dict) else ""
 
 
-def _member_at(credentials: Credentials, name: str, address: str) -> JsonObject:
+def _log_line(log: object) -> list[str]:
+    """The log's servers in a line."""
+    if not isinstance(log, dict):
+        return []
+    servers = (f"{each['name']} {each['state']}" for each in log["servers"])
+    acknowledged_ms = log["acknowledged_ms_ago"]
+    took = "" if acknowledged_ms is None else f"; it took a message {acknowledged_ms:,} ms ago"
+    return [f"log: leader {log['leader'] or 'not known'}; {', '.join(servers)}{took}"]
+
+
+def _row(name: str, address: str, answer: GroupStatus | str) -> JsonObject:
+    where: JsonObject = {"name": name, "address": address}
+    if isinstance(answer, str):
+        return {**where, "state": "UNREACHABLE", "reason": answer}
+    return {**where, **member_document(answer.observer)}
+
+
+def _answer_at(credentials: Credentials, address: str) -> GroupStatus | str:
+    """What a member says, or why it does not."""
     try:
-        observer = _status_at(address, credentials).observer
-        return {"name": name, "address": address, **member_document(observer)}
+        return _status_at(address, credentials)
     except (Unavailable, InvalidRequest, MemberFailed) as error:
-        return {"name": name, "address": address, "state": "UNREACHABLE", "reason": str(error)}
+        return str(error)
 
 
 def _status_at(address: str, credentials: Credentials) -> GroupStatus:
@@ -225,9 +317,13 @@ def _status_at(address: str, credentials: Credentials) -> GroupStatus:
 
 
 def _members(document: JsonObject) -> list[JsonObject]:
-    members = document["members"]
-    assert isinstance(members, list)
-    return members
+    return _rows(document, "members")
+
+
+def _rows(document: JsonObject, name: str) -> list[JsonObject]:
+    rows = document[name]
+    assert isinstance(rows, list)
+    return rows
 
 
 def _number(value: object) -> str:

@@ -23,8 +23,10 @@ from members.jetstream_connection import (
     JetStreamRefused,
     NotAnswered,
 )
+from members.jetstream_health import JetStreamHealth
 from members.jetstream_publisher import JetStreamPublisher
 from members.jetstream_reader import HEARTBEAT_MS, LogReader
+from members.log_health import LogHealth
 from members.membership_errors import GroupMissing
 from members.total_order import Delivery, LogIdentity, LogState, check_same_log
 
@@ -33,6 +35,9 @@ HEADER_BYTES_MAX = 1 << 10
 """Room for the message id and the stream's name, which count towards a message's size."""
 MONITOR_TIMEOUT_MS = 2_000
 MISSING_RETRY_SECONDS = 0.2
+STREAM_PREFIX = "GROUPCERT_"
+GROUPS_NAMED_MAX = 8
+"""Of other groups, where the group that is asked for is not there."""
 MONITORS_MS = 10_000
 """How often the servers are asked again whether they sync, as long as not all have said so."""
 
@@ -83,7 +88,7 @@ class JetStreamOptions:
     @property
     def stream(self) -> str:
         """The stream's name."""
-        return f"GROUPCERT_{self.group}"
+        return f"{STREAM_PREFIX}{self.group}"
 
     @property
     def subject(self) -> str:
@@ -119,6 +124,8 @@ class JetStreamOrder:
             options.servers, options.request_timeout_ms, options.tls
         )
         self._publisher: JetStreamPublisher
+        self._health: JetStreamHealth | None = None
+        self._waits_for = ""
         self._identity: LogIdentity
         self._syncs_always: bool | None = None
         self._asked_monitors_ns = 0
@@ -130,7 +137,11 @@ class JetStreamOrder:
     async def open(self, *, create: bool) -> LogState:
         """See `TotalOrder.open`."""
         options = self._options
+        self._waits_for = f"connecting to the log servers at {self._connection.address}"
         await self._connection.connect(options.connect_ms_max, options.version_min)
+        self._waits_for = (
+            f"asking the log servers at {self._connection.address} for the log of {options.group}"
+        )
         try:
             await self._ask_monitors()
             document = await self._find_stream(create=create)
@@ -147,7 +158,12 @@ class JetStreamOrder:
             in_flight_max=options.in_flight_max,
         )
         self._connection.on_interruption = self._on_interruption
+        self._health = JetStreamHealth(
+            self._connection, options.stream, self._publisher.acknowledged_ms
+        )
+        self._health.take(document)
         self._tasks = [
+            asyncio.create_task(self._health.run(), name="log health"),
             asyncio.create_task(self._publisher.run(), name="log publisher"),
             asyncio.create_task(self._watch(), name="log watch"),
         ]
@@ -189,6 +205,13 @@ class JetStreamOrder:
     def silent_for_ms(self) -> int:
         """See `TotalOrder.silent_for_ms`."""
         return (time.monotonic_ns() - self._heard_ns) // 1_000_000
+
+    def health(self) -> LogHealth:
+        """See `TotalOrder.health`."""
+        if self._health is not None:
+            return self._health.now()
+        problem = self._connection.problem if self._waits_for else ""
+        return LogHealth(problem=f"{self._waits_for}: {problem}" if problem else self._waits_for)
 
     async def read(self, first_sequence: int) -> AsyncGenerator[list[Delivery], None]:
         """See `TotalOrder.read`."""
@@ -263,22 +286,38 @@ class JetStreamOrder:
         """The description of the group's stream, made if there is none and one is asked for; else
         it is waited for, because somebody else may be about to make it.
         """
-        options = self._options
+        options, address = self._options, self._connection.address
         deadline = time.monotonic() + options.connect_ms_max / 1000
+        others: list[str] | None = None
         while True:
             try:
                 return await self._connection.request_until(
                     options.connect_ms_max, f"STREAM.INFO.{options.stream}", {}
                 )
             except JetStreamRefused as refused:
-                address = self._connection.address
                 if refused.code != STREAM_NOT_FOUND:
                     raise LogServerUnavailable(address=address, cause=str(refused)) from refused
                 if create:
                     return await self._make_stream()
+                if others is None:
+                    others = await self._groups()
+                missing = GroupMissing(
+                    group=options.group, address=address, others=", ".join(others)
+                )
+                self._waits_for = f"waiting for the log of the group: {missing}"
                 if time.monotonic() > deadline:
-                    raise GroupMissing(group=options.group, address=address) from refused
+                    raise missing from refused
             await asyncio.sleep(MISSING_RETRY_SECONDS)
+
+    async def _groups(self) -> list[str]:
+        """The groups that the servers have logs of; none where they do not tell."""
+        with suppress(NotAnswered, JetStreamRefused):
+            document = await self._connection.request(
+                "STREAM.NAMES", {"subject": "groupcert.*.log"}
+            )
+            names = document.get("streams") or ()
+            return [each.removeprefix(STREAM_PREFIX) for each in names][:GROUPS_NAMED_MAX]
+        return []
 
     async def _make_stream(self) -> dict[str, Any]:
         options = self._options

@@ -16,12 +16,16 @@ from typing import Any
 
 import nats.errors
 from nats.aio.client import Client
+from nats.aio.msg import Msg
 from nats.aio.transport import TcpTransport
 
 from certifier.errors import LogServerTooOld, LogServerUnavailable
 from members.credentials import Tls
 
 RETRY_MS = 100
+ASK_AGAIN_MS = 100
+"""How long an answer may take before a request is made again; each time it may take twice as long.
+What is asked for is the same however often it is asked."""
 PING_SECONDS_MAX = 1
 CLOSE_MS_MAX = 1_000
 """How long a server may take to receive what is still to be sent when a connection closes."""
@@ -52,12 +56,13 @@ class JetStreamConnection:
         self._servers = list(servers)
         self._has_tls = tls is not None
         self._request_timeout_s = request_timeout_ms / 1000
-        self._last_error = ""
+        self._last_error = self._not_answered = ""
         self._failure: Exception | None = None
         self._has_begun = False
         self._asked_ns: int | None = None
         self.on_interruption: Callable[[], None] = lambda: None
         self.client = _Client() if tls is None else _TlsClient(tls)
+        self.client.on_server_gone = lambda: self.on_interruption()
 
     async def connect(self, limit_ms: int, version_min: tuple[int, int, int]) -> None:
         """Connects to the first server that answers, and checks its version.
@@ -74,6 +79,7 @@ class JetStreamConnection:
                 dont_randomize=True,  # One that is left comes last.
                 error_cb=self._on_error,
                 reconnected_cb=self._on_reconnected,
+                lame_duck_mode_cb=self.leave_server,
                 connect_timeout=1,
                 reconnect_time_wait=RETRY_MS / 1000,  # type: ignore[arg-type]  # sleeps this
                 max_reconnect_attempts=-1,
@@ -106,29 +112,61 @@ class JetStreamConnection:
         if self._failure is not None:
             raise self._failure
 
-    async def request(self, verb: str, body: Mapping[str, object]) -> dict[str, Any]:
-        """The API's answer.
+    @property
+    def problem(self) -> str:
+        """What keeps the servers from being reached, or from answering; empty if nothing does."""
+        return self._not_answered if self.client.is_connected else self._last_error
+
+    async def request(
+        self, verb: str, body: Mapping[str, object], *, timeout_s: float | None = None
+    ) -> dict[str, Any]:
+        """The API's answer. `timeout_s`: shorter than that of the connection.
 
         Raises:
             JetStreamRefused: The answer is an error.
             NotAnswered: There is none.
         """
         self._asked_ns = self._asked_ns or time.monotonic_ns()
+        timeout_s = timeout_s or self._request_timeout_s
         try:
-            answer = await self.client.request(
-                f"$JS.API.{verb}", json.dumps(body).encode(), timeout=self._request_timeout_s
-            )
+            answer = await self._ask(f"$JS.API.{verb}", json.dumps(body).encode(), timeout_s)
         except (nats.errors.Error, OSError) as error:
+            self._not_answered = str(error)
             raise NotAnswered(str(error)) from error
         document: dict[str, Any] = json.loads(answer.data)
+        self._not_answered = ""
         if refusal := document.get("error"):
             if refusal["code"] == 503:
+                self._not_answered = refusal["description"]
                 raise NotAnswered(refusal["description"])
             self._asked_ns = None
             code = refusal.get("err_code", refusal["code"])
             raise JetStreamRefused(code, refusal["description"])
         self._asked_ns = None
         return document
+
+    async def _ask(self, subject: str, body: bytes, timeout_s: float) -> Msg:
+        """The first answer to a request, which is made again until there is one: a server that has
+        just stopped, or does not lead any longer, tells nobody that it gives none.
+        """
+        deadline = time.monotonic() + timeout_s
+        asking: set[asyncio.Future[Msg]] = set()
+        pause_s = ASK_AGAIN_MS / 1000
+        try:
+            while True:
+                left_s = max(deadline - time.monotonic(), pause_s)
+                request = self.client.request(subject, body, timeout=left_s)
+                asking.add(asyncio.ensure_future(request))
+                done, _ = await asyncio.wait(
+                    asking, timeout=pause_s, return_when=asyncio.FIRST_COMPLETED
+                )
+                if done or time.monotonic() > deadline:
+                    return await (done or asking).pop()
+                pause_s *= 2
+        finally:
+            for each in asking:
+                each.cancel()
+            await asyncio.gather(*asking, return_exceptions=True)
 
     def unanswered_for_ms(self) -> int:
         """How long ago the first request was made that no answer came to, nor to any later one."""
@@ -232,11 +270,22 @@ class _Transport(TcpTransport):
 
 
 class _Client(Client):
-    """Never waits for a server that it leaves."""
+    """Never waits for a server that it leaves, and hears of others that have gone."""
 
     def __init__(self) -> None:
         super().__init__()
         self._transport = _Transport()  # type: ignore[no-untyped-call]  # the library's, untyped
+        self._others: frozenset[str] = frozenset()
+        self.on_server_gone: Callable[[], None] = lambda: None
+
+    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
+        """Takes what a server says of itself and of the servers that it is connected to, which it
+        says again when these change. A consumer may have lived on one that is gone.
+        """
+        before, self._others = self._others, frozenset(info.get("connect_urls") or ())
+        await super()._process_info(info, initial_connection)
+        if not initial_connection and before - self._others:
+            self.on_server_gone()
 
     async def leave_server(self) -> None:
         """Goes on at another server: the library tries its own list from the front."""

@@ -19,7 +19,7 @@ from nats.aio.msg import Msg
 from members.jetstream_connection import JetStreamConnection
 from members.total_order import PUBLISHING_MAX
 
-BACKOFF_FIRST_MS = 50
+BACKOFF_FIRST_MS = 10
 BACKOFF_MAX_MS = 250
 """An election among log servers ends when it ends: asking often enough adds little to it."""
 ACKNOWLEDGEMENT_MS_MAX = 2_000
@@ -75,6 +75,11 @@ class JetStreamPublisher:
         """How long something has waited while nothing was acknowledged."""
         since_ms = (time.monotonic_ns() - self._acknowledged_ns) // 1_000_000
         return min(since_ms, self.unacknowledged_for_ms())
+
+    def acknowledged_ms(self) -> int | None:
+        """How long ago a message was acknowledged; None: none was yet."""
+        since_ns = time.monotonic_ns() - self._acknowledged_ns
+        return since_ns // 1_000_000 if self._acknowledged_ns else None
 
     def watch(self) -> None:
         """Gives up waiting for acknowledgements that are overdue; called every quarter second."""

@@ -204,7 +204,7 @@ class PushSubscription:
             pending_msgs_limit=PENDING_MESSAGES_MAX,
             pending_bytes_limit=PENDING_BYTES_MAX,
         )
-        config = {
+        config: dict[str, object] = {
             "deliver_subject": inbox,
             "deliver_policy": "by_start_sequence",
             "opt_start_seq": self._next_sequence,
@@ -216,8 +216,10 @@ class PushSubscription:
             "mem_storage": True,
             "num_replicas": 1,
         }
+        # With a name of its own it is one consumer however often it is asked for.
+        name = config["name"] = inbox.rpartition(".")[2]
         body = {"stream_name": stream, "config": config}
-        await self._connection.request(f"CONSUMER.CREATE.{stream}", body)
+        await self._connection.request(f"CONSUMER.CREATE.{stream}.{name}", body)
 
     async def close(self) -> None:
         """Unsubscribes. The server removes the consumer when it sees that nobody listens."""

@@ -1,7 +1,8 @@
-"""Has a member ask to be in the view when it is near enough to the log's end.
+"""Has a member ask to be in the view when it is near enough to the log's end, and sure of the log.
 
-The rule it keeps: it asks the log for its end again and again, because the end moves; and a member
-whose rows are ahead of what it has read (it was killed before it stored its mind) reads that first.
+The rule it keeps: it asks the log for its end again and again, because the end moves; a member
+whose rows are ahead of what it has read (it was killed before it stored its mind) reads that first;
+and the log is believed when other members have said how far they have read (`witnesses.py`).
 """
 
 import asyncio
@@ -9,18 +10,24 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
+import structlog
+
 from certifier.errors import LogServerUnavailable
 from certifier.gtid_set import GtidSet
 from certifier.records import log_sequence_of
 from members.catch_up import CatchUp
 from members.config import MemberConfig
+from members.donors import ask_progress
 from members.member import Member
 from members.member_state import MemberState
 from members.recovery_errors import ExtraTransactions
-from members.total_order import SHORTER_MS_MAX, LogState, TotalOrder
+from members.total_order import LogState, TotalOrder
+from members.witnesses import Step, Witnesses
 
 POLL_SECONDS = 0.05
-SHORTER_POLL_SECONDS = 0.5
+ASK_SECONDS = 0.5
+"""Between two rounds of questions to other members."""
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 
 class Applied(NamedTuple):
@@ -33,46 +40,38 @@ class Applied(NamedTuple):
     pending: int
 
 
-async def state_that_reaches(order: TotalOrder, state: LogState, log_sequence: int) -> LogState:
-    """The log's state once it reaches a message; as it is, if it does not for some seconds: a log
-    server that was cut off knows less than the others until it has heard of them.
-
-    Raises:
-        ForeignLog: It is not the log that was opened.
-    """
-    now = asyncio.get_running_loop().time
-    deadline = now() + SHORTER_MS_MAX / 1000
-    while state.last_sequence < log_sequence and now() < deadline:
-        await asyncio.sleep(SHORTER_POLL_SECONDS)
-        try:
-            state = await order.state()
-        except LogServerUnavailable:  # Perhaps it has just noticed; who answers next is believed.
-            deadline = now() + SHORTER_MS_MAX / 1000
-    return state
-
-
 def start_joining(
     member: Member,
     order: TotalOrder,
     config: MemberConfig,
     applied: Callable[[], Applied],
-    last_sequence: int,
+    state: LogState,
+    trusts_log: Callable[[], bool],
     *,
     on_asked: Callable[[], None],
     on_error: Callable[[BaseException], None],
 ) -> "asyncio.Task[None]":
-    """`join_when_near` as a task, for a member that begins to read the log now.
+    """Has a member that begins to read the log now join in time.
 
     Args:
+        state: The log's when it was opened.
+        trusts_log: Whether an operator says that the log is whole.
         on_asked: The member has asked to join.
         on_error: It never will.
     """
+    now = asyncio.get_running_loop().time
     catch_up = CatchUp(
         first_sequence=member.log_sequence + 1,
-        began_ms=int(asyncio.get_running_loop().time() * 1000),
+        began_ms=int(now() * 1000),
         messages_max=config.join_lag_messages,
         transactions_max=config.join_lag_transactions,
     )
+
+    async def join() -> None:
+        await come_near(member, order, catch_up, applied, state.last_sequence)
+        witnesses = Witnesses(member.me, config.group, state, int(now() * 1000))
+        await be_sure(member, order, witnesses, config, trusts_log)
+        member.caught_up()
 
     def on_ended(joining: "asyncio.Task[None]") -> None:
         if joining.cancelled():
@@ -82,20 +81,20 @@ def start_joining(
         else:
             on_asked()
 
-    task = asyncio.create_task(join_when_near(member, order, catch_up, applied, last_sequence))
+    task = asyncio.create_task(join())
     task.add_done_callback(on_ended)
     return task
 
 
-async def join_when_near(
+async def come_near(
     member: Member,
     order: TotalOrder,
     catch_up: CatchUp,
     applied: Callable[[], Applied],
     last_sequence: int,
 ) -> None:
-    """Returns when the member has asked to join, or was told not to; its reason says meanwhile how
-    far it is.
+    """Returns when the member lacks little of the log, or was told not to join; its reason says
+    meanwhile how far it is.
 
     Args:
         last_sequence: Where the log ended when it was opened.
@@ -122,4 +121,52 @@ async def join_when_near(
     extra = rows.gtid_executed - member.certifier.executed()
     if extra:
         raise ExtraTransactions(member=member.me.name, lacking="the log", extra=str(extra))
-    member.caught_up()
+
+
+async def be_sure(
+    member: Member,
+    order: TotalOrder,
+    witnesses: Witnesses,
+    config: MemberConfig,
+    trusts_log: Callable[[], bool],
+) -> None:
+    """Returns when the log may be believed, or the member was told not to join; its reason says
+    meanwhile whom it waits for.
+
+    Raises:
+        ForeignLog, LogCutShort, DigestMismatch: Members of the group have read something else.
+    """
+    now, credentials = asyncio.get_running_loop().time, config.credentials()
+    asked = told = False
+    while member.state is MemberState.RECOVERING and not trusts_log():
+        step, reason = witnesses.judge(
+            member.view,
+            last_sequence=await _last_sequence(order),
+            log_sequence=member.log_sequence,
+            digest_at=member.digests.find,
+            now_ms=int(now() * 1000),
+        )
+        if step is Step.JOIN and asked:
+            return
+        if step is Step.READ or asked:
+            member.reason = reason
+        if step is Step.READ:
+            await asyncio.sleep(POLL_SECONDS)
+            continue
+        if asked and not told:
+            log.warning("waits_for_witnesses", member=member.me.name, reason=reason)
+            told = True
+        await asyncio.sleep(ASK_SECONDS if asked else 0)
+        for answer in await ask_progress(
+            witnesses.addresses(member.view, config.seeds), credentials
+        ):
+            witnesses.note(*answer)
+        asked = True
+    if trusts_log():
+        log.warning("log_trusted", member=member.me.name, log_sequence=member.log_sequence)
+
+
+async def _last_sequence(order: TotalOrder) -> int | None:
+    with suppress(LogServerUnavailable):
+        return (await order.state()).last_sequence
+    return None

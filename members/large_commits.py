@@ -106,6 +106,9 @@ async def header_of(
     first = await anext(requests, None)
     if first is None or not first.HasField("header"):
         raise InvalidWriteSet(value="a stream without a header", expected="the header first")
+    if first.header.commit.HasField("changes"):
+        expected = "a header without them: they follow in parts"
+        raise InvalidWriteSet(value="changes in the header of a large commit", expected=expected)
     size = first.header.changes_bytes
     if size > limits.transaction_bytes_max:
         raise TransactionTooLarge(bytes=size, bytes_max=limits.transaction_bytes_max)
@@ -138,10 +141,17 @@ class PartsReader:
         logged: LoggedTransaction,
     ) -> LoggedTransaction:
         """Returns the whole transaction once its changes are in the log. Raises as `LargeUpload`
-        does, WriteSetTooLarge, and InvalidWriteSet for a row that is written twice: the order of
-        parts says to members which of both counts, but not to replicas, who put all together.
+        does, WriteSetTooLarge, and InvalidWriteSet for what is no part, for fewer bytes than were
+        announced, and for a row that is written twice: the order of parts says to members which of
+        both counts, but not to replicas, who put all together.
         """
+        taken = 0
         async for request in requests:
+            if not request.HasField("rows"):
+                part = request.WhichOneof("part") or "nothing"
+                expected = "rows: a large commit has one header"
+                raise InvalidWriteSet(value=f"{part} as a part", expected=expected)
+            taken += len(request.rows.changes)
             keys = await upload.add(request.rows.changes) if request.rows.changes else ()
             for key in keys:
                 item = store_key_item(key)
@@ -154,6 +164,9 @@ class PartsReader:
             if items > self._items_max:
                 raise WriteSetTooLarge(items=items, items_max=self._items_max)
             snapshot_of(self._runtime, self._request)
+        if taken < upload.size:
+            expected = f"the {upload.size} that changes_bytes of the header announced"
+            raise InvalidWriteSet(value=f"{taken} bytes of changes", expected=expected)
         await upload.finish()
         return logged._replace(
             write_set=[*self._written],

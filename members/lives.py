@@ -18,6 +18,7 @@ from certifier.store import ROCKSDB_FOLDER, Store, StoreIdentity
 from members import store_swap
 from members.config import MemberConfig
 from members.endings import end
+from members.leaving import leave
 from members.member_state import MemberState
 from members.membership_errors import OutOfGroup
 from members.outbox import tell_given_up, waiting_rows_of
@@ -113,6 +114,8 @@ class Lives:
         _discard(ended)
 
     def _begin(self, runtime: MemberRuntime) -> None:
+        if self._runtime is not None:
+            runtime.trusts_log = self._runtime.next_trusts_log
         self._runtime = runtime
         self._on_runtime(runtime)
         gc.collect()
@@ -130,7 +133,7 @@ class Lives:
                 if task.done():
                     task.result()
             if not running.done():
-                await runtime.leave(LEAVE_SECONDS)
+                await leave(runtime, LEAVE_SECONDS)
         except DiskFull as error:
             log.error("disk_full", member=self._config.member, text=str(error))
             runtime.stop_serving(MemberState.ERROR, str(error))

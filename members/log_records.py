@@ -8,7 +8,12 @@ from certifier.gtid_set import GtidSet
 from members.views import ViewMember
 
 FORMAT_VERSION = 1
-"""Of a log message; a member fences itself at one that it does not know."""
+"""Of a log message; a member fences itself at a member's message in one that it does not know."""
+RECORDS_MAX = 65_536
+"""Transactions, control records and fragments of a message, together. A message of 8 MiB has fewer
+that a client can have handed in."""
+LARGE_NUMBER_MAX = 2**63 - 1
+"""Of the number of a large transaction; a store's key has room for one more."""
 FRAMING_BYTES = 192
 """What a transaction takes in a message beside items, snapshot and row changes, at most."""
 ITEM_BYTES = 8
@@ -30,10 +35,12 @@ class LoggedTransaction(NamedTuple):
 
 
 def bytes_of(transaction: LoggedTransaction) -> int:
-    """What a transaction takes in a message, rounded up."""
+    """What a transaction takes in a message, rounded up; a set of GTIDs several times its bytes, as
+    it takes readers several times as long.
+    """
     items = len(transaction.write_set) + len(transaction.read_set)
     snapshot = transaction.snapshot
-    snapshot_bytes = 0 if isinstance(snapshot, int) else len(str(snapshot))
+    snapshot_bytes = 0 if isinstance(snapshot, int) else snapshot.text_bytes_max()
     return FRAMING_BYTES + ITEM_BYTES * items + snapshot_bytes + len(transaction.payload)
 
 
@@ -42,6 +49,10 @@ class ViewProposal(NamedTuple):
 
     previous_view_id: int
     members: tuple[ViewMember, ...]
+    cause: int = 0
+    """Why somebody goes, a number of `members/departures.py`."""
+    proposed_us: int = 0
+    """By the clock of who proposes it, since 1970; 0: not known."""
 
 
 class StableReport(NamedTuple):
@@ -103,7 +114,21 @@ class Abandonment(NamedTuple):
     number: int
 
 
-Control = ViewProposal | StableReport | GroupSettings | Appointment | Abandonment
+class Forgetting(NamedTuple):
+    """A member that has departed is named no more; counts if a member of the view says so."""
+
+    member: str
+
+
+class Skip(NamedTuple):
+    """Members that cannot read a message before this one skip it; others have read it."""
+
+    log_sequence: int
+
+
+Control = (
+    ViewProposal | StableReport | GroupSettings | Appointment | Abandonment | Forgetting | Skip
+)
 
 
 class Fragment(NamedTuple):
@@ -125,3 +150,22 @@ class LogBatch(NamedTuple):
     transactions: Sequence[LoggedTransaction] = ()
     controls: Sequence[Control] = ()
     fragments: Sequence[Fragment] = ()
+    encoded: bytes = b""
+    """The message itself, where it was read from one; a member knows its own ones by it."""
+
+
+class Unreadable(NamedTuple):
+    """A message of the log that is no batch, or none in this release's format; and what it claims
+    to be.
+    """
+
+    problem: str
+    member: str = ""
+    incarnation: int = 0
+    batch_number: int = 0
+    format_version: int = 0
+    """Of a batch in another format; else 0."""
+    encoded: bytes = b""
+
+
+Message = LogBatch | Unreadable

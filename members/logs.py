@@ -1,12 +1,17 @@
 """Logs: one JSON object a line on standard error, and nothing else there.
 
-The rule it keeps: an event has a stable name and fields; values of rows are never among them.
+The rule it keeps: an event has a stable name and fields; values of rows are never among them, and
+a text that came from outside is cut.
 """
 
 import logging
 import sys
+from typing import Final
 
 import structlog
+
+TEXT_CHARACTERS_MAX: Final = 16 << 10
+"""Of a field: a long traceback; of what is longer the middle is left out."""
 
 
 def configure_logs(*, verbose: bool = False) -> None:
@@ -16,6 +21,7 @@ def configure_logs(*, verbose: bool = False) -> None:
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.format_exc_info,
+        cut_texts,
     ]
     structlog.configure(
         processors=[*shared, structlog.processors.JSONRenderer()],
@@ -34,3 +40,14 @@ def configure_logs(*, verbose: bool = False) -> None:
         )
     )
     logging.basicConfig(level=max(level, logging.WARNING), handlers=[handler], force=True)
+
+
+def cut_texts(
+    _logger: object, _method: str, event: structlog.typing.EventDict
+) -> structlog.typing.EventDict:
+    """Cuts the texts of an event: names and values that clients sent may be megabytes."""
+    half = TEXT_CHARACTERS_MAX // 2
+    for name, value in event.items():
+        if isinstance(value, str) and len(value) > TEXT_CHARACTERS_MAX:
+            event[name] = f"{value[:half]}… ({len(value)} characters) …{value[-half:]}"
+    return event

@@ -5,13 +5,13 @@ driver reports, so that members agree and a simulation can replay them. Pure: no
 threads; `members/runtime.py` drives it.
 """
 
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Generator, Iterable
 
 from applier.fragments import FragmentSet, is_reference
 from applier.relay_queue import RelayEntry
 from applier.source_header import SourceHeader
 from certifier.core import Certifier
-from certifier.errors import ForeignLog
 from certifier.history import Cursor
 from certifier.outcomes import OutcomeTable
 from certifier.records import (
@@ -22,7 +22,9 @@ from certifier.records import (
     position_of,
 )
 from members.allow_list import check_allowed, refused_names
+from members.batch_numbers import BatchNumbers
 from members.decisions import Decisions, Sending, session_of
+from members.departures import Cause, Departures
 from members.digest_vote import DigestVote
 from members.flow_control import FlowControl
 from members.fragment_sets import FragmentSets
@@ -30,16 +32,18 @@ from members.log_records import (
     Abandonment,
     Appointment,
     Control,
+    Forgetting,
     GroupSettings,
     LogBatch,
+    Message,
     StableReport,
+    Unreadable,
     ViewProposal,
-    is_change,
 )
+from members.log_validity import GroupBefore, why_skipped
 from members.member_state import (
     Counters,
     Delivered,
-    MemberCheckpoint,
     MemberOptions,
     MemberState,
     certifier_options,
@@ -47,7 +51,8 @@ from members.member_state import (
 )
 from members.membership_errors import NameTaken
 from members.progress_reports import ProgressReports, ReportSchedule
-from members.publisher import Part, Publisher, locked_since
+from members.publisher import Publisher, end_parts, locked_since
+from members.skipped_messages import SkippedMessages
 from members.suspicions import Suspicions
 from members.views import View, ViewMember
 
@@ -78,44 +83,53 @@ class Member:
         self.publisher = Publisher(self.me.name, self.me.incarnation, options.batches)
         self.log_sequence = 0
         self.counters = Counters()
-        self.applied_version = 0
-        self.durable_log_sequence = 0
+        self.applied_version = self.durable_log_sequence = 0
         self.history_cursor = Cursor()
-        self.stable_version = 0
-        self.applied_everywhere_version = 0
+        self.stable_version = self.applied_everywhere_version = 0
         self.flow = FlowControl()
         self.suspicions = Suspicions(2 * options.stable_period_ms)
         self.fragment_sets = FragmentSets()
-        self._batch_numbers: dict[int, int] = {}
-        self._reports = ProgressReports()
+        self.departures = Departures()
+        self.skipped = SkippedMessages()
+        self.is_skipped = 0
+        """A message that nobody can read, and that is skipped where the log says so; 0: none."""
+        self.numbers = BatchNumbers()
+        self.reports = ProgressReports()
         self._schedule = ReportSchedule(options.stable_period_ms, options.stable_items)
-        self._digests = DigestVote()
+        self.digests = DigestVote()
         self._proposed_view_id: int | None = None
         self._is_leaving = False
-        self._now_ms = 0
-        self._unreachable_ms = 0
+        self._now_ms = self._read_us = self._unreachable_ms = 0
 
-    def deliver(self, log_sequence: int, batch: LogBatch, into: Delivered) -> None:
-        """Takes the next message of the log.
+    def deliver(self, log_sequence: int, message: Message, into: Delivered) -> None:
+        """Takes the next message of the log. Raises as `deliver_in_steps` does."""
+        deque(self.deliver_in_steps(log_sequence, message, into), maxlen=0)
+
+    def deliver_in_steps(
+        self, log_sequence: int, message: Message, into: Delivered
+    ) -> Generator[None]:
+        """Takes the next message of the log, or skips it whole, in steps of a few milliseconds:
+        between two of them the driver may do anything but deliver, store or hand out what this
+        member has decided.
 
         Raises:
             DigestMismatch: Most of the group certified something else.
-            ForeignLog: The log is another group's.
+            ForeignLog, UnsupportedFormat: Nobody here can read it; it had no effect, and is read
+                again unless `is_skipped` names it.
         """
         assert log_sequence == self.log_sequence + 1, f"{log_sequence} after {self.log_sequence}"
-        self.log_sequence = log_sequence
-        last_number = self._batch_numbers.get(batch.incarnation)
-        if last_number is None or batch.batch_number > last_number:
-            if last_number is not None:
-                self._batch_numbers[batch.incarnation] = batch.batch_number
-            self._deliver_new(batch, into)
-        self._digests.note(log_sequence, self.certifier.digest())
-        if self.view.member(batch.incarnation):
-            self.suspicions.heard(batch.incarnation)
-        if batch.incarnation == self.me.incarnation:
-            self._unreachable_ms = 0
-            self.suspicions.heard_own(self._now_ms)
-            self._expel_silent()
+        why = self._why_skipped(log_sequence, message)
+        self.log_sequence, self._read_us = log_sequence, into.decided_us
+        is_own = message.incarnation == self.me.incarnation and (
+            self.options.looks_on or self.publisher.wrote(message)
+        )
+        if why or isinstance(message, Unreadable):
+            into.skipped.append(self.skipped.note(log_sequence, why, message.member))
+            if is_own:
+                self._fall_out(f"the group has skipped message {log_sequence} of it ({why})")
+        else:
+            yield from self._deliver_valid(message, is_own, into)
+        self.digests.note(log_sequence, self.certifier.digest())
 
     def caught_up(self) -> None:
         """All that the log held when this run began is delivered: asks to be in the view."""
@@ -130,8 +144,7 @@ class Member:
         """
         self._is_leaving = True
         if self.view.member(self.me.incarnation):
-            members = self.view.without_member(self.me.name)
-            self.publisher.control(ViewProposal(self.view.view_id, members))
+            self._propose(self.view.without_member(self.me.name), Cause.LEFT)
         elif (self.state, self._proposed_view_id) != (MemberState.JOINING, self.view.view_id):
             self.fail(MemberState.LEFT, "stopped by its operator")
 
@@ -169,17 +182,17 @@ class Member:
         if not self._schedule.take_due(now_ms, *news, versions_max):
             return False
         at, (_, place, chain) = self.log_sequence, self.history_cursor
-        digest, durable = self._digests.at(at), self.durable_log_sequence
+        digest, durable = self.digests.at(at), self.durable_log_sequence
         self.publisher.control(StableReport(*news, at, digest, durable, place, chain))
         return True
 
     def report_of(self, incarnation: int) -> tuple[int, int]:
         """(applied, stable) versions that a member of the view reported last."""
-        return self._reports.of(incarnation)
+        return self.reports.of(incarnation)
 
     def durable_log_sequences(self) -> list[int]:
         """For each member of the view the last message that it would not read again; 0: unknown."""
-        return [self._reports.durable(each.incarnation) for each in self.view.members]
+        return [self.reports.durable(each.incarnation) for each in self.view.members]
 
     def is_suspected(self, incarnation: int) -> bool:
         """Whether a member of the view was silent for so long that it may be gone."""
@@ -187,7 +200,11 @@ class Member:
 
     def expel(self, name: str) -> None:
         """Asks for a view without the named member."""
-        self.publisher.control(ViewProposal(self.view.view_id, self.view.without_member(name)))
+        self._propose(self.view.without_member(name), Cause.EXPELLED)
+
+    def forget(self, name: str) -> None:
+        """Asks the group to name a member that has departed no more."""
+        self.publisher.control(Forgetting(name))
 
     def change_settings(self, settings: GroupSettings) -> None:
         """Asks for other settings of the group; they count if nobody else's come first."""
@@ -201,14 +218,10 @@ class Member:
     def credit(self, now_ms: int) -> int:
         """Transactions that this member may send now without leaving anybody behind."""
         lag_max, members = self.settings.flow_control_lag_max, self.view.members
-        applied = (
-            (
-                each.name,
-                self.applied_version if each == self.me else self.report_of(each.incarnation)[0],
-            )
-            for each in members
-        )
-        self.flow.measure(self.certifier.window.newest_version, applied)
+        applied = {each.name: self.report_of(each.incarnation)[0] for each in members}
+        if self.me in members:
+            applied[self.me.name] = self.applied_version
+        self.flow.measure(self.certifier.window.newest_version, applied.items())
         credit = self.flow.credit(lag_max, len(members), self.publisher.in_flight)
         self.flow.note(self.publisher.waiting > 0 and not credit, now_ms)
         return credit
@@ -218,38 +231,39 @@ class Member:
         """Whether the group takes transactions from this member."""
         return not self.settings.single_primary or self.view.primary == self.me.name
 
-    def checkpoint(self) -> MemberCheckpoint:
-        """What has to be stored beside the certifier to go on from here."""
-        return MemberCheckpoint(
-            log_sequence=self.log_sequence,
-            view_id=self.view.view_id,
-            view=[each.dump() for each in self.view.members],
-            primary=self.view.primary,
-            settings=list(self.settings),
-            batch_numbers=list(self._batch_numbers.items()),
-            reports=self._reports.dump(),
-            fragment_sets=self.fragment_sets.dump(),
-        )
+    def _why_skipped(self, log_sequence: int, message: Message) -> str:
+        """Why a message has no effect; empty: it may have one. Raises as `deliver` does."""
+        if log_sequence == self.is_skipped:
+            return "nobody could read it, and operators had it skipped"
+        newest = self.certifier.window.newest_version
+        before = GroupBefore(log_sequence, self.view, self.settings, newest, self.numbers)
+        return why_skipped(message, before)
 
-    def restore(self, checkpoint: MemberCheckpoint) -> None:
-        """Goes on from a checkpoint; the certifier and the outcomes are restored by the caller."""
-        self.log_sequence = checkpoint["log_sequence"]
-        self.view = View(
-            view_id=checkpoint["view_id"],
-            members=tuple(ViewMember.restored(*each) for each in checkpoint["view"]),
-            primary=checkpoint["primary"],
-        )
-        for each in self.view.members:  # Those that are gone for good were silent all the time.
-            self.suspicions.heard(each.incarnation)
-        self._batch_numbers = dict(checkpoint["batch_numbers"])
-        self._reports.restore(checkpoint["reports"])
-        self.fragment_sets.restore(checkpoint.get("fragment_sets", ()))
-        settings = GroupSettings(*checkpoint["settings"])  # type: ignore[arg-type]
-        self._found(settings._replace(members_allowed=tuple(settings.members_allowed)))
+    def _deliver_valid(self, batch: LogBatch, is_own: bool, into: Delivered) -> Generator[None]:
+        """Takes a batch of a member or a joiner, unless it repeats one."""
+        incarnation = batch.incarnation
+        if not self.numbers.is_repeated(incarnation, batch.batch_number):
+            self.numbers.take(incarnation, batch.batch_number)
+            yield from self._deliver_new(batch, is_own, into)
+            if incarnation == self.me.incarnation and not is_own:
+                text = f"message {self.log_sequence} bears the mark of its run, and is not its own"
+                self._fall_out(f"{text}: somebody else writes to the log")
+        if self.view.member(incarnation):
+            self.suspicions.heard(incarnation)
+        if is_own:
+            self._unreachable_ms = 0
+            self.suspicions.heard_own(self._now_ms)
+            self._expel_silent()
 
-    def _deliver_new(self, batch: LogBatch, into: Delivered) -> None:
+    def _fall_out(self, why: str) -> None:
+        """Gives the run up, which others cannot tell from what is written in its name; another one
+        follows. What clients wait for is not known to be decided: they ask again.
+        """
+        if self.state in (MemberState.ONLINE, MemberState.JOINING):
+            self.fail(MemberState.LEFT if self._is_leaving else MemberState.ERROR, why)
+
+    def _deliver_new(self, batch: LogBatch, local: bool, into: Delivered) -> Generator[None]:
         origin = self.view.member(batch.incarnation)
-        local = batch.incarnation == self.me.incarnation
         parts = self.publisher.read_back(batch.batch_number) if local else []
         outcomes: list[Outcome] = []
         if self._takes(origin):
@@ -257,7 +271,7 @@ class Member:
                 if self.fragment_sets.take(batch.incarnation, fragment):
                     into.fragments.append((batch.incarnation, fragment))
             locked = locked_since(parts, len(batch.transactions))
-            outcomes = self._certify_all(batch, local, locked, into)
+            outcomes = yield from self._certify_all(batch, local, locked, into)
         else:
             into.turned_away += [submission for submission, index in parts if index >= 0]
             parts = [(submission, index) for submission, index in parts if index < 0]
@@ -267,17 +281,18 @@ class Member:
                 self.publisher.refuse_uploads()
         for index, control in enumerate(batch.controls, start=len(batch.transactions)):
             self._control(batch, position_of(self.log_sequence, index), control, into)
-        self._end_submissions(batch.batch_number, parts, outcomes, into)
+        place = (self.log_sequence, batch.batch_number)
+        into.ended += end_parts(parts, outcomes, self.certifier.window.newest_version, place)
 
     def _certify_all(
         self, batch: LogBatch, local: bool, locked: Iterable[int], into: Delivered
-    ) -> list[Outcome]:
+    ) -> Generator[None, None, list[Outcome]]:
         """Certifies a batch; a transaction whose id is known gets the outcome that it had.
 
         `locked`: the version that was visible when each transaction's commit was asked for here; 0
         for those of other members, who held their rows in effect since their snapshots.
         """
-        counters, table, certify = self.counters, self.outcomes, self.certifier.certify
+        counters, table, certifier = self.counters, self.outcomes, self.certifier
         position = position_of(self.log_sequence, 0)
         decisions = self.decisions if self.decisions.is_on else None
         sending = Sending(batch.member, session_of(batch.incarnation), local, into.decided_us)
@@ -289,7 +304,8 @@ class Member:
             is_whole = not is_large or self._close_fragments(payload, outcome, into)
             if outcome is None:
                 record = (position, batch.member, snapshot, write_set, read_set, gtid, local)
-                outcome = certify(Transaction(*record)) if is_whole else self.certifier.refuse(PART)
+                deciding = certifier.certify_in_steps(Transaction(*record))
+                outcome = (yield from deciding) if is_whole else certifier.refuse(PART)
                 verdict, gtid, version, last_committed, sequence_number, _, _ = outcome
                 counters.verdicts[verdict] += 1
                 if transaction_id and is_whole:
@@ -333,20 +349,6 @@ class Member:
         may_all = not self.settings.single_primary
         return origin is not None and (may_all or origin.name == self.view.primary)
 
-    def _end_submissions(
-        self, batch_number: int, parts: Sequence[Part], outcomes: list[Outcome], into: Delivered
-    ) -> None:
-        """Hands outcomes to those who wait for them; a mark ends with the version it stands at."""
-        decided = iter(outcomes)
-        for submission, index in parts:
-            if index < 0:
-                submission.version = self.certifier.window.newest_version
-            elif not submission.decide(index, next(decided)):
-                continue
-            submission.log_sequence = self.log_sequence
-            submission.batch_number = batch_number
-            into.ended.append(submission)
-
     def _control(self, batch: LogBatch, position: int, control: Control, into: Delivered) -> None:
         if isinstance(control, StableReport):
             self._take_report(batch, position, control, into)
@@ -356,11 +358,14 @@ class Member:
             if self.settings.single_primary and self.view.member(batch.incarnation):
                 named = self.view.named(control.primary)
                 self.view = self.view.with_primary(control.primary) if named else self.view
+        elif isinstance(control, Forgetting):
+            if self.view.member(batch.incarnation):
+                self.departures.forget(control.member)
         elif isinstance(control, Abandonment):
             name = (batch.incarnation, control.number)
             if self.fragment_sets.drop(name):
                 into.dropped.append(name)
-        elif control.settings_version == self.settings.settings_version + 1:
+        elif isinstance(control, GroupSettings):
             self._take_settings(batch, position, control, into)
 
     def _take_report(
@@ -369,15 +374,15 @@ class Member:
         """Compares digests, and notes how far the member is."""
         if self.view.member(batch.incarnation) is None:
             return
-        self._digests.compare(batch, report, len(self.view.members))
-        self._reports.take(batch.incarnation, report)
+        self.digests.compare(batch, report, len(self.view.members))
+        self.reports.take(batch.incarnation, report)
         self.decisions.reported(into.noted, into.decided_us, position, batch, report)
         self._follow_reports(position, into)
 
     def _follow_reports(self, position: int, into: Delivered) -> None:
         """What every member of the view has executed is collected."""
         runs = (each.incarnation for each in self.view.members)
-        self.applied_everywhere_version, stable = self._reports.smallest(runs)
+        self.applied_everywhere_version, stable = self.reports.smallest(runs)
         stable = min(stable, self.certifier.window.newest_version)
         if stable > self.certifier.stable_version:
             self.certifier.deliver(record := GarbageCollection(position, stable))
@@ -396,18 +401,15 @@ class Member:
                 (self.leave if self._is_leaving else self._propose_joining)()
             return
         self.view = view.with_primary(view.primary) if self.settings.single_primary else view
+        self.departures.followed(before, view, batch.incarnation, proposal)
         here = {each.incarnation for each in view.members}
         joined = here - {each.incarnation for each in before.members}
-        for gone in self._batch_numbers.keys() - here:
-            del self._batch_numbers[gone]
-        for kept in (self._reports, self._digests, self.suspicions):
+        self.numbers.change_view((each.incarnation for each in view.members), batch.batch_number)
+        for kept in (self.reports, self.digests, self.suspicions):
             kept.keep_only(here)
         into.dropped += self.fragment_sets.keep_only(here)
         for incarnation in joined:
             self.suspicions.heard(incarnation)
-            self._batch_numbers[incarnation] = (
-                batch.batch_number if incarnation == batch.incarnation else 0
-            )
         resets_clock = self.me.incarnation in joined
         self.certifier.deliver(ViewChange(position, resets_clock))
         self.decisions.view_changed(into.noted, into.decided_us, position, view, resets_clock)
@@ -454,7 +456,7 @@ class Member:
             and self._proposed_view_id != self.view.view_id
         ):
             self._proposed_view_id = self.view.view_id
-            self.publisher.control(ViewProposal(self.view.view_id, tuple(members)))
+            self._propose(tuple(members), Cause.SILENT)
 
     def _propose_joining(self) -> None:
         """Proposes the view with this member in it.
@@ -466,33 +468,32 @@ class Member:
         self._proposed_view_id = self.view.view_id
         if not self.settings.settings_version:
             self.publisher.control(self.options.settings._replace(settings_version=1))
-        self.publisher.control(ViewProposal(self.view.view_id, self.view.with_member(self.me)))
+        self._propose(self.view.with_member(self.me), Cause.UNKNOWN)
+
+    def _propose(self, members: tuple[ViewMember, ...], cause: Cause) -> None:
+        """Asks for a view; `cause`: why some are not in it any more."""
+        view_id, proposed_us = self.view.view_id, self._read_us
+        self.publisher.control(ViewProposal(view_id, members, cause.value, proposed_us))
 
     def _take_settings(
         self, batch: LogBatch, position: int, settings: GroupSettings, into: Delivered
     ) -> None:
         """The group's first settings make it; later ones change it, at this place for everybody."""
-        if not self.settings.settings_version:
-            self._found(settings)
-        elif self.view.member(batch.incarnation) and is_change(self.settings, settings):
+        present = self.settings.settings_version
+        is_asked = not present or self.view.member(batch.incarnation)
+        if not is_asked or settings.settings_version != present + 1:
+            return
+        if not present:
+            self.found(settings)
+        else:
             self.settings = settings
             self.certifier.change_options(certifier_options(settings))
-            view = self.view
-            self.view = (
-                view.with_primary(view.primary)
-                if settings.single_primary
-                else view.without_primary()
-            )
-        else:
-            return
+            view, single = self.view, settings.single_primary
+            self.view = view.with_primary(view.primary) if single else view.without_primary()
         self.decisions.settings_changed(into.noted, into.decided_us, position)
 
-    def _found(self, settings: GroupSettings) -> None:
+    def found(self, settings: GroupSettings) -> None:
         """Takes the group's settings before there is any transaction."""
-        if not settings.settings_version:
-            return
-        if settings.group != self.options.settings.group:
-            raise ForeignLog(expected=self.options.settings.group, found=settings.group)
         self.settings = settings
         self.certifier = Certifier(certifier_options(settings))
         self.decisions.follow(self.certifier)

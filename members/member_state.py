@@ -1,8 +1,7 @@
-"""What a member's mind is made with, what it gives back, and what of it is stored."""
+"""What a member's mind is made with, and what it gives back."""
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TypedDict
 
 from applier.relay_queue import RelayEntry
 from applier.source_header import SourceHeader
@@ -12,6 +11,7 @@ from members.decisions import Noted
 from members.fragment_sets import SetName
 from members.log_records import Fragment, GroupSettings, LoggedTransaction
 from members.publisher import BatchLimits, Submission
+from members.skipped_messages import Skipped
 from members.views import ViewMember
 
 
@@ -45,6 +45,8 @@ class MemberOptions:
     suspicion_ms: int = 5_000
     expel_ms: int = 5_000
     unreachable_ms: int = 0
+    looks_on: bool = False
+    """It sends nothing, and takes what bears the mark of its run for its own."""
 
 
 @dataclass(slots=True)
@@ -63,6 +65,8 @@ class Delivered:
     """Sets of fragments that nobody will ask for."""
     noted: Noted = field(default_factory=Noted)
     """Where a history is kept: what belongs into it."""
+    skipped: list[Skipped] = field(default_factory=list)
+    """Messages that had no effect, as they are no valid messages of a member."""
     decided_us: int = 0
     """When the messages were read, in microseconds since 1970."""
 
@@ -73,27 +77,25 @@ class Delivered:
         self.dropped += later.dropped
 
 
-class MemberCheckpoint(TypedDict):
-    """What JSON can carry of a member's mind beside the certifier."""
-
-    log_sequence: int
-    view_id: int
-    view: list[tuple[str, int, str, int]]
-    primary: str
-    settings: list[object]
-    batch_numbers: list[tuple[int, int]]
-    reports: list[tuple[int, int, int]]
-    fragment_sets: list[tuple[int, int, str, int]]
+def _none_yet() -> list[int]:
+    return [0] * (1 + max(Verdict))
 
 
 @dataclass(slots=True)
 class Counters:
     """Transactions since the start, by what became of them."""
 
-    verdicts: list[int] = field(default_factory=lambda: [0] * (1 + max(Verdict)))
+    verdicts: list[int] = field(default_factory=_none_yet)
     """By the verdict's number."""
+    earlier: list[int] = field(default_factory=_none_yet)
+    """What the log's transactions before those came to, in earlier runs or at a donor."""
     local: int = 0
     repeated: int = 0
+
+    @property
+    def log_verdicts(self) -> list[int]:
+        """What all transactions of the log came to so far: the same at every member."""
+        return [here + before for here, before in zip(self.verdicts, self.earlier, strict=True)]
 
 
 def certifier_options(settings: GroupSettings) -> CertifierOptions:

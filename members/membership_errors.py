@@ -9,7 +9,8 @@ Unavailable
 └── OutOfGroup                OUT_OF_GROUP
 Fenced
 ├── NameTaken                 NAME_TAKEN
-└── StillFenced               STILL_FENCED
+├── StillFenced               STILL_FENCED
+└── UnreadableMessage         UNREADABLE_MESSAGE
 """
 
 from dataclasses import dataclass
@@ -54,10 +55,15 @@ class GroupMissing(Unavailable):
     reason: ClassVar[str] = "GROUP_MISSING"
     group: str
     address: str
+    others: str = ""
+    """Groups whose logs are there; empty: none, or the servers do not tell."""
 
     def __str__(self) -> str:
+        there = (
+            f", which has logs of {self.others}: is the name right? If so," if self.others else ":"
+        )
         return (
-            f"there is no group {self.group} at {self.address}: make it, once, with "
+            f"there is no group {self.group} at {self.address}{there} make it, once, with "
             "`groupcert bootstrap`; if it was there before, its log is lost: do not make another"
         )
 
@@ -117,4 +123,21 @@ class StillFenced(Fenced):
         return (
             f"{self.member} fenced itself before ({self.explanation}): when the cause is mended, "
             "`groupcert group rejoin --unfence`; if its state is in doubt, with --discard-state"
+        )
+
+
+@dataclass(eq=False, kw_only=True)
+class UnreadableMessage(Fenced):
+    """A message of the log that this release cannot read, and that nobody has had skipped."""
+
+    reason: ClassVar[str] = "UNREADABLE_MESSAGE"
+    log_sequence: int
+    problem: str
+
+    def __str__(self) -> str:
+        return (
+            f"message {self.log_sequence} of the log cannot be read ({self.problem}); where some "
+            "release reads it, run that; where none does, have it skipped at all members: "
+            f"`groupcert group skip {self.log_sequence}` at this one, then "
+            "`groupcert group rejoin --unfence` at each that is fenced"
         )

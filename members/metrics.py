@@ -4,6 +4,7 @@ The rule it keeps: names are `groupcert_<area>_<thing>_<unit|total>`, in base un
 from closed sets. The tables of them are in members/README.md.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -14,8 +15,14 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from certifier.errors import PortTaken
-from groupcert.v1.group_pb2 import GroupStatus, MemberState, MemberStatus
+from groupcert.v1.group_pb2 import (
+    LOG_SERVER_STATE_CURRENT,
+    GroupStatus,
+    MemberState,
+    MemberStatus,
+)
 from members.applier_status import Observe
+from members.problems import ProblemKind, problems_of
 
 GAUGES = {
     "pending_transactions": "transactions that are not visible yet",
@@ -83,6 +90,17 @@ MEMBER_GAUGES: Mapping[str, Reading] = {
         lambda status: status.log_unacknowledged_ms / 1e3,
     ),
     "log_replicas": Reading("servers that hold the log", lambda status: status.log_replicas),
+    "log_has_leader": Reading(
+        "whether the log's servers have a leader", lambda status: bool(status.log.leader)
+    ),
+    "log_servers_current": Reading(
+        "servers that have all of the log",
+        lambda status: sum(each.state == LOG_SERVER_STATE_CURRENT for each in status.log.servers),
+    ),
+    "log_acknowledged_seconds": Reading(
+        "time since the log took a message of this member",
+        lambda status: status.log.acknowledged_ms / 1e3,
+    ),
     "log_durable": Reading(
         "whether all of them sync every write", lambda status: status.log_durable
     ),
@@ -122,6 +140,10 @@ MEMBER_COUNTERS: Mapping[str, Reading] = {
         "transactions that the applier has made visible",
         lambda status: status.transactions_applied,
     ),
+    "log_skipped_messages": Reading(
+        "messages of the log that were no valid message of a member",
+        lambda status: status.skipped_messages,
+    ),
     "member_cpu_seconds": Reading(
         "processor time of this process", lambda status: status.cpu_seconds
     ),
@@ -141,11 +163,12 @@ MEMBER_COUNTERS: Mapping[str, Reading] = {
     ),
 }
 VERDICTS: Mapping[str, Callable[[MemberStatus], float]] = {
-    "certified": lambda status: status.transactions_certified,
-    "conflict": lambda status: status.transactions_conflict,
-    "too_old": lambda status: status.transactions_too_old,
-    "refused": lambda status: status.transactions_refused,
+    "certified": lambda status: status.run_verdicts.certified,
+    "conflict": lambda status: status.run_verdicts.conflict,
+    "too_old": lambda status: status.run_verdicts.too_old,
+    "refused": lambda status: status.run_verdicts.refused,
 }
+"""Of this run: a counter that went on from a store would jump, or go back after a crash."""
 
 
 class MemberCollector(Collector):
@@ -168,6 +191,12 @@ class MemberCollector(Collector):
             "members of the view that were silent for too long",
             value=sum(each.suspected for each in group.members),
         )
+        yield GaugeMetricFamily(
+            "groupcert_group_departed_members",
+            "members that left or were expelled, and are not forgotten",
+            value=len(group.departed),
+        )
+        yield _problems(group)
         yield GaugeMetricFamily(
             "groupcert_member_takes_transactions",
             "whether the group's mode lets this member write",
@@ -196,6 +225,18 @@ class MemberCollector(Collector):
             verdicts.add_metric([verdict], value(status))
         yield verdicts
         yield from _stages(status)
+
+
+def _problems(group: GroupStatus) -> Metric:
+    """What `groupcert status` would exit with 1 for, as far as this member sees it."""
+    problems = GaugeMetricFamily(
+        "groupcert_problems", "what is wrong, as this member sees it", labels=["kind"]
+    )
+    found = Counter(problem.kind for problem in problems_of(group))
+    for kind in ProblemKind:
+        if kind is not ProblemKind.MEMBER_UNREACHABLE:
+            problems.add_metric([kind.value], found[kind])
+    return problems
 
 
 def _stages(status: MemberStatus) -> Iterator[Metric]:

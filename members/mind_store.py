@@ -12,11 +12,12 @@ from hashlib import blake2b
 from applier.relay_queue import RelayQueue
 from certifier.errors import LogRewritten
 from certifier.info_store import CertificationInfoStore
-from certifier.records import position_of
+from certifier.records import Verdict, position_of
 from certifier.store import Batch, Family, Store, integer_key
 from members.decisions import place_key
 from members.fragment_store import drop
 from members.member import Member
+from members.member_checkpoint import checkpoint_of, restore
 from members.member_state import Delivered
 from members.outbox import Outbox, forget, put, tell_given_up
 from members.outcome_log import OutcomeLog
@@ -47,11 +48,14 @@ class MindStore:
         Raises:
             CorruptStore: Some of it is not there.
         """
-        saved = self._store.get(Family.META, MEMBER_KEY)
-        if saved is not None:
-            mind.restore(json.loads(saved))
+        saved = json.loads(self._store.get(Family.META, MEMBER_KEY) or b"{}")
+        if saved:
+            restore(mind, saved)
         self._info_store = CertificationInfoStore(self._store, mind.certifier)
         self._info_store.load()
+        if saved and "verdicts" not in saved:  # Of an earlier release.
+            mind.counters.earlier[Verdict.CERTIFIED] = mind.certifier.window.newest_version
+        mind.digests.note(mind.log_sequence, mind.certifier.digest())
         mind.outcomes = self._outcome_log.load(mind.settings.outcomes_max)
         mind.decisions.follow(mind.certifier)
         if self._outbox is None:
@@ -96,7 +100,7 @@ class MindStore:
         elif rows:
             block = mind.decisions.encode(unsaved.noted)
             (self._outbox.put if self._outbox else put)(batch, unsaved.noted, block)
-        batch.put(Family.META, MEMBER_KEY, json.dumps(mind.checkpoint()).encode())
+        batch.put(Family.META, MEMBER_KEY, json.dumps(checkpoint_of(mind)).encode())
         if self._last is not None:
             assert self._last.sequence == mind.log_sequence, f"{self._last.sequence} is the last"
             batch.put(Family.META, LAST_MESSAGE_KEY, _digest(self._last))
@@ -140,11 +144,16 @@ class MindStore:
 
     def check_identity(self, identity: LogIdentity) -> None:
         """Raises ForeignLog unless this store was made from that log, or from none yet."""
-        saved = self._store.get(Family.META, LOG_IDENTITY_KEY)
+        saved = self.identity()
         if saved is not None:
-            check_same_log(LogIdentity.decode(saved), identity)
+            check_same_log(saved, identity)
             return
         self._put(LOG_IDENTITY_KEY, identity.encode())
+
+    def identity(self) -> LogIdentity | None:
+        """The log that this store was made from; None: there is none yet."""
+        saved = self._store.get(Family.META, LOG_IDENTITY_KEY)
+        return None if saved is None else LogIdentity.decode(saved)
 
     def fence(self) -> str:
         """Why the member fenced itself, in an earlier run too; empty if it did not."""

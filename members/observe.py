@@ -9,8 +9,11 @@ from certifier.records import Verdict
 from groupcert.v1 import applier_pb2, group_pb2
 from members.applier_status import applier_status
 from members.binary_log import BinaryLog
+from members.log_health import LogHealth
+from members.member_state import MemberState
 from members.recovery_choice import RecoveryProgress
 from members.runtime import MemberRuntime
+from members.skipped_messages import SkippedMessages
 
 if TYPE_CHECKING:
     from members.certification_log_writer import CertificationLogWriter
@@ -30,8 +33,19 @@ def group_status(runtime: MemberRuntime) -> group_pb2.GroupStatus:
                 stable_version=member.report_of(each.incarnation)[1],
                 suspected=member.is_suspected(each.incarnation),
                 weight=each.weight,
+                silent_ms=member.suspicions.overdue_ms(each.incarnation),
             )
             for each in member.view.members
+        ],
+        departed=[
+            group_pb2.DepartedMember(
+                name=each.name,
+                address=each.address,
+                cause=each.cause.value,  # type: ignore[arg-type]  # the numbers are the same
+                view_id=each.view_id,
+                since_us=each.since_us,
+            )
+            for each in member.departures.named()
         ],
         observer=_member_status(runtime, runtime.applier.status()),
         primary=member.view.primary,
@@ -55,18 +69,18 @@ def group_applier_status(runtime: MemberRuntime) -> applier_pb2.GetApplierStatus
 def _member_status(runtime: MemberRuntime, applier: ApplierStatus) -> group_pb2.MemberStatus:
     member = runtime.member
     certifier = member.certifier
-    verdicts = member.counters.verdicts
+    verdicts = member.counters.log_verdicts
     return group_pb2.MemberStatus(
         name=member.me.name,
         state=member.state.value,  # type: ignore[arg-type]  # the numbers are the same by design
-        reason=member.reason,
+        reason=_reason(runtime),
         log_sequence=member.log_sequence,
         certified_version=certifier.window.newest_version,
         committed_version=runtime.committed_version,
         durable_version=runtime.durable_version,
         stable_version=certifier.stable_version,
         gtid_executed=str(applier.checkpoint.gtid_executed),
-        digest=certifier.digest().hex(),
+        digest=member.digests.find(member.log_sequence).hex(),
         certification_info_items=len(certifier.info),
         last_committed_global=certifier.clock.last_committed_global,
         sequence_number=certifier.clock.sequence_number,
@@ -101,14 +115,54 @@ def _member_status(runtime: MemberRuntime, applier: ApplierStatus) -> group_pb2.
         fragment_sets_bytes=member.fragment_sets.bytes,
         log_durable=bool(runtime.log_durable),
         log_replicas=runtime.log_replicas,
+        skipped_messages=member.skipped.total,
+        skipped_last=_skipped(member.skipped),
+        log_identity=str(runtime.log_identity or ""),
+        vouches_for_log=runtime.vouches_for_log,
         stages=[
             group_pb2.StageTime(name=name, total_us=seconds * 1e6, count=count)
             for name, seconds, count in runtime.stages
         ],
         recovery=_recovery(runtime.recovery),
+        log=_log(runtime.order.health()) if runtime.log_opened else None,
+        run_verdicts=group_pb2.VerdictCounts(
+            **{each.name.lower(): member.counters.verdicts[each] for each in Verdict}
+        ),
         **_binary_log(runtime.binary_log),
         **_certification_log(runtime.history_writer),
     )
+
+
+def _reason(runtime: MemberRuntime) -> str:
+    """Why the member is not ONLINE; while it has no log to read, what it waits for."""
+    member = runtime.member
+    if runtime.log_opened or member.state is not MemberState.RECOVERING:
+        return member.reason
+    return runtime.order.health().problem or member.reason
+
+
+def _log(health: LogHealth) -> group_pb2.LogStatus:
+    """How the log's servers are."""
+    return group_pb2.LogStatus(
+        leader=health.leader,
+        leaderless_ms=health.leaderless_ms,
+        servers=[
+            group_pb2.LogServerStatus(
+                name=each.name,
+                state=each.state.value,  # type: ignore[arg-type]  # the numbers are the same
+                current=each.is_current,
+                lag=each.lag,
+            )
+            for each in health.servers
+        ],
+        acknowledged_ms=health.acknowledged_ms,
+        problem=health.problem,
+    )
+
+
+def _skipped(skipped: SkippedMessages) -> group_pb2.SkippedMessage | None:
+    """The last message that was skipped; nothing where none was."""
+    return group_pb2.SkippedMessage(**skipped.last._asdict()) if skipped.total else None
 
 
 def _recovery(progress: RecoveryProgress | None) -> group_pb2.RecoveryProgress | None:

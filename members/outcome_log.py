@@ -7,7 +7,7 @@ outcomes, in the same two generations. Of a conflict only the verdict is kept.
 import json
 
 from certifier.gtid import parse_gtid
-from certifier.outcomes import OutcomeTable
+from certifier.outcomes import REASON_CHARACTERS_MAX, OutcomeTable
 from certifier.records import Outcome, Verdict
 from certifier.store import Batch, Family, Store, integer_key
 
@@ -58,7 +58,11 @@ def _encode(transaction_id: bytes, outcome: Outcome) -> tuple[str, int, int, str
 
 
 def _decode(fields: tuple[str, int, int, str, str]) -> tuple[bytes, Outcome]:
+    """Cuts reasons that an earlier release stored with all that a client had sent."""
     transaction_id, verdict, version, gtid, reason = fields
     return bytes.fromhex(transaction_id), Outcome(
-        Verdict(verdict), parse_gtid(gtid) if gtid else None, version, reason=reason
+        Verdict(verdict),
+        parse_gtid(gtid) if gtid else None,
+        version,
+        reason=reason[:REASON_CHARACTERS_MAX],
     )

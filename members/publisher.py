@@ -7,10 +7,9 @@ is decided by an acknowledgement. Pure.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, repeat
-from typing import NamedTuple
 
 from certifier.records import Outcome
 from members.flow_control import UNLIMITED
@@ -20,6 +19,7 @@ from members.log_records import (
     Fragment,
     LogBatch,
     LoggedTransaction,
+    Message,
     StableReport,
     bytes_of,
 )
@@ -79,6 +79,13 @@ class Submission:
         self.taken_seconds = 0.0
         self._undecided = len(transactions)
 
+    def end(self) -> None:
+        """Tells who waits for it, and lets go of him: he keeps it, and both would be a circle, with
+        all its rows, that stays until Python looks for circles.
+        """
+        done, self.done = self.done, _tell_nobody
+        done(self)
+
     def decide(self, index: int, outcome: Outcome) -> bool:
         """Notes what became of one transaction; True if it was the last one."""
         assert self.outcomes[index] is None
@@ -89,8 +96,32 @@ class Submission:
         return self._undecided == 0
 
 
+def _tell_nobody(_ended: Submission) -> None:
+    """Nobody waits any longer."""
+
+
 Part = tuple[Submission, int]
 """A transaction of a submission by its index; -1 stands for a submission without any."""
+
+
+def end_parts(
+    parts: Iterable[Part], outcomes: Iterable[Outcome], version: int, place: tuple[int, int]
+) -> Iterator[Submission]:
+    """Decides the parts of a batch that was read back, and yields the submissions that end with it.
+
+    Args:
+        outcomes: Of the batch's transactions, in their order.
+        version: The newest one there is, with which a mark ends.
+        place: The batch's message in the log, and its number.
+    """
+    decided = iter(outcomes)
+    for submission, index in parts:
+        if index < 0:
+            submission.version = version
+        elif not submission.decide(index, next(decided)):
+            continue
+        submission.log_sequence, submission.batch_number = place
+        yield submission
 
 
 class Upload:
@@ -108,12 +139,14 @@ class Upload:
         """The group does not take it from this member, or the member has given up."""
 
 
-class _Sent(NamedTuple):
-    """What a batch has that was not read back."""
+@dataclass(slots=True)
+class _Sent:
+    """What a batch has that was not read back; `encoded`: as the message that was sent."""
 
     parts: list[Part]
     controls: Sequence[Control] = ()
     fragment: tuple[Upload, Fragment] | None = None
+    encoded: bytes = b""
 
 
 class Publisher:
@@ -134,6 +167,8 @@ class Publisher:
         self._fragments_sent = 0
         self.waiting_bytes = 0
         """Bytes of the transactions that are queued and not sent."""
+        self.turns_away = False
+        """Clients shall hand in nothing more; what they have handed in is decided."""
 
     def submit(self, submission: Submission) -> None:
         """Queues a submission."""
@@ -168,6 +203,11 @@ class Publisher:
             self._fragments = deque(each for each in self._fragments if each[0] is not upload)
             self.control(Abandonment(upload.number))
 
+    def turn_away(self) -> None:
+        """Has clients hand in nothing more, before this member leaves."""
+        self.turns_away = True
+        self.refuse_uploads()
+
     def refuse_uploads(self) -> None:
         """Tells all uploads that nothing will become of them."""
         for upload in list(self._uploads.values()):
@@ -195,6 +235,19 @@ class Publisher:
         transactions = [submission.transactions[index] for submission, index in parts if index >= 0]
         return LogBatch(self._member, self._incarnation, self._batch_number, transactions, controls)
 
+    def note_encoded(self, batch_number: int, encoded: bytes) -> None:
+        """Notes the message that a batch is sent as; before the next batch is made."""
+        self._sent[batch_number].encoded = encoded
+
+    def wrote(self, batch: Message) -> bool:
+        """Whether a message under this run's incarnation is its own: it was sent, byte for byte, or
+        may have been where nobody waits for it any more.
+        """
+        sent = self._sent.get(batch.batch_number)
+        if sent is None:
+            return batch.batch_number <= self._batch_number
+        return sent.encoded == batch.encoded
+
     def read_back(self, batch_number: int) -> list[Part]:
         """The parts of a batch that was read from the log; batches it overtook are queued again.
 
@@ -202,23 +255,23 @@ class Publisher:
         """
         overtaken = [number for number in self._sent if number < batch_number]
         for number in reversed(overtaken):
-            parts, controls, fragment = self._sent.pop(number)
-            self._waiting.extendleft(reversed(parts))
-            self.waiting_bytes += _bytes_of_all(parts)
-            self._controls[:0] = controls
-            if fragment:
+            sent = self._sent.pop(number)
+            self._waiting.extendleft(reversed(sent.parts))
+            self.waiting_bytes += _bytes_of_all(sent.parts)
+            self._controls[:0] = sent.controls
+            if sent.fragment:
                 self._fragments_sent -= 1
-                if fragment[0].number in self._uploads:
-                    self._fragments.appendleft(fragment)
-        parts, _, fragment = self._sent.pop(batch_number, _Sent([]))
-        if fragment:
+                if sent.fragment[0].number in self._uploads:
+                    self._fragments.appendleft(sent.fragment)
+        sent = self._sent.pop(batch_number, _Sent([]))
+        if sent.fragment:
             self._fragments_sent -= 1
-            upload, _ = fragment
+            upload, _ = sent.fragment
             upload.undelivered -= 1
             upload.changed()
         else:
-            self._cohort = len(parts) + len(self._waiting)
-        return parts
+            self._cohort = len(sent.parts) + len(self._waiting)
+        return sent.parts
 
     @property
     def lingers(self) -> bool:

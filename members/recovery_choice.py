@@ -148,7 +148,8 @@ def check_not_ahead(member: Member, last_sequence: int) -> None:
         extra |= window.executed(version)
         version -= 1
     if extra:
-        raise ExtraTransactions(member=member.me.name, lacking="the log", extra=str(extra))
+        lacking = f"the log, which ends at {last_sequence}, before {member.log_sequence},"
+        raise ExtraTransactions(member=member.me.name, lacking=lacking, extra=str(extra))
 
 
 def why_gap(gap: LogGap, state: LogState) -> GroupcertError:

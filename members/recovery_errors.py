@@ -7,7 +7,8 @@
 │   ├── NoDonor                   NO_DONOR
 │   └── TooManyCopies             TOO_MANY_COPIES
 ├── Fenced                    the operator must act before the member serves again
-│   └── ExtraTransactions         EXTRA_TRANSACTIONS
+│   ├── ExtraTransactions         EXTRA_TRANSACTIONS
+│   └── LogCutShort               LOG_CUT_SHORT
 └── CorruptLog                data is lost: stop, and restore or rejoin
     └── CorruptCopy               CORRUPT_COPY
 """
@@ -108,6 +109,25 @@ class ExtraTransactions(Fenced):
         return (
             f"member {self.member} has executed {quoted(self.extra)}, which {self.lacking} has "
             "not: save what you need of them, then `groupcert group rejoin --discard-state`"
+        )
+
+
+@dataclass(eq=False, kw_only=True)
+class LogCutShort(Fenced):
+    """The log ends before what a member of the group has read of it."""
+
+    reason: ClassVar[str] = "LOG_CUT_SHORT"
+    last_sequence: int
+    member: str
+    log_sequence: int
+
+    def __str__(self) -> str:
+        return (
+            f"the log ends at {self.last_sequence}, before what member {self.member} has read, "
+            f"{self.log_sequence}: restore the disk of the log's server, or, to go on without what "
+            f"is lost, save what only {self.member} has and `groupcert group rejoin "
+            "--discard-state` there; then `groupcert group rejoin --unfence` where a member is "
+            "fenced"
         )
 
 

@@ -16,8 +16,9 @@ from certifier.store import ROCKSDB_FOLDER
 from groupcert.v1 import recovery_pb2, recovery_pb2_grpc
 from members.config import MemberConfig
 from members.copies import Copies, Copy, check_donor
+from members.current_runtime import CurrentRuntime
 from members.recovery_errors import CopyExpired
-from members.service import Context, CurrentRuntime
+from members.service import Context
 from members.status import abort
 from members.throttle import Throttle
 

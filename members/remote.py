@@ -15,15 +15,18 @@ from typing import TypeVar
 
 import grpc
 
-from certifier.errors import InvalidRequest, SnapshotExpired, TooManySnapshots, UploadExpired
+from certifier.errors import InvalidRequest, NotServing, SnapshotExpired, UploadExpired
 from groupcert.v1.certification_pb2 import GetOutcomeRequest
 from groupcert.v1.certification_pb2_grpc import CertificationServiceStub
 from groupcert.v1.group_pb2_grpc import GroupServiceStub
+from groupcert.v1.store_pb2 import OpenSnapshotRequest, OpenSnapshotResponse
 from groupcert.v1.store_pb2_grpc import StoreServiceStub
 from groupcert.v1.transaction_pb2 import VERDICT_CERTIFIED, Outcome
+from members.call_errors import RequestIncomplete, SessionEnded, TooManySnapshots
 from members.channels import open_channel
 from members.credentials import ANONYMOUS, Credentials
 from members.failures import MemberFailed, OutcomeUnknown, TransactionFailed
+from members.held_session import HeldSession
 from members.membership_errors import NotPrimary
 from members.status import error_from
 
@@ -85,7 +88,20 @@ class RemoteMember:
         self.store = StoreServiceStub(self.channel)
         self.certification = CertificationServiceStub(self.channel)
         self.group = GroupServiceStub(self.channel)
+        self._session = HeldSession(self.store)
         self._has_tls = credentials.tls is not None
+
+    def open_snapshot(self, request: OpenSnapshotRequest, timeout_s: float) -> OpenSnapshotResponse:
+        """A snapshot that ends with the connection. Raises `grpc.RpcError`."""
+        request.session_id = self._session.id(timeout_s / 2)
+        try:
+            return self.store.OpenSnapshot(request, timeout_s)
+        except grpc.RpcError as error:
+            if not isinstance(self.failure(error), SessionEnded):
+                raise
+        self._session.end()
+        request.session_id = self._session.id(timeout_s / 2)
+        return self.store.OpenSnapshot(request, timeout_s)
 
     def failure(self, error: grpc.RpcError) -> Exception:
         """What a failed call to this member means to its caller."""
@@ -181,7 +197,7 @@ class RemoteMembers:
                     self._ask_next(failure.address)
                 elif not _is_turned_away(error, failure):
                     perhaps_ordered = True
-                if not transaction_id:
+                if perhaps_ordered and not transaction_id:
                     break
             else:
                 if outcome.verdict != VERDICT_CERTIFIED and perhaps_ordered:
@@ -239,8 +255,9 @@ def is_refusal(failure: Exception) -> bool:
 
 
 def _is_turned_away(error: grpc.RpcError, failure: Exception) -> bool:
-    """Tells whether a member, or gRPC for it, was too full for a request or gave up its upload: no
-    member has ordered what it answers so.
+    """Tells whether a member, or gRPC for it, was too full for a request, refused it at its door or
+    gave up its upload: no member has ordered what it answers so.
     """
     exhausted = error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-    return exhausted or isinstance(failure, UploadExpired)
+    refused = isinstance(failure, NotServing) and failure.ordered == "nothing"
+    return exhausted or refused or isinstance(failure, (RequestIncomplete, UploadExpired))

@@ -30,24 +30,27 @@ from members.appender import Appender
 from members.binary_log import BinaryLog
 from members.commit_wait import CommitWait
 from members.config import MemberConfig
-from members.convert import decode_batch, decode_changes
+from members.convert import decode_changes
 from members.endings import LOG_STOP_SECONDS, STOP_SECONDS, rank, unless_full
 from members.fragment_store import FragmentStore
-from members.join import Applied, start_joining, state_that_reaches
+from members.join import Applied, start_joining
 from members.log_records import LoggedTransaction
+from members.log_start import check_log
 from members.member import Member
 from members.member_state import Delivered, MemberState
 from members.membership_errors import OutOfGroup, StillFenced
 from members.mind_store import MindStore
 from members.options import binary_log_options, decisions_of, member_options, writer_of
 from members.publisher import Submission
-from members.recovery_choice import RecoveryProgress, check_not_ahead, check_start, why_gap
+from members.recovery_choice import RecoveryProgress, why_gap
 from members.rows_maker import RowsMaker
 from members.sender import Sender
+from members.skips import deliver_in_steps, deliver_readable, tell_skipped
 from members.snapshots import Snapshots
 from members.stages import StageTimes
 from members.state_log import StateLog
-from members.total_order import Delivery, TotalOrder
+from members.total_order import Delivery, LogIdentity, LogState, TotalOrder
+from members.turns import Turns
 from members.uploads import Uploads
 from members.waiters import Waiters
 
@@ -76,7 +79,9 @@ class MemberRuntime:
         self.order = order
         self.member = Member(member_options(config), decisions_of(config))
         self.closed = self.refuses_reads = self.log_opened = False
+        self.trusts_log = self.next_trusts_log = self.vouches_for_log = False
         self.log_durable: bool | None = None
+        self.log_identity: LogIdentity | None = None
         self.log_replicas = self.committed_version = self.durable_version = 0
         self.recovery: RecoveryProgress | None = None
         self.committed_position = -1
@@ -85,13 +90,13 @@ class MemberRuntime:
         self._thread = threading.get_ident()
         self.stages = StageTimes()
         self._sender = Sender(self.member, order, self.give_up, linger_ms=config.batch_linger_ms)
-        why = partial(why_not, self.member)
+        why = partial(why_not, self.member, ordered="nothing")
         self.uploads = Uploads(self.member, self._sender.schedule, why, config)
         self._commit_noted = False
         self._joining: list[asyncio.Task[None]] = []
         self._room = asyncio.Event()
         self._waiters = Waiters(self.member)
-        self._is_whole = False
+        self.is_whole = False
         self._unsaved = Delivered()
         self._unsaved_bytes = self._saved_log_sequence = 0
         self._failure: asyncio.Future[None] = self._loop.create_future()
@@ -128,13 +133,15 @@ class MemberRuntime:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    def begin_again(self, *, discard_state: bool = False) -> None:
+    def begin_again(self, *, discard_state: bool = False, trust_log: bool = False) -> None:
         """Has this life end and another one begin, once; what fenced the member counts as mended.
 
         Args:
             discard_state: The next life shall begin with an empty store.
+            trust_log: It shall join without asking others how far they have read.
         """
         self.discards_state = self.discards_state or discard_state
+        self.next_trusts_log = self.next_trusts_log or trust_log
         if not self.begun_again.done():
             if not self.closed and not discard_state:  # Else it goes with the state.
                 self._minds.clear_fence()
@@ -145,19 +152,10 @@ class MemberRuntime:
         """Where the store goes if it is discarded."""
         return self.store.path / f"discarded-{self.member.me.incarnation:016x}"
 
-    async def leave(self, timeout_s: float) -> None:
-        """Leaves the view, or does not get into it, if the log takes that within the time; stops
-        serving in any case.
-        """
-        self.member.leave()
+    def send(self) -> None:
+        """Has what the member wants in the log sent, once that is open."""
         if self.log_opened:
             self._sender.schedule()
-        deadline = time.monotonic() + timeout_s
-        while self.member.state in (MemberState.ONLINE, MemberState.JOINING):
-            if time.monotonic() > deadline:
-                break
-            await asyncio.sleep(0.01)
-        self.stop_serving(MemberState.LEFT, "stopped by its operator")
 
     def stop_serving(self, state: MemberState, reason: str) -> None:
         """Takes no more transactions, and lets nobody wait any longer. A fence stays, and who has
@@ -181,7 +179,7 @@ class MemberRuntime:
         """Stores the mind as it is now. One that failed in the midst of a message, or is not loaded
         yet, is not stored: the message is read again.
         """
-        if not self._is_whole:
+        if not self.is_whole:
             return
         unsaved, self._unsaved, self._unsaved_bytes = self._unsaved, Delivered(), 0
         self._minds.save(self.member, unsaved, self.applier.status().checkpoint.position)
@@ -297,6 +295,10 @@ class MemberRuntime:
         outbox = writer.outbox if writer else None
         self._minds = MindStore(self.store, self.relay_queue, outbox)
         self._minds.load(self.member)
+        self.log_identity, self.vouches_for_log = (
+            self._minds.identity(),
+            self.member.log_sequence > 0,
+        )
         checkpoint = self.target.checkpoint()
         if checkpoint is not None:
             self.committed_version = self.durable_version = checkpoint.version
@@ -310,7 +312,7 @@ class MemberRuntime:
             self.member.fragment_sets.names, chain.from_iterable(groups)
         )
         self.applier.recover(groups)
-        self._is_whole = True
+        self.is_whole = True
         if writer:
             writer.start()
 
@@ -321,16 +323,9 @@ class MemberRuntime:
         state = await self.order.open(create=self.config.create_log)
         self.log_opened = True
         self.log_durable, self.log_replicas = state.durable, state.replicas
-        self._minds.check_identity(state.identity)
-        state = await state_that_reaches(self.order, state, self.member.log_sequence)
-        check_not_ahead(self.member, state.last_sequence)
-        if self.member.log_sequence:
-            self._minds.check_last(await self.order.message(self.member.log_sequence))
-        reason = check_start(state, self.member.log_sequence, self.config)
-        log.info("recovery_by_log", member=self.config.member, reason=reason)
-        if self.log_durable is not True:
-            log.warning("log_not_known_durable", member=self.config.member, durable=state.durable)
-        self._joining.append(self._start_joining(state.last_sequence))
+        state = await check_log(self.member, self._minds, self.order, state, self.config)
+        self.log_identity = state.identity
+        self._joining.append(self._start_joining(state))
         try:
             await self._follow_log()
         except LogGap as gap:
@@ -338,7 +333,7 @@ class MemberRuntime:
 
     async def _follow_log(self) -> None:
         async for deliveries in self.order.read(self.member.log_sequence + 1):
-            self._deliver(deliveries)
+            await deliver_readable(self.order, self.member, deliveries, self._deliver)
             self._sender.schedule()
             while self._is_full:
                 self._room.clear()
@@ -349,9 +344,10 @@ class MemberRuntime:
         """Whether reading waits for the applier; never for one that has nothing left to do."""
         return self.relay_queue.is_full and self.applier.status().length > 0
 
-    def _start_joining(self, last_sequence: int) -> "asyncio.Task[None]":
+    def _start_joining(self, state: LogState) -> "asyncio.Task[None]":
         return start_joining(
-            *(self.member, self.order, self.config, self._applied, last_sequence),
+            *(self.member, self.order, self.config, self._applied, state),
+            lambda: self.trusts_log,
             on_asked=self._sender.schedule,
             on_error=self._fail,
         )
@@ -361,36 +357,41 @@ class MemberRuntime:
         executed = status.checkpoint.gtid_executed
         return Applied(executed, self.committed_position, status.length)
 
-    def _deliver(self, deliveries: Sequence[Delivery]) -> None:
+    async def _deliver(self, deliveries: Sequence[Delivery]) -> None:
         """Certifies messages; what follows from them is handed on, though one of them may fail."""
         delivered = Delivered(decided_us=time.time_ns() // 1000)
-        self._is_whole = False
+        turns = Turns()
+        self.is_whole = False
         try:
-            for sequence, payload in deliveries:
-                self.member.deliver(sequence, decode_batch(sequence, payload), delivered)
-                self._unsaved_bytes += len(payload)
+            for delivery in deliveries:
+                for _ in deliver_in_steps(self.member, delivery, delivered):
+                    await turns.others()
+                self._unsaved_bytes += len(delivery.payload)
+                await turns.others()
         finally:
             self._hand_on(delivered)
         self._minds.delivered(deliveries[-1])
-        self._is_whole = True
+        self.is_whole = True
         self._report()
         if self._unsaved_bytes > UNSAVED_BYTES_MAX or len(self._unsaved.entries) > UNSAVED_MAX:
             self.save()
 
     def _hand_on(self, delivered: Delivered) -> None:
         """Gives what follows from messages to the applier and to those who wait."""
+        tell_skipped(self.config.member, delivered.skipped)
         self.rows_maker.take_in(delivered, self._recovered_position)
         self._appender.add(delivered.entries)
         for submission in delivered.ended:
             self._end(submission)
         for submission in delivered.turned_away:
-            submission.done(submission)
+            submission.end()
         self._unsaved.absorb(delivered)
         self._note_state()
         self._waiters.everywhere.advance(self.member.applied_everywhere_version)
 
     def _note_state(self) -> None:
         """A member whose group goes on without it lets nobody wait any longer."""
+        self.vouches_for_log |= self.member.state is MemberState.ONLINE
         if self._state_log.note() and self.member.state is MemberState.ERROR:
             self._end_waiting()
             self._fail(OutOfGroup(member=self.config.member, explanation=self.member.reason))
@@ -404,7 +405,7 @@ class MemberRuntime:
 
         def visible() -> None:
             self.stages.add("committed", time.perf_counter() - decided)
-            submission.done(submission)
+            submission.end()
 
         self._waiters.visible.wait(submission.version, visible)
 
@@ -413,7 +414,7 @@ class MemberRuntime:
         that is decided is told so before its rows are visible, but by a member that is in doubt.
         """
         for submission in self.member.publisher.abandon():
-            submission.done(submission)
+            submission.end()
         self._waiters.end()
 
     async def _tick(self) -> None:
@@ -422,8 +423,7 @@ class MemberRuntime:
             self.snapshots.expire(self.now_ms())
             self.member.tick(self.now_ms(), reads=not self._is_full)
             self._note_state()
-            if self.log_opened:
-                self._sender.schedule()
+            self.send()
             if self._saved_log_sequence != self.member.log_sequence:
                 self.save()
             self._report()
@@ -436,7 +436,7 @@ class MemberRuntime:
         self.member.durable_log_sequence = log_sequence
 
     def _report(self) -> None:
-        if not self._is_whole:  # In the midst of a message, or for ever if that one failed.
+        if not self.is_whole:  # In the midst of a message, or for ever if that one failed.
             return
         stable = self.snapshots.stable_version(self.durable_version)
         if self.member.report_if_due(self.now_ms(), stable):

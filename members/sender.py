@@ -64,7 +64,9 @@ class Sender:
             self._sent_seconds[batch.batch_number] = time.perf_counter()
             self._sent_seconds.pop(batch.batch_number - SENT_TIMES_KEPT, None)
             message_id = f"{batch.incarnation:016x}-{batch.batch_number}"
-            self._order.publish(message_id, encode_batch(batch))
+            encoded = encode_batch(batch)
+            self._publisher.note_encoded(batch.batch_number, encoded)
+            self._order.publish(message_id, encoded)
         self._linger(self._publisher.lingers)
 
     def _now_ms(self) -> int:

@@ -33,13 +33,15 @@ from groupcert.v1 import (
     store_pb2,
     store_pb2_grpc,
 )
-from members.access_interceptor import interceptors_of
 from members.admin_service import AdminService
 from members.binary_log_service import BinaryLogService
-from members.call_limit import CALLS_MAX, STREAMS_MAX, UNCHECKED_CALLS_MAX, CallLimit
+from members.call_limit import UNCHECKED_CALLS_MAX, Rooms
+from members.callers import Callers
 from members.channels import add_port
 from members.config import MemberConfig
 from members.copies import Copies
+from members.current_runtime import CurrentRuntime
+from members.door import Door
 from members.jetstream import JetStreamOptions, JetStreamOrder
 from members.lives import Lives
 from members.log_server import LogServer
@@ -51,7 +53,6 @@ from members.recovery_service import RecoveryService
 from members.runtime import MemberRuntime
 from members.service import (
     CertificationService,
-    CurrentRuntime,
     GroupService,
     MemberApplierService,
     StoreService,
@@ -60,8 +61,14 @@ from members.service import (
 SWITCH_INTERVAL_SECONDS = 0.0005
 """A thread that waits for the interpreter lock gets it this soon; 5 ms, Python's own, would be the
 latency of every hand-over between event loop and workers."""
-MESSAGE_BYTES_MAX = (8 << 20) + (64 << 10)
+MESSAGE_BYTES_MAX = (1 << 20) + (64 << 10)
 """What comes in; larger commits come in parts. What goes out may be larger: a page of rows."""
+UNREAD_BYTES_MAX = 16 << 10
+"""Of one call, what its sender may send before the member reads. gRPC would let it grow to MiBs, as
+measures of the bandwidth tell it to, whether or not anybody reads; a message that is being read
+gets room for all of it anyway."""
+CONNECTION_CALLS_MAX = 2_048
+"""Of one connection; its client lets more of them wait."""
 ANSWER_BYTES_MAX = 64 << 20
 KEEPALIVE_MS = 30_000
 KEEPALIVE_TIMEOUT_MS = 10_000
@@ -122,10 +129,15 @@ def log_options(
 
 async def _serve(config: MemberConfig, options: JetStreamOptions) -> int:
     current = CurrentRuntime()
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
     checks = HealthServicer()
+
+    def stop() -> None:
+        current.stopping.begin()
+        turning_away = asyncio.ensure_future(checks.enter_graceful_shutdown())
+        turning_away.add_done_callback(lambda done: done.exception())
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop)
     copies = Copies(config.data_folder / "copies")
     server = await _start_server(config, current, copies, checks)
     stop_metrics = _start_metrics(config, current)
@@ -149,8 +161,9 @@ async def _serve(config: MemberConfig, options: JetStreamOptions) -> int:
             on_state,
             lambda runtime: keep_log(runtime, options, copies.log_sequences),
         )
-        return await lives.run(asyncio.ensure_future(stop.wait()))
+        return await lives.run(asyncio.ensure_future(current.stopping.begun()))
     finally:
+        current.stopping.end()
         await server.stop(GRACE_SECONDS)
         await asyncio.to_thread(stop_metrics)
 
@@ -159,11 +172,14 @@ async def _start_server(
     config: MemberConfig, current: CurrentRuntime, copies: Copies, checks: HealthServicer
 ) -> grpc.aio.Server:
     server = grpc.aio.server(
-        interceptors=(*interceptors_of(config), CallLimit(CALLS_MAX, STREAMS_MAX)),
+        interceptors=(Door(Callers(config.access, has_tls=config.tls is not None), Rooms()),),
         maximum_concurrent_rpcs=UNCHECKED_CALLS_MAX,
         options=(
             ("grpc.so_reuseport", 0),
             ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+            ("grpc.http2.bdp_probe", 0),
+            ("grpc.http2.lookahead_bytes", UNREAD_BYTES_MAX),
+            ("grpc.max_concurrent_streams", CONNECTION_CALLS_MAX),
             ("grpc.max_send_message_length", ANSWER_BYTES_MAX),
             ("grpc.keepalive_time_ms", KEEPALIVE_MS),
             ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),

@@ -7,15 +7,17 @@ the whole story as its detail.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Any, NoReturn, TypeAlias, TypeVar
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from itertools import chain
+from typing import Any, NoReturn, TypeAlias
 
 import grpc.aio
 
 from applier.targets.rocksdb import RowsSnapshot
-from certifier.errors import CorruptStore, GroupcertError, NotServing, TooManyKeys
+from certifier.errors import CorruptStore, GroupcertError, InvalidWriteSet, NotServing, TooManyKeys
 from certifier.records import Outcome, Verdict
-from certifier.write_set import item_from_text, store_key_item
+from certifier.write_set import items_from_texts, store_key_item
 from groupcert.v1 import (
     applier_pb2,
     applier_pb2_grpc,
@@ -27,7 +29,10 @@ from groupcert.v1 import (
     store_pb2_grpc,
     transaction_pb2,
 )
-from members.convert import RequestLimits, outcome_message, submitted, submitted_commit
+from members.callers import CALLER
+from members.conversions import PART_BYTES, converted
+from members.convert import RequestLimits, check_id, outcome_message, submitted, submitted_commit
+from members.current_runtime import CurrentRuntime
 from members.history import read_history
 from members.large_commits import (
     PartsReader,
@@ -39,18 +44,21 @@ from members.large_commits import (
     submit_large,
     submit_uploaded,
 )
-from members.member_state import MemberState
+from members.log_records import LoggedTransaction
 from members.observe import group_applier_status, group_status
 from members.publisher import Submission
 from members.runtime import MemberRuntime
 from members.status import abort, outcome_status
+from members.turns import Turns
 
 STREAM_MESSAGES_MAX = 64
 """Messages of one stream that a member takes before it has answered the first."""
+STREAM_TRANSACTIONS_MAX = 10_000
+"""Transactions of one message; the log takes some hundred at a time."""
 STREAM_MESSAGE_BYTES = 64 << 10
 """A larger message is answered before the next one is taken."""
 GET_KEYS_MAX = 10_000
-"""Keys of one call; to look up so many takes some 50 ms, in which nothing else is done."""
+"""Keys of one call; to look up so many takes some 50 ms."""
 SCAN_ROWS_MAX = 10_000
 SCAN_BYTES_MAX = 8 << 20
 """Bytes of values after which a page of rows, or an answer of several rows, ends."""
@@ -66,36 +74,7 @@ _BEFORE = (
 )
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
-Found = TypeVar("Found")
-
-
-class CurrentRuntime:
-    """Where the services find the member's runtime, which is made anew after a full disk."""
-
-    def __init__(self) -> None:
-        self.runtime: MemberRuntime | None = None
-
-    def get(self) -> MemberRuntime:
-        """The runtime. Raises NotServing where there is none whose store is open."""
-        runtime = self.observed()
-        if runtime.closed or runtime.refuses_reads:
-            raise NotServing(member=runtime.member.me.name, state=runtime.member.state.name)
-        return runtime
-
-    def observed(self) -> MemberRuntime:
-        """The runtime, for its status; closed, it has that of its end."""
-        if self.runtime is None:
-            raise NotServing(member="", state=MemberState.OFFLINE.name)
-        return self.runtime
-
-    def limits(self) -> RequestLimits:
-        """What a client may hand in at most."""
-        runtime = self.get()
-        return RequestLimits(
-            runtime.member.settings.write_set_items_max,
-            runtime.config.transaction_bytes_max,
-            runtime.config.domain_sessions,
-        )
+Transactions: TypeAlias = "Sequence[transaction_pb2.Transaction]"
 
 
 class CertificationService(certification_pb2_grpc.CertificationServiceServicer):
@@ -109,11 +88,12 @@ class CertificationService(certification_pb2_grpc.CertificationServiceServicer):
     ) -> certification_pb2.CertifyResponse:
         """One transaction; see the protocol."""
         try:
-            logged = submitted(request.transaction, self._current.limits())
+            limits = self._current.limits()
+            (logged,) = await _submitted([request.transaction], limits)
             ended = await submit_any(self._current.get(), logged)
         except GroupcertError as error:
             await abort(context, error)
-        (message,) = _outcome_messages(ended, [request.transaction])
+        (message,) = await _outcome_messages(ended, [request.transaction])
         return certification_pb2.CertifyResponse(outcome=message)
 
     async def CertifyStream(
@@ -132,7 +112,7 @@ class CertificationService(certification_pb2_grpc.CertificationServiceServicer):
                 if isinstance(answer, GroupcertError):
                     raise answer
                 ended = await answer
-                messages = _outcome_messages(ended, requests.pop(0).transactions)
+                messages = await _outcome_messages(ended, requests.pop(0).transactions)
                 numbers = range(number, number + len(messages))
                 number = numbers.stop
                 yield certification_pb2.CertifyStreamResponse(numbers=numbers, outcomes=messages)
@@ -149,9 +129,9 @@ class CertificationService(certification_pb2_grpc.CertificationServiceServicer):
     ) -> None:
         """Submits what comes in; stops reading while too much is unanswered."""
         try:
-            async for request in request_iterator:
-                limits = self._current.limits()
-                logged = [submitted(each, limits) for each in request.transactions]
+            stopping, name = self._current.stopping, self._current.name
+            async for request in stopping.received(request_iterator, name):
+                logged = await _submitted(request.transactions, self._current.limits())
                 runtime = self._current.get()
                 requests.append(request)
                 ended: asyncio.Future[Submission]
@@ -172,6 +152,7 @@ class CertificationService(certification_pb2_grpc.CertificationServiceServicer):
     ) -> certification_pb2.GetOutcomeResponse:
         """What became of a transaction; see the protocol."""
         try:
+            check_id(request.transaction_id)
             runtime = self._current.get()
         except GroupcertError as error:
             await abort(context, error)
@@ -194,12 +175,28 @@ class StoreService(store_pb2_grpc.StoreServiceServicer):
     def __init__(self, current: CurrentRuntime) -> None:
         self._current = current
 
+    async def HoldSession(
+        self, request: store_pb2.HoldSessionRequest, context: Context
+    ) -> AsyncIterator[store_pb2.HoldSessionResponse]:
+        """A session: what ends the call ends its snapshots."""
+        try:
+            snapshots = self._current.get().snapshots
+        except GroupcertError as error:
+            await abort(context, error)
+        session_id = snapshots.begin_session()
+        try:
+            yield store_pb2.HoldSessionResponse(session_id=session_id)
+            await self._current.stopping.ended()
+        finally:
+            snapshots.end_session(session_id)
+
     async def OpenSnapshot(
         self, request: store_pb2.OpenSnapshotRequest, context: Context
     ) -> store_pb2.OpenSnapshotResponse:
         """Opens a snapshot, once the asked consistency allows it."""
         try:
             runtime = self._current.get()
+            self._current.stopping.check(self._current.name)
             if request.consistency in _BEFORE:
                 mark = await runtime.submit(())
                 await runtime.committed(mark.version)
@@ -209,7 +206,9 @@ class StoreService(store_pb2_grpc.StoreServiceServicer):
                 state = "executing again what it was writing when its last run ended"
                 raise NotServing(member=runtime.member.me.name, state=state)
             snapshot_id, version = runtime.snapshots.open(
-                runtime.committed_version, runtime.now_ms()
+                *(runtime.committed_version, runtime.now_ms()),
+                caller=CALLER.get(),
+                session_id=request.session_id,
             )
         except GroupcertError as error:
             await _refuse(self._current, context, error)
@@ -232,37 +231,46 @@ class StoreService(store_pb2_grpc.StoreServiceServicer):
         if len(request.keys) > GET_KEYS_MAX:
             await abort(context, TooManyKeys(keys=len(request.keys), keys_max=GET_KEYS_MAX))
 
-        def read(rows: RowsSnapshot) -> store_pb2.GetResponse:
-            response = store_pb2.GetResponse()
-            size = 0
-            for key in request.keys:
-                if size > SCAN_BYTES_MAX:
-                    break
+        response, keys, size = store_pb2.GetResponse(), iter(request.keys), 0
+
+        def read(rows: RowsSnapshot, deadline: float) -> bool:
+            nonlocal size
+            for key in keys:
                 value = rows.get(key)
                 response.rows.add(key=key, value=value)
                 size += len(key) + len(value or b"")
-            return response
+                if size > SCAN_BYTES_MAX:
+                    return False
+                if time.perf_counter() > deadline:
+                    return True
+            return False
 
-        return await self._read(request.snapshot_id, read, context)
+        await self._read(request.snapshot_id, read, context)
+        return response
 
     async def Scan(
         self, request: store_pb2.ScanRequest, context: Context
     ) -> store_pb2.ScanResponse:
         """One page of a range."""
         limit = min(request.rows_max or SCAN_ROWS_MAX, SCAN_ROWS_MAX)
+        response, start, size = store_pb2.ScanResponse(), request.start_key, 0
 
-        def read(rows: RowsSnapshot) -> store_pb2.ScanResponse:
-            response = store_pb2.ScanResponse()
-            size = 0
-            for key, value in rows.scan(request.start_key, request.end_key or None, limit + 1):
+        def read(rows: RowsSnapshot, deadline: float) -> bool:
+            nonlocal start, size
+            left = limit + 1 - len(response.rows)
+            for key, value in rows.scan(start, request.end_key or None, left):
                 if len(response.rows) == limit or (response.rows and size > SCAN_BYTES_MAX):
                     response.next_key = key
-                    break
+                    return False
                 response.rows.add(key=key, value=value)
                 size += len(key) + len(value)
-            return response
+                if time.perf_counter() > deadline:
+                    start = key + b"\x00"
+                    return True
+            return False
 
-        return await self._read(request.snapshot_id, read, context)
+        await self._read(request.snapshot_id, read, context)
+        return response
 
     async def Commit(
         self, request: store_pb2.CommitRequest, context: Context
@@ -273,8 +281,10 @@ class StoreService(store_pb2_grpc.StoreServiceServicer):
             snapshot_version = snapshot_of(runtime, request)
             after = request.consistency in _AFTER
             try:
-                logged = submitted_commit(
-                    request, snapshot_version, self._current.limits(), report=after
+                limits = self._current.limits()
+                logged = await converted(
+                    request.ByteSize(),
+                    lambda: submitted_commit(request, snapshot_version, limits, report=after),
                 )
                 ended = await submit_any(runtime, logged)
             finally:  # Until then it keeps what the commit is checked against from collection.
@@ -310,12 +320,21 @@ class StoreService(store_pb2_grpc.StoreServiceServicer):
             await abort(context, error)
 
     async def _read(
-        self, snapshot_id: int, read: Callable[[RowsSnapshot], Found], context: Context
-    ) -> Found:
-        """What is found in the rows of a snapshot."""
+        self, snapshot_id: int, read: Callable[[RowsSnapshot, float], bool], context: Context
+    ) -> None:
+        """Reads the rows of a snapshot, in turns of `TURN_SECONDS` with others: `read` returns at
+        its deadline, with True where it has to go on. Between two turns nothing is held of the
+        store, which may close meanwhile.
+        """
         try:
-            runtime = self._current.get()
-            return read(runtime.snapshots.rows(snapshot_id, runtime.now_ms()))
+            turns = Turns()
+            while True:
+                runtime = self._current.get()
+                rows = runtime.snapshots.rows(snapshot_id, runtime.now_ms())
+                if not read(rows, turns.deadline):
+                    return
+                del rows
+                await turns.others()
         except GroupcertError as error:
             await _refuse(self._current, context, error)
 
@@ -337,9 +356,13 @@ class GroupService(group_pb2_grpc.GroupServiceServicer):
     ) -> AsyncIterator[group_pb2.WatchStatusResponse]:
         """The status again and again."""
         period_ms = max(request.period_ms, WATCH_PERIOD_MS_MIN)
+        stopping = self._current.stopping
         while True:
             yield group_pb2.WatchStatusResponse(status=await self._status(context))
-            await asyncio.sleep(period_ms / 1000)
+            try:
+                await stopping.unless(asyncio.sleep(period_ms / 1000), self._current.name)
+            except NotServing as error:
+                await abort(context, error)
 
     async def ReadHistory(
         self, request: group_pb2.ReadHistoryRequest, context: Context
@@ -408,13 +431,14 @@ async def _abort_commit(
     context: Context, request: store_pb2.CommitRequest, outcome: Outcome, log_sequence: int
 ) -> NoReturn:
     """Tells the client of a commit that lost, naming the row."""
-    key = _key_of(outcome, [*request.changes.put_keys, *request.changes.delete_keys])
-    key = key or _key_of(outcome, request.read_keys)
+    changes = request.changes
+    keys = chain(changes.put_keys, changes.delete_keys, request.read_keys)
+    key = await converted(request.ByteSize(), lambda: _key_of(outcome, keys))
     message = outcome_message(request.transaction_id, outcome, log_sequence, key)
     await abort(context, outcome_status(message))
 
 
-def _key_of(outcome: Outcome, keys: Sequence[bytes]) -> str:
+def _key_of(outcome: Outcome, keys: Iterable[bytes]) -> str:
     """The key whose item a transaction lost over, as text; empty if none of them."""
     if outcome.conflict is None:
         return ""
@@ -422,17 +446,41 @@ def _key_of(outcome: Outcome, keys: Sequence[bytes]) -> str:
     return found.decode(errors="backslashreplace")
 
 
-def _outcome_messages(
-    ended: Submission, transactions: Sequence[transaction_pb2.Transaction]
+def _weight(transactions: Transactions) -> int:
+    """What transactions count for as a request."""
+    return sum(each.ByteSize() + PART_BYTES for each in transactions)
+
+
+async def _submitted(transactions: Transactions, limits: RequestLimits) -> list[LoggedTransaction]:
+    """A client's transactions as they go into the log. Raises InvalidRequest, as `submitted`."""
+    if len(transactions) > STREAM_TRANSACTIONS_MAX:
+        value = f"{len(transactions)} transactions in one message"
+        expected = f"at most {STREAM_TRANSACTIONS_MAX}: send them in several messages"
+        raise InvalidWriteSet(value=value, expected=expected)
+    return await converted(
+        _weight(transactions), lambda: [submitted(each, limits) for each in transactions]
+    )
+
+
+async def _outcome_messages(
+    ended: Submission, transactions: Transactions
 ) -> list[transaction_pb2.Outcome]:
-    messages = []
-    for transaction, outcome in zip(transactions, ended.outcomes, strict=True):
+    """The outcomes for the client who sent the transactions."""
+
+    def message(
+        transaction: transaction_pb2.Transaction, outcome: Outcome | None
+    ) -> transaction_pb2.Outcome:
         assert outcome is not None
         key = ""
         if outcome.conflict is not None:
-            named = {item_from_text(key): key for key in transaction.write_set_keys}
-            key = named.get(outcome.conflict.item, "")
-        messages.append(
-            outcome_message(transaction.transaction_id, outcome, ended.log_sequence, key)
-        )
-    return messages
+            named = zip(
+                items_from_texts(transaction.write_set_keys),
+                transaction.write_set_keys,
+                strict=True,
+            )
+            key = dict(named).get(outcome.conflict.item, "")
+        return outcome_message(transaction.transaction_id, outcome, ended.log_sequence, key)
+
+    return await converted(
+        _weight(transactions), lambda: list(map(message, transactions, ended.outcomes))
+    )

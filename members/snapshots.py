@@ -1,8 +1,8 @@
 """Open snapshots of the embedded store: leases, and the oldest version that somebody still reads.
 
 The rule it keeps: a snapshot that a client holds keeps its version from being collected, but not
-for ever: it ends with its lease, and past `hold_versions` it is held by the store only, so that its
-transaction may be TOO_OLD.
+for ever: it ends with its session or its lease, and past `hold_versions` it is held by the store
+only, so that its transaction may be TOO_OLD. Who opens many leaves room for others.
 """
 
 from collections.abc import Callable
@@ -11,13 +11,17 @@ from dataclasses import dataclass
 from sortedcontainers import SortedDict
 
 from applier.targets.rocksdb import RowsSnapshot
-from certifier.errors import SnapshotExpired, TooManySnapshots
+from certifier.errors import SnapshotExpired
+from members.call_errors import SessionEnded, TooManySnapshots
+from members.shares import Shares
 
 
 @dataclass(slots=True)
 class _Open:
     rows: RowsSnapshot
     used_ms: int
+    caller: str
+    session_id: int
 
 
 class Snapshots:
@@ -35,27 +39,55 @@ class Snapshots:
         """`first_id`: another one in each run, so that an id of an earlier run names nothing."""
         self.lease_ms = lease_ms
         self._open_rows = open_rows
-        self._snapshots_max = snapshots_max
+        self._shares = Shares(snapshots_max)
         self._hold_versions = hold_versions
         self._open: dict[int, _Open] = {}
+        self._sessions: dict[int, set[int]] = {}
         self._versions: SortedDict[int, int] = SortedDict()
         self._latest: RowsSnapshot | None = None
         self._next_id = first_id
 
-    def open(self, committed_version: int, now_ms: int) -> tuple[int, int]:
+    def begin_session(self) -> int:
+        """Begins a session, and returns its id."""
+        session_id = self._new_id()
+        self._sessions[session_id] = set()
+        return session_id
+
+    def end_session(self, session_id: int) -> None:
+        """Ends a session and closes its snapshots; ending one that has ended is no mistake."""
+        for snapshot_id in self._sessions.pop(session_id, ()):
+            self._close(snapshot_id)
+
+    def open(
+        self, committed_version: int, now_ms: int, *, caller: str = "", session_id: int = 0
+    ) -> tuple[int, int]:
         """Opens a snapshot of all that is committed, and returns its id and version.
 
+        Args:
+            caller: Who opens it, and gets it out of its share.
+            session_id: The session that it ends with; 0: none.
+
         Raises:
-            TooManySnapshots: Clients hold as many as are allowed.
+            SessionEnded: There is no such session.
+            TooManySnapshots: The caller holds its share of them.
         """
-        if len(self._open) >= self._snapshots_max:
-            raise TooManySnapshots(open=len(self._open), open_max=self._snapshots_max)
+        if session_id and session_id not in self._sessions:
+            raise SessionEnded(session_id=session_id)
+        shares = self._shares
+        if not shares.take(caller):
+            raise TooManySnapshots(
+                open=shares.taken,
+                open_max=shares.places_max,
+                held=shares.held(caller),
+                share=shares.share(caller),
+            )
         if self._latest is None or self._latest.version < committed_version:
             self._latest = self._open_rows()
         rows = self._latest
-        snapshot_id = self._next_id
-        self._next_id += 1
-        self._open[snapshot_id] = _Open(rows, now_ms)
+        snapshot_id = self._new_id()
+        self._open[snapshot_id] = _Open(rows, now_ms, caller, session_id)
+        if session_id:
+            self._sessions[session_id].add(snapshot_id)
         self._versions[rows.version] = self._versions.get(rows.version, 0) + 1
         return snapshot_id, rows.version
 
@@ -79,18 +111,18 @@ class Snapshots:
 
     def close(self, snapshot_id: int) -> None:
         """Closes a snapshot; closing one that is not open is no mistake."""
-        found = self._open.pop(snapshot_id, None)
+        found = self._open.get(snapshot_id)
         if found is None:
             return
-        version = found.rows.version
-        self._versions[version] -= 1
-        if not self._versions[version]:
-            del self._versions[version]
+        if found.session_id:
+            self._sessions[found.session_id].remove(snapshot_id)
+        self._close(snapshot_id)
 
     def close_all(self) -> None:
-        """Closes every snapshot: each one keeps the store open."""
-        self._open.clear()
-        self._versions.clear()
+        """Ends every session and closes every snapshot: each one keeps the store open."""
+        self._sessions.clear()
+        for snapshot_id in list(self._open):
+            self._close(snapshot_id)
         self._latest = None
 
     def expire(self, now_ms: int) -> int:
@@ -118,3 +150,16 @@ class Snapshots:
 
     def __len__(self) -> int:
         return len(self._open)
+
+    def _new_id(self) -> int:
+        new = self._next_id
+        self._next_id += 1
+        return new
+
+    def _close(self, snapshot_id: int) -> None:
+        found = self._open.pop(snapshot_id)
+        self._shares.give_back(found.caller)
+        version = found.rows.version
+        self._versions[version] -= 1
+        if not self._versions[version]:
+            del self._versions[version]

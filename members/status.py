@@ -8,11 +8,13 @@ the Python client raises again what the member raised. A conflict also carries t
 Source: gRPC's guide to status codes; AIP-193 for the details.
 """
 
+import asyncio
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from typing import NoReturn, Protocol
 
 import grpc
+import grpc.aio
 from google.protobuf.message import DecodeError, Message
 from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]  # has no types
 from grpc_status import rpc_status as grpc_rpc_status
@@ -22,7 +24,7 @@ import members.membership_errors  # adds its own, too
 from certifier import errors
 from certifier.errors import GroupcertError
 from groupcert.v1 import transaction_pb2
-from members import recovery_errors
+from members import call_errors, recovery_errors
 from members.failures import (
     CertificationConflict,
     MemberFailed,
@@ -36,7 +38,11 @@ CONFLICT_REASON = "CERTIFICATION_CONFLICT"
 TOO_OLD_REASON = "TRANSACTION_TOO_OLD"
 REFUSED_REASON = "TRANSACTION_REFUSED"
 DETAIL_CHARACTERS_MAX = 256
+MESSAGE_CHARACTERS_MAX = 1_024
 """Longer texts are cut: a status travels in HTTP/2 headers, of which peers accept about 8 KB."""
+
+FORGET_SECONDS = 0.01
+"""After which a call that was ended has let go of its request."""
 
 CODES: Mapping[type[GroupcertError], grpc.StatusCode] = {
     errors.InvalidRequest: grpc.StatusCode.INVALID_ARGUMENT,
@@ -51,8 +57,8 @@ CODES: Mapping[type[GroupcertError], grpc.StatusCode] = {
     members.membership_errors.ChangedMeanwhile: grpc.StatusCode.ABORTED,
     members.membership_errors.NotPrimary: grpc.StatusCode.FAILED_PRECONDITION,
     errors.SnapshotExpired: grpc.StatusCode.OUT_OF_RANGE,
-    errors.TooManyCalls: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    errors.TooManySnapshots: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    call_errors.TooManyCalls: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    call_errors.TooManySnapshots: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.Fenced: grpc.StatusCode.FAILED_PRECONDITION,
     errors.CorruptLog: grpc.StatusCode.DATA_LOSS,
 }
@@ -81,6 +87,14 @@ HUNG_UP_ON_PLAIN = (
 )
 """What it means where the other side refuses: it says nothing to somebody whom it does not know."""
 UNREACHABLE_CODES = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED}
+ENDED_HERE = ("Locally cancelled", "Channel closed")
+"""What gRPC says of a call that its own caller has ended; of others, the member's server has."""
+BROKEN = ("RST_STREAM", "Stream removed", "GOAWAY", *HUNG_UP)
+"""What it says, under codes of its own, where a connection ended in the midst of a call."""
+DO_NOT_REPEAT = ("grpc-retry-pushback-ms", "-1")
+"""Tells gRPC at the caller that the same call to the same member is of no use: what it repeats is
+what nobody has answered.
+"""
 
 
 class AbortableContext(Protocol):
@@ -145,10 +159,23 @@ def outcome_status(outcome: transaction_pb2.Outcome) -> status_pb2.Status:
 
 
 async def abort(context: AbortableContext, error: GroupcertError | status_pb2.Status) -> NoReturn:
-    """Ends a call of a `grpc.aio` server with an error, or with a status made here."""
+    """Ends a call of a `grpc.aio` server with an error, or with a status made here.
+
+    gRPC keeps what it raises in the call, whose frames are in its traceback: a circle with the
+    request in it, which would stay until Python looks for circles, in a quiet member for ever.
+    """
     status = rpc_status(error) if isinstance(error, GroupcertError) else error
     ready = grpc_rpc_status.to_status(status)
-    await context.abort(ready.code, ready.details, ready.trailing_metadata)
+    try:
+        await context.abort(ready.code, ready.details, (*ready.trailing_metadata, DO_NOT_REPEAT))
+    except grpc.aio.AbortError as aborted:
+        asyncio.get_running_loop().call_later(FORGET_SECONDS, _forget_frames, aborted)
+        raise
+
+
+def _forget_frames(aborted: grpc.aio.AbortError) -> None:
+    """Takes its own traceback from what gRPC has raised, and that of the error before it."""
+    aborted.__traceback__ = aborted.__context__ = None
 
 
 def error_from(
@@ -173,7 +200,7 @@ def error_from(
     if TOO_MANY_CALLS in explanation:
         state = "OVERLOADED (it has as many calls as it takes at a time)"
         return errors.NotServing(member=address, state=state)
-    if code in UNREACHABLE_CODES:
+    if code in UNREACHABLE_CODES or _is_cut_off(code, explanation):
         problem = next((text for part, text in TLS_PROBLEMS.items() if part in explanation), None)
         if problem is not None:
             return TlsRefused(address=address, problem=problem)
@@ -181,6 +208,14 @@ def error_from(
             explanation = HUNG_UP_ON_TLS if has_tls else HUNG_UP_ON_PLAIN
         return errors.NotServing(member=address, state=f"UNREACHABLE ({explanation})")
     return MemberFailed(address=address, code=code.name, explanation=explanation)
+
+
+def _is_cut_off(code: grpc.StatusCode, explanation: str) -> bool:
+    """Whether a call ended with its connection or its server, and not by its caller's wish."""
+    if code is grpc.StatusCode.CANCELLED:
+        return not any(part in explanation for part in ENDED_HERE)
+    is_grpcs_own = code in (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN)
+    return is_grpcs_own and any(part in explanation for part in BROKEN)
 
 
 def _status(
@@ -193,7 +228,7 @@ def _status(
     metadata = {name: _cut(text) for name, text in metadata.items()}
     info = error_details_pb2.ErrorInfo(reason=reason, domain=DOMAIN, metadata=metadata)
     number, _ = code.value
-    status = status_pb2.Status(code=number, message=message)
+    status = status_pb2.Status(code=number, message=_cut(message, MESSAGE_CHARACTERS_MAX))
     for detail in (info, *more):
         status.details.add().Pack(detail)
     return status
@@ -204,8 +239,8 @@ def _texts(error: GroupcertError) -> dict[str, str]:
     return {name: str(value) for name, value in vars(error).items()}
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= DETAIL_CHARACTERS_MAX else f"{text[: DETAIL_CHARACTERS_MAX - 1]}…"
+def _cut(text: str, characters_max: int = DETAIL_CHARACTERS_MAX) -> str:
+    return text if len(text) <= characters_max else f"{text[: characters_max - 1]}…"
 
 
 def _details(
@@ -243,6 +278,8 @@ def _known(reason: str, metadata: Mapping[str, str]) -> Exception | None:
             **{
                 field.name: _value(field.type, metadata[field.name])
                 for field in fields(kind)  # type: ignore[arg-type]  # every leaf is a dataclass
+                # A member of an earlier release leaves out what has a default.
+                if field.name in metadata or field.default is MISSING
             }
         )
     except (KeyError, ValueError):

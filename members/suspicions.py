@@ -7,6 +7,9 @@ election among log servers nor a process that stood still makes others look dead
 
 from collections.abc import Container
 
+SILENT_MS_MIN = 2_500
+"""A member that says nothing for less is not worth a word, however often it has to report."""
+
 
 class Suspicions:
     """How long each run of a member was silent while our own messages went through."""
@@ -14,6 +17,7 @@ class Suspicions:
     def __init__(self, gap_ms_max: int) -> None:
         """`gap_ms_max`: a longer gap between two of our messages counts as this long."""
         self._gap_ms_max = gap_ms_max
+        self._silent_ms_min = max(SILENT_MS_MIN, gap_ms_max * 5 // 4)
         self._clock_ms = 0
         self._own_ms: int | None = None
         self._heard_ms: dict[int, int] = {}
@@ -31,6 +35,13 @@ class Suspicions:
     def silent_ms(self, incarnation: int) -> int:
         """How long nothing came from a run; 0 for one that is not watched."""
         return self._clock_ms - self._heard_ms.get(incarnation, self._clock_ms)
+
+    def overdue_ms(self, incarnation: int) -> int:
+        """The same where it is so long that an operator should know, long before anybody is
+        expelled; else 0.
+        """
+        silent_ms = self.silent_ms(incarnation)
+        return silent_ms if silent_ms >= self._silent_ms_min else 0
 
     def keep_only(self, incarnations: Container[int]) -> None:
         """Forgets all other runs."""

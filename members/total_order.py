@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from certifier.errors import ForeignLog, LogGap
+from members.log_health import LogHealth
 
 
 class Delivery(NamedTuple):
@@ -105,6 +106,13 @@ class TotalOrder(Protocol):
 
     def silent_for_ms(self) -> int:
         """How long ago a running `read` had a sign of life; a second at most if all is well."""
+        ...
+
+    def health(self) -> LogHealth:
+        """How the log's servers are, as far as is known without asking: an adapter asks them by
+        itself, once a second or more often. Before `open` has returned, `problem` says what that
+        waits for; nothing else is known then.
+        """
         ...
 
     def read(self, first_sequence: int) -> AsyncGenerator[list[Delivery], None]:

@@ -17,7 +17,8 @@ from certifier.history import Row, Source
 from certifier.records import position_of
 from members.convert import changed_keys, decode_batch
 from members.decisions import Decisions, decode
-from members.log_records import GroupSettings, LogBatch, ViewProposal
+from members.group_settings import settings_problem
+from members.log_records import GroupSettings, LogBatch, Message, ViewProposal
 from members.member import Member
 from members.member_state import Delivered, MemberOptions
 from members.total_order import Delivery
@@ -50,24 +51,30 @@ class TotalOrderHistory:
         """Yields the rows of the log's messages, from the first one on.
 
         Raises:
-            CorruptRecord: a message is damaged, or the first one does not make a group.
+            CorruptRecord: no message makes a group.
             DigestMismatch: most of the group has certified something else.
-            UnsupportedFormat: a release wrote it that this one does not know.
+            UnsupportedFormat: a member's message is of a release that this one does not know.
         """
+        sequence = 0
         for sequence, payload in deliveries:
-            batch = decode_batch(sequence, payload)
-            mind = self._mind = self._mind or self._make_mind(sequence, batch)
+            message = decode_batch(payload)
+            mind = self._mind = self._mind or self._mind_before(sequence, message)
+            if mind is None:
+                continue
             into = Delivered()
-            if sequence == self._first_sequence:
+            if sequence >= self._first_sequence and not self._decisions.is_on:
                 self._decisions.is_on = True
                 self._decisions.follow(mind.certifier)
                 into.noted.absorb(self._decisions.start(position_of(sequence, 0), 0))
-            before, mind.me = mind.me, self._next_run(mind, batch)
-            mind.deliver(sequence, batch, into)
+            before, mind.me = mind.me, self._next_run(mind, message)
+            mind.deliver(sequence, message, into)
             if mind.me != before and not mind.view.member(mind.me.incarnation):
                 mind.me = before
             if len(into.noted):
                 yield from self._made(into)
+        if self._mind is None:
+            problem = f"none of the messages to {sequence} has a group's settings"
+            raise CorruptRecord(position=position_of(sequence, 0), problem=problem)
 
     def _made(self, into: Delivered) -> Iterator[Row]:
         """Rows of what was noted, through what members store of it."""
@@ -76,19 +83,23 @@ class TotalOrderHistory:
             del row["decided_us"]
             yield row
 
-    def _make_mind(self, sequence: int, batch: LogBatch) -> Member:
-        """The mind of somebody who has read nothing; the log says of which group."""
-        for control in batch.controls:
-            if isinstance(control, GroupSettings):
+    def _mind_before(self, sequence: int, message: Message) -> Member | None:
+        """The mind of somebody who has read what is before the message that makes the group, and so
+        nothing that counts; None: that message is still to come.
+        """
+        for control in message.controls if isinstance(message, LogBatch) else ():
+            if isinstance(control, GroupSettings) and not settings_problem(control):
                 me = ViewMember(name=self.observer, incarnation=_NO_RUN, address="")
-                return Member(MemberOptions(me=me, settings=control), self._decisions)
-        raise CorruptRecord(
-            position=position_of(sequence, 0), problem="the first message has no group's settings"
-        )
+                options = MemberOptions(me=me, settings=control, looks_on=True)
+                mind = Member(options, self._decisions)
+                mind.log_sequence = sequence - 1
+                return mind
+        return None
 
-    def _next_run(self, mind: Member, batch: LogBatch) -> ViewMember:
+    def _next_run(self, mind: Member, batch: Message) -> ViewMember:
         """Who the observer is if the message is taken: its next run, if it proposes itself."""
-        if batch.member == self._name and batch.incarnation != mind.me.incarnation:
+        is_others = batch.incarnation != mind.me.incarnation
+        if isinstance(batch, LogBatch) and batch.member == self._name and is_others:
             for control in batch.controls:
                 if isinstance(control, ViewProposal):
                     for each in control.members:

@@ -11,12 +11,13 @@ from types import TracebackType
 from typing import Self
 
 from certifier.errors import GroupcertError, InvalidWriteSet, Overloaded, TransactionTooLarge
+from members.admission import takes_anything
 from members.config import MemberConfig
 from members.fragment_sets import SETS_MAX
 from members.fragment_store import Digest, compress
 from members.large_changes import RowReader, split_payload
 from members.member import Member
-from members.member_state import MemberState
+from members.turns import Turns
 
 PART_BYTES_MAX = 1 << 20
 """Of a part that a client sends."""
@@ -50,7 +51,7 @@ class Uploads:
             NotServing, NotPrimary: The group takes no transactions from this member.
             Overloaded: The others leave no room for it.
         """
-        if self.member.state is not MemberState.ONLINE or not self.member.may_write:
+        if not takes_anything(self.member) or not self.member.may_write:
             raise self.why_not()
         if self.count and (self.bytes + size > self._bytes_max or self.count + 1 >= SETS_MAX):
             raise Overloaded(
@@ -64,9 +65,11 @@ class Uploads:
     async def send(self, payload: bytes) -> "LargeUpload":
         """Sends changes that are in memory; the caller ends it. Raises as `begin` and `add` do."""
         upload = self.begin(2 * len(payload))  # A key stands in each piece of its value.
+        turns = Turns()
         try:
             for piece in split_payload(payload, self.fragment_bytes):
                 await upload.add(piece)
+                await turns.others()
             await upload.finish()
         except BaseException:
             upload.end()
@@ -81,7 +84,8 @@ class LargeUpload:
         self.is_submitted = False
         """Its transaction is on its way, which will end its fragments."""
         self._uploads = uploads
-        self._size = size
+        self.size = size
+        """In bytes, as announced."""
         self._changed = asyncio.Event()
         publisher = uploads.member.publisher
         self._upload = publisher.begin_upload(self._changed.set)
@@ -127,7 +131,7 @@ class LargeUpload:
         if not self._ended:
             self._ended = True
             self._uploads.count -= 1
-            self._uploads.bytes -= self._size
+            self._uploads.bytes -= self.size
             self._uploads.member.publisher.end_upload(self._upload, submitted=self.is_submitted)
             self._uploads.schedule()
 
@@ -144,9 +148,9 @@ class LargeUpload:
 
     async def _flush(self) -> None:
         piece, self._buffer = self._buffer, b""
-        if self._digest.bytes + len(piece) > self._size:
+        if self._digest.bytes + len(piece) > self.size:
             size = self._digest.bytes + len(piece)
-            raise TransactionTooLarge(bytes=size, bytes_max=self._size)
+            raise TransactionTooLarge(bytes=size, bytes_max=self.size)
         await self._wait(AHEAD)
         index = self._digest.count
         self._digest.add(piece)

@@ -129,3 +129,70 @@ def test_a_version_from_elsewhere_stands_for_a_set() -> None:
 
 def test_names_are_held_once() -> None:
     assert window_of(100).names == [SOURCE, "m1", "m0", OTHER]
+
+
+def first_missing_one_by_one(window: CertifiedWindow, missing: GtidSet, lag_max: int) -> int:
+    """`first_missing` as it is said: every version is looked at, from the newest back."""
+    remaining = missing.count()
+    version = window.newest_version + 1
+    while remaining and version > max(window.first_version, window.newest_version + 1 - lag_max):
+        version -= 1
+        remaining -= (window.executed(version) & missing).count()
+    return 0 if remaining else version
+
+
+BEGIN, SPAN = SEGMENT_TRANSACTIONS - 100, SEGMENT_TRANSACTIONS + 300
+versions = st.integers(BEGIN + 1, BEGIN + SPAN + 30)
+
+
+@given(
+    st.lists(st.tuples(versions, st.integers(0, 40)), min_size=1, max_size=4),
+    st.integers(1, SPAN) | st.just(65_536),
+    versions,
+)
+@settings(max_examples=25, deadline=None)
+def test_the_first_missing_version_is_found_in_blocks_as_one_by_one(
+    intervals: list[tuple[int, int]], lag_max: int, dropped: int
+) -> None:
+    window = window_of(70, newest_version=BEGIN)
+    window.append_elsewhere(GtidSet.parse(f"{OTHER}:7-8:{BEGIN + SPAN}"), 1)
+    append(window, SPAN - 71)
+    found = GtidSet.of(*map(window.gtid, range(BEGIN + 1, BEGIN + 71)))
+    found.update(GtidSet.of(*map(window.gtid, range(BEGIN + 72, BEGIN + SPAN + 1))))
+    found.update(window.executed(BEGIN + 71))
+    missing = GtidSet()
+    for first, length in intervals:
+        for source in (SOURCE, OTHER):
+            missing.add_interval(source, first, first + length)
+    for asked in (missing, missing & found):
+        expected = first_missing_one_by_one(window, asked, lag_max)
+        assert window.first_missing(asked, lag_max) == expected
+    window.drop_before(min(dropped, window.newest_version))
+    append(window, 3)
+    expected = first_missing_one_by_one(window, missing & found, lag_max)
+    assert window.first_missing(missing & found, lag_max) == expected
+
+
+def test_looking_far_back_reads_no_version_twice() -> None:
+    """A client may send a hundred snapshots a message that are 60,000 versions old."""
+    window = window_of(16 * SEGMENT_TRANSACTIONS + 100)
+    old = GtidSet.parse(f"{SOURCE}:4")
+    assert window.first_missing(old, 1 << 20) == 4
+    looked_at = 0
+
+    def executed(self: CertifiedWindow, version: int) -> GtidSet:
+        nonlocal looked_at
+        looked_at += 1
+        return GtidSet.of(self.gtid(version))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CertifiedWindow, "executed", executed)
+        assert window.first_missing(old, 1 << 20) == 4
+    assert looked_at < 200
+
+
+def test_a_block_of_one_source_is_found_as_others_are() -> None:
+    window = CertifiedWindow()
+    for version in range(1, 200):
+        window.append([version], 0, 0, Gtid(SOURCE, 1_000 - version), "m1", version)
+    assert window.first_missing(GtidSet.parse(f"{SOURCE}:900-910"), 1_000) == 90

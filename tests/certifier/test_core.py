@@ -17,8 +17,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from certifier import core
+from certifier.certified_window import NAMES_MAX
 from certifier.checkpoint import dump, restore
-from certifier.core import Certifier, CertifierOptions
+from certifier.core import STEP_ITEMS, Certifier, CertifierOptions
 from certifier.errors import InvalidSetting
 from certifier.gtid import Gtid
 from certifier.gtid_set import GtidSet
@@ -326,3 +328,54 @@ def _restored(certifier: Certifier) -> Certifier:
 def _assert_same_state(one: Certifier, other: Certifier) -> None:
     assert sorted(one.info.entries()) == sorted(other.info.entries())
     assert dump(one) == dump(other)
+
+
+def test_gtids_of_more_sources_than_a_group_takes_are_refused_and_the_others_go_on() -> None:
+    """Rows refer to sources by 16 bits: with 65,537 of them every member of the group ended."""
+    certifier = Certifier(CertifierOptions(group_source=GROUP))
+
+    def verdict_of(gtid: Gtid | None) -> Verdict:
+        newest = certifier.window.newest_version
+        return certifier.certify(Transaction(newest + 1, "m1", newest, [newest], gtid=gtid)).verdict
+
+    assert verdict_of(None) is Verdict.CERTIFIED
+    room = NAMES_MAX - len(certifier.window.names)
+    tagged = [Gtid(f"{GROUP}:tag_{number}", 1) for number in range(room + 1)]
+    assert {verdict_of(gtid) for gtid in tagged[:-1]} == {Verdict.CERTIFIED}
+    assert verdict_of(tagged[-1]) is Verdict.REFUSED
+    assert verdict_of(tagged[0]._replace(number=2)) is Verdict.CERTIFIED
+    assert verdict_of(None) is Verdict.CERTIFIED
+    certifier.check_invariants()
+
+
+@given(histories(), st.sampled_from(("close", "tight")), st.integers(0, 3), st.integers(1, 3))
+@settings(max_examples=100)
+def test_deciding_in_small_steps_changes_nothing(
+    history: list[Operation], gc_window: str, period: int, items: int
+) -> None:
+    records = records_of(history, Model(GROUP, learn=True))
+    made = options(gc_window=gc_window, period=period, step=2, learn=True)
+    at_once, in_steps = Certifier(made), Certifier(made)
+    expected = [at_once.deliver(record) for record in records]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(core, "STEP_ITEMS", items)
+        assert [in_steps.deliver(record) for record in records] == expected
+    in_steps.check_invariants()
+    assert in_steps.digest() == at_once.digest()
+    assert sorted(in_steps.info.entries()) == sorted(at_once.info.entries())
+    assert in_steps.purged_total == at_once.purged_total
+
+
+def test_a_large_transaction_is_decided_and_collected_in_steps() -> None:
+    """One of 100,000 items held up its member for 100 ms, a collection of 64 such for 3 s."""
+    certifier = Certifier(options(period=1, step=64))
+    snapshot, count = 0, 5 * STEP_ITEMS
+    for number in range(3):
+        items = range(number * count, (number + 1) * count)
+        deciding = certifier.certify_in_steps(Transaction(number, "m1", snapshot, items))
+        steps = sum(1 for _ in deciding)
+        assert steps >= 2 * 5, "looked at, and recorded"
+    certifier.deliver(GarbageCollection(3, 3))
+    steps = sum(1 for _ in certifier.certify_in_steps(Transaction(4, "m1", 3, [1])))
+    assert steps >= 3 * 5, "purged"
+    assert certifier.purged_total == 3 * count - 1, "one was written again"

@@ -8,7 +8,7 @@ from applier import errors as applier_errors
 from certifier import errors
 from certifier.audit import errors as audit_errors
 from certifier.errors import GroupcertError
-from members import membership_errors, recovery_errors, security_errors
+from members import call_errors, membership_errors, recovery_errors, security_errors
 
 CATEGORIES = (errors.InvalidRequest, errors.Unavailable, errors.Fenced, errors.CorruptLog)
 
@@ -71,6 +71,12 @@ EXAMPLES: tuple[tuple[GroupcertError, str], ...] = (
         "`groupcert group rejoin --discard-state`",
     ),
     (
+        membership_errors.UnreadableMessage(log_sequence=7, problem="it has format 2"),
+        "message 7 of the log cannot be read (it has format 2); where some release reads it, run "
+        "that; where none does, have it skipped at all members: `groupcert group skip 7` at this "
+        "one, then `groupcert group rejoin --unfence` at each that is fenced",
+    ),
+    (
         membership_errors.StillFenced(member="m2", explanation="LOG_GAP: 7 after 5"),
         "m2 fenced itself before (LOG_GAP: 7 after 5): when the cause is mended, "
         "`groupcert group rejoin --unfence`; if its state is in doubt, with --discard-state",
@@ -105,6 +111,30 @@ EXAMPLES: tuple[tuple[GroupcertError, str], ...] = (
             path="binlog.000001", offset=4, problem="type 200", expected="a known event"
         ),
         "binary log binlog.000001 at byte 4: type 200; expected a known event",
+    ),
+    (
+        call_errors.InvalidMessage(call="/s/Get", bytes=7, expected="v1.GetRequest"),
+        "call /s/Get got 7 bytes that are no message of its own: "
+        "expected v1.GetRequest, serialized",
+    ),
+    (
+        call_errors.RequestIncomplete(call="/s/Get", time_ms=20_000),
+        "the message of call /s/Get did not come whole within 20000 ms: "
+        "send it again, or a smaller one",
+    ),
+    (
+        call_errors.SessionEnded(session_id=7),
+        "session 7 is not open here: hold another one, then try again",
+    ),
+    (
+        call_errors.TooManyCalls(open=1_020, open_max=1_024, what="streams", held=500, share=252),
+        "1020 streams are open, the limit is 1024: 500 are this caller's, its share is 252; "
+        "end those that are not needed, or ask another member",
+    ),
+    (
+        call_errors.TooManySnapshots(open=10, open_max=20, held=10, share=10),
+        "10 snapshots are open, the limit is 20: 10 are this caller's, its share is 10; "
+        "end transactions that are done, then try again",
     ),
     (
         errors.InvalidGtid(text="x:0", expected="a number"),
@@ -172,17 +202,8 @@ EXAMPLES: tuple[tuple[GroupcertError, str], ...] = (
         "snapshot 3 is not open, or was not used for 60000 ms: begin the transaction again",
     ),
     (
-        errors.TooManySnapshots(open=10, open_max=10),
-        "10 snapshots are open, the limit is 10: end transactions that are done, then try again",
-    ),
-    (
         errors.TooManyKeys(keys=20_000, keys_max=10_000),
         "20000 keys in one call, the limit is 10000: ask for them in several calls",
-    ),
-    (
-        errors.TooManyCalls(open=1_024, open_max=1_024, what="streams"),
-        "1024 streams are open, the limit is 1024: "
-        "end those that are not needed, or ask another member",
     ),
     (
         errors.UploadExpired(lease_ms=60_000),
@@ -277,6 +298,13 @@ EXAMPLES: tuple[tuple[GroupcertError, str], ...] = (
         "then `groupcert group rejoin --discard-state`",
     ),
     (
+        recovery_errors.LogCutShort(last_sequence=9, member="m2", log_sequence=12),
+        "the log ends at 9, before what member m2 has read, 12: restore the disk of the log's "
+        "server, or, to go on without what is lost, save what only m2 has and "
+        "`groupcert group rejoin --discard-state` there; then `groupcert group rejoin --unfence` "
+        "where a member is fenced",
+    ),
+    (
         recovery_errors.CorruptCopy(path="/backup", problem="file a is missing"),
         "copy /backup is corrupt (file a is missing): take another one",
     ),
@@ -315,9 +343,11 @@ def test_reasons_are_unique_and_none_was_renamed() -> None:
         "INVALID_BINARY_LOG",
         "INVALID_GTID",
         "INVALID_GTID_SET",
+        "INVALID_MESSAGE",
         "INVALID_SETTING",
         "INVALID_TRACE",
         "INVALID_WRITE_SET",
+        "LOG_CUT_SHORT",
         "LOG_GAP",
         "LOG_REWRITTEN",
         "LOG_SERVER_TOO_OLD",
@@ -336,6 +366,8 @@ def test_reasons_are_unique_and_none_was_renamed() -> None:
         "PORT_TAKEN",
         "PURGED_AT_SOURCE",
         "REPLICA_AHEAD",
+        "REQUEST_INCOMPLETE",
+        "SESSION_ENDED",
         "SNAPSHOT_EXPIRED",
         "SPARK_FAILED",
         "STILL_FENCED",
@@ -347,6 +379,7 @@ def test_reasons_are_unique_and_none_was_renamed() -> None:
         "TRANSACTION_TOO_LARGE",
         "TRANSIENT_FAILURE",
         "UNREADABLE_LOG",
+        "UNREADABLE_MESSAGE",
         "UNSUITABLE_TARGET",
         "UNSUPPORTED_FORMAT",
         "UPLOAD_EXPIRED",
@@ -366,6 +399,7 @@ def test_the_tree_in_the_docstring_is_the_tree_of_the_classes() -> None:
             errors,
             applier_errors,
             audit_errors,
+            call_errors,
             membership_errors,
             recovery_errors,
             security_errors,

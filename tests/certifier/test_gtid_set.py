@@ -1,5 +1,6 @@
 """GTID sets against Python's own sets of (source, number) pairs, in a universe of a few dozen."""
 
+import time
 from collections.abc import Callable
 from itertools import chain
 
@@ -86,6 +87,7 @@ def test_the_operations_of_a_set_with_itself(model: frozenset[Gtid]) -> None:
 def test_a_set_is_read_back_as_it_was_printed(model: frozenset[Gtid]) -> None:
     gtid_set = made_of(model)
     assert GtidSet.parse(str(gtid_set)) == gtid_set
+    assert len(str(gtid_set)) <= gtid_set.text_bytes_max()
     assert str(GtidSet.parse(str(gtid_set).upper())) == str(gtid_set)
     assert repr(gtid_set) == f"GtidSet.parse('{gtid_set}')"
 
@@ -202,3 +204,29 @@ def test_a_set_is_neither_hashable_nor_equal_to_its_text() -> None:
 def test_numbers_out_of_range_are_bugs(broken: Callable[[GtidSet], object]) -> None:
     with pytest.raises(AssertionError):
         broken(GtidSet())
+
+
+@given(st.lists(intervals, min_size=1), st.lists(intervals))
+def test_intervals_are_read_in_any_order_as_they_are_added(
+    left: list[list[int]], right: list[list[int]]
+) -> None:
+    expected = GtidSet()
+    for first, last in left + right:
+        expected.add_interval(A, first, last)
+    texts = [":".join(f"{first}-{last}" for first, last in each) for each in (left, right) if each]
+    read = GtidSet.parse(",".join(f"{A}:{text}" for text in texts))
+    read.check_invariants()
+    assert read == expected
+
+
+def test_reading_costs_the_same_in_whatever_order_intervals_come() -> None:
+    """Each one in its place at once, descending ones took a second here, 11 s for 1.6 MB."""
+    ascending = [str(number) for number in range(1, 120_000, 2)]
+    seconds = []
+    for parts in (ascending, ascending[::-1]):
+        text = f"{A}:{':'.join(parts)}"
+        began = time.process_time()
+        read = GtidSet.parse(text)
+        seconds.append(time.process_time() - began)
+        assert read.count() == 60_000
+    assert seconds[1] < 5 * seconds[0]

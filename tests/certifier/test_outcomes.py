@@ -4,9 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from certifier.outcomes import OutcomeTable
-from certifier.records import Outcome, Verdict
+from certifier.core import Certifier, CertifierOptions
+from certifier.gtid import NUMBER_MAX, Gtid
+from certifier.gtid_set import GtidSet
+from certifier.outcomes import REASON_CHARACTERS_MAX, OutcomeTable
+from certifier.records import GarbageCollection, Outcome, Transaction, Verdict
 
+SOURCE = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa"
 CONFLICT = Outcome(Verdict.CONFLICT)
 
 
@@ -82,3 +86,35 @@ def test_remembering_twice_is_a_mistake() -> None:
     table = table_of(2, 6)
     with pytest.raises(AssertionError):
         table.remember(name(0), CONFLICT)
+
+
+def test_a_reason_that_keeps_what_a_client_sent_is_a_mistake() -> None:
+    table = OutcomeTable(6)
+    table.remember(b"short", Outcome(Verdict.REFUSED, reason="x" * REASON_CHARACTERS_MAX))
+    with pytest.raises(AssertionError, match="xxx"):
+        table.remember(b"long", Outcome(Verdict.REFUSED, reason="x" * (REASON_CHARACTERS_MAX + 1)))
+
+
+@pytest.mark.parametrize(
+    "transaction",
+    [
+        Transaction(1, "m1", NUMBER_MAX, [1]),
+        Transaction(
+            1, "m1", GtidSet.parse(f"{SOURCE}:{':'.join(map(str, range(1, 9_999, 2)))}"), [1]
+        ),
+        Transaction(1, "m1", 0, [1], gtid=Gtid(f"{SOURCE}:{'t' * 32}", NUMBER_MAX)),
+        Transaction(1, "m1", 1, [1]),
+    ],
+    ids=["future version", "unknown set", "used GTID", "too old"],
+)
+def test_a_reason_is_short_whatever_was_sent(transaction: Transaction) -> None:
+    certifier = Certifier(CertifierOptions(group_source=SOURCE))
+    certifier.certify(Transaction(0, "m1", 0, [1], gtid=Gtid(f"{SOURCE}:{'t' * 32}", NUMBER_MAX)))
+    certifier.certify(Transaction(0, "m1", 1, [2]))
+    if transaction.snapshot == 1:
+        certifier.deliver(GarbageCollection(0, 2))
+    else:
+        transaction = transaction._replace(write_set=[3])
+    outcome = certifier.certify(transaction)
+    assert outcome.verdict in (Verdict.REFUSED, Verdict.TOO_OLD)
+    assert 0 < len(outcome.reason) <= REASON_CHARACTERS_MAX

@@ -160,6 +160,18 @@ def test_a_damaged_block_is_corrupt_and_not_in_use(tmp_path: Path) -> None:
             list(store.snapshot(Family.DATA).scan(b""))
 
 
+def test_a_damaged_block_that_holds_the_identity_is_corrupt(tmp_path: Path) -> None:
+    with Store(tmp_path, IDENTITY) as store:
+        store.flush_tables()
+    for table in (tmp_path / "rocksdb").glob("*.sst"):
+        content = bytearray(table.read_bytes())
+        content[:8] = bytes(byte ^ 0xFF for byte in content[:8])
+        table.write_bytes(content)
+    with pytest.raises(CorruptStore, match=r"checksum.*: move the folder away") as caught:
+        Store(tmp_path, IDENTITY)
+    assert caught.value.path == str(tmp_path)
+
+
 def test_a_path_that_is_a_file_keeps_the_systems_own_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(FileExistsError):

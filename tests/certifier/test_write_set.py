@@ -19,9 +19,11 @@ from certifier.write_set import (
     encode_key,
     hash_item,
     item_from_text,
+    items_from_texts,
     readable,
     row_items,
     store_key_item,
+    store_key_items,
     table_item,
 )
 
@@ -223,3 +225,9 @@ def test_write_sets_up_to_the_limit_are_accepted() -> None:
 def test_readable_keys_look_like_the_items_of_traces() -> None:
     assert readable("shop", "orders", "PRIMARY", [42]) == "shop.orders/PRIMARY/42"
     assert readable("shop", "t", "uq", ["a", b"\x01", Decimal("1.50")]) == "shop.t/uq/a,0x01,1.50"
+
+
+@given(st.lists(st.text()), st.lists(st.binary()))
+def test_many_items_at_once_are_those_of_each(texts: list[str], keys: list[bytes]) -> None:
+    assert items_from_texts(texts) == [item_from_text(text) for text in texts]
+    assert store_key_items(keys) == [store_key_item(key) for key in keys]

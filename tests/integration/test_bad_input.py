@@ -32,7 +32,6 @@ from groupcert.v1.group_pb2 import (
 )
 from groupcert.v1.transaction_pb2 import CONSISTENCY_BEFORE
 from members.client import Client, Consistency
-from members.failures import OutcomeUnknown
 from members.jetstream import JetStreamOptions, JetStreamOrder
 from members.local_group import LocalGroup
 from members.log_server import LogServer
@@ -107,9 +106,9 @@ def reason_in(group: LocalGroup, name: str, state: int) -> str:
 
 
 def assert_takes_nothing(address: str, why: str) -> None:
-    """A member refuses a transaction, and nobody is told that it committed."""
+    """A member refuses a transaction, and is certain that nothing was ordered."""
     with Client(address, timeout_ms=1_000) as client:
-        with pytest.raises(OutcomeUnknown, match=why):
+        with pytest.raises(NotServing, match=why):
             client.run(lambda transaction: transaction.put(b"k", b"v"), attempts_max=1)
 
 

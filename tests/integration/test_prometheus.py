@@ -61,22 +61,38 @@ class Prometheus:
         except OSError:  # It is still starting.
             return False
 
+    def fires(self, alert: str) -> bool:
+        """Whether an alert goes to its operator now."""
+        alerts = self.api("alerts")["alerts"]
+        return any(
+            each["labels"]["alertname"] == alert and each["state"] == "firing" for each in alerts
+        )
+
 
 @pytest.fixture
-def prometheus(tmp_path: Path) -> Iterator[Prometheus]:
-    """It watches a member that has committed something."""
+def group(tmp_path: Path) -> Iterator[LocalGroup]:
+    """A member that has committed something."""
     if which("prometheus") is None:
         assert os.environ.get("REQUIRE_DATABASES") != "1", "prometheus is not installed"
         pytest.skip("prometheus is not installed")
-    target = f"{HOST}:{free_port()}"
-    with LocalGroup(tmp_path, members=1, settings={"metrics_address": target}) as group:
+    settings = {"metrics_address": f"{HOST}:{free_port()}"}
+    with LocalGroup(tmp_path, members=1, settings=settings) as group:
         with Client(group.addresses["m1"]) as client:
             client.run(lambda transaction: transaction.put(b"a", b"1"))
-        server = Prometheus(tmp_path, target)
-        try:
-            yield server
-        finally:
-            server.stop()
+        yield group
+
+
+@pytest.fixture
+def prometheus(tmp_path: Path, group: LocalGroup) -> Iterator[Prometheus]:
+    """It watches the member."""
+    settings = dict(
+        line.split(" = ", 1) for line in (tmp_path / "m1.toml").read_text().splitlines()
+    )
+    server = Prometheus(tmp_path, json.loads(settings["metrics_address"]))
+    try:
+        yield server
+    finally:
+        server.stop()
 
 
 def test_every_panel_and_alert_finds_its_metrics(prometheus: Prometheus) -> None:
@@ -95,3 +111,15 @@ def test_every_panel_and_alert_finds_its_metrics(prometheus: Prometheus) -> None
         watched, comparison, _ = COMPARISON.split(rule["query"])
         assert comparison
         wait_for(rule["name"], partial(prometheus.finds, watched))
+
+
+def test_an_operator_is_told_of_a_log_that_is_lost_and_of_a_member_that_is(
+    prometheus: Prometheus, group: LocalGroup
+) -> None:
+    wait_for("a first look", partial(prometheus.finds, "groupcert_problems"))
+    assert not prometheus.fires("GroupcertLogHasNoLeader")
+    group.log_server.kill()
+    wait_for("an alert", partial(prometheus.fires, "GroupcertLogHasNoLeader"))
+    group.kill("m1")
+    wait_for("another alert", partial(prometheus.fires, "GroupcertMemberDown"))
+    group.log_server.start()

@@ -38,9 +38,11 @@ def mind(
     *,
     stable_items: int = 100,
     record_history: bool = False,
+    by_hand: bool = True,
 ) -> Member:
-    """A member that has read nothing."""
-    options = MemberOptions(me=run_of(number, run), settings=settings, stable_items=stable_items)
+    """A member that has read nothing. `by_hand`: tests write messages for it that it never sent."""
+    me = run_of(number, run)
+    options = MemberOptions(me=me, settings=settings, stable_items=stable_items, looks_on=by_hand)
     return Member(options, Decisions(options.me.name, is_on=record_history))
 
 
@@ -88,7 +90,7 @@ def deliver(member: Member, *batches: LogBatch) -> Delivered:
     for batch in batches:
         member.deliver(member.log_sequence + 1, batch, delivered)
     for submission in delivered.ended:
-        submission.done(submission)
+        submission.end()
     return delivered
 
 

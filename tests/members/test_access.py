@@ -39,14 +39,20 @@ def described() -> Iterator[FileDescriptor]:
 
 def refused(call: str, *names: str, authorization: str = "", is_private: bool = True) -> str:
     """Returns the text of a refusal; empty: the call is allowed."""
-    refusal = RULES.refusal(call, Caller(names, authorization, is_private))
-    return "" if refusal is None else str(refusal)
+    try:
+        RULES.admit(call, Caller(names, authorization, is_private))
+    except InvalidRequest as refusal:
+        return str(refusal)
+    return ""
 
 
 def kind_of(call: str, *names: str, authorization: str = "") -> type[InvalidRequest] | None:
     """Returns the class of a refusal; None: the call is allowed."""
-    refusal = RULES.refusal(call, Caller(names, authorization, True))
-    return None if refusal is None else type(refusal)
+    try:
+        RULES.admit(call, Caller(names, authorization, True))
+    except InvalidRequest as refusal:
+        return type(refusal)
+    return None
 
 
 def test_every_call_of_every_service_has_its_roles_and_no_other_has() -> None:

@@ -14,12 +14,12 @@ from members import admin_service
 from members import lives as lives_module
 from members.admin_service import AdminService
 from members.config import MemberConfig
+from members.current_runtime import CurrentRuntime
 from members.member import Member
 from members.member_state import MemberState
 from members.mind_store import MindStore
 from members.recovery_errors import LogTrimmed
 from members.runtime import MemberRuntime
-from members.service import CurrentRuntime
 from tests.members.test_lives import FULL, Process, living, until
 from tests.sim.memory_order import MemoryLog
 
@@ -50,8 +50,10 @@ async def leave(process: Process) -> int:
     return answer.view_id
 
 
-async def rejoin(process: Process, *, unfence: bool = False, discard: bool = False) -> str:
-    request = admin_pb2.RejoinRequest(unfence=unfence, discard_state=discard)
+async def rejoin(
+    process: Process, *, unfence: bool = False, discard: bool = False, trust: bool = False
+) -> str:
+    request = admin_pb2.RejoinRequest(unfence=unfence, discard_state=discard, trust_log=trust)
     answer = await admin(process).Rejoin(request, Context())  # type: ignore[arg-type]  # as above
     return answer.discarded_path
 

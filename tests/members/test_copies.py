@@ -207,19 +207,22 @@ async def test_what_waits_for_a_donors_local_transaction_waits_in_the_copy(tmp_p
         batch = LogBatch(who.name, who.incarnation, number, writes, controls)
         return Delivery(number, encode_batch(batch))
 
+    donor.member.options = replace(donor.member.options, looks_on=True)
     settings = donor.member.options.settings
-    donor._deliver(
+    await donor._deliver(
         [
-            message(1, M2, settings, ViewProposal(0, (me, M2))),
-            message(2, M2, write_of(b"remote", 0)),
-            message(3, me, write_of(b"local", 1)),
-            message(4, M2, write_of(b"dependent", 2)),
+            message(1, M2, settings, ViewProposal(0, (M2,))),
+            message(2, me, ViewProposal(1, (me, M2))),
+            message(3, M2, write_of(b"remote", 0)),
+            message(4, me, write_of(b"local", 1)),
+            message(5, M2, write_of(b"dependent", 2)),
         ]
     )
     donor.save()
     queued = [entry for group in RelayQueue(donor.store).load() for entry in group]
     stamps = [(entry.local, entry.last_committed, entry.sequence_number) for entry in queued]
-    assert stamps == [(False, 0, 0), (False, 1, 2), (True, 0, 0), (False, 1, 3)], (
+    views, of_others = [(False, 0, 0)] * 2, [(False, 1, 2), (True, 0, 0), (False, 1, 3)]
+    assert stamps == [*views, *of_others], (
         "by their stamps alone the first and the last one may run at the same time"
     )
     copy = tmp_path / "m3"
@@ -229,7 +232,7 @@ async def test_what_waits_for_a_donors_local_transaction_waits_in_the_copy(tmp_p
 
     Store(copy, StoreIdentity(group="g", member="m3"), adopt=True).close()
     joiner = runtime_of("m3", copy, MemoryLog("g"))
-    joiner._deliver([message(5, me, write_of(b"later at the donor", 3))])
+    await joiner._deliver([message(6, me, write_of(b"later at the donor", 3))])
     assert joiner.applier.drain(10)
     intervals = list(applied_intervals(joiner.store))
     assert [each.version for each in intervals] == [1, 2, 3, 4]

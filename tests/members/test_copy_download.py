@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from xxhash import xxh3_64_intdigest, xxh3_128
 
-from certifier.errors import DiskFull, NotServing, TooManyCalls
+from certifier.errors import DiskFull, NotServing
 from certifier.store import ROCKSDB_FOLDER
 from members import copy_download
+from members.call_errors import TooManyCalls
 from members.copy_download import BrokenStream, CopyWriter, check_space, download_copy
 from members.copy_manifest import CopiedFile, CopyManifest, read_manifest
 from members.donors import Chunk, Donor

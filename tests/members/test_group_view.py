@@ -37,11 +37,25 @@ def test_a_member_is_shown_by_the_names_of_its_counters() -> None:
 def test_the_table_tells_why_a_member_is_not_there() -> None:
     gone = {"name": "m2", "address": "b:1", "state": "UNREACHABLE", "reason": "it is gone"}
     online = {"name": "m1", "address": "a:1", "reason": "", "certified": 1_234, "state": "ONLINE"}
-    document = {"group": "shop", "view_id": 3, "primary": "m1", "members": [online, gone]}
+    log = {
+        "leader": "",
+        "servers": [{"name": "n1", "state": "CURRENT"}, {"name": "n2", "state": "SILENT"}],
+        "acknowledged_ms_ago": 1_234,
+    }
+    problem = {"kind": "member_unreachable", "name": "m2", "text": "m2 does not answer: it is gone"}
+    document = {
+        "group": "shop",
+        "view_id": 3,
+        "primary": "m1",
+        "members": [online, gone],
+        "log": log,
+        "problems": [problem],
+    }
     text = rendered(document)
     assert "group shop, view 3, primary m1" in text
     assert "1,234" in text
-    assert "m2: it is gone" in text
+    assert "log: leader not known; n1 CURRENT, n2 SILENT; it took a message 1,234 ms ago" in text
+    assert "m2 does not answer: it is gone" in text
     assert "m1:" not in text
 
 
@@ -57,7 +71,16 @@ def test_a_copy_that_comes_in_is_shown_with_its_estimate() -> None:
     assert isinstance(recovery, dict)
     assert (recovery["donor"], recovery["seconds_left"]) == ("m2", 12.0)
     row = {"name": "m3", "address": "c:1", **document}
-    text = rendered({"group": "shop", "view_id": 3, "primary": "", "members": [row]})
+    text = rendered(
+        {
+            "group": "shop",
+            "view_id": 3,
+            "primary": "",
+            "members": [row],
+            "log": None,
+            "problems": [],
+        }
+    )
     assert "m3: RECOVERING 43 % of 1.2 GB from m2, 12 s left" in text
     assert member_document(group_pb2.MemberStatus())["recovery"] is None
 
@@ -88,7 +111,12 @@ def test_the_verb_status_answers_with_one_document_and_0(
         cli.main()
     assert caught.value.code == 0
     document = json.loads(capsys.readouterr().out)
-    assert {"group", "view_id", "primary", "view", "members"} == set(document)
+    assert set(document) == {
+        *("group", "view_id", "primary", "view", "departed", "log", "members", "problems")
+    }
+    assert document["problems"] == []
+    assert [each["state"] for each in document["log"]["servers"]] == ["CURRENT"]
+    assert document["log"]["leader"] == document["log"]["servers"][0]["name"]
     assert {row["name"] for row in document["view"]} == set(local_group.addresses)
 
 
@@ -110,3 +138,21 @@ def test_a_member_that_was_killed_is_unreachable_and_a_finding(
     states = {row["name"]: row["state"] for row in document["members"]}
     assert states == {"m1": "ONLINE", "m2": "UNREACHABLE"}
     assert caught.value.code == 1
+
+
+def test_messages_that_were_skipped_are_told_once_and_are_no_markup() -> None:
+    last = group_pb2.SkippedMessage(log_sequence=7, why="it is no batch", claimed_member="'[/]'")
+    status = group_pb2.MemberStatus(skipped_messages=3, skipped_last=last)
+    document = member_document(status)
+    assert document["skipped_messages"] == 3
+    assert document["skipped_last"] == {
+        "log_sequence": 7,
+        "why": "it is no batch",
+        "claimed_member": "'[/]'",
+    }
+    assert member_document(group_pb2.MemberStatus())["skipped_last"] is None
+    rows = [{"name": name, "address": "a:1", **document} for name in ("m1", "m2")]
+    nothing: dict[str, object] = {"log": None, "problems": []}
+    text = rendered({"group": "shop", "view_id": 3, "primary": "", "members": rows, **nothing})
+    words = "3 messages of the log were skipped, the last one is 7, which says it is of '[/]'"
+    assert " ".join(text.split()).count(words) == 1

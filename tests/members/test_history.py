@@ -8,9 +8,10 @@ import pytest
 from certifier.store import Family, Store, StoreIdentity, integer_key
 from groupcert.v1 import group_pb2
 from members import history
+from members.current_runtime import CurrentRuntime
 from members.history import read_history
 from members.runtime import MemberRuntime
-from members.service import CurrentRuntime, GroupService
+from members.service import GroupService
 from tests.members.test_admin_service import Context, Refused
 from tests.members.test_copies import write_of
 from tests.members.test_lives import living

@@ -19,6 +19,7 @@ from certifier.errors import (
 )
 from members.jetstream import JetStreamOptions, JetStreamOrder, all_sync_always
 from members.jetstream_connection import JetStreamConnection
+from members.log_health import LOST_MS, LogHealth, LogServerState
 from members.log_server import LogServer
 from members.loopback import HOST, free_port
 from members.total_order import Delivery
@@ -63,6 +64,43 @@ async def test_servers_that_cannot_make_the_stream_say_why(
 ) -> None:
     with pytest.raises(LogServerUnavailable, match="replicas > 1 not supported"):
         await JetStreamOrder(replace(jetstream_options, replicas=3)).open(create=True)
+
+
+async def test_what_it_waits_for_is_told_while_it_waits(
+    jetstream_options: JetStreamOptions,
+) -> None:
+    order = JetStreamOrder(jetstream_options)
+    assert order.health() == LogHealth()
+    async with opened(replace(jetstream_options, group="a-waited-for")):
+        opening = asyncio.create_task(order.open(create=False))
+        while "there is no group" not in order.health().problem:  # noqa: ASYNC110 - it has no event
+            await asyncio.sleep(0.01)
+        assert "a-waited-for" in order.health().problem.partition("which has logs of ")[2]
+        async with opened(jetstream_options):
+            await opening
+        assert order.health().problem == ""
+        await order.close()
+
+
+async def test_a_log_that_does_not_answer_has_no_leader_and_says_why(tmp_path: Path) -> None:
+    server = LogServer(tmp_path)
+    server.start()
+    async with opened(JetStreamOptions(servers=(server.address,), group="away")) as order:
+        while not order.health().leader:  # noqa: ASYNC110 - the port has no event for it
+            await asyncio.sleep(0.01)
+        assert order.health().acknowledged_ms is None
+        server.kill()
+        while order.health().leader:  # noqa: ASYNC110 - the port has no event for it
+            await asyncio.sleep(0.05)
+        health = order.health()
+        assert health.leaderless_ms >= LOST_MS
+        assert health.problem
+        assert [each.state for each in health.servers] == [LogServerState.UNKNOWN]
+        await asyncio.to_thread(server.start)
+        while not order.health().leader:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+        assert [each.state for each in order.health().servers] == [LogServerState.CURRENT]
+    server.stop()
 
 
 async def test_a_server_that_is_too_old_is_refused(jetstream_options: JetStreamOptions) -> None:

@@ -9,12 +9,18 @@ from certifier.errors import InvalidWriteSet
 from groupcert.v1 import store_pb2
 from groupcert.v1.transaction_pb2 import Changes
 from members.convert import RequestLimits
-from members.large_commits import PartsReader
+from members.large_commits import PartsReader, header_of
 from members.log_records import LoggedTransaction
 from tests.members.test_copies import running
 
 LIMITS = RequestLimits(100, 1 << 20, ())
 ONE, OTHER = b"one", b"other"
+
+
+async def one(
+    request: store_pb2.CommitStreamRequest,
+) -> AsyncIterator[store_pb2.CommitStreamRequest]:
+    yield request
 
 
 async def requests(*parts: Changes) -> AsyncIterator[store_pb2.CommitStreamRequest]:
@@ -49,6 +55,44 @@ async def test_a_value_that_goes_on_in_the_next_part_is_one_row(tmp_path: Path) 
             Changes(put_keys=[ONE], put_values=[b"begin "], continued=True),
             Changes(put_keys=[ONE, OTHER], put_values=[b"end", b""]),
         )
-        with runtime.uploads.begin(1_000) as upload:
+        size = sum(part.ByteSize() for part in parts)
+        with runtime.uploads.begin(size) as upload:
             logged = await reader.read(requests(*parts), upload, LoggedTransaction(b"", 0, []))
             assert len(logged.write_set) == 2
+
+
+@pytest.mark.parametrize("announced", [0, 1])
+async def test_fewer_bytes_than_announced_are_refused_with_both(
+    tmp_path: Path, announced: int
+) -> None:
+    async with running(tmp_path) as runtime:
+        reader = PartsReader(runtime, store_pb2.CommitRequest(), LIMITS)
+        part = Changes(put_keys=[ONE], put_values=[b"1"])
+        size = part.ByteSize()
+        with runtime.uploads.begin(size + announced) as upload:
+            reading = reader.read(requests(part), upload, LoggedTransaction(b"", 0, []))
+            if announced:
+                value = f"found '{size} bytes of changes', expected the {size + 1} that"
+                with pytest.raises(InvalidWriteSet, match=value):
+                    await reading
+            else:
+                assert len((await reading).write_set) == 1
+
+
+async def test_a_second_header_is_refused(tmp_path: Path) -> None:
+    async with running(tmp_path) as runtime:
+        reader = PartsReader(runtime, store_pb2.CommitRequest(), LIMITS)
+        for value, second in (
+            ("header", store_pb2.CommitStreamRequest(header=store_pb2.CommitHeader())),
+            ("nothing", store_pb2.CommitStreamRequest()),
+        ):
+            with runtime.uploads.begin(0) as upload:
+                with pytest.raises(InvalidWriteSet, match=f"found '{value} as a part'"):
+                    await reader.read(one(second), upload, LoggedTransaction(b"", 0, []))
+
+
+async def test_changes_in_a_header_are_refused_and_not_left_out() -> None:
+    header = store_pb2.CommitHeader(changes_bytes=1)
+    header.commit.changes.delete_keys.append(ONE)
+    with pytest.raises(InvalidWriteSet, match="found 'changes in the header of a large commit'"):
+        await header_of(one(store_pb2.CommitStreamRequest(header=header)), LIMITS)

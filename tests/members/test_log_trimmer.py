@@ -54,6 +54,7 @@ async def test_no_report_says_more_than_the_readers_of_copies_allow(
             return await state()
 
         monkeypatch.setattr(runtime.order, "state", state_later)
+        await runtime.submit(())  # A message after the one that it joined by.
         assert runtime.member.log_sequence > 1
         options = JetStreamOptions(servers=(), group="g")
         keeping = asyncio.create_task(

@@ -4,6 +4,8 @@ import json
 import subprocess
 import sys
 
+from members.logs import TEXT_CHARACTERS_MAX, cut_texts
+
 PROGRAM = """
 import logging, structlog
 from members.logs import configure_logs
@@ -38,3 +40,12 @@ def test_verbose_logs_have_more_of_this_program() -> None:
         "member_online",
         "lost connection",
     ]
+
+
+def test_a_text_that_is_too_long_is_cut_in_the_middle() -> None:
+    event = cut_texts(None, "", {"replica": "a" * 1_000_000 + "z", "member": "m1", "position": 7})
+    assert event["member"] == "m1"
+    text = event["replica"]
+    assert len(text) < TEXT_CHARACTERS_MAX + 50
+    assert text.startswith("aaa") and text.endswith("aaz")
+    assert "(1000001 characters)" in text

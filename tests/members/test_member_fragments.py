@@ -17,6 +17,7 @@ from members.log_records import (
     ViewProposal,
 )
 from members.member import Member
+from members.member_checkpoint import checkpoint_of, restore
 from members.member_state import Delivered
 from members.publisher import Submission
 from tests.members.minds import SETTINGS, batch_of, deliver, mind, online, run_of, send
@@ -104,15 +105,15 @@ def test_a_view_without_the_run_ends_its_sets() -> None:
 def test_open_sets_are_stored_and_restored() -> None:
     member, again = online(2), mind(run=1)
     deliver(member, fragments(2, 0))
-    again.restore(json.loads(json.dumps(member.checkpoint())))
+    restore(again, json.loads(json.dumps(checkpoint_of(member))))
     assert again.fragment_sets.names == [SET]
 
 
 def test_an_older_store_has_no_open_sets() -> None:
     member, again = online(2), mind(run=1)
-    checkpoint = json.loads(json.dumps(member.checkpoint()))
+    checkpoint = json.loads(json.dumps(checkpoint_of(member)))
     del checkpoint["fragment_sets"]
-    again.restore(checkpoint)
+    restore(again, checkpoint)
     assert again.fragment_sets.names == []
 
 

@@ -4,9 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from members.log_records import Appointment, GroupSettings, ViewProposal
+from members.departures import Cause
+from members.log_records import Appointment, Forgetting, GroupSettings, ViewProposal
 from members.member import Member
-from members.member_state import MemberState
+from members.member_checkpoint import checkpoint_of, restore
+from members.member_state import Delivered, MemberState
 from members.publisher import Submission
 from members.views import ViewMember
 from tests.members.minds import (
@@ -36,6 +38,60 @@ def beat(member: Member, now_ms: int) -> None:
     send(member)
 
 
+def departed(member: Member) -> list[tuple[str, Cause]]:
+    """Who has gone, and why."""
+    return [(each.name, each.cause) for each in member.departures.named()]
+
+
+class TestDepartures:
+    """Who is not in the view any more stays named, by all alike."""
+
+    def test_an_expelled_member_is_named_until_it_returns(self) -> None:
+        member = online(2, 3)
+        for now_ms in range(PERIOD_MS, LIMIT_MS + 2 * PERIOD_MS, PERIOD_MS):
+            deliver(member, report_of(member, 3, 2 + now_ms, 0, 0))
+            beat(member, now_ms)
+        assert departed(member) == [("m2", Cause.SILENT)]
+        deliver(member, joining(member, 2, run=1))
+        assert departed(member) == []
+
+    def test_one_that_leaves_and_one_that_an_operator_expels(self) -> None:
+        member, leaving = online(2, 3), mind(2)
+        restore(leaving, checkpoint_of(member))
+        leaving.leave()
+        batch = leaving.publisher.next_batch()
+        assert batch is not None
+        deliver(member, batch._replace(batch_number=9))
+        member.expel("m3")
+        send(member)
+        assert departed(member) == [("m2", Cause.LEFT), ("m3", Cause.EXPELLED)]
+
+    def test_it_is_dated_by_who_proposes_it(self) -> None:
+        member = online(2)
+        read_at = Delivered(decided_us=77)
+        member.deliver(member.log_sequence + 1, batch_of(2, 2), read_at)
+        member.expel("m2")
+        send(member)
+        assert [each.since_us for each in member.departures.named()] == [77]
+
+    def test_an_operator_has_it_forgotten_by_all(self) -> None:
+        member, other = online(2, 3), mind(3)
+        restore(other, checkpoint_of(member))
+        member.expel("m2")
+        send(member, other)
+        assert departed(other) == [("m2", Cause.EXPELLED)]
+        member.forget("m2")
+        send(member, other)
+        assert departed(member) == departed(other) == []
+
+    def test_who_is_not_in_the_view_has_nobody_forgotten(self) -> None:
+        member = online(2)
+        member.expel("m2")
+        send(member)
+        deliver(member, batch_of(2, 5, controls=[Forgetting("m2")]))
+        assert departed(member) == [("m2", Cause.EXPELLED)]
+
+
 class TestExpulsion:
     """Silence, and what members do about it."""
 
@@ -55,11 +111,11 @@ class TestExpulsion:
             deliver(member, batch_of(1, number))
         batch = member.publisher.next_batch()
         assert batch is not None
-        assert batch.controls == [ViewProposal(2, (run_of(1),))]
+        assert batch.controls == [ViewProposal(2, (run_of(1),), Cause.SILENT.value)]
 
     def test_who_died_while_a_member_was_down_is_expelled_as_well(self) -> None:
         before, member = online(2, 3), mind(1, run=1)
-        member.restore(before.checkpoint())
+        restore(member, checkpoint_of(before))
         member.caught_up()
         send(member)
         for now_ms in range(PERIOD_MS, LIMIT_MS + 2 * PERIOD_MS, PERIOD_MS):
@@ -169,12 +225,10 @@ class TestSinglePrimary:
     """One member writes; which one, all members know at each place."""
 
     def test_the_heaviest_is_elected_then_the_first_by_name(self) -> None:
-        member = online(2, 3)
-        heavy = ViewProposal(
-            member.view.view_id,
-            (run_of(1), run_of(2), *[_weighing(run_of(3), 90)]),
-        )
-        deliver(member, batch_of(2, 2, controls=[heavy, SINGLE]))
+        member = online(2)
+        heavy = _weighing(run_of(3), 90)
+        proposal = ViewProposal(member.view.view_id, member.view.with_member(heavy))
+        deliver(member, batch_of(3, 1, controls=[proposal]), batch_of(2, 2, controls=[SINGLE]))
         assert member.view.primary == "m3"
         deliver(member, batch_of(2, 3, controls=[_without(member, "m3")]))
         assert member.view.primary == "m1"

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from certifier import checkpoint
 from members.log_records import LoggedTransaction, StableReport
 from members.member import Member
+from members.member_checkpoint import checkpoint_of, restore
 from members.member_state import MemberState
 from tests.members.minds import SETTINGS, batch_of, deliver, mind, names, online, send, versions
 
@@ -25,7 +26,7 @@ messages = st.one_of(
 def restored_from(member: Member) -> Member:
     """Another run of m1, from what this one would have stored; its stamps are not compared."""
     restored = mind(run=5)
-    restored.restore(json.loads(json.dumps(member.checkpoint())))
+    restore(restored, json.loads(json.dumps(checkpoint_of(member))))
     window = member.certifier.window
     no_sets: dict[str, dict[str, str]] = {}
     pieces = [(first, piece, no_sets) for first, piece in window.dump(window.first_version)]
@@ -47,7 +48,7 @@ def test_a_restored_member_decides_as_one_that_never_stopped(data: st.DataObject
     for batch in numbered[cut:]:
         assert versions(deliver(going_on, batch)) == versions(deliver(restored, batch))
         assert going_on.certifier.digest() == restored.certifier.digest()
-    assert json.dumps(going_on.checkpoint()) == json.dumps(restored.checkpoint())
+    assert json.dumps(checkpoint_of(going_on)) == json.dumps(checkpoint_of(restored))
     assert checkpoint.dump(going_on.certifier) == checkpoint.dump(restored.certifier)
 
 

@@ -10,7 +10,15 @@ from prometheus_client.registry import Collector
 
 from certifier.errors import PortTaken
 from groupcert.v1 import applier_pb2, group_pb2
-from groupcert.v1.group_pb2 import GroupStatus, MemberStatus, StageTime, ViewMember
+from groupcert.v1.group_pb2 import (
+    GroupStatus,
+    LogServerStatus,
+    LogStatus,
+    MemberStatus,
+    StageTime,
+    VerdictCounts,
+    ViewMember,
+)
 from members.applier_status import applier_status
 from members.loopback import HOST, free_port
 from members.metrics import ApplierCollector, MemberCollector, serve_metrics
@@ -76,12 +84,23 @@ def test_every_metric_is_in_the_readme_and_has_its_number(tmp_path: Path) -> Non
 
 def test_every_metric_of_a_member_is_in_the_readme_and_has_its_number() -> None:
     status = GroupStatus(view_id=7, members=[ViewMember(name="m1"), ViewMember(name="m2")])
+    status.departed.add(name="m3")
     status.observer.MergeFrom(
         MemberStatus(
             state=group_pb2.MEMBER_STATE_FENCED,
             committed_version=12,
-            transactions_conflict=3,
+            transactions_conflict=8,
+            run_verdicts=VerdictCounts(conflict=3),
+            log=LogStatus(
+                leader="n1",
+                servers=[
+                    LogServerStatus(name="n1", state=group_pb2.LOG_SERVER_STATE_CURRENT),
+                    LogServerStatus(name="n2", state=group_pb2.LOG_SERVER_STATE_SILENT),
+                ],
+                acknowledged_ms=250,
+            ),
             log_unacknowledged_ms=1_500,
+            skipped_messages=4,
             log_durable=True,
             certification_log_waiting_rows=9,
             certification_log_waiting_bytes=700,
@@ -104,7 +123,15 @@ def test_every_metric_of_a_member_is_in_the_readme_and_has_its_number() -> None:
         'groupcert_certification_transactions_total{verdict="conflict"} 3.0',
         'groupcert_commit_stage_seconds_total{stage="queued"} 2.5',
         "groupcert_log_unacknowledged_seconds 1.5",
+        "groupcert_log_skipped_messages_total 4.0",
         "groupcert_log_durable 1.0",
+        "groupcert_log_has_leader 1.0",
+        "groupcert_log_servers_current 1.0",
+        "groupcert_log_acknowledged_seconds 0.25",
+        "groupcert_group_departed_members 1.0",
+        'groupcert_problems{kind="log_server"} 1.0',
+        'groupcert_problems{kind="member_departed"} 1.0',
+        'groupcert_problems{kind="log_leader"} 0.0',
         "groupcert_certification_log_waiting_rows 9.0",
         "groupcert_certification_log_waiting_bytes 700.0",
         "groupcert_certification_log_waiting_bytes_max 1000.0",

@@ -41,11 +41,11 @@ __all__ = ["short_pauses"]
 GIVEN_UP = "certification_log_given_up"
 
 
-def begun(tmp_path: Path, **settings: object) -> MemberRuntime:
+async def begun(tmp_path: Path, **settings: object) -> MemberRuntime:
     """A member that has decided two transactions; its files end by time, an hour."""
     runtime = member_at(tmp_path, certification_log_file_seconds=3_600, **settings)
-    runtime._deliver([founding(runtime)])
-    feed(runtime, 2)
+    await runtime._deliver([founding(runtime)])
+    await feed(runtime, 2)
     runtime.save()
     return runtime
 
@@ -59,8 +59,8 @@ def closed_without_files(runtime: MemberRuntime, folder: Path) -> None:
 
 async def test_what_waits_is_known_at_the_next_start_and_comes_to_nothing(tmp_path: Path) -> None:
     """Also where a file ended in the midst of what was stored at once."""
-    runtime = begun(tmp_path)
-    runtime._deliver([message(3, write("a", 1), write("b", 1), write("c", 1))])
+    runtime = await begun(tmp_path)
+    await runtime._deliver([message(3, write("a", 1), write("b", 1), write("c", 1))])
     assert runtime.applier.drain(10)
     runtime.save()
     writer = runtime.history_writer
@@ -84,14 +84,14 @@ async def test_what_waits_is_known_at_the_next_start_and_comes_to_nothing(tmp_pa
 
 
 async def test_a_history_that_is_given_up_takes_its_ticks_along(tmp_path: Path) -> None:
-    runtime = begun(tmp_path)
+    runtime = await begun(tmp_path)
     assert runtime.history_writer
-    feed(runtime, 3, 4)
+    await feed(runtime, 3, 4)
     runtime.history_writer.outbox.bytes_max = 0
     runtime.save()
     assert len(list(runtime.store.scan(Family.HISTORY))) == 1, "only the last one may still count"
     runtime.history_writer.outbox.bytes_max = 1 << 30
-    feed(runtime, 5)
+    await feed(runtime, 5)
     runtime.close()
     (rows,) = histories_in(tmp_path / "log").values()
     assert kinds(rows) == ["start", "certified", "conflict"]
@@ -100,14 +100,14 @@ async def test_a_history_that_is_given_up_takes_its_ticks_along(tmp_path: Path) 
 
 async def test_a_log_after_a_kept_history_walks_nothing_of_that(tmp_path: Path) -> None:
     runtime = runtime_at(tmp_path / "data", record_history=True)
-    runtime._deliver([founding(runtime)])
-    feed(runtime, 2, 3)
+    await runtime._deliver([founding(runtime)])
+    await feed(runtime, 2, 3)
     runtime.close()
     both = member_at(tmp_path, record_history=True, certification_log_file_seconds=3_600)
     assert both.history_writer
     newest, _ = list(both.store.scan(Family.HISTORY))[-1]
     assert both.history_writer.outbox.tick == int.from_bytes(newest, "big") > 1
-    feed(both, 4)
+    await feed(both, 4)
     both.save()
     (response,) = read_history(both.store, 0)
     both.close()
@@ -120,8 +120,8 @@ async def test_a_log_after_a_history_that_an_earlier_release_kept_leaves_that_ou
     tmp_path: Path,
 ) -> None:
     runtime = runtime_at(tmp_path / "data", record_history=True)
-    runtime._deliver([founding(runtime)])
-    feed(runtime, 2)
+    await runtime._deliver([founding(runtime)])
+    await feed(runtime, 2)
     runtime.save()
     batch = runtime.store.batch()
     batch.delete_range(Family.DECISIONS, b"", b"\xff")
@@ -130,7 +130,7 @@ async def test_a_log_after_a_history_that_an_earlier_release_kept_leaves_that_ou
     runtime.store.write(batch)
     runtime.close()
     both = member_at(tmp_path, record_history=True)
-    feed(both, 3)
+    await feed(both, 3)
     both.save()
     (response,) = read_history(both.store, 0)
     both.close()
@@ -142,7 +142,7 @@ async def test_a_log_after_a_history_that_an_earlier_release_kept_leaves_that_ou
 async def test_a_joiner_without_a_log_keeps_nothing_that_its_donor_had_to_write(
     tmp_path: Path,
 ) -> None:
-    donor = begun(tmp_path, certification_log_keys=True)
+    donor = await begun(tmp_path, certification_log_keys=True)
     donor._minds.check_identity(LogIdentity(name="stream", created="now"))
     incoming = store_swap.begin(tmp_path / "joiner")
     donor.store.checkpoint(incoming / ROCKSDB_FOLDER)
@@ -159,7 +159,7 @@ async def test_a_joiner_without_a_log_keeps_nothing_that_its_donor_had_to_write(
 
 
 async def test_it_is_told_how_much_goes_where_the_log_is_switched_off(tmp_path: Path) -> None:
-    closed_without_files(begun(tmp_path), tmp_path / "log")
+    closed_without_files(await begun(tmp_path), tmp_path / "log")
     with capture_logs() as events:
         runtime_at(tmp_path / "data").close()
     assert [each["rows"] for each in events if each["event"] == GIVEN_UP] == [5]
@@ -211,10 +211,10 @@ async def test_it_is_told_how_much_goes_with_a_state_that_is_discarded_after_its
 async def test_it_is_told_how_much_goes_where_a_kill_came_before_the_copy_took_its_place(
     tmp_path: Path,
 ) -> None:
-    runtime = begun(tmp_path)
+    runtime = await begun(tmp_path)
     closed_without_files(runtime, tmp_path / "log")
     donor = runtime_at(tmp_path / "donor")
-    donor._deliver([founding(donor)])
+    await donor._deliver([founding(donor)])
     donor._minds.check_identity(LogIdentity(name="stream", created="now"))
     donor.save()
     incoming = store_swap.begin(tmp_path / "data")
@@ -230,8 +230,8 @@ async def test_it_is_told_how_much_goes_where_a_kill_came_before_the_copy_took_i
 
 
 async def test_keys_that_wait_stay_there_once_they_are_not_allowed(tmp_path: Path) -> None:
-    runtime = begun(tmp_path, certification_log_keys=True)
-    runtime._deliver([message(3, write("readable", 1))])
+    runtime = await begun(tmp_path, certification_log_keys=True)
+    await runtime._deliver([message(3, write("readable", 1))])
     assert runtime.applier.drain(10)
     closed_without_files(runtime, tmp_path / "log")
     again = member_at(tmp_path, certification_log_file_seconds=3_600)
@@ -249,13 +249,13 @@ async def test_catching_up_writes_no_file_for_each_step(
     runtime = member_at(
         tmp_path, certification_log_file_bytes=4_000, certification_log_file_seconds=3_600
     )
-    runtime._deliver([founding(runtime)])
-    feed(runtime, 2)
+    await runtime._deliver([founding(runtime)])
+    await feed(runtime, 2)
     held: list[RelayEntry] = []
     apply = runtime._appender.add
     monkeypatch.setattr(runtime._appender, "add", held.extend)
     version = runtime.committed_version
-    runtime._deliver([message(3, *(write(f"key/{each}", version) for each in range(400)))])
+    await runtime._deliver([message(3, *(write(f"key/{each}", version) for each in range(400)))])
     runtime.save()
     writer = runtime.history_writer
     assert writer
@@ -275,11 +275,11 @@ async def test_catching_up_writes_no_file_for_each_step(
 @pytest.mark.parametrize("files", [1, 2])
 async def test_a_store_that_was_put_back_begins_another_history(tmp_path: Path, files: int) -> None:
     """Its files, which tell more than it knows, stay as they are."""
-    begun(tmp_path).close()
+    (await begun(tmp_path)).close()
     shutil.copytree(tmp_path / "data", tmp_path / "earlier")
     for number in range(3, 3 + files):
         runtime = member_at(tmp_path)
-        feed(runtime, number)
+        await feed(runtime, number)
         runtime.close()
     shutil.rmtree(tmp_path / "data")
     (tmp_path / "earlier").rename(tmp_path / "data")
@@ -288,9 +288,9 @@ async def test_a_store_that_was_put_back_begins_another_history(tmp_path: Path, 
         assert again.history_writer
         outbox = again.history_writer.outbox
         wait_until(lambda: outbox.is_superseded)
-        feed(again, 3)
+        await feed(again, 3)
         again.save()
-        feed(again, 4)
+        await feed(again, 4)
         again.close()
     assert [each["event"] for each in events].count(GIVEN_UP) == 1
     before, after = histories_in(tmp_path / "log").values()
@@ -324,15 +324,15 @@ async def test_a_full_disk_stops_nobody_and_the_log_is_whole_later(
     tmp_path: Path, small_disk: Path
 ) -> None:
     runtime = member_at(tmp_path, certification_log_file_bytes=1)
-    runtime._deliver([founding(runtime)])
-    feed(runtime, 2)
+    await runtime._deliver([founding(runtime)])
+    await feed(runtime, 2)
     runtime.save()
     writer = runtime.history_writer
     assert writer
     wait_until(lambda: writer.outbox.cursor.number == 5)
     fill(small_disk / "filler")
     for number in range(3, 8):
-        feed(runtime, number)
+        await feed(runtime, number)
         runtime.save()
     wait_until(lambda: "space" in writer.error)
     assert runtime.committed_version == 6
@@ -376,7 +376,7 @@ async def test_the_writer_rests_until_too_much_waits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(certification_log_writer, "STEP_ROWS", 1)
-    runtime = begun(tmp_path)
+    runtime = await begun(tmp_path)
     writer = runtime.history_writer
     assert writer
     rests = Rests(writer._stopping)
@@ -391,11 +391,11 @@ async def test_the_writer_rests_until_too_much_waits(
 async def test_nothing_is_given_up_that_the_folder_would_have_taken(tmp_path: Path) -> None:
     """A file ends when much of what may wait does, though it is neither old nor full."""
     with capture_logs() as events:
-        runtime = begun(tmp_path, certification_log_waiting_bytes_max=6_000)
+        runtime = await begun(tmp_path, certification_log_waiting_bytes_max=6_000)
         writer = runtime.history_writer
         assert writer
         for number in range(3, 40):
-            feed(runtime, number)
+            await feed(runtime, number)
             runtime.save()
             wait_until(lambda: writer.outbox.waiting_bytes < 3_000)
         assert writer.outbox.cursor.number

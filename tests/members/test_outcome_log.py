@@ -4,13 +4,15 @@ Why it matters: a table that forgets elsewhere answers a retry that the others c
 members' databases differ.
 """
 
+import json
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from certifier.gtid import Gtid
-from certifier.outcomes import OutcomeTable
+from certifier.outcomes import REASON_CHARACTERS_MAX, OutcomeTable
 from certifier.records import Conflict, Outcome, Verdict
-from certifier.store import Family, Store
+from certifier.store import Family, Store, integer_key
 from members.outcome_log import OutcomeLog
 from tests.sim.disk import SimulatedDisk
 
@@ -85,3 +87,14 @@ def test_every_verdict_comes_back_without_the_story_of_a_conflict() -> None:
         (b"lost", Outcome(Verdict.CONFLICT)),
         (b"late", Outcome(Verdict.TOO_OLD, reason="too old")),
     ]
+
+
+def test_a_reason_that_an_earlier_release_stored_whole_is_cut() -> None:
+    store = SimulatedDisk().as_store()
+    batch = store.batch()
+    stored = [0, [b"id".hex(), Verdict.REFUSED, 0, "", "names " + "x" * 1_000_000]]
+    batch.put(Family.OUTCOMES, integer_key(0), json.dumps(stored).encode())
+    store.write(batch)
+    ((_, outcome),) = OutcomeLog(store).load(6)
+    assert outcome.reason.startswith("names x")
+    assert len(outcome.reason) == REASON_CHARACTERS_MAX

@@ -174,5 +174,6 @@ def test_a_member_that_has_more_than_the_log_names_what_that_is() -> None:
     with pytest.raises(ExtraTransactions) as raised:
         check_not_ahead(ahead, ahead.log_sequence - 1)
     assert raised.value.extra == f"{SETTINGS.group_uuid}:2-3"
-    assert raised.value.lacking == "the log"
+    last = ahead.log_sequence - 1
+    assert raised.value.lacking == f"the log, which ends at {last}, before {last + 1},"
     check_not_ahead(online(2), 0)

@@ -18,7 +18,6 @@ from certifier.errors import (
     GroupcertError,
     NotServing,
     Overloaded,
-    TooManyCalls,
     TransactionTooLarge,
     UploadExpired,
 )
@@ -30,6 +29,7 @@ from groupcert.v1 import (
     transaction_pb2,
 )
 from members import status
+from members.call_errors import TooManyCalls
 from members.client import Client, certifiable
 from members.failures import CertificationConflict, MemberFailed, OutcomeUnknown
 from members.remote import RemoteMembers
@@ -43,6 +43,7 @@ CONFLICT = transaction_pb2.Outcome(
     verdict=transaction_pb2.VERDICT_CONFLICT, conflict=transaction_pb2.Conflict(key="a")
 )
 LOST = NotServing(member="m1", state="FENCED")
+STOPS = NotServing(member="m1", state="STOPPING", ordered="nothing")
 BUSY = Overloaded(waiting=9, waiting_max=8)
 FULL = TooManyCalls(open=9, open_max=9)
 SLOW = UploadExpired(lease_ms=9)
@@ -107,6 +108,11 @@ class Script(
         context.abort(grpc.StatusCode.UNIMPLEMENTED, "no stream")
 
     CommitStream = CertifyStream
+
+    def HoldSession(self, request: Any, context: Any) -> Any:
+        """Not there, as in a member of an earlier release."""
+        context.abort(grpc.StatusCode.UNIMPLEMENTED, "no session")
+
     CloseSnapshot = Get = Scan = OpenSnapshot
 
 
@@ -194,6 +200,7 @@ def test_a_refusal_is_certain_at_first_and_says_nothing_about_an_attempt_before_
     ("refusal", "kind"),
     [
         (BUSY, Overloaded),
+        (STOPS, NotServing),
         (FULL, TooManyCalls),
         (SLOW, UploadExpired),
         (status.TOO_MANY_CALLS, NotServing),
@@ -222,6 +229,21 @@ def test_a_negative_verdict_of_a_repetition_is_checked_where_it_travels_in_the_r
             client.certify(transaction)
         with Client(second) as client:
             assert client.certify(transaction) == CONFLICT
+
+
+def test_a_transaction_without_an_id_goes_on_where_nothing_of_it_was_ordered() -> None:
+    transaction = certifiable(snapshot=SNAPSHOT_VERSION, write_set=[1], transaction_id=b"")
+    with serving(Script([STOPS]), Script([CERTIFIED])) as addresses:
+        with Client(addresses) as client:
+            assert client.certify(transaction) == CERTIFIED
+
+
+def test_a_call_that_a_server_cut_off_is_made_at_another_member() -> None:
+    """A server that ends cancels what it has not answered; the commit may be ordered."""
+    cut_off = Script([grpc.StatusCode.CANCELLED])
+    assert committed_version(cut_off, Script([COMMITTED])) == 6
+    with pytest.raises(OutcomeUnknown, match="are forgotten"):
+        committed_version(cut_off, Script([CONFLICT], forgotten_version=SNAPSHOT_VERSION + 1))
 
 
 def test_a_transaction_without_an_id_is_sent_once() -> None:

@@ -1,21 +1,26 @@
 """What a member does where it cannot go on: with what it has read, and with those who wait."""
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from certifier.errors import CorruptRecord, DiskFull, LogGap, NotServing
-from certifier.store import Batch
+from certifier.errors import DiskFull, LogGap, NotServing, UnsupportedFormat
+from certifier.records import Verdict
+from certifier.store import Batch, Family, Store, StoreIdentity
 from certifier.write_set import store_key_item
+from groupcert.v1.log_pb2 import LogBatchHead
 from groupcert.v1.transaction_pb2 import Changes
 from members.catch_up import CatchUp
 from members.config import MemberConfig
 from members.convert import encode_batch
-from members.join import join_when_near
+from members.join import come_near
+from members.leaving import leave
 from members.log_records import LogBatch, LoggedTransaction, ViewProposal
 from members.member_state import MemberState
+from members.mind_store import MEMBER_KEY
 from members.runtime import MemberRuntime
 from members.total_order import Delivery
 from members.views import ViewMember
@@ -48,10 +53,11 @@ def messages(runtime: MemberRuntime) -> list[Delivery]:
 async def test_what_came_before_a_message_that_fails_is_applied_once(tmp_path: Path) -> None:
     runtime = runtime_at(tmp_path)
     first, second = messages(runtime)
-    runtime._deliver([first])
+    await runtime._deliver([first])
     runtime.save()
-    with pytest.raises(CorruptRecord):
-        runtime._deliver([second, Delivery(3, b"no batch")])
+    other_format = LogBatchHead(format_version=2, member="m2", incarnation=7, batch_number=3)
+    with pytest.raises(UnsupportedFormat):
+        await runtime._deliver([second, Delivery(3, other_format.SerializeToString())])
     assert runtime.applier.drain(10)
     assert runtime.target.open_snapshot().get(b"key") == b"value"
     runtime.close()
@@ -60,10 +66,34 @@ async def test_what_came_before_a_message_that_fails_is_applied_once(tmp_path: P
     again = runtime_at(tmp_path)
     assert again.member.log_sequence == 1, "the mind that failed was not stored"
     assert again.target.open_snapshot().version == 1, "the rows are ahead of it"
-    again._deliver([second])
+    await again._deliver([second])
     assert again.applier.drain(10)
     assert again.applier.status().skipped_total == 1
     assert again.target.open_snapshot().get(b"key") == b"value"
+    again.close()
+
+
+@pytest.mark.parametrize("is_earlier_release", [False, True])
+async def test_a_restart_goes_on_counting_what_the_log_came_to(
+    tmp_path: Path, is_earlier_release: bool
+) -> None:
+    """A store of an earlier release has no counts, and nobody who departed: the version counts."""
+    runtime = runtime_at(tmp_path)
+    await runtime._deliver(messages(runtime))
+    runtime.close()
+    del runtime
+    if is_earlier_release:
+        with Store(tmp_path, StoreIdentity(group="g", member="m1")) as store:
+            saved = json.loads(store.get(Family.META, MEMBER_KEY) or b"")
+            del saved["verdicts"], saved["departed"]
+            batch = store.batch()
+            batch.put(Family.META, MEMBER_KEY, json.dumps(saved).encode())
+            store.write(batch)
+    again = runtime_at(tmp_path)
+    counters = again.member.counters
+    certified = Verdict.CERTIFIED
+    assert (counters.log_verdicts[certified], counters.verdicts[certified]) == (1, 0)
+    assert again.member.departures.named() == []
     again.close()
 
 
@@ -78,7 +108,9 @@ async def test_a_decided_commit_is_told_but_by_a_member_in_doubt(
     for sequence in (1, 2):
         batch = member.publisher.next_batch()
         assert batch is not None
-        runtime._deliver([Delivery(sequence, encode_batch(batch))])
+        encoded = encode_batch(batch)
+        member.publisher.note_encoded(batch.batch_number, encoded)
+        await runtime._deliver([Delivery(sequence, encoded)])
         if sequence == 1:
             assert member.state is MemberState.ONLINE
             write = LoggedTransaction(b"id", 0, [1])
@@ -112,16 +144,16 @@ async def test_a_member_leaves_before_its_log_is_open(
 ) -> None:
     runtime = runtime_at(tmp_path)
     monkeypatch.setattr(runtime._sender, "schedule", lambda: pytest.fail("nobody to send to"))
-    await runtime.leave(1.0)
+    await leave(runtime, 1.0)
     assert runtime.member.state is MemberState.LEFT
     runtime.close()
 
 
 async def test_a_member_that_left_does_not_ask_to_join(tmp_path: Path) -> None:
     runtime = runtime_at(tmp_path)
-    await runtime.leave(1.0)
+    await leave(runtime, 1.0)
     catch_up = CatchUp(first_sequence=1, began_ms=0, messages_max=0, transactions_max=0)
-    asking = join_when_near(runtime.member, runtime.order, catch_up, runtime._applied, 9)
+    asking = come_near(runtime.member, runtime.order, catch_up, runtime._applied, 9)
     await asyncio.wait_for(asking, 5)
     assert runtime.member.state is MemberState.LEFT
     runtime.close()
@@ -137,11 +169,12 @@ async def test_after_a_save_that_failed_nothing_is_stored_any_more(
 
     runtime = runtime_at(tmp_path)
     first, second = messages(runtime)
-    runtime._deliver([first])
+    await runtime._deliver([first])
+    assert runtime.applier.drain(10), "else it is the applier that is refused"
     with monkeypatch.context() as patch, pytest.raises(DiskFull):
         patch.setattr(runtime.store, "write", refuse)
         runtime.save()
-    runtime._deliver([second])
+    await runtime._deliver([second])
     with pytest.raises(DiskFull):
         runtime.save()
     assert runtime.applier.drain(10)
@@ -150,7 +183,7 @@ async def test_after_a_save_that_failed_nothing_is_stored_any_more(
 
     again = runtime_at(tmp_path)
     assert again.member.log_sequence == 0
-    again._deliver([first, second])
+    await again._deliver([first, second])
     assert again.target.open_snapshot().get(b"key") == b"value"
     again.close()
 
@@ -158,7 +191,7 @@ async def test_after_a_save_that_failed_nothing_is_stored_any_more(
 async def test_reading_does_not_wait_for_an_applier_that_has_nothing_to_do(tmp_path: Path) -> None:
     """Though the queue is full: all of it was committed while it was being stored."""
     runtime = runtime_at(tmp_path, relay_queue_bytes_max=1)
-    runtime._deliver(messages(runtime))
+    await runtime._deliver(messages(runtime))
     assert runtime.applier.drain(10)
     runtime._minds.save(runtime.member, runtime._unsaved, applied_position=0)
     assert runtime.relay_queue.is_full

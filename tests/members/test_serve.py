@@ -15,7 +15,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1._async import HealthServicer
 
-from certifier.errors import NotServing, TooManyCalls, TooManyKeys, UploadExpired
+from certifier.errors import NotServing, TooManyKeys, UploadExpired
 from groupcert.v1 import (
     admin_pb2,
     admin_pb2_grpc,
@@ -26,15 +26,17 @@ from groupcert.v1 import (
 )
 from members import serve
 from members.access import ROLES_OF_CALL, AccessList, Role
-from members.call_limit import COMMIT_STREAM, UNCOUNTED
+from members.call_errors import TooManyCalls
+from members.call_limit import CALLS, PLACES_MAX, STREAMS
 from members.client import Client
 from members.copies import Copies
 from members.copy_manifest import CopyManifest
 from members.credentials import ANONYMOUS
+from members.current_runtime import CurrentRuntime
 from members.donors import donor_at
 from members.loopback import HOST, free_port
 from members.runtime import MemberRuntime
-from members.service import GET_KEYS_MAX, CurrentRuntime
+from members.service import GET_KEYS_MAX
 from members.status import error_from
 from tests.integration.waiting import wait_for
 from tests.members.test_copies import running
@@ -44,6 +46,7 @@ HEADER = store_pb2.CommitStreamRequest(
         commit=store_pb2.CommitRequest(transaction_id=b"1"), changes_bytes=1_000
     )
 )
+OWN_CONNECTION = (("grpc.use_local_subchannel_pool", 1),)
 Metadata = tuple[tuple[str, str], ...]
 STALLING_CLIENT = f"""
 import sys, time
@@ -131,20 +134,35 @@ async def admitted(channel: grpc.aio.Channel) -> "grpc.aio.StreamStreamCall[Any,
     return call
 
 
+def waiting(channel: grpc.aio.Channel) -> "grpc.aio.UnaryUnaryCall[Any, Any]":
+    """A call whose answer does not come."""
+    request = store_pb2.OpenSnapshotRequest(version_min=1 << 40)
+    return store_pb2_grpc.StoreServiceStub(channel).OpenSnapshot(request)
+
+
 async def get_status(channel: grpc.aio.Channel, metadata: Metadata = ()) -> None:
     stub = group_pb2_grpc.GroupServiceStub(channel)
     await stub.GetStatus(group_pb2.GetStatusRequest(), metadata=metadata)
 
 
+async def refusal(channel: grpc.aio.Channel) -> Exception:
+    """The error of a call, as soon as one is refused."""
+    while True:
+        try:
+            await get_status(channel)
+        except grpc.aio.AioRpcError as error:
+            return error_from(error)
+
+
 def test_the_calls_that_the_limit_names_are_there() -> None:
-    for start in (*UNCOUNTED, COMMIT_STREAM):
+    for start in (start for kind in PLACES_MAX for start in kind.begins):
         assert any(call.startswith(start) for call in ROLES_OF_CALL), start
 
 
 async def test_streams_are_limited_in_number(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serve, "STREAMS_MAX", 2)
+    monkeypatch.setitem(PLACES_MAX, STREAMS, 4)
     async with (
         serving(tmp_path) as (_, address),
         grpc.aio.insecure_channel(address) as channel,
@@ -155,8 +173,10 @@ async def test_streams_are_limited_in_number(
             await watching(channel).read()
         error = error_from(caught.value)
         assert isinstance(error, TooManyCalls)
-        assert str(error).startswith("2 streams are open")
+        assert str(error).startswith("2 streams are open, the limit is 4: 2 are this caller's")
         await get_status(channel)
+        async with grpc.aio.insecure_channel(address, OWN_CONNECTION) as another:
+            await watching(another).read()
         one.cancel()
         await asyncio.sleep(0.2)
         await watching(channel).read()
@@ -165,7 +185,7 @@ async def test_streams_are_limited_in_number(
 async def test_streams_that_are_not_needed_leave_room_for_recovery_and_large_commits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serve, "STREAMS_MAX", 1)
+    monkeypatch.setitem(PLACES_MAX, STREAMS, 1)
     async with (
         serving(tmp_path) as (_, address),
         grpc.aio.insecure_channel(address) as channel,
@@ -182,24 +202,23 @@ async def test_streams_that_are_not_needed_leave_room_for_recovery_and_large_com
 async def test_calls_are_limited_in_number_but_for_probes_operators_and_joiners(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serve, "CALLS_MAX", 2)
+    monkeypatch.setitem(PLACES_MAX, CALLS, 4)
     async with (
         serving(tmp_path) as (_, address),
         grpc.aio.insecure_channel(address) as channel,
         donor_at(address, ANONYMOUS) as donor,
     ):
-        one, _ = [await admitted(channel) for _ in range(2)]
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await get_status(channel)
-        error = error_from(caught.value)
+        one, two = waiting(channel), waiting(channel)
+        error = await refusal(channel)
         assert isinstance(error, TooManyCalls)
-        assert str(error).startswith("2 calls are open")
+        assert str(error).startswith("2 calls are open, the limit is 4: 2 are this caller's")
         await watching(channel).read()
         await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest())
         stub = admin_pb2_grpc.AdminServiceStub(channel)
         await stub.GetSettings(admin_pb2.GetSettingsRequest())
         await donor.open_copy("m3")
         one.cancel()
+        two.cancel()
         await asyncio.sleep(0.2)
         await get_status(channel)
 
@@ -207,8 +226,8 @@ async def test_calls_are_limited_in_number_but_for_probes_operators_and_joiners(
 async def test_who_may_not_call_takes_nobodys_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serve, "CALLS_MAX", 1)
-    monkeypatch.setattr(serve, "STREAMS_MAX", 1)
+    monkeypatch.setitem(PLACES_MAX, CALLS, 1)
+    monkeypatch.setitem(PLACES_MAX, STREAMS, 1)
     async with (
         serving(tmp_path, access=access_of(Role.OBSERVE)) as (_, address),
         grpc.aio.insecure_channel(address) as channel,

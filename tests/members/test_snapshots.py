@@ -6,8 +6,9 @@ import pytest
 
 from applier.checkpoint import Checkpoint
 from applier.targets.rocksdb import CHECKPOINT_KEY, ROW_PREFIX, RowsSnapshot
-from certifier.errors import SnapshotExpired, TooManySnapshots
+from certifier.errors import SnapshotExpired
 from certifier.store import Family, Store
+from members.call_errors import SessionEnded, TooManySnapshots
 from members.snapshots import Snapshots
 from tests.sim.disk import SimulatedDisk
 
@@ -36,7 +37,7 @@ class Rows:
 
 
 def snapshots_of(
-    open_rows: Callable[[], RowsSnapshot], snapshots_max: int = 3, hold_versions: int = 100
+    open_rows: Callable[[], RowsSnapshot], snapshots_max: int = 6, hold_versions: int = 100
 ) -> Snapshots:
     """Snapshots of these rows."""
     return Snapshots(
@@ -147,3 +148,36 @@ def test_closing_all_lets_go_of_everything() -> None:
         snapshots.rows(snapshot_id, now_ms=0)
     assert snapshots.open(1, now_ms=0)[1] == 1
     assert rows.opened == 2
+
+
+def test_snapshots_end_with_their_session_and_others_stay() -> None:
+    snapshots = snapshots_of(Rows().open)
+    one, two = snapshots.begin_session(), snapshots.begin_session()
+    ids = [snapshots.open(1, now_ms=0, session_id=each)[0] for each in (one, one, two)]
+    snapshots.close(ids[0])
+    snapshots.end_session(one)
+    snapshots.end_session(one)
+    assert len(snapshots) == 1
+    assert snapshots.rows(ids[2], now_ms=0).version == 1
+    for closed in ids[:2]:
+        with pytest.raises(SnapshotExpired):
+            snapshots.rows(closed, now_ms=0)
+    with pytest.raises(SessionEnded) as raised:
+        snapshots.open(1, now_ms=0, session_id=one)
+    assert raised.value.session_id == one
+    snapshots.close_all()
+    snapshots.end_session(two)
+    assert len(snapshots) == 0
+
+
+def test_a_caller_holds_its_share_and_others_get_theirs() -> None:
+    snapshots = snapshots_of(Rows().open, snapshots_max=4)
+    held = [snapshots.open(1, now_ms=0, caller="one")[0] for _ in range(2)]
+    with pytest.raises(TooManySnapshots) as raised:
+        snapshots.open(1, now_ms=0, caller="one")
+    assert (raised.value.held, raised.value.share, raised.value.open_max) == (2, 2, 4)
+    snapshots.open(1, now_ms=0, caller="two")
+    snapshots.close(held[0])
+    snapshots.open(1, now_ms=0, caller="one")
+    assert snapshots.expire(now_ms=2 * LEASE_MS) == 3
+    assert len([snapshots.open(1, now_ms=0, caller="one") for _ in range(2)]) == 2

@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc
 import pytest
-from google.rpc import status_pb2  # type: ignore[import-untyped]  # has no types
+from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]  # has no types
 from grpc_status import rpc_status
 
 from certifier import errors
@@ -156,6 +156,8 @@ def test_a_huge_text_is_cut_so_that_the_status_fits_into_headers() -> None:
     assert code is grpc.StatusCode.INVALID_ARGUMENT
     assert isinstance(error, errors.InvalidGtidSet)
     assert len(error.text) == status.DETAIL_CHARACTERS_MAX
+    long_name = errors.InvalidSetting(name="n" * 100_000, value="", expected="a setting's name")
+    assert len(status.rpc_status(long_name).message) == status.MESSAGE_CHARACTERS_MAX
 
 
 @pytest.mark.parametrize(
@@ -184,6 +186,42 @@ def test_a_member_that_does_not_answer_is_not_serving() -> None:
     error = status.error_from(caught.value, "127.0.0.1:1")
     assert isinstance(error, errors.NotServing)
     assert "127.0.0.1:1 is UNREACHABLE" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("code", "details", "kind"),
+    [
+        (grpc.StatusCode.CANCELLED, "RPC cancelled", errors.NotServing),
+        (grpc.StatusCode.CANCELLED, "", errors.NotServing),
+        (grpc.StatusCode.CANCELLED, "Channel closed!", MemberFailed),
+        (grpc.StatusCode.CANCELLED, "Locally cancelled by application!", MemberFailed),
+        (grpc.StatusCode.UNAVAILABLE, "GOAWAY received", errors.NotServing),
+        (grpc.StatusCode.UNAVAILABLE, "recvmsg:Connection reset by peer", errors.NotServing),
+        (grpc.StatusCode.UNKNOWN, "Stream removed", errors.NotServing),
+        (grpc.StatusCode.UNKNOWN, "a bug", MemberFailed),
+        (grpc.StatusCode.INTERNAL, "Received RST_STREAM with error code 0", errors.NotServing),
+        (grpc.StatusCode.INTERNAL, "a bug", MemberFailed),
+    ],
+)
+def test_a_call_that_ended_with_its_connection_may_be_made_elsewhere(
+    code: grpc.StatusCode, details: str, kind: type[Exception]
+) -> None:
+    message = status_pb2.Status(code=code.value[0], message=details)
+    error = status.error_from(_Failed(message), "a:1")
+    assert type(error) is kind
+    if isinstance(error, errors.NotServing):
+        assert error.ordered == "perhaps"
+
+
+def test_a_field_that_an_older_release_does_not_send_has_its_default() -> None:
+    message = status.rpc_status(errors.NotServing(member="m1", state="LEFT", ordered="nothing"))
+    info = error_details_pb2.ErrorInfo()
+    message.details[0].Unpack(info)
+    del info.metadata["ordered"]
+    message.details[0].Pack(info)
+    error = status.error_from(_Failed(message), "a:1")
+    assert isinstance(error, errors.NotServing)
+    assert (error.member, error.ordered) == ("m1", "perhaps")
 
 
 def test_an_error_of_another_release_keeps_its_code_and_words() -> None:

@@ -24,6 +24,19 @@ def test_a_log_that_is_away_makes_nobody_look_dead() -> None:
     assert suspicions.silent_ms(2) == GAP_MS_MAX
 
 
+def test_a_silence_is_worth_a_word_before_it_is_suspicious_and_no_single_report_is() -> None:
+    for gap_ms_max, first_ms in ((GAP_MS_MAX, 3_000), (200, 3_000), (4_000, 5_000)):
+        suspicions = Suspicions(gap_ms_max)
+        suspicions.heard_own(0)
+        suspicions.heard(2)
+        step_ms = min(gap_ms_max, 1_000)
+        for now_ms in range(step_ms, 6_000, step_ms):
+            suspicions.heard_own(now_ms)
+            assert suspicions.overdue_ms(2) in (0, now_ms)
+            if now_ms % 1_000 == 0:
+                assert (suspicions.overdue_ms(2) > 0) == (now_ms >= first_ms)
+
+
 def test_who_is_not_watched_is_not_silent() -> None:
     suspicions = Suspicions(GAP_MS_MAX)
     suspicions.heard(2)

@@ -7,9 +7,10 @@ from contextlib import aclosing
 import pytest
 
 from certifier.errors import ForeignLog, LogGap, LogServerUnavailable
-from members import join
+from members import log_start
 from members.jetstream import JetStreamOptions, JetStreamOrder
-from members.join import state_that_reaches
+from members.log_health import LogServerState
+from members.log_start import state_that_reaches
 from members.membership_errors import GroupMissing
 from members.total_order import (
     Delivery,
@@ -71,6 +72,21 @@ async def test_a_new_log_is_empty_and_has_an_identity(make_order: MakeOrder) -> 
     assert (state.first_sequence, state.last_sequence) == (1, 0)
     assert state.identity.name
     assert state.identity.created
+
+
+async def test_a_log_that_is_well_says_so_and_when_it_took_a_message(
+    make_order: MakeOrder,
+) -> None:
+    order = make_order()
+    await order.open(create=True)
+    await publish_all(order, payloads_of(1))
+    while not order.health().leader:  # noqa: ASYNC110 - the port has no event for it
+        await asyncio.sleep(0.001)
+    health = order.health()
+    (server,) = health.servers
+    assert (server.state, server.is_current, server.lag) == (LogServerState.CURRENT, True, 0)
+    assert (health.leader, health.leaderless_ms, health.problem) == (server.name, 0, "")
+    assert health.acknowledged_ms is not None
 
 
 async def test_a_message_as_large_as_the_log_says_is_ordered(make_order: MakeOrder) -> None:
@@ -227,6 +243,8 @@ async def test_a_memory_log_that_is_away_keeps_messages_waiting() -> None:
     log.now_ms = 300
     assert (order.publishing(), order.unacknowledged_for_ms()) == (1, 300)
     assert (order.silent_for_ms(), order.refusal()) == (300, "not available")
+    health = order.health()
+    assert (health.leader, health.leaderless_ms, health.problem) == ("", 300, "not available")
     log.available = True
     assert (order.publishing(), order.unacknowledged_for_ms()) == (0, 0)
     assert await read_until(order, 1, 1) == [Delivery(1, b"1")]
@@ -257,8 +275,8 @@ async def test_a_shorter_log_is_not_believed_of_a_server_that_then_falls_silent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It was cut off, as it has noticed; another one knows more."""
-    monkeypatch.setattr(join, "SHORTER_MS_MAX", 50)
-    monkeypatch.setattr(join, "SHORTER_POLL_SECONDS", 0.01)
+    monkeypatch.setattr(log_start, "SHORTER_MS_MAX", 50)
+    monkeypatch.setattr(log_start, "SHORTER_POLL_SECONDS", 0.01)
     log = MemoryLog("silent")
     log.create()
     order = MemoryOrder(log)

@@ -176,8 +176,16 @@ def test_the_decisions_do_not_depend_on_who_observes(log: Log) -> None:
     assert histories[0] == histories[1] == histories[2]
 
 
-def test_a_log_whose_first_message_makes_no_group_is_refused() -> None:
+def test_what_is_no_message_of_a_member_is_skipped_as_members_skip_it(log: Log) -> None:
+    numbered = list(enumerate([b"\xff", *map(encode_batch, log.messages), b"\x00"], 1))
+    history = TotalOrderHistory()
+    rows = list(history.rows(Delivery(*each) for each in numbered))
+    assert kinds(rows) == kinds(log.rows())
+    assert rows[0]["place"] == place_of(position_of(2, 0), RecordKind.START)
+
+
+def test_a_log_that_makes_no_group_is_refused() -> None:
     history = TotalOrderHistory()
     batch = batch_of(1, 1, controls=[StableReport(0, 0, 0, b"")])
-    with pytest.raises(CorruptRecord, match="the first message has no group's settings"):
+    with pytest.raises(CorruptRecord, match="none of the messages to 1 has a group's settings"):
         list(history.rows([Delivery(1, encode_batch(batch))]))

@@ -13,7 +13,8 @@ from applier.targets.rocksdb import AppliedInterval, applied_intervals
 from certifier.records import Outcome, Verdict
 from certifier.store import Family
 from members.convert import decode_changes
-from members.log_records import LogBatch, LoggedTransaction, ViewProposal
+from members.log_records import LogBatch, LoggedTransaction, Message, ViewProposal
+from members.member import Member
 from members.views import View, ViewMember
 from tests.sim.member import SimulatedMember
 
@@ -38,6 +39,9 @@ class Place(NamedTuple):
     newest_version: int
     stable_version: int
     single_primary: bool
+    told: tuple[object, ...]
+    """What statuses say of the log: who has departed, and what its transactions came to."""
+    skipped: tuple[int, int, str, str]
 
 
 class Certified(NamedTuple):
@@ -57,6 +61,8 @@ class Checks:
         self.aborted: set[bytes] = set()
         self.expelled = 0
         self.is_tail_lost = False
+        self.strange_messages = 0
+        """Messages in the log that no member has sent."""
         self.may_be_expelled: Callable[[ViewMember], bool] = lambda member: True
         self._places: list[Place] = []
         self._states: list[dict[bytes, bytes]] = [{}]
@@ -75,9 +81,14 @@ class Checks:
         self._reads[transaction_id] = reads
         self._changes[transaction_id] = changes
 
-    def delivered(self, member: SimulatedMember, batch: LogBatch) -> None:
+    def delivered(self, member: SimulatedMember, message: Message) -> None:
         """Agreement: all members decide alike at each place of the order."""
         mind = member.mind
+        is_skipped = mind.skipped.last.log_sequence == mind.log_sequence
+        text = f"{member.name} skips {mind.skipped.last}, which a member has sent"
+        _check(mind.skipped.total <= self.strange_messages or self.is_tail_lost, text)
+        batch = LogBatch("", 0, 0) if is_skipped else message
+        assert isinstance(batch, LogBatch)
         outcomes = [mind.outcomes.get(each.transaction_id) for each in batch.transactions]
         place = Place(
             tuple(map(_decision, outcomes)),
@@ -86,6 +97,8 @@ class Checks:
             mind.certifier.window.newest_version,
             mind.certifier.stable_version,
             mind.settings.single_primary,
+            _told(mind),
+            mind.skipped.dump(),
         )
         shown, newest = member.committed_version, mind.certifier.window.newest_version
         _check(
@@ -120,8 +133,9 @@ class Checks:
             _check(not sequence, f"{name} begins after {sequence}")
             return
         place = self._places[sequence - 1]
-        found = (mind.certifier.digest(), mind.certifier.window.newest_version, mind.view)
-        expected = (place.digest, place.newest_version, place.view)
+        newest_version = mind.certifier.window.newest_version
+        found = (mind.certifier.digest(), newest_version, mind.view, _told(mind))
+        expected = (place.digest, place.newest_version, place.view, place.told)
         _check(found == expected, f"{name} begins after {sequence} with {found}, not {expected}")
         waiting = member.applier.coordinator.length
         missing = place.newest_version - member.committed_version
@@ -261,7 +275,7 @@ class ClientsAlone(Checks):
     def lost_tail(self, last_sequence: int) -> None:
         """Believes it."""
 
-    def delivered(self, member: SimulatedMember, batch: LogBatch) -> None:
+    def delivered(self, member: SimulatedMember, message: Message) -> None:
         """Believes it."""
 
     def committed(self, member: SimulatedMember) -> None:
@@ -294,6 +308,10 @@ def _overlaps(
         running = [earlier for earlier in running if later.started < earlier.committed]
         yield from ((earlier, later) for earlier in running)
         running.append(later)
+
+
+def _told(mind: Member) -> tuple[object, ...]:
+    return (*mind.departures.dump(), *mind.counters.log_verdicts)
 
 
 def _decision(outcome: Outcome | None) -> Decision:

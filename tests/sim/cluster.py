@@ -16,13 +16,13 @@ from members.config import MemberConfig
 from members.membership_errors import StillFenced
 from members.mind_store import MEMBER_KEY
 from members.recovery import Joiner
-from members.recovery_errors import ExtraTransactions
+from members.recovery_errors import ExtraTransactions, LogCutShort
 from members.views import ViewMember
 from tests.sim.checkers import Checks, Violation
 from tests.sim.clients import Client
 from tests.sim.clock import DRIFT, Clock
 from tests.sim.disk import SimulatedDisk
-from tests.sim.lives import JOIN_LAG_MESSAGES, Lives, rows_sequence
+from tests.sim.lives import JOIN_LAG_MESSAGES, JOIN_LAG_TRANSACTIONS, Lives, rows_sequence
 from tests.sim.member import (
     EXPEL_MS,
     SNAPSHOT_LEASE_MS,
@@ -47,7 +47,7 @@ TAIL_ROUNDS = 20
 """Rounds after which nothing is asked of a group that has lost the tail of its log."""
 QUIET_ROUNDS = SNAPSHOT_LEASE_MS // STABLE_PERIOD_MS + 2
 """Rounds without anything to do after which the group is at rest: all leases have ended by then."""
-TAIL_LOST = (DigestMismatch, LogGap, LogRewritten)
+TAIL_LOST = (DigestMismatch, LogCutShort, LogGap, LogRewritten)
 """What members meet in a log without its tail; some reports that come later are of what it lost."""
 TRACE_EVENTS = 40
 TURN_STEPS = 30
@@ -171,10 +171,8 @@ class Cluster:
             name: (member.mind.state.name, member.mind.reason, member.mind.log_sequence)
             for name, member in self.members.items()
         }
-        text = (
-            f"no rest after {HEAL_ROUNDS_MAX} rounds without faults: {states}, {self.log.state()}"
-        )
-        raise Violation(text)
+        text = f"no rest after {HEAL_ROUNDS_MAX} rounds without faults"
+        raise Violation(f"{text}: {states}, {self.log.state()}")
 
     def online(self) -> list[SimulatedMember]:
         """Members that clients may use."""
@@ -314,12 +312,17 @@ class Cluster:
 
     def asks_to_join(self, name: str) -> None:
         """See `Witness`: it lacks little, and nothing of what its rows have."""
-        member = self.members[name]
-        lag = self.log.state().last_sequence - member.mind.log_sequence
+        member, last = self.members[name], self.log.state().last_sequence
+        lag, pending = last - member.mind.log_sequence, member.applier.coordinator.length
         newest_version = member.mind.certifier.window.newest_version
-        if lag > JOIN_LAG_MESSAGES or member.committed_version > newest_version:
+        is_late = lag > JOIN_LAG_MESSAGES or pending > JOIN_LAG_TRANSACTIONS
+        if is_late or member.committed_version > newest_version:
             text = f"has rows of {member.committed_version}, and has certified {newest_version}"
-            raise Violation(f"{name} joins, lacks {lag} messages, {text}")
+            raise Violation(f"{name} joins, lacks {lag}, {pending} wait, {text}")
+        others = [each for other, each in self.members.items() if self.reaches(name, other)]
+        reached = max(each.mind.log_sequence for each in others)
+        if reached > last and not self.processes[name].trusts_log:
+            raise Violation(f"{name} joins at {last}, and others have read up to {reached}")
 
     def adopted(self, name: str, joiner: Joiner, donor: str) -> None:
         """See `Witness`: nothing that only the joiner had is replaced."""

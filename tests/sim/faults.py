@@ -12,7 +12,11 @@ from applier.checkpoint import Checkpoint
 from applier.targets.rocksdb import CHECKPOINT_KEY
 from certifier.gtid_set import GtidSet
 from certifier.store import Family
+from members.batch_numbers import NUMBERS_AHEAD_MAX
+from members.convert import encode_batch
+from members.log_records import LogBatch, LoggedTransaction, StableReport, ViewProposal
 from members.member_state import MemberState
+from members.views import ViewMember
 from tests.sim.settings import some_settings
 
 if TYPE_CHECKING:
@@ -163,6 +167,12 @@ def lose_tail(cluster: "Cluster") -> None:
     cluster.lose_tail(last)
 
 
+def trust_log(cluster: "Cluster") -> None:
+    """The operators of members that wait to join say that the log is whole, which may be wrong."""
+    for process in cluster.processes.values():
+        process.trusts_log = process.member.mind.state is MemberState.RECOVERING
+
+
 def act_as_operator(cluster: "Cluster") -> None:
     """An operator looks after members that will not come back by themselves."""
     for name in list(cluster.processes):
@@ -187,6 +197,58 @@ def appoint(cluster: "Cluster") -> None:
     online = cluster.online()
     if online:
         cluster.dice.choice(online).mind.appoint(cluster.dice.choice(list(cluster.disks)))
+
+
+def write_junk(cluster: "Cluster") -> None:
+    """Somebody who is no member writes to the log what is no message of one."""
+    online = cluster.online()
+    if not online:
+        return
+    dice, mind = cluster.dice, cluster.dice.choice(online).mind
+    view, me = mind.view, mind.me
+    stranger = ViewMember(name="m9", incarnation=dice.getrandbits(64) | 1 << 63, address="m9:1")
+    everybody_out = ViewProposal(view.view_id, ())
+    last = mind.numbers.last(me.incarnation) or 0
+    forged = LogBatch(me.name, me.incarnation, last + 1 + dice.randint(0, 9))
+    far_ahead = StableReport(1 << 40, 1 << 40, mind.log_sequence, bytes(8), 1 << 40)
+    junk = mind.settings._replace(settings_version=1 + mind.settings.settings_version, gc_window="")
+    by_stranger = LogBatch(stranger.name, stranger.incarnation, 1)
+    message: LogBatch | bytes = dice.choice(
+        (
+            dice.randbytes(dice.randint(0, 9)),
+            by_stranger._replace(controls=[everybody_out]),
+            by_stranger._replace(controls=[ViewProposal(view.view_id, (stranger, *view.members))]),
+            by_stranger._replace(transactions=[LoggedTransaction(b"", 0, [1])]),
+            by_stranger._replace(controls=[junk._replace(settings_version=1)]),
+            forged._replace(batch_number=1 << 63),
+            forged._replace(member=stranger.name),
+            forged._replace(controls=[junk]),
+            forged._replace(controls=[far_ahead]),
+            forged._replace(controls=[ViewProposal(view.view_id, (stranger,))]),
+            forged._replace(transactions=[LoggedTransaction(b"", 0, [1], payload=b"\xff")]),
+        )
+    )
+    _write(cluster, message if isinstance(message, bytes) else encode_batch(message))
+
+
+def impersonate(cluster: "Cluster") -> None:
+    """Somebody writes a valid message in the name of a member, which has to come back as another
+    run.
+    """
+    online = cluster.online()
+    if online:
+        mind = cluster.dice.choice(online).mind
+        last = mind.numbers.last(mind.me.incarnation) or 0
+        number = last + cluster.dice.randint(1, NUMBERS_AHEAD_MAX)
+        cluster.excuse(mind.me.name, cluster.now_ms + max(AWAY_MS))
+        _write(cluster, encode_batch(LogBatch(mind.me.name, mind.me.incarnation, number)))
+
+
+def _write(cluster: "Cluster", payload: bytes) -> None:
+    """A message that no member has sent is in the log, if that takes it."""
+    if cluster.log_away_until_ms <= cluster.now_ms:
+        cluster.checks.strange_messages += 1
+        cluster.log.append(f"strange {cluster.checks.strange_messages}", payload)
 
 
 def _victim(cluster: "Cluster") -> "Lives | None":

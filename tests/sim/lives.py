@@ -31,10 +31,11 @@ from members.recovery_choice import Candidate
 from members.recovery_errors import LogTooLong, LogTrimmed, NoDonor, TooManyCopies
 from members.rejoins import Rejoins
 from members.total_order import LogIdentity, LogState, check_reaches
+from members.witnesses import Progress, Step, Witnesses
 from tests.sim.disk import SimulatedDisk
 from tests.sim.member import SimulatedMember
 from tests.sim.memory_order import MemoryLog
-from tests.sim.recovery import Donor, OpenCopy, Recovery
+from tests.sim.recovery import OpenCopy, Recovery
 
 REJOIN_TRIES = 3
 REJOIN_MS = 300
@@ -223,6 +224,15 @@ class Lives:
             committed_version=self.member.committed_version,
         )
 
+    def progress(self) -> Progress:
+        """How far it has read, for one that joins; see `members.donors.ask_progress`."""
+        mind = self.member.mind
+        identity = self.disk.get(Family.META, LOG_IDENTITY_KEY)
+        log = "" if identity is None else str(LogIdentity.decode(identity))
+        digest = mind.digests.find(mind.log_sequence)
+        group, vouches = self._config.group, self._vouches
+        return Progress(self.name, group, log, mind.log_sequence, digest, vouches)
+
     def open_copy(self, asker: str) -> OpenCopy:
         """See `Donor`, and `members.copies.Copies`."""
         mind = self.member.mind
@@ -249,6 +259,9 @@ class Lives:
         self.disk.finish()
         self.member = self._make_member(self.name)
         self._catch_up: CatchUp | None = None
+        self._witnesses: Witnesses | None = None
+        self.trusts_log = False
+        self._vouches = self.member.mind.log_sequence > 0
         self._was = MemberState.RECOVERING
         fence = self.member.minds.fence()
         if fence:
@@ -291,8 +304,36 @@ class Lives:
             pending = applier.coordinator.length
             last = state.last_sequence
             if catch_up.is_near(mind.log_sequence, last, pending, rows_sequence):
-                mind.caught_up()
-                self._witness.asks_to_join(self.name)
+                self._join_when_sure(state)
+
+    def _join_when_sure(self, state: LogState) -> None:
+        """See `members.join.be_sure`: whoever answers does so at once."""
+        mind = self.member.mind
+        if self.trusts_log:
+            self._ask_to_join()
+            return
+        if self._witnesses is None:
+            self._witnesses = Witnesses(mind.me, self._config.group, state, self._now_ms)
+        for each in self._donors():
+            self._witnesses.note(each.member.mind.me.address, each.progress())
+        try:
+            step, reason = self._witnesses.judge(
+                mind.view,
+                last_sequence=state.last_sequence,
+                log_sequence=mind.log_sequence,
+                digest_at=mind.digests.find,
+                now_ms=self._now_ms,
+            )
+        except Fenced as error:
+            self.fence(error)
+            return
+        mind.reason = reason
+        if step is Step.JOIN:
+            self._ask_to_join()
+
+    def _ask_to_join(self) -> None:
+        self.member.mind.caught_up()
+        self._witness.asks_to_join(self.name)
 
     def _recover(self, needed: GroupcertError) -> None:
         self._witness.note(f"{self.name} needs a copy: {needed}")
@@ -300,7 +341,7 @@ class Lives:
             self._stop_serving(MemberState.ERROR, str(needed))
         self.recovery = Recovery(self.joiner(), needed, self.disk, self._donors)
 
-    def _donors(self) -> list[Donor]:
+    def _donors(self) -> "list[Lives]":
         """Those that answer now; it asks itself, too."""
         reaches = self._witness.reaches
         return [each for each in self._processes() if reaches(self.name, each.name)]
@@ -313,7 +354,7 @@ class Lives:
         self._witness.note(f"{self.name} is {state.name}")
         if state is MemberState.ONLINE:
             self._config = self._configured
-            self._has_joined = True
+            self._has_joined = self._vouches = True
             self._rejoins.joined(self._now_ms)
         elif state is MemberState.ERROR:
             self.member.end_waiting()

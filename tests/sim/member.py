@@ -9,10 +9,11 @@ from typing import NamedTuple, Protocol
 
 from applier.relay_queue import RelayQueue
 from applier.targets.rocksdb import RocksDbTarget, RowsSnapshot
+from members import log_records
 from members.convert import decode_batch, decode_changes, encode_batch
 from members.decisions import Decisions
 from members.fragment_store import FragmentStore
-from members.log_records import GroupSettings, LogBatch, LoggedTransaction
+from members.log_records import GroupSettings, LoggedTransaction
 from members.member import Member
 from members.member_state import Delivered, MemberOptions, MemberState
 from members.mind_store import MindStore
@@ -47,7 +48,7 @@ class Message(NamedTuple):
 class Observer(Protocol):
     """Who looks on."""
 
-    def delivered(self, member: "SimulatedMember", batch: LogBatch) -> None:
+    def delivered(self, member: "SimulatedMember", message: log_records.Message) -> None:
         """A member has taken the next message of the log."""
 
     def committed(self, member: "SimulatedMember") -> None:
@@ -132,15 +133,15 @@ class SimulatedMember:
         """Certifies messages, and hands what follows to the applier and to those who wait."""
         delivered = Delivered()
         for sequence, payload in deliveries:
-            batch = decode_batch(sequence, payload)
+            message = decode_batch(payload)
             self.minds.delivered(Delivery(sequence, payload))
-            self.mind.deliver(sequence, batch, delivered)
-            self._observer.delivered(self, batch)
+            self.mind.deliver(sequence, message, delivered)
+            self._observer.delivered(self, message)
         self._rows_maker.take_in(delivered, self._recovered_position)
         self.applier.append(delivered.entries)
         self._waiting_commit += delivered.ended
         for submission in delivered.turned_away:
-            submission.done(submission)
+            submission.end()
         self._unsaved.absorb(delivered)
         self._answer_committed()
         self._answer_everywhere()
@@ -165,7 +166,9 @@ class SimulatedMember:
         next_batch = self.mind.publisher.next_batch
         while batch := next_batch(credit=self.mind.credit(self.now_ms), is_taken=not self.outbox):
             message_id = f"{batch.incarnation:x}-{batch.batch_number}"
-            self.outbox.append(Message(message_id, encode_batch(batch)))
+            encoded = encode_batch(batch)
+            self.mind.publisher.note_encoded(batch.batch_number, encoded)
+            self.outbox.append(Message(message_id, encoded))
 
     def tick(self) -> None:
         """What the runtime does from time to time."""
@@ -244,7 +247,7 @@ class SimulatedMember:
         waiting, self._waiting_commit = self._waiting_commit, []
         if self.mind.state is not MemberState.FENCED:
             for ended in waiting:
-                ended.done(ended)
+                ended.end()
         self._give_up()
 
     def _give_up(self) -> None:
@@ -291,7 +294,7 @@ class SimulatedMember:
         waiting = self._waiting_commit
         while waiting and waiting[0].version <= self.committed_version:
             ended = waiting.pop(0)
-            ended.done(ended)
+            ended.end()
 
     def _answer_everywhere(self) -> None:
         version = self.mind.applied_everywhere_version

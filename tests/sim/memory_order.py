@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator
 from typing import NamedTuple
 
 from certifier.errors import LogServerUnavailable
+from members.log_health import LogHealth, LogServerHealth, LogServerState
 from members.membership_errors import GroupMissing
 from members.total_order import (
     PUBLISHING_MAX,
@@ -168,6 +169,15 @@ class MemoryOrder:
     def silent_for_ms(self) -> int:
         """See `TotalOrder.silent_for_ms`."""
         return 0 if self._log.available else self._log.now_ms - self._heard_ms
+
+    def health(self) -> LogHealth:
+        """See `TotalOrder.health`."""
+        if not self._log.available:
+            return LogHealth(leaderless_ms=self.silent_for_ms(), problem="not available")
+        memory = LogServerHealth(
+            name="memory", state=LogServerState.CURRENT, is_current=True, lag=0
+        )
+        return LogHealth(leader="memory", servers=(memory,), acknowledged_ms=0)
 
     async def read(self, first_sequence: int) -> AsyncGenerator[list[Delivery], None]:
         """See `TotalOrder.read`."""

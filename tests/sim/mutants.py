@@ -14,32 +14,34 @@ from applier.commit_order import CommitOrder
 from applier.fragments import FragmentSet
 from applier.job import Job
 from applier.targets.rocksdb import RocksDbTarget, RowChanges, RowsSnapshot
-from certifier.core import Certifier
+from certifier.core import Certifier, Deciding
 from certifier.logical_clock import LogicalClock
 from certifier.outcomes import OutcomeTable
 from certifier.records import Collected, GarbageCollection, Outcome, Record, Transaction, Verdict
 from certifier.store import Family
-from members import log_trimmer
+from members import log_trimmer, member
 from members.catch_up import CatchUp
 from members.copy_manifest import CopyManifest
 from members.fragment_sets import FragmentSets
-from members.log_records import LoggedTransaction
+from members.log_records import LoggedTransaction, Message
 from members.log_trimmer import Retention
+from members.log_validity import GroupBefore
 from members.member import Member
 from members.mind_store import MindStore
 from members.outcome_log import OutcomeLog
-from members.publisher import Submission
+from members.publisher import Publisher, Submission
 from members.recovery import Joiner
 from members.suspicions import Suspicions
 from members.total_order import Delivery, LogState
 from members.views import View, ViewMember
+from members.witnesses import Judgement, Step, Witnesses
 from tests.sim.disk import DiskCopy, SimulatedDisk
 from tests.sim.lives import Lives
 from tests.sim.member import Answer, SimulatedMember
 
 Delivered = Outcome | Collected | tuple[int, int] | None
 
-_certify = Certifier.certify
+_certify = Certifier.certify_in_steps
 _deliver = Certifier.deliver
 _checkpoint = SimulatedDisk.checkpoint
 _heard_own = Suspicions.heard_own
@@ -49,12 +51,12 @@ _submit = SimulatedMember.submit
 _close = FragmentSets.close
 
 
-def ignore_last_item(self: Certifier, transaction: Transaction) -> Outcome:
+def ignore_last_item(self: Certifier, transaction: Transaction) -> Deciding:
     """A certifier that does not look at the last item of a write set."""
     return _certify(self, transaction._replace(write_set=transaction.write_set[:-1]))
 
 
-def ignore_read_set(self: Certifier, transaction: Transaction) -> Outcome:
+def ignore_read_set(self: Certifier, transaction: Transaction) -> Deciding:
     """A certifier that lets a serializable transaction pass though what it read has changed."""
     return _certify(self, transaction._replace(read_set=()))
 
@@ -199,9 +201,27 @@ def believe_the_log(self: MindStore, found: Delivery | None) -> None:
     del self, found
 
 
+def ask_nobody(self: Witnesses, view: View, **state: object) -> Judgement:
+    """A joiner that takes what the log has for all there ever was."""
+    del self, view, state
+    return Judgement(Step.JOIN)
+
+
 def take_any_copy(self: Joiner, manifest: CopyManifest) -> None:
     """A joiner that does not care what it has and the group has not."""
     del self, manifest
+
+
+def believe_everybody(message: Message, before: GroupBefore) -> str:
+    """A member that takes whatever has the form of a batch."""
+    del message, before
+    return ""
+
+
+def own_what_bears_its_mark(self: Publisher, batch: Message) -> bool:
+    """A member that takes for its own what somebody else has written in its name."""
+    del self, batch
+    return True
 
 
 def _mutant(
@@ -211,8 +231,8 @@ def _mutant(
 
 
 MUTANTS = {
-    "ignore-last-item": _mutant(Certifier, "certify", ignore_last_item),
-    "ignore-read-set": _mutant(Certifier, "certify", ignore_read_set),
+    "ignore-last-item": _mutant(Certifier, "certify_in_steps", ignore_last_item),
+    "ignore-read-set": _mutant(Certifier, "certify_in_steps", ignore_read_set),
     "collect-one-too-early": _mutant(Certifier, "deliver", collect_one_too_early),
     "stamp-one-too-early": _mutant(LogicalClock, "stamp", stamp_one_too_early),
     "acknowledge-before-the-log": _mutant(SimulatedMember, "submit", acknowledge_before_the_log),
@@ -230,6 +250,9 @@ MUTANTS = {
     "tear-the-copy": _mutant(SimulatedDisk, "checkpoint", tear_the_copy),
     "believe-the-log": _mutant(MindStore, "check_last", believe_the_log),
     "forget-the-fence": _mutant(MindStore, "fence", forget_the_fence),
+    "believe-everybody": _mutant(member, "why_skipped", believe_everybody),
+    "own-what-bears-its-mark": _mutant(Publisher, "wrote", own_what_bears_its_mark),
+    "ask-nobody": _mutant(Witnesses, "judge", ask_nobody),
     "take-any-copy": _mutant(Joiner, "check", take_any_copy),
 }
 

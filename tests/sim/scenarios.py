@@ -73,11 +73,21 @@ SCENARIOS = {
     "lag": Scenario(((4, faults.lag), (1, faults.crash), (2, faults.start), (1, faults.pause))),
     "log-leader": Scenario(((4, faults.lose_log), (1, faults.crash), (2, faults.start))),
     "lost-tail": Scenario(
-        ((1, faults.lose_tail), (2, faults.crash), (4, faults.start), (1, faults.roll))
+        (
+            *((2, faults.lose_tail), (3, faults.crash), (3, faults.start), (1, faults.roll)),
+            *((1, faults.lose_disk), (3, faults.trust_log)),
+        )
     ),
     "partition": Scenario(((4, faults.cut_off), (1, faults.crash), (2, faults.start))),
     "pause": Scenario(((4, faults.pause), (1, faults.start))),
     "rolling": Scenario(((4, faults.roll), (1, faults.start))),
+    "stranger": Scenario(
+        (
+            *((6, faults.write_junk), (2, faults.impersonate), (1, faults.crash)),
+            *((3, faults.start), (1, faults.leave), (1, faults.stop_outside)),
+        ),
+        weight=4,
+    ),
     "usual": Scenario(_USUAL),
 }
 

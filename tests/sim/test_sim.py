@@ -22,9 +22,12 @@ SEEDS = range(0, 200, SEEDS_A_TEST)
 STEPS = 800
 MUTANT_SEEDS_MAX = 60
 SEEN_IN = {
+    "ask-nobody": "lost-tail",
+    "believe-everybody": "stranger",
     "believe-the-log": "lost-tail",
     "forget-the-copies": "disk",
     "forget-the-fence": "lost-tail",
+    "own-what-bears-its-mark": "stranger",
 }
 """Mutants that few scenarios have an opportunity to find, each with one that has."""
 SEEN_BY_CLIENTS = {

@@ -15,26 +15,26 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1._async import HealthServicer
 from grpc_reflection.v1alpha import reflection, reflection_pb2, reflection_pb2_grpc
 
-from members.access import AccessList, AccessRules
-from members.access_interceptor import AccessInterceptor
+from members.access import AccessList
+from members.call_limit import Rooms
+from members.callers import Callers
+from members.door import Door
 from members.loopback import free_port
 from members.security_errors import NotAuthenticated
 from members.status import error_from
 
 TOKEN = "a-token"
 BEARER = (("authorization", f"Bearer {TOKEN}"),)
-RULES = AccessRules(
-    AccessList.model_validate(
-        {
-            "principal": [
-                {
-                    "name": "probe",
-                    "token_sha256": hashlib.sha256(TOKEN.encode()).hexdigest(),
-                    "roles": ["observe"],
-                }
-            ]
-        }
-    )
+ACCESS = AccessList.model_validate(
+    {
+        "principal": [
+            {
+                "name": "probe",
+                "token_sha256": hashlib.sha256(TOKEN.encode()).hexdigest(),
+                "roles": ["observe"],
+            }
+        ]
+    }
 )
 Metadata = tuple[tuple[str, str], ...]
 
@@ -46,7 +46,7 @@ def guarded(*addresses: str) -> Iterator[None]:
     stopped = asyncio.Event()
 
     async def serve() -> None:
-        server = grpc.aio.server(interceptors=(AccessInterceptor(RULES, has_tls=False),))
+        server = grpc.aio.server(interceptors=(Door(Callers(ACCESS, has_tls=False), Rooms()),))
         health_pb2_grpc.add_HealthServicer_to_server(HealthServicer(), server)
         reflection.enable_server_reflection((reflection.SERVICE_NAME,), server)
         for address in addresses:

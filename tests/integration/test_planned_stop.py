@@ -1,0 +1,136 @@
+"""SIGTERM of members under load: no client gets an error, whatever it was at.
+
+Members are real processes, stopped one after the other and started again, under clients that use
+`Client.run`, plain transactions and `certify`, and beside readers of streams.
+"""
+
+import signal
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from certifier.errors import NotServing
+from certifier.gtid_set import GtidSet
+from groupcert.v1.transaction_pb2 import VERDICT_CERTIFIED
+from members.client import Client, Outcome, certifiable
+from members.local_group import LocalGroup
+from members.replica_source import ReplicaSources
+from tests.integration.waiting import wait_for
+from tests.integration.watched_clients import WatchedClients
+
+pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.slow]
+
+COMMITS = 10
+"""Of each client, between what a test does."""
+
+
+@pytest.fixture
+def group(tmp_path: Path) -> Iterator[LocalGroup]:
+    """Three members, of which a test stops one for good."""
+    with LocalGroup(tmp_path) as group:
+        yield group
+
+
+@pytest.mark.parametrize("single_primary", [False, True])
+def test_no_client_gets_an_error(tmp_path: Path, single_primary: bool) -> None:
+    with LocalGroup(tmp_path, settings={"single_primary": single_primary}) as group:
+        with WatchedClients(list(group.addresses.values())) as clients:
+            clients.wait_for_answers(COMMITS)
+            for name in group.names:
+                assert group.stop_member(name) == 0
+                clients.wait_for_answers(COMMITS)
+                group.start_member(name)
+                group.wait_online()
+                clients.wait_for_answers(COMMITS)
+        assert clients.errors == []
+
+
+def test_streams_end_with_the_reason_after_all_that_was_sent_is_answered(
+    group: LocalGroup,
+) -> None:
+    address = group.addresses["m2"]
+    answered: list[Outcome] = []
+
+    def watch() -> None:
+        with Client(address) as client:
+            watched.extend(status.group for status in client.watch(60_000))
+
+    def certify() -> None:
+        with Client(address) as client:
+            batches = (
+                [certifiable(snapshot=0, write_set=[f"{number}/{index}"]) for index in range(10)]
+                for number in count()
+            )
+            for _, outcome in client.certify_stream(batches):
+                answered.append(outcome)
+
+    watched: list[str] = []
+    with ThreadPoolExecutor(2) as pool:
+        streams = [pool.submit(watch), pool.submit(certify)]
+        wait_for("both at work", lambda: watched and len(answered) > 100)
+        assert group.stop_member("m2") == 0
+        for stream in streams:
+            error = stream.exception(60)
+            assert isinstance(error, NotServing), error
+            assert (error.state, error.ordered) == ("STOPPING", "nothing")
+    assert {outcome.verdict for outcome in answered} == {VERDICT_CERTIFIED}
+    with Client(group.addresses["m1"]) as client:
+        counters = wait_for("m1 to read it", lambda: client.status().observer)
+        assert counters.transactions_certified == len(answered), "what was ordered was answered"
+
+
+def test_a_replica_goes_on_at_its_next_source(group: LocalGroup) -> None:
+    addresses = [group.addresses["m2"], group.addresses["m1"]]
+    sources = ReplicaSources(addresses, "r1")
+    received = GtidSet()
+    positions = count(1)
+
+    def follow() -> None:
+        for news in sources.follow(received, lambda: next(positions)):
+            for entry in news.entries:
+                if entry.gtid:
+                    received.add(entry.gtid)
+
+    with ThreadPoolExecutor(1) as pool, Client(group.addresses["m1"]) as client:
+        following = pool.submit(follow)
+        try:
+            client.run(lambda transaction: transaction.put(b"key", b"1"))
+            wait_for("the first", lambda: received.count() == 1)
+            assert sources.connected == addresses[0]
+            assert group.stop_member("m2") == 0
+            client.run(lambda transaction: transaction.put(b"key", b"2"))
+            wait_for("the second", lambda: received.count() == 2)
+            assert sources.connected == addresses[1]
+        finally:
+            sources.stop()
+        following.result(60)
+
+
+def test_a_running_transaction_may_end_where_it_began(group: LocalGroup) -> None:
+    address = group.addresses["m3"]
+    with Client(address) as client, Client(address) as other:
+        client.run(lambda transaction: transaction.put(b"key", b"1"))
+        with client.transaction() as transaction:
+            group.processes["m3"].send_signal(signal.SIGTERM)
+            wait_for("no new ones", lambda: _is_refused(other))
+            assert transaction.get(b"key") == b"1"
+            transaction.put(b"key", b"2")
+        assert transaction.gtid
+        assert client.address == address, "its own member has committed it"
+        assert group.processes.pop("m3").wait(60) == 0
+        members = [each.name for each in group.status("m1").members]
+        assert members == ["m1", "m2"], "it has left; nobody had to suspect it"
+
+
+def _is_refused(client: Client) -> bool:
+    impatient = Client(client.address, timeout_ms=100)
+    try:
+        impatient.transaction().rollback()
+    except NotServing as error:
+        return error.state == "STOPPING"
+    finally:
+        impatient.close()
+    return False

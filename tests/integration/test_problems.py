@@ -1,0 +1,297 @@
+"""What is wrong is seen: a log server that is down, a log without a leader, a member that is gone.
+
+Three real log servers and real members; each fault is made, and `groupcert status` is asked until
+it says so.
+"""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from io import StringIO
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from certifier.errors import NotServing
+from groupcert.v1 import group_pb2
+from members.client import Client
+from members.group_view import show_status
+from members.local_group import LocalGroup
+from members.loopback import HOST, free_port
+from members.metrics import MemberCollector
+from tests.integration.waiting import wait_for
+from tests.log_cluster import LogCluster
+
+pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.slow]
+
+QUICK: dict[str, object] = {
+    "stable_set_period_ms": 100,
+    "suspicion_timeout_ms": 700,
+    "member_expel_timeout_ms": 300,
+}
+
+
+class Seen(NamedTuple):
+    """What `groupcert status` said, and its exit code."""
+
+    code: int
+    document: dict[str, Any]
+
+    @property
+    def problems(self) -> set[tuple[str, str]]:
+        """Kind and name of each."""
+        return {(each["kind"], each["name"]) for each in self.document["problems"]}
+
+
+def groupcert(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    """Runs the command as its users do."""
+    command = [sys.executable, "-m", "members", *arguments]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def status_at(address: str) -> Seen:
+    """What `groupcert status --json` prints, in this process: it is asked again and again."""
+    with redirect_stdout(StringIO()) as printed:
+        code = show_status(address, as_json=True, watch=False, period_ms=1)
+    return Seen(code, json.loads(printed.getvalue()))
+
+
+def states_of(seen: Seen) -> dict[str, str]:
+    """The log's servers as the member that was asked sees them."""
+    return {each["name"]: each["state"] for each in seen.document["log"]["servers"]}
+
+
+def wait_for_problem(address: str, kind: str, name: str) -> Seen:
+    """The status that has a problem, with exit code 1."""
+
+    def found() -> list[Seen]:
+        seen = status_at(address)
+        return [seen] if (kind, name) in seen.problems else []
+
+    (seen,) = wait_for(f"{kind} of {name}", found)
+    assert seen.code == 1
+    return seen
+
+
+def wait_until_well(address: str) -> Seen:
+    """The status with exit code 0 and nothing to say."""
+
+    def found() -> list[Seen]:
+        seen = status_at(address)
+        assert bool(seen.problems) == bool(seen.code)
+        return [] if seen.code else [seen]
+
+    (seen,) = wait_for("no problems", found)
+    return seen
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LogCluster]:
+    """Three log servers."""
+    with LogCluster(tmp_path_factory.mktemp("log")) as log:
+        yield log
+
+
+@pytest.fixture(scope="module")
+def address(log: LogCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A member of a group on them."""
+    folder = tmp_path_factory.mktemp("group")
+    settings = {**log.settings, "log_connect_ms": 30_000}
+    with LocalGroup(folder, members=2, settings=settings) as group:
+        yield group.addresses["m1"]
+
+
+class TestLogServers:
+    """Three of them, of which one or two are down."""
+
+    @pytest.mark.parametrize("is_leader", [False, True])
+    def test_one_that_is_killed_is_named_until_it_is_back(
+        self, log: LogCluster, address: str, is_leader: bool
+    ) -> None:
+        wait_until_well(address)
+        leader = wait_for("a leader", log.leader)
+        victim = next(name for name in log.names if (name == leader) is is_leader)
+        log.stop(victim, signal.SIGKILL)
+        try:
+            seen = wait_for_problem(address, "log_server", victim)
+            assert f"log server {victim} is " in str(seen.document["problems"])
+            expected = {**dict.fromkeys(log.names, "CURRENT"), victim: "SILENT"}
+            wait_for("one that is silent", lambda: states_of(status_at(address)) == expected)
+            found = status_at(address).document["log"]
+            assert found["leader"] in log.names
+            assert found["leader"] != victim
+            with Client(address, timeout_ms=5_000) as client:
+                metrics = list(MemberCollector(client.status).collect())
+            (current,) = (each for each in metrics if each.name == "groupcert_log_servers_current")
+            assert [sample.value for sample in current.samples] == [2.0]
+        finally:
+            log.start(victim)
+        wait_until_well(address)
+
+    @pytest.mark.parametrize("leader_survives", [False, True])
+    def test_without_two_of_three_there_is_no_leader(
+        self, log: LogCluster, address: str, leader_survives: bool
+    ) -> None:
+        wait_until_well(address)
+        leader = wait_for("a leader", log.leader)
+        others = [name for name in log.names if name != leader]
+        down = others if leader_survives else [leader, others[0]]
+        for name in down:
+            log.stop(name, signal.SIGKILL)
+        try:
+            seen = wait_for_problem(address, "log_leader", "log")
+            (text,) = (each["text"] for each in seen.document["problems"] if each["name"] == "log")
+            assert text.startswith("the log has had no leader with a majority for ")
+            wait_for_problem(address, "log_unacknowledged", "m1")
+        finally:
+            for name in down:
+                log.start(name)
+        wait_until_well(address)
+
+    def test_a_member_of_a_group_that_is_not_there_says_so(
+        self, log: LogCluster, address: str, tmp_path: Path
+    ) -> None:
+        with waiting_member(tmp_path, group="typo", log_servers=log.servers) as typo:
+            told = wait_for_reason(typo, "there is no group typo at nats://")
+            assert "which has logs of local: is the name right?" in told
+            assert status_at(typo).problems == {("member_state", "m9")}
+
+
+def test_a_member_that_reaches_no_log_server_says_which(tmp_path: Path) -> None:
+    nobody = f"nats://{HOST}:{free_port()}"
+    with waiting_member(tmp_path, group="shop", log_servers=[nobody]) as address:
+        told = wait_for_reason(address, f"connecting to the log servers at {nobody}")
+        assert told == status_at(address).document["members"][0]["reason"]
+        wait_for_reason(address, "refused")
+
+
+class waiting_member:
+    """A member as a process that waits for its log; its address."""
+
+    def __init__(self, folder: Path, group: str, log_servers: list[str]) -> None:
+        self._address = f"{HOST}:{free_port()}"
+        settings = {
+            "group": group,
+            "member": "m9",
+            "address": self._address,
+            "data_folder": str(folder / "m9"),
+            "log_servers": log_servers,
+            "create_log": False,
+            "log_connect_ms": 60_000,
+        }
+        path = folder / "m9.toml"
+        path.write_text(
+            "".join(f"{key} = {json.dumps(value)}\n" for key, value in settings.items())
+        )
+        self._command = [sys.executable, "-m", "members", "member", "--config", str(path)]
+
+    def __enter__(self) -> str:
+        self._process = subprocess.Popen(
+            self._command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        return self._address
+
+    def __exit__(self, *raised: object) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+def wait_for_reason(address: str, words: str) -> str:
+    """What a member gives as the reason why it is not ONLINE, once that has some words."""
+
+    def found() -> str:
+        try:
+            seen = status_at(address)
+        except NotServing:  # It is starting.
+            return ""
+        assert seen.code == 1
+        (row,) = seen.document["members"]
+        return str(row["reason"]) if words in row["reason"] else ""
+
+    return wait_for(words, found)
+
+
+class TestMembers:
+    """Members that fall silent, die, leave and come back."""
+
+    def test_one_that_stands_still_is_named_before_it_is_suspected(self, tmp_path: Path) -> None:
+        settings = {"suspicion_timeout_ms": 60_000}
+        with LocalGroup(tmp_path, members=2, settings=settings) as group:
+            wait_for("no silence", lambda: not any(each.silent_ms for each in view_of(group)))
+            group.processes["m2"].send_signal(signal.SIGSTOP)
+            try:
+                wait_for("a silence", lambda: any(each.silent_ms for each in view_of(group)))
+                seen = wait_for_problem(group.addresses["m1"], "member_silent", "m2")
+                assert ("member_unreachable", "m2") in seen.problems
+                assert not any(each.suspected for each in view_of(group))
+            finally:
+                group.processes["m2"].send_signal(signal.SIGCONT)
+            wait_until_well(group.addresses["m1"])
+
+    def test_who_died_or_left_is_named_until_it_returns_or_is_forgotten(
+        self, tmp_path: Path
+    ) -> None:
+        with LocalGroup(tmp_path, settings=QUICK) as group:
+            m1 = group.addresses["m1"]
+            group.kill("m3")
+            assert departed(wait_for_problem(m1, "member_departed", "m3")) == {"m3": "SILENT"}
+            assert group.stop_member("m2") == 0
+            seen = wait_for_problem(m1, "member_departed", "m2")
+            assert departed(seen) == {"m2": "LEFT", "m3": "SILENT"}
+            assert all(each["since"] for each in seen.document["departed"])
+            assert group.stop_member("m1") == 0
+            for name in ("m1", "m2"):
+                group.start_member(name)
+            group.wait_online()
+            for name in ("m1", "m2"):
+                seen = status_at(group.addresses[name])
+                assert seen.problems == {("member_departed", "m3")}, "a restart keeps it"
+            assert groupcert("group", "forget", "m3", "--address", m1).returncode == 0
+            for name in ("m1", "m2"):
+                wait_until_well(group.addresses[name])
+            again = groupcert("group", "forget", "m3", "--address", m1)
+            assert again.returncode == 2
+            assert "expected one that has departed: nobody has" in again.stderr
+            group.start_member("m3")
+            group.wait_online()
+            wait_until_well(m1)
+
+    def test_members_count_the_same_transactions_whenever_they_were_started(
+        self, tmp_path: Path
+    ) -> None:
+        with LocalGroup(tmp_path, settings=QUICK) as group:
+            for name in group.names:
+                with Client(group.addresses[name]) as client:
+                    client.run(lambda transaction: transaction.put(b"a", b"1"))
+                    first, second = client.transaction(), client.transaction()
+                    first.put(b"a", b"2")
+                    second.put(b"a", b"3")
+                    first.commit()
+                    with pytest.raises(Exception, match="conflict"):
+                        second.commit()
+                group.stop_member(name)
+                group.start_member(name)
+                group.wait_online()
+
+            def same() -> list[list[int]]:
+                rows = status_at(group.addresses["m1"]).document["members"]
+                counts = [[row[each] for each in ("certified", "conflicts")] for row in rows]
+                return counts if counts[0] == counts[1] == counts[2] else []
+
+            assert wait_for("the same counts", same)[0] == [6, 3]
+            runs = [group.status(name).observer.run_verdicts for name in group.names]
+            assert runs[2].certified < 6, "a metric counts what one run decided"
+
+
+def view_of(group: LocalGroup) -> list[group_pb2.ViewMember]:
+    """The view as m1 has it."""
+    return list(group.status("m1").members)
+
+
+def departed(seen: Seen) -> dict[str, str]:
+    """Who has gone, and why."""
+    return {each["name"]: each["cause"] for each in seen.document["departed"]}
