@@ -10,6 +10,7 @@ from certifier.errors import InvalidSetting
 from members.export import ExportOptions, absent_observer, tell, write_history
 from members.export_folder import check_absent
 from members.jetstream import JetStreamOptions, JetStreamOrder
+from members.skips import is_skip_ordered
 from members.total_order import Delivery, LogState
 from members.total_order_history import TotalOrderHistory
 
@@ -29,16 +30,22 @@ def export_total_order(
         last_sequence: The one with which it ends; None: the last one there is now.
 
     Raises:
-        CorruptRecord, DigestMismatch, LogGap, UnsupportedFormat: The log cannot be certified.
+        CorruptRecord, DigestMismatch, ForeignLog, LogGap, UnsupportedFormat: The log cannot be
+            certified.
         GroupMissing, LogServerUnavailable, LogServerTooOld: It cannot be read.
         InvalidSetting: It does not have these messages, or not those before them any more; or the
             observer has a log in the folder.
         OSError: The files cannot be written.
     """
-    history = TotalOrderHistory(observer, first_sequence, keys=options.keys)
-    check_absent(options.out, history.observer)
     order = JetStreamOrder(log)
     with asyncio.Runner() as runner:
+        history = TotalOrderHistory(
+            observer,
+            first_sequence,
+            keys=options.keys,
+            is_skip_ordered=lambda sequence: runner.run(is_skip_ordered(order, sequence)),
+        )
+        check_absent(options.out, history.observer)
         try:
             state = runner.run(order.open(create=False))
             last = last_sequence or state.last_sequence

@@ -79,6 +79,7 @@ class LocalGroup:
             "data_folder": str(self.folder / name),
             "log_servers": [self.log_server.address],
             "log_monitors": [self.log_server.monitor],
+            "seeds": [each for other, each in self.addresses.items() if other != name],
             "create_log": True,
             **self._settings,
             **(settings or {}),

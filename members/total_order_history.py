@@ -9,10 +9,10 @@ its transactions are local. What a run had not read when it ended, its next one 
 transactions; where that was the log does not say, so that here all of a run's own are local.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from certifier.errors import CorruptRecord
+from certifier.errors import CorruptRecord, ForeignLog, UnsupportedFormat
 from certifier.history import Row, Source
 from certifier.records import position_of
 from members.convert import changed_keys, decode_batch
@@ -35,14 +35,26 @@ class TotalOrderHistory:
     """Certifies a group's log from its beginning, and tells what became of it in rows."""
 
     def __init__(
-        self, observer: str | None = None, first_sequence: int = 1, *, keys: bool = False
+        self,
+        observer: str | None = None,
+        first_sequence: int = 1,
+        *,
+        keys: bool = False,
+        is_skip_ordered: Callable[[int], bool] = lambda _: False,
     ) -> None:
-        """`first_sequence`: the message with which the history begins; those before it are
-        certified and not told. `keys`: readable keys of rows go along.
+        """Begins with nothing.
+
+        Args:
+            first_sequence: The message with which the history begins; those before it are
+                certified and not told.
+            keys: Readable keys of rows go along.
+            is_skip_ordered: Whether the log says behind a message, which nobody could read, that
+                it is to be skipped.
         """
         self.observer = observer or OBSERVER
         self._name = observer
         self._first_sequence = first_sequence
+        self._is_skip_ordered = is_skip_ordered
         keys_of = changed_keys if keys else None
         self._decisions = Decisions(self.observer, source=Source.TOTAL_ORDER, keys_of=keys_of)
         self._mind: Member | None = None
@@ -53,7 +65,9 @@ class TotalOrderHistory:
         Raises:
             CorruptRecord: no message makes a group.
             DigestMismatch: most of the group has certified something else.
-            UnsupportedFormat: a member's message is of a release that this one does not know.
+            ForeignLog: A message makes a group of another name.
+            UnsupportedFormat: A member's message is of a release that this one does not know, and
+                operators did not have it skipped.
         """
         sequence = 0
         for sequence, payload in deliveries:
@@ -67,7 +81,7 @@ class TotalOrderHistory:
                 self._decisions.follow(mind.certifier)
                 into.noted.absorb(self._decisions.start(position_of(sequence, 0), 0))
             before, mind.me = mind.me, self._next_run(mind, message)
-            mind.deliver(sequence, message, into)
+            self._deliver(mind, sequence, message, into)
             if mind.me != before and not mind.view.member(mind.me.incarnation):
                 mind.me = before
             if len(into.noted):
@@ -75,6 +89,16 @@ class TotalOrderHistory:
         if self._mind is None:
             problem = f"none of the messages to {sequence} has a group's settings"
             raise CorruptRecord(position=position_of(sequence, 0), problem=problem)
+
+    def _deliver(self, mind: Member, sequence: int, message: Message, into: Delivered) -> None:
+        """Takes a message as a member does, which skips what operators had skipped."""
+        try:
+            mind.deliver(sequence, message, into)
+        except (ForeignLog, UnsupportedFormat):
+            if not self._is_skip_ordered(sequence):
+                raise
+            mind.is_skipped = sequence
+            mind.deliver(sequence, message, into)
 
     def _made(self, into: Delivered) -> Iterator[Row]:
         """Rows of what was noted, through what members store of it."""

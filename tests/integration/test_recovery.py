@@ -236,7 +236,7 @@ async def test_transactions_that_the_group_has_not_keep_a_member_out(group: Loca
 
 async def test_a_member_that_knows_nobody_says_what_to_set(group: LocalGroup) -> None:
     await lose(group, "m3")
-    group.start_member("m3")
+    group.start_member("m3", seeds(group))
     assert group.processes["m3"].wait(30) == 3
     words = (group.folder / "m3.log").read_text().splitlines()[-1]
     assert "set seeds to addresses" in words

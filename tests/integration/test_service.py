@@ -236,12 +236,14 @@ class TestCertification:
     def test_a_stream_answers_in_order_and_a_loser_leaves_its_batch_alone(
         self, clients: list[Client]
     ) -> None:
-        version = version_of(clients)
-        sent = [certifiable(snapshot=version, write_set=[new_item()]) for _ in range(8 * BATCH)]
-        loser = 3 * BATCH + 7
-        sent[loser].write_set[:] = sent[5].write_set
-        batches = [sent[start : start + BATCH] for start in range(0, len(sent), BATCH)]
-        answers = list(clients[0].certify_stream(batches))
+        with clients[0].transaction() as reading:
+            reading.get(b"held")  # Its snapshot keeps the certification info that these need.
+            version = version_of(clients)
+            sent = [certifiable(snapshot=version, write_set=[new_item()]) for _ in range(8 * BATCH)]
+            loser = 3 * BATCH + 7
+            sent[loser].write_set[:] = sent[5].write_set
+            batches = [sent[start : start + BATCH] for start in range(0, len(sent), BATCH)]
+            answers = list(clients[0].certify_stream(batches))
         assert [number for number, _ in answers] == list(range(len(sent)))
         verdicts = [outcome.verdict for _, outcome in answers]
         assert [n for n, verdict in enumerate(verdicts) if verdict == VERDICT_CONFLICT] == [loser]

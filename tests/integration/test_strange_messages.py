@@ -5,6 +5,7 @@ reaches it, while clients transfer money at all three members.
 """
 
 import asyncio
+import json
 import shutil
 import subprocess
 import sys
@@ -121,13 +122,14 @@ def test_all_members_skip_what_is_no_message_of_a_member_and_go_on(three: LocalG
         "all members at one place",
         lambda: len({(each.log_sequence, each.digest) for each in statuses(three)}) == 1,
     )
-    for status in statuses(three):
+    for group in map(three.status, three.names):
+        assert [each.name for each in group.members] == list(three.names)
+        status = group.observer
         assert status.state == MEMBER_STATE_ONLINE
         assert status.skipped_messages == len(messages)
         last = status.skipped_last
         assert (last.log_sequence, last.claimed_member) == (places[-1], "m1")
         assert last.why.startswith(f"batch {2**63} is more than 65536 after ")
-    assert three.status("m1").members == three.status("m3").members
     assert_whole(three, load.bank, load.counts)
     table = groupcert("status", three.addresses["m2"])
     assert f"{len(messages)} messages of the log were skipped" in " ".join(table.split())
@@ -196,6 +198,9 @@ def test_operators_have_a_message_skipped_that_nobody_can_read(three: LocalGroup
     with pytest.raises(subprocess.CalledProcessError) as caught:
         groupcert(*refused)
     assert "m1 is ONLINE" in caught.value.stderr
+    whole = ("--log-server", three.log_server.address, "--group", "local", "--json")
+    exported = json.loads(groupcert("export", *whole, "--out", str(three.folder / "exported")))
+    assert exported["kinds"]["transaction"] == 2, "the clients' two, before and behind the message"
 
 
 def is_fenced(group: LocalGroup, name: str) -> bool:

@@ -212,7 +212,7 @@ def test_a_member_that_turned_a_commit_away_has_not_ordered_anything(
     with pytest.raises(CertificationConflict):
         committed_version(Script([refusal, CONFLICT], forgotten_version=SNAPSHOT_VERSION + 1))
     with pytest.raises(kind):
-        committed_version(Script([refusal]), timeout_ms=300)
+        committed_version(Script([refusal]), timeout_ms=1_000)
 
 
 def test_a_message_that_grpc_refuses_was_not_ordered() -> None:

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from certifier.errors import CorruptRecord
+from certifier.errors import CorruptRecord, UnsupportedFormat
 from certifier.history import RecordKind, Row, place_of
 from certifier.records import position_of
 from certifier.write_set import store_key_item
+from groupcert.v1.log_pb2 import LogBatchHead
 from members.convert import encode_batch, encode_changes
 from members.log_records import LogBatch, LoggedTransaction, StableReport
 from members.total_order import Delivery
@@ -189,3 +190,20 @@ def test_a_log_that_makes_no_group_is_refused() -> None:
     batch = batch_of(1, 1, controls=[StableReport(0, 0, 0, b"")])
     with pytest.raises(CorruptRecord, match="none of the messages to 1 has a group's settings"):
         list(history.rows([Delivery(1, encode_batch(batch))]))
+
+
+def test_what_operators_had_skipped_is_skipped_here_too() -> None:
+    log = Log()
+    log.join(2)
+    log.commit(1, write(0, 1))
+    *before, last = map(encode_batch, log.messages)
+    unreadable = LogBatchHead(format_version=7, member="m2", incarnation=run_of(2).incarnation)
+    messages = [*before, unreadable.SerializeToString(), last]
+    deliveries = [Delivery(*each) for each in enumerate(messages, 1)]
+    with pytest.raises(UnsupportedFormat):
+        list(TotalOrderHistory().rows(deliveries))
+    asked: list[int] = []
+    history = TotalOrderHistory(is_skip_ordered=lambda sequence: not asked.append(sequence))
+    rows = list(history.rows(deliveries))
+    assert asked == [len(messages) - 1]
+    assert [row["verdict"] for row in transactions(rows)] == ["certified"]
