@@ -306,6 +306,9 @@ class Store:
         options = IngestExternalFileOptions()
         options.set_move_files(True)
         try:
+            # Else it writes what is in memory of the same rows, while no other thread may run.
+            with self._flushing:
+                self._readers[family].flush()
             self._readers[family].ingest_external_file([str(file.path)], options)
         except Exception as error:
             raise self._failed(error) from error

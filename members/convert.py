@@ -30,9 +30,10 @@ from certifier.records import (
 from certifier.write_set import check_write_set, items_from_texts, store_key_items
 from groupcert.v1 import log_pb2, store_pb2, transaction_pb2
 from members.log_records import (
+    CONTROL_BYTES_MAX,
+    FIELDS_MAX,
     FORMAT_VERSION,
     LARGE_NUMBER_MAX,
-    RECORDS_MAX,
     Abandonment,
     Appointment,
     Control,
@@ -49,6 +50,7 @@ from members.log_records import (
     bytes_of,
 )
 from members.views import ViewMember
+from members.wire_fields import fields
 
 SNAPSHOT_GTID_SET_BYTES_MAX = 32 << 10
 """Of a client's snapshot: some 4,000 gaps. Each member reads it again, which takes up to 10 ms."""
@@ -113,15 +115,13 @@ def decode_batch(payload: bytes) -> Message:
         if head.format_version != FORMAT_VERSION:
             problem = f"it has format {head.format_version}, this release reads {FORMAT_VERSION}"
             return Unreadable(problem, *claims, head.format_version, payload)
+        if problem := _why_too_many(payload):
+            return Unreadable(problem, *claims, encoded=payload)
         message = log_pb2.LogBatch.FromString(payload)
     except DecodeError as error:
         return Unreadable(f"it is no batch ({error})", encoded=payload)
     if not message.incarnation:
         return Unreadable("it names no run of a member", *claims, encoded=payload)
-    records = len(message.transactions) + len(message.controls) + len(message.fragments)
-    if records > RECORDS_MAX:
-        problem = f"it has {records} records, the limit is {RECORDS_MAX}"
-        return Unreadable(problem, *claims, encoded=payload)
     try:
         return LogBatch(
             *claims,
@@ -132,6 +132,20 @@ def decode_batch(payload: bytes) -> Message:
         )
     except InvalidRequest as error:
         return Unreadable(str(error), *claims, encoded=payload)
+
+
+def _why_too_many(payload: bytes) -> str:
+    """Says what a message of the log has too many of, before that is in memory."""
+    if len(payload) <= CONTROL_BYTES_MAX:
+        return ""
+    control_bytes = 0
+    for count, (number, size) in enumerate(fields(payload), 1):
+        control_bytes += size if number == log_pb2.LogBatch.CONTROLS_FIELD_NUMBER else 0
+        if count > FIELDS_MAX:
+            return f"it has more than {FIELDS_MAX} fields"
+        if control_bytes > CONTROL_BYTES_MAX:
+            return f"it has more than {CONTROL_BYTES_MAX} bytes of control records"
+    return ""
 
 
 def skips_in(payload: bytes) -> list[int]:

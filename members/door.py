@@ -4,7 +4,7 @@
     may he          NotAuthenticated, CallNotAllowed    access.py
     is there room   TooManyCalls                        call_limit.py
     receive         RequestIncomplete                   receipts.py
-    decode          InvalidMessage                      here
+    decode          InvalidMessage, InvalidWriteSet     here, wire_fields.py
     answer                                              the services
 
 The rule it keeps: what a call is refused for is known at its headers, and not a byte of its message
@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 
 import grpc
 import grpc.aio
+from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import DecodeError
 
 from certifier.errors import GroupcertError
@@ -28,6 +29,7 @@ from members.call_limit import Room, Rooms
 from members.callers import CALLER, Callers
 from members.refusal_log import RefusalLog
 from members.status import abort
+from members.wire_fields import check_repeated
 
 HANG_UP_SECONDS = 0.5
 """A call that ends without a message has mostly gone with its connection: gRPC says so a moment
@@ -116,15 +118,18 @@ class Door(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # stubs only
     def _receiver(self, call: str, handler: Handler, room: Room) -> Callable[..., Awaitable[Any]]:
         """What makes of the bytes that come the request, or the requests, of a handler."""
         parse: Any = handler.request_deserializer
+        kind: Descriptor = parse.__self__.DESCRIPTOR
+        names = (each.name for each in kind.fields if each.is_repeated and each.message_type)
+        repeated = next(names, "")
 
         def decoded(message: bytes, context: Context) -> Any:
+            check_repeated(message, repeated)
             with suppress(DecodeError):
                 return parse(message)
             raise invalid(message, context)
 
         def invalid(message: bytes, context: Context) -> InvalidMessage:
-            expected = parse.__self__.DESCRIPTOR.full_name
-            error = InvalidMessage(call=call, bytes=len(message), expected=expected)
+            error = InvalidMessage(call=call, bytes=len(message), expected=kind.full_name)
             self._log.note(call, context.peer(), error)
             return error
 

@@ -9,9 +9,12 @@ from members.views import ViewMember
 
 FORMAT_VERSION = 1
 """Of a log message; a member fences itself at a member's message in one that it does not know."""
-RECORDS_MAX = 65_536
-"""Transactions, control records and fragments of a message, together. A message of 8 MiB has fewer
-that a client can have handed in."""
+FIELDS_MAX = 65_536
+"""Of a message: its transactions, control records and fragments, and the four that say whose it is.
+A message of 8 MiB has fewer that a client can have handed in."""
+CONTROL_BYTES_MAX = 2 * FIELDS_MAX
+"""Of a message's control records, together: views of 300 members. No smaller message has too many
+fields: each takes two bytes."""
 LARGE_NUMBER_MAX = 2**63 - 1
 """Of the number of a large transaction; a store's key has room for one more."""
 FRAMING_BYTES = 192

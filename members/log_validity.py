@@ -7,9 +7,9 @@ is before the message, and constants; no member's own settings. Pure.
 
 Of the bytes (`members/convert.py` decodes them):
 
-1. They are a LogBatch in a format that this release knows, with at most `RECORDS_MAX` records. One
-   in another format is skipped, too, unless its run is in the view: that is a newer release, and
-   who does not know it must not guess.
+1. They are a LogBatch in a format that this release knows, with at most `FIELDS_MAX` fields, and
+   `CONTROL_BYTES_MAX` of control records. One in another format is skipped, too, unless its run is
+   in the view: that is a newer release, and who does not know it must not guess.
 2. GTIDs and GTID sets are such; transaction ids and numbers of large transactions are within their
    limits; row changes are a Changes message with a value for each key that is put. Of a snapshot
    that is too new, and of the group's limits at this place, certification decides: earlier releases

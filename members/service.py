@@ -15,7 +15,7 @@ from typing import Any, NoReturn, TypeAlias
 import grpc.aio
 
 from applier.targets.rocksdb import RowsSnapshot
-from certifier.errors import CorruptStore, GroupcertError, InvalidWriteSet, NotServing, TooManyKeys
+from certifier.errors import CorruptStore, GroupcertError, NotServing, TooManyKeys
 from certifier.records import Outcome, Verdict
 from certifier.write_set import items_from_texts, store_key_item
 from groupcert.v1 import (
@@ -53,8 +53,6 @@ from members.turns import Turns
 
 STREAM_MESSAGES_MAX = 64
 """Messages of one stream that a member takes before it has answered the first."""
-STREAM_TRANSACTIONS_MAX = 10_000
-"""Transactions of one message; the log takes some hundred at a time."""
 STREAM_MESSAGE_BYTES = 64 << 10
 """A larger message is answered before the next one is taken."""
 GET_KEYS_MAX = 10_000
@@ -453,10 +451,6 @@ def _weight(transactions: Transactions) -> int:
 
 async def _submitted(transactions: Transactions, limits: RequestLimits) -> list[LoggedTransaction]:
     """A client's transactions as they go into the log. Raises InvalidRequest, as `submitted`."""
-    if len(transactions) > STREAM_TRANSACTIONS_MAX:
-        value = f"{len(transactions)} transactions in one message"
-        expected = f"at most {STREAM_TRANSACTIONS_MAX}: send them in several messages"
-        raise InvalidWriteSet(value=value, expected=expected)
     return await converted(
         _weight(transactions), lambda: [submitted(each, limits) for each in transactions]
     )

@@ -37,8 +37,9 @@ from members.convert import (
     submitted_commit,
 )
 from members.log_records import (
+    CONTROL_BYTES_MAX,
+    FIELDS_MAX,
     FRAMING_BYTES,
-    RECORDS_MAX,
     Appointment,
     Forgetting,
     LogBatch,
@@ -184,13 +185,31 @@ def test_a_number_that_no_large_transaction_has_makes_its_batch_unreadable(kind:
     assert f"large transaction {2**64 - 1}" in found.problem
 
 
-def test_more_records_than_a_message_may_have_are_not_looked_at() -> None:
+def test_more_fields_than_a_message_may_have_are_not_looked_at() -> None:
     batch = log_pb2.LogBatch(format_version=1, member="m1", incarnation=7)
-    for _ in range(RECORDS_MAX + 1):
+    for _ in range(FIELDS_MAX - 2):
         batch.transactions.add()
     found = decode_batch(batch.SerializeToString())
     assert isinstance(found, Unreadable)
-    assert found.problem == "it has 65537 records, the limit is 65536"
+    assert found.problem == "it has more than 65536 fields"
+    del batch.transactions[-1]
+    whole = decode_batch(batch.SerializeToString())
+    assert isinstance(whole, LogBatch)
+    assert len(whole.transactions) == FIELDS_MAX - 3
+
+
+def test_control_records_of_too_many_bytes_are_not_looked_at() -> None:
+    """A view of empty members takes fifty times as much in memory as in the log."""
+    batch = log_pb2.LogBatch(format_version=1, member="m1", incarnation=7)
+    for _ in range(2):
+        view = batch.controls.add().view_change
+        view.members.extend([log_pb2.Member()] * (CONTROL_BYTES_MAX // 4))
+    found = decode_batch(batch.SerializeToString())
+    assert isinstance(found, Unreadable)
+    assert found.problem == "it has more than 131072 bytes of control records"
+    del batch.controls[1]
+    batch.fragments.add(data=bytes(CONTROL_BYTES_MAX))
+    assert isinstance(decode_batch(batch.SerializeToString()), LogBatch)
 
 
 def test_of_a_batch_of_another_format_the_head_is_read() -> None:
