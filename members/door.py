@@ -16,7 +16,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, suppress
 from inspect import isasyncgenfunction
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import grpc
 import grpc.aio
@@ -140,14 +140,29 @@ class Door(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # stubs only
             await asyncio.sleep(HANG_UP_SECONDS)
             raise invalid(b"", context)
 
-        async def each(received: AsyncIterator[bytes], context: Context) -> AsyncIterator[Any]:
-            async for message in received:
-                yield decoded(message, context)
-
-        async def every(received: AsyncIterator[bytes], _caller: str, context: Context) -> Any:
-            return each(received, context)
+        async def every(_received: object, _caller: str, context: Context) -> Any:
+            return _Messages(context, decoded)
 
         return every if handler.request_streaming else one
+
+
+class _Messages:
+    """The messages of a stream, none of which is kept here however it ends: a generator would keep
+    the last one, as gRPC's own does, until Python looks for circles.
+    """
+
+    def __init__(self, context: Context, decode: Callable[[bytes, Context], Any]) -> None:
+        self._context = context
+        self._decode = decode
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Any:
+        message = await self._context.read()
+        if isinstance(message, bytes):
+            return self._decode(message, self._context)
+        raise StopAsyncIteration
 
 
 def _answer_of(handler: Handler) -> Any:

@@ -108,7 +108,7 @@ class CertificationService(certification_pb2_grpc.CertificationServiceServicer):
         try:
             while (answer := await answers.get()) is not None:
                 if isinstance(answer, GroupcertError):
-                    raise answer
+                    await abort(context, answer)
                 ended = await answer
                 messages = await _outcome_messages(ended, requests.pop(0).transactions)
                 numbers = range(number, number + len(messages))
@@ -118,6 +118,7 @@ class CertificationService(certification_pb2_grpc.CertificationServiceServicer):
             await abort(context, error)
         finally:
             reader.cancel()
+            requests.clear()  # An error from here keeps this frame until Python looks for circles.
 
     async def _read_stream(
         self,
@@ -141,7 +142,7 @@ class CertificationService(certification_pb2_grpc.CertificationServiceServicer):
                 if request.ByteSize() > STREAM_MESSAGE_BYTES:
                     await asyncio.wait((ended,))
         except GroupcertError as error:
-            await answers.put(error)
+            await answers.put(error.with_traceback(None))  # Its frames hold what was sent.
         else:
             await answers.put(None)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import grpc
 import pytest
+from google.protobuf.message import Message
 
 from certifier.errors import InvalidGtidSet
 from certifier.write_set import store_key_item
@@ -17,11 +18,11 @@ from groupcert.v1 import (
     binary_log_pb2,
     binary_log_pb2_grpc,
     store_pb2,
-    store_pb2_grpc,
     transaction_pb2,
 )
 from groupcert.v1.certification_pb2 import CertifyStreamRequest
 from groupcert.v1.certification_pb2_grpc import CertificationServiceStub
+from groupcert.v1.store_pb2_grpc import StoreServiceStub
 from groupcert.v1.transaction_pb2 import VERDICT_CERTIFIED, VERDICT_CONFLICT, VERDICT_REFUSED
 from members.client import CertifiableTransaction, Client, certifiable
 from members.demo_checks import settle
@@ -36,6 +37,16 @@ GAPS = 115_000
 """Of a set that takes nearly a megabyte."""
 GROWTH_BYTES_MAX = 16 << 20
 """Of 28 MB that are sent, and refused."""
+
+
+REFUSED_STREAMS = {
+    "CertifyStream": CertifyStreamRequest(
+        transactions=[transaction_pb2.Transaction(write_set_keys=[""] * 346_666)]
+    ),
+    "CommitStream": store_pb2.CommitStreamRequest(
+        header=store_pb2.CommitHeader(commit=store_pb2.CommitRequest(read_keys=[b""] * 346_666))
+    ),
+}
 
 
 @pytest.fixture(scope="module")
@@ -237,6 +248,27 @@ class TestManyAtOnce:
         *_, (number, outcome) = clients[0].certify_stream([list(sent.transactions)])
         assert (number, outcome.verdict) == (9_999, VERDICT_CERTIFIED)
 
+    @pytest.mark.parametrize("sent", REFUSED_STREAMS.values(), ids=REFUSED_STREAMS)
+    def test_a_refused_stream_leaves_nothing_of_what_was_sent(
+        self, group: LocalGroup, sent: Message
+    ) -> None:
+        """Its last message was in a circle, and stayed until Python looked for circles."""
+        stub = (
+            CertificationServiceStub if isinstance(sent, CertifyStreamRequest) else StoreServiceStub
+        )
+        name = type(sent).__name__.removesuffix("Request")
+
+        def refuse(times: int) -> None:
+            for _ in range(times):
+                with pytest.raises(grpc.RpcError, match="write set of 346666 items"):
+                    list(getattr(stub(channel), name)(iter([sent])))
+
+        with grpc.insecure_channel(group.addresses["m1"]) as channel:
+            refuse(20)
+            before = resident_bytes(group)[0]
+            refuse(100)
+            assert resident_bytes(group)[0] - before < 2 * GROWTH_BYTES_MAX
+
     def test_reads_that_take_turns_with_others_miss_no_row(
         self, group: LocalGroup, clients: list[Client]
     ) -> None:
@@ -248,7 +280,7 @@ class TestManyAtOnce:
             rows = list(transaction.scan(b"many/", b"many0", page_rows=9_000))
             assert rows == [(key, key[::-1]) for key in keys]
             with grpc.insecure_channel(group.addresses["m1"]) as channel:
-                store = store_pb2_grpc.StoreServiceStub(channel)
+                store = StoreServiceStub(channel)
                 snapshot = store.OpenSnapshot(store_pb2.OpenSnapshotRequest())
                 request = store_pb2.GetRequest(snapshot_id=snapshot.snapshot_id, keys=keys[::-1])
                 found = store.Get(request).rows
