@@ -6,6 +6,7 @@ makes and checks the rest; what it does not find it makes from the first fragmen
 
 import threading
 from collections.abc import Iterable
+from itertools import count
 from queue import SimpleQueue
 
 from applier.fragments import FragmentSet
@@ -22,11 +23,12 @@ from members.member_state import Delivered
 class _Making:
     """What is made of one set."""
 
-    def __init__(self, store: Store, name: SetName) -> None:
+    def __init__(self, store: Store, name: SetName, serial: int) -> None:
+        """`serial`: of this process; files of a set that comes twice must not be the same."""
         incarnation, number = name
         self.lock = threading.Lock()
         self.digest = Digest(incarnation, number)
-        self.files = RowsFiles(store, f"{incarnation:016x}-{number}")
+        self.files = RowsFiles(store, f"{incarnation:016x}-{number}-{serial}")
         self._reader = RowReader()
 
     def add(self, piece: bytes) -> None:
@@ -46,6 +48,7 @@ class RowsMaker:
         self._store = store
         self._fragments = fragments
         self._making: dict[SetName, _Making] = {}
+        self._serials = count()
         self._lock = threading.Lock()
         self._arrived: SimpleQueue[SetName | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -77,7 +80,7 @@ class RowsMaker:
         for name in names if self._thread else ():
             with self._lock:
                 if name not in self._making:
-                    self._making[name] = _Making(self._store, name)
+                    self._making[name] = self._begin(name)
             self._arrived.put(name)
 
     def forget(self, names: Iterable[SetName]) -> None:
@@ -94,7 +97,7 @@ class RowsMaker:
         """
         fragments = FragmentSet.of(payload)
         name = fragments[:2]
-        making = self._take(name) or _Making(self._store, name)
+        making = self._take(name) or self._begin(name)
         with making.lock:
             try:
                 for place in range(making.digest.count, fragments.pieces):
@@ -104,6 +107,9 @@ class RowsMaker:
                 raise self._fragments.corrupt(name, str(error)) from error
             self._fragments.check(fragments, making.digest)
             return making.files.finish()
+
+    def _begin(self, name: SetName) -> _Making:
+        return _Making(self._store, name, next(self._serials))
 
     def _take(self, name: SetName) -> _Making | None:
         with self._lock:

@@ -69,6 +69,18 @@ def test_fragments_are_taken_in_any_order(store: Store, maker: RowsMaker) -> Non
     assert rows_of(store, maker.make(reference)) == dict(PUTS)
 
 
+def test_files_that_are_being_taken_in_stay_when_fragments_come_again(
+    store: Store, maker: RowsMaker
+) -> None:
+    """Who impersonates a member can send them again: the same file was begun anew."""
+    found, reference = fragments()
+    maker.take_in(Delivered(fragments=found), -1)
+    files = maker.make(reference)
+    maker.take_in(Delivered(fragments=found), -1)
+    wait_for("files", lambda: len(list((store.path / "rows-files").glob("*"))) == 2)
+    assert rows_of(store, files) == dict(PUTS)
+
+
 def test_without_its_thread_it_makes_all_when_asked(store: Store) -> None:
     maker = RowsMaker(store, FragmentStore(store))
     found, reference = fragments()
