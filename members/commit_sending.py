@@ -24,6 +24,7 @@ from members.failures import MemberFailed
 from members.large_changes import ROW_BYTES, split
 from members.own_writes import OwnWrites
 from members.remote import RemoteMember
+from members.wire_fields import REPEATED_MAX
 
 LARGE_BYTES = 1 << 20
 """Rows that take more go in parts."""
@@ -136,15 +137,17 @@ class StreamSending:
 
 
 def _messages(transactions: Sequence[CertifiableTransaction]) -> Iterator[CertifyStreamRequest]:
-    whole = CertifyStreamRequest(transactions=transactions)
-    if whole.ByteSize() <= CALL_BYTES_MAX:
-        yield whole
-        return
+    if len(transactions) <= REPEATED_MAX:
+        whole = CertifyStreamRequest(transactions=transactions)
+        if whole.ByteSize() <= CALL_BYTES_MAX:
+            yield whole
+            return
     message, size = CertifyStreamRequest(), 0
     for transaction in transactions:
         check_call(transaction)
         more = transaction.ByteSize() + ROW_BYTES
-        if message.transactions and size + more > CALL_BYTES_MAX:
+        is_full = size + more > CALL_BYTES_MAX or len(message.transactions) == REPEATED_MAX
+        if message.transactions and is_full:
             yield message
             message, size = CertifyStreamRequest(), 0
         message.transactions.append(transaction)

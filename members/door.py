@@ -70,22 +70,22 @@ class Door(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # stubs only
         answer = _answer_of(handler)
         enter = self._enter
 
-        async def single(received: AsyncIterator[bytes], context: Context) -> Any:
+        async def single(_received: object, context: Context) -> Any:
             caller = ""
             try:
                 caller = enter(call, room, context)
-                return await answer(await receive(received, caller, context), context)
+                return await answer(await receive(caller, context), context)
             except GroupcertError as error:
                 await abort(context, error)
             finally:
                 if caller:
                     room.leave(caller)
 
-        async def stream(received: AsyncIterator[bytes], context: Context) -> AsyncIterator[Any]:
+        async def stream(_received: object, context: Context) -> AsyncIterator[Any]:
             caller = ""
             try:
                 caller = enter(call, room, context)
-                request = await receive(received, caller, context)
+                request = await receive(caller, context)
                 async with aclosing(answer(request, context)) as responses:
                     async for response in responses:
                         yield response
@@ -133,14 +133,14 @@ class Door(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # stubs only
             self._log.note(call, context.peer(), error)
             return error
 
-        async def one(_received: object, caller: str, context: Context) -> Any:
+        async def one(caller: str, context: Context) -> Any:
             message = await room.receipts.receive(call, caller, context)
             if isinstance(message, bytes):
                 return decoded(message, context)
             await asyncio.sleep(HANG_UP_SECONDS)
             raise invalid(b"", context)
 
-        async def every(_received: object, _caller: str, context: Context) -> Any:
+        async def every(_caller: str, context: Context) -> Any:
             return _Messages(context, decoded)
 
         return every if handler.request_streaming else one

@@ -91,7 +91,7 @@ class Member:
         self.fragment_sets = FragmentSets()
         self.departures = Departures()
         self.skipped = SkippedMessages()
-        self.is_skipped = 0
+        self.skip_sequence = 0
         """A message that nobody can read, and that is skipped where the log says so; 0: none."""
         self.numbers = BatchNumbers()
         self.reports = ProgressReports()
@@ -115,7 +115,7 @@ class Member:
         Raises:
             DigestMismatch: Most of the group certified something else.
             ForeignLog, UnsupportedFormat: Nobody here can read it; it had no effect, and is read
-                again unless `is_skipped` names it.
+                again unless `skip_sequence` names it.
         """
         assert log_sequence == self.log_sequence + 1, f"{log_sequence} after {self.log_sequence}"
         why = self._why_skipped(log_sequence, message)
@@ -233,7 +233,7 @@ class Member:
 
     def _why_skipped(self, log_sequence: int, message: Message) -> str:
         """Why a message has no effect; empty: it may have one. Raises as `deliver` does."""
-        if log_sequence == self.is_skipped:
+        if log_sequence == self.skip_sequence:
             return "nobody could read it, and operators had it skipped"
         newest = self.certifier.window.newest_version
         before = GroupBefore(log_sequence, self.view, self.settings, newest, self.numbers)

@@ -87,11 +87,11 @@ class CertificationService(certification_pb2_grpc.CertificationServiceServicer):
         """One transaction; see the protocol."""
         try:
             limits = self._current.limits()
-            (logged,) = await _submitted([request.transaction], limits)
+            (logged,) = await _submitted([request.transaction], request.ByteSize(), limits)
             ended = await submit_any(self._current.get(), logged)
         except GroupcertError as error:
             await abort(context, error)
-        (message,) = await _outcome_messages(ended, [request.transaction])
+        (message,) = await _outcome_messages(ended, [request.transaction], request.ByteSize())
         return certification_pb2.CertifyResponse(outcome=message)
 
     async def CertifyStream(
@@ -102,15 +102,14 @@ class CertificationService(certification_pb2_grpc.CertificationServiceServicer):
         """Message after message; each is answered as a whole, in the order in which they came."""
         answers: asyncio.Queue[asyncio.Future[Submission] | GroupcertError | None]
         answers = asyncio.Queue(STREAM_MESSAGES_MAX)
-        requests: list[certification_pb2.CertifyStreamRequest] = []
-        reader = asyncio.create_task(self._read_stream(request_iterator, requests, answers))
+        undecided: list[tuple[Transactions, int]] = []
+        reader = asyncio.create_task(self._read_stream(request_iterator, undecided, answers))
         number = 0
         try:
             while (answer := await answers.get()) is not None:
                 if isinstance(answer, GroupcertError):
                     await abort(context, answer)
-                ended = await answer
-                messages = await _outcome_messages(ended, requests.pop(0).transactions)
+                messages = await _outcome_messages(await answer, *undecided.pop(0))
                 numbers = range(number, number + len(messages))
                 number = numbers.stop
                 yield certification_pb2.CertifyStreamResponse(numbers=numbers, outcomes=messages)
@@ -118,28 +117,29 @@ class CertificationService(certification_pb2_grpc.CertificationServiceServicer):
             await abort(context, error)
         finally:
             reader.cancel()
-            requests.clear()  # An error from here keeps this frame until Python looks for circles.
+            undecided.clear()  # An error from here keeps this frame until Python looks for circles.
 
     async def _read_stream(
         self,
         request_iterator: AsyncIterator[certification_pb2.CertifyStreamRequest],
-        requests: list[certification_pb2.CertifyStreamRequest],
+        undecided: list[tuple[Transactions, int]],
         answers: "asyncio.Queue[asyncio.Future[Submission] | GroupcertError | None]",
     ) -> None:
         """Submits what comes in; stops reading while too much is unanswered."""
         try:
             stopping, name = self._current.stopping, self._current.name
             async for request in stopping.received(request_iterator, name):
-                logged = await _submitted(request.transactions, self._current.limits())
+                size, limits = request.ByteSize(), self._current.limits()
+                logged = await _submitted(request.transactions, size, limits)
                 runtime = self._current.get()
-                requests.append(request)
+                undecided.append((request.transactions, size))
                 ended: asyncio.Future[Submission]
                 if any(is_large(runtime, each) for each in logged):
                     ended = asyncio.ensure_future(submit_large(runtime, logged))
                 else:
                     ended = runtime.submit(logged)
                 await answers.put(ended)
-                if request.ByteSize() > STREAM_MESSAGE_BYTES:
+                if size > STREAM_MESSAGE_BYTES:
                     await asyncio.wait((ended,))
         except GroupcertError as error:
             await answers.put(error.with_traceback(None))  # Its frames hold what was sent.
@@ -445,22 +445,22 @@ def _key_of(outcome: Outcome, keys: Iterable[bytes]) -> str:
     return found.decode(errors="backslashreplace")
 
 
-def _weight(transactions: Transactions) -> int:
-    """What transactions count for as a request."""
-    return sum(each.ByteSize() + PART_BYTES for each in transactions)
-
-
-async def _submitted(transactions: Transactions, limits: RequestLimits) -> list[LoggedTransaction]:
-    """A client's transactions as they go into the log. Raises InvalidRequest, as `submitted`."""
+async def _submitted(
+    transactions: Transactions, size: int, limits: RequestLimits
+) -> list[LoggedTransaction]:
+    """A client's transactions as they go into the log; `size`: bytes of their message. Raises
+    InvalidRequest, as `submitted`.
+    """
     return await converted(
-        _weight(transactions), lambda: [submitted(each, limits) for each in transactions]
+        size + PART_BYTES * len(transactions),
+        lambda: [submitted(each, limits) for each in transactions],
     )
 
 
 async def _outcome_messages(
-    ended: Submission, transactions: Transactions
+    ended: Submission, transactions: Transactions, size: int
 ) -> list[transaction_pb2.Outcome]:
-    """The outcomes for the client who sent the transactions."""
+    """The outcomes for the client who sent the transactions in a message of so many bytes."""
 
     def message(
         transaction: transaction_pb2.Transaction, outcome: Outcome | None
@@ -477,5 +477,6 @@ async def _outcome_messages(
         return outcome_message(transaction.transaction_id, outcome, ended.log_sequence, key)
 
     return await converted(
-        _weight(transactions), lambda: list(map(message, transactions, ended.outcomes))
+        size + PART_BYTES * len(transactions),
+        lambda: list(map(message, transactions, ended.outcomes)),
     )

@@ -73,7 +73,7 @@ async def deliver_readable(
             sequence = member.log_sequence + 1
             if not await is_skip_ordered(order, sequence):
                 raise UnreadableMessage(log_sequence=sequence, problem=str(error)) from error
-            member.is_skipped = sequence
+            member.skip_sequence = sequence
             deliveries = [each for each in deliveries if each.sequence >= sequence]
 
 

@@ -97,7 +97,7 @@ class TotalOrderHistory:
         except (ForeignLog, UnsupportedFormat):
             if not self._is_skip_ordered(sequence):
                 raise
-            mind.is_skipped = sequence
+            mind.skip_sequence = sequence
             mind.deliver(sequence, message, into)
 
     def _made(self, into: Delivered) -> Iterator[Row]:

@@ -16,6 +16,7 @@ from members.commit_sending import (
 )
 from members.own_writes import OwnWrites
 from members.serve import MESSAGE_BYTES_MAX
+from members.wire_fields import REPEATED_MAX
 
 HUGE = CertifiableTransaction(changes=bytes(CALL_BYTES_MAX))
 
@@ -60,6 +61,13 @@ def test_a_batch_is_divided_where_it_is_larger_than_a_message() -> None:
     sent = [transaction for request in requests for transaction in request.transactions]
     assert sent == [*small, *small, *large]
     assert all(request.ByteSize() < MESSAGE_BYTES_MAX for request in requests)
+
+
+def test_a_batch_is_divided_where_it_has_more_than_a_message_may() -> None:
+    batch = [certifiable(snapshot=1, write_set=[1])] * (2 * REPEATED_MAX + 1)
+    requests = StreamSending([batch]).requests()
+    divided = [len(request.transactions) for request in requests]
+    assert divided == [REPEATED_MAX, REPEATED_MAX, 1]
 
 
 def test_a_transaction_that_is_too_large_ends_a_stream_and_says_why() -> None:

@@ -104,7 +104,7 @@ def test_what_cannot_be_read_is_skipped_unless_a_member_wrote_it(format_version:
     with pytest.raises(UnsupportedFormat, match=f"message {place + 1} of the log, by m2, has form"):
         member.deliver(place + 1, own, Delivered())
     assert (everything(member), member.log_sequence) == (before, place)
-    member.is_skipped = place + 1
+    member.skip_sequence = place + 1
     assert why(member, own) == "nobody could read it, and operators had it skipped"
 
 
@@ -361,7 +361,7 @@ class TestImpostors:
     def test_a_member_whose_own_message_is_skipped_falls_out(self) -> None:
         member, ended = self.member()
         batch = self.submit(member, ended)
-        member.is_skipped = member.log_sequence + 1
+        member.skip_sequence = member.log_sequence + 1
         deliver(member, batch)
         assert not ended
         assert member.state is MemberState.ERROR

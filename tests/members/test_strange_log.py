@@ -155,7 +155,7 @@ async def deliver(runtime: MemberRuntime, payloads: Sequence[bytes]) -> None:
         with suppress(ForeignLog, UnsupportedFormat):
             await runtime._deliver([delivery])
             continue
-        member.is_skipped = delivery.sequence
+        member.skip_sequence = delivery.sequence
         await runtime._deliver([delivery])
 
 
