@@ -60,10 +60,10 @@ JOB_TRANSACTIONS_MAX = 64
 FLUSH_PERIOD_MS = 200
 """Between two flushes of the store. No client waits for them, as the log has its commit on disk;
 only collections follow them, and more of them slow down the log server's own."""
-UNSAVED_MAX = 1_024
+UNSAVED_MAX = 2_048
 UNSAVED_BYTES_MAX = 4 << 20
 """Relay entries, and bytes of messages, that a member has delivered and not stored: to store so
-many takes 10 ms."""
+many takes 20 ms, and more often would cost streams a tenth."""
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 
