@@ -3,15 +3,26 @@
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
-STUBS := .build/stubs/groupcert/v1/py.typed
+STUBS := .build/package/groupcert/py.typed
 PINS := deploy/constraints.txt
-QUICK := not nats and not cluster and not database and not spark and not slow
-PURE_APPLIER := applier/assigned_queue.py,applier/commit_order.py,applier/coordinator.py,applier/fragments.py,applier/job.py,applier/parts.py,applier/siblings.py,applier/source_clock.py,applier/source_header.py,applier/until.py,applier/schemes/*,applier/whatif/*
-PURE_MEMBERS := members/access.py,members/allow_list.py,members/batch_numbers.py,members/catch_up.py,members/commit_wait.py,members/decisions.py,members/departures.py,members/digest_vote.py,members/flow_control.py,members/fragment_sets.py,members/group_settings.py,members/log_health.py,members/log_validity.py,members/member.py,members/member_checkpoint.py,members/member_state.py,members/problems.py,members/progress_reports.py,members/publisher.py,members/recovery_choice.py,members/rejoins.py,members/shares.py,members/skipped_messages.py,members/suspicions.py,members/throttle.py,members/views.py,members/witnesses.py
+QUICK := not nats and not cluster and not database and not spark and not slow and not nightly
+LONGER := not nightly and (nats or cluster or database or spark or slow)
+# The tests of what coverage is demanded of: the tracer doubles what a test takes.
+COVERED := tests/certifier tests/applier $(addprefix tests/members/,core recovery runtime security services total_order)
+# Tests wait for disks as seldom as they can: what they write is in memory, where there is enough of it.
+ROOMY := $(shell df --output=avail --block-size=1G /dev/shm 2>/dev/null | awk 'NR == 2 && $$1 >= 8 { print "/dev/shm" }')
+export PYTEST_DEBUG_TEMPROOT ?= $(or $(ROOMY),/tmp)
+PYTEST = $(BIN)/pytest --durations-file=.build/durations/$@.json
+PURE_APPLIER := applier/engine/commit_order.py,applier/engine/coordinator.py,applier/engine/until.py,applier/queue/fragments.py,applier/queue/job.py,applier/queue/parts.py,applier/queue/siblings.py,applier/schemes/*,applier/source/*,applier/whatif/*
+PURE_MEMBERS := members/core/*,members/security/access.py,members/services/group_problems.py,members/total_order/server_health.py
 
 COMPOSE ?= $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
 
-.PHONY: demo audit-demo cluster test test-containers test-processes test-audit check nightly bench proto venv format lint clean
+# Compiled modules are kept: every process of the tests would compile all that it imports again.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: demo audit-demo cluster test test-quick test-containers test-processes test-audit
+.PHONY: check check-tests durations nightly bench proto venv format lint clean
 
 demo: venv ## a group of three members on this machine, clients, checks
 	$(BIN)/groupcert demo
@@ -24,31 +35,43 @@ audit-demo: venv ## the same group, then an audit of what its members wrote; the
 cluster: ## a group of three members and three log servers in containers, until Ctrl-C
 	$(COMPOSE) --file deploy/compose.yaml up --build
 
-test: lint ## everything that this machine can run
-	$(BIN)/pytest -m '$(QUICK)' -n auto --cov --cov-report=
+test: ## everything that this machine can run
+	$(MAKE) --jobs=2 --output-sync=target lint test-quick
+	@echo; echo "The tests that take longer:"
+	$(MAKE) --jobs=2 test-processes test-audit test-containers
+
+test-quick: venv ## the quick tests, and what they leave of the certifier and the pure machines
+	$(PYTEST) -m '$(QUICK)' -n auto --cov --cov-report= $(COVERED)
 	@echo; echo "Coverage of the certifier, by these tests:"
-	@$(BIN)/coverage report --fail-under=100 --include='certifier/*' --omit='certifier/audit/*'
+	@$(BIN)/coverage report --fail-under=100 --include='certifier/*'
 	@echo; echo "Coverage of the other pure machines:"
 	@$(BIN)/coverage report --fail-under=100 --include='$(PURE_APPLIER),$(PURE_MEMBERS)'
-	@echo; echo "The tests that take longer; those with containers at the same time as the others:"
-	$(MAKE) --jobs=2 test-containers test-processes test-audit
+	@echo; echo "The other quick tests, without the tracer:"
+	$(BIN)/pytest --durations-file=.build/durations/$@-rest.json -m '$(QUICK)' -n auto $(COVERED:%=--ignore=%)
 
 test-containers: venv ## clusters in containers
-	$(BIN)/pytest -m 'not ($(QUICK))' tests/cluster
+	$(PYTEST) -m '$(LONGER)' tests/cluster
 
-test-processes: venv ## everything else that is not quick
-	$(BIN)/pytest -m 'not ($(QUICK))' --ignore=tests/cluster --ignore=tests/audit
+test-processes: venv ## everything else that is not quick, two files at a time: they wait more than they compute
+	$(PYTEST) -m '$(LONGER)' -n 2 --dist loadfile --ignore=tests/cluster --ignore=tests/audit
 
 test-audit: venv ## the audit, with Spark and a browser
-	$(BIN)/pytest -m 'not ($(QUICK))' tests/audit
+	$(PYTEST) -m '$(LONGER)' tests/audit
 
-check: lint ## the quick run: no network, no Java, under a minute
-	$(BIN)/pytest -m '$(QUICK)' -n auto
+check: ## the quick run: no network, no Java, under a minute
+	$(MAKE) --jobs=2 --output-sync=target lint check-tests
+
+check-tests: venv
+	$(PYTEST) -m '$(QUICK)' -n 3
+
+durations: ## what the tests of the last `make test` took, into tests/bench/results
+	$(BIN)/python -m tests.durations $(sort $(wildcard .build/durations/test-*.json))
 
 nightly: venv ## ten thousand seeds of the simulation, a quarter of an hour on two cores; then every fault of the clusters in containers, about two hours
 	$(BIN)/python -m tests.sim --seeds 8000 --steps 800 --jobs 0
 	$(BIN)/python -m tests.sim --seed 8000 --seeds 2000 --steps 3000 --jobs 0
 	$(BIN)/python -m tests.cluster --scenario each --seed 1 --seeds 3 --seconds 40
+	$(PYTEST) -m nightly
 
 bench: venv ## the benchmarks, one table each
 	$(BIN)/groupcert bench certify

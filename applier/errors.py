@@ -14,43 +14,28 @@ The rule is that of the whole tree: a leaf's `reason` is never reused, and its m
 value, the limit and the next step.
 """
 
-from dataclasses import dataclass
-from typing import ClassVar
-
-from certifier.errors import Fenced, InvalidRequest, Unavailable, quoted
+from groupcert.certifier.errors import Fenced, InvalidRequest, Unavailable
 
 
-@dataclass(eq=False, kw_only=True)
 class InvalidBinaryLog(InvalidRequest):
     """A file is not a binary log that can be read; the offset is in bytes."""
 
-    reason: ClassVar[str] = "INVALID_BINARY_LOG"
+    message = "binary log {path} at byte {offset}: {problem}; expected {expected}"
     path: str
     offset: int
     problem: str
     expected: str
 
-    def __str__(self) -> str:
-        return (
-            f"binary log {self.path} at byte {self.offset}: {self.problem}; "
-            f"expected {self.expected}"
-        )
 
-
-@dataclass(eq=False, kw_only=True)
 class UnsuitableTarget(InvalidRequest):
     """A replica's target cannot take its transactions; nothing was written."""
 
-    reason: ClassVar[str] = "UNSUITABLE_TARGET"
+    message = "target {target}: {problem}; expected {expected}"
     target: str
     problem: str
     expected: str
 
-    def __str__(self) -> str:
-        return f"target {self.target}: {self.problem}; expected {self.expected}"
 
-
-@dataclass(eq=False, kw_only=True)
 class TransientFailure(Unavailable):
     """A target could not execute or commit a transaction now; nothing of it is left there.
 
@@ -59,19 +44,14 @@ class TransientFailure(Unavailable):
     session has come through.
     """
 
-    reason: ClassVar[str] = "TRANSIENT_FAILURE"
+    message = "{kind} at the target ({text}): try again"
     kind: str
     text: str
 
-    def __str__(self) -> str:
-        return f"{self.kind} at the target ({self.text}): try again"
 
-
-@dataclass(eq=False, kw_only=True)
 class ApplyFailed(Fenced):
     """A worker cannot execute a transaction: the replica has stopped, and lost nothing."""
 
-    reason: ClassVar[str] = "APPLY_FAILED"
     worker: int
     gtid: str
     cause: str
@@ -85,31 +65,23 @@ class ApplyFailed(Fenced):
         )
 
 
-@dataclass(eq=False, kw_only=True)
 class PurgedAtSource(Fenced):
     """The source's binary log begins after something that the replica still needs."""
 
-    reason: ClassVar[str] = "PURGED_AT_SOURCE"
+    message = (
+        "source {source} has purged {missing!q}, which the replica needs: follow a member that has "
+        "it, or start from a newer copy of the data"
+    )
     source: str
     missing: str
 
-    def __str__(self) -> str:
-        return (
-            f"source {self.source} has purged {quoted(self.missing)}, which the replica needs: "
-            "follow a member that has it, or start from a newer copy of the data"
-        )
 
-
-@dataclass(eq=False, kw_only=True)
 class ReplicaAhead(Fenced):
     """The replica has transactions that its source has not."""
 
-    reason: ClassVar[str] = "REPLICA_AHEAD"
+    message = (
+        "replica has {extra!q}, which source {source} has not: follow the group that they come "
+        "from, or wait until the source has caught up"
+    )
     source: str
     extra: str
-
-    def __str__(self) -> str:
-        return (
-            f"replica has {quoted(self.extra)}, which source {self.source} has not: "
-            "follow the group that they come from, or wait until the source has caught up"
-        )

@@ -1,8 +1,8 @@
-"""Certification info: each write-set item and the version of its last certified writer.
+"""Certification info: maps each write-set item to the version of its last certified writer.
 
-The rule it keeps: first committer wins is decided from this map alone, at O(items) whatever its
-size. It is split into shards, so that when a hash table has to grow, one shard's worth is moved and
-not five million entries.
+First committer wins is decided from this map alone, in O(items of the transaction) whatever the
+map's size. It is split into 256 shards: when a hash table has to grow, one shard's entries are
+moved and not all of, say, five million.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,7 +12,7 @@ _SHARD_MASK = SHARDS - 1
 
 
 class CertificationInfo:
-    """Item (unsigned 64-bit hash) to the version of the transaction that wrote it last."""
+    """Maps an item (unsigned 64-bit hash) to the version of the transaction that wrote it last."""
 
     __slots__ = ("_shards",)
 
@@ -20,7 +20,7 @@ class CertificationInfo:
         self._shards: tuple[dict[int, int], ...] = tuple({} for _ in range(SHARDS))
 
     def newest_writer(self, items: Iterable[int]) -> int:
-        """The largest version among the items' last writers; 0 where none of them is known."""
+        """Returns the largest version among the last writers of `items`; 0 if no item is known."""
         shards = self._shards
         newest = 0
         for item in items:
@@ -30,7 +30,7 @@ class CertificationInfo:
         return newest
 
     def writers(self, items: Iterable[int]) -> Iterator[tuple[int, int]]:
-        """Each known item with the version of its last writer, in the items' order."""
+        """Yields each known item with the version of its last writer, in the order of `items`."""
         for item in items:
             writer = self._shards[item & _SHARD_MASK].get(item, 0)
             if writer:
@@ -43,8 +43,8 @@ class CertificationInfo:
             shards[item & _SHARD_MASK][item] = version
 
     def purge(self, items: Iterable[int], last: int) -> list[int]:
-        """Forgets those of the items that were last written by versions up to `last`, and returns
-        these versions, one for each item.
+        """Removes the items last written at or before version `last`; returns these writers'
+        versions, one for each removed item.
         """
         shards, newer = self._shards, last + 1
         purged = []
@@ -57,16 +57,16 @@ class CertificationInfo:
         return purged
 
     def entries(self) -> Iterator[tuple[int, int]]:
-        """All items with their last writers, in no order that means anything."""
+        """Yields all items with their last writers, in an order that means nothing."""
         for shard in self._shards:
             yield from shard.items()
 
     def __len__(self) -> int:
-        """The number of items. Cost: O(shards)."""
+        """Returns the number of items. Cost: O(shards)."""
         return sum(map(len, self._shards))
 
     def check_invariants(self) -> None:
-        """Each item lies in its shard, and its writer is a version."""
+        """Asserts that each item lies in its shard and that its writer is a version."""
         for number, shard in enumerate(self._shards):
             for item, writer in shard.items():
                 assert item & _SHARD_MASK == number

@@ -1,8 +1,8 @@
-"""The certified transactions that are not collected yet, by version.
+"""The certified window: rows of the certified transactions that are not collected yet, by version.
 
-The rule it keeps: versions are dense, and what is known of one is found by arithmetic. Rows of
-plain integers, in segments of fixed size: a million transactions are a few hundred objects, and
-forgetting the oldest moves nothing.
+Versions are dense, so a version's row is found by arithmetic. Rows are packed integers in segments
+of 4,096 versions: a million transactions are a few hundred objects, and dropping the oldest segment
+moves nothing.
 """
 
 import struct
@@ -11,8 +11,8 @@ from array import array
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from certifier.gtid import Gtid
-from certifier.gtid_set import GtidSet
+from groupcert.certifier.gtid import Gtid
+from groupcert.certifier.gtid_set import GtidSet
 
 SEGMENT_TRANSACTIONS = 4096
 _SHIFT = 12
@@ -20,26 +20,29 @@ _MASK = SEGMENT_TRANSACTIONS - 1
 assert 1 << _SHIFT == SEGMENT_TRANSACTIONS
 
 NAMES_MAX = 4_096
-"""Sources of GTIDs and members that rows refer to, by 16 bits. They are kept for ever, and each
-status of a member has them: a client that brings GTIDs of its own may not add to them without end.
+"""Largest number of sources of GTIDs and members, which rows refer to by 16 bits. Names are kept
+for ever and are in every status of a member, so a client with GTIDs of its own must not add to them
+without end.
 """
 
 _BLOCK_SHIFT = 6
 _BLOCKS = (SEGMENT_TRANSACTIONS, 1 << _BLOCK_SHIFT, 1)
-"""Versions whose GTIDs are looked at together, each a 64th of the one before."""
+"""Sizes of the blocks of versions whose GTIDs are compared together, each a 64th of the one
+before.
+"""
 
 _ROW = struct.Struct("<QQQQIHH")
 _ROW_BYTES = _ROW.size
 _GTID_NUMBERS = slice(2, None, _ROW_BYTES // 8)
 _GTID_SOURCES = slice(18, None, _ROW_BYTES // 2)
-"""Columns of rows: of numbers of 8 bytes, and of numbers of 2 bytes."""
+"""Columns of the rows: one of 8-byte numbers, one of 2-byte numbers."""
 _SEQUENCE_NUMBER = struct.Struct("<Q")
 _HEADER = struct.Struct("<II")
 assert sys.byteorder == "little", "stored items are little-endian"
 
 
 class Row(NamedTuple):
-    """What a segment holds of a version: 40 bytes, beside its items."""
+    """The row of a version in a segment: 40 bytes, without its items."""
 
     sequence_number: int
     snapshot: int
@@ -51,7 +54,7 @@ class Row(NamedTuple):
 
 
 class Segment:
-    """Up to `SEGMENT_TRANSACTIONS` consecutive versions: packed rows, and the items of all."""
+    """Holds up to `SEGMENT_TRANSACTIONS` consecutive versions: packed rows, and their items."""
 
     __slots__ = ("items", "rows")
 
@@ -63,26 +66,26 @@ class Segment:
         return len(self.rows) // _ROW_BYTES
 
     def row(self, index: int) -> Row:
-        """The row of the version at `index`."""
+        """Returns the row of the version at `index`."""
         return Row(*_ROW.unpack_from(self.rows, _ROW_BYTES * index))
 
     def items_start(self, index: int) -> int:
-        """Where the items of the version at `index` start."""
+        """Returns where the items of the version at `index` start."""
         return self.row(index - 1).items_end if index else 0
 
     def items_between(self, first: int, last: int) -> "array[int]":
-        """The items of the versions at `first` to `last`."""
+        """Returns the items of the versions at the indexes `first` to `last`."""
         return self.items[self.items_start(first) : self.row(last).items_end]
 
     def dump(self, start: int) -> bytes:
-        """The versions from index `start` on: two lengths, their rows, their items."""
+        """Returns the versions from index `start` on: two lengths, their rows, their items."""
         items_start = self.items_start(start)
         rows = self.rows[_ROW_BYTES * start :]
         header = _HEADER.pack(items_start, len(rows))
         return header + bytes(rows) + self.items[items_start:].tobytes()
 
     def load(self, piece: bytes) -> None:
-        """Adds the versions that `dump` gave."""
+        """Adds the versions in a piece that `dump` returned."""
         items_start, rows_bytes = _HEADER.unpack_from(piece)
         moved = len(self.items) - items_start
         rows_end = _HEADER.size + rows_bytes
@@ -92,7 +95,7 @@ class Segment:
 
 
 class CertifiedWindow:
-    """Versions `first_version` to `newest_version`; both grow."""
+    """Holds the versions `first_version` to `newest_version`; both only grow."""
 
     __slots__ = (
         "_executed",
@@ -149,11 +152,11 @@ class CertifiedWindow:
         return version
 
     def takes_gtids_of(self, source: str) -> bool:
-        """Whether the source of a GTID is known, or another one may become so."""
+        """Returns whether the source of a GTID is known, or there is room for one more."""
         return source in self._numbers or len(self._names) < NAMES_MAX
 
     def append_elsewhere(self, gtid_set: GtidSet, position: int) -> int:
-        """Adds a version that stands for transactions executed elsewhere."""
+        """Adds a version for transactions executed elsewhere and returns it."""
         version = self.append((), 0, self.newest_version, ("", 0), "", position)
         self.elsewhere[version] = gtid_set
         return version
@@ -174,55 +177,55 @@ class CertifiedWindow:
             self._first_segment += 1
 
     def sequence_number(self, version: int) -> int:
-        """The stamp of a version; 0 for a local transaction."""
+        """Returns the sequence number of a version; 0 for a local transaction."""
         rows = self._segment(version).rows
         sequence_number: int = _SEQUENCE_NUMBER.unpack_from(rows, _ROW_BYTES * (version & _MASK))[0]
         return sequence_number
 
     def row(self, version: int) -> Row:
-        """All that is held of a version but its names and items."""
+        """Returns the row of a version: all that is held of it except its names and items."""
         return self._segment(version).row(version & _MASK)
 
     def gtid(self, version: int) -> Gtid:
-        """The GTID of a version; not of one that was executed elsewhere."""
+        """Returns the GTID of a version, which must not be one executed elsewhere."""
         assert version not in self.elsewhere
         row = self.row(version)
         return Gtid(self._names[row.gtid_source], row.gtid_number)
 
     def executed(self, version: int) -> GtidSet:
-        """The GTIDs that a version stands for: its transaction's, or those executed elsewhere."""
+        """Returns a version's GTIDs: that of its transaction, or those executed elsewhere."""
         if version in self.elsewhere:
             return self.elsewhere[version]
         return GtidSet.of(self.gtid(version))
 
     def snapshot(self, version: int) -> int:
-        """The version that a transaction read; a lower bound of it where `snapshot_sets` has the
-        set itself.
+        """Returns the version that a transaction read; where `snapshot_sets` has its snapshot as a
+        GTID set, a lower bound of that version.
         """
         return self.row(version).snapshot
 
     def origin(self, version: int) -> str:
-        """The member that sent a version's transaction."""
+        """Returns the member that sent a version's transaction."""
         return self._names[self.row(version).origin]
 
     def position(self, version: int) -> int:
-        """The place of a version's transaction in the total order."""
+        """Returns the position of a version's transaction in the total order."""
         return self.row(version).position
 
     def items(self, version: int) -> "array[int]":
-        """The write set of a version."""
+        """Returns the write set of a version."""
         return self._segment(version).items_between(version & _MASK, version & _MASK)
 
     def items_between(self, first: int, last: int) -> Iterator["array[int]"]:
-        """The write sets of the versions `first` to `last`, one segment's at a time."""
+        """Yields the write sets of the versions `first` to `last`, one segment's at a time."""
         while first <= last:
             end = min(last, first | _MASK)
             yield self._segment(first).items_between(first & _MASK, end & _MASK)
             first = end + 1
 
     def first_missing(self, missing: GtidSet, lag_max: int) -> int:
-        """The smallest version with a GTID in `missing`; 0 where some lie before the window or
-        `lag_max` back.
+        """Returns the smallest version with a GTID in `missing`; 0 if some of `missing` lie before
+        the window or more than `lag_max` versions back.
 
         Cost: O(versions since that one / 4096) comparisons of sets, and some hundred; a block of
         versions is looked through when it is met for the first time.
@@ -236,14 +239,14 @@ class CertifiedWindow:
             remaining -= (self._executed_in(version, block) & missing).count()
         if remaining:
             return 0
-        while missing and block > 1:  # All that is missing is in this block or behind it.
+        while missing and block > 1:  # All missing GTIDs are in this block or later.
             block >>= _BLOCK_SHIFT
             while not self._executed_in(version, block) & missing:
                 version += block
         return version
 
     def dump(self, first_version: int) -> list[tuple[int, bytes]]:
-        """The versions from `first_version` on, as pieces of (first version, bytes), for `load`."""
+        """Returns versions from `first_version` on as pieces (first version, bytes), for `load`."""
         pieces = []
         while first_version <= self.newest_version:
             piece = self._segment(first_version).dump(first_version & _MASK)
@@ -252,7 +255,7 @@ class CertifiedWindow:
         return pieces
 
     def load(self, first_version: int, piece: bytes) -> None:
-        """Adds what `dump` gave; pieces come in the versions' order."""
+        """Adds a piece that `dump` returned; pieces come in the order of their versions."""
         assert first_version == self.newest_version + 1
         segment = self._segments[-1] if first_version & _MASK else self._add_segment()
         segment.load(piece)
@@ -260,7 +263,7 @@ class CertifiedWindow:
 
     @property
     def names(self) -> list[str]:
-        """The names that rows refer to by number."""
+        """Names that rows refer to by number."""
         return self._names
 
     def load_names(self, names: Sequence[str]) -> None:
@@ -269,7 +272,7 @@ class CertifiedWindow:
         self._numbers = {name: number for number, name in enumerate(names)}
 
     def check_invariants(self) -> None:
-        """Every version held has a row, and the items' ends ascend."""
+        """Asserts that every version held has a row and that the ends of the items ascend."""
         assert self.first_version <= self.newest_version + 1
         assert self._first_segment <= self.first_version >> _SHIFT
         held = sum(map(len, self._segments))
@@ -281,7 +284,7 @@ class CertifiedWindow:
             assert ends[-1:] in ([], [len(segment.items)])
 
     def _executed_in(self, version: int, block: int) -> GtidSet:
-        """What a block of versions stands for, from `version` on; of more than one it is kept."""
+        """Returns the GTIDs of `block` versions from `version` on, cached if more than one."""
         if block == 1:
             return self.executed(version)
         if (version, block) not in self._executed:
@@ -299,7 +302,7 @@ class CertifiedWindow:
         return self._executed[version, block]
 
     def _numbers_in(self, version: int, block: int) -> dict[str, list[int]]:
-        """The numbers of the versions' own GTIDs, by source; read in columns, as rows are slow."""
+        """Returns the numbers of the versions' GTIDs by source, read in columns: rows are slow."""
         begin = _ROW_BYTES * (version & _MASK)
         rows = self._segment(version).rows[begin : begin + _ROW_BYTES * block]
         numbers = memoryview(rows).cast("Q")[_GTID_NUMBERS].tolist()
@@ -309,7 +312,7 @@ class CertifiedWindow:
             found = {source: [] for source in found}
             for number, source in zip(numbers, sources, strict=True):
                 found[self._names[source]].append(number)
-        found.pop("", None)  # Of what was executed elsewhere.
+        found.pop("", None)  # From versions executed elsewhere.
         return found
 
     def _segment(self, version: int) -> Segment:
@@ -317,13 +320,13 @@ class CertifiedWindow:
         return self._segments[(version >> _SHIFT) - self._first_segment]
 
     def _add_segment(self) -> Segment:
-        """A new last segment; an empty one makes way for it."""
+        """Adds a last segment and returns it; it replaces the last one if that is empty."""
         segment = Segment()
         self._segments[len(self._segments) - (not self._segments[-1].rows) :] = [segment]
         return segment
 
     def _number(self, name: str) -> int:
-        """The number of a name, a new one where it has none."""
+        """Returns the number of a name, and gives the name a new one if it has none."""
         if name not in self._numbers:
             self._numbers[name] = len(self._names)
             self._names.append(name)

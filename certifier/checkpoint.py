@@ -1,17 +1,17 @@
 """The certifier's state as plain values: a small checkpoint, and the window's rows beside it.
 
-The rule it keeps: a certifier that was restored decides, numbers and stamps what follows as the one
+A restored certifier gives every later record the same verdict, GTID, version and stamps as the one
 that was dumped.
 """
 
 from collections.abc import Iterable, Mapping
 from typing import TypedDict
 
-from certifier.certified_window import CertifiedWindow
-from certifier.core import Certifier
-from certifier.gtid_blocks import BlocksState
-from certifier.gtid_set import GtidSet
-from certifier.logical_clock import LogicalClock
+from groupcert.certifier.certified_window import CertifiedWindow
+from groupcert.certifier.core import Certifier
+from groupcert.certifier.gtid_blocks import BlocksState
+from groupcert.certifier.gtid_set import GtidSet
+from groupcert.certifier.logical_clock import LogicalClock
 
 
 class Blocks(TypedDict):
@@ -24,7 +24,7 @@ class Blocks(TypedDict):
 
 
 class Checkpoint(TypedDict):
-    """What JSON can carry of a certifier; `first_version` is where its window begins."""
+    """The state of a certifier that JSON can carry; `first_version` is where its window begins."""
 
     first_version: int
     newest_version: int
@@ -41,7 +41,7 @@ class Checkpoint(TypedDict):
 
 
 def dump(certifier: Certifier) -> Checkpoint:
-    """The state but for the window's rows. Cost: O(members + GTID intervals)."""
+    """Returns the state without the window's rows. Cost: O(members + GTID intervals)."""
     assert not certifier.collected_beyond, (
         "only traces collect beyond a version, and they are not stored"
     )

@@ -1,9 +1,9 @@
-"""The certifier: records of the total order in, outcomes out, through one door.
+"""The certifier: takes the records of the total order and returns their outcomes.
 
-The rule it keeps is section 3 of the design (WL#8440 with its examples): the same records in the
-same order give the same verdicts, GTIDs and versions on every member, whatever the batches they
-came in. Stamps are the observer's own, because its local transactions have none. Pure: no I/O, no
-clock, no threads.
+It implements section 3 of the design (WL#8440 with its examples): the same records in the same
+order give the same verdicts, GTIDs and versions on every member, whatever batches they come in.
+Only the stamps (`last_committed`, `sequence_number`) differ by observer, because local transactions
+have none. Pure: no I/O, no clock, no threads.
 """
 
 from collections import deque
@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeAlias
 
-from certifier.certification_info import CertificationInfo
-from certifier.certified_window import NAMES_MAX, CertifiedWindow
-from certifier.errors import InvalidSetting, quoted
-from certifier.explain import explain
-from certifier.gtid import Gtid
-from certifier.gtid_blocks import GtidBlocks
-from certifier.gtid_set import GtidSet
-from certifier.logical_clock import LogicalClock
-from certifier.records import (
+from groupcert.certifier.certification_info import CertificationInfo
+from groupcert.certifier.certified_window import NAMES_MAX, CertifiedWindow
+from groupcert.certifier.errors import InvalidSetting, quoted
+from groupcert.certifier.explain import explain
+from groupcert.certifier.gtid import Gtid
+from groupcert.certifier.gtid_blocks import GtidBlocks
+from groupcert.certifier.gtid_set import GtidSet
+from groupcert.certifier.logical_clock import LogicalClock
+from groupcert.certifier.records import (
     VIEW_CHANGE_STAMPS,
     Collected,
     ExecutedElsewhere,
@@ -31,20 +31,20 @@ from certifier.records import (
     Verdict,
     ViewChange,
 )
-from certifier.snapshot import BEFORE_WINDOW, ForeignSnapshot, includes, place
+from groupcert.certifier.snapshot import BEFORE_WINDOW, ForeignSnapshot, includes, place
 
 GC_WINDOWS = ("close", "tight")
 STEP_ITEMS: Final = 4_096
-"""Items that are looked at, recorded or purged at a time, in a few milliseconds."""
+"""Items that one step looks up, records or purges; a step takes a few milliseconds."""
 _CERTIFIED, _CONFLICT, _TOO_OLD, _REFUSED = Verdict
 _new_gtid = partial(tuple.__new__, Gtid)
 _new_outcome = partial(tuple.__new__, Outcome)
-"""From a tuple of all fields, where one is made for each transaction: a named tuple's own
+"""Make a value from a tuple of all fields, once for each transaction: a named tuple's own
 constructor is a Python function and takes twice the time.
 """
 
 Deciding: TypeAlias = Generator[None, None, Outcome]
-"""The steps of a decision; its end returns the outcome."""
+"""The steps of a decision; the generator's return value is the outcome."""
 
 _DIGEST_MASK: Final = (1 << 64) - 1
 _DIGEST_MULTIPLIER: Final = 0x9E3779B97F4A7C15
@@ -52,13 +52,13 @@ _DIGEST_MULTIPLIER: Final = 0x9E3779B97F4A7C15
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CertifierOptions:
-    """What all members of a group must agree on, because their decisions depend on it.
+    """Settings that must be equal on all members, because their decisions depend on them.
 
     `group_source`: the UUID that assigned GTIDs have. `gtid_assignment_block_size`: GTID numbers
     that a member reserves at a time (1: the next free number, whoever asks). `gc_window`: what a
     collection does to `last_committed_global`: "close" raises it to the last assigned sequence
     number (WL#8440), "tight" to the largest one that was purged. `snapshot_lag_max`: how many
-    versions a snapshot given as a GTID set may lie behind before it is TOO_OLD (finding its place
+    versions a snapshot given as a GTID set may lie behind before it is TOO_OLD (finding its version
     costs that many steps). `learn_snapshots`: take GTIDs that a snapshot names but that were never
     certified here for transactions executed elsewhere (traces) instead of refusing them.
     `collection_period_transactions` and `collection_step_transactions`: after how many certified
@@ -91,7 +91,7 @@ class CertifierOptions:
 
 
 class Certifier:
-    """Decides each transaction at its place in the total order."""
+    """Decides each transaction at its position in the total order."""
 
     def __init__(self, options: CertifierOptions) -> None:
         self.options = options
@@ -110,7 +110,7 @@ class Certifier:
         self._group_source = options.group_source
 
     def deliver(self, record: Record) -> Outcome | Collected | tuple[int, int] | None:
-        """Takes the next record of the total order and returns what became of it.
+        """Takes the next record of the total order and returns its outcome.
 
         Returns: an `Outcome` for a transaction, `Collected` for a garbage collection, the stamps
             (0, 0) for a view change, None for transactions executed elsewhere.
@@ -126,7 +126,7 @@ class Certifier:
         return None
 
     def certify(self, transaction: Transaction) -> Outcome:
-        """`deliver` for a transaction."""
+        """Decides a transaction and returns its outcome; `deliver` for transactions only."""
         deciding = self.certify_in_steps(transaction)
         while True:
             try:
@@ -136,8 +136,8 @@ class Certifier:
                 return outcome
 
     def certify_in_steps(self, transaction: Transaction) -> Deciding:
-        """`certify` in steps of `STEP_ITEMS` items, so that whoever drives it can do something else
-        between two of them. The records that follow have to wait until it ends.
+        """Decides a transaction in steps of `STEP_ITEMS` items, so that the driver can do other
+        work between two steps. No other record may be delivered until it ends.
         """
         snapshot, write_set, read_set = transaction[2:5]
         if not isinstance(snapshot, int):
@@ -170,22 +170,22 @@ class Certifier:
         return outcome
 
     def refuse(self, reason: str) -> Outcome:
-        """The outcome of a transaction that the group cannot take, whatever its items are; the
-        reason is kept, and so at most `REASON_CHARACTERS_MAX` of `certifier/outcomes.py`.
+        """Returns REFUSED with `reason` for a transaction that the group cannot take, whatever its
+        items are. The reason is stored: at most `REASON_CHARACTERS_MAX` of `certifier/outcomes.py`.
         """
         return self._refuse(reason)
 
     def change_options(self, options: CertifierOptions) -> None:
-        """Goes on with other options from the next record on; numbers that members have reserved
-        and not used become free.
+        """Replaces the options from the next record on; GTID numbers that members have reserved and
+        not used become free.
         """
         assert options.group_source == self.options.group_source, "a group keeps its source"
         self.options = options
         self.blocks.resize(options.gtid_assignment_block_size)
 
     def digest(self) -> bytes:
-        """8 bytes that cover every decision so far; equal on all members at the same place in the
-        order.
+        """Returns 8 bytes that cover every decision so far, equal on all members at the same
+        position.
 
         Covers verdicts, versions, GTID numbers and write sets; not stamps, which are each
         observer's own.
@@ -193,11 +193,11 @@ class Certifier:
         return self._digest.to_bytes(8, "little")
 
     def restore_digest(self, digest: bytes) -> None:
-        """Goes on from a digest that was taken before."""
+        """Restores a digest that `digest` returned."""
         self._digest = int.from_bytes(digest, "little")
 
     def executed(self) -> GtidSet:
-        """All GTIDs that were executed up to here: certified ones and those from elsewhere."""
+        """Returns all GTIDs executed so far: certified ones and those from elsewhere."""
         executed = self.executed_elsewhere.copy()
         for first, last in self.blocks.used_intervals():
             executed.add_interval(self.options.group_source, first, last)
@@ -216,11 +216,11 @@ class Certifier:
 
     @property
     def collection_pending(self) -> bool:
-        """Whether stable transactions are left whose items were not purged yet."""
+        """True while stable transactions are left whose items were not purged yet."""
         return self.window.first_version <= self.stable_version
 
     def _certify_large(self, transaction: Transaction, snapshot: int) -> Deciding:
-        """Rule 1 for many items, in steps."""
+        """Applies rule 1 to a transaction of more than `STEP_ITEMS` items, in steps."""
         dependency = 0
         for items in (transaction.write_set, transaction.read_set):
             for part in _parts(items):
@@ -262,8 +262,8 @@ class Certifier:
         return _new_outcome((_CERTIFIED, gtid, version, last_committed, sequence_number, None, ""))
 
     def _dependency(self, write_set: Sequence[int], newest: int) -> int:
-        """The largest sequence number among the items' last writers, 0 where all of these were
-        local; `newest` is one that this observer would have stamped.
+        """Returns the largest sequence number among the items' last writers; 0 if all of these were
+        local. `newest` is the newest writer, which this observer would have stamped.
         """
         sequence_number = self.window.sequence_number(newest)
         if sequence_number:
@@ -274,8 +274,8 @@ class Certifier:
         )
 
     def _certify_foreign(self, transaction: Transaction, gtid_set: GtidSet) -> Deciding:
-        """`certify` for a snapshot that is a GTID set: sets are compared where its place alone
-        does not decide.
+        """Decides a transaction whose snapshot is a GTID set. Sets are compared only where the
+        snapshot's version alone does not decide.
         """
         executed = self.executed()
         unknown = gtid_set - executed
@@ -312,7 +312,7 @@ class Certifier:
         return outcome
 
     def _claim(self, gtid: Gtid) -> bool:
-        """Takes a GTID that a transaction brought along; False if it was used before."""
+        """Marks a transaction's own GTID as used; returns False if it was used before."""
         if gtid.source == self.options.group_source:
             if self.blocks.is_used(gtid.number):
                 return False
@@ -324,7 +324,7 @@ class Certifier:
         return True
 
     def _admit_elsewhere(self, record: ExecutedElsewhere) -> None:
-        """Takes GTIDs as executed, all in one version; those that are known already count once."""
+        """Records GTIDs as executed elsewhere, all in one new version; known GTIDs are skipped."""
         new = record.gtid_set - self.executed()
         if not new:
             return
@@ -338,8 +338,8 @@ class Certifier:
         self._fold(_CERTIFIED, new.count(), version)
 
     def _change_view(self, record: ViewChange) -> tuple[int, int]:
-        """A view change (rule 7): reserved GTID blocks are free again; a joiner's clock starts
-        again.
+        """Applies a view change (rule 7): frees reserved GTID blocks, and resets the clock if the
+        observer is the joiner.
         """
         self.blocks.release_all()
         if record.resets_clock:
@@ -348,8 +348,8 @@ class Certifier:
         return VIEW_CHANGE_STAMPS
 
     def _garbage_collect(self, record: GarbageCollection) -> Collected:
-        """A stable set (rule 6): at once where the period is 0, else in steps while transactions
-        go on.
+        """Applies a stable set (rule 6): purges at once if `collection_period_transactions` is 0,
+        else in steps between later transactions.
         """
         before = self.purged_total
         if isinstance(record.stable, int):
@@ -379,7 +379,7 @@ class Certifier:
         self.window.drop_before(max(first, last + 1))
 
     def _purge_beyond(self, stable: GtidSet) -> None:
-        """Purges those stable transactions that lie behind one that is not stable yet.
+        """Purges the stable transactions that lie behind one that is not stable yet.
 
         Cost: O(versions in the window); only traces have such sets.
         """
@@ -392,8 +392,9 @@ class Certifier:
                 self._purge(self.window.items(version), version)
 
     def _purge(self, items: Sequence[int], last: int) -> None:
-        """Purges those of the items that nobody wrote after version `last`, and keeps what follows
-        behind their writers, whom nobody can ask for any more.
+        """Removes the items last written at or before version `last`. Later transactions can no
+        longer find these writers, so `last_committed_global` is raised: to the largest purged
+        sequence number ("tight"), or to the last one assigned ("close").
         """
         purged = self.info.purge(items, last)
         self.purged_total += len(purged)
@@ -416,7 +417,7 @@ class Certifier:
         return Outcome(_CONFLICT, conflict=conflict)
 
     def _is_lagging(self, snapshot_version: int) -> bool:
-        """Whether a set's place was not looked for far enough back to know what it lacks."""
+        """Returns whether the search for a set's version ended at `snapshot_lag_max`."""
         versions = self.window.newest_version - self.window.first_version
         return snapshot_version == BEFORE_WINDOW and versions >= self.options.snapshot_lag_max
 
@@ -441,7 +442,7 @@ class Certifier:
         ) & _DIGEST_MASK
 
     def check_invariants(self) -> None:
-        """States what holds between any two records. Cost: O(items)."""
+        """Asserts the invariants between two records. Cost: O(items)."""
         self.info.check_invariants()
         self.window.check_invariants()
         self.clock.check_invariants()
@@ -454,5 +455,5 @@ class Certifier:
 
 
 def _parts(items: Sequence[int]) -> Iterator[Sequence[int]]:
-    """The items in order, `STEP_ITEMS` at a time."""
+    """Returns the items in order, in slices of `STEP_ITEMS`."""
     return (items[begin : begin + STEP_ITEMS] for begin in range(0, len(items), STEP_ITEMS))

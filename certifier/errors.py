@@ -1,6 +1,6 @@
 """Every error that groupcert raises on purpose, sorted by who must act; those of appliers are in
-`applier/errors.py`, those of recovery in `members/recovery_errors.py`, those of every call in
-`members/call_errors.py`.
+`applier/errors.py`, those of recovery in `members/errors/recovery.py`, those of every call in
+`members/errors/calls.py`, those of a transaction in `members/errors/transactions.py`.
 
     GroupcertError
     ├── InvalidRequest            the caller must change the request
@@ -35,20 +35,50 @@
         └── CorruptStore              CORRUPT_STORE
 
 The rule: the four classes in the middle are what callers catch; the leaves are what is raised. A
-leaf's `reason` is a stable name for machines, never reused; its message gives the value, the limit
-and the next step. A conflict is a verdict and a bug is an assertion: neither is here.
+leaf's `reason` is a stable name for machines, never reused: that of its class, in capitals. Its
+message gives the value, the limit and the next step. Every error can be pickled. A bug is an
+assertion, which is not here.
 """
 
-from dataclasses import dataclass
-from typing import ClassVar
+import copyreg
+import re
+from dataclasses import Field, dataclass
+from string import Formatter
+from typing import ClassVar, dataclass_transform
 
 QUOTED_CHARACTERS_MAX = 80
 
 
+@dataclass_transform(eq_default=False, kw_only_default=True)
 class GroupcertError(Exception):
-    """Any error of this tree; its fields are in `vars(error)`, its text is `str(error)`."""
+    """Any error of this tree; its fields are in `vars(error)`, its text is `str(error)`.
 
+    Each subclass is a dataclass whose fields are given by their names.
+    """
+
+    __dataclass_fields__: ClassVar[dict[str, Field[object]]]
     reason: ClassVar[str]
+    message: ClassVar[str] = ""
+    """A template of the text, with the fields in braces; one that ends in `!q` goes in quoted."""
+
+    def __init_subclass__(cls) -> None:
+        cls.reason = re.sub(r"(?<=.)(?=[A-Z])", "_", cls.__name__).upper()
+        dataclass(eq=False, kw_only=True)(cls)
+
+    def __str__(self) -> str:
+        return _MESSAGES.vformat(self.message, (), vars(self))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Returns how to pickle it: what is made of keywords alone, `Exception` cannot repeat."""
+        return copyreg.__newobj__, (type(self),), vars(self)  # type: ignore[attr-defined]  # stubs
+
+
+class _Messages(Formatter):
+    def convert_field(self, value: object, conversion: str | None) -> object:
+        return quoted(str(value)) if conversion == "q" else super().convert_field(value, conversion)
+
+
+_MESSAGES = _Messages()
 
 
 class InvalidRequest(GroupcertError):
@@ -67,194 +97,127 @@ class CorruptLog(GroupcertError):
     """Data that was durable cannot be read back: the member stops."""
 
 
-@dataclass(eq=False, kw_only=True)
 class DomainNotAllowed(InvalidRequest):
     """A session set `gtid_domain_id` and has no right to (MDEV-4506)."""
 
-    reason: ClassVar[str] = "DOMAIN_NOT_ALLOWED"
+    message = (
+        "session {session!q} may not set gtid_domain_id {domain_id}: name it in domain_sessions at "
+        "this member, or leave the domain at 0"
+    )
     session: str
     domain_id: int
 
-    def __str__(self) -> str:
-        return (
-            f"session {quoted(self.session)} may not set gtid_domain_id {self.domain_id}: "
-            "name it in domain_sessions at this member, or leave the domain at 0"
-        )
 
-
-@dataclass(eq=False, kw_only=True)
 class InvalidGtid(InvalidRequest):
     """A text is not a GTID, or not the part of one that was expected."""
 
-    reason: ClassVar[str] = "INVALID_GTID"
+    message = "invalid GTID {text!q}: expected {expected}"
     text: str
     expected: str
 
-    def __str__(self) -> str:
-        return f"invalid GTID {quoted(self.text)}: expected {self.expected}"
 
-
-@dataclass(eq=False, kw_only=True)
 class InvalidGtidSet(InvalidRequest):
     """A text is not a GTID set; `part` is the piece of it that was not understood."""
 
-    reason: ClassVar[str] = "INVALID_GTID_SET"
+    message = "invalid GTID set {text!q}: found {part!q}, expected {expected}"
     text: str
     part: str
     expected: str
 
-    def __str__(self) -> str:
-        return (
-            f"invalid GTID set {quoted(self.text)}: "
-            f"found {quoted(self.part)}, expected {self.expected}"
-        )
 
-
-@dataclass(eq=False, kw_only=True)
 class InvalidSetting(InvalidRequest):
     """A setting has a value that it cannot have."""
 
-    reason: ClassVar[str] = "INVALID_SETTING"
+    message = "setting {name} is {value!q}: expected {expected}"
     name: str
     value: object
     expected: str
 
-    def __str__(self) -> str:
-        return f"setting {self.name} is {quoted(str(self.value))}: expected {self.expected}"
 
-
-@dataclass(eq=False, kw_only=True)
 class InvalidTrace(InvalidRequest):
     """A line of a trace cannot be read; lines count from 1."""
 
-    reason: ClassVar[str] = "INVALID_TRACE"
+    message = "trace line {line}: {problem}; expected {expected}"
     line: int
     problem: str
     expected: str
 
-    def __str__(self) -> str:
-        return f"trace line {self.line}: {self.problem}; expected {self.expected}"
 
-
-@dataclass(eq=False, kw_only=True)
 class InvalidWriteSet(InvalidRequest):
     """A value cannot be made into a write-set item."""
 
-    reason: ClassVar[str] = "INVALID_WRITE_SET"
+    message = "invalid write set: found {value!q}, expected {expected}"
     value: str
     expected: str
 
-    def __str__(self) -> str:
-        return f"invalid write set: found {quoted(self.value)}, expected {self.expected}"
 
-
-@dataclass(eq=False, kw_only=True)
 class TooManyKeys(InvalidRequest):
     """One call asks for more rows than a member looks up in a row."""
 
-    reason: ClassVar[str] = "TOO_MANY_KEYS"
+    message = "{keys} keys in one call, the limit is {keys_max}: ask for them in several calls"
     keys: int
     keys_max: int
 
-    def __str__(self) -> str:
-        return (
-            f"{self.keys} keys in one call, the limit is {self.keys_max}: "
-            "ask for them in several calls"
-        )
 
-
-@dataclass(eq=False, kw_only=True)
 class TransactionTooLarge(InvalidRequest):
     """A transaction's record is larger than the group accepts."""
 
-    reason: ClassVar[str] = "TRANSACTION_TOO_LARGE"
+    message = "transaction of {bytes} bytes, the limit is {bytes_max}: {advice}"
     bytes: int
     bytes_max: int
     advice: str = "split it, or raise the group's transaction size limit"
 
-    def __str__(self) -> str:
-        return f"transaction of {self.bytes} bytes, the limit is {self.bytes_max}: {self.advice}"
 
-
-@dataclass(eq=False, kw_only=True)
 class WriteSetTooLarge(InvalidRequest):
     """A transaction has more write-set items than the group accepts."""
 
-    reason: ClassVar[str] = "WRITE_SET_TOO_LARGE"
+    message = (
+        "write set of {items} items, the limit is {items_max}: split the transaction, or raise the "
+        "group's write set limit"
+    )
     items: int
     items_max: int
 
-    def __str__(self) -> str:
-        return (
-            f"write set of {self.items} items, the limit is {self.items_max}: "
-            "split the transaction, or raise the group's write set limit"
-        )
 
-
-@dataclass(eq=False, kw_only=True)
 class DiskFull(Unavailable):
     """The disk took no more; nothing that was acknowledged is lost."""
 
-    reason: ClassVar[str] = "DISK_FULL"
+    message = "no space left at {path} ({cause}): free some, the member then goes on"
     path: str
     cause: str
 
-    def __str__(self) -> str:
-        return f"no space left at {self.path} ({self.cause}): free some, the member then goes on"
 
-
-@dataclass(eq=False, kw_only=True)
 class LogServerTooOld(Unavailable):
     """The log server lacks what the total order needs of it."""
 
-    reason: ClassVar[str] = "LOG_SERVER_TOO_OLD"
+    message = (
+        "log server has version {version}, the oldest that serves is {version_min}: upgrade it"
+    )
     version: str
     version_min: str
 
-    def __str__(self) -> str:
-        return (
-            f"log server has version {self.version}, the oldest that serves is "
-            f"{self.version_min}: upgrade it"
-        )
 
-
-@dataclass(eq=False, kw_only=True)
 class LogServerUnavailable(Unavailable):
     """The log server does not answer."""
 
-    reason: ClassVar[str] = "LOG_SERVER_UNAVAILABLE"
+    message = "log server at {address} does not answer ({cause}): start it, or correct the address"
     address: str
     cause: str
 
-    def __str__(self) -> str:
-        return (
-            f"log server at {self.address} does not answer ({self.cause}): "
-            "start it, or correct the address"
-        )
 
-
-@dataclass(eq=False, kw_only=True)
 class NotServing(Unavailable):
     """The member is in a state in which it takes no such request."""
 
-    reason: ClassVar[str] = "NOT_SERVING"
+    message = "member {member} is {state}, not ONLINE: wait until it is, or ask another member"
     member: str
     state: str
     ordered: str = "perhaps"
     """`nothing` of the request, where the member refused it at its door."""
 
-    def __str__(self) -> str:
-        return (
-            f"member {self.member} is {self.state}, not ONLINE: "
-            "wait until it is, or ask another member"
-        )
 
-
-@dataclass(eq=False, kw_only=True)
 class Overloaded(Unavailable):
     """More transactions wait for the log than the member takes."""
 
-    reason: ClassVar[str] = "OVERLOADED"
     waiting: int
     waiting_max: int
     cause: str = ""
@@ -269,190 +232,137 @@ class Overloaded(Unavailable):
         )
 
 
-@dataclass(eq=False, kw_only=True)
 class PortTaken(Unavailable):
     """Another process listens where this one wants to."""
 
-    reason: ClassVar[str] = "PORT_TAKEN"
+    message = "address {address} is in use: stop its user, or choose another port"
     address: str
 
-    def __str__(self) -> str:
-        return f"address {self.address} is in use: stop its user, or choose another port"
 
-
-@dataclass(eq=False, kw_only=True)
 class SnapshotExpired(Unavailable):
     """A snapshot was closed, or not used for longer than its lease."""
 
-    reason: ClassVar[str] = "SNAPSHOT_EXPIRED"
+    message = (
+        "snapshot {snapshot_id} is not open, or was not used for {lease_ms} ms: begin the "
+        "transaction again"
+    )
     snapshot_id: int
     lease_ms: int
 
-    def __str__(self) -> str:
-        return (
-            f"snapshot {self.snapshot_id} is not open, or was not used for {self.lease_ms} ms: "
-            "begin the transaction again"
-        )
 
-
-@dataclass(eq=False, kw_only=True)
 class UploadExpired(Unavailable):
     """A client left a member for too long without the next part of a large commit."""
 
-    reason: ClassVar[str] = "UPLOAD_EXPIRED"
+    message = (
+        "no part of a large commit came for {lease_ms} ms, nothing of it is kept: send it again "
+        "from the start"
+    )
     lease_ms: int
 
-    def __str__(self) -> str:
-        return (
-            f"no part of a large commit came for {self.lease_ms} ms, nothing of it is kept: "
-            "send it again from the start"
-        )
 
-
-@dataclass(eq=False, kw_only=True)
 class DigestMismatch(Fenced):
     """Two members that read the same log hold different certification states."""
 
-    reason: ClassVar[str] = "DIGEST_MISMATCH"
+    message = (
+        "digest at position {position} is {mine} here and {theirs} at member {member}: find out "
+        "which one is wrong, and let it rejoin with an empty folder"
+    )
     position: int
     mine: str
     theirs: str
     member: str
 
-    def __str__(self) -> str:
-        return (
-            f"digest at position {self.position} is {self.mine} here and {self.theirs} at member "
-            f"{self.member}: find out which one is wrong, and let it rejoin with an empty folder"
-        )
 
-
-@dataclass(eq=False, kw_only=True)
 class ForeignDataFolder(Fenced):
     """A data folder belongs to another group or member."""
 
-    reason: ClassVar[str] = "FOREIGN_DATA_FOLDER"
+    message = (
+        "data folder {path} belongs to {found}, expected {expected}: name its owner, or another "
+        "folder"
+    )
     path: str
     found: str
     expected: str
 
-    def __str__(self) -> str:
-        return (
-            f"data folder {self.path} belongs to {self.found}, expected {self.expected}: "
-            "name its owner, or another folder"
-        )
 
-
-@dataclass(eq=False, kw_only=True)
 class ForeignLog(Fenced):
     """The log under the group's name is not the one this member has read so far."""
 
-    reason: ClassVar[str] = "FOREIGN_LOG"
+    message = (
+        "log has identity {found}, expected {expected}: point the member at its own log, or let it "
+        "rejoin with an empty folder"
+    )
     expected: str
     found: str
 
-    def __str__(self) -> str:
-        return (
-            f"log has identity {self.found}, expected {self.expected}: "
-            "point the member at its own log, or let it rejoin with an empty folder"
-        )
 
-
-@dataclass(eq=False, kw_only=True)
 class GtidsExhausted(Fenced):
     """The group's source has no free number left."""
 
-    reason: ClassVar[str] = "GTIDS_EXHAUSTED"
+    message = "every GTID of {source} up to {number_max} is used: give the group a new UUID"
     source: str
     number_max: int
 
-    def __str__(self) -> str:
-        return (
-            f"every GTID of {self.source} up to {self.number_max} is used: "
-            "give the group a new UUID"
-        )
 
-
-@dataclass(eq=False, kw_only=True)
 class LogGap(Fenced):
     """The log went on at another position than the next one."""
 
-    reason: ClassVar[str] = "LOG_GAP"
+    message = (
+        "log goes on at position {found}, expected {expected}: restore the log, or let the member "
+        "rejoin with an empty folder"
+    )
     expected: int
     found: int
 
-    def __str__(self) -> str:
-        return (
-            f"log goes on at position {self.found}, expected {self.expected}: "
-            "restore the log, or let the member rejoin with an empty folder"
-        )
 
-
-@dataclass(eq=False, kw_only=True)
 class LogRewritten(Fenced):
     """The log lost its end and was filled again: it has another message where one was read."""
 
-    reason: ClassVar[str] = "LOG_REWRITTEN"
+    message = (
+        "message {sequence} of the log has hash {found}, this member has read one with {read} "
+        "there: the log has lost its end since and was filled again; save what only this member "
+        "has, then `groupcert group rejoin --discard-state`"
+    )
     sequence: int
     read: str
     """The hash of the message that was read, as hexadecimal digits."""
     found: str
 
-    def __str__(self) -> str:
-        return (
-            f"message {self.sequence} of the log has hash {self.found}, this member has read one "
-            f"with {self.read} there: the log has lost its end since and was filled again; save "
-            "what only this member has, then `groupcert group rejoin --discard-state`"
-        )
 
-
-@dataclass(eq=False, kw_only=True)
 class UnsupportedFormat(Fenced):
     """Bytes were written in a format that this release does not read."""
 
-    reason: ClassVar[str] = "UNSUPPORTED_FORMAT"
+    message = (
+        "{what} has format {found}, this release reads {supported}: run a release that reads it"
+    )
     what: str
     found: str
     supported: str
 
-    def __str__(self) -> str:
-        return (
-            f"{self.what} has format {self.found}, this release reads {self.supported}: "
-            "run a release that reads it"
-        )
 
-
-@dataclass(eq=False, kw_only=True)
 class CorruptRecord(CorruptLog):
     """A record of the log cannot be decoded."""
 
-    reason: ClassVar[str] = "CORRUPT_RECORD"
+    message = (
+        "record at position {position} is corrupt ({problem}): restore the log from a server that "
+        "has it whole"
+    )
     position: int
     problem: str
 
-    def __str__(self) -> str:
-        return (
-            f"record at position {self.position} is corrupt ({self.problem}): "
-            "restore the log from a server that has it whole"
-        )
 
-
-@dataclass(eq=False, kw_only=True)
 class CorruptStore(CorruptLog):
     """A member's own store contradicts itself."""
 
-    reason: ClassVar[str] = "CORRUPT_STORE"
+    message = (
+        "store at {path} is corrupt ({problem}): move the folder away and let the member rejoin"
+    )
     path: str
     problem: str
 
-    def __str__(self) -> str:
-        return (
-            f"store at {self.path} is corrupt ({self.problem}): "
-            "move the folder away and let the member rejoin"
-        )
-
 
 def quoted(text: str) -> str:
-    """Return the text as it goes into a message: on one line, and not longer than is readable."""
+    """Returns the text as it goes into a message: on one line, and not longer than is readable."""
     if len(text) <= QUOTED_CHARACTERS_MAX:
         return repr(text)
     return f"{text[:QUOTED_CHARACTERS_MAX]!r}… ({len(text)} characters)"

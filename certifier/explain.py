@@ -1,17 +1,18 @@
-"""Why a transaction lost, as a value and in words.
+"""Explains why a transaction lost: as a `Conflict`, and as a sentence.
 
-Peers tell the client of a failed certification no more than that it failed; here the row, the
-winner and both places in the order are part of the outcome.
+Other systems tell the client only that certification failed. Here the outcome names the row, the
+transaction that wrote it first, and both positions in the total order.
 """
 
-from certifier.certified_window import CertifiedWindow
-from certifier.records import Conflict, log_sequence_of
+from groupcert.certifier.certified_window import CertifiedWindow
+from groupcert.certifier.position import log_sequence_of
+from groupcert.certifier.records import Conflict
 
 
 def explain(
     window: CertifiedWindow, item: int, winner: int, snapshot_version: int, position: int
 ) -> Conflict:
-    """The conflict of a transaction at `position` over `item`, last written by the version
+    """Returns the conflict of a transaction at `position` over `item`, last written by the version
     `winner`.
     """
     return Conflict(
@@ -26,7 +27,7 @@ def explain(
 
 
 def in_words(conflict: Conflict, key: str | None = None) -> str:
-    """One sentence for people; `key` is the row's readable name where it is known."""
+    """Returns one sentence for people; `key` is the row's readable name if it is known."""
     row = key if key else f"item {conflict.item:016x}"
     return (
         f"{row} was written first by {conflict.winner_gtid} from {conflict.winner_origin} "

@@ -11,10 +11,10 @@ Source: MySQL 8.4 Reference Manual, 19.1.3.1 "GTID Format and Storage".
 import re
 from typing import NamedTuple
 
-from certifier.errors import InvalidGtid
+from groupcert.certifier.errors import InvalidGtid
 
 NUMBER_MAX = 2**63 - 2
-"""The largest number of a GTID; MySQL's GNO_END, 2^63 - 1, is the first that is none."""
+"""The largest number of a GTID; MySQL's GNO_END, 2^63 - 1, is one past it."""
 NUMBER_DIGITS_MAX = 19
 
 _HEX = "[0-9A-Fa-f]"
@@ -40,7 +40,7 @@ class Gtid(NamedTuple):
 
 
 def parse_gtid(text: str) -> Gtid:
-    """Return the GTID that a text names; case, and white space around its parts, do not matter.
+    """Returns the GTID that a text names; case, and white space around its parts, do not matter.
 
     Raises:
         InvalidGtid: if it names none, or a number outside 1 to `NUMBER_MAX`.
@@ -55,7 +55,7 @@ def parse_gtid(text: str) -> Gtid:
 
 
 def parse_source(text: str) -> str:
-    """Return the canonical spelling of `uuid` or `uuid:tag`.
+    """Returns the canonical spelling of `uuid` or `uuid:tag`.
 
     Raises:
         InvalidGtid: if the text is neither.
@@ -68,7 +68,7 @@ def parse_source(text: str) -> str:
 
 
 def parse_uuid(text: str) -> str:
-    """Return the canonical spelling of a UUID in one of MySQL's three: dashed, braced, digits only.
+    """Returns the canonical spelling of a UUID that is dashed, braced, or digits only, as in MySQL.
 
     Raises:
         InvalidGtid: if it is spelled in no such way.
@@ -84,7 +84,7 @@ def parse_uuid(text: str) -> str:
 
 
 def parse_tag(text: str) -> str:
-    """Return the canonical spelling of a tag, which is its lower case.
+    """Returns the canonical spelling of a tag, which is its lower case.
 
     Raises:
         InvalidGtid: if it is not a letter or underscore and up to 31 letters, digits, underscores.
@@ -102,7 +102,7 @@ def parse_tag(text: str) -> str:
 
 
 def parse_number(text: str) -> int:
-    """Return the number of a GTID.
+    """Returns the number of a GTID.
 
     Raises:
         InvalidGtid: if it is not decimal or not in 1 to `NUMBER_MAX`.

@@ -12,16 +12,17 @@ sooner or later. With a block size of 1 every round is one number, the smallest 
 
 Source: MySQL 8.4 Reference Manual, 20.9.1, `group_replication_gtid_assignment_block_size`; read in
 the server's gtid_generator_for_sidno.cc.
-Differs: a number brought along splits the free intervals at once; the server sees it there when the
-round ends, and until then skips it inside a block that still counts it.
+Differs: a number of a transaction that came with its own GTID splits the free intervals at once;
+the server sees it there when the round ends, and until then skips it inside a block that still
+counts it.
 """
 
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from certifier.errors import GtidsExhausted
-from certifier.gtid import NUMBER_MAX
-from certifier.gtid_set import NUMBER_STOP, GtidSet
+from groupcert.certifier.errors import GtidsExhausted
+from groupcert.certifier.gtid import NUMBER_MAX
+from groupcert.certifier.gtid_set import NUMBER_STOP, GtidSet
 
 
 class BlocksState(NamedTuple):
@@ -39,7 +40,7 @@ class BlocksState(NamedTuple):
 
 @dataclass(slots=True)
 class _Block:
-    """What is left of a member's block: [first, stop), of which [first, run_stop) is free."""
+    """The rest of a member's block: [first, stop), of which [first, run_stop) is free."""
 
     first: int
     run_stop: int
@@ -58,7 +59,7 @@ class GtidBlocks:
     """
 
     def __init__(self, group_source: str, block_size: int) -> None:
-        """Begin the first round, with no number used.
+        """Begins the first round, with no number used.
 
         Numbers that were executed before enter through `use_interval`, or with all else through
         `restore`.
@@ -76,7 +77,7 @@ class GtidBlocks:
         self._blocks: dict[str, _Block] = {}
 
     def next_number(self, member: str) -> int:
-        """Give the number for the next transaction of a member.
+        """Returns the number for the next transaction of a member.
 
         Raises:
             GtidsExhausted: if all numbers are used.
@@ -95,14 +96,14 @@ class GtidBlocks:
         return number
 
     def use(self, number: int) -> None:
-        """Take note of a number of the group's source that a transaction brought along.
+        """Marks a number of the group's source, with which a transaction came, as used.
 
         Cost: O(members + log intervals).
         """
         self.use_interval(number, number)
 
     def use_interval(self, first: int, last: int) -> None:
-        """Take note of numbers, `first` to `last`, both included, that were not assigned here.
+        """Marks numbers, `first` to `last`, both included, that were not assigned here as used.
 
         Cost: O(members + log intervals).
         """
@@ -114,27 +115,29 @@ class GtidBlocks:
                 block.run_stop = max(first, block.first)
 
     def is_used(self, number: int) -> bool:
-        """Return whether a number was given out or brought along. Cost: O(log intervals)."""
+        """Returns whether a number was assigned, or used by a transaction with its own GTID. Cost:
+        O(log intervals).
+        """
         return self._used.contains_number(self.group_source, number)
 
     def release_all(self) -> None:
-        """Begin a new round: numbers that are reserved and unused become free. Cost: O(1)."""
+        """Begins a new round: numbers that are reserved and unused become free. Cost: O(1)."""
         self._blocks = {}
         self._unreserved_first = 1
         self._assigned_count = 0
 
     def resize(self, block_size: int) -> None:
-        """Begin a new round, of another block size. Cost: O(1)."""
+        """Begins a new round, of another block size. Cost: O(1)."""
         assert block_size >= 1, f"block_size {block_size}"
         self.block_size = block_size
         self.release_all()
 
     def used_intervals(self) -> list[tuple[int, int]]:
-        """Return the used numbers as intervals (first, last), both included, ascending."""
+        """Returns the used numbers as intervals (first, last), both included, ascending."""
         return self._used.intervals(self.group_source)
 
     def state(self) -> BlocksState:
-        """Return all that decides the next numbers. Cost: O(intervals + members log members)."""
+        """Returns all that decides the next numbers. Cost: O(intervals + members log members)."""
         return BlocksState(
             used=tuple(self.used_intervals()),
             unreserved_first=self._unreserved_first,
@@ -143,7 +146,7 @@ class GtidBlocks:
         )
 
     def restore(self, state: BlocksState) -> None:
-        """Go on from a state, in place of the present one. Cost: as `state`."""
+        """Replaces the present state by `state`. Cost: as `state`."""
         self._used = GtidSet()
         for first, last in state.used:
             self._used.add_interval(self.group_source, first, last)
@@ -153,7 +156,7 @@ class GtidBlocks:
         self.check_invariants()
 
     def check_invariants(self) -> None:
-        """Assert that blocks are apart, runs are free, and no number is forgotten."""
+        """Asserts that blocks do not overlap, runs are free, and no number is lost."""
         self._used.check_invariants()
         assert 0 <= self._assigned_count <= self.block_size
         assert 1 <= self._unreserved_first <= NUMBER_STOP
@@ -169,7 +172,7 @@ class GtidBlocks:
         assert taken.next_free(self.group_source, 1) >= self._unreserved_first
 
     def _next_run(self, member: str, block: _Block | None) -> _Block:
-        """Move to the next free number of the member's block, or to a new block if it has none."""
+        """Moves to the next free number of the member's block, or to a new block if it has none."""
         if block is not None:
             block.first = self._used.next_free(self.group_source, block.first)
             if block.first < block.stop:
@@ -179,7 +182,7 @@ class GtidBlocks:
         return reserved
 
     def _reserve(self) -> _Block:
-        """Cut a block from the first interval that is neither used nor reserved."""
+        """Cuts a block from the first interval that is neither used nor reserved."""
         first = self._used.next_free(self.group_source, self._unreserved_first)
         if first == NUMBER_STOP:
             self.release_all()
@@ -191,5 +194,5 @@ class GtidBlocks:
         return _Block(first, stop, stop)
 
     def _run_stop(self, first: int, stop: int) -> int:
-        """Return where the free numbers from `first` on end, at `stop` at the latest."""
+        """Returns the end of the free numbers from `first` on, at most `stop`."""
         return self._used.first_used(self.group_source, first, stop) or stop

@@ -17,8 +17,15 @@ from bisect import bisect_left, bisect_right
 from itertools import pairwise
 from typing import Self
 
-from certifier.errors import InvalidGtid, InvalidGtidSet
-from certifier.gtid import NUMBER_MAX, Gtid, parse_number, parse_source, parse_tag, parse_uuid
+from groupcert.certifier.errors import InvalidGtid, InvalidGtidSet
+from groupcert.certifier.gtid import (
+    NUMBER_MAX,
+    Gtid,
+    parse_number,
+    parse_source,
+    parse_tag,
+    parse_uuid,
+)
 
 NUMBER_STOP = NUMBER_MAX + 1
 """One past the largest number of a GTID."""
@@ -44,7 +51,7 @@ class GtidSet:
 
     @classmethod
     def of(cls, *gtids: Gtid) -> Self:
-        """Return the set of these GTIDs."""
+        """Returns the set of these GTIDs."""
         made = cls()
         for gtid in gtids:
             made.add(gtid)
@@ -52,7 +59,7 @@ class GtidSet:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return the set that a text in MySQL's syntax describes.
+        """Returns the set that a text in MySQL's syntax describes.
 
         Case, white space, the order of intervals and their overlaps do not matter; a tag holds for
         the intervals after it, up to the next tag or comma. An empty text is the empty set.
@@ -77,17 +84,17 @@ class GtidSet:
         return parsed
 
     def copy(self) -> Self:
-        """Return an equal set that changes on its own. Cost: O(intervals)."""
+        """Returns an equal set that changes on its own. Cost: O(intervals)."""
         copied = type(self)()
         copied._bounds = {source: bounds.copy() for source, bounds in self._bounds.items()}
         return copied
 
     def add(self, gtid: Gtid) -> None:
-        """Put one GTID into the set. Cost: as `add_number`."""
+        """Adds one GTID to the set. Cost: as `add_number`."""
         self.add_number(gtid.source, gtid.number)
 
     def add_number(self, source: str, number: int) -> None:
-        """Put one GTID into the set.
+        """Adds the GTID `source`:`number` to the set.
 
         Cost: O(1) where it prolongs its source's last interval, O(log intervals) where it prolongs
         another without closing a gap, else as `add_interval`.
@@ -109,41 +116,41 @@ class GtidSet:
         _include(bounds, number, number + 1)
 
     def add_interval(self, source: str, first: int, last: int) -> None:
-        """Put the numbers `first` to `last`, both included, of a source into the set.
+        """Adds the numbers `first` to `last`, both included, of a source to the set.
 
-        Cost: O(log intervals) to find the place; the list's tail moves (one memory copy) if their
+        Cost: O(log intervals) to find the index; the list's tail moves (one memory copy) if their
         count changes.
         """
         assert 0 < first <= last < NUMBER_STOP, f"interval {first}-{last} of {source}"
         _include(self._bounds.setdefault(source, []), first, last + 1)
 
     def add_numbers(self, source: str, numbers: list[int]) -> None:
-        """Put numbers of a source into the set, in whatever order. Cost: as `update`."""
+        """Adds numbers of a source to the set, in any order. Cost: as `update`."""
         mine = self._bounds.get(source, [])
         stops = [number + 1 for number in numbers]
         self._put(source, _united(mine[::2] + numbers, mine[1::2] + stops))
 
     def update(self, other: "GtidSet") -> None:
-        """Put all of another set into this one. Cost: O(intervals of both)."""
+        """Adds all GTIDs of another set to this one. Cost: O(intervals of both)."""
         for source, bounds in other._bounds.items():
             mine = self._bounds.get(source, [])
             self._bounds[source] = _united(mine[::2] + bounds[::2], mine[1::2] + bounds[1::2])
 
     def union(self, other: "GtidSet") -> Self:
-        """Return what is in either set. Cost: a `copy` and an `update`."""
+        """Returns the GTIDs in either set. Cost: a `copy` and an `update`."""
         united = self.copy()
         united.update(other)
         return united
 
     def intersection(self, other: "GtidSet") -> Self:
-        """Return what is in both sets. Cost: O(intervals of both)."""
+        """Returns the GTIDs in both sets. Cost: O(intervals of both)."""
         common = type(self)()
         for source, bounds in self._bounds.items():
             common._put(source, _intersection(bounds, other._bounds.get(source, [])))
         return common
 
     def difference(self, other: "GtidSet") -> Self:
-        """Return what is in this set and not in the other. Cost: O(intervals of both)."""
+        """Returns the GTIDs in this set and not in the other. Cost: O(intervals of both)."""
         remaining = type(self)()
         for source, bounds in self._bounds.items():
             removed = other._bounds.get(source, [])
@@ -157,7 +164,7 @@ class GtidSet:
     __sub__ = difference
 
     def issubset(self, other: "GtidSet") -> bool:
-        """Return whether every GTID of this set is in the other.
+        """Returns whether every GTID of this set is in the other.
 
         Cost: O(1) for the same object; for each source O(1) if the other set has one interval of
         it, else O(a log b) for a intervals here and b there.
@@ -173,11 +180,11 @@ class GtidSet:
     __le__ = issubset
 
     def __contains__(self, gtid: Gtid) -> bool:
-        """Return whether a GTID is in the set. Cost: O(log intervals)."""
+        """Returns whether a GTID is in the set. Cost: O(log intervals)."""
         return self.contains_number(gtid.source, gtid.number)
 
     def contains_number(self, source: str, number: int) -> bool:
-        """Return whether a source's number is in the set. Cost: O(log intervals)."""
+        """Returns whether a source's number is in the set. Cost: O(log intervals)."""
         return bool(bisect_right(self._bounds.get(source, ()), number) & 1)
 
     def __eq__(self, other: object) -> bool:
@@ -187,11 +194,11 @@ class GtidSet:
         return bool(self._bounds)
 
     def count(self) -> int:
-        """Return the number of GTIDs, not of intervals. Cost: O(intervals)."""
+        """Returns the number of GTIDs, not of intervals. Cost: O(intervals)."""
         return sum(sum(bounds[1::2]) - sum(bounds[::2]) for bounds in self._bounds.values())
 
     def __len__(self) -> int:
-        """Return `count()`.
+        """Returns `count()`.
 
         Raises:
             OverflowError: if there are 2^63 or more, which takes two sources.
@@ -199,7 +206,7 @@ class GtidSet:
         return self.count()
 
     def __str__(self) -> str:
-        """Return the canonical text: UUIDs sorted, in each the untagged intervals, then tags."""
+        """Returns the canonical text: UUIDs sorted, in each the untagged intervals, then tags."""
         uuid_sets: list[str] = []
         uuid_before = ""
         for source in sorted(self._bounds):
@@ -216,23 +223,23 @@ class GtidSet:
         return f"GtidSet.parse({str(self)!r})"
 
     def text_bytes_max(self) -> int:
-        """Return what the set takes as text, at most. Cost: O(sources)."""
+        """Returns an upper bound of the set's length as text, in bytes. Cost: O(sources)."""
         return sum(
             len(source) + 2 + BOUND_BYTES_MAX * len(bounds)
             for source, bounds in self._bounds.items()
         )
 
     def sources(self) -> list[str]:
-        """Return the sources that have a GTID in the set, sorted."""
+        """Returns the sources that have a GTID in the set, sorted."""
         return sorted(self._bounds)
 
     def intervals(self, source: str) -> list[tuple[int, int]]:
-        """Return a source's intervals as (first, last), both included, ascending."""
+        """Returns a source's intervals as (first, last), both included, ascending."""
         bounds = self._bounds.get(source, [])
         return [(bounds[i], bounds[i + 1] - 1) for i in range(0, len(bounds), 2)]
 
     def next_free(self, source: str, start: int) -> int:
-        """Return a source's smallest number from `start` on that is not in the set.
+        """Returns a source's smallest number from `start` on that is not in the set.
 
         It is `NUMBER_STOP` if there is none. Cost: O(log intervals).
         """
@@ -242,7 +249,7 @@ class GtidSet:
         return bounds[index] if index & 1 else start
 
     def first_used(self, source: str, start: int, stop: int) -> int | None:
-        """Return a source's smallest number in [start, stop) that is in the set, if there is one.
+        """Returns a source's smallest number in [start, stop) that is in the set, if there is one.
 
         Cost: O(log intervals).
         """
@@ -258,7 +265,7 @@ class GtidSet:
         return used if used < stop else None
 
     def check_invariants(self) -> None:
-        """Assert the module's rule. Cost: O(intervals)."""
+        """Asserts that each source is canonical and its bounds ascend. Cost: O(intervals)."""
         for source, bounds in self._bounds.items():
             assert parse_source(source) == source, f"source {source} is not canonical"
             assert bounds, f"{source} has no interval"
@@ -268,14 +275,14 @@ class GtidSet:
             assert all(a < b for a, b in pairwise(bounds)), f"{source} is not ascending: {bounds}"
 
     def _put(self, source: str, bounds: list[int]) -> None:
-        """Take a list of bounds over; a source without any is left out."""
+        """Stores a source's list of bounds; a source without bounds is left out."""
         if bounds:
             self._bounds[source] = bounds
 
 
 def _parse_uuid_set(into: dict[str, tuple[list[int], list[int]]], text: str) -> None:
-    """Add what one `uuid[:tag]:interval[:interval]...[:tag:interval...]` describes: for each source
-    the first numbers and the stops of its intervals, as they come.
+    """Adds the intervals of one `uuid[:tag]:interval[:interval]...[:tag:interval...]` to `into`:
+    for each source the first numbers and the stops, in the text's order.
     """
     uuid_text, *parts = text.split(":")
     uuid = source = parse_uuid(uuid_text)
@@ -316,7 +323,7 @@ def _interval_text(first: int, last: int) -> str:
 
 
 def _include(bounds: list[int], first: int, stop: int) -> None:
-    """Add [first, stop); the bounds that it covers or touches give way to its own."""
+    """Adds [first, stop) to `bounds`, in place of the bounds that it covers or touches."""
     low = bisect_left(bounds, first)
     high = bisect_right(bounds, stop)
     replacement = [] if low & 1 else [first]
@@ -326,7 +333,7 @@ def _include(bounds: list[int], first: int, stop: int) -> None:
 
 
 def _united(firsts: list[int], stops: list[int]) -> list[int]:
-    """Return the bounds of all intervals [first, stop), which may overlap and come in any order.
+    """Returns the bounds of all intervals [first, stop), which may overlap and come in any order.
 
     Between two of them is a gap where as many have stopped as have begun, and the next one begins
     later. Cost: O(n log n); O(n) for few ascending runs, as Python's sort merges these.
@@ -341,7 +348,7 @@ def _united(firsts: list[int], stops: list[int]) -> list[int]:
 
 
 def _intersection(left: list[int], right: list[int]) -> list[int]:
-    """Return the bounds of what lies in both lists."""
+    """Returns the bounds of the intervals that lie in both lists."""
     common: list[int] = []
     i = j = 0
     while i < len(left) and j < len(right):
@@ -357,7 +364,7 @@ def _intersection(left: list[int], right: list[int]) -> list[int]:
 
 
 def _covers(outer: list[int], inner: list[int]) -> bool:
-    """Return whether every interval of `inner` lies in one of `outer`."""
+    """Returns whether every interval of `inner` lies in one of `outer`."""
     if len(outer) == 2:
         return outer[0] <= inner[0] and inner[-1] <= outer[1]
     index = 0

@@ -1,25 +1,28 @@
-"""What became of recent transactions, by the id that their clients chose.
+"""The outcomes of recent transactions, by the id that their clients chose.
 
-The rule it keeps: a transaction that comes again with the same id is answered and not certified
-again, on every member alike. The table is bounded and forgets by place in the order, never by time,
-so all members forget the same. It is bounded in bytes because an entry is: whatever a client sends,
-no part of it is kept but an id of its own of `TRANSACTION_ID_BYTES_MAX`.
+A client that got no answer sends its transaction again with the same id: every member returns the
+known outcome and does not certify it twice. The table is bounded and forgets by position in the
+total order, never by time, so all members forget the same. It is also bounded in bytes: of what a
+client sends, an entry holds only the id, at most `TRANSACTION_ID_BYTES_MAX`.
 """
 
 from collections.abc import Iterator
 from itertools import chain, islice
 from typing import Final
 
-from certifier.records import Outcome
+from groupcert.certifier.records import Outcome
 
 TRANSACTION_ID_BYTES_MAX: Final = 32
-"""Of an id; who reads transactions refuses longer ones."""
+"""Length of an id; transactions with a longer one are refused when they are read."""
 REASON_CHARACTERS_MAX: Final = 200
-"""Of a reason: the longest has a GTID, or a value that `certifier.errors.quoted` has cut."""
+"""Length of a reason: the longest contains a GTID, or a value that `certifier.errors.quoted` has
+cut.
+"""
 
 
 class OutcomeTable:
-    """The outcomes of the last `outcomes_max` / 2 to `outcomes_max` transactions that had an id.
+    """Holds the outcomes of the last `outcomes_max` / 2 to `outcomes_max` transactions that had an
+    id.
 
     Outcomes are numbered from 0 on. Two generations are held, each of the same length: when the
     young one is full, the old one is forgotten whole. No entry is ever moved.
@@ -28,7 +31,7 @@ class OutcomeTable:
     __slots__ = ("_generation_max", "_old", "_young", "forgotten_version", "next_number")
 
     def __init__(self, outcomes_max: int, first_number: int = 0) -> None:
-        """`first_number`: where a generation begins; the outcomes before it are forgotten."""
+        """Creates an empty table; `first_number` is where a generation begins."""
         assert outcomes_max >= 2
         self._generation_max = outcomes_max // 2
         assert first_number % self._generation_max == 0, "not where a generation begins"
@@ -39,20 +42,20 @@ class OutcomeTable:
 
     @property
     def first_number(self) -> int:
-        """The number of the oldest outcome that is held, and where its generation begins."""
+        """Number of the oldest outcome that is held, and where its generation begins."""
         return self.next_number - len(self)
 
     @property
     def young_number(self) -> int:
-        """Where the young generation begins."""
+        """Number of the young generation's first outcome."""
         return self.next_number - len(self._young)
 
     def get(self, transaction_id: bytes) -> Outcome | None:
-        """The outcome of a transaction, if it is still known."""
+        """Returns the outcome of a transaction, or None if it is not known any more."""
         return self._young.get(transaction_id) or self._old.get(transaction_id)
 
     def remember(self, transaction_id: bytes, outcome: Outcome) -> None:
-        """Adds an outcome of a transaction that is not known."""
+        """Adds the outcome of a transaction that the table does not have."""
         assert len(outcome.reason) <= REASON_CHARACTERS_MAX, outcome.reason
         if len(self._young) >= self._generation_max:
             self.forgotten_version = max(
@@ -64,7 +67,7 @@ class OutcomeTable:
         self.next_number += 1
 
     def since(self, number: int) -> list[tuple[bytes, Outcome]]:
-        """The outcomes that are held from a number on, in order. Cost: O(those)."""
+        """Returns the outcomes held from `number` on, in order. Cost: O(outcomes returned)."""
         newest_first = chain(reversed(self._young.items()), reversed(self._old.items()))
         return list(islice(newest_first, self.next_number - number))[::-1]
 

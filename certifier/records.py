@@ -1,5 +1,4 @@
-"""What goes into certification and what comes out: the records of the total order and their
-outcomes.
+"""The records of the total order that certification takes, and the outcomes that it returns.
 
 The values on the hot path are named tuples: one of each is made for every transaction, and making
 a frozen dataclass of as many fields costs several times as much.
@@ -9,34 +8,13 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
-from certifier.gtid import Gtid
-from certifier.gtid_set import GtidSet
-from certifier.history import POSITION_INDEX_BITS
-
-
-def position_of(log_sequence: int, index: int) -> int:
-    """The place of a record in the total order as one integer.
-
-    >>> position_of(3, 1) > position_of(2, 1_048_575)
-    True
-    """
-    assert 0 <= index < 1 << POSITION_INDEX_BITS, f"index {index} does not fit a position"
-    return log_sequence << POSITION_INDEX_BITS | index
-
-
-def log_sequence_of(position: int) -> int:
-    """The log's sequence that a position lies in."""
-    return position >> POSITION_INDEX_BITS
-
-
-def log_index_of(position: int) -> int:
-    """The index of a position's record within its message."""
-    return position & (1 << POSITION_INDEX_BITS) - 1
+from groupcert.certifier.gtid import Gtid
+from groupcert.certifier.gtid_set import GtidSet
 
 
 class Verdict(IntEnum):
-    """What certification decided. Numbers are on the wire and in histories, and are never used
-    again.
+    """The decision of certification. Numbers are on the wire and in histories, and are never
+    reused.
     """
 
     CERTIFIED = 1
@@ -46,7 +24,7 @@ class Verdict(IntEnum):
 
 
 class Transaction(NamedTuple):
-    """A transaction at its place in the total order.
+    """A transaction at its position in the total order.
 
     `snapshot` is the state that it read: a version (everything up to it) or, from a store of the
     caller's own, the GTID set executed there. `local` means that this observer executed it: it is
@@ -63,8 +41,8 @@ class Transaction(NamedTuple):
 
 
 class ViewChange(NamedTuple):
-    """Members came or went. `resets_clock` where the observer is the one that joined (WL#8440,
-    View_change_log_event).
+    """A view change: members came or went. `resets_clock` is True if the observer is the one that
+    joined (WL#8440, View_change_log_event).
     """
 
     position: int
@@ -72,7 +50,7 @@ class ViewChange(NamedTuple):
 
 
 class GarbageCollection(NamedTuple):
-    """All members have executed the stable set: the items of its transactions can go.
+    """A stable set: all members have executed its transactions, so their items can be purged.
 
     `stable` is a version, or a GTID set where that is all that is known (traces).
     """
@@ -92,7 +70,7 @@ Record = Transaction | ViewChange | GarbageCollection | ExecutedElsewhere
 
 
 class Conflict(NamedTuple):
-    """Why a transaction lost: the item, and the transaction that wrote it first.
+    """The reason of a CONFLICT: the item, and the transaction that wrote it first.
 
     The transaction would have passed with a snapshot of `winner_version` or later.
     """
@@ -107,8 +85,8 @@ class Conflict(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What became of a transaction. All but `verdict` and `reason` are None or 0 unless it was
-    certified.
+    """The outcome of a transaction. Fields other than `verdict` and `reason` are set only if it was
+    certified, except `conflict`.
 
     `version` counts certified transactions along the total order, and names the state after this
     one. The stamps are WL#8440's `trx.LC` and `trx.SN`; local transactions have none.
@@ -124,7 +102,7 @@ class Outcome(NamedTuple):
 
 
 class Collected(NamedTuple):
-    """What a garbage collection did: items purged so far, and the window it left."""
+    """The result of a garbage collection: items purged so far, and the new edge of the window."""
 
     purged: int
     last_committed_global: int

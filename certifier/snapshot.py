@@ -1,18 +1,18 @@
-"""Snapshot versions given as GTID sets, and where they stand among the versions.
+"""Snapshots given as GTID sets, and their position among the versions.
 
-The rule they keep is the conflict rule's subset test (WL#8440, certification info): a writer is
-included in a snapshot if the writer's own snapshot version and its GTID are a subset of it. With
-ordered commits nearly every snapshot is "everything up to a version", and comparing two integers
-says the same; this module does the rest.
+The conflict rule is a subset test (WL#8440, certification info): a writer is included in a snapshot
+if the writer's own snapshot and its GTID are a subset of it. With ordered commits nearly every
+snapshot is "everything up to a version", and comparing two integers answers the same; this module
+does the other cases.
 """
 
 from typing import NamedTuple
 
-from certifier.certified_window import CertifiedWindow
-from certifier.gtid_set import GtidSet
+from groupcert.certifier.certified_window import CertifiedWindow
+from groupcert.certifier.gtid_set import GtidSet
 
 BEFORE_WINDOW = -1
-"""The place of a snapshot that misses something which the window does not hold any more."""
+"""The version of a snapshot that lacks a transaction which the window no longer holds."""
 
 
 class ForeignSnapshot(NamedTuple):
@@ -25,7 +25,8 @@ class ForeignSnapshot(NamedTuple):
 
 
 def place(window: CertifiedWindow, missing: GtidSet, lag_max: int) -> int:
-    """The newest version before all `missing` GTIDs, which are executed but not in a snapshot.
+    """Returns the newest version before all `missing` GTIDs, which are executed but not in a
+    snapshot.
 
     Returns: `BEFORE_WINDOW` where it is not in the window, or more than `lag_max` versions back.
     Cost: O(versions between it and the newest one), at most `lag_max`.
@@ -36,9 +37,9 @@ def place(window: CertifiedWindow, missing: GtidSet, lag_max: int) -> int:
 
 
 def includes(window: CertifiedWindow, writer: int, snapshot: ForeignSnapshot) -> bool:
-    """Whether the writer's snapshot version and its own GTID are a subset of the snapshot.
+    """Returns whether the writer's snapshot and its own GTID are a subset of the snapshot.
 
-    What a writer had read was executed before the writer, so a writer up to the snapshot's place is
+    A writer's reads were executed before the writer, so a writer up to the snapshot's version is
     included whole.
     """
     if writer <= snapshot.version:

@@ -18,8 +18,8 @@ two bytes (most significant first), its bytes:
     type 3  text                 UTF-8
     type 4  bytes                as they are
 
-Items of different kinds never meet: a group describes a table's rows by one of them. All members
-use the same `KEY_ENCODING_VERSION`; it changes with any line above.
+Items of different kinds never meet: a group describes a table's rows by one of them. To change any
+line above needs a new version of the log's records.
 
 Collations are the caller's: texts that their column holds equal (case, accents, padding) must
 arrive in one spelling, and so must names where a server ignores their case. Dates and times are
@@ -36,15 +36,13 @@ from typing import TypeAlias
 
 from xxhash import xxh3_64_intdigest
 
-from certifier.errors import InvalidWriteSet, WriteSetTooLarge
+from groupcert.certifier.errors import InvalidWriteSet, WriteSetTooLarge
 
-KEY_ENCODING_VERSION = 1
 PART_BYTES_MAX = 65_535
 DECIMAL_DIGITS_MAX = 1_000
 PRIMARY = "PRIMARY"
 
 KeyValue: TypeAlias = int | str | bytes | bool | Decimal
-Row: TypeAlias = Mapping[str, KeyValue | None]
 
 _KIND_ROW = b"\x01"
 _KIND_TEXT = b"\x02"
@@ -64,54 +62,8 @@ class TableKeys:
     unique: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RowChange:
-    """One row's change; `before` is None for an insert, `after` for a delete."""
-
-    database: str
-    table: str
-    before: Row | None
-    after: Row | None
-
-    def __post_init__(self) -> None:
-        if self.before is None and self.after is None:
-            raise InvalidWriteSet(
-                value=f"a change of {self.database}.{self.table} with neither row",
-                expected="the row before, the row after, or both",
-            )
-
-
-def row_items(change: RowChange, keys: TableKeys) -> list[int]:
-    """Return the items of a row's change, each once, in an order that the arguments decide.
-
-    A unique key with a NULL part is left out: NULLs are never equal, so it meets no other key. A
-    table without a primary key gives one item for the whole table: coarse, and safe.
-
-    Raises:
-        InvalidWriteSet: if a key's column is missing, a part of the primary key is NULL, or a
-            value cannot be encoded.
-
-    >>> keys = TableKeys(primary=("id",), unique={"email": ("email",)})
-    >>> before = {"id": 1, "email": "a@example.com"}
-    >>> after = {"id": 1, "email": None}
-    >>> change = RowChange(database="shop", table="users", before=before, after=after)
-    >>> len(row_items(change, keys))
-    2
-    """
-    if not keys.primary:
-        return [table_item(change.database, change.table)]
-    images = [row for row in (change.before, change.after) if row is not None]
-    encoded: dict[bytes, None] = {}
-    for index, columns in ((PRIMARY, keys.primary), *sorted(keys.unique.items())):
-        for row in images:
-            values = _key_values(change, index, columns, row)
-            if values is not None:
-                encoded[encode_key(change.database, change.table, index, values)] = None
-    return list(dict.fromkeys(map(hash_item, encoded)))
-
-
 def check_write_set(items: Collection[int], items_max: int) -> None:
-    """Refuse a write set with more items than the group accepts.
+    """Raises WriteSetTooLarge for a write set with more than `items_max` items.
 
     Raises:
         WriteSetTooLarge: with both numbers.
@@ -123,7 +75,7 @@ def check_write_set(items: Collection[int], items_max: int) -> None:
 
 
 def encode_key(database: str, table: str, index: str, values: Sequence[KeyValue]) -> bytes:
-    """Return the bytes that stand for a key: the same for equal keys, others for others.
+    """Returns the bytes that stand for a key: equal for equal keys, different for different keys.
 
     Raises:
         InvalidWriteSet: if a value is of another type, or its bytes are over `PART_BYTES_MAX`.
@@ -137,7 +89,7 @@ def encode_key(database: str, table: str, index: str, values: Sequence[KeyValue]
 
 
 def hash_item(encoded: bytes) -> int:
-    """Return the item of an encoded key, from 0 to 2^64 - 1. Cost: O(bytes).
+    """Returns the item of an encoded key, from 0 to 2^64 - 1. Cost: O(bytes).
 
     >>> hash_item(encode_key("shop", "orders", "PRIMARY", [42]))
     4807106885549460836
@@ -146,22 +98,22 @@ def hash_item(encoded: bytes) -> int:
 
 
 def table_item(database: str, table: str) -> int:
-    """Return the item that stands for all rows of a table."""
+    """Returns the item that stands for all rows of a table."""
     return hash_item(_KIND_TABLE + _encode_part(database) + _encode_part(table))
 
 
 def store_key_item(key: bytes) -> int:
-    """Return the item of a key of the embedded store. Cost: O(bytes)."""
+    """Returns the item of a key of the embedded store. Cost: O(bytes)."""
     return xxh3_64_intdigest(_KIND_STORE + key)
 
 
 def store_key_items(keys: Iterable[bytes]) -> list[int]:
-    """Return the items of keys of the embedded store: `store_key_item`, at half the cost."""
+    """Returns the items of keys of the embedded store: `store_key_item`, at half the cost."""
     return [xxh3_64_intdigest(_KIND_STORE + key) for key in keys]
 
 
 def item_from_text(text: str) -> int:
-    """Return the item of a text such as `shop.orders/PRIMARY/42`, as traces write items.
+    """Returns the item of a text such as `shop.orders/PRIMARY/42`, as traces write items.
 
     Raises:
         InvalidWriteSet: if the text has no UTF-8.
@@ -170,12 +122,12 @@ def item_from_text(text: str) -> int:
 
 
 def items_from_texts(texts: Iterable[str]) -> list[int]:
-    """Return the items of texts that are known to be UTF-8: `item_from_text`, at half the cost."""
+    """Returns the items of texts that are known to be UTF-8: `item_from_text`, at half the cost."""
     return [xxh3_64_intdigest(_KIND_TEXT + text.encode()) for text in texts]
 
 
 def readable(database: str, table: str, index: str, values: Sequence[KeyValue]) -> str:
-    """Return a key as people read it in explanations; nothing reads it back.
+    """Returns a key as text for explanations; no code parses it.
 
     >>> readable("shop", "orders", "PRIMARY", [42, b"\\x00a"])
     'shop.orders/PRIMARY/42,0x0061'
@@ -184,32 +136,8 @@ def readable(database: str, table: str, index: str, values: Sequence[KeyValue]) 
     return f"{database}.{table}/{index}/{','.join(texts)}"
 
 
-def _key_values(
-    change: RowChange, index: str, columns: tuple[str, ...], row: Row
-) -> list[KeyValue] | None:
-    """Return the values of a key's columns, None if it cannot meet another key."""
-    values: list[KeyValue] = []
-    for column in columns:
-        if column not in row:
-            raise InvalidWriteSet(
-                value=f"a row of {change.database}.{change.table} without column {column}",
-                expected=f"all columns of key {index}",
-            )
-        value = row[column]
-        if value is not None:
-            values.append(value)
-        elif index == PRIMARY:
-            raise InvalidWriteSet(
-                value=f"NULL in column {column} of {change.database}.{change.table}",
-                expected="a value, as the column is in the primary key",
-            )
-        else:
-            return None
-    return values
-
-
 def _encode_part(value: KeyValue) -> bytes:
-    """Return type, length and bytes of one part."""
+    """Returns type, length and bytes of one part of a key."""
     if isinstance(value, Decimal):
         kind, content = _encode_decimal(value)
     elif isinstance(value, str):
@@ -234,7 +162,7 @@ def _encode_integer(value: int) -> bytes:
 
 
 def _encode_decimal(value: Decimal) -> tuple[bytes, bytes]:
-    """Return type and bytes of a decimal: those of the integer that it equals, if it equals one."""
+    """Returns type and bytes of a decimal; if it equals an integer, those of the integer."""
     sign, digits, exponent = value.as_tuple()
     if not isinstance(exponent, int) or len(digits) + abs(exponent) > DECIMAL_DIGITS_MAX:
         raise InvalidWriteSet(

@@ -1,8 +1,14 @@
-"""Makes the protobuf and gRPC stubs, package `groupcert.v1`, from `proto/`.
+"""Lays out the package `groupcert`, whose sources stand in several folders of the tree.
 
-Hatchling calls `StubsBuildHook` for every wheel; `make proto` runs this file when the contract
-changed. The stubs land in `.build/stubs`, which git ignores: an editable install puts that
-directory on the import path (`dev-mode-dirs` in `pyproject.toml`), a standard wheel has a copy.
+    groupcert/__init__.py      members/client/public.py: the names that a user's program imports
+    groupcert/py.typed         its types count
+    groupcert/v1/              stubs of protobuf and gRPC, made from `proto/`
+    groupcert/certifier/, applier/, members/
+
+Hatchling calls `PackageBuildHook` for every wheel, which gets copies; `make proto` runs this file
+when the contract changed. In the tree the package is in `.build/package`, which git ignores, with
+links to the three folders: an editable install puts that directory on the import path
+(`dev-mode-dirs` in `pyproject.toml`).
 """
 
 import os
@@ -15,43 +21,61 @@ from typing import Any
 from grpc_tools import protoc
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-STUBS = Path(".build/stubs")
-PACKAGE = Path("groupcert/v1")
+PACKAGE = Path(".build/package/groupcert")
+FOLDERS = ("certifier", "applier", "members")
+PUBLIC = Path("members/client/public.py")
+STUBS = "v1"
 OUTPUTS = {"python": "", "grpc_python": "", "mypy": "quiet:", "mypy_grpc": "quiet:"}
 PLUGINS = ("protoc-gen-mypy", "protoc-gen-mypy_grpc")
 
 
-class StubsBuildHook(BuildHookInterface[Any]):
-    """Puts the stubs into a wheel, or beside the sources of an editable install."""
+class PackageBuildHook(BuildHookInterface[Any]):
+    """Puts what is no folder of the tree into a wheel, or lays out all for an editable install."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Makes the stubs before the build; `version` is "standard" or "editable"."""
-        stubs = make_stubs(Path(self.root))
+        package = make_package(Path(self.root))
         if version == "standard":
-            build_data["force_include"][str(stubs / PACKAGE)] = str(PACKAGE)
+            for name in ("__init__.py", "py.typed", STUBS):
+                build_data["force_include"][str((package / name).resolve())] = f"groupcert/{name}"
 
 
-def make_stubs(root: Path) -> Path:
-    """Makes the stubs of the tree at `root` and returns the directory they are in.
+def make_package(root: Path) -> Path:
+    """Lays out the package of the tree at `root` and returns its directory.
 
     Raises:
         SystemExit: a `.proto` file does not compile. Protoc has printed its name and line to
             standard error; the stubs of the run before are still there.
     """
-    stubs, fresh = root / STUBS, (root / STUBS).with_suffix(".new")
+    package = root / PACKAGE
+    package.mkdir(parents=True, exist_ok=True)
+    make_stubs(root, package / STUBS)
+    links = {"__init__.py": PUBLIC, **{name: Path(name) for name in FOLDERS}}
+    for name, path in links.items():
+        (package / name).unlink(missing_ok=True)
+        (package / name).symlink_to(os.path.relpath(root / path, package))
+    (package / "py.typed").touch()
+    return package
+
+
+def make_stubs(root: Path, stubs: Path) -> None:
+    """Compiles `proto/` to the directory `stubs`, which it replaces as a whole."""
+    fresh = stubs.with_suffix(".new")
     shutil.rmtree(fresh, ignore_errors=True)
-    (fresh / PACKAGE).mkdir(parents=True)
+    fresh.mkdir()
+    contract = root / "proto"
     well_known = Path(protoc.__file__).with_name("_proto")
-    arguments = [f"--proto_path={path}" for path in (root / "proto", well_known)]
+    arguments = [f"--proto_path={path}" for path in (contract, well_known)]
     arguments += [f"--plugin={name}={find_script(name)}" for name in PLUGINS]
     arguments += [f"--{name}_out={options}{fresh}" for name, options in OUTPUTS.items()]
-    arguments += [str(path) for path in sorted((root / "proto" / PACKAGE).glob("*.proto"))]
+    arguments += [str(path) for path in sorted((contract / "groupcert" / STUBS).glob("*.proto"))]
     if protoc.main(["protoc", *arguments]) != 0:
-        sys.exit(f"{root / 'proto' / PACKAGE} does not compile; {stubs} is left as it was")
-    (fresh / PACKAGE / "py.typed").touch()
+        sys.exit(f"{contract} does not compile; {stubs} is left as it was")
+    made = fresh / "groupcert" / STUBS
+    (made / "py.typed").touch()
     shutil.rmtree(stubs, ignore_errors=True)
-    fresh.rename(stubs)
-    return stubs
+    made.rename(stubs)
+    shutil.rmtree(fresh)
 
 
 def find_script(name: str) -> str:
@@ -64,4 +88,4 @@ def find_script(name: str) -> str:
 
 
 if __name__ == "__main__":
-    make_stubs(Path(__file__).resolve().parent.parent)
+    make_package(Path(__file__).resolve().parent.parent)

@@ -1,5 +1,5 @@
-"""`python -m members` is the command `groupcert`."""
+"""`python -m groupcert.members` is the command `groupcert`."""
 
-from members.cli import main
+from groupcert.members.commands.cli import main
 
 main()

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import trustme
 
-from members.credentials import Tls
-from members.log_server import LogServer
-from members.loopback import HOST
+from groupcert.members.host.loopback import HOST
+from groupcert.members.security.credentials import Tls
+from groupcert.members.total_order.embedded_server import LogServer
 
 LONG_AGO = datetime.now(UTC) - timedelta(days=30)
 

@@ -15,6 +15,29 @@ settings.register_profile("groupcert", deadline=None)  # How long an example tak
 settings.load_profile("groupcert")
 
 
+pytest_plugins = ["tests.durations"]
+MARKERS_OF_FIXTURES = {
+    "spark": ("spark",),
+    "log_server": ("nats",),
+    "group": ("nats", "cluster"),
+    "local_group": ("nats", "cluster"),
+    "image": ("cluster",),
+    "database": ("database",),
+    "postgresql": ("database",),
+    "mariadb": ("database",),
+}
+"""What a fixture starts: a test that uses it gets these markers, so that no quick run has it."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks tests by the fixtures that they use, before a run selects tests by their markers."""
+    for item in items:
+        for fixture in getattr(item, "fixturenames", ()):
+            for marker in MARKERS_OF_FIXTURES.get(fixture, ()):
+                item.add_marker(marker)
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Adds `--rewrite`."""
     parser.addoption(

@@ -13,9 +13,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from members import die_with_parent
-from members.log_server import server_binary
-from members.loopback import HOST, free_port
+from groupcert.members.host import die_with_parent
+from groupcert.members.host.loopback import HOST, free_port
+from groupcert.members.total_order.embedded_server import server_binary
 from tests.integration.waiting import wait_for
 
 STOP_SECONDS = 30.0

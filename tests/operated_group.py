@@ -12,8 +12,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import NamedTuple
 
-from members.local_group import LocalGroup
-from members.loopback import HOST
+from groupcert.members.demo.local_group import LocalGroup
+from groupcert.members.host.loopback import HOST
 from tests.log_cluster import LogCluster
 
 CALL = "import sys, urllib.request; urllib.request.urlopen(sys.argv[1])"

@@ -1,8 +1,8 @@
 """Schemes: the rules by which transactions may be executed in parallel, one a file.
 
-The rule they keep: a scheme is a pure state machine. It sees transactions in the source's order,
-says which jobs start on which idle workers, and is told what is committed; it knows no threads, no
-clock and no target. A worker is occupied from the start of its job to its commit.
+A scheme is a pure state machine. It reads transactions in the source's order, returns the jobs that
+start on idle workers, and is informed of commits; it knows no threads, no clock and no target. A
+worker is occupied from the start of its job to its commit.
 """
 
 from collections import deque
@@ -10,23 +10,23 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
-from applier.job import Job
-from applier.relay_queue import RelayEntry
+from groupcert.applier.queue.job import Job
+from groupcert.applier.queue.relay_queue import RelayEntry
 
 
 class Consistency(Enum):
-    """Which states a reader of the replica may see, in the words of WL#4648."""
+    """The states that a reader of the replica may see, in the words of WL#4648."""
 
     ANY_TIME = "any-time"
-    """Every state that is seen is one that the source was in."""
+    """Every visible state is one that the source was in."""
     MOST_OF_THE_TIME = "most-of-the-time"
-    """Other states are seen for moments, while transactions that depend on nothing overtake."""
+    """Other states are visible for moments, while transactions that depend on nothing overtake."""
     EVENTUAL = "eventual"
-    """What is seen while transactions come in may never have been; the end is the source's."""
+    """States while transactions come in may never have been at the source; the last one has."""
 
 
 class Ordering(Enum):
-    """In which order a scheme's jobs become visible."""
+    """The order in which a scheme's jobs become visible."""
 
     SOURCE = "source"
     """All of them in the order of the source."""
@@ -36,8 +36,15 @@ class Ordering(Enum):
     """Each as soon as it is executed."""
 
 
+def kept_or_not(preserve_commit_order: bool) -> tuple[Consistency, Ordering]:
+    """Returns what a scheme that can do both promises with, and without, the source's order."""
+    if preserve_commit_order:
+        return Consistency.ANY_TIME, Ordering.SOURCE
+    return Consistency.MOST_OF_THE_TIME, Ordering.NONE
+
+
 class Cause(Enum):
-    """Why the head of the queue is not handed over."""
+    """The reason for which the head of the queue is not handed over."""
 
     WORKER = "no idle worker"
     QUEUE = "the worker's queue is full"
@@ -53,13 +60,13 @@ class Cause(Enum):
 
     @property
     def is_sequential(self) -> bool:
-        """Whether parallel execution stops for it until all before it is committed."""
+        """True if parallel execution stops for it until all before it is committed."""
         return self in (Cause.CONFLICT, Cause.ALL_PARTITIONS, Cause.ALONE, Cause.NO_WRITE_SET)
 
 
 class Hold(NamedTuple):
-    """What the next transaction of the queue waits for; `detail` names it: a sequence number, a
-    database and its worker.
+    """The cause for which the queue's next transaction waits; `detail` names, for example, a
+    sequence number, or a database and its worker.
     """
 
     cause: Cause
@@ -75,7 +82,7 @@ class Scheme(Protocol):
     """After `take`: why it did not take more; None if nothing is left to take."""
 
     def take(self, pending: deque[RelayEntry], idle: Sequence[int], room: int) -> list[Job[Any]]:
-        """Returns jobs that start now, each for another one of the `idle` workers.
+        """Returns the jobs that start now, each for another one of the `idle` workers.
 
         Removes transactions from the head of `pending`, `room` at most: those it returns, and those
         it keeps to hand them over later. A transaction that has no GTID (a view change, a rotation)
@@ -87,9 +94,9 @@ class Scheme(Protocol):
         ...
 
     def committed(self, job: Job[Any]) -> None:
-        """A job that `take` returned is visible; its worker is idle again."""
+        """Frees the worker of a job that `take` returned, as the job is visible."""
         ...
 
     def check_invariants(self) -> None:
-        """Asserts what holds between any two calls."""
+        """Asserts the scheme's invariants between two calls."""
         ...

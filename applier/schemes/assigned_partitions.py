@@ -1,9 +1,9 @@
-"""Assigned partitions: which worker has which databases or tables, and what waits in its queue.
+"""Assigned partitions: which worker has which databases or tables, and the queue of each worker.
 
-The rule it keeps: while a transaction that updates a partition is assigned and not committed, all
-that update it go to the same worker, who executes its queue in the source's order. So nothing that
-shares a partition runs at once or overtakes, and since a worker waits for nothing but older
-transactions, the oldest one can always go on, in whatever order commits are asked for.
+While a transaction that updates a partition is assigned and not committed, all transactions that
+update it go to the same worker, who executes its queue in the source's order. So transactions that
+share a partition never run at once nor overtake each other. A worker waits only for older
+transactions, so the oldest one can always proceed, in whatever order commits are required.
 
 Source: WL#5569. `records` is its APH, of tuples (P_id, N, W_id); the partitions that are kept
 beside a queued job are its CGAP, which becomes the CGEP when the job is committed; a queue is its
@@ -18,24 +18,24 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from applier.job import Job
-from applier.parts import Part
-from applier.relay_queue import RelayEntry
-from applier.schemes import Cause, Hold
-from certifier.errors import InvalidSetting
+from groupcert.applier.queue.job import Job
+from groupcert.applier.queue.parts import Part
+from groupcert.applier.queue.relay_queue import RelayEntry
+from groupcert.applier.schemes import Cause, Hold
+from groupcert.certifier.errors import InvalidSetting
 
 WORKER_QUEUE_MAX = 1_024
 
 
 class Share(NamedTuple):
-    """What one worker gets of a transaction: the partitions, and the part if that is not all."""
+    """A worker's share of a transaction: the partitions, and the part if that is not all."""
 
     partitions: Sequence[str]
     part: Part | None = None
 
 
 Division = Callable[[RelayEntry], Sequence[Share] | None]
-"""Divides a transaction; None if its partitions are not known, which stands for all of them."""
+"""Divides a transaction; returns None if its partitions are not known: it then uses all of them."""
 
 
 @dataclass(slots=True)
@@ -55,12 +55,14 @@ class _Assignment(NamedTuple):
 
 
 class AssignedPartitions:
-    """The partitions in use, and a queue for each worker that was ever idle."""
+    """Keeps the partitions in use, and a queue for each worker that was ever idle. What the schemes
+    that assign partitions have in common; each says how it divides a transaction.
+    """
 
     def __init__(self, worker_queue_max: int, divide: Division) -> None:
-        """`worker_queue_max`: jobs in a worker's queue, the executing one among them, at which it
-        takes no further transaction. A transaction's parts are queued together, so that a queue
-        exceeds it by no more than these.
+        """Limits a worker's queue to `worker_queue_max` jobs, the executing one included: a full
+        queue takes no further transaction. A transaction's parts are queued together, so that a
+        queue exceeds the limit by at most these.
         """
         if worker_queue_max < 1:
             raise InvalidSetting(
@@ -75,7 +77,7 @@ class AssignedPartitions:
         self._alone: Job[Any] | None = None
 
     def take(self, pending: deque[RelayEntry], idle: Sequence[int], room: int) -> list[Job[Any]]:
-        """`Scheme.take`.
+        """Implements `Scheme.take`.
 
         Cost: O(workers + partitions) for each transaction that is taken or held.
         """
@@ -100,7 +102,7 @@ class AssignedPartitions:
         return self._start(idle)
 
     def committed(self, job: Job[Any]) -> None:
-        """`Scheme.committed`: releases the job's partitions, those that nothing else uses."""
+        """Releases the partitions of a committed job that no other job uses."""
         assigned, partitions = self._queues[job.worker].popleft()
         assert assigned is job, "a worker's queue is executed in its order"
         self._executing.remove(job.worker)
@@ -113,7 +115,7 @@ class AssignedPartitions:
             self._alone = None
 
     def _place(self, entry: RelayEntry, shares: Sequence[Share] | None) -> list[int] | Hold:
-        """The worker of each share, or what the transaction waits for."""
+        """Returns the worker of each share, or the reason for which the transaction waits."""
         if self._alone:
             alone = self._alone.entries[0]
             name = alone.gtid or f"position {alone.position}"
@@ -144,7 +146,7 @@ class AssignedPartitions:
         return placed
 
     def _owner(self, partitions: Sequence[str]) -> int | Hold | None:
-        """The worker that has those of the partitions that are in use; None if none is."""
+        """Returns the worker that has the partitions in use; None if none is in use."""
         owner = None
         for partition in partitions:
             if record := self.records.get(partition):
@@ -166,7 +168,7 @@ class AssignedPartitions:
         return [self._queues[worker][0].job for worker in workers]
 
     def check_invariants(self) -> None:
-        """The hash says what the queues say; queues are in order and within their limit."""
+        """Asserts that records agree with the queues, which are in order and in their limit."""
         usage: Counter[tuple[str, int]] = Counter()
         for worker, queue in self._queues.items():
             entries = [job.entries[0] for job, _ in queue]

@@ -1,22 +1,22 @@
 """The catalogue: schemes by the names and settings that users give.
 
-The rule it keeps: a setting that a scheme does not have is an error, never ignored; one that is not
-given has the scheme's own default.
+A setting that a scheme does not have is an error, never ignored; a setting that is not given has
+the scheme's own default.
 """
 
 from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import NamedTuple, TypeVar
 
-from applier.schemes import Scheme
-from applier.schemes.commit_parent import CommitParent
-from applier.schemes.database import Database
-from applier.schemes.group_commit import GroupCommit
-from applier.schemes.jobs import Conflicts, Jobs, JobsOptions
-from applier.schemes.logical_clock import LogicalClock, Policy
-from applier.schemes.rows import Rows
-from applier.schemes.table import Table
-from certifier.errors import InvalidSetting
+from groupcert.applier.schemes import Scheme
+from groupcert.applier.schemes.commit_parent import CommitParent
+from groupcert.applier.schemes.database import Database
+from groupcert.applier.schemes.group_commit import GroupCommit
+from groupcert.applier.schemes.jobs import Conflicts, Jobs, JobsOptions
+from groupcert.applier.schemes.logical_clock import LogicalClock, Policy
+from groupcert.applier.schemes.rows import Rows
+from groupcert.applier.schemes.table import Table
+from groupcert.certifier.errors import InvalidSetting
 
 Setting = TypeVar("Setting", bound=Enum)
 
@@ -43,19 +43,19 @@ def scheme(
     """
     if name not in _SCHEMES:
         raise InvalidSetting(name="scheme", value=name, expected=f"one of {', '.join(SCHEMES)}")
-    if conflicts is not None and name != "jobs":
+    for setting, value, owner in (
+        ("conflicts", conflicts, "jobs"),
+        ("policy", policy, "logical-clock"),
+        ("job_transactions_max", job_transactions_max, "logical-clock"),
+    ):
+        if value is not None and name != owner:
+            expected = f"none with the scheme {name}: {owner} has it"
+            raise InvalidSetting(name=setting, value=value, expected=expected)
+    order = f"jobs --conflicts {conflicts}" if name == "jobs" else name
+    if order in _ORDERS and preserve_commit_order not in (None, _ORDERS[order]):
+        expected = f"{_ORDERS[order]} with the scheme {order}"
         raise InvalidSetting(
-            name="conflicts", value=conflicts, expected=f"none with the scheme {name}: jobs has it"
-        )
-    if policy is not None and name != "logical-clock":
-        raise InvalidSetting(
-            name="policy", value=policy, expected=f"none with the scheme {name}: logical-clock has"
-        )
-    if job_transactions_max is not None and name != "logical-clock":
-        raise InvalidSetting(
-            name="job_transactions_max",
-            value=job_transactions_max,
-            expected=f"none with the scheme {name}: logical-clock has it, and jobs merge by itself",
+            name="preserve_commit_order", value=preserve_commit_order, expected=expected
         )
     chosen = _Settings(
         _chosen("conflicts", conflicts, Conflicts.GRAPH),
@@ -73,21 +73,12 @@ class _Settings(NamedTuple):
     preserve_commit_order: bool | None
 
     def ordered(self, default: bool) -> bool:
-        """`preserve_commit_order` of a scheme that can do both."""
+        """Returns `preserve_commit_order`, or `default`, for a scheme that supports both values."""
         return default if self.preserve_commit_order is None else self.preserve_commit_order
-
-    def check_order(self, name: str, is_ordered: bool) -> None:
-        """`preserve_commit_order` of a scheme that can do one of both only."""
-        if self.preserve_commit_order not in (None, is_ordered):
-            raise InvalidSetting(
-                name="preserve_commit_order",
-                value=self.preserve_commit_order,
-                expected=f"{is_ordered} with the scheme {name}",
-            )
 
 
 def _chosen(name: str, value: str | None, default: Setting) -> Setting:
-    """The value of an enum that a text names."""
+    """Returns the value of an enum that a text names."""
     if value is None:
         return default
     for known in type(default):
@@ -105,45 +96,21 @@ def _logical_clock(settings: _Settings) -> Scheme:
     )
 
 
-def _commit_parent(settings: _Settings) -> Scheme:
-    return CommitParent(preserve_commit_order=settings.ordered(True))
-
-
-def _database(settings: _Settings) -> Scheme:
-    return Database(preserve_commit_order=settings.ordered(False))
-
-
-def _group_commit(settings: _Settings) -> Scheme:
-    settings.check_order("group-commit", True)
-    return GroupCommit()
-
-
-def _table(settings: _Settings) -> Scheme:
-    settings.check_order("table", False)
-    return Table()
-
-
 def _jobs(settings: _Settings) -> Scheme:
-    conflicts = settings.conflicts
-    if conflicts is Conflicts.IGNORE:
-        settings.check_order("jobs --conflicts ignore", False)
     ordered = settings.ordered(True)
-    return Jobs(JobsOptions(conflicts=conflicts, preserve_commit_order=ordered))
-
-
-def _rows(settings: _Settings) -> Scheme:
-    settings.check_order("rows", True)
-    return Rows()
+    return Jobs(JobsOptions(conflicts=settings.conflicts, preserve_commit_order=ordered))
 
 
 _SCHEMES: Mapping[str, Callable[[_Settings], Scheme]] = {
     "logical-clock": _logical_clock,
-    "commit-parent": _commit_parent,
-    "database": _database,
-    "group-commit": _group_commit,
-    "table": _table,
+    "commit-parent": lambda chosen: CommitParent(preserve_commit_order=chosen.ordered(True)),
+    "database": lambda chosen: Database(preserve_commit_order=chosen.ordered(False)),
+    "group-commit": lambda _: GroupCommit(),
+    "table": lambda _: Table(),
     "jobs": _jobs,
-    "rows": _rows,
+    "rows": lambda _: Rows(),
 }
+_ORDERS = {"group-commit": True, "table": False, "rows": True, "jobs --conflicts ignore": False}
+"""Whether schemes that cannot be told to commit in the source's order do."""
 SCHEMES = tuple(_SCHEMES)
 """The names of all schemes."""

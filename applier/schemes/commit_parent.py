@@ -1,33 +1,26 @@
-"""The commit parent: transactions that were prepared between the same two commits of the source run
-in parallel.
+"""The commit parent scheme: transactions run in parallel if the source prepared them between the
+same two commits.
 
-The rule it keeps: all that execute have the same commit parent; a transaction that has another one
-waits until they are committed. What has no GTID or no commit parent (0) runs alone.
+All executing transactions have the same commit parent; one with another commit parent waits until
+they are committed. A transaction without GTID or commit parent (0) runs alone.
 
-Source: WL#6314, as WL#7165 tells it ("the old scheme").
+Source: WL#6314, as WL#7165 describes it ("the old scheme").
 """
 
 from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from applier.job import Job
-from applier.relay_queue import RelayEntry
-from applier.schemes import Cause, Consistency, Hold, Ordering
+from groupcert.applier.queue.job import Job
+from groupcert.applier.queue.relay_queue import RelayEntry
+from groupcert.applier.schemes import Cause, Hold, kept_or_not
 
 
 class CommitParent:
-    """The commit parent of those that execute, and their number."""
-
-    consistency: Consistency
-    ordering: Ordering
+    """Keeps the commit parent of the executing transactions, and their number."""
 
     def __init__(self, *, preserve_commit_order: bool = True) -> None:
-        self.consistency = Consistency.ANY_TIME
-        self.ordering = Ordering.SOURCE
-        if not preserve_commit_order:
-            self.consistency = Consistency.MOST_OF_THE_TIME
-            self.ordering = Ordering.NONE
+        self.consistency, self.ordering = kept_or_not(preserve_commit_order)
         self.hold: Hold | None = None
         self._executing = 0
         self._parent = 0
@@ -51,11 +44,11 @@ class CommitParent:
         return jobs
 
     def committed(self, job: Job[Any]) -> None:
-        """One fewer executes."""
+        """Counts one executing transaction fewer."""
         self._executing -= 1
 
     def _held(self, entry: RelayEntry) -> Hold | None:
-        """What an entry waits for, beside a worker."""
+        """Returns the reason for which an entry waits, other than a worker; else None."""
         parent = _parent(entry)
         if not self._executing or (parent and parent == self._parent):
             return None
@@ -66,11 +59,11 @@ class CommitParent:
         return Hold(Cause.COMMIT_PARENT, str(self._parent))
 
     def check_invariants(self) -> None:
-        """One that has no commit parent executes alone."""
+        """Asserts that a transaction without commit parent executes alone."""
         assert self._executing >= 0
         assert self._parent or self._executing <= 1
 
 
 def _parent(entry: RelayEntry) -> int:
-    """The commit parent of an entry; 0 if it runs alone."""
+    """Returns the commit parent of an entry; 0 if it runs alone."""
     return entry.header.commit_parent if entry.gtid else 0

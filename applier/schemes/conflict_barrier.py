@@ -1,31 +1,30 @@
-"""C2: parallel execution breaks at the first conflict, and returns when enough jobs in a row have
-none.
+"""C2: parallel execution stops at the first conflict, and resumes after enough jobs without one.
 
-The rule it keeps: two jobs that run at once have no item in common. The list is serial from a
-transaction that shares an item with one that is not committed, until `conflict_free_min` jobs in a
-row, the last one waiting, have no item in common.
+Two jobs that run at once have no item in common. From a transaction that shares an item with an
+uncommitted one, the list is serial until `conflict_free_min` jobs in a row, the last one still
+waiting, have no item in common.
 
-With the minimum of two the schedule is serial for the conflicting job alone if the next one is free
-of conflicts with it. Jobs are counted as they reach the head, so that the list returns to parallel
-execution also where never more than one is pending.
+With the minimum of two, only the conflicting job runs alone if the next one has no conflict with
+it. Jobs are counted as they reach the head, so that the list also returns to parallel execution if
+never more than one is pending.
 
 Source: WL#4648, P1, C2, "Extension towards P1+C2".
 """
 
 from collections.abc import Sequence
 
-from applier.relay_queue import RelayEntry
-from applier.schemes import Cause, Hold
-from applier.schemes.conflict_control import JobList, alone_without_rows
+from groupcert.applier.queue.relay_queue import RelayEntry
+from groupcert.applier.schemes import Cause, Hold
+from groupcert.applier.schemes.conflict_control import JobList, alone_without_rows
 
 
 class ConflictBarrier:
-    """The break in the list, if there is one, and who writes what."""
+    """Keeps the break in the list, if there is one, and which job writes which item."""
 
     kept = 0
 
     def __init__(self, conflict_free_min: int) -> None:
-        """`conflict_free_min`: jobs in a row, 2 or more."""
+        """Resumes parallel execution after `conflict_free_min` jobs in a row, 2 or more."""
         self._conflict_free_min = conflict_free_min
         self._in_a_row = conflict_free_min
         self._row: dict[int, int] = {}
@@ -35,17 +34,15 @@ class ConflictBarrier:
         self._waits_for = ""
         self._hold: Hold | None = None
 
-    def alone(self, entry: RelayEntry) -> Cause | None:
-        """One whose rows are not known does."""
-        return alone_without_rows(entry)
+    alone = staticmethod(alone_without_rows)
 
     @property
     def is_serial(self) -> bool:
-        """Whether one job at a time is executed."""
+        """True if one job at a time is executed."""
         return self._in_a_row < self._conflict_free_min
 
     def next(self, jobs: JobList) -> Sequence[RelayEntry]:
-        """Returns the head if it may start.
+        """Returns the head of the list if it may start; else nothing.
 
         Cost: O(items) for each transaction, once.
         """
@@ -69,8 +66,8 @@ class ConflictBarrier:
         return (pending.popleft(),)
 
     def _judge(self, entry: RelayEntry) -> str:
-        """Counts the head into the row or begins another with it; returns what it waits for in a
-        serial list.
+        """Counts the head into the row, or begins another row with it; returns the reason for which
+        it waits while the list is serial.
         """
         items = entry.header.items
         writers = self._row if self.is_serial else self._writing
@@ -88,16 +85,16 @@ class ConflictBarrier:
         return waits_for
 
     def hold(self) -> Hold | None:
-        """The conflict that broke the list, or how far it is from parallel execution."""
+        """Returns the conflict that broke the list, or how far it is from parallel execution."""
         return self._hold
 
     def committed(self, entries: Sequence[RelayEntry]) -> None:
-        """Its items are free."""
+        """Frees the items of a committed job."""
         self._running -= 1
         for entry in entries:
             for item in entry.header.items:
                 self._writing.pop(item, None)
 
     def check_invariants(self) -> None:
-        """Each that runs has items of its own."""
+        """Asserts that each executing job writes an item."""
         assert len(set(self._writing.values())) == self._running

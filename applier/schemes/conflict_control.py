@@ -1,7 +1,7 @@
-"""Conflict controls: what lets the next job of the list start, for the scheme `jobs`.
+"""Conflict controls: decide when the next job of the list may start, for the scheme `jobs`.
 
-The rule they keep: a control hands out transactions that have rows and a GTID; one that must run
-alone stops it, and the scheme starts that one when nothing is left before it.
+A control hands out transactions that have rows and a GTID. A transaction that must run alone stops
+it; the scheme starts that one when nothing is left before it.
 
 Source: WL#4648, P1, "several control techniques can be deployed".
 """
@@ -10,12 +10,12 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from applier.relay_queue import RelayEntry
-from applier.schemes import Cause, Hold
+from groupcert.applier.queue.relay_queue import RelayEntry
+from groupcert.applier.schemes import Cause, Hold
 
 
 class JobList(NamedTuple):
-    """The list of jobs as the scheme shows it to its control.
+    """The list of jobs as the scheme passes it to its control.
 
     `pending`: what was not taken yet, oldest first. `room`: how many of those may be taken.
     `workers`: idle and occupied ones together.
@@ -27,15 +27,15 @@ class JobList(NamedTuple):
 
 
 class ConflictControl(Protocol):
-    """One of C0 to C4."""
+    """A control: one of C0 to C4."""
 
     @property
     def kept(self) -> int:
-        """Jobs that were made of what was taken, and have not started."""
+        """Jobs that were made of taken transactions, and have not started."""
         ...
 
     def alone(self, entry: RelayEntry) -> Cause | None:
-        """Why a transaction runs alone; None if it need not."""
+        """Returns why a transaction runs alone; None if it need not."""
         ...
 
     def next(self, jobs: JobList) -> Sequence[RelayEntry]:
@@ -43,47 +43,47 @@ class ConflictControl(Protocol):
         ...
 
     def hold(self) -> Hold | None:
-        """After `next` found none: what the oldest that did not start waits for; None if there was
-        no room to take it.
+        """Returns, after `next` returned no job, the reason for which the oldest job that did not
+        start waits; None if there was no room to take it.
         """
         ...
 
     def committed(self, entries: Sequence[RelayEntry]) -> None:
-        """A job that `next` returned is visible."""
+        """Releases a job that `next` returned, as it is visible."""
         ...
 
     def check_invariants(self) -> None:
-        """Asserts what holds between any two calls."""
+        """Asserts the control's invariants between two calls."""
         ...
 
 
 def alone_without_rows(entry: RelayEntry) -> Cause | None:
-    """Why a transaction runs alone where conflicts are looked for."""
+    """Returns the cause for which a transaction runs alone under a control that compares rows."""
     if entry.gtid is None:
         return Cause.ALONE
     return None if entry.header.items else Cause.NO_WRITE_SET
 
 
 class NoControl:
-    """C0 and C1: the next of the list starts, whatever it writes."""
+    """C0 and C1: starts the next transaction of the list, whatever it writes."""
 
     kept = 0
 
     def alone(self, entry: RelayEntry) -> Cause | None:
-        """A view change or a rotation does."""
+        """Returns the cause if a transaction is a view change or a rotation; else None."""
         return Cause.ALONE if entry.gtid is None else None
 
     def next(self, jobs: JobList) -> Sequence[RelayEntry]:
-        """Returns the head."""
+        """Returns the head of the list."""
         pending, room, _ = jobs
         return (pending.popleft(),) if pending and room and pending[0].gtid else ()
 
     def hold(self) -> Hold | None:
-        """Nothing is ever held back."""
+        """Returns None: no transaction is ever held back."""
         return None
 
     def committed(self, entries: Sequence[RelayEntry]) -> None:
-        """Nobody waited for it."""
+        """Does nothing: no transaction waits for another."""
 
     def check_invariants(self) -> None:
-        """There is nothing to check."""
+        """Does nothing: there is no state to check."""

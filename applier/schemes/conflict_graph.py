@@ -1,18 +1,18 @@
-"""C3 and C4: transactions, or several small ones merged into one job, start when what they depend
-on is committed; others overtake them in starting.
+"""C3 and C4: a job of one transaction (C4: of several small ones) starts when the jobs that it
+depends on are committed; others may start before it.
 
-The rule it keeps: a job is made of consecutive transactions of the list, and starts when every
-earlier job that shares an item with it is committed, the oldest one first. So the oldest that is
-not committed always runs or is the next to start: whoever commits before it leaves a worker.
+A job is made of consecutive transactions of the list, and starts when every earlier job that shares
+an item with it is committed, the oldest ready job first. So the oldest job that is not committed
+always runs or is the next to start, as each commit before it frees a worker.
 
 Transactions are taken from the list only while a worker would stay idle, and while fewer than
 `jobs_per_worker_max` jobs a worker are kept: |J| <= k * n. With commits in order more would not
 help: a worker is occupied until its turn, so that those behind a slow job are all occupied.
 
-Transactions that wait in the list are merged, none is waited for: a job gets its worker's share of
-them, so that something is left for the others. The next one joins if the job waits for the same as
-it does, or if it shares an item with the job, whose order then resolves the conflict; but never so
-that a job that is ready has to wait.
+Transactions that wait in the list are merged; no job waits to be filled. A job gets its worker's
+share of them, so that some are left for the other workers. The next one joins if it waits for the
+same jobs, or if it shares an item with the job, whose order then resolves the conflict; but never
+if a ready job would have to wait.
 
 Source: WL#4648, P1, C3 and C4. Differs: rows are not sorted within a job, which C3 needs against
 deadlocks of jobs that conflict; here those do not run at once.
@@ -21,20 +21,20 @@ deadlocks of jobs that conflict; here those do not run at once.
 from collections.abc import Sequence
 from typing import Final
 
-from applier.relay_queue import RelayEntry
-from applier.schemes import Cause, Hold
-from applier.schemes.conflict_control import JobList, alone_without_rows
-from applier.schemes.dependency_graph import DependencyGraph
+from groupcert.applier.queue.relay_queue import RelayEntry
+from groupcert.applier.schemes import Cause, Hold
+from groupcert.applier.schemes.conflict_control import JobList, alone_without_rows
+from groupcert.applier.schemes.dependency_graph import DependencyGraph
 
 
 class ConflictGraph:
-    """Jobs in a `DependencyGraph`, taken from the list as they are needed."""
+    """Keeps jobs in a `DependencyGraph`, made of transactions taken from the list as needed."""
 
     def __init__(
         self, *, jobs_per_worker_max: int, merge_transactions_max: int, merge_bytes_max: int
     ) -> None:
-        """`merge_transactions_max`: 1 merges nothing. `merge_bytes_max`: payload of a merged job;
-        a larger transaction is a job of its own.
+        """Limits a merged job to `merge_transactions_max` (1: nothing is merged) and to
+        `merge_bytes_max` of payload; a larger transaction is a job of its own.
         """
         self._jobs_per_worker_max: Final = jobs_per_worker_max
         self._merge_transactions_max: Final = merge_transactions_max
@@ -46,9 +46,7 @@ class ConflictGraph:
         """Jobs that wait for others or for a worker."""
         return self._graph.waiting
 
-    def alone(self, entry: RelayEntry) -> Cause | None:
-        """One whose rows are not known does."""
-        return alone_without_rows(entry)
+    alone = staticmethod(alone_without_rows)
 
     def next(self, jobs: JobList) -> Sequence[RelayEntry]:
         """Returns the oldest job that may start.
@@ -95,7 +93,7 @@ class ConflictGraph:
         return merged
 
     def hold(self) -> Hold | None:
-        """An earlier writer of one of its rows. That is no break: others start meanwhile."""
+        """Returns the writer for which the oldest blocked job waits; others start meanwhile."""
         node = self._graph.oldest_blocked
         if node is None:
             return None
@@ -103,9 +101,9 @@ class ConflictGraph:
         return Hold(Cause.TRANSACTION, waits_for)
 
     def committed(self, entries: Sequence[RelayEntry]) -> None:
-        """What waited for it alone is ready."""
+        """Makes the jobs ready that waited for the committed one alone."""
         self._graph.committed(entries[0].position)
 
     def check_invariants(self) -> None:
-        """Those of the graph."""
+        """Asserts the invariants of the graph."""
         self._graph.check_invariants()

@@ -1,9 +1,8 @@
-"""The dependency graph: which uncommitted jobs write what others wait to write, finer than any
-clock.
+"""The dependency graph: which uncommitted jobs write the items that others wait to write.
 
-The rule it keeps: a job is ready as soon as each earlier job that shares an item with it is
-committed, and never before. A job waits for the last writer of each of its items; that one waits
-for the writer before it.
+A job is ready as soon as each earlier job that shares an item with it is committed, and never
+before, which allows more parallelism than any clock. A job waits for the last writer of each of its
+items; that one waits for the writer before it.
 
 Source: WL#4648, P1, C3, "Extension towards P1+C3".
 """
@@ -11,7 +10,7 @@ Source: WL#4648, P1, C3, "Extension towards P1+C3".
 from collections.abc import Collection, Sequence
 from heapq import heappop, heappush
 
-from applier.relay_queue import RelayEntry
+from groupcert.applier.queue.relay_queue import RelayEntry
 
 
 class Node:
@@ -31,12 +30,12 @@ class Node:
 
     @property
     def position(self) -> int:
-        """Its place in the source's order."""
+        """Position of the job in the source's order."""
         return self.entries[0].position
 
 
 class DependencyGraph:
-    """The jobs that are not committed."""
+    """Keeps the jobs that are not committed, and what each of them waits for."""
 
     __slots__ = ("_blocked", "_last_writer", "_ready", "_running")
 
@@ -75,7 +74,7 @@ class DependencyGraph:
         return node.entries
 
     def committed(self, position: int) -> None:
-        """A running job is visible.
+        """Removes a running job that is visible, and makes the jobs ready that waited for it alone.
 
         Cost: O(items + followers).
         """
@@ -89,7 +88,7 @@ class DependencyGraph:
                 heappush(self._ready, (follower.position, self._blocked.pop(follower.position)))
 
     def would_wait_for(self, items: Collection[int]) -> set[int]:
-        """The positions of the jobs that one with these items would wait for.
+        """Returns the positions of the jobs that a job with these items would wait for.
 
         Cost: O(items).
         """
@@ -106,12 +105,12 @@ class DependencyGraph:
 
     @property
     def oldest_blocked(self) -> Node | None:
-        """The first job that is not ready."""
+        """First job that is not ready."""
         return next(iter(self._blocked.values()), None)
 
     def check_invariants(self) -> None:
-        """Jobs wait for older ones that are there; an item's last writer is the youngest of its
-        writers.
+        """Asserts that jobs wait for older ones in the graph, and that an item's last writer is the
+        youngest of its writers.
         """
         ready = dict(self._ready)
         everything = {**self._running, **ready, **self._blocked}

@@ -1,9 +1,8 @@
-"""Group commit: transactions that the source committed as one group run in parallel; domains are
-independent of each other.
+"""The group commit scheme: transactions that the source committed as one group run in parallel;
+domains are independent of each other.
 
-The rule it keeps: of a domain only one transaction executes, or several that have the same commit
-id; they become visible in the source's order. What has no GTID waits for all domains, and they wait
-for it.
+Of a domain one transaction executes, or several with the same commit id; they become visible in the
+source's order. A transaction without GTID waits for all domains, and they wait for it.
 
 Source: MDEV-4506.
 """
@@ -13,13 +12,13 @@ from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import Any
 
-from applier.job import Job
-from applier.relay_queue import RelayEntry
-from applier.schemes import Cause, Consistency, Hold, Ordering
+from groupcert.applier.queue.job import Job
+from groupcert.applier.queue.relay_queue import RelayEntry
+from groupcert.applier.schemes import Cause, Consistency, Hold, Ordering
 
 
 class _Lane:
-    """A domain: what waits, oldest first; how many execute, and their commit id."""
+    """A domain: its waiting transactions, oldest first; its executing ones and their commit id."""
 
     __slots__ = ("commit_id", "executing", "waiting")
 
@@ -30,17 +29,17 @@ class _Lane:
 
     @property
     def may_start(self) -> bool:
-        """Whether the first that waits may start; if so, that remains until it does."""
+        """True if the first waiting transaction may start; it stays so until it does."""
         commit_id = self.waiting[0].header.commit_id
         return not self.executing or (commit_id != 0 and commit_id == self.commit_id)
 
 
 class GroupCommit:
-    """A lane for each domain of which something is not committed, over one pool of workers.
+    """Keeps a lane for each domain with uncommitted transactions, over one pool of workers.
 
-    Nothing locks up: a domain's oldest start first, so that the oldest which executes is always the
-    next to become visible. A domain that waits holds no other up, as long as there is room to keep
-    what it has waiting.
+    There is no deadlock: a domain's oldest transaction starts first, so that the oldest executing
+    one is always the next to become visible. A domain that waits holds no other up, while there is
+    room to keep its waiting transactions.
     """
 
     consistency = Consistency.ANY_TIME
@@ -55,7 +54,7 @@ class GroupCommit:
         self._executes_alone = False
 
     def take(self, pending: deque[RelayEntry], idle: Sequence[int], room: int) -> list[Job[Any]]:
-        """Moves transactions into their lanes, and starts the oldest of those that may.
+        """Moves transactions into their lanes, and starts the oldest of those that may start.
 
         Cost: O(taken + returned), times the logarithm of the number of domains.
         """
@@ -71,7 +70,7 @@ class GroupCommit:
         return jobs
 
     def committed(self, job: Job[Any]) -> None:
-        """One fewer of its domain executes; if none does, the domain's next group may start."""
+        """Counts one executing transaction of the domain fewer; its next group may start then."""
         entry = job.entries[0]
         if entry.gtid is None:
             self._executes_alone = False
@@ -86,7 +85,7 @@ class GroupCommit:
             del self._lanes[domain]
 
     def _fill(self, pending: deque[RelayEntry], room: int) -> int:
-        """Moves the head of `pending` into lanes, up to what has no GTID; returns the room left."""
+        """Moves the head of `pending` into lanes, up to one without GTID; returns the room left."""
         while pending and pending[0].gtid and room > 0:
             entry = pending.popleft()
             room -= 1
@@ -98,7 +97,7 @@ class GroupCommit:
         return room
 
     def _start(self, worker: int) -> Job[Any]:
-        """Starts the oldest transaction that may."""
+        """Starts the oldest transaction that may start."""
         _, domain = heappop(self._startable)
         lane = self._lanes[domain]
         entry = lane.waiting.popleft()
@@ -109,14 +108,14 @@ class GroupCommit:
         return Job([entry], worker)
 
     def _place(self, domain: int, lane: _Lane) -> None:
-        """Notes whether the first that waits in a lane may start."""
+        """Notes whether the first waiting transaction of a lane may start."""
         if lane.may_start:
             heappush(self._startable, (lane.waiting[0].position, domain))
         else:
             self._held[domain] = None
 
     def _hold(self, pending: deque[RelayEntry]) -> Hold | None:
-        """What the next transaction waits for: of domains, the one that has waited longest."""
+        """Returns the reason for which the next transaction waits: of domains, the first held."""
         if self._startable:
             return Hold(Cause.WORKER)
         if pending:
@@ -129,8 +128,8 @@ class GroupCommit:
         return None
 
     def check_invariants(self) -> None:
-        """Each lane has something; those where something waits are startable or held, never both;
-        nothing executes beside what runs alone.
+        """Asserts that each lane has a transaction, that lanes with waiting ones are either
+        startable or held, and that nothing executes beside a transaction that runs alone.
         """
         waiting = {domain for domain, lane in self._lanes.items() if lane.waiting}
         startable = {domain for _, domain in self._startable}

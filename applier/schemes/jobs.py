@@ -1,19 +1,19 @@
 """Jobs: any idle worker takes the next job of one list, under one of five conflict controls.
 
-The rule it keeps: jobs start as the control says, and a transaction without GTID (under barrier,
-graph and merge also one whose rows are not known) starts when everything before it is committed,
-and nothing starts beside it.
+Jobs start as the control decides. A transaction without GTID (under barrier, graph and merge also
+one whose rows are not known) starts when everything before it is committed, and nothing starts
+beside it.
 
 | conflicts | starts | visible | consistency |
 | --- | --- | --- | --- |
 | `ignore` (C0) | the next one | as executed, the newest of a row stays | eventual |
 | `ordered` (C1) | the next one | in the source's order | any-time |
 | `barrier` (C2) | the next one, serial from a conflict on | in the source's order | any-time |
-| `graph` (C3) | the oldest that waits for nobody | in the source's order | any-time |
+| `graph` (C3) | the oldest that waits for none | in the source's order | any-time |
 | `merge` (C4) | the same, several transactions as one job | in the source's order | any-time |
 
-Without `preserve_commit_order` the last three commit as executed: what is seen for moments is some
-transactions ahead of others that have no row in common with them.
+Without `preserve_commit_order` the last three commit as executed: for moments some
+transactions are visible ahead of others that have no row in common with them.
 
 Source: WL#4648, P1. Differs: J, the list of jobs, is the queue of pending transactions itself,
 which the relay queue bounds; only what `graph` and `merge` keep of it is bounded by k * n.
@@ -25,20 +25,20 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from applier.job import Job
-from applier.relay_queue import RelayEntry
-from applier.schemes import Cause, Consistency, Hold, Ordering
-from applier.schemes.conflict_barrier import ConflictBarrier
-from applier.schemes.conflict_control import ConflictControl, JobList, NoControl
-from applier.schemes.conflict_graph import ConflictGraph
-from certifier.errors import InvalidSetting
+from groupcert.applier.queue.job import Job
+from groupcert.applier.queue.relay_queue import RelayEntry
+from groupcert.applier.schemes import Cause, Consistency, Hold, Ordering, kept_or_not
+from groupcert.applier.schemes.conflict_barrier import ConflictBarrier
+from groupcert.applier.schemes.conflict_control import ConflictControl, JobList, NoControl
+from groupcert.applier.schemes.conflict_graph import ConflictGraph
+from groupcert.certifier.errors import InvalidSetting
 
 _NO_WORKER = Hold(Cause.WORKER)
 _NO_ROOM = Hold(Cause.QUEUE)
 
 
 class Conflicts(Enum):
-    """What is done about transactions that write the same row."""
+    """The treatment of transactions that write the same row."""
 
     IGNORE = "ignore"
     ORDERED = "ordered"
@@ -49,12 +49,15 @@ class Conflicts(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobsOptions:
-    """`conflicts`: the control. `preserve_commit_order`: off, `barrier`, `graph` and `merge` commit
-    as executed; `ordered` cannot do without, `ignore` never has it. `conflict_free_min`: jobs in a
-    row that must be free of conflicts before `barrier` is parallel again; the seed's minimum.
+    """Settings of the scheme `jobs`.
+
+    `conflicts`: the control. `preserve_commit_order`: off, `barrier`, `graph` and `merge` commit as
+    executed; `ordered` requires it, `ignore` never has it. `conflict_free_min`: jobs in a row that
+    must be free of conflicts before `barrier` is parallel again; the seed's minimum.
     `jobs_per_worker_max`: jobs that `graph` and `merge` keep for each worker while they wait for
-    others; the seed's k. `merge_transactions_max`, `merge_bytes_max`: of one merged job, the second
-    one of payload; a transaction beyond that is a job of its own."""
+    others; the seed's k. `merge_transactions_max`, `merge_bytes_max`: limits of a merged job, the
+    second one in bytes of payload; a transaction beyond that is a job of its own.
+    """
 
     conflicts: Conflicts = Conflicts.GRAPH
     preserve_commit_order: bool = True
@@ -78,26 +81,24 @@ class JobsOptions:
 
 
 class Jobs:
-    """P1: the list, its workers, and a control."""
+    """Implements P1: the list, its workers, and a control."""
 
     def __init__(self, options: JobsOptions) -> None:
         conflicts = options.conflicts
         self.hold: Hold | None = None
-        # The version of a row is its lock, too: a delete of what an older one has not inserted yet
-        # meets no other.
+        # The version of a row is its lock, too: a delete of a row that an older transaction has not
+        # inserted yet meets no other lock.
         self._keeps_newest = conflicts in (Conflicts.IGNORE, Conflicts.ORDERED)
         if conflicts is Conflicts.IGNORE:
             self.consistency, self.ordering = Consistency.EVENTUAL, Ordering.NONE
-        elif options.preserve_commit_order:
-            self.consistency, self.ordering = Consistency.ANY_TIME, Ordering.SOURCE
         else:
-            self.consistency, self.ordering = Consistency.MOST_OF_THE_TIME, Ordering.NONE
+            self.consistency, self.ordering = kept_or_not(options.preserve_commit_order)
         self._control = _control(options)
         self._occupied = 0
         self._alone: Hold | None = None
 
     def take(self, pending: deque[RelayEntry], idle: Sequence[int], room: int) -> list[Job[Any]]:
-        """Starts what the control lets start, a job for each idle worker at most."""
+        """Starts the jobs that the control returns, at most one for each idle worker."""
         jobs: list[Job[Any]] = []
         workers = self._occupied + len(idle)
         length_min = len(pending) - room
@@ -134,7 +135,7 @@ class Jobs:
         return self._control.hold() or _NO_ROOM
 
     def committed(self, job: Job[Any]) -> None:
-        """Its worker is idle, and what waited for it may start."""
+        """Frees the job's worker; transactions that waited for it may start."""
         self._occupied -= 1
         if self._alone:
             self._alone = None
@@ -142,7 +143,7 @@ class Jobs:
             self._control.committed(job.entries)
 
     def check_invariants(self) -> None:
-        """Who runs alone has no other beside it, running or kept; and those of the control."""
+        """Asserts that nothing runs or is kept beside a job that runs alone; checks the control."""
         assert self._occupied >= 0
         if self._alone:
             assert self._occupied == 1

@@ -13,15 +13,15 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Any
 
-from applier.assigned_queue import AssignedQueue
-from applier.job import Job
-from applier.relay_queue import RelayEntry
-from applier.schemes import Cause, Consistency, Hold, Ordering
-from certifier.errors import InvalidSetting
+from groupcert.applier.queue.job import Job
+from groupcert.applier.queue.relay_queue import RelayEntry
+from groupcert.applier.schemes import Cause, Hold, kept_or_not
+from groupcert.applier.schemes.assigned_queue import AssignedQueue
+from groupcert.certifier.errors import InvalidSetting
 
 
 class Policy(Enum):
-    """When a transaction is scheduled, in the words of WL#7165."""
+    """The time at which a transaction is scheduled, in the words of WL#7165."""
 
     AT_MOST_ONE = "at-most-one"
     """When there is an idle worker for it."""
@@ -30,12 +30,12 @@ class Policy(Enum):
 
 
 class LogicalClock:
-    """C3 over an `AssignedQueue`.
+    """Implements C3 over an `AssignedQueue`.
 
-    What has the sequence number 0 runs alone (WL#8440, View_change_log_event; WL#7165, fall back to
-    sequential execution): it waits until nothing executes, and its 0 is greater than no
-    `last_committed`. Only behind it may numbers start again. Local transactions are neither waited
-    for nor wait: the certifier stamps nothing by them.
+    A transaction with the sequence number 0 runs alone (WL#8440, View_change_log_event; WL#7165,
+    fall back to sequential execution): it waits until nothing executes, and its 0 is greater than
+    no `last_committed`. Only after it may numbers start again. Local transactions wait for none and
+    none waits for them: the certifier does not stamp them.
     """
 
     def __init__(
@@ -46,8 +46,8 @@ class LogicalClock:
         job_transactions_min: int = 1,
         preserve_commit_order: bool = True,
     ) -> None:
-        """`job_transactions_max`: how many a worker gets at a time. `job_transactions_min`: how
-        many it gets at least before another worker is woken.
+        """Gives a worker at most `job_transactions_max` transactions at a time, and at least
+        `job_transactions_min` before another worker is woken.
 
         Raises:
             InvalidSetting: the limits are less than 1, or the smallest is above the largest.
@@ -59,11 +59,7 @@ class LogicalClock:
             if not 1 <= value <= most:
                 expected = "1 or more" if value < 1 else f"job_transactions_max ({most}) or less"
                 raise InvalidSetting(name=name, value=value, expected=expected)
-        self.consistency = Consistency.ANY_TIME
-        self.ordering = Ordering.SOURCE
-        if not preserve_commit_order:
-            self.consistency = Consistency.MOST_OF_THE_TIME
-            self.ordering = Ordering.NONE
+        self.consistency, self.ordering = kept_or_not(preserve_commit_order)
         self.hold: Hold | None = None
         self.assigned = AssignedQueue()
         self._first_available = policy is Policy.FIRST_AVAILABLE
@@ -72,7 +68,7 @@ class LogicalClock:
         self._scheduled: deque[RelayEntry] = deque()
 
     def take(self, pending: deque[RelayEntry], idle: Sequence[int], room: int) -> list[Job[Any]]:
-        """Schedules what C3 allows and splits it into runs for the idle workers."""
+        """Schedules the transactions that C3 allows and splits them into runs for idle workers."""
         scheduled = self._scheduled
         if pending and idle and room > 0 and not self.assigned and not scheduled:
             head = pending[0]
@@ -97,8 +93,8 @@ class LogicalClock:
                 return
 
     def _startable(self, pending: deque[RelayEntry], limit: int, room: int) -> int:
-        """How many of `pending`, from the first on, may start together, `limit` at most; says what
-        holds the one after them.
+        """Returns how many of `pending`, from the first on, may start together, at most `limit`;
+        sets `hold` to the reason for which the one after them waits.
         """
         oldest = self._oldest()
         count = 0
@@ -121,15 +117,15 @@ class LogicalClock:
         return count
 
     def _oldest(self) -> int | None:
-        """The smallest sequence number that is scheduled and not committed."""
+        """Returns the smallest sequence number that is scheduled and not committed."""
         oldest = self.assigned.oldest
         if oldest is None and self._scheduled:
             oldest = next((one.sequence_number for one in self._scheduled if not one.local), None)
         return oldest
 
     def _split(self, idle: Sequence[int], count: int) -> list[Job[Any]]:
-        """Starts the first `count` scheduled transactions as runs of nearly the same size, for no
-        more workers than pay.
+        """Starts the first `count` scheduled transactions as runs of nearly equal size, on no more
+        workers than `job_transactions_min` allows.
         """
         popleft = self._scheduled.popleft
         fewest = -(-count // self._job_max)
@@ -148,7 +144,7 @@ class LogicalClock:
         return Job(entries, worker)
 
     def check_invariants(self) -> None:
-        """What is scheduled follows what is assigned; only the first-available policy keeps any."""
+        """Asserts that only the first-available policy keeps any, all stamped or local."""
         self.assigned.check_invariants()
         assert self._first_available or not self._scheduled
         assert all(one.local or one.sequence_number for one in self._scheduled)

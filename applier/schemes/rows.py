@@ -1,13 +1,13 @@
-"""Rows: one transaction at a time, each divided over the workers by the hash of its rows.
+"""The rows scheme: one transaction at a time, divided over the workers by the hash of its rows.
 
-The rule it keeps: a transaction starts when the one before it is committed; its parts are executed
-in parallel and committed as one bundle. It is divided over all workers, but over no more than it
-has rows, and starts on all of them at once: they are occupied until the bundle's commit, which
-would wait for ever for a part that found no worker.
+A transaction starts when the one before it is committed; its parts are executed in parallel and
+committed as one bundle. It is divided over all workers, but over no more than it has rows, and
+starts on all of them at once: they are occupied until the bundle's commit, which would wait for
+ever for a part that found no worker.
 
-Its consistency is what a target without nested transactions can promise: between the commits of two
-parts a reader sees a state that the source never was in. A target that makes a group visible as one
-(the embedded store) gives any-time consistency.
+Its consistency is the one of a target without nested transactions: between the commits of two parts
+a reader sees a state that the source was never in. A target that makes a group visible as one (the
+embedded store) gives any-time consistency.
 
 Source: WL#4648, P3; its two phases are parts that are ready, and the commit of their group.
 """
@@ -16,10 +16,10 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from applier.job import Job
-from applier.parts import Part
-from applier.relay_queue import RelayEntry
-from applier.schemes import Cause, Consistency, Hold, Ordering
+from groupcert.applier.queue.job import Job
+from groupcert.applier.queue.parts import Part
+from groupcert.applier.queue.relay_queue import RelayEntry
+from groupcert.applier.schemes import Cause, Consistency, Hold, Ordering
 
 
 class Rows:
@@ -33,7 +33,7 @@ class Rows:
         self._executing: list[Job[Any]] = []
 
     def take(self, pending: deque[RelayEntry], idle: Sequence[int], room: int) -> list[Job[Any]]:
-        """`Scheme.take`: while nothing executes, all workers are idle."""
+        """Implements `Scheme.take`: while nothing executes, all workers are idle."""
         self.hold = self._hold(idle, room) if pending else None
         if not pending or self.hold:
             return []
@@ -52,7 +52,7 @@ class Rows:
         return self._executing.copy()
 
     def committed(self, job: Job[Any]) -> None:
-        """`Scheme.committed`."""
+        """Implements `Scheme.committed`."""
         self._executing.remove(job)
 
     def _hold(self, idle: Sequence[int], room: int) -> Hold | None:
@@ -64,11 +64,11 @@ class Rows:
         return None if room else Hold(Cause.QUEUE)
 
     def check_invariants(self) -> None:
-        """The jobs are parts of one transaction, each with another worker."""
+        """Asserts that the jobs are parts of one transaction, each with another worker."""
         assert len({job.worker for job in self._executing}) == len(self._executing)
         assert len({job.entries[0].position for job in self._executing}) < 2
 
 
 def _slots(entry: RelayEntry, workers: int) -> int:
-    """Over how many workers a transaction is divided: an item of a write set is a row."""
+    """Returns over how many workers a transaction is divided: at most one for each item (a row)."""
     return min(workers, len(entry.header.items) or workers) if entry.gtid else 1

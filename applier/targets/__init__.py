@@ -1,21 +1,21 @@
-"""Targets: what transactions are executed on, one a file."""
+"""Targets: the stores and servers on which transactions are executed, one a file."""
 
 from typing import Protocol
 
-from applier.checkpoint import Checkpoint, Progress
-from applier.job import CommitGroup, Execution, Job
+from groupcert.applier.queue.checkpoint import Checkpoint, Progress
+from groupcert.applier.queue.job import CommitGroup, Execution, Job
 
 
 class Target(Protocol[Execution]):
-    """Executes in parallel, and commits what was executed.
+    """Executes jobs in parallel, and commits the executed ones.
 
-    A job is one transaction of the target: all of its entries (of its one entry the rows of its
-    part), their GTIDs as executed, and nothing of them if it is abandoned.
+    A job is one transaction of the target: all of its entries (or, of its one entry, the rows of
+    its part) and their GTIDs are executed together; if it is abandoned, none is.
     """
 
     def execute(self, job: Job[Execution]) -> Execution:
-        """Makes a job ready to commit; nobody sees anything of it yet. Its worker's session, if the
-        target has sessions, is occupied from here to `commit` or `abandon`.
+        """Executes a job so that it is ready to commit and not visible yet. If the target has
+        sessions, the worker's session is occupied from here to `commit` or `abandon`.
 
         Called by many threads at once, by one at a time for a worker's number.
 
@@ -25,8 +25,8 @@ class Target(Protocol[Execution]):
         ...
 
     def commit(self, group: CommitGroup[Execution], progress: Progress) -> None:
-        """Makes jobs visible in their order, and durable if the target's commits are, and moves
-        `progress`: before that, where the checkpoint is written with the rows, or after it.
+        """Makes jobs visible in their order, durable if the target's commits are, and advances
+        `progress`: before the commit if the checkpoint is written with the rows, else after it.
 
         The jobs into which one entry was divided become visible together or not at all, if they
         are in one group. Called by several threads at once, with groups that do not depend on each
@@ -39,18 +39,17 @@ class Target(Protocol[Execution]):
         ...
 
     def checkpoint(self) -> Checkpoint | None:
-        """What the target says was executed; None if nothing ever was. What a crash left between
-        two steps is settled first.
+        """Returns the checkpoint of the executed transactions; None if nothing was ever executed.
+        Steps that a crash interrupted are completed or undone first.
         """
         ...
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Brings what `checkpoint` would return up to date in one piece, where commits only note
-        what they did. Called every `checkpoint_group` commits or `checkpoint_period`, and at a
-        stop.
+        """Writes the whole checkpoint, if commits only note their GTIDs. Called every
+        `checkpoint_group` commits or `checkpoint_period_ms`, and at a stop.
         """
         ...
 
     def close(self) -> None:
-        """Gives back sessions; what was not committed is undone."""
+        """Closes the sessions; uncommitted changes are undone."""
         ...

@@ -1,12 +1,12 @@
 """MariaDB and MySQL as a target.
 
-The rule it keeps: what is executed, and what is committed, is one request of several statements
-each: a single round trip. Values are written as hexadecimal, whatever the server's SQL mode.
+Executing a job is one request of several statements, and so is committing it: a single round trip
+each. Values are written as hexadecimal, whatever the server's SQL mode.
 
-Commits are durable one by one: these servers cannot put off a session's flush. A branch that
-commits in two phases is an XA transaction from its beginning.
+Commits are durable one by one: these servers cannot defer a session's flush. A branch that commits
+in two phases is an XA transaction from its beginning.
 
-Differs: PostgreSQL waits a moment for a row's lock; MariaDB waits whole seconds or not at all. Not
+Differs: PostgreSQL waits 50 ms for a row's lock; MariaDB waits whole seconds or not at all. Not
 at all is the default: the job is executed again when its turn has come.
 """
 
@@ -19,10 +19,10 @@ from urllib.parse import unquote, urlsplit
 import pymysql
 from pymysql.constants import CLIENT
 
-from applier.errors import TransientFailure, UnsuitableTarget
-from applier.targets.rocksdb import Decode
-from applier.targets.sql import SqlTarget
-from applier.targets.sql_schema import (
+from groupcert.applier.errors import TransientFailure, UnsuitableTarget
+from groupcert.applier.targets.rocksdb import Decode
+from groupcert.applier.targets.sql import SqlTarget
+from groupcert.applier.targets.sql_schema import (
     Column,
     ColumnType,
     FoundColumn,
@@ -33,7 +33,7 @@ from applier.targets.sql_schema import (
     TableChanges,
     TableMapping,
 )
-from applier.targets.sql_server import (
+from groupcert.applier.targets.sql_server import (
     ACCESS,
     REQUEST_CHARACTERS_MAX,
     Branch,
@@ -41,14 +41,14 @@ from applier.targets.sql_server import (
     chunks,
     requests,
 )
-from certifier.errors import InvalidSetting
-from certifier.gtid import Gtid
+from groupcert.certifier.errors import InvalidSetting
+from groupcert.certifier.gtid import Gtid
 
 PORT = 3306
 NAME_LOCK_SECONDS = 1
-"""How long the lock of a replica's name is waited for: a server needs a moment to see a crash."""
+"""Longest wait for the lock of a replica's name: a server needs a moment to notice a crash."""
 PACKET_BYTES_MIN = 1_024
-"""Of `max_allowed_packet`, whatever a server is told."""
+"""Lower bound of `max_allowed_packet`, whatever the server's setting."""
 IDLE_SECONDS_MAX = 31_536_000
 _TRANSIENT = {
     1205: "lock_timeout",
@@ -102,11 +102,11 @@ def open_target(
     two_phase: bool = False,
     lock_timeout_seconds: int = 0,
 ) -> SqlTarget:
-    """A target in a database; see `SqlTarget`.
+    """Returns a target in a database; see `SqlTarget`.
 
     Args:
         url: `mysql://user:password@host:port/database`, percent-encoded.
-        lock_timeout_seconds: how long a row's lock is waited for, as one that waits for its own
+        lock_timeout_seconds: longest wait for a row's lock, as a job that waits for its own
             turn may hold it. MySQL takes 0 for 1.
     """
     server = MySqlServer(url, lock_timeout_seconds=lock_timeout_seconds)
@@ -114,7 +114,7 @@ def open_target(
 
 
 class MySqlSession:
-    """A connection; each statement commits but for those between BEGIN and COMMIT."""
+    """A connection; each statement commits, except those between BEGIN and COMMIT."""
 
     def __init__(self, connection: "pymysql.Connection[Any]", name: str) -> None:
         self._connection = connection
@@ -123,8 +123,8 @@ class MySqlSession:
         self.packet_bytes_max = PACKET_BYTES_MIN
 
     def run(self, *statements: str) -> Sequence[tuple[Any, ...]]:
-        """Runs statements; the rows of the last. Raises UnsuitableTarget for what is larger than
-        the server takes.
+        """Runs statements and returns the rows of the last. Raises UnsuitableTarget for a request
+        that is larger than the server takes.
         """
         cursor = self._cursor
         limit = self.packet_bytes_max
@@ -150,7 +150,7 @@ class MySqlSession:
 
 
 class MySqlServer:
-    """MariaDB and MySQL in their own words; a `SqlServer`."""
+    """Implements `SqlServer` in the SQL of MariaDB and MySQL."""
 
     def __init__(self, url: str, *, lock_timeout_seconds: int = 0) -> None:
         parts = urlsplit(url)
@@ -167,7 +167,7 @@ class MySqlServer:
         self.name = f"MySQL {self._host}:{self._port}/{self._database}"
 
     def connect(self, mappings: Sequence[TableMapping] = ()) -> Session:
-        """A session with settings that the statements here rely on."""
+        """Returns a session with the settings that this module's statements require."""
         try:
             connection = pymysql.connect(
                 host=self._host,
@@ -195,13 +195,13 @@ class MySqlServer:
         return session
 
     def lock(self, session: Session, owner: str) -> bool:
-        """Takes a named lock, which is the whole server's: the database is in its name."""
+        """Takes a named lock. Such locks belong to the whole server: the name has the database."""
         name = self.literal(f"groupcert/{self._scoped(owner)}")
         ((taken,),) = session.run(f"SELECT GET_LOCK({name}, {NAME_LOCK_SECONDS})")
         return bool(taken)
 
     def problems(self, session: Session, *, sessions: int, branches: int) -> Iterable[str]:
-        """`max_connections` and `innodb_flush_log_at_trx_commit`; branches have no limit."""
+        """Yields problems of `max_connections` and `innodb_flush_log_at_trx_commit`."""
         ((value,),) = session.run("SELECT @@max_connections")
         if value < sessions:
             yield f"max_connections is {value}, expected {sessions} or more"
@@ -241,7 +241,7 @@ class MySqlServer:
         return found
 
     def create(self, others: TableMapping | None) -> Sequence[str]:
-        """The replica's tables."""
+        """Returns the statements that create the replica's tables."""
         if others is None:
             return _CREATE
         columns = "row_key VARBINARY(3072) PRIMARY KEY, value LONGBLOB NOT NULL"
@@ -249,7 +249,7 @@ class MySqlServer:
         return (*_CREATE, f"CREATE TABLE IF NOT EXISTS {name} ({columns}) ENGINE=InnoDB")
 
     def literal(self, value: SqlValue) -> str:
-        """A literal that no SQL mode reads in another way."""
+        """Returns a literal that every SQL mode reads alike."""
         if isinstance(value, bytes):
             return f"X'{value.hex()}'"
         if isinstance(value, str):
@@ -257,7 +257,7 @@ class MySqlServer:
         return "NULL" if value is None else str(value)
 
     def put(self, changes: TableChanges) -> Iterable[str]:
-        """INSERT ... ON DUPLICATE KEY UPDATE, in the spelling that both servers know."""
+        """Returns INSERT ... ON DUPLICATE KEY UPDATE, in the spelling that both servers know."""
         mapping, puts, _ = changes
         updates = ",".join(f"`{name}`=VALUES(`{name}`)" for name, _ in mapping.values)
         return [
@@ -267,7 +267,7 @@ class MySqlServer:
         ]
 
     def delete(self, changes: TableChanges) -> Iterable[str]:
-        """DELETE by the key."""
+        """Returns DELETE by the key."""
         mapping, _, deletes = changes
         return [
             f"DELETE FROM {_quoted(mapping.table)} WHERE ({_names(mapping.key)})"
@@ -276,7 +276,7 @@ class MySqlServer:
         ]
 
     def newest(self, replica: str, versions: Sequence[tuple[bytes, int]]) -> Sequence[str]:
-        """Raises the versions under the rows' locks, then asks which of them are these."""
+        """Returns statements that raise the rows' versions and select the rows now newest."""
         rows = self._tuples([(replica, key, version) for key, version in versions])
         return (
             f"INSERT INTO groupcert_row_versions (replica, row_key, version) VALUES {rows}"
@@ -286,31 +286,31 @@ class MySqlServer:
         )
 
     def begin(self, branch: Branch | None) -> str:
-        """BEGIN, or XA START."""
+        """Returns BEGIN, or XA START."""
         return f"XA START {self._xid(branch)}" if branch else "BEGIN"
 
     def commit(self, branch: Branch | None, *, is_durable: bool) -> Sequence[str]:
-        """COMMIT, always durable if the server's are."""
+        """Returns COMMIT; it is always durable if the server's commits are."""
         if branch is None:
             return ("COMMIT",)
         xid = self._xid(branch)
         return (f"XA END {xid}", f"XA COMMIT {xid} ONE PHASE")
 
     def prepare(self, branch: Branch) -> Sequence[str]:
-        """XA PREPARE, which outlives the session."""
+        """Returns XA PREPARE; a prepared branch outlives the session."""
         xid = self._xid(branch)
         return (f"XA END {xid}", f"XA PREPARE {xid}")
 
     def commit_prepared(self, branch: Branch) -> str:
-        """From the session that prepared it or, once that has ended, from any."""
+        """Returns XA COMMIT, for the session that prepared it or, once that has ended, for any."""
         return f"XA COMMIT {self._xid(branch)}"
 
     def roll_back_prepared(self, branch: Branch) -> str:
-        """From the session that prepared it or, once that has ended, from any."""
+        """Returns XA ROLLBACK, for the session that prepared it or, once it has ended, for any."""
         return f"XA ROLLBACK {self._xid(branch)}"
 
     def prepared(self, session: Session, owner: str) -> Sequence[Branch]:
-        """Those of this database, out of the whole server's."""
+        """Returns the prepared branches of this database, out of the whole server's."""
         branches = []
         for _, _, _, name in session.run("XA RECOVER"):
             match = _BRANCH.fullmatch(name.decode("latin-1") if isinstance(name, bytes) else name)
@@ -324,7 +324,7 @@ class MySqlServer:
         return branches
 
     def _xid(self, branch: Branch) -> str:
-        """Two names of 64 bytes at most: the GTID's source, and the rest."""
+        """Returns a branch's XA name, two parts of 64 bytes at most: GTID source, and the rest."""
         source = branch.gtid.source.replace("-", "").replace(":", "")
         rest = f"groupcert/{self._scoped(branch.owner)}/{branch.gtid.number}/{branch.number}"
         return f"X'{source.encode().hex()}',X'{rest.encode().hex()}',1"
@@ -337,7 +337,7 @@ class MySqlServer:
 
 
 def _typed(error: pymysql.err.Error) -> Exception:
-    """The failure that an error of the server is, or the error itself."""
+    """Returns TransientFailure if the server's error is one, else the error itself."""
     number = error.args[0] if error.args else 0
     kind = _TRANSIENT.get(number)
     return TransientFailure(kind=kind, text=str(error)) if kind else error
@@ -360,7 +360,7 @@ def _found_column(
     length_max: int | None,
     collation: str | None,
 ) -> FoundColumn:
-    """A column of the information schema; a generated one takes nothing."""
+    """Returns a column of the information schema; a generated one takes no type."""
     takes: set[ColumnType] = set()
     low = high = 0
     is_generated = "GENERATED" in extra.upper() and "DEFAULT_GENERATED" not in extra.upper()

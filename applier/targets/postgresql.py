@@ -1,10 +1,11 @@
 """PostgreSQL as a target.
 
-The rule it keeps: what is executed, and what is committed, is one simple query each: a single round
-trip, and the least work that libpq can be asked for. Tables' single-row statements are prepared.
+Executing a job is one simple query, and so is committing it: a single round trip each, and the
+least work that libpq can be asked for. The tables' single-row statements are prepared.
 
-The commits of a group but for its last do not wait for the disk (`synchronous_commit` is off for
+The commits of a group except its last do not wait for the disk (`synchronous_commit` is off for
 them alone): the last one's flush of the write-ahead log makes all of them durable, in their order.
+Source: MDEV-4506, "group commit" that keeps the order.
 Source: MDEV-4506, "group commit" that keeps the order.
 """
 
@@ -17,10 +18,10 @@ from typing import Any
 import psycopg
 from psycopg import pq
 
-from applier.errors import TransientFailure, UnsuitableTarget
-from applier.targets.rocksdb import Decode
-from applier.targets.sql import SqlTarget
-from applier.targets.sql_schema import (
+from groupcert.applier.errors import TransientFailure, UnsuitableTarget
+from groupcert.applier.targets.rocksdb import Decode
+from groupcert.applier.targets.sql import SqlTarget
+from groupcert.applier.targets.sql_schema import (
     Column,
     ColumnType,
     FoundColumn,
@@ -31,13 +32,13 @@ from applier.targets.sql_schema import (
     TableChanges,
     TableMapping,
 )
-from applier.targets.sql_server import ACCESS, Branch, Session, chunks, requests
-from certifier.gtid import Gtid
+from groupcert.applier.targets.sql_server import ACCESS, Branch, Session, chunks, requests
+from groupcert.certifier.gtid import Gtid
 
 LOCK_TIMEOUT_MS = 50
-"""How long a row's lock is waited for."""
+"""Longest wait for a row's lock."""
 NAME_LOCK_MS = 1_000
-"""How long the lock of a replica's name is waited for: a server needs a moment to see a crash."""
+"""Longest wait for the lock of a replica's name: a server needs a moment to notice a crash."""
 _TRANSIENT = {
     "40P01": "deadlock",
     "55P03": "lock_timeout",
@@ -46,7 +47,7 @@ _TRANSIENT = {
 }
 _LOST = ("08", "57P01", "57P02", "57P03")
 _REFUSED = re.compile(r"password|does not exist|pg_hba\.conf|permission denied")
-"""What a server says of a session that it will never take; libpq has no code for it."""
+"""Texts with which a server refuses a session for good; libpq has no code for it."""
 _INTEGER_BITS = {"smallint": 16, "integer": 32, "bigint": 64}
 _TEXT = re.compile(r"text|character varying(?:\((\d+)\))?")
 _BRANCH = re.compile(r"groupcert/([0-9a-f]{16})/(.+):(\d+)/(\d+)")
@@ -86,12 +87,12 @@ def open_target(
     two_phase: bool = False,
     lock_timeout_ms: int = LOCK_TIMEOUT_MS,
 ) -> SqlTarget:
-    """A target in a database; see `SqlTarget`.
+    """Returns a target in a database; see `SqlTarget`.
 
     Args:
         dsn: as libpq takes it: a URI, or `host=... dbname=...`.
-        lock_timeout_ms: how long a row's lock is waited for; the job is then executed again when
-            its turn has come, as one that waits for its own turn may hold the lock.
+        lock_timeout_ms: longest wait for a row's lock; the job is then executed again when
+            its turn has come, as a job that waits for its own turn may hold the lock.
     """
     server = PostgreSqlServer(dsn, lock_timeout_ms=lock_timeout_ms)
     return SqlTarget(server, schema, decode, replica=replica, workers=workers, two_phase=two_phase)
@@ -105,7 +106,7 @@ class PostgreSqlSession:
         self._pgconn = connection.pgconn
 
     def run(self, *statements: str) -> Sequence[tuple[Any, ...]]:
-        """Runs statements; the rows of the last, as text, but integers and bytes as such."""
+        """Runs statements and returns the rows of the last: integers and bytes, else text."""
         rows: Sequence[tuple[Any, ...]] = ()
         for request in requests(statements):
             rows = self._run(request)
@@ -140,7 +141,7 @@ class PostgreSqlSession:
 
 
 class PostgreSqlServer:
-    """PostgreSQL in its own words; a `SqlServer`."""
+    """Implements `SqlServer` in PostgreSQL's SQL."""
 
     def __init__(self, dsn: str, *, lock_timeout_ms: int = LOCK_TIMEOUT_MS) -> None:
         self._dsn = dsn
@@ -149,7 +150,7 @@ class PostgreSqlServer:
         self.name = f"PostgreSQL {given.get('host', '')}/{given.get('dbname', '')}"
 
     def connect(self, mappings: Sequence[TableMapping] = ()) -> Session:
-        """A session with settings that the statements here rely on."""
+        """Returns a session with the settings that this module's statements require."""
         try:
             connection = psycopg.connect(self._dsn, autocommit=True)
         except psycopg.OperationalError as error:
@@ -186,7 +187,9 @@ class PostgreSqlServer:
         return True
 
     def problems(self, session: Session, *, sessions: int, branches: int) -> Iterable[str]:
-        """`max_connections`, `max_prepared_transactions` and `synchronous_commit`."""
+        """Yields problems of `max_connections`, `max_prepared_transactions`,
+        `synchronous_commit`.
+        """
         for name, least in (("max_connections", sessions), ("max_prepared_transactions", branches)):
             ((value,),) = session.run(f"SELECT current_setting('{name}')::int")
             if value < least:
@@ -222,14 +225,14 @@ class PostgreSqlServer:
         return found
 
     def create(self, others: TableMapping | None) -> Sequence[str]:
-        """The replica's tables."""
+        """Returns the statements that create the replica's tables."""
         if others is None:
             return _CREATE
         columns = "row_key bytea PRIMARY KEY, value bytea NOT NULL"
         return (*_CREATE, f"CREATE TABLE IF NOT EXISTS {_quoted(others.table)} ({columns})")
 
     def literal(self, value: SqlValue) -> str:
-        """A literal without a type: the column's holds."""
+        """Returns a literal without a type: the column's type applies."""
         if isinstance(value, bytes):
             return f"'\\x{value.hex()}'"
         if isinstance(value, str):
@@ -237,14 +240,14 @@ class PostgreSqlServer:
         return "NULL" if value is None else str(value)
 
     def put(self, changes: TableChanges) -> Iterable[str]:
-        """INSERT ... ON CONFLICT; one row by the prepared statement."""
+        """Returns INSERT ... ON CONFLICT; for one row the prepared statement."""
         mapping, puts, _ = changes
         if len(puts) == 1 and mapping.source:
             return [f"EXECUTE {_prepared_name('put', mapping.table)} {self._tuple(puts[0])}"]
         return [_upsert(mapping, ",".join(map(self._tuple, rows))) for rows in chunks(puts)]
 
     def delete(self, changes: TableChanges) -> Iterable[str]:
-        """DELETE by the key."""
+        """Returns DELETE by the key; for one row the prepared statement."""
         mapping, _, deletes = changes
         if len(deletes) == 1 and mapping.source:
             return [f"EXECUTE {_prepared_name('delete', mapping.table)} {self._tuple(deletes[0])}"]
@@ -255,7 +258,7 @@ class PostgreSqlServer:
         ]
 
     def newest(self, replica: str, versions: Sequence[tuple[bytes, int]]) -> Sequence[str]:
-        """An upsert whose condition sees the newest committed version, under the row's lock."""
+        """Returns an upsert that compares with the newest committed version, under its lock."""
         rows = ",".join(map(self._tuple, ((replica, key, version) for key, version in versions)))
         return (
             "INSERT INTO groupcert_row_versions AS stored (replica, row_key, version)"
@@ -265,28 +268,28 @@ class PostgreSqlServer:
         )
 
     def begin(self, branch: Branch | None) -> str:
-        """The same for a branch, which only PREPARE TRANSACTION names."""
+        """Returns BEGIN, also for a branch, which only PREPARE TRANSACTION names."""
         return "BEGIN"
 
     def commit(self, branch: Branch | None, *, is_durable: bool) -> Sequence[str]:
-        """COMMIT: with the disk as the server has it, or without, as a worker's session has it."""
+        """Returns COMMIT; if `is_durable`, with the server's setting of `synchronous_commit`."""
         durable = ("SET LOCAL synchronous_commit TO DEFAULT",) if is_durable else ()
         return (*durable, "COMMIT")
 
     def prepare(self, branch: Branch) -> Sequence[str]:
-        """PREPARE TRANSACTION, which is durable."""
+        """Returns PREPARE TRANSACTION, which is durable."""
         return (f"PREPARE TRANSACTION {self._name_of(branch)}",)
 
     def commit_prepared(self, branch: Branch) -> str:
-        """From any session."""
+        """Returns COMMIT PREPARED, for any session."""
         return f"COMMIT PREPARED {self._name_of(branch)}"
 
     def roll_back_prepared(self, branch: Branch) -> str:
-        """From any session."""
+        """Returns ROLLBACK PREPARED, for any session."""
         return f"ROLLBACK PREPARED {self._name_of(branch)}"
 
     def prepared(self, session: Session, owner: str) -> Sequence[Branch]:
-        """Those of this database."""
+        """Returns the prepared branches of this database."""
         rows = session.run(
             "SELECT gid FROM pg_prepared_xacts WHERE database = current_database() ORDER BY gid"
         )
@@ -338,7 +341,7 @@ def _names(columns: Sequence[Column]) -> str:
 def _found_column(
     type_name: str, nullable: bool, required: bool, generated: bool, is_exact: bool
 ) -> FoundColumn:
-    """A column of the catalogue; a generated one takes nothing."""
+    """Returns a column of the catalogue; a generated one takes no type."""
     takes: set[ColumnType] = set()
     low, high, characters_max = 0, 0, None
     if generated:

@@ -1,14 +1,13 @@
-"""The embedded target: rows in a RocksDB of one's own, at a member beside relay queue and
-certification info.
+"""The embedded target: rows in RocksDB, at a member beside relay queue and certification info.
 
-The rule it keeps: rows and checkpoint lie in one column family, written by the same batches. So one
-RocksDB snapshot has rows and the version that they are of, and readers never see half a group.
+Rows and checkpoint are in one column family, written by the same batches. So one RocksDB snapshot
+has the rows and their version, and readers never see half a group.
 
-The rows of a large transaction are put into files of RocksDB's own by the worker that executes it,
-and these are ingested when it commits: RocksDB's binding lets no other thread run during a write,
-which would be seconds; an ingestion takes milliseconds. The batch with the checkpoint follows.
-Until then readers are given the rows as they were before; after a crash in between they are given
-none until the group, which is the next one in the order, has been executed again.
+The rows of a large transaction are written to files by the worker that executes it, and these are
+ingested when it commits: RocksDB's binding lets no other thread run during a write, which would
+take seconds; an ingestion takes milliseconds. The batch with the checkpoint follows. Until then
+readers get the rows as they were before. After a crash in between they get none until the group,
+which is the next one in the order, has been executed again.
 """
 
 import struct
@@ -19,54 +18,64 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from applier.checkpoint import Checkpoint, Progress, version_of
-from applier.fragments import FragmentSet, is_reference
-from applier.job import CommitGroup, Job
-from applier.relay_queue import RelayQueue
-from applier.siblings import commit_ids, commit_parents
-from applier.targets.rows_files import RowsFiles
-from certifier.store import Batch, Family, RowsFile, Store, StoreSnapshot, integer_key
+from groupcert.applier.queue.checkpoint import Checkpoint, Progress, version_of
+from groupcert.applier.queue.fragments import FragmentSet, is_reference
+from groupcert.applier.queue.job import CommitGroup, Job
+from groupcert.applier.queue.relay_queue import RelayQueue
+from groupcert.applier.queue.siblings import commit_ids, commit_parents
+from groupcert.applier.targets.rows_files import RowsFiles
+from groupcert.certifier.storage.store import (
+    Batch,
+    Family,
+    RowsFile,
+    Store,
+    StoreSnapshot,
+    integer_key,
+)
 
 CHECKPOINT_KEY = b"\x00checkpoint"
 ROW_PREFIX = b"\x01"
 UNFINISHED_KEY = b"unfinished group"
-"""The position of the group that is being written in several batches."""
+"""The key with the position of a group that is being written in several batches."""
 LARGE: "RowChanges" = {}
 """The execution of a job with a large transaction."""
 _ROWS_END = b"\x02"
 _INTERVAL_HEADER = struct.Struct("<Q?")
-"""The time of the commit, and whether there are commit parents. The length of all is no multiple of
-8 then, as it was before."""
+"""The time of the commit, and whether there are commit parents. The whole length is no multiple of
+8 then, as it was in the older format.
+"""
 _COLUMNS = "QQQiQ"
 """Versions, ticks and times of the start, workers, commit parents."""
 _VERSION_PREFIX = _ROWS_END
-"""Before a row's key: the version of its last change, kept when it is deleted."""
+"""The prefix of a row's version: that of its last change, kept when the row is deleted."""
 
 Rows = tuple[Sequence[bytes], Sequence[bytes], Sequence[bytes]]
-"""The keys to put, their values, the keys to delete; none stands in two places."""
+"""The keys to put, their values, the keys to delete; no key occurs twice."""
 
 Decode = Callable[[bytes], Rows]
 """Reads a payload."""
 
 MakeFiles = Callable[[bytes], list[RowsFile] | None]
-"""Returns files of the rows that a payload refers to; None if they are in no order."""
+"""Returns files of the rows that a payload refers to; None if the rows are in no order."""
 
 DecodeLarge = Callable[[bytes], Iterator[Rows]]
-"""Reads what a payload refers to, piece by piece; raises if it is not what was sent."""
+"""Yields the rows that a payload refers to, piece by piece; raises if they are not what was
+sent.
+"""
 
 RowChanges = Mapping[bytes, bytes | None]
 """A job ready to commit: keys as they are stored, with their values; None deletes."""
 
 OnCommit = Callable[[Batch, CommitGroup[RowChanges], Checkpoint], Sequence[int] | None]
-"""Adds to the batch of a group what has to be as durable as its rows. Where that is a binary log,
-it returns of each entry the version that its `last_committed` there stands for.
+"""Adds to a group's batch what must be as durable as its rows. If that is a binary log, it returns
+for each entry the version that its `last_committed` there means.
 """
 
 
 class AppliedInterval(NamedTuple):
-    """When a transaction ran, in ticks of the coordinator; `started` 0: its client had executed it
-    before. Times are in microseconds since 1970, 0: unknown; `worker` -1: none. `commit_parent` and
-    `commit_id` are those of the binary log, -1: there is none.
+    """The time in which a transaction ran, in ticks of the coordinator; `started` 0: its client had
+    executed it before. Times are in microseconds since 1970, 0: unknown; `worker` -1: none.
+    `commit_parent` and `commit_id` are those of the binary log, -1: none.
     """
 
     version: int
@@ -90,14 +99,14 @@ class RowsSnapshot:
         self.version = version_of(encoded) if encoded else 0
 
     def get(self, key: bytes) -> bytes | None:
-        """The value of a row."""
+        """Returns the value of a row."""
         return self._snapshot.get(ROW_PREFIX + key)
 
     def scan(
         self, start: bytes = b"", end: bytes | None = None, limit: int | None = None
     ) -> Iterator[tuple[bytes, bytes]]:
-        """Rows from `start` up to, not including, `end` (None: the last), at most `limit`, in byte
-        order.
+        """Yields rows from `start` up to, not including, `end` (None: the last), at most `limit`,
+        in byte order.
         """
         stop = _ROWS_END if end is None else ROW_PREFIX + end
         for key, value in islice(self._snapshot.scan(ROW_PREFIX + start), limit):
@@ -121,10 +130,12 @@ class RocksDbTarget:
         make_files: MakeFiles | None = None,
         now_us: Callable[[], int] = lambda: time.time_ns() // 1000,
     ) -> None:
-        """`relay_queue`: where executed entries are discarded with the commit. `record_history`:
-        keep when each transaction ran, for `applied_intervals`, in 36 bytes; nothing here purges
-        them. `on_commit` is called by the thread that commits, before the write. `decode_large`:
-        reads large transactions; `make_files`: has their files, made ahead. `now_us`: a clock.
+        """Creates the target.
+
+        `relay_queue`: executed entries are discarded from it with the commit. `record_history`:
+        keep each transaction's `AppliedInterval`, in 36 bytes; nothing here purges them.
+        `on_commit` is called by the thread that commits, before the write. `decode_large`: reads
+        large transactions; `make_files`: returns files that were made ahead. `now_us`: a clock.
         """
         self._store = store
         self._decode = decode
@@ -140,7 +151,7 @@ class RocksDbTarget:
         self._unfinished = int(store.get(Family.META, UNFINISHED_KEY) or b"-1")
 
     def execute(self, job: Job[RowChanges]) -> RowChanges:
-        """Reads the row changes; of several changes of a row only the last."""
+        """Decodes the row changes and returns the last one of each row."""
         changes: dict[bytes, bytes | None] = {}
         for entry in job.entries:
             if not entry.payload:
@@ -162,8 +173,8 @@ class RocksDbTarget:
         return changes
 
     def commit(self, group: CommitGroup[RowChanges], progress: Progress) -> None:
-        """Writes the group's rows, the checkpoint, the relay queue's and the history's part as one
-        batch; of several changes of a row only the last. It is not durable yet.
+        """Writes the group's rows, the checkpoint, and its changes of relay queue and history as
+        one batch; of several changes of a row only the last. It is not durable yet.
 
         Raises:
             DiskFull: nothing of it was written.
@@ -193,7 +204,7 @@ class RocksDbTarget:
 
     @property
     def is_unfinished(self) -> bool:
-        """Whether an earlier process ended while it wrote rows: they are those of no version."""
+        """True if an earlier process ended while it wrote a group: the rows are of no version."""
         return self._unfinished >= 0 and self._shown is None
 
     def abandon(self, job: Job[RowChanges]) -> None:
@@ -202,25 +213,25 @@ class RocksDbTarget:
             self._files.pop(entry.payload, None)
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Nothing: it is written with each commit."""
+        """Does nothing: the checkpoint is written with each commit."""
 
     def close(self) -> None:
-        """Releases what readers were given; the store is its owner's to close."""
+        """Releases the snapshot that readers got; the owner of the store closes it."""
         self._shown = None
 
     def checkpoint(self) -> Checkpoint | None:
-        """The checkpoint beside the rows."""
+        """Returns the checkpoint beside the rows."""
         encoded = self._store.get(Family.DATA, CHECKPOINT_KEY)
         return Checkpoint.decode(encoded) if encoded else None
 
     def open_snapshot(self) -> RowsSnapshot:
-        """The rows as they are now; not while the target `is_unfinished`."""
+        """Returns a snapshot of the rows; must not be called while the target `is_unfinished`."""
         assert not self.is_unfinished, "rows of no version"
         with self._views:
             return RowsSnapshot(self._shown or self._store.snapshot(Family.DATA))
 
     def _write_rows(self, group: CommitGroup[RowChanges], checkpoint: Checkpoint) -> None:
-        """Writes the rows of a group batch by batch, and leaves the last one to the caller."""
+        """Writes the rows of a group batch by batch, and leaves the last batch to the caller."""
         if self._unfinished < 0:
             with self._views:
                 self._shown = self._store.snapshot(Family.DATA)
@@ -249,7 +260,7 @@ class RocksDbTarget:
         return self._decode_large(payload)
 
     def _make_files(self, job: Job[RowChanges]) -> None:
-        """Puts the rows of the job's large transactions into files."""
+        """Writes the rows of the job's large transactions to files."""
         for entry in job.entries:
             if is_reference(entry.payload) and (files := self._files_of(entry.payload)):
                 self._files[entry.payload] = files
@@ -263,14 +274,14 @@ class RocksDbTarget:
         return files.finish()
 
     def _write_some(self, changes: RowChanges) -> None:
-        """Writes rows that nobody sees yet."""
+        """Writes rows that readers do not see yet."""
         batch = self._store.batch()
         batch.apply(Family.DATA, changes)
         self._store.write(batch)
 
     def _newest(self, job: Job[RowChanges], execution: RowChanges) -> RowChanges:
-        """The changes of rows that no later transaction has changed, and their version (WL#4648 C0:
-        what is stale is discarded).
+        """Returns the changes of rows that no later transaction has changed, and their versions
+        (WL#4648 C0: stale changes are discarded).
         """
         version = job.entries[-1].version.to_bytes(8, "big")
         newest: dict[bytes, bytes | None] = {}
@@ -283,12 +294,12 @@ class RocksDbTarget:
 
 
 def is_large(group: CommitGroup[RowChanges]) -> bool:
-    """Whether a group has a large transaction, which takes its time."""
+    """Returns whether a group has a large transaction, whose commit is slow."""
     return any(job.execution is LARGE for job in group.jobs)
 
 
 def changes_of(rows: Rows) -> RowChanges:
-    """Rows as they are stored."""
+    """Returns rows as they are stored."""
     put_keys, put_values, delete_keys = rows
     changes: dict[bytes, bytes | None] = {
         ROW_PREFIX + key: value for key, value in zip(put_keys, put_values, strict=True)
@@ -298,17 +309,17 @@ def changes_of(rows: Rows) -> RowChanges:
 
 
 def applied_intervals(store: Store) -> Iterator[AppliedInterval]:
-    """When each transaction ran, in the order of versions; view changes have no version of their
-    own and are left out.
+    """Yields the interval of each transaction, in the order of versions; view changes have no
+    version of their own and are left out.
     """
     for key, value in store.scan(Family.HISTORY):
         yield from intervals_of(key, value)
 
 
 def intervals_of(key: bytes, value: bytes) -> Iterator[AppliedInterval]:
-    """The transactions of one commit group."""
+    """Yields the intervals of one commit group's transactions."""
     tick = int.from_bytes(key, "big")
-    if len(value) % 8 == 0:  # As before there were times and workers.
+    if len(value) % 8 == 0:  # The older format, without times and workers.
         ticks = array("Q", value)
         count = len(ticks) // 2
         for version, started in zip(ticks[:count], ticks[count:], strict=True):
@@ -332,8 +343,8 @@ def _record(
     committed_us: int,
     last_committed: Sequence[int] | None,
 ) -> None:
-    """Adds when the group's transactions ran: a column of versions, one of ticks, one of times, one
-    of workers; and where the binary log has stamped the group, one of commit parents.
+    """Adds the intervals of the group's transactions: a column each of versions, ticks, times and
+    workers, and one of commit parents if the binary log has stamped the group.
     """
     versions, starts, times, workers = array("Q"), array("Q"), array("Q"), array("i")
     for job in group.jobs:

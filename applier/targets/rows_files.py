@@ -1,19 +1,19 @@
-"""Rows in files that RocksDB takes in as a whole: one file for each run of ascending keys.
+"""Files of rows that RocksDB ingests as a whole: one file for each run of ascending keys.
 
-The rule it keeps: taken in one after the other they are the rows in the order in which they came;
-rows in no order at all make no files.
+Ingested one after the other they give the rows in the order in which they were added. Rows in no
+order would make too many files, and make none.
 """
 
 from collections.abc import Mapping
 
-from certifier.store import RowsFile, Store
+from groupcert.certifier.storage.store import RowsFile, Store
 
 FILES_MAX = 64
-"""Files of one large transaction; rows in no order at all are written in batches."""
+"""Most files of one large transaction; rows in no order are written in batches."""
 
 
 class RowsFiles:
-    """The files of one large transaction, while they are made."""
+    """Makes the files of one large transaction."""
 
     def __init__(self, store: Store, name: str) -> None:
         self._store = store
@@ -23,7 +23,7 @@ class RowsFiles:
         self._is_too_many = False
 
     def add(self, changes: Mapping[bytes, bytes | None]) -> None:
-        """Adds rows after those that came before."""
+        """Adds rows after the earlier ones."""
         for key, value in changes.items():
             if not self._is_too_many and (not self._files or key <= self._last_key):
                 self._begin()
@@ -33,7 +33,7 @@ class RowsFiles:
             self._last_key = key
 
     def finish(self) -> list[RowsFile] | None:
-        """The files, in order; None if there would be too many. Raises DiskFull."""
+        """Returns the files, in order; None if there would be too many. Raises DiskFull."""
         if self._is_too_many:
             return None
         if self._files:
@@ -41,7 +41,7 @@ class RowsFiles:
         return self._files
 
     def remove(self) -> None:
-        """Gives the files up."""
+        """Deletes the files."""
         for file in self._files:
             file.remove()
 

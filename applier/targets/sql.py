@@ -1,11 +1,11 @@
-"""The SQL target: rows and the GTIDs that made them, in the tables of a server.
+"""The SQL target: rows, and the GTIDs that wrote them, in the tables of a server.
 
-The rule it keeps: a GTID is in `groupcert_executed` if and only if its rows are in the tables,
-because one transaction of the server writes both. GTIDs are only ever inserted there, so that no
-row is written by two workers; `save` folds them into the one set of `groupcert_checkpoint`.
+A GTID is in `groupcert_executed` if and only if its rows are in the tables, because one transaction
+of the server writes both. GTIDs are only inserted there, so that no two workers write one row;
+`save` folds them into the one set of `groupcert_checkpoint`.
 
 A worker has a session of its own, from its first job on. A transaction is two round trips, one to
-execute and one to commit. What the servers say in other words is a `SqlServer`.
+execute and one to commit. The servers' different SQL is in a `SqlServer`.
 
 Source: WL#5569, "Recovery" (low-water mark and each worker's groups, kept with the data); WL#4648,
 P3 (two phases) and C0 (the newest change of a row wins).
@@ -22,12 +22,12 @@ from hashlib import sha256
 from itertools import groupby
 from typing import Any, NamedTuple, TypeVar
 
-from applier.checkpoint import Checkpoint, Progress
-from applier.errors import TransientFailure, UnsuitableTarget
-from applier.job import CommitGroup, Job
-from applier.relay_queue import RelayEntry
-from applier.targets.rocksdb import Decode
-from applier.targets.sql_schema import (
+from groupcert.applier.errors import TransientFailure, UnsuitableTarget
+from groupcert.applier.queue.checkpoint import Checkpoint, Progress
+from groupcert.applier.queue.job import CommitGroup, Job
+from groupcert.applier.queue.relay_queue import RelayEntry
+from groupcert.applier.targets.rocksdb import Decode
+from groupcert.applier.targets.sql_schema import (
     OTHERS,
     BoundSchema,
     Column,
@@ -37,15 +37,15 @@ from applier.targets.sql_schema import (
     TableChanges,
     TableMapping,
 )
-from applier.targets.sql_server import ROWS_PER_STATEMENT, Branch, Session, SqlServer
-from certifier.errors import InvalidSetting
-from certifier.gtid import Gtid
-from certifier.gtid_set import GtidSet
+from groupcert.applier.targets.sql_server import ROWS_PER_STATEMENT, Branch, Session, SqlServer
+from groupcert.certifier.errors import InvalidSetting
+from groupcert.certifier.gtid import Gtid
+from groupcert.certifier.gtid_set import GtidSet
 
 COMMIT_PAUSES_MS = (0, 50, 100, 200, 400, 800, 1_600)
-"""Before each further attempt to commit what the server has lost or undone."""
+"""Pauses before each attempt to commit again after the server lost or undid a commit."""
 OWN_SESSIONS = 3
-"""The target's own, one to spare for a server that is slow to notice a lost one, one at commit."""
+"""The target's own, one spare while a server does not notice a lost one, one at commit."""
 _AT_COMMIT = -1
 _REPLICA = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _PART = "part "
@@ -60,14 +60,14 @@ Result = TypeVar("Result")
 
 
 class SqlExecution(NamedTuple):
-    """An open transaction: whose session it is in, and as which branch, if it is one."""
+    """An open transaction: the worker whose session has it, and its branch, if it is one."""
 
     worker: int
     branch: Branch | None
 
 
 class SqlTarget:
-    """A `Target` over a server; `postgresql.open_target` and `mysql.open_target` make it."""
+    """A `Target` over a server; `postgresql.open_target` and `mysql.open_target` create it."""
 
     def __init__(
         self,
@@ -79,10 +79,10 @@ class SqlTarget:
         workers: int,
         two_phase: bool = False,
     ) -> None:
-        """Checks the server, then makes the tables that are the replica's own.
+        """Checks the server, then creates the replica's own tables.
 
         Raises:
-            InvalidSetting: the name is none.
+            InvalidSetting: `replica` is not a valid name.
             UnsuitableTarget: tables or settings do not fit, or another replica has the name; with
                 all problems at once, and nothing was written.
         """
@@ -111,8 +111,8 @@ class SqlTarget:
         """Writes the job's rows and GTIDs in a transaction that stays open.
 
         Raises:
-            TransientFailure: nothing is left of it.
-            UnsuitableTarget: a row does not fit its table, likewise.
+            TransientFailure: nothing of the job was written.
+            UnsuitableTarget: a row does not fit its table; nothing was written.
         """
         rows = self._rows(job)
         worker = _AT_COMMIT if job.at_commit else job.worker
@@ -144,12 +144,12 @@ class SqlTarget:
     def commit(self, group: CommitGroup[SqlExecution], progress: Progress) -> None:
         """Commits one job after the other, the last one durably, which makes all of them durable.
 
-        What the server lost or undid at its commit is executed again here: its turn has come. But
-        with a lost server what was visible and not durable may be lost, and what others have built
-        on it since: then only the server's checkpoint says where to go on.
+        A job that the server lost or undid at its commit is executed again here, in its turn. But
+        with a lost server, visible commits that were not durable may be lost, and others that built
+        on them: then only the server's checkpoint has the point from which to continue.
 
         Raises:
-            TransientFailure: the server was lost; what this target says is executed may not be.
+            TransientFailure: the server was lost; some commits of this target may be lost too.
         """
         units = list(self._units(group))
         finished = 0
@@ -167,13 +167,13 @@ class SqlTarget:
         progress.advance(group)
 
     def abandon(self, job: Job[SqlExecution]) -> None:
-        """Undoes an execution."""
+        """Rolls back an execution that was not committed."""
         if job.execution is not None:
             self._undo(job.execution.worker, job.execution.branch)
             job.execution = None
 
     def checkpoint(self) -> Checkpoint | None:
-        """What was saved, and what was executed since; branches that a crash left are settled."""
+        """Returns the saved checkpoint and the GTIDs executed since; settles a crash's branches."""
         with self._own_lock:
             self._retrying(lambda: self._settle(None))
             replica = self._literal(self._replica)
@@ -202,9 +202,9 @@ class SqlTarget:
         return replace(checkpoint, version=version, gtid_executed=executed, parts=parts)
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Writes the checkpoint, and deletes the GTIDs that the one before it contains: what comes
-        after those is committed, so that a range of them ends at no lock of a worker. One that does
-        all the same is left for the next time.
+        """Writes the checkpoint, and deletes the GTIDs of the previous one: those after them are
+        committed, so that a range of them meets no lock of a worker. If it does, it is left for the
+        next time.
         """
         old = self._saved.difference(self._deleted)
         encoded = replace(checkpoint, parts={}).encode().decode()
@@ -226,7 +226,7 @@ class SqlTarget:
         self._deleted, self._saved = self._saved, checkpoint.gtid_executed
 
     def close(self) -> None:
-        """Ends all sessions; a worker that is still at work gets no other."""
+        """Closes all sessions; a worker that is still active gets no other."""
         with self._own_lock:
             self._closed = True
             own, self._own = self._own, None
@@ -236,7 +236,7 @@ class SqlTarget:
             own.close()
 
     def _suitable(self, schema: SqlSchema, workers: int) -> BoundSchema:
-        """The schema bound to the server's tables, once everything about them is as it must be."""
+        """Returns the schema bound to the server's tables, after checking settings and tables."""
         server = self._server
         session = self._own_session()
         branches = workers if self._two_phase else 0
@@ -256,7 +256,7 @@ class SqlTarget:
         return schema.bind(server.find(session, tables), server.name)
 
     def _rows(self, job: Job[SqlExecution]) -> dict[bytes, tuple[bytes | None, int]]:
-        """The last change of each row, with the version of the transaction that made it."""
+        """Returns the last change of each row, with the version of the transaction that made it."""
         rows: dict[bytes, tuple[bytes | None, int]] = {}
         for entry in job.entries:
             if not entry.payload:
@@ -273,8 +273,8 @@ class SqlTarget:
     def _newest(
         self, worker: int, rows: Mapping[bytes, tuple[bytes | None, int]]
     ) -> dict[bytes, tuple[bytes | None, int]]:
-        """Those of the rows that are newer than what the server has, which now has their versions;
-        a row that is deleted keeps its version.
+        """Returns the rows that are newer than the server's, and stores their versions there; a
+        deleted row keeps its version.
         """
         versions = sorted((key, version) for key, (_, version) in rows.items())
         newest: dict[bytes, tuple[bytes | None, int]] = {}
@@ -286,7 +286,7 @@ class SqlTarget:
         return newest
 
     def _marks(self, job: Job[SqlExecution]) -> list[str]:
-        """Notes the job's GTIDs, or its part of one, as executed."""
+        """Returns the statements that note the job's GTIDs, or its part of one, as executed."""
         part = "" if job.part is None else f"{_PART}{job.part}"
         return self._inserts(job.entries, part, job.worker)
 
@@ -302,9 +302,7 @@ class SqlTarget:
         return [f"INSERT INTO groupcert_executed ({columns}) VALUES {','.join(rows)}"][: len(rows)]
 
     def _units(self, group: CommitGroup[SqlExecution]) -> Iterator[list[Job[SqlExecution]]]:
-        """The group's jobs, those together that commit in two phases; what an earlier process
-        executed is left out.
-        """
+        """Yields the jobs that this process executed; together those that commit in two phases."""
         jobs = [job for job in group.jobs if job.execution is not None]
         for _, run in groupby(jobs, key=lambda job: job.entries[0].position):
             unit = list(run)
@@ -330,7 +328,7 @@ class SqlTarget:
             self._run(worker, server.commit_prepared(branch))
 
     def _finish_again(self, unit: list[Job[SqlExecution]]) -> None:
-        """Finds out what became of a unit, and executes it unless it is committed."""
+        """Checks whether a unit was committed, and executes and commits it if not."""
         for job in unit:
             assert job.execution is not None, "committed before it was executed"
             self._drop(job.execution.worker)
@@ -345,13 +343,13 @@ class SqlTarget:
             self._finish(unit, is_durable=True)
 
     def _decide(self, entries: Sequence[RelayEntry]) -> None:
-        """Notes the whole transaction as executed: from here on its branches are committed."""
+        """Notes the whole transaction as executed: its branches must be committed from now on."""
         begin, commit = self._server.begin(None), self._server.commit(None, is_durable=True)
         self._ask(begin, *self._inserts(entries, "", _AT_COMMIT), *commit)
 
     def _settle(self, gtid: Gtid | None) -> None:
-        """Commits the prepared branches of a transaction, or of all, that were decided on; the
-        others are rolled back.
+        """Commits the prepared branches that were decided on and rolls the others back, of the
+        transaction `gtid` or, if None, of all.
         """
         server = self._server
         with self._owning() as session:
@@ -363,7 +361,7 @@ class SqlTarget:
                 self._ask(settle(branch))
 
     def _is_decided(self, gtid: Gtid) -> bool:
-        """Whether the whole transaction is noted as executed, in either table."""
+        """Returns whether the whole transaction is noted as executed, in either table."""
         if self._count(gtid, ""):
             return True
         replica = self._literal(self._replica)
@@ -371,7 +369,7 @@ class SqlTarget:
         return bool(saved) and gtid in Checkpoint.decode(saved[0][0].encode()).gtid_executed
 
     def _is_executed(self, job: Job[SqlExecution], gtid: Gtid, *, is_whole: bool) -> bool:
-        """Whether a job is committed; its GTIDs are, all or none of them."""
+        """Returns whether a job is committed; of its GTIDs, all are or none is."""
         part = "" if is_whole or job.part is None else f"{_PART}{job.part}"
         return bool(self._count(gtid, part))
 
@@ -387,8 +385,8 @@ class SqlTarget:
     def _run(
         self, worker: int, *statements: str, is_open: bool = False
     ) -> Sequence[tuple[Any, ...]]:
-        """Runs statements in a worker's session, which is renewed if it was lost; but not where a
-        transaction `is_open`: a new one knows nothing of it, and commits that without an error.
+        """Runs statements in a worker's session. A lost session is renewed, but not while a
+        transaction `is_open`: a new session would commit nothing, without an error.
         """
         session = self._sessions.get(worker)
         if session is None:
@@ -413,8 +411,8 @@ class SqlTarget:
 
     @contextmanager
     def _owning(self) -> Iterator[Session]:
-        """The target's own session; it is renewed after any failure, which may have left a
-        transaction open.
+        """Yields the target's own session; renews it after a failure, as a transaction may be
+        open.
         """
         with self._own_lock:
             session = self._own_session()
@@ -441,7 +439,7 @@ class SqlTarget:
         return self._own
 
     def _undo(self, worker: int, branch: Branch | None) -> None:
-        """Rolls back what a worker's session has open."""
+        """Rolls back the open transaction of a worker's session."""
         if branch is not None:
             self._drop(worker)
         elif session := self._sessions.get(worker):
@@ -455,7 +453,7 @@ class SqlTarget:
             session.close()
 
     def _retrying(self, action: Callable[[], Result]) -> Result:
-        """Does something until it succeeds, up to a limit."""
+        """Calls `action` until it succeeds, at most once for each of COMMIT_PAUSES_MS."""
         *pauses_ms, last_ms = COMMIT_PAUSES_MS
         for pause_ms in pauses_ms:
             time.sleep(pause_ms / 1000)
@@ -471,7 +469,7 @@ class SqlTarget:
 
 
 class _WorkerSession:
-    """A session that may be closed under a statement, and ends after it: no driver takes that."""
+    """A session that may be closed during a statement, and ends after it; no driver can do so."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -479,7 +477,7 @@ class _WorkerSession:
         self._closed = False
 
     def run(self, *statements: str) -> Sequence[tuple[Any, ...]]:
-        """As a `Session` does."""
+        """Runs statements as `Session.run` does."""
         try:
             with self._in_use:
                 return self._session.run(*statements)
@@ -488,7 +486,7 @@ class _WorkerSession:
                 self.close()
 
     def close(self) -> None:
-        """Ends it now, or after the statement that it is at."""
+        """Closes the session now, or after its current statement."""
         self._closed = True
         if self._in_use.acquire(blocking=False):
             try:

@@ -1,9 +1,9 @@
 """The schema mapping: which rows of the source are which rows of an SQL server's tables.
 
-The rule it keeps: two rows of the source are never one row of a table, and what does not fit is
-said before anything of its transaction is written.
+Two rows of the source are never one row of a table. A row that does not fit is reported before
+anything of its transaction is written.
 
-Rows are named `database.table/key` (`applier/parts.py`). The mapping is a TOML file:
+Rows are named `database.table/key` (`applier/queue/parts.py`). The mapping is a TOML file:
 
     [tables."shop.orders"]                          # rows shop.orders/TENANT/ID
     table = "orders"                                # if not given: shop.orders
@@ -25,8 +25,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple, Self
 
-from applier.errors import UnsuitableTarget
-from applier.parts import table_of
+from groupcert.applier.errors import UnsuitableTarget
+from groupcert.applier.queue.parts import table_of
 
 OTHERS = "*"
 OTHERS_TABLE = "groupcert_rows"
@@ -38,7 +38,7 @@ Row = tuple[SqlValue, ...]
 
 
 class ColumnType(Enum):
-    """How the bytes of a key or a value are read."""
+    """The type by which the bytes of a key or a value are read."""
 
     INTEGER = "integer"
     TEXT = "text"
@@ -60,7 +60,7 @@ class Column(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableMapping:
-    """Where the rows of one table of the source go; `source` is `*` for all others.
+    """The target of one source table's rows; `source` is `*` for all other tables.
 
     `has_fields`: `values` are fields of a JSON object, else the one column is the whole value.
     """
@@ -79,7 +79,7 @@ class TableMapping:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundColumn:
-    """A column as the server has it: its type as the server spells it, what it `takes`, limits.
+    """A column of the server: its type in the server's spelling, what it `takes`, its limits.
 
     `required`: a new row must name it. `is_exact`: values that differ are different in a key.
     """
@@ -97,7 +97,7 @@ class FoundColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundTable:
-    """A table as the server has it; `problem`: why it cannot be written to at all."""
+    """A table of the server; `problem`: why it cannot be written to at all."""
 
     columns: Mapping[str, FoundColumn]
     unique_keys: Sequence[tuple[str, ...]]
@@ -105,7 +105,7 @@ class FoundTable:
 
 
 class TableChanges(NamedTuple):
-    """What one transaction does to one table: rows to write whole, keys to delete, in key order."""
+    """The changes of one transaction to one table: rows to write, keys to delete, in key order."""
 
     mapping: TableMapping
     puts: list[Row]
@@ -113,14 +113,14 @@ class TableChanges(NamedTuple):
 
 
 class SqlSchema:
-    """A mapping, as read; it knows nothing of a server."""
+    """A mapping as read from the file; it knows no server."""
 
     def __init__(self, mappings: Iterable[TableMapping]) -> None:
         self.mappings = {mapping.source: mapping for mapping in mappings}
 
     @classmethod
     def parse(cls, text: str, name: str = "schema mapping") -> Self:
-        """Reads a mapping file; `name` is named where it is wrong.
+        """Reads a mapping file; errors name `name`.
 
         Raises:
             UnsuitableTarget: with all problems at once.
@@ -146,10 +146,10 @@ class SqlSchema:
         return cls(mappings)
 
     def bind(self, found: Mapping[str, FoundTable], target: str) -> "BoundSchema":
-        """The mapping over the server's tables, which are named as in the mapping.
+        """Returns the mapping over the server's tables, which are named as in the mapping.
 
         Raises:
-            UnsuitableTarget: they do not fit; with all problems at once.
+            UnsuitableTarget: tables do not fit; with all problems at once.
         """
         problems: list[str] = []
         bound = {}
@@ -173,15 +173,16 @@ class SqlSchema:
 
 
 class BoundSchema:
-    """A mapping that fits the server; turns rows into changes of tables."""
+    """A mapping that fits the server; converts rows into changes of tables."""
 
     def __init__(self, tables: Mapping[str, "_BoundTable"], target: str) -> None:
         self._tables = tables
         self._target = target
 
     def changes(self, rows: Iterable[tuple[bytes, bytes | None]]) -> list[TableChanges]:
-        """What a transaction does, by table; a row without a value is deleted. Always in the same
-        order of tables and keys, so that transactions which share rows lock them alike.
+        """Returns the changes of a transaction by table; a row without a value is deleted. The
+        order of tables and keys is always the same, so that transactions which share rows lock them
+        alike.
 
         Raises:
             UnsuitableTarget: a row does not fit its columns, or its table has no mapping.
@@ -231,7 +232,7 @@ class _BoundTable:
         self._nullable = {name for name, column in found.columns.items() if column.nullable}
 
     def key(self, name: bytes) -> Row:
-        """The key of a row."""
+        """Returns the key of a row."""
         if self.mapping.source == OTHERS:
             return (self._key[0](name),)
         key = name.partition(b"/")[2] if self.mapping.source else name
@@ -241,7 +242,7 @@ class _BoundTable:
         return tuple(read(part) for read, part in zip(self._key, parts, strict=True))
 
     def values(self, value: bytes) -> Row:
-        """The columns beside the key."""
+        """Returns the values of the columns that are not in the key."""
         if not self.mapping.has_fields:
             return (self._values[0][1](value),)
         fields = _json(value)
@@ -281,7 +282,7 @@ def _json(value: bytes) -> object:
 
 
 def _reader(column: Column, found: FoundColumn) -> Callable[[bytes], SqlValue]:
-    """How the bytes for a column become its value."""
+    """Returns the function that converts the bytes for a column to its value."""
     name = column.name
 
     def integer(value: bytes) -> int:
@@ -324,7 +325,7 @@ def _reader(column: Column, found: FoundColumn) -> Callable[[bytes], SqlValue]:
 
 
 def _unfit(mapping: TableMapping, found: FoundTable) -> Iterable[str]:
-    """What the server's table has other than the mapping asks for."""
+    """Yields the differences between the server's table and the mapping."""
     table = mapping.table
     for column in mapping.columns:
         is_key = column in mapping.key
@@ -357,7 +358,7 @@ def _unfit(mapping: TableMapping, found: FoundTable) -> Iterable[str]:
 
 
 def _mapping(source: str, given: object, problems: list[str]) -> TableMapping:
-    """One entry of the file; what is wrong with it goes to `problems`."""
+    """Returns one entry of the file; adds its errors to `problems`."""
     at = f'tables."{source}"'
     if "\ufffd" in source or "/" in source:
         problems.append(f"{at} is no name of a table of the source: UTF-8 without a slash")

@@ -1,25 +1,31 @@
-"""The port to SQL servers: what the SQL target asks of one, in the server's own words.
+"""The port to SQL servers: the statements that the SQL target needs, in each server's SQL.
 
-The rule it keeps: statements are text, and a request of several is one round trip; what is too
-large for one is several. Who asks knows no driver, and no dialect.
+Statements are text, and a request of several is one round trip; statements too large for one
+request make several. The SQL target knows no driver and no dialect.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from applier.targets.sql_schema import FoundTable, Row, SqlValue, TableChanges, TableMapping
-from certifier.gtid import Gtid
+from groupcert.applier.targets.sql_schema import (
+    FoundTable,
+    Row,
+    SqlValue,
+    TableChanges,
+    TableMapping,
+)
+from groupcert.certifier.gtid import Gtid
 
 ROWS_PER_STATEMENT = 1_000
 STATEMENT_BYTES = 256 << 10
-"""Of its rows, after which another statement begins; written as hexadecimal they are twice that."""
+"""Bytes of a statement's rows, after which another begins; as hexadecimal they are twice that."""
 REQUEST_CHARACTERS_MAX = 4 << 20
-"""Of several statements in one request; a larger one goes alone."""
+"""Limit of several statements in one request; a larger statement goes alone."""
 ACCESS = "a user, a password and a database of that server"
 
 
 class Branch(NamedTuple):
-    """One part of a transaction that commits in two phases; `owner` is short for the replica."""
+    """A part of a transaction that commits in two phases; `owner` is a hash of the replica name."""
 
     owner: str
     gtid: Gtid
@@ -27,10 +33,10 @@ class Branch(NamedTuple):
 
 
 class Session(Protocol):
-    """One connection; one thread at a time has it."""
+    """One connection; only one thread at a time uses it."""
 
     def run(self, *statements: str) -> Sequence[tuple[Any, ...]]:
-        """Runs statements in one round trip, several where they are large; the rows of the last.
+        """Runs statements in one round trip, large ones in several; returns the last one's rows.
 
         Raises:
             TransientFailure: with `connection_lost`, whether the last one took effect is unknown.
@@ -38,12 +44,12 @@ class Session(Protocol):
         ...
 
     def close(self) -> None:
-        """Ends it; the server undoes what is neither committed nor prepared."""
+        """Closes the session; the server undoes what is neither committed nor prepared."""
         ...
 
 
 def chunks(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    """Rows in order, as many together as one statement takes."""
+    """Yields rows in order, as many together as one statement takes."""
     chunk: list[Row] = []
     size = 0
     for row in rows:
@@ -59,7 +65,7 @@ def chunks(rows: Iterable[Row]) -> Iterator[list[Row]]:
 def requests(
     statements: Iterable[str], characters_max: int = REQUEST_CHARACTERS_MAX
 ) -> Iterator[str]:
-    """Statements in order, as many together as one request takes."""
+    """Yields statements in order, as many together as one request takes."""
     request: list[str] = []
     size = 0
     for statement in statements:
@@ -72,13 +78,13 @@ def requests(
 
 
 class SqlServer(Protocol):
-    """What a server says in its own words."""
+    """The SQL of one kind of server."""
 
     name: str
-    """As it is named in errors: without a password."""
+    """Name in errors, without a password."""
 
     def connect(self, mappings: Sequence[TableMapping] = ()) -> Session:
-        """A session, ready for `put` into these tables.
+        """Returns a session, ready for `put` into these tables.
 
         Raises:
             TransientFailure: the server cannot be reached.
@@ -87,43 +93,43 @@ class SqlServer(Protocol):
         ...
 
     def lock(self, session: Session, owner: str) -> bool:
-        """Takes the lock of a replica's name for as long as the session lives, if it is free."""
+        """Takes the lock of a replica's name until the session ends; False if it is not free."""
         ...
 
     def problems(self, session: Session, *, sessions: int, branches: int) -> Iterable[str]:
-        """Which settings do not allow so many sessions, and branches prepared at once; or a commit
-        that is lost without an error.
+        """Yields settings that do not allow so many sessions and prepared branches, or that lose
+        commits without an error.
         """
         ...
 
     def find(self, session: Session, tables: Sequence[str]) -> Mapping[str, FoundTable]:
-        """Those of the tables that exist."""
+        """Returns the tables of `tables` that exist."""
         ...
 
     def create(self, others: TableMapping | None) -> Sequence[str]:
-        """Makes the replica's own tables, where they are missing, and the one for other rows."""
+        """Returns statements that create the replica's missing tables and that for other rows."""
         ...
 
     def literal(self, value: SqlValue) -> str:
-        """A value as it stands in a statement."""
+        """Returns a value as a literal of a statement."""
         ...
 
     def put(self, changes: TableChanges) -> Iterable[str]:
-        """Writes rows whole, whether or not their keys are there."""
+        """Returns statements that write rows whole, whether or not their keys exist."""
         ...
 
     def delete(self, changes: TableChanges) -> Iterable[str]:
-        """Deletes keys, whether or not they are there."""
+        """Returns statements that delete keys, whether or not they exist."""
         ...
 
     def newest(self, replica: str, versions: Sequence[tuple[bytes, int]]) -> Sequence[str]:
-        """Notes versions of rows where they are newer; the last statement gives those rows."""
+        """Returns statements that note newer versions of rows; the last one selects those rows."""
         ...
 
     def begin(self, branch: Branch | None) -> str: ...
 
     def commit(self, branch: Branch | None, *, is_durable: bool) -> Sequence[str]:
-        """Commits in one phase; if it need not be durable, the next durable commit makes it so."""
+        """Returns a commit in one phase; unless `is_durable`, the next durable one makes it so."""
         ...
 
     def prepare(self, branch: Branch) -> Sequence[str]: ...
@@ -133,5 +139,5 @@ class SqlServer(Protocol):
     def roll_back_prepared(self, branch: Branch) -> str: ...
 
     def prepared(self, session: Session, owner: str) -> Sequence[Branch]:
-        """An owner's branches that are prepared and not settled."""
+        """Returns an owner's branches that are prepared and not settled."""
         ...

@@ -1,1 +1,1 @@
-"""What if: schedules a stream of transactions under every scheme on a virtual clock."""
+"""The what-if tool: schedules a stream of transactions under every scheme on a virtual clock."""

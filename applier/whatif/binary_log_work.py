@@ -1,19 +1,19 @@
-"""Binary logs as work: what their transactions ask of a replica.
+"""Binary logs as work: the cost and the dependencies of their transactions on a replica.
 
-The rule it keeps: what a log does not say is derived from what it does say, and never allows more
+Properties that a log does not have are derived from those that it has, and never allow more
 parallelism than the source had. The stamps by write sets are those that WL#8440's clock gives when
-every snapshot is complete. The lock interval is that of `applier.binlog.lock_intervals`, and the
-commit parent is where it begins: the closest reading of the same clock. A new file is a rotation,
-which everything before it ends with.
+every snapshot is complete. The lock interval is that of `mysql_logs.lock_intervals`, and the commit
+parent is its begin: the closest reading of the same clock. A new file is a rotation, which ends
+every interval before it.
 """
 
 from collections.abc import Iterable, Iterator
 
-from applier.binlog.lock_intervals import LockIntervals
-from applier.binlog.reader import BinaryLogTransaction
-from applier.whatif.workload import Work
-from certifier.gtid import Gtid
-from certifier.logical_clock import LogicalClock
+from groupcert.applier.mysql_logs.lock_intervals import LockIntervals
+from groupcert.applier.mysql_logs.reader import BinaryLogTransaction
+from groupcert.applier.whatif.workload import Work
+from groupcert.certifier.gtid import Gtid
+from groupcert.certifier.logical_clock import LogicalClock
 
 
 class BinaryLogWork:
@@ -27,7 +27,7 @@ class BinaryLogWork:
         self._files = 0
 
     def read(self, name: str, log: Iterable[BinaryLogTransaction]) -> Iterator[Work]:
-        """Yields the work of the next file; `name` stands in for GTIDs where it has none."""
+        """Yields the work of the next file; if the log has no GTIDs, `name` is used for them."""
         if self._files:
             yield Work(None)
         self._files += 1
@@ -61,5 +61,5 @@ class BinaryLogWork:
 
 
 def _gtid(name: str, transaction: BinaryLogTransaction) -> Gtid:
-    """The name of a transaction: its GTID, or else its place in the file."""
+    """Returns the name of a transaction: its GTID, or `name` and its offset in the file."""
     return transaction.named or Gtid(name, transaction.offset)

@@ -1,27 +1,26 @@
 """A comparison: every scheme over the same workload, with each number of workers.
 
-The rule it keeps: a line of the comparison is a scheme, its settings and the stamps it reads; every
-run is a pure function of the workload, the line and the number of workers, so that it does not
-matter where it is computed. What a run cannot beat is computed from what it did: the bound holds
-for each run, not for most.
+A line of the comparison is a scheme, its settings and the stamps it reads. Every run is a pure
+function of the workload, the line and the number of workers, so it does not matter where it is
+computed. The bound of a run is computed from the jobs that it ran: no run beats its bound.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from applier.schemes import Scheme
-from applier.schemes.catalogue import SCHEMES, scheme
-from applier.whatif.dependencies import CriticalPath, critical_path
-from applier.whatif.simulation import Run, simulate
-from applier.whatif.workload import Stamps, Workload
-from certifier.errors import InvalidSetting
+from groupcert.applier.schemes import Scheme
+from groupcert.applier.schemes.catalogue import SCHEMES, scheme
+from groupcert.applier.whatif.dependencies import CriticalPath, critical_path
+from groupcert.applier.whatif.simulation import Run, simulate
+from groupcert.applier.whatif.workload import Stamps, Workload
+from groupcert.certifier.errors import InvalidSetting
 
 WORKERS_MAX = 1_024
 
 
 class Line(NamedTuple):
-    """One line of the comparison; settings that are None are the scheme's own."""
+    """One line of the comparison; settings that are None have the scheme's default."""
 
     scheme: str
     conflicts: str | None = None
@@ -30,7 +29,7 @@ class Line(NamedTuple):
 
     @property
     def label(self) -> str:
-        """The line's name.
+        """Name of the line.
 
         >>> Line("jobs", conflicts="graph").label
         'jobs graph'
@@ -42,7 +41,7 @@ class Line(NamedTuple):
         return " ".join([self.scheme, ", ".join(filter(None, settings))]).strip()
 
     def make(self) -> Scheme:
-        """A new scheme."""
+        """Returns a new scheme."""
         return scheme(self.scheme, conflicts=self.conflicts, policy=self.policy)
 
 
@@ -64,7 +63,7 @@ LINES = (
 
 
 def chosen_lines(schemes: Sequence[str]) -> tuple[Line, ...]:
-    """The lines of the named schemes, all of them for none.
+    """Returns the lines of the named schemes, all of them for none.
 
     Raises:
         InvalidSetting: there is no such scheme.
@@ -76,7 +75,7 @@ def chosen_lines(schemes: Sequence[str]) -> tuple[Line, ...]:
 
 
 def parse_workers(text: str) -> tuple[int, ...]:
-    """Numbers of workers from a list with commas, ascending.
+    """Returns the numbers of workers in a list with commas, ascending.
 
     Raises:
         InvalidSetting: it is no such list, or a number is not within the limits.
@@ -93,7 +92,7 @@ def parse_workers(text: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """What no schedule of a workload beats, in microseconds.
+    """The bounds that no schedule of a workload beats, in microseconds.
 
     `serial_us`: one worker that commits each transaction alone. `path`: the critical path, with
     the commits on it; `execution_path_us` without. `longest_us`: the longest single execution;
@@ -108,12 +107,12 @@ class Bounds:
     longest_row_us: int
 
     def least_us(self, workers: int) -> int:
-        """The bound of the workload itself: max(work / workers, critical path)."""
+        """Returns the bound of the workload itself: max(work / workers, critical path)."""
         return max(-(-self.serial_us // workers), self.path.length_us)
 
 
 def bounds(workload: Workload) -> Bounds:
-    """Cost: O(edges), twice where commits take time."""
+    """Returns the bounds of a workload. Cost: O(edges), twice if commits take time."""
     durations_us, commit_us = workload.durations_us, workload.costs.commit_us
     execution = critical_path(workload.dependencies, durations_us)
     path = execution
@@ -132,15 +131,16 @@ def bounds(workload: Workload) -> Bounds:
 
 
 def run_line(workload: Workload, line: Line, workers: int) -> Run:
-    """One run."""
+    """Returns the run of a line with so many workers."""
     return simulate(workload, line.stamps, line.make(), workers)
 
 
 def bound_of(run: Run, limits: Bounds, workload: Workload) -> int:
-    """What this run could not beat: the time of its workers, and the longest chain that it kept.
+    """Returns the shortest time of this run, in microseconds: the larger of its workers' time and
+    the longest chain of transactions that it kept in order.
 
-    A scheme that divides transactions keeps only the chains of single rows; one that let a
-    transaction overtake another one that it follows kept none; one that merges them commits a
+    A scheme that divides transactions keeps only the chains of single rows; one with a
+    transaction that overtook one that it follows kept none; one that merges them commits a
     chain once.
     """
     commit_us = workload.costs.commit_us

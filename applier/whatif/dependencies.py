@@ -1,8 +1,8 @@
-"""Dependencies: what each transaction of a stream has to follow, whatever the scheme.
+"""Dependencies: which transactions of a stream each one has to follow, whatever the scheme.
 
-The rule it keeps: a transaction follows the last writer of each row that it writes. One whose rows
-are not known follows everything before it in its databases, and everything after it there follows
-it; if not even those are known, or if it has no GTID, that holds for the whole stream.
+A transaction follows the last writer of each row that it writes. One whose rows are not known
+follows everything before it in its databases, and everything after it there follows it; if not even
+those are known, or if it has no GTID, that holds for the whole stream.
 """
 
 from array import array
@@ -14,7 +14,7 @@ NO_ITEM = 0
 
 
 class Dependencies:
-    """The edges from each transaction to those it follows, in flat arrays; numbers from 0 on.
+    """Keeps the edges from each transaction to those it follows, in flat arrays; numbers from 0 on.
 
     Cost: O(items + databases) a transaction, over the whole stream.
     """
@@ -24,7 +24,7 @@ class Dependencies:
         """Edges of transaction i: offsets[i] to offsets[i + 1]."""
         self.followed = array("I")
         self.items = array("Q")
-        """For each edge the row that makes it, or `NO_ITEM`."""
+        """The row that makes each edge, or `NO_ITEM`."""
         self._writers: dict[int, int] = {}
         self._fence = -1
         self._database_fences: dict[str, int] = {}
@@ -33,9 +33,9 @@ class Dependencies:
     def add(
         self, items: Sequence[int], databases: Sequence[str] | None, *, alone: bool
     ) -> list[int]:
-        """Takes the next transaction; returns those of its items that have an earlier writer.
+        """Adds the next transaction; returns those of its items that have an earlier writer.
 
-        `databases`: None if they are not known; looked at only where there are no items.
+        `databases`: None if they are not known; used only if there are no items.
         """
         number = len(self)
         rewritten = []
@@ -60,7 +60,7 @@ class Dependencies:
         return rewritten
 
     def newest_followed(self, number: int) -> int:
-        """The last transaction that this one follows; -1 for none."""
+        """Returns the number of the newest transaction that `number` follows; -1 for none."""
         edges = self.followed[self.offsets[number] : self.offsets[number + 1]]
         return max(edges, default=-1)
 
@@ -68,7 +68,7 @@ class Dependencies:
         return len(self.offsets) - 1
 
     def edges(self) -> Iterator[tuple[int, range]]:
-        """Each transaction and the range of its edges."""
+        """Yields each transaction and the range of its edges."""
         start = 0
         for number in range(len(self)):
             stop = self.offsets[number + 1]
@@ -95,8 +95,8 @@ class Dependencies:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CriticalPath:
-    """The longest chain: its length, its transactions, and the row that ties each but the first to
-    the one before it (or `NO_ITEM`).
+    """The longest chain: its length, its transactions, and for each but the first the row that ties
+    it to the one before it (or `NO_ITEM`).
     """
 
     length_us: int
@@ -105,7 +105,7 @@ class CriticalPath:
 
 
 def critical_path(dependencies: Dependencies, lengths_us: Sequence[int]) -> CriticalPath:
-    """The chain that takes longest if each transaction starts when those it follows have ended.
+    """Returns the chain that takes longest if each transaction starts when those it follows ended.
 
     Cost: O(edges).
     """
@@ -138,8 +138,8 @@ def count_overtakers(
     visible_us: Sequence[int],
     jobs: Sequence[int],
 ) -> int:
-    """How many transactions started before one that they follow was visible; `jobs` numbers the job
-    of each, because within one job they are executed one after the other.
+    """Returns how many transactions started before one that they follow was visible. `jobs` has the
+    job of each: transactions of one job are executed one after the other and do not count.
 
     Cost: O(edges).
     """

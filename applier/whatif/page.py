@@ -1,7 +1,7 @@
-"""The page: the report as one HTML file, for people to look at first.
+"""The page: the report as one HTML file for people.
 
-The rule it keeps: it holds the report itself, as JSON, and draws from that alone; nothing is loaded
-from anywhere. Texts of the stream reach the document only as text.
+It contains the report as JSON and draws from that alone; nothing is loaded from anywhere. Texts of
+the stream reach the document only as text, never as HTML.
 """
 
 import json
@@ -14,7 +14,7 @@ _PLACE = "REPORT_AS_JSON"
 
 
 def page(report: JsonObject) -> str:
-    """The page of a report."""
+    """Returns the page of a report."""
     text = json.dumps(report, separators=(",", ":"))
     for character in "<>&":
         text = text.replace(character, f"\\u{ord(character):04x}")

@@ -1,6 +1,6 @@
-"""The report: one document that says what a comparison found; tables and pages are views of it.
+"""The report: one document with the results of a comparison; tables and pages are views of it.
 
-The rule it keeps: times are whole microseconds and add up; ratios are rounded only here.
+Times are whole microseconds and add up; ratios are rounded only here.
 """
 
 from collections import Counter
@@ -8,17 +8,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import NamedTuple, TypeVar
 
-from applier.schemes import Cause
-from applier.whatif.comparison import Bounds, Line, bound_of
-from applier.whatif.dependencies import NO_ITEM
-from applier.whatif.simulation import Run
-from applier.whatif.workload import Stamps, Workload, interval_mean
+from groupcert.applier.schemes import Cause
+from groupcert.applier.whatif.comparison import Bounds, Line, bound_of
+from groupcert.applier.whatif.dependencies import NO_ITEM
+from groupcert.applier.whatif.simulation import Run
+from groupcert.applier.whatif.workload import Stamps, Workload, interval_mean
 
 JsonObject = dict[str, object]
 Reason = TypeVar("Reason", Cause, Cause | None)
 
 HOT_MAX = 20
-"""Rows and tables that are listed."""
+"""Most rows, and most tables, that are listed."""
 PATH_ENDS = 5
 """Transactions of the critical path that are named at each of its ends."""
 DIGITS = 4
@@ -38,7 +38,7 @@ def document(
     compared: Sequence[Compared],
     workers: Sequence[int],
 ) -> JsonObject:
-    """The whole report. `source`: where the stream came from, as its reader tells it."""
+    """Returns the whole report. `source`: the origin of the stream, as its reader describes it."""
     return {
         "source": dict(source),
         "workload": _workload(workload, limits),
@@ -86,8 +86,8 @@ def _critical_path(workload: Workload, limits: Bounds) -> JsonObject:
 
 
 def _path_links(workload: Workload, limits: Bounds) -> list[tuple[int, int, int]]:
-    """For each transaction of the critical path but the first: its number, the row that ties it to
-    the one before it, and its time.
+    """Returns for each transaction of the critical path but the first: its number, the row that
+    ties it to the one before it, and its time.
     """
     commit_us, path = workload.costs.commit_us, limits.path
     return [
@@ -97,7 +97,7 @@ def _path_links(workload: Workload, limits: Bounds) -> list[tuple[int, int, int]
 
 
 def _hot_items(workload: Workload, limits: Bounds) -> list[JsonObject]:
-    """The rows with most time on the critical path, then those that were written most often."""
+    """Returns the rows with most time on the critical path, then those written most often."""
     writers = Counter(workload.dependencies.items)
     del writers[NO_ITEM]
     on_path: Counter[int] = Counter()
@@ -117,7 +117,7 @@ def _hot_items(workload: Workload, limits: Bounds) -> list[JsonObject]:
 
 
 def _hot_tables(workload: Workload, limits: Bounds) -> list[JsonObject]:
-    """The tables by the time of the transactions that write them."""
+    """Returns the tables, by descending time of the transactions that write them."""
     transactions: Counter[str] = Counter()
     work_us: Counter[str] = Counter()
     on_path: Counter[str] = Counter()
@@ -203,7 +203,7 @@ def _run(run: Run, workload: Workload, limits: Bounds) -> JsonObject:
 
 
 def _widths(run: Run) -> list[float]:
-    """The mean width in each bucket; the last one may be shorter than the others."""
+    """Returns the mean width in each bucket; the last one may be shorter than the others."""
     bucket_us = run.width_bucket_us
     last_us = run.makespan_us - bucket_us * (len(run.widths_us) - 1)
     lengths = [bucket_us] * (len(run.widths_us) - 1) + [last_us]
@@ -212,7 +212,7 @@ def _widths(run: Run) -> list[float]:
 
 
 def _sorted(counts: Mapping[Reason, int]) -> list[tuple[Reason, int]]:
-    """The pairs, the largest count first."""
+    """Returns the pairs, the largest count first."""
     return sorted(counts.items(), key=lambda pair: -pair[1])
 
 
@@ -221,7 +221,7 @@ def _key(cause: Cause | None) -> str:
 
 
 def _speedup(before_us: int, after_us: int) -> float:
-    """How many times as fast; 1 where there is nothing to do."""
+    """Returns the speed-up; 1 if there is no work."""
     return before_us / after_us if after_us else 1
 
 

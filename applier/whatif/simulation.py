@@ -1,11 +1,10 @@
-"""A simulation: the applier's own coordinator and scheme, over a virtual clock, and workers that do
-nothing but take time.
+"""A simulation: the applier's coordinator and scheme, on a virtual clock, without real work.
 
-The rule it keeps, the model of time: a worker is occupied from the start of a job until it is
-committed. A job takes the execution times of its transactions, or a part its share of one. What may
-commit when is the coordinator's word: all that is ready at the head of a lane is one group, which
-takes the commit time once; groups of independent lanes commit at the same time. What happens at the
-same moment is seen together: first what ended, then what commits, then what starts.
+The model of time: a worker is occupied from the start of a job until it is committed. A job takes
+the execution times of its transactions, or a part its share of one. The coordinator decides what
+commits: all that is ready at the head of a lane is one group, which takes the commit time once;
+groups of independent lanes commit at the same time. Events of the same moment are processed in
+order: ends, then commits, then starts.
 """
 
 from array import array
@@ -15,23 +14,23 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import islice
 
-from applier.coordinator import Coordinator, CoordinatorOptions
-from applier.job import CommitGroup, Job
-from applier.relay_queue import RelayEntry
-from applier.schemes import Cause, Scheme
-from applier.whatif.dependencies import count_overtakers
-from applier.whatif.width import WidthSeries
-from applier.whatif.workload import Stamps, Workload
+from groupcert.applier.engine.coordinator import Coordinator, CoordinatorOptions
+from groupcert.applier.queue.job import CommitGroup, Job
+from groupcert.applier.queue.relay_queue import RelayEntry
+from groupcert.applier.schemes import Cause, Scheme
+from groupcert.applier.whatif.dependencies import count_overtakers
+from groupcert.applier.whatif.width import WidthSeries
+from groupcert.applier.whatif.workload import Stamps, Workload
 
 PROGRESS_ENTRIES = 4_096
 OPTIONS = CoordinatorOptions()
 LOOK_AHEAD = OPTIONS.assigned_transactions_max + PROGRESS_ENTRIES
-"""So many entries are with the coordinator: more than it may hand over, so that none is missed."""
+"""Entries that the coordinator holds: more than it may hand over, so that it never lacks one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """What became of a stream under one scheme with one number of workers, in microseconds.
+    """The result of a stream under one scheme with one number of workers, in microseconds.
 
     The workers' time, `workers` times `makespan_us`, is all accounted for: `executing_us`, then
     `waiting_us` for the turn to commit, `committing_us`, and `idle_us` by what held the next
@@ -59,7 +58,7 @@ class Run:
 
 
 def simulate(workload: Workload, stamps: Stamps, scheme: Scheme, workers: int) -> Run:
-    """Applies the workload with 1 or more workers.
+    """Applies the workload with 1 or more workers and returns the run.
 
     Cost: O(entries) of the scheme's own cost, and the logarithm of the workers.
     """
@@ -69,7 +68,7 @@ def simulate(workload: Workload, stamps: Stamps, scheme: Scheme, workers: int) -
 
 
 class _Simulation:
-    """The driver: a heap of what will end, and who is idle."""
+    """Drives the coordinator: a heap of the coming ends, and the list of idle workers."""
 
     def __init__(self, workload: Workload, stamps: Stamps, scheme: Scheme, workers: int) -> None:
         assert workers > 0, "somebody has to work"
@@ -95,7 +94,7 @@ class _Simulation:
         self._job_numbers = array("I", bytes(4 * len(workload)))
 
     def run(self) -> None:
-        """Until everything is visible."""
+        """Runs until every entry is visible."""
         coordinator = self._coordinator
         while True:
             if coordinator.length < LOOK_AHEAD:
@@ -113,7 +112,7 @@ class _Simulation:
         assert not coordinator.length, "nothing runs, and something is left"
 
     def result(self) -> Run:
-        """What was measured."""
+        """Returns the measurements of the run."""
         coordinator = self._coordinator
         overtakers = None
         if not self._divided:
@@ -172,7 +171,7 @@ class _Simulation:
         self._coordinator.committed(what)
 
     def _advance(self, to_us: int) -> None:
-        """Accounts for the time until the next end."""
+        """Adds the time until the next end to the counters."""
         passed_us = to_us - self._now
         if not passed_us:
             return

@@ -1,13 +1,13 @@
-"""A trace as work: what its certified transactions ask of a replica.
+"""A trace as work: the cost and the dependencies of its certified transactions on a replica.
 
-The rule it keeps: a trace is certified by `certifier.trace`, as `groupcert replay` does; what was
-not certified never reached a replica and is left out. All transactions count as remote: a replica
+A trace is certified by `history.trace`, as `groupcert replay` does; transactions that were not
+certified never reached a replica and are left out. All transactions count as remote: a replica
 executes them wherever they came from.
 
-What a line does not say is derived: databases and tables from the texts of its items; the commit
-parent from the size of its snapshot, because an optimistic transaction reads the counter of WL#6314
-when it takes its snapshot; the lock interval of WL#7165 from the newest transaction that the
-snapshot has. A transaction without write set locks everything: its interval is its own place.
+Fields that a line does not have are derived: databases and tables from the texts of its items; the
+commit parent from the size of its snapshot, because an optimistic transaction reads the counter of
+WL#6314 when it takes its snapshot; the lock interval of WL#7165 from the newest transaction in the
+snapshot. A transaction without write set locks everything: its interval is 1.
 """
 
 import json
@@ -16,25 +16,25 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from applier.parts import database_of, table_of
-from applier.source_header import SourceHeader
-from applier.whatif.workload import Work
-from certifier.core import Certifier, CertifierOptions
-from certifier.errors import InvalidTrace
-from certifier.gtid import Gtid, parse_gtid
-from certifier.gtid_set import GtidSet
-from certifier.trace import JsonObject, Replay, ReplaySummary
-from certifier.trace_fields import names_of, number_of
-from certifier.write_set import item_from_text
+from groupcert.applier.queue.parts import database_of, table_of
+from groupcert.applier.source.header import SourceHeader
+from groupcert.applier.whatif.workload import Work
+from groupcert.certifier.core import Certifier, CertifierOptions
+from groupcert.certifier.errors import InvalidTrace
+from groupcert.certifier.gtid import Gtid, parse_gtid
+from groupcert.certifier.gtid_set import GtidSet
+from groupcert.certifier.history.trace import JsonObject, Replay, ReplaySummary
+from groupcert.certifier.history.trace_fields import names_of, number_of
+from groupcert.certifier.write_set import item_from_text
 
 LOCK_INTERVAL_MAX = 65_535
-"""WL#7165: a longer one counts as this, which is safe, but may give less parallelism."""
+"""Longest lock interval (WL#7165): a longer one counts as this, safely, with less parallelism."""
 _NUMBERS = ("domain_id", "commit_parent", "commit_id", "duration_us")
 
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What a line says beside what certification needs."""
+    """The fields of a line that certification does not need."""
 
     texts: Sequence[str]
     databases: tuple[str, ...] | None
@@ -43,12 +43,12 @@ class _Known:
 
 
 class TraceWork:
-    """Reads a trace line by line; `summary` counts what became of its transactions."""
+    """Reads a trace line by line; `summary` counts the decisions about its transactions."""
 
     def __init__(
         self, options: CertifierOptions, *, lock_interval_max: int = LOCK_INTERVAL_MAX
     ) -> None:
-        """`options`: how the trace is certified."""
+        """Creates the certifier; `options` as for `groupcert replay`."""
         self._replay = Replay(Certifier(options))
         self._line = 0
         self._newest: deque[Gtid] = deque(maxlen=lock_interval_max)
@@ -60,7 +60,7 @@ class TraceWork:
 
     @property
     def summary(self) -> ReplaySummary:
-        """The decisions so far."""
+        """Decisions so far."""
         return self._replay.summary
 
     def read(self, lines: Iterable[str]) -> Iterator[Work]:
@@ -109,7 +109,7 @@ class TraceWork:
         )
 
     def _as_remote(self, text: str) -> str:
-        """The line without its flag `local`; a damaged one as it is."""
+        """Returns the line without its flag `local`; a damaged line unchanged."""
         try:
             line = json.loads(text)
         except (json.JSONDecodeError, RecursionError):
@@ -120,7 +120,7 @@ class TraceWork:
         return text
 
     def _known(self, line: JsonObject) -> _Known:
-        """The line's own fields; certification has checked those that it reads."""
+        """Returns the line's own fields; certification has checked those that it reads."""
         snapshot_text = cast(str, line["snapshot_version"])
         if snapshot_text != self._snapshot_text:
             self._snapshot_text = snapshot_text
@@ -152,7 +152,7 @@ class TraceWork:
         )
 
     def _lock_interval(self, snapshot: GtidSet, *, has_rows: bool) -> int:
-        """How far back the newest transaction of the snapshot is. Cost: O(that)."""
+        """Returns how many transactions back the snapshot's newest is. Cost: O(the result)."""
         self._transactions += 1
         if not has_rows:
             self._alone = self._transactions

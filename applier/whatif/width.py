@@ -1,7 +1,7 @@
 """The width of parallelism over time: how many workers execute, in buckets of equal length.
 
-The rule it keeps: the number of buckets is bounded whatever the time, because when they are full
-each two become one of twice the length; sums are exact.
+There are at most 256 buckets, however long the run: when they are full, each two become one of
+twice the length. Sums are exact.
 """
 
 from array import array
@@ -10,7 +10,7 @@ BUCKETS_MAX = 256
 
 
 class WidthSeries:
-    """Sums of worker time, one a bucket."""
+    """Keeps sums of worker time, one a bucket."""
 
     def __init__(self) -> None:
         self.width_max = 0
@@ -18,9 +18,9 @@ class WidthSeries:
         self._areas_us = array("Q", [0]) * BUCKETS_MAX
 
     def add(self, start_us: int, length_us: int, width: int) -> None:
-        """Takes a stretch of time in which so many workers executed; stretches come in order.
+        """Adds an interval of time in which `width` workers executed; intervals come in order.
 
-        Cost: O(1), and O(buckets) where it is long.
+        Cost: O(1), and O(buckets) if it is long.
         """
         self.width_max = max(self.width_max, width)
         stop_us = start_us + length_us
@@ -34,7 +34,7 @@ class WidthSeries:
             start_us = border_us
 
     def areas_us(self, stop_us: int) -> list[int]:
-        """The buckets up to a time; divided by their length they are mean widths."""
+        """Returns the buckets up to `stop_us`; divided by their length they are mean widths."""
         return self._areas_us[: -(-stop_us // self.bucket_us)].tolist()
 
     def _fold(self) -> None:

@@ -1,8 +1,8 @@
-"""A workload: a stream of transactions as work, with all that any scheme asks of it.
+"""A workload: a stream of transactions with all properties that any scheme uses.
 
-The rule it keeps: everything is in flat arrays, so that a stream of millions fits, and the entries
-that a scheme sees are made when it is their turn. What a source did not say is derived in one place
-here, from what it did say.
+Everything is in flat arrays, so that a stream of millions fits in memory; the entries for a scheme
+are made one at a time. Properties that a source does not have are derived only here, from those
+that it has.
 """
 
 from array import array
@@ -13,36 +13,36 @@ from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
-from applier.parts import Part, database_of, table_of
-from applier.relay_queue import RelayEntry
-from applier.source_header import NO_HEADER, SourceHeader
-from applier.whatif.dependencies import Dependencies
-from certifier.errors import InvalidSetting
-from certifier.gtid import Gtid
+from groupcert.applier.queue.parts import Part, database_of, table_of
+from groupcert.applier.queue.relay_queue import RelayEntry
+from groupcert.applier.source.header import NO_HEADER, SourceHeader
+from groupcert.applier.whatif.dependencies import Dependencies
+from groupcert.certifier.errors import InvalidSetting
+from groupcert.certifier.gtid import Gtid
 
 _new_gtid = partial(tuple.__new__, Gtid)
 _new_header = partial(tuple.__new__, SourceHeader)
 _new_entry = partial(tuple.__new__, RelayEntry)
-"""From a tuple of all fields, where one is made for each transaction of each run: a named tuple's
+"""Make a value from a tuple of all fields, once for each transaction of each run: a named tuple's
 own constructor is a Python function and takes twice the time.
 """
 
 
 class Stamps(Enum):
-    """Whose stamps the logical clock reads."""
+    """The origin of the stamps that the logical clock reads."""
 
     WRITE_SETS = "write sets"
     """The certifier's: the last writer of one of the rows (WL#8440)."""
     LOCK_INTERVALS = "lock intervals"
-    """The source's: what was committed when the last lock was taken (WL#7165)."""
+    """The source's: the last commit before the last lock was taken (WL#7165)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
-    """What work takes on the replica, in microseconds.
+    """Times that work takes on the replica, in microseconds.
 
-    `execute_us` and `row_us`: of a transaction, and of each of its rows, where the stream does not
-    say how long it took. `commit_us`: of a group commit, beside the execution. The defaults: a
+    `execute_us` and `row_us`: of a transaction, and of each of its rows, if the stream does not
+    have its duration. `commit_us`: of a group commit, beside the execution. The defaults: a
     round trip on a local network, an indexed row, a write that a solid-state disk acknowledges.
     """
 
@@ -56,14 +56,14 @@ class Costs:
                 raise InvalidSetting(name=name, value=getattr(self, name), expected="0 or more")
 
     def execution_us(self, rows: int) -> int:
-        """How long a transaction of so many rows takes until it can commit."""
+        """Returns how long a transaction of `rows` rows takes until it can commit."""
         return self.execute_us + rows * self.row_us
 
 
 class Work(NamedTuple):
     """One entry of a stream, as its source describes it.
 
-    `gtid`: None for what runs alone (a view change, a rotation), which has the stamps 0 and 0.
+    `gtid`: None for an entry that runs alone (a view change, a rotation), with stamps 0 and 0.
     `last_committed`, `sequence_number`: by write sets. `lock_interval`: of the source, the
     transactions from the newest that was committed when this one had its locks, up to this one
     (`sequence_number` - `last_committed` of WL#7165), 1 at least. `keys`: the texts of
@@ -81,14 +81,14 @@ class Work(NamedTuple):
 
 
 class Workload:
-    """The columns of a stream, its dependencies, and the texts of rows that are written twice."""
+    """Keeps the columns of a stream, its dependencies, and the texts of rows written twice."""
 
     def __init__(self, costs: Costs) -> None:
         self.costs = costs
         self.dependencies = Dependencies()
         self.durations_us = array("Q")
         self.timed = 0
-        """Transactions whose duration the source knew."""
+        """Transactions with a duration from the source."""
         self.transactions = 0
         """Entries that have a GTID."""
         self.without_write_set = 0
@@ -113,7 +113,7 @@ class Workload:
         self._source_numbers: dict[str, int] = {}
 
     def add(self, work: Work) -> None:
-        """Takes the next entry of the stream. Cost: O(items)."""
+        """Adds the next entry of the stream. Cost: O(items)."""
         header, gtid = work.header, work.gtid
         tables = [self._table_number(table_of(key.encode())) for key in work.keys]
         databases = header.databases
@@ -148,8 +148,8 @@ class Workload:
         return len(self.durations_us)
 
     def group(self, transactions_max: int) -> None:
-        """Gives commit ids to a stream that has none: consecutive transactions, so many at most, of
-        which none follows another one. A group of one has none.
+        """Assigns commit ids to a stream that has none: to runs of at most `transactions_max`
+        consecutive transactions of which none follows another. A group of one has none.
         """
         first, commit_id = 0, 0
         for number in range(len(self) + 1):
@@ -162,7 +162,7 @@ class Workload:
             first = number
 
     def _may_join(self, number: int, first: int, transactions_max: int) -> bool:
-        """Whether an entry may be in the group that begins with `first`."""
+        """Returns whether an entry may be in the group that begins with `first`."""
         if number == first:
             return True
         has_rows = self.items(number) and self.items(first)
@@ -171,16 +171,16 @@ class Workload:
 
     @property
     def has_commit_ids(self) -> bool:
-        """Whether any transaction was committed as part of a group."""
+        """True if any transaction was committed as part of a group."""
         return any(self._commit_ids)
 
     def gtid(self, number: int) -> Gtid | None:
-        """The name of an entry."""
+        """Returns the GTID of an entry; None if it has none."""
         source = self._gtid_sources[number]
         return Gtid(self._sources[source], self._gtid_numbers[number]) if source else None
 
     def name(self, number: int) -> str:
-        """An entry's name as its source writes it; MariaDB has a dash before the number."""
+        """Returns an entry's name as its source writes it; MariaDB has a dash before the number."""
         gtid = self.gtid(number)
         if gtid is None:
             return f"entry {number + 1}"
@@ -189,18 +189,18 @@ class Workload:
         return f"{gtid.source}-{gtid.number}" if is_mariadb else str(gtid)
 
     def items(self, number: int) -> Sequence[int]:
-        """The write set of an entry."""
+        """Returns the write set of an entry."""
         return self._items[self._item_offsets[number] : self._item_offsets[number + 1]]
 
     def tables(self, number: int) -> set[str]:
-        """The tables that an entry is known to write."""
+        """Returns the tables that an entry is known to write."""
         rows = self._item_tables[self._item_offsets[number] : self._item_offsets[number + 1]]
         if rows:
             return {self.table_names[table] for table in rows}
         return set(self._place_list[self._places[number]][1] or ())
 
     def stamps(self, stamps: Stamps) -> Iterator[tuple[int, int]]:
-        """`last_committed` and `sequence_number` of each entry, 0 and 0 for what runs alone."""
+        """Yields each entry's `last_committed` and `sequence_number`; (0, 0) if it runs alone."""
         if stamps is Stamps.WRITE_SETS:
             yield from zip(self._last_committed, self._sequence_numbers, strict=True)
             return
@@ -210,7 +210,7 @@ class Workload:
             yield (max(0, counter - interval), counter) if source else (0, 0)
 
     def entries(self, stamps: Stamps) -> Iterator[RelayEntry]:
-        """The stream as the applier gets it; positions are numbers from 1 on."""
+        """Yields the stream as relay entries; positions are numbers from 1 on."""
         columns = zip(
             self.stamps(stamps),
             *(self._commit_parents, self._commit_ids, self._domains),
@@ -229,8 +229,8 @@ class Workload:
             yield _new_entry((position, position, gtid, *stamp, False, b"", header))
 
     def execution_us(self, number: int, part: Part | None, parts: int) -> int:
-        """How long one part of an entry takes, None being all of it: its share of the rows, rounded
-        up; an equal share where the rows are not known.
+        """Returns how long one part of an entry takes, None being all of it: its share of the rows,
+        rounded up; an equal share if the rows are not known.
         """
         duration_us = self.durations_us[number]
         if part is None:
@@ -245,9 +245,7 @@ class Workload:
         return -(-duration_us * rows // (stop - start))
 
     def longest_row_us(self) -> int:
-        """The time of all changes of one row, of the row with the most: what no division of
-        transactions shortens.
-        """
+        """Returns the time of the busiest row's changes: no division shortens it."""
         busy_us: dict[int, int] = {}
         for number, duration_us in enumerate(self.durations_us):
             items = self.items(number)
@@ -278,7 +276,7 @@ class Workload:
 
 
 def load(works: Iterable[Work], costs: Costs) -> Workload:
-    """The workload of a stream."""
+    """Returns the workload of a stream."""
     workload = Workload(costs)
     for work in works:
         workload.add(work)
@@ -286,8 +284,8 @@ def load(works: Iterable[Work], costs: Costs) -> Workload:
 
 
 def interval_mean(stamps: Iterable[tuple[int, int]]) -> float:
-    """The average modified interval length: how many transactions a replica may have at work when
-    it schedules one, the mean; 0 for none.
+    """Returns the average modified interval length: how many transactions a replica may have at
+    work on average when it schedules one; 0 for none.
 
     Source: J.-F. Gagné, "A metric for tuning parallel replication in MySQL 5.7": the interval from
     `last_committed` to `sequence_number`, where a `last_committed` below an earlier one counts as

@@ -2,7 +2,7 @@
 
     spark-submit --master URL groupcert-audit.py PATH... --out DIR
 
-`python -m certifier.audit --archive groupcert-audit.py` makes that file, as
+`python -m groupcert.certifier.audit --archive groupcert-audit.py` makes that file, as
 `groupcert audit --make-archive` does.
 """
 
@@ -12,18 +12,18 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from certifier.audit.archive import submit_command, write_archive
-from certifier.audit.errors import NoSuitableJava, SparkFailed
-from certifier.audit.jobs import audit, has_findings, known_jobs
-from certifier.audit.progress import ProgressLines
-from certifier.audit.session import spark_session
-from certifier.errors import GroupcertError
+from groupcert.certifier.audit.answers.errors import NoSuitableJava, SparkFailed
+from groupcert.certifier.audit.archive import submit_command, write_archive
+from groupcert.certifier.audit.jobs import audit, has_findings, known_jobs
+from groupcert.certifier.audit.spark.progress import ProgressLines
+from groupcert.certifier.audit.spark.session import spark_session
+from groupcert.certifier.errors import GroupcertError
 
 FINDING, USAGE, UNAVAILABLE = 1, 2, 3
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs an audit; returns the exit code."""
+    """Runs an audit and returns the exit code."""
     parser = argparse.ArgumentParser(prog="groupcert-audit")
     parser.add_argument("paths", nargs="*", metavar="PATH", help="any path that Spark reads")
     parser.add_argument("--out", metavar="DIR", help="where the answers go")

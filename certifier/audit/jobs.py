@@ -1,14 +1,14 @@
-"""The audit as a whole: its jobs one after another, and what is written about them.
+"""The audit: runs its jobs one after another and writes their answers.
 
-The rule it keeps: a job knows nothing of the others, nor where its answers go. What Spark cannot do
-ends the audit with nothing written.
+A job knows neither the other jobs nor where its answers are written. If Spark fails, the audit ends
+with nothing written.
 """
 
 import json
+import shlex
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from importlib import import_module
 from itertools import chain, zip_longest
 from time import monotonic, time_ns
@@ -17,51 +17,46 @@ from typing import NamedTuple
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from certifier.audit.consequences import told_once
-from certifier.audit.errors import SparkFailed, UnreadableLog
-from certifier.audit.findings import FINDING, MEANINGS, Code, Finding, Severity
-from certifier.audit.log import History, Log
-from certifier.audit.output import MARK, REPORT, SUMMARY, Output
-from certifier.audit.progress import OnProgress, Progress, watched
-from certifier.audit.report import page
-from certifier.audit.result import JsonObject, Result
-from certifier.audit.session import GONE, first_line
-from certifier.history import kind_at, log_index_at, log_sequence_at, position_at
+from groupcert.certifier.audit.answers.errors import SparkFailed, UnreadableLog
+from groupcert.certifier.audit.answers.findings import FINDING, MEANINGS, Code, Finding, Severity
+from groupcert.certifier.audit.answers.result import SAMPLE, JsonObject, Result
+from groupcert.certifier.audit.output import MARK, REPORT, SUMMARY, Output
+from groupcert.certifier.audit.report import page
+from groupcert.certifier.audit.rows.consequences import told_once
+from groupcert.certifier.audit.rows.log import History, Log
+from groupcert.certifier.audit.spark.progress import OnProgress, Progress, watched
+from groupcert.certifier.audit.spark.session import GONE, first_line
+from groupcert.certifier.history.schema import kind_at, position_at
+from groupcert.certifier.position import log_index_of, log_sequence_of
 
 FORMAT_VERSION = 1
-"""Of the summary."""
+"""Version of the summary's format."""
 SHOWN_MAX = 200
-"""Findings in the summary; the table has `certifier.audit.findings.ROWS_MAX` of each code."""
+"""Most findings in the summary; the table has `answers.findings.ROWS_MAX` of each code."""
 
 
 class Job(NamedTuple):
-    """A job: the module whose `run` it is, and what people read while it runs."""
+    """A job: the module that has its `run`, and the text that is shown while it runs."""
 
     module: str
     text: str
 
 
+_TEXTS = {
+    "verify": "deriving every decision and every stamp again",
+    "agree": "comparing the members, place by place",
+    "isolation": "looking for lost updates and anomalies",
+    "apply": "checking what the appliers ran at once",
+    "profile": "measuring parallelism and conflicts",
+    "proof": "following the chain of each history",
+}
 JOBS = {
-    "verify": Job("certifier.audit.verify", "deriving every decision and every stamp again"),
-    "agree": Job("certifier.audit.agree", "comparing the members, place by place"),
-    "isolation": Job("certifier.audit.isolation", "looking for lost updates and anomalies"),
-    "apply": Job("certifier.audit.apply", "checking what the appliers ran at once"),
-    "profile": Job("certifier.audit.profile", "measuring parallelism and conflicts"),
-    "proof": Job("certifier.audit.proof", "following the chain of each history"),
+    name: Job(f"groupcert.certifier.audit.{name}.{name}", text) for name, text in _TEXTS.items()
 }
 
 
-@dataclass(slots=True)
-class _Answers:
-    """What the jobs have said so far."""
-
-    results: list[Result]
-    jobs: list[JsonObject]
-    summaries: dict[str, JsonObject]
-
-
 def known_jobs() -> tuple[str, ...]:
-    """The names of the jobs, in the order in which they run."""
+    """Returns the names of the jobs, in the order in which they run."""
     return tuple(JOBS)
 
 
@@ -73,18 +68,18 @@ def audit(
     jobs: Sequence[str] | None = None,
     on_progress: OnProgress | None = None,
 ) -> JsonObject:
-    """Audits the logs below some paths, writes the answers to a folder, returns the summary.
+    """Audits the logs below `paths`, writes the answers to the folder `out`, returns the summary.
 
     Args:
-        spark: A session of `certifier.audit.session`.
-        paths: Folders or files, anywhere that Spark reads.
-        out: The folder; what an earlier audit has written there is replaced.
-        jobs: Names of those to run; all by default.
-        on_progress: Told where it is, several times a second.
+        spark: a session of `certifier.audit.spark.session`.
+        paths: folders or files, anywhere that Spark reads.
+        out: the folder; an earlier audit's answers there are replaced.
+        jobs: names of those to run; all by default.
+        on_progress: called with the progress, several times a second.
 
     Raises:
-        UnreadableLog: There is no certification log.
-        ForeignOutput: The folder holds something else.
+        UnreadableLog: there is no certification log.
+        ForeignOutput: the folder holds something else.
         SparkFailed: Spark gave up.
     """
     names = [name for name in known_jobs() if jobs is None or name in jobs]
@@ -97,14 +92,16 @@ def audit(
         with watched(spark, step, on_progress):
             log = Log(spark, paths)
             histories = [_history(each, log.histories) for each in log.histories]
-        answers = _Answers([], [], {})
+        results: dict[str, Result] = {}
+        entries: list[JsonObject] = []
         for number, name in enumerate(names, 2):
             task = JOBS[name].text
             step = Progress(name, task, number, len(names) + 1, 0)
             with watched(spark, step, on_progress):
-                _run(name, log, output, answers)
+                results[name], entry = _run(name, log, output)
+            entries.append(entry)
         task = "writing the answers"
-        findings, counts = told_once(answers.results)
+        findings, counts = told_once(list(results.values()))
         rows = [(*finding[:1], finding.severity, *finding[1:]) for finding in findings]
         output.write_table("findings", spark.createDataFrame(rows, FINDING).coalesce(1))
         summary: JsonObject = {
@@ -115,9 +112,9 @@ def audit(
             "seconds": round(monotonic() - begin, 3),
             "spark": _versions(spark),
             "histories": histories,
-            "jobs": answers.jobs,
+            "jobs": entries,
             "findings": _findings(findings, counts),
-            **{name: answers.summaries.get(name, {}) for name in JOBS},
+            **{name: results[name].summary if name in results else {} for name in JOBS},
         }
         output.write_text(SUMMARY, json.dumps(summary, indent=1, allow_nan=False) + "\n")
         output.write_text(REPORT, page(summary))
@@ -128,7 +125,7 @@ def audit(
             raise UnreadableLog(problem=first_line(error), advice=advice) from error
         raise SparkFailed(task=task, cause=first_line(error)) from error
     finally:
-        with suppress(*GONE):  # Java is gone: what it kept is, too.
+        with suppress(*GONE):  # If Java has ended, so has its cache.
             spark.catalog.clearCache()
             if output:
                 output.abandon()
@@ -136,28 +133,43 @@ def audit(
 
 
 def has_findings(summary: JsonObject) -> bool:
-    """Whether anything was found, by the summary of an audit."""
+    """Returns whether the summary of an audit has any finding."""
     findings = summary["findings"]
     assert isinstance(findings, dict)
     return bool(findings["errors"] or findings["warnings"])
 
 
-def _run(name: str, log: Log, output: Output, answers: _Answers) -> None:
-    """Runs a job and takes its answers; tables are computed here."""
+def _run(name: str, log: Log, output: Output) -> tuple[Result, JsonObject]:
+    """Runs a job and writes its answers; its tables are computed here. Returns also its entry in
+    the summary.
+    """
     begin = monotonic()
     result = import_module(JOBS[name].module).run(log)
     assert isinstance(result, Result)
     for table, rows in result.tables.items():
         assert table != "findings"
         output.write_table(table, rows)
-    answers.results.append(result)
-    answers.summaries[name] = result.summary
+    for file, content in result.files.items():
+        output.write_bytes(file, content)
+    if SAMPLE in result.files:
+        result.summary["whatif"] = _whatif(f"{output.place}/{SAMPLE}")
     count = result.counts.total()
-    answers.jobs.append({"name": name, "seconds": round(monotonic() - begin, 3), "findings": count})
+    return result, {"name": name, "seconds": round(monotonic() - begin, 3), "findings": count}
+
+
+def _whatif(sample: str) -> str:
+    """Returns the command that schedules a sample under every scheme.
+
+    >>> _whatif("file:/tmp/out/sample.jsonl.gz")
+    'groupcert whatif /tmp/out/sample.jsonl.gz'
+    """
+    if sample.startswith("file:"):
+        return f"groupcert whatif {shlex.quote(sample.removeprefix('file:'))}"
+    return f"hadoop fs -cat {shlex.quote(sample)} | groupcert whatif -"
 
 
 def _history(history: History, all_histories: Sequence[History]) -> JsonObject:
-    """What the summary says of a history; one begins late or ends early if others of its group
+    """Returns a history's entry in the summary; it begins late or ends early if others of its group
     reach further.
     """
     group = history.group_source
@@ -186,7 +198,7 @@ def _versions(spark: SparkSession) -> JsonObject:
 
 
 def _findings(findings: Sequence[Finding], counts: "Counter[str]") -> JsonObject:
-    """The findings as the summary has them: all are counted, some of each code are shown."""
+    """Returns the findings' entry in the summary: all are counted, some of each code are shown."""
     codes = [code for code in Code if counts[code]]
     codes.sort(key=lambda code: (MEANINGS[code].severity != Severity.ERROR, -counts[code]))
     by_code: list[JsonObject] = [
@@ -210,7 +222,7 @@ def _findings(findings: Sequence[Finding], counts: "Counter[str]") -> JsonObject
 
 
 def _first(findings: Sequence[Finding], codes: Sequence[Code]) -> list[Finding]:
-    """The first findings in the order of places, and of each code as many as of the others."""
+    """Returns the first findings in the order of places, equally many of each code if possible."""
     of_code: dict[Code, list[Finding]] = defaultdict(list)
     for finding in sorted(
         findings, key=lambda finding: (finding.place, finding.observer, finding.history)
@@ -222,14 +234,14 @@ def _first(findings: Sequence[Finding], codes: Sequence[Code]) -> list[Finding]:
 
 
 def _shown(finding: Finding) -> JsonObject:
-    """A finding as an object; the place also as people call it: message and record of the log, and
-    the kind of the row there, if such a place can be.
+    """Returns a finding as an object; its place also as message and record of the log, and the kind
+    of the row there, if there can be one.
     """
     kind = kind_at(finding.place)
     return {
         "severity": finding.severity.value,
         **finding._asdict(),
         "kind": kind and kind.value,
-        "log_sequence": log_sequence_at(finding.place),
-        "log_index": log_index_at(finding.place),
+        "log_sequence": log_sequence_of(position_at(finding.place)),
+        "log_index": log_index_of(position_at(finding.place)),
     }

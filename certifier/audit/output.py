@@ -1,7 +1,7 @@
-"""Where an audit writes: a folder on any file system that Spark reaches, local ones among them.
+"""The output of an audit: a folder on any file system that Spark reaches, local ones included.
 
-The rule it keeps: the folder appears whole or stays as it was. Only what an earlier audit has
-written is replaced, which its summary says; anything else is left alone, and named.
+The folder appears whole or stays as it was. Only an earlier audit's answers are replaced, which its
+summary identifies; other files are left alone, and named in the error.
 """
 
 import json
@@ -12,28 +12,28 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import IllegalArgumentException
 from pyspark.sql import DataFrame, SparkSession
 
-from certifier.audit.errors import ForeignOutput, SparkFailed, UnreadableLog
-from certifier.audit.result import JsonObject
-from certifier.audit.session import first_line
+from groupcert.certifier.audit.answers.errors import ForeignOutput, SparkFailed, UnreadableLog
+from groupcert.certifier.audit.answers.result import SAMPLE, JsonObject
+from groupcert.certifier.audit.spark.session import first_line
 
 SUMMARY, REPORT, TABLES = "summary.json", "report.html", "tables"
-_OURS = frozenset((SUMMARY, REPORT, TABLES))
+_OURS = frozenset((SUMMARY, REPORT, TABLES, SAMPLE))
 MARK: JsonObject = {"written_by": "groupcert audit"}
-"""What a summary begins with."""
+"""The begin of every summary, which identifies an audit's folder."""
 _HEAD_BYTES = 1_024
 _NOT_THERE = "name a folder that is not there, or that an earlier audit has written"
 _WRITABLE = "name a folder that can be made and written, of a file system that Spark reaches"
 
 
 class Output:
-    """The folder of one audit, while it is written beside its place."""
+    """The folder of one audit; it is written beside its final place."""
 
     def __init__(self, spark: SparkSession, path: str, logs: Sequence[str]) -> None:
-        """
+        """Checks the final place and begins the unfinished folder beside it.
         Raises:
-            ForeignOutput: Something else is there, or it would lie among the logs, or nothing can
+            ForeignOutput: something else is there, or it would lie among the logs, or nothing can
                 be written there.
-            UnreadableLog: A log's path cannot be one.
+            UnreadableLog: a log's path is not valid.
         """
         assert spark._jvm is not None and spark._jsc is not None
         self._path_of = spark._jvm.org.apache.hadoop.fs.Path
@@ -43,7 +43,7 @@ class Output:
         except (IllegalArgumentException, Py4JJavaError) as error:
             problem = f"cannot be a folder ({first_line(error)})"
             raise ForeignOutput(path=path, problem=problem, advice=_WRITABLE) from error
-        # Beside each file, a local file system would leave another one with its checksums.
+        # Otherwise a local file system would write a file with checksums beside each file.
         self._files.setWriteChecksum(False)
         self.place = str(place)
         self._unfinished, self._replaced = f"{self.place}.unfinished", f"{self.place}.replaced"
@@ -59,8 +59,8 @@ class Output:
             raise ForeignOutput(path=self.place, problem=problem, advice=_WRITABLE) from error
 
     def _begin(self) -> None:
-        """Makes the unfinished folder anew, when what an audit that was killed has left is known to
-        be one's own.
+        """Makes the unfinished folder anew, after checking that the remains of a killed audit are
+        an audit's.
         """
         for folder in (self.place, self._unfinished, self._replaced):
             self._check_ours(folder)
@@ -73,14 +73,14 @@ class Output:
         self.write_text(SUMMARY, json.dumps(MARK))
 
     def abandon(self) -> None:
-        """Leaves nothing but what was there before."""
+        """Deletes the unfinished folder."""
         self._delete(self._unfinished)
 
     def write_table(self, name: str, table: DataFrame) -> None:
         """Writes a table as Parquet files.
 
         Raises:
-            SparkFailed: The executors wrote it to disks of their own.
+            SparkFailed: the executors wrote it to disks of their own.
         """
         folder = f"{self._unfinished}/{TABLES}/{name}"
         table.write.parquet(folder)
@@ -91,14 +91,18 @@ class Output:
 
     def write_text(self, name: str, text: str) -> None:
         """Writes a file."""
+        self.write_bytes(name, text.encode())
+
+    def write_bytes(self, name: str, content: bytes) -> None:
+        """Writes a file."""
         stream = self._files.create(self._path_of(f"{self._unfinished}/{name}"), True)
         try:
-            stream.write(text.encode())
+            stream.write(content)
         finally:
             stream.close()
 
     def finish(self) -> None:
-        """Puts the folder to its place; at any moment an audit is there or beside it, whole."""
+        """Moves the folder to its place; at any moment an audit is there or beside it, whole."""
         if self._exists(self.place):
             self._rename(self.place, self._replaced)
         self._rename(self._unfinished, self.place)
@@ -112,7 +116,7 @@ class Output:
         return bool(self._files.exists(self._path_of(folder)))
 
     def _above(self, log: str) -> str:
-        """Where a log is."""
+        """Returns the qualified path of a log."""
         try:
             return str(self._located(log)[0])
         except (IllegalArgumentException, Py4JJavaError) as error:
@@ -122,13 +126,13 @@ class Output:
             ) from error
 
     def _located(self, path: str) -> tuple[JavaObject, JavaObject]:
-        """A path with its scheme, and the file system that has it."""
+        """Returns a path with its scheme, and the file system that has it."""
         place = self._path_of(path)
         files = place.getFileSystem(self._settings)
         return files.makeQualified(place), files
 
     def _check_ours(self, folder: str) -> None:
-        """Raises ForeignOutput if there is anything that no audit has written."""
+        """Raises ForeignOutput if the folder has anything that no audit has written."""
         place = self._path_of(folder)
         if not self._files.exists(place):
             return
@@ -141,7 +145,7 @@ class Output:
             raise ForeignOutput(path=folder, problem=problem, advice=_NOT_THERE)
 
     def _is_marked(self, folder: str, held: set[str]) -> bool:
-        """Whether the summary there is one of an audit."""
+        """Returns whether the summary in the folder is one of an audit."""
         if SUMMARY not in held:
             return False
         stream = self._files.open(self._path_of(f"{folder}/{SUMMARY}"))

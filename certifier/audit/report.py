@@ -1,20 +1,20 @@
-"""The page about an audit: one HTML file, for people to look at first.
+"""The page about an audit: one HTML file for people.
 
-The rule it keeps: it holds the summary itself, as JSON, and draws from that alone; nothing is
-loaded from anywhere. What comes from a log, such as keys, reaches the document only as text.
+It contains the summary as JSON and draws from that alone; nothing is loaded from anywhere. Texts
+from a log, such as keys, reach the document only as text, never as HTML.
 """
 
 import json
 from importlib.resources import files
 
-from certifier.audit.result import JsonObject
+from groupcert.certifier.audit.answers.result import JsonObject
 
-_TEMPLATE = files("certifier.audit").joinpath("report.html")
+_TEMPLATE = files("groupcert.certifier.audit").joinpath("report.html")
 _PLACE = "SUMMARY_AS_JSON"
 
 
 def page(summary: JsonObject) -> str:
-    """The page of a summary."""
+    """Returns the page of a summary."""
     text = json.dumps(summary, separators=(",", ":"), allow_nan=False)
     for character in "<>&":
         text = text.replace(character, f"\\u{ord(character):04x}")

@@ -1,18 +1,11 @@
 """A real store in a folder of its own; a fresh database of each SQL server."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
-from certifier.store import Store, StoreIdentity
 from tests.applier.sql_databases import Database
+from tests.stores import store
 
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store(tmp_path, StoreIdentity(group="g", member="m1")) as opened:
-        yield opened
+__all__ = ["store"]
 
 
 @pytest.fixture(params=["postgresql", "mariadb"])

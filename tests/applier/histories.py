@@ -12,11 +12,11 @@ from zlib import crc32
 
 from hypothesis import strategies as st
 
-from applier.parts import database_of, table_of
-from applier.relay_queue import RelayEntry
-from applier.source_header import SourceHeader
-from certifier.gtid import Gtid
-from certifier.records import position_of
+from groupcert.applier.queue.parts import database_of, table_of
+from groupcert.applier.queue.relay_queue import RelayEntry
+from groupcert.applier.source.header import SourceHeader
+from groupcert.certifier.gtid import Gtid
+from groupcert.certifier.position import position_of
 
 GROUP = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 

@@ -9,15 +9,15 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from applier.applier import Applier, ApplierOptions
-from applier.checkpoint import DurabilityFlusher
-from applier.relay_queue import RelayEntry, RelayQueue
-from applier.schemes.logical_clock import LogicalClock
-from applier.targets.rocksdb import RocksDbTarget
-from certifier.store import Family, Store, StoreIdentity
+from groupcert.applier.engine.applier import Applier, ApplierOptions
+from groupcert.applier.queue.checkpoint import DurabilityFlusher
+from groupcert.applier.queue.relay_queue import RelayEntry, RelayQueue
+from groupcert.applier.schemes.logical_clock import LogicalClock
+from groupcert.applier.targets.rocksdb import RocksDbTarget
+from groupcert.certifier.storage.store import Family, Store
 from tests.applier.histories import VIEW_CHANGE, Step, decode, entries_of, remote
+from tests.stores import IDENTITY, writing
 
-IDENTITY = StoreIdentity(group="g", member="m1")
 LENGTH = 1_500
 READ_KEY = b"log-position"
 
@@ -70,10 +70,9 @@ def main(path: str, seed: str, workers: str) -> None:
         read = position_read(store)
         left = [entry for entry in entries if entry.position > read]
         for portion in portions(left, random.Random(read)):
-            batch = store.batch()
-            queue.append(batch, portion)
-            batch.put(Family.META, READ_KEY, b"%d" % portion[-1].position)
-            store.write(batch)
+            with writing(store) as batch:
+                queue.append(batch, portion)
+                batch.put(Family.META, READ_KEY, b"%d" % portion[-1].position)
             queue.written()
             applier.append(portion)
             while applier.status().length > 100:

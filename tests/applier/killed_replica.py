@@ -11,15 +11,16 @@ import sys
 import time
 from pathlib import Path
 
-from applier.applier import Applier, ApplierOptions
-from applier.checkpoint import Checkpoint
-from applier.job import CommitGroup, Job
-from applier.relay_queue import RelayEntry
-from applier.schemes.catalogue import scheme
-from applier.targets.rocksdb import RocksDbTarget, RowChanges
-from certifier.store import Batch, Family, Store
+from groupcert.applier.engine.applier import Applier, ApplierOptions
+from groupcert.applier.queue.checkpoint import Checkpoint
+from groupcert.applier.queue.job import CommitGroup, Job
+from groupcert.applier.queue.relay_queue import RelayEntry
+from groupcert.applier.schemes.catalogue import scheme
+from groupcert.applier.targets.rocksdb import RocksDbTarget, RowChanges
+from groupcert.certifier.storage.store import Batch, Family, Store
 from tests.applier.histories import decode, source_history
-from tests.applier.killed_applier import IDENTITY, fail
+from tests.applier.killed_applier import fail
+from tests.stores import IDENTITY
 
 LENGTH = 1_000
 WORKERS = 4

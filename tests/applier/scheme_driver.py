@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 
-from applier.job import Job
-from applier.parts import database_of
-from applier.relay_queue import RelayEntry
-from applier.schemes import Ordering, Scheme
-from applier.source_header import SourceHeader
-from certifier.gtid import Gtid
+from groupcert.applier.queue.job import Job
+from groupcert.applier.queue.parts import database_of
+from groupcert.applier.queue.relay_queue import RelayEntry
+from groupcert.applier.schemes import Ordering, Scheme
+from groupcert.applier.source.header import SourceHeader
+from groupcert.certifier.gtid import Gtid
 
 SOURCE = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 ROOM = 1_000

@@ -9,16 +9,16 @@ from typing import Any, cast
 
 import psycopg
 
-from applier.checkpoint import Checkpoint, Progress
-from applier.job import CommitGroup, Job
-from applier.parts import Part
-from applier.relay_queue import RelayEntry
-from applier.targets import mysql, postgresql
-from applier.targets.sql import SqlExecution, SqlTarget
-from applier.targets.sql_schema import SqlSchema, TableMapping
-from applier.targets.sql_server import Session, SqlServer
-from certifier.gtid import Gtid
-from certifier.gtid_set import GtidSet
+from groupcert.applier.queue.checkpoint import Checkpoint, Progress
+from groupcert.applier.queue.job import CommitGroup, Job
+from groupcert.applier.queue.parts import Part
+from groupcert.applier.queue.relay_queue import RelayEntry
+from groupcert.applier.targets import mysql, postgresql
+from groupcert.applier.targets.sql import SqlExecution, SqlTarget
+from groupcert.applier.targets.sql_schema import SqlSchema, TableMapping
+from groupcert.applier.targets.sql_server import Session, SqlServer
+from groupcert.certifier.gtid import Gtid
+from groupcert.certifier.gtid_set import GtidSet
 from tests.servers import connect_mariadb
 
 SOURCE = "3e11fa47-71ca-11e1-9e33-c80aa9429562"

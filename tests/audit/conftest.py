@@ -5,16 +5,23 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from certifier.audit.session import spark_session
+from groupcert.certifier.audit.spark.session import spark_session
 from tests.audit.java_options import FAST_START
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """Spark on this machine, for small data."""
+    """Spark on this machine, for small data: plans are interpreted, since code made and compiled
+    for each costs more than they take. Sessions of their own run what is compiled, as a user's do:
+    those of `test_command.py`, and of `test_cluster.py`, whose answers are compared with these.
+    """
     settings = {
-        "spark.sql.shuffle.partitions": "4",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.driver.extraJavaOptions": FAST_START,
+        "spark.sql.parquet.columnarReaderBatchSize": "128",
     }
     with spark_session(settings=settings) as session:
         yield session

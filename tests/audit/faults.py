@@ -8,15 +8,18 @@ import itertools
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from certifier.audit.findings import Code
-from certifier.history import CHAIN_START, RecordKind, Row, link, place_of, position_at, text_of
-from certifier.records import (
-    GarbageCollection,
-    Record,
-    ViewChange,
-    log_sequence_of,
-    position_of,
+from groupcert.certifier.audit.answers.findings import Code
+from groupcert.certifier.history.schema import (
+    CHAIN_START,
+    RecordKind,
+    Row,
+    link,
+    place_of,
+    position_at,
+    text_of,
 )
+from groupcert.certifier.position import log_sequence_of, position_of
+from groupcert.certifier.records import GarbageCollection, Record, ViewChange
 from tests.audit.histories import DIGEST_BEFORE, Workload, random_order, rows_of
 
 MEMBERS = ("m1", "m2", "m3")

@@ -12,18 +12,13 @@ from pathlib import Path
 
 from pyarrow import parquet
 
-from certifier.core import Certifier, CertifierOptions
-from certifier.gtid import Gtid
-from certifier.history import Cursor, RecordKind, Row, Source
-from certifier.history_recorder import HistoryRecorder
-from certifier.records import (
-    GarbageCollection,
-    Record,
-    Transaction,
-    ViewChange,
-    position_of,
-)
-from members.certification_log import as_table, file_name, write_file
+from groupcert.certifier.core import Certifier, CertifierOptions
+from groupcert.certifier.gtid import Gtid
+from groupcert.certifier.history.recorder import HistoryRecorder
+from groupcert.certifier.history.schema import Cursor, RecordKind, Row, Source
+from groupcert.certifier.position import position_of
+from groupcert.certifier.records import GarbageCollection, Record, Transaction, ViewChange
+from groupcert.members.certification_log.files import as_table, file_name, write_file
 
 GROUP = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 OTHER = "11111111-1111-1111-1111-111111111111"
@@ -187,10 +182,13 @@ def write(folder: Path, *histories: Sequence[Row]) -> list[str]:
     return [str(folder)]
 
 
-def write_as_is(folder: Path, rows: list[Row]) -> None:
-    """Writes rows that are numbered and chained already, rightly or not."""
+def write_as_is(folder: Path, *histories: Sequence[Row]) -> None:
+    """Writes histories that are numbered and chained already, rightly or not, into one file: Spark
+    takes longer to open a file than to read hundreds of rows.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    parquet.write_table(as_table(rows), folder / file_name(rows[0]))
+    table = as_table([row for rows in histories for row in rows])
+    parquet.write_table(table, folder / file_name(histories[0][0]))
 
 
 def tight(workload: Workload) -> Workload:

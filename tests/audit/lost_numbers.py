@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from certifier.audit.findings import Code
-from certifier.history import RecordKind, Row
+from groupcert.certifier.audit.answers.findings import Code
+from groupcert.certifier.history.schema import RecordKind, Row
 from tests.audit.faults import integer, is_decided, numbered
 from tests.audit.histories import Workload, random_order, rows_of
 

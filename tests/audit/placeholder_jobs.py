@@ -1,8 +1,8 @@
 """Jobs that say what they are told to: what is around jobs is tested with them."""
 
-from certifier.audit.findings import Code, Finding
-from certifier.audit.log import Log
-from certifier.audit.result import Result
+from groupcert.certifier.audit.answers.findings import Code, Finding
+from groupcert.certifier.audit.answers.result import Result
+from groupcert.certifier.audit.rows.log import Log
 
 FOUND = (
     Finding(Code.STAMP_TOO_HIGH, "m1", "1", (9 << 24) + (2 << 4) + 3, "1", "2", "warned of"),

@@ -3,10 +3,10 @@
 import math
 from typing import Any
 
-from certifier.audit.findings import MEANINGS, Code
-from certifier.audit.result import JsonObject
-from certifier.history import RecordKind, place_of
-from certifier.records import position_of
+from groupcert.certifier.audit.answers.findings import MEANINGS, Code
+from groupcert.certifier.audit.answers.result import JsonObject
+from groupcert.certifier.history.schema import RecordKind, place_of
+from groupcert.certifier.position import position_of
 
 BEGIN_US = 1_780_000_200_000_000
 HOUR_US = 3_600_000_000
@@ -15,15 +15,6 @@ HOSTILE_KEY = "shop.orders/PRIMARY/<script>document.title='broken'</script>"
 MEMBERS = ("m1", "m2", "m3")
 HISTORIES = ("60303ae22b998861", "6f86d081884c7d65")
 """Of the member that has begun again."""
-SCHEMES = (
-    ("logical-clock", "logical clock", "WL#7165", 3.9),
-    ("commit-parent", "commit parent", "WL#6314", 2.4),
-    ("group-commit", "group commit", "MDEV-4506", 2.9),
-    ("database", "database", "WL#5569", 1.3),
-    ("table", "table", "", 2.2),
-    ("jobs-graph", "jobs, graph", "WL#4648", 4.6),
-    ("jobs-merge", "jobs, merge", "WL#4648", 5.1),
-)
 HOURS = 36
 
 
@@ -252,20 +243,8 @@ def _profile() -> JsonObject:
             "mean": [round(level, 3) for level in wave],
             "max": [int(3 * level + 4) for level in wave],
         },
-        "schemes": [
-            *(_scheme(*scheme) for scheme in SCHEMES),
-            {
-                "scheme": "rows",
-                "label": "rows",
-                "worklog": "WL#4648",
-                "known": False,
-                "why": "the log does not say which rows a transaction changed",
-                "curve": None,
-                "speedup_max": None,
-                "transactions": 0,
-                "sampled_share": 0,
-            },
-        ],
+        "sample": {"file": "sample.jsonl.gz", "transactions": 99_000, "share": 0.25},
+        "whatif": "groupcert whatif /audits/1/sample.jsonl.gz",
         "conflicts": _conflicts(),
         "hot_items": [
             {
@@ -346,19 +325,4 @@ def _conflicts() -> JsonObject:
                 for hour in range(HOURS)
             ],
         },
-    }
-
-
-def _scheme(scheme: str, label: str, worklog: str, most: float) -> JsonObject:
-    workers = (1, 2, 4, 8, 16, 32)
-    return {
-        "scheme": scheme,
-        "label": label,
-        "worklog": worklog,
-        "known": True,
-        "why": "",
-        "curve": [{"workers": n, "speedup": round(most * n / (n + most - 1), 3)} for n in workers],
-        "speedup_max": most,
-        "transactions": 260_802,
-        "sampled_share": 0.38,
     }

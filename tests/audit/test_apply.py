@@ -10,14 +10,12 @@ from itertools import pairwise
 import pytest
 from pyspark.sql import SparkSession
 
-from certifier.audit import apply
-from certifier.audit.findings import Code
-from certifier.audit.log import Log
-from certifier.audit.result import Result
-from certifier.history import RecordKind, Row
+from groupcert.certifier.audit.answers.findings import Code
+from groupcert.certifier.audit.answers.result import Result
+from groupcert.certifier.audit.apply import apply
+from groupcert.certifier.audit.rows.log import Log
+from groupcert.certifier.history.schema import RecordKind, Row
 from tests.audit.histories import Workload, random_order, rows_of, tight, write
-
-pytestmark = pytest.mark.spark
 
 WORKLOAD = Workload(transactions=300, members=3, items=40)
 Fault = Callable[[list[Row]], int]

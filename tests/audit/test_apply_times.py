@@ -2,7 +2,7 @@
 
 from pyspark.sql import Row
 
-from certifier.audit.apply_times import _use
+from groupcert.certifier.audit.apply.times import _use
 
 RUNNING = [
     Row(any_us=600, busy_us=1_200),

@@ -20,9 +20,9 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
-from certifier.audit.archive import write_archive
-from certifier.audit.java import find_java
-from certifier.audit.jobs import audit
+from groupcert.certifier.audit.archive import write_archive
+from groupcert.certifier.audit.jobs import audit
+from groupcert.certifier.audit.spark.java import find_java
 from tests.audit.histories import Workload, random_order, rows_of, write
 from tests.audit.java_options import FAST_START
 
@@ -46,12 +46,12 @@ PYTHONPATH="$PYTHONPATH:{packages}" exec "{python}" -S "$@"
 BY_VALUE = """
 import sys
 from pyspark.sql import functions as F
-from certifier.audit.session import spark_session
-from certifier.history import RecordKind, place_of
+from groupcert.certifier.audit.spark.session import spark_session
+from groupcert.certifier.history.schema import RecordKind, place_of
 
 def place(number):
     try:
-        import certifier
+        import groupcert.certifier
     except ImportError:
         return place_of(number, RecordKind.TRANSACTION)
     return -1
@@ -154,12 +154,13 @@ def run(command: Sequence[str], environment: dict[str, str]) -> str:
 
 
 def answers(out: Path) -> tuple[Any, dict[str, list[str]]]:
-    """The summary without times and versions, and the rows of all tables, in no order."""
+    """The summary without times, versions and folder, and the rows of all tables, in no order."""
     summary = json.loads((out / "summary.json").read_text())
     for name in ("started_us", "seconds", "spark"):
         del summary[name]
     for job in summary["jobs"]:
         del job["seconds"]
+    assert str(out) in summary["profile"].pop("whatif")
     tables = {
         table.name: sorted(map(str, parquet.read_table(table).to_pylist()))
         for table in (out / "tables").iterdir()
@@ -173,11 +174,12 @@ def test_functions_travel_by_value_to_executors_without_this_project(cluster: Cl
     assert told.strip() == "[3, 19, 35, 51]"
 
 
+@pytest.mark.nightly
 def test_command_on_a_cluster_answers_as_in_local_mode(
     cluster: Cluster, logs: str, local: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    command = [sys.executable, "-m", "members", "audit", logs, "--out", str(out), *ASKED]
+    command = [sys.executable, "-m", "groupcert.members", "audit", logs, "--out", str(out), *ASKED]
     there = ["--master", cluster.url, "--memory", "1g"]
     environment = cluster.environment | {"PYTHONPATH": os.pathsep.join(sys.path)}
     run([*command, *there, *flags("--spark-setting")], environment)

@@ -10,14 +10,14 @@ from zipfile import ZipFile
 import pytest
 from typer.testing import CliRunner
 
-from certifier.audit.archive import submit_command, write_archive
-from certifier.audit.errors import AuditNotInstalled
-from certifier.audit.findings import MEANINGS
-from certifier.audit.progress import ProgressLines
-from certifier.errors import InvalidSetting
-from members import audit
-from members.audit import AuditOptions
-from members.cli import app
+from groupcert.certifier.audit.answers.errors import AuditNotInstalled
+from groupcert.certifier.audit.answers.findings import MEANINGS
+from groupcert.certifier.audit.archive import submit_command, write_archive
+from groupcert.certifier.audit.spark.progress import ProgressLines
+from groupcert.certifier.errors import InvalidSetting
+from groupcert.members.commands import audit
+from groupcert.members.commands.audit import AuditOptions
+from groupcert.members.commands.cli import app
 from tests.audit.histories import Workload, random_order, rows_of, write
 from tests.audit.java_options import FAST_START
 
@@ -55,7 +55,9 @@ def test_settings_of_spark_may_have_an_equals_sign() -> None:
 
 
 def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("members.cli_audit.find_spec", lambda name: name == "numpy")
+    monkeypatch.setattr(
+        "groupcert.members.commands.cli_audit.find_spec", lambda name: name == "numpy"
+    )
     result = CliRunner().invoke(app, ["audit", "logs", "--out", "out"])
     assert isinstance(result.exception, AuditNotInstalled)
     assert "the audit needs pyspark and pandas: pip install" in str(result.exception)
@@ -74,8 +76,12 @@ def test_archive_has_what_an_audit_needs_and_nothing_of_the_rule(tmp_path: Path)
     write_archive(again)
     assert once.read_bytes() == again.read_bytes()
     names = ZipFile(once).namelist()
-    assert {"__main__.py", "certifier/history.py", "certifier/audit/report.html"} <= set(names)
-    assert "certifier/core.py" not in names
+    assert {
+        "__main__.py",
+        "groupcert/certifier/history/schema.py",
+        "groupcert/certifier/audit/report.html",
+    } <= set(names)
+    assert "groupcert/certifier/core.py" not in names
     assert str(once) in submit_command(once)
     helped = subprocess.run(
         [sys.executable, once, "--help"], cwd=tmp_path, env={}, capture_output=True, text=True
@@ -96,12 +102,12 @@ def test_readme_lists_every_code_with_its_meaning() -> None:
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_command_reports_on_logs_and_keeps_standard_output_for_the_answer(tmp_path: Path) -> None:
     workload = Workload(transactions=40)
     logs = write(tmp_path, rows_of(random_order(1, workload), "m1", workload))
     out = tmp_path.with_name("out")
-    command = [sys.executable, "-m", "members", "audit", *logs, "--out", str(out)]
+    command = [sys.executable, "-m", "groupcert.members", "audit", *logs, "--out", str(out)]
     settings = ["spark.sql.shuffle.partitions=2", f"spark.driver.extraJavaOptions={FAST_START}"]
     flags = [word for setting in settings for word in ("--spark-setting", setting)]
     asked = [*command, "--memory", "1g", *flags, "--json"]
@@ -114,11 +120,11 @@ def test_command_reports_on_logs_and_keeps_standard_output_for_the_answer(tmp_pa
 
 
 @pytest.mark.spark
-@pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.nightly
+@pytest.mark.timeout(600)
 def test_command_names_what_is_no_log(tmp_path: Path) -> None:
     (tmp_path / "m1.parquet").write_bytes(b"PAR1 this is not one")
-    command = [sys.executable, "-m", "members", "audit", str(tmp_path), "--memory", "1g"]
+    command = [sys.executable, "-m", "groupcert.members", "audit", str(tmp_path), "--memory", "1g"]
     out = tmp_path.with_name("none")
     done = subprocess.run(
         [*command, "--out", str(out)], capture_output=True, text=True, timeout=280

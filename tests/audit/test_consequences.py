@@ -4,9 +4,9 @@ from collections import Counter
 
 import pytest
 
-from certifier.audit.consequences import told_once
-from certifier.audit.findings import Code, Finding
-from certifier.audit.result import Result
+from groupcert.certifier.audit.answers.findings import Code, Finding
+from groupcert.certifier.audit.answers.result import Result
+from groupcert.certifier.audit.rows.consequences import told_once
 
 
 def finding(code: Code, place: int, history: str = "1") -> Finding:

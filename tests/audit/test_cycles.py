@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from certifier.audit.cycles import Cycle, Operation, cycles_through
-from certifier.audit.findings import Code
+from groupcert.certifier.audit.answers.findings import Code
+from groupcert.certifier.audit.isolation.cycles import Cycle, Operation, cycles_through
 
 X, Y, Z = 1, 2, 3
 KEYS = {X: "x", Y: "y", Z: "z"}

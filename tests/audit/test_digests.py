@@ -3,9 +3,9 @@
 import numpy as np
 import pyarrow as pa
 
-from certifier.audit.digests import MASK, MULTIPLIER, _step
-from certifier.audit.sequence import CERTIFIED
-from certifier.audit.states import SEGMENT_ROWS
+from groupcert.certifier.audit.proof.digests import MASK, MULTIPLIER, _step
+from groupcert.certifier.audit.rows.sequence import CERTIFIED
+from groupcert.certifier.audit.rows.states import SEGMENT_ROWS
 
 
 def test_rows_that_are_there_twice_make_a_segment_larger() -> None:

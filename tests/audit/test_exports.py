@@ -3,19 +3,17 @@
 Source: `tests/data/mysql-9.7.4-relay/README.md`; the log of MariaDB is made here.
 """
 
-from collections import Counter
-from collections.abc import Iterable
-from itertools import groupby
+import gzip
+import json
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
-from certifier.audit.jobs import audit, has_findings, known_jobs
-from certifier.audit.result import JsonObject
-from certifier.history import Row
-from members.cli import app
+from groupcert.certifier.audit.answers.result import JsonObject
+from groupcert.certifier.audit.jobs import audit, has_findings, known_jobs
+from groupcert.members.commands.cli import app
 from tests import servers
 from tests.members.certification_logs import read_log
 from tests.members.mariadb_binary_logs import (
@@ -45,11 +43,17 @@ def audited(spark: SparkSession, log: Path, out: Path) -> JsonObject:
     return summary
 
 
-def schemes(summary: JsonObject) -> dict[str, JsonObject]:
-    """The schemes that the log lets one know, by name."""
+def sampled(summary: JsonObject, out: Path) -> list[JsonObject]:
+    """Returns the transactions of the sample, which `groupcert whatif` schedules."""
     profile = summary["profile"]
     assert isinstance(profile, dict)
-    return {each["scheme"]: each for each in profile["schemes"] if each["known"]}
+    path = out / "sample.jsonl.gz"
+    assert profile["whatif"] == f"groupcert whatif {path}"
+    with gzip.open(path, "rt") as trace:
+        lines = [json.loads(line) for line in trace]
+    found = [line for line in lines if line["type"] == "transaction"]
+    assert profile["sample"]["transactions"] == len(found)
+    return found
 
 
 @pytest.mark.timeout(600)
@@ -73,8 +77,13 @@ def test_the_relay_log_of_a_real_mysql_group_has_no_findings(
             "stamps_checked": 11_280,
         }
     ]
-    assert schemes(summary)["logical-clock"]["transactions"] == 11_280
-    assert "table" not in schemes(summary), "which only keys would tell"
+    out = tmp_path / "out"
+    assert len(sampled(summary, out)) == 11_280
+    flags = ["--workers", "1,8", "--scheme", "logical-clock", "--json"]
+    done = CliRunner().invoke(app, ["whatif", str(out / "sample.jsonl.gz"), *flags])
+    told = json.loads(done.stdout)
+    assert told["source"]["conflicts"] == told["source"]["too_old"] == 0
+    assert told["workload"]["transactions"] == 11_280
 
 
 @pytest.mark.database
@@ -92,26 +101,8 @@ def test_the_binary_log_of_a_real_mariadb_has_no_findings_and_shows_its_group_co
     transactions = [row for row in rows if row["kind"] == "transaction"]
     assert len({row["domain_id"] for row in transactions}) == DOMAINS
     assert len(transactions) >= 2 * SESSIONS * ROWS_A_SESSION
-    known = schemes(audited(spark, log, tmp_path / "out"))
-    assert "logical-clock" not in known
-    groups = known["group-commit"]
-    assert groups["transactions"] == len(transactions)
-    speedup = round(len(transactions) / rounds(rows), 3)
-    assert groups["speedup_max"] == speedup > DOMAINS
-    assert known["commit-parent"]["speedup_max"] != 1.0
-
-
-def rounds(rows: Iterable[Row]) -> int:
-    """How many group commits follow each other at least: in each file those of the domain that has
-    the most.
-    """
-    count = 0
-    for is_break, part in groupby(rows, lambda row: row["kind"] == "view_change"):
-        of_domain: Counter[object] = Counter()
-        last: dict[object, object] = {}
-        for row in part:
-            domain, group = row["domain_id"], row["commit_id"]
-            of_domain[domain] += not group or group != last.get(domain)
-            last[domain] = group
-        count += 0 if is_break else max(of_domain.values())
-    return count
+    found = sampled(audited(spark, log, tmp_path / "out"), tmp_path / "out")
+    names = ("domain_id", "commit_id", "commit_parent")
+    assert [[line[name] for name in names] for line in found] == [
+        [row[name] for name in names] for row in transactions
+    ]

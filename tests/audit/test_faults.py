@@ -12,17 +12,22 @@ from typing import NamedTuple
 import pytest
 from pyspark.sql import SparkSession
 
-from certifier.audit import agree, apply, isolation, proof, stable_sets, states, verify
-from certifier.audit.consequences import told_once
-from certifier.audit.findings import Finding
-from certifier.audit.log import Log
+from groupcert.certifier.audit.agree import agree
+from groupcert.certifier.audit.answers.findings import Finding
+from groupcert.certifier.audit.apply import apply
+from groupcert.certifier.audit.isolation import isolation
+from groupcert.certifier.audit.proof import proof
+from groupcert.certifier.audit.rows import states
+from groupcert.certifier.audit.rows.consequences import told_once
+from groupcert.certifier.audit.rows.log import Log
+from groupcert.certifier.audit.verify import stable_sets, verify
 from tests.audit.faults import FAULTS, Scene
 from tests.audit.histories import Workload, write_as_is
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 JOBS = (verify, agree, isolation, apply, proof)
 FAULTY = Workload(transactions=400, brought_share=0.2)
-RIGHT = Workload(transactions=600)
+RIGHT = Workload(transactions=300)
 RIGHT_ONES = {
     "usual": RIGHT,
     "tight": replace(RIGHT, gc_window="tight"),
@@ -70,9 +75,8 @@ def audited(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Au
     """An audit of all scenes."""
     folder = tmp_path_factory.mktemp("scenes")
     faulty, right = [*scenes_of_faults()], [*right_scenes()]
-    for scene in (*faulty, *right):
-        for rows in scene.histories.values():
-            write_as_is(folder, rows)
+    scenes = (*faulty, *right)
+    write_as_is(folder, *(rows for scene in scenes for rows in scene.histories.values()))
     log = Log(spark, [str(folder)])
     observers = [each.observer for each in log.histories]
     with pytest.MonkeyPatch.context() as patch:

@@ -10,18 +10,20 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from certifier.audit import checks, verify
-from certifier.audit.findings import Code
-from certifier.audit.log import Log
-from certifier.core import Certifier, CertifierOptions
-from certifier.gtid_set import GtidSet
-from certifier.history import Row, Source
-from certifier.history_recorder import HistoryRecorder
-from certifier.records import ExecutedElsewhere, Transaction, position_of
+from groupcert.certifier.audit.answers.findings import Code
+from groupcert.certifier.audit.rows import checks
+from groupcert.certifier.audit.rows.log import Log
+from groupcert.certifier.audit.verify import verify
+from groupcert.certifier.core import Certifier, CertifierOptions
+from groupcert.certifier.gtid_set import GtidSet
+from groupcert.certifier.history.recorder import HistoryRecorder
+from groupcert.certifier.history.schema import Row, Source
+from groupcert.certifier.position import position_of
+from groupcert.certifier.records import ExecutedElsewhere, Transaction
 from tests.audit.faults import integer, is_decided
 from tests.audit.histories import OTHER, Workload, random_order, rows_of, write
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 BUSY = Workload(transactions=500, block_size=100, load=(8, 1, 1), view_every=97)
 OWN = Workload(transactions=300, brought_share=0.5, brought_own=True)
 Edit = Callable[[list[Row]], Row]

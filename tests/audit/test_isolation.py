@@ -10,13 +10,18 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from certifier.audit import agree, apply, isolation, proof, verify
-from certifier.audit.consequences import told_once
-from certifier.audit.findings import Code
-from certifier.audit.isolation import NEIGHBOURS_MAX, Candidate
-from certifier.audit.log import Log
-from certifier.history import RecordKind, place_of
-from certifier.records import Transaction, position_of
+from groupcert.certifier.audit.agree import agree
+from groupcert.certifier.audit.answers.findings import Code
+from groupcert.certifier.audit.apply import apply
+from groupcert.certifier.audit.isolation import isolation
+from groupcert.certifier.audit.isolation.isolation import NEIGHBOURS_MAX, Candidate
+from groupcert.certifier.audit.proof import proof
+from groupcert.certifier.audit.rows.consequences import told_once
+from groupcert.certifier.audit.rows.log import Log
+from groupcert.certifier.audit.verify import verify
+from groupcert.certifier.history.schema import RecordKind, Row, place_of
+from groupcert.certifier.position import position_of
+from groupcert.certifier.records import Transaction
 from tests.audit.faults import MEMBERS, Scene
 from tests.audit.histories import Workload, write_as_is
 
@@ -194,13 +199,13 @@ ANOMALIES = {
 }
 
 
-@pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_each_anomaly_is_found_and_told_once(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected: dict[tuple[Code, str, int], str] = {}
+    histories: list[list[Row]] = []
     for number, (fault, words) in enumerate(WORDS.items()):
         group = f"00000000-0000-0000-0002-{number:012x}"
         scene = Scene(fault.__name__, 0, Workload(transactions=1, group=group))
@@ -208,8 +213,8 @@ def test_each_anomaly_is_found_and_told_once(
         expected |= dict.fromkeys(
             scene.expected, words.format(g=group, x=f"item {X:016x}", y=f"item {Y:016x}")
         )
-        for rows in scene.histories.values():
-            write_as_is(tmp_path, rows)
+        histories += scene.histories.values()
+    write_as_is(tmp_path, *histories)
     log = Log(spark, [str(tmp_path)])
     result = isolation.run(log)
     found = {(each.code, each.observer, each.place): each.witness for each in result.findings}

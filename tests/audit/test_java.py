@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from certifier.audit.errors import NoSuitableJava
-from certifier.audit.java import find_java
+from groupcert.certifier.audit.answers.errors import NoSuitableJava
+from groupcert.certifier.audit.spark.java import find_java
 
 
 def fake_java(home: Path, version: str) -> Path:
@@ -85,7 +85,7 @@ def test_path_that_is_too_old_gives_way_to_the_packaged_java(
 def test_no_java_at_all_names_what_was_passed_over(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("certifier.audit.java.find_spec", lambda name: None)
+    monkeypatch.setattr("groupcert.certifier.audit.spark.java.find_spec", lambda name: None)
     with pytest.raises(NoSuitableJava, match=r"no java on the PATH; .*'groupcert\[audit\]'"):
         find_java()
     home = fake_java(tmp_path / "old", "11.0.2")
@@ -102,7 +102,7 @@ def test_shim_of_another_user_is_not_run(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 SESSION = """
-from certifier.audit.session import spark_session
+from groupcert.certifier.audit.spark.session import spark_session
 with spark_session(settings={"spark.sql.shuffle.partitions": "1"}) as spark:
     version = spark._jvm.java.lang.System.getProperty("java.home")
     print(version, spark.range(7).groupBy().sum("id").collect()[0][0])

@@ -11,9 +11,9 @@ import pyarrow.parquet as parquet
 import pytest
 from pyspark.sql import SparkSession
 
-from certifier.audit.errors import UnreadableLog
-from certifier.audit.log import Log, _settings_at
-from certifier.history import Row, Source
+from groupcert.certifier.audit.answers.errors import UnreadableLog
+from groupcert.certifier.audit.rows.log import Log, _settings_at
+from groupcert.certifier.history.schema import Row, Source
 from tests.audit.histories import GROUP, Workload, random_order, rows_of, write
 
 pytestmark = pytest.mark.spark
@@ -98,9 +98,9 @@ def test_settings_are_those_of_the_group_at_the_place() -> None:
 def test_java_that_is_killed_is_told_as_spark_that_failed() -> None:
     program = """
 import os, signal
-from certifier.audit.errors import SparkFailed
-from certifier.audit.jobs import audit
-from certifier.audit.session import spark_session
+from groupcert.certifier.audit.answers.errors import SparkFailed
+from groupcert.certifier.audit.jobs import audit
+from groupcert.certifier.audit.spark.session import spark_session
 try:
     with spark_session() as spark:
         os.kill(spark.sparkContext._gateway.proc.pid, signal.SIGKILL)

@@ -1,42 +1,34 @@
 """The profile job against plain sequential computations over the same rows.
 
 Method: a member's history of a random order, with keys and with what the seeds' schemes ask for,
-in one log with another member's and with a binary log's; the job runs once. The schedules are also
-tried on streams whose time is known.
+in one log with another member's and with a binary log's; the job runs once.
 """
 
-import random
-from itertools import pairwise
+import gzip
+import json
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import numpy as np
-import pyarrow as pa
 import pytest
+from pyspark.sql import Row as SparkRow
 from pyspark.sql import SparkSession
 
-from certifier.audit import profile, schemes, stretches
-from certifier.audit.critical_path import chain, epochs, filled, waits
-from certifier.audit.log import Log
-from certifier.audit.result import Result
-from certifier.audit.schedules import (
-    Partitions,
-    at_the_head,
-    group_begins,
-    in_lanes,
-    newest_writers,
-    until_conflict,
-    whoever_may,
-    with_owners,
-)
-from certifier.audit.schemes import sample_of, simulation
-from certifier.history import RecordKind, Row
+from groupcert.applier.whatif.trace_work import TraceWork
+from groupcert.certifier.audit.answers.result import Result
+from groupcert.certifier.audit.profile import profile
+from groupcert.certifier.audit.profile import sample as sampling
+from groupcert.certifier.audit.profile.sample import SOURCE, lines
+from groupcert.certifier.audit.rows import stretches
+from groupcert.certifier.audit.rows.critical_path import epochs, filled, waits
+from groupcert.certifier.audit.rows.log import Log
+from groupcert.certifier.core import CertifierOptions
+from groupcert.certifier.history.schema import RecordKind, Row
 from tests.audit.histories import BEGIN_US, Workload, random_order, rows_of, write, write_as_is
 
 WORKLOAD = Workload(transactions=700, items=50, alone_share=0.03, view_every=90)
 TABLES = ("shop.orders", "shop.lines", "bank.account")
-Graph = list[tuple[int, set[int], bool]]
-"""Of each transaction its length, its items, and whether it runs alone."""
 
 
 def _key(item: int) -> str:
@@ -96,9 +88,9 @@ def test_a_history_that_begins_late_is_sampled_in_its_middle(
     write_as_is(tmp_path, rows)
     log = Log(spark, [str(tmp_path)])
     told = stretches.paces(log)
-    monkeypatch.setattr(schemes, "SAMPLE_ROWS_MAX", 50)
-    sample = schemes.take_sample(log, told, 0)
-    assert sample.numbers.tolist() == list(range(82, 132))
+    monkeypatch.setattr(sampling, "ROWS_MAX", 50)
+    sampled = sampling.sampled_rows(log, told, 0)
+    assert [row["number"] for row in sampled] == list(range(10**6 + 81, 10**6 + 131))
     buckets = log.certified.select(stretches.bucket_column(log, told).alias("bucket"))
     assert {row["bucket"] for row in buckets.collect()} == set(range(105))
 
@@ -107,7 +99,7 @@ def test_a_history_that_begins_late_is_sampled_in_its_middle(
 def profiled(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Result, list[Row]]:
-    """The job's result and the rows that its schemes were taken from; stretches are short."""
+    """The job's result and the rows that its sample was taken from; stretches are short."""
     rows, other = _told(1, "m1"), _told(1, "m2")[:500]
     folder = tmp_path_factory.mktemp("profile")
     paths = write(folder, rows, other, _binary_log(), _unbroken())
@@ -184,7 +176,6 @@ def _path_by_writers(rows: list[Row]) -> tuple[int, int]:
     return max(ends), waiting
 
 
-@pytest.mark.spark
 def test_the_critical_path_is_that_of_one_pass_over_everything(
     profiled: tuple[Result, list[Row]],
 ) -> None:
@@ -206,7 +197,6 @@ def test_the_critical_path_is_that_of_one_pass_over_everything(
     assert width["unit"] == "time" and 1 <= max(width["max"]) <= by_name["m1"]["width_max"]
 
 
-@pytest.mark.spark
 def test_a_stretch_that_is_too_long_is_cut_and_that_is_told(
     profiled: tuple[Result, list[Row]],
 ) -> None:
@@ -219,7 +209,6 @@ def test_a_stretch_that_is_too_long_is_cut_and_that_is_told(
     assert told["windows"]["forced_cuts"] == 0
 
 
-@pytest.mark.spark
 def test_what_windows_and_missing_write_sets_cost(profiled: tuple[Result, list[Row]]) -> None:
     result, rows = profiled
     told: Any = result.summary
@@ -238,7 +227,6 @@ def test_what_windows_and_missing_write_sets_cost(profiled: tuple[Result, list[R
     assert 0 < missing["critical_path_share"] < 1
 
 
-@pytest.mark.spark
 def test_conflicts_and_hot_items_are_counted(profiled: tuple[Result, list[Row]]) -> None:
     result, rows = profiled
     told: Any = result.summary
@@ -268,123 +256,64 @@ def test_conflicts_and_hot_items_are_counted(profiled: tuple[Result, list[Row]])
     assert told["conflicts"]["by_key"][0]["key"] == hot["key"]
 
 
-@pytest.mark.spark
-def test_schemes_are_told_with_their_curves(profiled: tuple[Result, list[Row]]) -> None:
+def test_the_sample_is_a_trace_of_what_an_applier_executed(
+    profiled: tuple[Result, list[Row]],
+) -> None:
+    """Every transaction is certified again; keys, durations and what a scheme asks for go along."""
     result, rows = profiled
     told: Any = result.summary
-    schemes = {each["scheme"]: each for each in told["schemes"]}
-    assert len(schemes) == 8 and all(each["known"] for each in schemes.values())
-    for each in schemes.values():
-        speedups = [point["speedup"] for point in each["curve"]]
-        assert speedups[0] == 1.0 and each["sampled_share"] == 1.0
-        assert all(0.9 * one <= other for one, other in pairwise(speedups))
-    work, path = _path_by_stamps(rows)
-    assert schemes["logical-clock"]["speedup_max"] == round(work / path, 3)
-    assert schemes["jobs-graph"]["speedup_max"] >= schemes["logical-clock"]["speedup_max"]
-    assert schemes["commit-parent"]["speedup_max"] <= 3.0
-
-
-@pytest.mark.parametrize("known", [True, False])
-def test_a_log_whose_transactions_committed_one_by_one_has_commit_ids(known: bool) -> None:
-    numbers = ("number", "length", "sequence_number", "last_committed", "commit_parent")
-    columns = {name: pa.array([1, 2, 3]) for name in numbers}
-    columns["domain_id"] = pa.array([0, 0, 0])
-    columns["break"] = pa.array([False, False, False])
-    columns["commit_id"] = pa.array([0, 0, 0] if known else [None] * 3, pa.int64())
-    columns["items"] = pa.array([[1], [2], [3]])
-    columns["databases"] = columns["tables"] = pa.array([None] * 3, pa.list_(pa.string()))
-    sample = sample_of(pa.table(columns))
-    assert ("commit ids" in sample.known) is known
-    assert "commit parents" in sample.known
-    if known:
-        assert [simulation(sample, "group-commit")(workers) for workers in (1, 4)] == [6, 6]
-
-
-def _random_graph(seed: int) -> Graph:
-    chance = random.Random(seed)
-    return [
-        (
-            chance.randint(1, 9),
-            {chance.randrange(30) for _ in range(chance.randint(1, 3))},
-            chance.random() < 0.04,
-        )
-        for _ in range(200)
+    text = gzip.decompress(result.files["sample.jsonl.gz"]).decode()
+    works = list(TraceWork(CertifierOptions(group_source=str(UUID(int=7)))).read(text.splitlines()))
+    applied = _applied(rows)
+    executed = [row for row in applied if row["kind"] == "transaction"]
+    assert len(works) == len(applied)
+    transactions = [work for work in works if work.gtid is not None]
+    assert told["sample"] == {
+        "file": "sample.jsonl.gz",
+        "transactions": len(transactions),
+        "share": 1.0,
+    }
+    assert [work.duration_us for work in transactions] == [
+        _int(row, "committed_us") - _int(row, "started_us") for row in executed
+    ]
+    assert [set(work.keys) for work in transactions] == [
+        {_key(item) for item in _ints(row, "write_set")} for row in executed
+    ]
+    headers = [work.header for work in transactions]
+    assert [(each.commit_parent, each.commit_id) for each in headers] == [
+        (row["commit_parent"], row["commit_id"]) for row in executed
     ]
 
 
-def _naive(graph: Graph, workers: int, *, overtakes: bool) -> int:
-    """Time step by time step: the head, or the oldest that may, starts where a worker is free."""
-    left, visible, running, now = list(range(len(graph))), 0, dict[int, int](), 0
-    while visible < len(graph):
-        while left and len(running) < workers:
-            ready = (row for row in (left if overtakes else left[:1]) if _may(graph, row, visible))
-            row = next(ready, -1)
-            if row < 0:
-                break
-            left.remove(row)
-            running[row] = now + graph[row][0]
-        now += 1
-        while visible in running and running[visible] <= now:
-            del running[visible]
-            visible += 1
-    return now
+def _sampled(version: int, **columns: Any) -> SparkRow:
+    names = ("commit_parent", "commit_id", "domain_id", "duration_us", "databases", "write_keys")
+    row = {"view": False, "origin": "m1", "version": version, **dict.fromkeys(names)}
+    return SparkRow(**{**row, "snapshot_version": None, "write_set": [-1], **columns})
 
 
-def _may(graph: Graph, row: int, visible: int) -> bool:
-    """Whether nothing that is not visible stands before it and concerns it."""
-    _, items, alone = graph[row]
-    return all(
-        not (alone or graph[before][2] or items & graph[before][1])
-        for before in range(visible, row)
-    )
-
-
-def _columns(graph: Graph) -> tuple[Any, Any, Any]:
-    pairs = [(row, item) for row, each in enumerate(graph) for item in each[1] if not each[2]]
-    rows, items = np.array(pairs, dtype=np.int64).T
-    lengths = np.array([each[0] for each in graph])
-    return lengths, newest_writers(rows, items, len(graph)), np.array([each[2] for each in graph])
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_schedules_take_the_time_of_a_naive_simulation(seed: int) -> None:
-    graph = _random_graph(seed)
-    lengths, waited, alone = _columns(graph)
-    whole = waits(np.arange(1, len(graph) + 1), waited, alone)
-    for workers in (1, 2, 5, 200):
-        assert whoever_may(lengths, whole, workers) == _naive(graph, workers, overtakes=True)
-        assert at_the_head(lengths, whole, workers) == _naive(graph, workers, overtakes=False)
-        barrier = until_conflict(lengths, waited, alone, workers)
-        assert at_the_head(lengths, whole, workers) <= barrier <= lengths.sum()
-    assert whoever_may(lengths, whole, 200) == chain(whole, lengths)[-1]
-
-
-def test_a_barrier_is_serial_until_two_in_a_row_have_no_conflict() -> None:
-    lengths, alone = np.full(6, 10), np.zeros(6, dtype=bool)
-    apart = np.zeros(6, dtype=np.int64)
-    assert until_conflict(lengths, apart, alone, 6) == 10
-    third_follows_first = np.array([0, 0, 1, 0, 0, 0])
-    assert until_conflict(lengths, third_follows_first, alone, 6) == 20
-    each_follows_the_one_before = np.arange(6)
-    assert until_conflict(lengths, each_follows_the_one_before, alone, 6) == 60
-
-
-def test_groups_lanes_and_partitions_on_streams_whose_time_is_known() -> None:
-    lengths, alone = np.full(6, 10), np.zeros(6, dtype=bool)
-    groups = np.array([1, 1, 1, 2, 0, 0])
-    assert group_begins(groups).tolist() == [0, 0, 0, 3, 4, 5]
-    one_lane, lanes = np.zeros(6, dtype=np.int64), np.array([0, 1, 2, 0, 1, 2])
-    assert in_lanes(lengths, one_lane, groups, alone, 6) == 40
-    assert in_lanes(lengths, one_lane, groups, alone, 1) == 60
-    assert in_lanes(lengths, lanes, one_lane, alone, 3) == 20
-    rows = np.arange(6)
-    two = Partitions(rows, rows % 2, alone, divided=False)
-    assert [with_owners(lengths, two, workers) for workers in (1, 2, 4, None)] == [60, 30, 30, 30]
-    unknown = rows == 3
-    locked = Partitions(rows, rows % 2, unknown, divided=False)
-    assert with_owners(lengths, locked, 4) == 20 + 10 + 10
-    parts = Partitions(np.repeat(rows, 2), np.tile([0, 1], 6), alone, divided=True)
-    assert [with_owners(lengths, parts, workers) for workers in (1, 2, None)] == [60, 30, 30]
+def test_a_snapshot_in_a_sample_is_a_range_and_an_item_without_key_has_one_table() -> None:
+    view = SparkRow(view=True, view_id="1", members=["m1"])
+    rows = [
+        _sampled(11, snapshot_version=9),
+        view,
+        _sampled(13, snapshot_version=12, databases=["shop"], duration_us=5),
+        _sampled(14, snapshot_version=13, write_set=[], commit_id=0),
+        _sampled(15, write_set=[1, 2], write_keys=["shop.orders/1", ""]),
+    ]
+    found = [json.loads(line) for line in lines(rows)]
+    assert found[1] == {"type": "view_change", "view_id": "1", "members": ["m1"]}
+    del found[1]
+    assert [each["gtid"] for each in found] == [f"{SOURCE}:{number}" for number in (1, 2, 3, 4)]
+    snapshots = ["", f"{SOURCE}:1-1", f"{SOURCE}:1-2", f"{SOURCE}:1-3"]
+    assert [each["snapshot_version"] for each in found] == snapshots
+    assert [each["write_set"] for each in found] == [
+        ["unknown/ffffffffffffffff"],
+        ["unknown/ffffffffffffffff"],
+        [],
+        ["shop.orders/1", "unknown/0000000000000002"],
+    ]
+    assert (found[1]["databases"], found[1]["duration_us"]) == (["shop"], 5)
+    assert found[2]["commit_id"] == 0
 
 
 def test_waits_know_resets_and_those_that_run_alone() -> None:

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from certifier.audit.log import SCHEMA
-from certifier.audit.proof import row_digest
-from certifier.history import Row, text_of
+from groupcert.certifier.audit.proof.proof import row_digest
+from groupcert.certifier.audit.rows.log import SCHEMA
+from groupcert.certifier.history.schema import Row, text_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 ROWS: list[Row] = [
     {"kind": "transaction", "place": 160, "is_local": False, "reported_chain": b"\x0a\xff"},
     {"write_set": [1, -(2**63)], "write_keys": ["a,b", "é", "𝄞", ""]},

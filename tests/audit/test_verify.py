@@ -8,21 +8,23 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from certifier.audit import apply, verify
-from certifier.audit.findings import Code
-from certifier.audit.log import Log
-from certifier.core import Certifier, CertifierOptions
-from certifier.gtid import Gtid
-from certifier.gtid_set import GtidSet
-from certifier.history import STEP_BITS, RecordKind, Row, Source
-from certifier.history_recorder import HistoryRecorder
-from certifier.records import GarbageCollection, Record, Transaction, position_of
-from tests.applier.binlog import test_history as binary_logs
+from groupcert.certifier.audit.answers.findings import Code
+from groupcert.certifier.audit.apply import apply
+from groupcert.certifier.audit.rows.log import Log
+from groupcert.certifier.audit.verify import verify
+from groupcert.certifier.core import Certifier, CertifierOptions
+from groupcert.certifier.gtid import Gtid
+from groupcert.certifier.gtid_set import GtidSet
+from groupcert.certifier.history.recorder import HistoryRecorder
+from groupcert.certifier.history.schema import STEP_BITS, RecordKind, Row, Source
+from groupcert.certifier.position import position_of
+from groupcert.certifier.records import GarbageCollection, Record, Transaction
+from tests.applier.mysql_logs import test_certification_rows as binary_logs
 from tests.audit import lost_numbers
 from tests.audit.faults import integer, numbered
 from tests.audit.histories import GROUP, OTHER, Workload, random_order, rows_of, write_as_is
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 WORKLOAD = Workload(transactions=300, stable_every=30, view_every=70)
 TAGGED = f"{GROUP}:backup"
 AT_ONCE = CertifierOptions(group_source=GROUP, collection_period_transactions=0)
@@ -225,7 +227,8 @@ def test_odd_histories_have_the_findings_of_the_wrong_ones_only(
     for rows, wrong in lost_numbers.histories():
         lacking.append(rows)
         expected |= wrong
-    for rows in (*histories, *lacking, decided, before, behind_join):
+    write_as_is(tmp_path, *histories)
+    for rows in (*lacking, decided, before, behind_join):
         write_as_is(tmp_path, rows)
     log = Log(spark, [str(tmp_path)])
     result = verify.run(log)

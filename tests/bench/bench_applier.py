@@ -21,14 +21,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
 
-from applier.applier import Applier, ApplierOptions
-from applier.checkpoint import DurabilityFlusher
-from applier.relay_queue import RelayEntry, RelayQueue
-from applier.schemes.logical_clock import LogicalClock
-from applier.targets.rocksdb import RocksDbTarget
-from certifier.gtid import Gtid
-from certifier.records import position_of
-from certifier.store import Store, StoreIdentity
+from groupcert.applier.engine.applier import Applier, ApplierOptions
+from groupcert.applier.queue.checkpoint import DurabilityFlusher
+from groupcert.applier.queue.relay_queue import RelayEntry, RelayQueue
+from groupcert.applier.schemes.logical_clock import LogicalClock
+from groupcert.applier.targets.rocksdb import RocksDbTarget
+from groupcert.certifier.gtid import Gtid
+from groupcert.certifier.position import position_of
+from groupcert.certifier.storage.store import Store, StoreIdentity
 
 GROUP = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 JOB_TRANSACTIONS_MAX = 64

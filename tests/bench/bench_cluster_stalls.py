@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from members.machine import machine
+from groupcert.members.benchmarks.machine import machine
 from tests.cluster.docker_cluster import LOG_SERVERS, MEMBERS, DockerCluster
 from tests.cluster.faults import Fault, Killed, Paused, Stopped, heal_all, isolated
 from tests.cluster.image import ensure_image

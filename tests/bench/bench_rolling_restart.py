@@ -15,9 +15,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from members.credentials import ANONYMOUS
-from members.machine import machine
-from members.rolling_restart import Commands, restart_group
+from groupcert.members.benchmarks.machine import machine
+from groupcert.members.commands.rolling_restart import Commands, restart_group
+from groupcert.members.security.credentials import ANONYMOUS
 from tests.integration.watched_clients import WatchedClients
 from tests.operated_group import Operated, operated_group
 

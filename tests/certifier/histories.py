@@ -11,10 +11,11 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from certifier.core import Certifier, CertifierOptions
-from certifier.gtid import Gtid
-from certifier.gtid_set import GtidSet
-from certifier.records import (
+from groupcert.certifier.core import Certifier, CertifierOptions
+from groupcert.certifier.gtid import Gtid
+from groupcert.certifier.gtid_set import GtidSet
+from groupcert.certifier.position import position_of
+from groupcert.certifier.records import (
     Collected,
     ExecutedElsewhere,
     GarbageCollection,
@@ -22,7 +23,6 @@ from certifier.records import (
     Record,
     Transaction,
     ViewChange,
-    position_of,
 )
 from tests.model import Decision, GtidSets, Model, ModelGtid
 

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from certifier.certified_window import SEGMENT_TRANSACTIONS, CertifiedWindow
-from certifier.gtid import Gtid
-from certifier.gtid_set import GtidSet
+from groupcert.certifier.certified_window import SEGMENT_TRANSACTIONS, CertifiedWindow
+from groupcert.certifier.gtid import Gtid
+from groupcert.certifier.gtid_set import GtidSet
 
 SOURCE = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 OTHER = "11111111-1111-1111-1111-111111111111"
@@ -88,7 +88,7 @@ def test_sets_go_with_the_segments_of_their_versions() -> None:
     st.integers(0, 2 * SEGMENT_TRANSACTIONS),
     st.lists(st.integers(1, SEGMENT_TRANSACTIONS), min_size=1, max_size=4),
 )
-@settings(max_examples=20)
+@settings(max_examples=10)
 def test_pieces_load_into_the_window_that_was_dumped(begin: int, counts: list[int]) -> None:
     window, pieces = CertifiedWindow(begin), []
     for count in counts:
@@ -104,18 +104,6 @@ def test_pieces_load_into_the_window_that_was_dumped(begin: int, counts: list[in
     for version in range(begin + 1, window.newest_version + 1, 97):
         assert_holds(loaded, version)
     assert loaded.dump(begin + 1) == window.dump(begin + 1)
-
-
-def test_the_first_missing_version_is_searched_from_the_newest_back() -> None:
-    window = window_of(9)
-    window.append_elsewhere(GtidSet.parse(f"{OTHER}:100-200"), 1)
-    assert window.first_missing(GtidSet(), 100) == 11
-    assert window.first_missing(GtidSet.parse(f"{SOURCE}:4:7"), 100) == 4
-    assert window.first_missing(GtidSet.parse(f"{OTHER}:150-160"), 100) == 10
-    assert window.first_missing(GtidSet.parse(f"{SOURCE}:4"), 6) == 0
-    assert window.first_missing(GtidSet.parse(f"{SOURCE}:4"), 7) == 4
-    window.drop_before(5)
-    assert window.first_missing(GtidSet.parse(f"{SOURCE}:4"), 100) == 0
 
 
 def test_a_version_from_elsewhere_stands_for_a_set() -> None:
@@ -150,7 +138,7 @@ versions = st.integers(BEGIN + 1, BEGIN + SPAN + 30)
     st.integers(1, SPAN) | st.just(65_536),
     versions,
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10)
 def test_the_first_missing_version_is_found_in_blocks_as_one_by_one(
     intervals: list[tuple[int, int]], lag_max: int, dropped: int
 ) -> None:

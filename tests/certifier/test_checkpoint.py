@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from certifier.checkpoint import dump, restore
-from certifier.core import Certifier
-from certifier.gtid_set import GtidSet
-from certifier.records import GarbageCollection, Transaction
+from groupcert.certifier.checkpoint import dump, restore
+from groupcert.certifier.core import Certifier
+from groupcert.certifier.gtid_set import GtidSet
+from groupcert.certifier.records import GarbageCollection, Transaction
 from tests.certifier.histories import GROUP, options
 
 

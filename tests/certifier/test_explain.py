@@ -1,8 +1,9 @@
 """Why a transaction lost, in words."""
 
-from certifier.core import Certifier
-from certifier.explain import in_words
-from certifier.records import Conflict, Transaction, position_of
+from groupcert.certifier.core import Certifier
+from groupcert.certifier.explain import in_words
+from groupcert.certifier.position import position_of
+from groupcert.certifier.records import Conflict, Transaction
 from tests.certifier.histories import GROUP, options
 
 

@@ -4,8 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from certifier.errors import InvalidGtid
-from certifier.gtid import NUMBER_MAX, Gtid, parse_gtid, parse_number, parse_source, parse_uuid
+from groupcert.certifier.errors import InvalidGtid
+from groupcert.certifier.gtid import (
+    NUMBER_MAX,
+    Gtid,
+    parse_gtid,
+    parse_number,
+    parse_source,
+    parse_uuid,
+)
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 

@@ -2,8 +2,13 @@
 
 import pytest
 
-from certifier.history import POSITION_INDEX_BITS
-from certifier.records import Verdict, log_index_of, log_sequence_of, position_of
+from groupcert.certifier.position import (
+    POSITION_INDEX_BITS,
+    log_index_of,
+    log_sequence_of,
+    position_of,
+)
+from groupcert.certifier.records import Verdict
 
 
 @pytest.mark.parametrize(("sequence", "index"), [(0, 0), (7, 3), (2**40, 2**20 - 1)])

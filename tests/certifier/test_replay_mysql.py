@@ -5,11 +5,12 @@ Source: `tests/data/mysql-9.7.4-relay/README.md`.
 
 import gzip
 import json
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from certifier.core import Certifier, CertifierOptions
-from certifier.trace import Replay
+from groupcert.certifier.core import CertifierOptions
+from groupcert.certifier.history.trace_rows import TraceHistory
 
 DATA = Path(__file__).parent.parent / "data" / "mysql-9.7.4-relay"
 OPTIONS = CertifierOptions(
@@ -22,16 +23,27 @@ OPTIONS = CertifierOptions(
 
 
 def test_all_transactions_of_the_relay_log_get_the_servers_stamps() -> None:
-    replay = Replay(Certifier(OPTIONS))
-    answers = [answer for line in _lines("trace") if (answer := replay.replay(line))]
-    transactions = [answer for answer in answers if answer["type"] == "transaction"]
-    assert all(answer["decision"] == "certified" for answer in transactions)
-    stamps = ("gtid", "last_committed", "sequence_number")
+    rows = list(TraceHistory(OPTIONS).rows(_lines("trace")))
+    found = [
+        {
+            "gtid": ":".join((str(row["gtid_source"]), str(row["gtid_number"]))),
+            "last_committed": row["last_committed"],
+            "sequence_number": row["sequence_number"],
+        }
+        for row in rows
+        if row["kind"] == "transaction" and row["verdict"] == "certified"
+    ]
     expected = [line for text in _lines("expected") if "gtid" in (line := json.loads(text))]
-    assert [{name: answer[name] for name in stamps} for answer in transactions] == expected
-    assert len(transactions) == 11_280
-    assert replay.summary.view_changes == 1
-    assert replay.summary.garbage_collections == 2
+    assert found == expected
+    assert Counter(row["kind"] for row in rows) == {
+        "start": 1,
+        "executed_elsewhere": 1,
+        "view_change": 1,
+        "transaction": 11_280,
+        "stable_set": 2,
+        "collection": 2,
+    }
+    assert [row["kind"] for row in rows[:3]] == ["start", "executed_elsewhere", "view_change"]
 
 
 def _lines(name: str) -> Iterator[str]:

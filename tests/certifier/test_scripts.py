@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from certifier.core import Certifier, CertifierOptions
-from certifier.explain import in_words
-from certifier.gtid import parse_gtid
-from certifier.gtid_set import GtidSet
-from certifier.records import (
+from groupcert.certifier.core import Certifier, CertifierOptions
+from groupcert.certifier.explain import in_words
+from groupcert.certifier.gtid import parse_gtid
+from groupcert.certifier.gtid_set import GtidSet
+from groupcert.certifier.position import position_of
+from groupcert.certifier.records import (
     Collected,
     Conflict,
     ExecutedElsewhere,
@@ -23,9 +24,8 @@ from certifier.records import (
     Transaction,
     Verdict,
     ViewChange,
-    position_of,
 )
-from certifier.write_set import item_from_text
+from groupcert.certifier.write_set import item_from_text
 from tests.datadriven import Command, parse_command, run_script, table
 
 SCRIPTS = sorted((Path(__file__).parent.parent / "testdata" / "certifier").glob("*.txt"))

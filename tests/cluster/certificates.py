@@ -4,7 +4,7 @@
 
 makes an authority in the folder, if there is none, and for each name a certificate of it: for that
 host, for the addresses behind `=`, separated by commas, and for this machine's loopback, through
-which ports of containers are reached. The commands are those of `members/README.md`.
+which ports of containers are reached. The commands are those of `members/security/README.md`.
 """
 
 import ipaddress

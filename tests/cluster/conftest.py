@@ -35,7 +35,10 @@ def running_cluster(
     with DockerCluster(
         tmp_path_factory.mktemp("cluster"),
         image,
-        settings={"record_history": True, "stable_set_period_ms": 200},
+        settings={
+            "certification_log": "/var/lib/groupcert/certification-log",
+            "stable_set_period_ms": 200,
+        },
         small_disks={"m3": 256 << 20},
     ) as cluster:
         yield cluster

@@ -20,12 +20,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
-from certifier.errors import GroupcertError
+from groupcert import Client, Consistency, MemberFailed
+from groupcert.certifier.errors import GroupcertError
+from groupcert.members.host.loopback import free_port
+from groupcert.members.security.credentials import ANONYMOUS, Credentials, Tls
 from groupcert.v1 import group_pb2
-from members.client import Client, Consistency
-from members.credentials import ANONYMOUS, Credentials, Tls
-from members.failures import MemberFailed
-from members.loopback import free_port
 from tests.cluster.certificates import make_authority, make_certificate
 from tests.cluster.engine import (
     EngineFailed,

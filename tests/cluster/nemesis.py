@@ -11,10 +11,9 @@ from dataclasses import dataclass, field, fields
 from itertools import count
 from pathlib import Path
 
-from certifier.errors import GroupcertError
+from groupcert import Client, MemberFailed
+from groupcert.certifier.errors import GroupcertError
 from groupcert.v1.group_pb2 import MemberState
-from members.client import Client
-from members.failures import MemberFailed
 from tests.cluster.docker_cluster import EVERYBODY, MEMBERS, DockerCluster
 from tests.cluster.engine import EngineFailed
 from tests.cluster.faults import Fault, heal_all
@@ -28,7 +27,7 @@ from tests.workloads.plans import workloads_of
 from tests.workloads.summary import Summary, summary_of
 
 SETTINGS: dict[str, object] = {
-    "record_history": True,
+    "certification_log": "/var/lib/groupcert/certification-log",
     "stable_set_period_ms": 200,
     "suspicion_timeout_ms": 2_000,
     "member_expel_timeout_ms": 1_000,

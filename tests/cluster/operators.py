@@ -7,10 +7,9 @@ and what to do about it; then that is done, and nothing else.
 import random
 from dataclasses import dataclass, field
 
-from certifier.errors import GroupcertError
+from groupcert import Client, Consistency, MemberFailed
+from groupcert.certifier.errors import GroupcertError
 from groupcert.v1.group_pb2 import MemberState
-from members.client import Client, Consistency
-from members.failures import MemberFailed
 from tests.cluster.docker_cluster import EVERYBODY, LOG_SERVERS, MEMBERS, PORT, DockerCluster
 from tests.cluster.engine import EngineFailed
 from tests.cluster.faults import FileDamage, LostDisk

@@ -11,9 +11,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import chain, pairwise
 from typing import NamedTuple, Self
 
-from certifier.errors import GroupcertError
-from members.client import Client
-from members.failures import MemberFailed, TransactionFailed
+from groupcert import Client, MemberFailed, TransactionFailed
+from groupcert.certifier.errors import GroupcertError
 from tests.cluster.docker_cluster import MEMBERS, DockerCluster
 
 PAUSE_SECONDS = 0.002

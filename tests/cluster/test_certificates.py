@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from members.credentials import Credentials, Tls
+from groupcert.members.security.credentials import Credentials, Tls
 from tests.cluster.certificates import main
-from tests.members.test_channels import ask, serving
+from tests.members.wire.test_channels import ask, serving
 
-README = Path(__file__).parents[2] / "members" / "README.md"
+README = Path(__file__).parents[2] / "members" / "security" / "README.md"
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl")
 

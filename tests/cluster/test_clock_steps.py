@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from members.client import Client
+from groupcert import Client
 from tests.cluster.docker_cluster import MEMBERS, DockerCluster
 from tests.cluster.faults import ClockStep, heal_all
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 HOUR = 3_600
 

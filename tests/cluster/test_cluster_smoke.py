@@ -16,7 +16,7 @@ import nats
 import pytest
 from nats.errors import Error as NatsError
 
-from members.client import Client, Consistency
+from groupcert import Client, Consistency
 from tests.cluster.docker_cluster import (
     EVERYBODY,
     LOG_PORT,
@@ -27,7 +27,7 @@ from tests.cluster.docker_cluster import (
 )
 from tests.cluster.faults import Killed
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 COMMITS = 300
 STREAM = "GROUPCERT_shop"

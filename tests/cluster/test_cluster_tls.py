@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from certifier.errors import NotServing
+from groupcert import Client, Consistency
+from groupcert.certifier.errors import NotServing
+from groupcert.members.security.credentials import Tls
 from groupcert.v1 import group_pb2
-from members.client import Client, Consistency
-from members.credentials import Tls
 from tests.cluster.certificates import make_authority, make_certificate
 from tests.cluster.docker_cluster import LOG_PORT, MEMBERS, DockerCluster
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,8 @@ from itertools import combinations
 
 import pytest
 
+from groupcert import Client, Consistency
 from groupcert.v1 import group_pb2
-from members.client import Client, Consistency
 from tests.cluster import docker_cluster
 from tests.cluster.docker_cluster import (
     CLUSTERS_MAX,
@@ -40,7 +40,7 @@ from tests.cluster.faults import (
 )
 from tests.cluster.network import Network
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 DELAY_SECONDS = 0.15
 CONNECT = """
@@ -95,7 +95,11 @@ def has(cluster: DockerCluster, member: str, key: str) -> bool:
 @pytest.mark.parametrize(
     ("kind", "state"), [(Killed, "exited"), (Stopped, "exited"), (Paused, "paused")]
 )
-@pytest.mark.parametrize("names", [("m2", "log3"), EVERYBODY], ids="+".join)
+@pytest.mark.parametrize(
+    "names",
+    [("m2", "log3"), pytest.param(EVERYBODY, marks=pytest.mark.nightly)],
+    ids="+".join,
+)
 def test_processes_are_down_until_healed(
     cluster: DockerCluster, kind: type[Killed | Stopped | Paused], state: str, names: Sequence[str]
 ) -> None:
@@ -162,6 +166,7 @@ def test_members_leave_a_log_server_that_is_alone(cluster: DockerCluster) -> Non
     assert view_ids_of(cluster) == view_ids, "nobody was expelled"
 
 
+@pytest.mark.nightly
 def test_everybody_alone(cluster: DockerCluster) -> None:
     faults = [isolated(cluster, [name]) for name in EVERYBODY]
     for fault in faults:

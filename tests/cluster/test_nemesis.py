@@ -1,12 +1,13 @@
 """Every fault beside every workload: nothing acknowledged is lost, and all members are equal.
 
-What each run does is in `scenarios.py`. By default faults of a kind share one run; with NIGHTLY=1
-every scenario runs by itself, longer, with several seeds.
+What each run does is in `scenarios.py`. By default faults of a kind share one run, two kinds a day;
+with NIGHTLY=1 every scenario runs by itself, longer, with several seeds.
 """
 
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 
 import pytest
 
@@ -14,7 +15,7 @@ from tests.cluster.docker_cluster import DockerCluster
 from tests.cluster.nemesis import new_cluster, run_nemesis
 from tests.cluster.scenarios import SCENARIOS
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 NIGHTLY = os.environ.get("NIGHTLY") == "1"
 GROUPS: dict[str, Sequence[str]] = {
@@ -26,6 +27,9 @@ GROUPS: dict[str, Sequence[str]] = {
     "operators": ("churn", "rolling-restart"),
 }
 TURNS: list[Sequence[str]] = [[each] for each in SCENARIOS] if NIGHTLY else list(GROUPS.values())
+DAYS = 3
+TODAY = datetime.now(UTC).toordinal() % DAYS
+"""Of three days each has two of the six groups; all that is not today's is for the night."""
 SEEDS = range(1, 4) if NIGHTLY else (1,)
 SECONDS = 40.0 if NIGHTLY else 0.0
 """Each fault of a turn comes once, however long that takes."""
@@ -50,6 +54,11 @@ def is_steady(scenarios: Sequence[str]) -> bool:
     return not any(SCENARIOS[name].clock_steps for name in scenarios)
 
 
+def is_due(number: int) -> bool:
+    """Tells whether a turn belongs to a run of today."""
+    return NIGHTLY or number % DAYS == TODAY
+
+
 def assert_nothing_is_lost(cluster: DockerCluster, scenarios: Sequence[str], seed: int) -> None:
     """Runs it, prints its summary, and has nothing to complain of."""
     run = run_nemesis(cluster, scenarios, seed=seed, seconds=SECONDS)
@@ -59,13 +68,21 @@ def assert_nothing_is_lost(cluster: DockerCluster, scenarios: Sequence[str], see
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("scenarios", [each for each in TURNS if is_steady(each)], ids="+".join)
+@pytest.mark.parametrize(
+    "scenarios",
+    [
+        pytest.param(turn, id="+".join(turn), marks=() if is_due(number) else pytest.mark.nightly)
+        for number, turn in enumerate(TURNS)
+        if is_steady(turn)
+    ],
+)
 def test_nothing_acknowledged_is_lost(
     steady_cluster: DockerCluster, scenarios: Sequence[str], seed: int
 ) -> None:
     assert_nothing_is_lost(steady_cluster, scenarios, seed)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("seed", SEEDS)
 def test_nothing_is_lost_when_clocks_step(clock_cluster: DockerCluster, seed: int) -> None:
     assert_nothing_is_lost(clock_cluster, ("clock-steps",), seed)

@@ -11,10 +11,10 @@ from shutil import which
 import pytest
 from prometheus_client.registry import Collector
 
+from groupcert.members.services.metrics import ApplierCollector, MemberCollector
+from groupcert.members.settings.member import load_config
+from groupcert.members.total_order.embedded_server import server_binary
 from groupcert.v1 import applier_pb2, group_pb2
-from members.config import load_config
-from members.log_server import server_binary
-from members.metrics import ApplierCollector, MemberCollector
 from tests.cluster.engine import compose_command
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"

@@ -1,26 +1,38 @@
 """Clients of a bank that transfer until they are told to stop, while a test breaks the group."""
 
+import random
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 
+from groupcert import Client, Consistency, Transaction
+from groupcert.members.demo.checks import check_group, settle
+from groupcert.members.demo.load import BankWorkload, LoadCounts, run_load
+from groupcert.members.demo.local_group import LocalGroup
 from groupcert.v1.group_pb2 import MemberStatus
-from members.client import Client, Consistency
-from members.demo_checks import check_group, settle
-from members.load import BankWorkload, LoadCounts, run_load
-from members.local_group import LocalGroup
 from tests.integration.waiting import wait_for
 
 CLIENTS = 6
 LOAD_SECONDS_MAX = 90.0
+PAUSE_SECONDS = 0.02
+
+
+class PausingBank(BankWorkload):
+    """Transfers of clients that pause between them, so that a busy machine is at other work too."""
+
+    def transact(self, client: Client, chance: random.Random) -> Transaction:
+        """Pauses, then transfers."""
+        time.sleep(PAUSE_SECONDS)
+        return super().transact(client, chance)
 
 
 class BankLoad:
     """A load that runs in a thread of its own."""
 
     def __init__(self) -> None:
-        self.bank = BankWorkload(accounts=100)
+        self.bank = PausingBank(accounts=100)
         self.commits = 0
         self._stopped = threading.Event()
         self._running: Future[tuple[LoadCounts, float]]

@@ -4,24 +4,23 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from members.client import Client
-from members.local_group import LocalGroup
+from groupcert import Client
+from groupcert.members.demo.local_group import LocalGroup
 
 SETTINGS: Mapping[str, object] = {
-    "record_history": True,
     "stable_set_period_ms": 200,
     "write_set_items_max": 2_000,
     "transaction_bytes_max": 64 << 10,
     "snapshots_max": 32,
 }
-"""Limits that a test reaches quickly; the history, for the checks of `members.demo_checks`."""
+"""Limits that a test reaches quickly."""
 
 
 @pytest.fixture(scope="module")
 def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalGroup]:
     """Three members as processes, with a log server of their own."""
     folder = tmp_path_factory.mktemp("group")
-    with LocalGroup(folder, members=3, settings=SETTINGS) as group:
+    with LocalGroup(folder, settings=SETTINGS, certification_logs=folder / "logs") as group:
         yield group
 
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import psycopg
 
-from applier.checkpoint import Checkpoint
-from certifier.gtid import Gtid
-from certifier.gtid_set import GtidSet
-from members.local_group import LocalGroup
+from groupcert.applier.queue.checkpoint import Checkpoint
+from groupcert.certifier.gtid import Gtid
+from groupcert.certifier.gtid_set import GtidSet
+from groupcert.members.demo.local_group import LocalGroup
 from tests.integration.replicas import TABLES, History, ReplicaProcess, Rows, account
 from tests.servers import connect_mariadb
 

@@ -7,26 +7,29 @@ them as well shows what was executed twice.
 
 import json
 import random
-import subprocess
-import sys
+import signal
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stdout, suppress
+from io import StringIO
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from applier.checkpoint import Checkpoint
-from applier.relay_queue import RelayEntry
-from applier.targets.rocksdb import RocksDbTarget
-from certifier.errors import Unavailable
-from certifier.gtid_set import GtidSet
-from certifier.store import Store, StoreIdentity
-from members.client import Client, Consistency, Transaction, TransactionFailed
-from members.convert import decode_changes
-from members.local_group import LocalGroup
-from members.loopback import HOST, free_port
-from members.replica_source import ReplicaSources
+from groupcert import Client, Consistency, Transaction, TransactionFailed
+from groupcert.applier.queue.checkpoint import Checkpoint
+from groupcert.applier.queue.relay_queue import RelayEntry
+from groupcert.applier.targets.rocksdb import RocksDbTarget
+from groupcert.certifier.errors import Unavailable
+from groupcert.certifier.gtid_set import GtidSet
+from groupcert.certifier.storage.store import Store, StoreIdentity
+from groupcert.members.commands.applier_view import show_applier
+from groupcert.members.demo.command_process import CommandProcess
+from groupcert.members.demo.local_group import LocalGroup
+from groupcert.members.errors.transactions import MemberFailed
+from groupcert.members.host.loopback import HOST, free_port
+from groupcert.members.replica.sources import ReplicaSources
+from groupcert.members.wire.row_changes import decode_changes
 from tests.integration.waiting import wait_for
 
 SETTINGS: Mapping[str, object] = {
@@ -204,12 +207,12 @@ class ReplicaProcess:
         """`scheme`: its name, and further flags of it."""
         self.log = folder / "replica.log"
         self.address = f"{HOST}:{free_port()}"
-        self._command = [
-            *(sys.executable, "-m", "members", "replica", "--target", target),
+        self._arguments = [
+            *("replica", "--target", target),
             *(part for source in sources for part in ("--source", source)),
             *("--address", self.address, "--scheme", *scheme.split(), *arguments),
         ]
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: CommandProcess | None = None
         folder.mkdir(parents=True, exist_ok=True)
 
     def __enter__(self) -> Self:
@@ -226,10 +229,7 @@ class ReplicaProcess:
     def start(self, *arguments: str) -> None:
         """Starts it."""
         self.kill()
-        with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [*self._command, *arguments], stdout=log, stderr=log, start_new_session=True
-            )
+        self._process = CommandProcess([*self._arguments, *arguments], self.log)
 
     def run(self, *arguments: str) -> int:
         """Starts it, and returns its exit code when it has ended by itself."""
@@ -249,7 +249,7 @@ class ReplicaProcess:
     def stop(self) -> int:
         """Tells it to stop, and returns its exit code."""
         assert self._process, "it was not started"
-        self._process.terminate()
+        self._process.send_signal(signal.SIGTERM)
         return self.wait()
 
     def kill(self) -> None:
@@ -275,10 +275,12 @@ class ReplicaProcess:
         return lines[-1] if lines else ""
 
     def status(self) -> dict[str, Any]:
-        """What `status --applier --json` says of it; nothing while it starts."""
-        command = [sys.executable, "-m", "members", "status", "--applier", "--json", self.address]
-        done = subprocess.run(command, capture_output=True, text=True)
-        answer: dict[str, Any] = json.loads(done.stdout) if done.stdout else {}
+        """What `status --applier --json` prints of it, in this process: it is asked again and
+        again; nothing while it starts.
+        """
+        with redirect_stdout(StringIO()) as printed, suppress(MemberFailed, Unavailable):
+            show_applier(self.address, as_json=True, watch=False, period_ms=1)
+        answer: dict[str, Any] = json.loads(printed.getvalue() or "{}")
         return answer
 
 

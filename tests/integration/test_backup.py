@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from certifier.store import ROCKSDB_FOLDER
-from members.backup import restore
-from members.client import Client
-from members.copy_manifest import MANIFEST, described, read_manifest, write_manifest
-from members.local_group import LocalGroup
-from members.recovery_errors import CorruptCopy
+from groupcert import Client
+from groupcert.certifier.storage.store import ROCKSDB_FOLDER
+from groupcert.members.commands.backup import restore
+from groupcert.members.demo.local_group import LocalGroup
+from groupcert.members.errors.recovery import CorruptCopy
+from groupcert.members.recovery.manifest import MANIFEST, described, read_manifest, write_manifest
 from tests.integration.bank_load import BankLoad, assert_whole
 from tests.integration.replicas import (
     History,
@@ -38,8 +38,9 @@ FINE, FINDING, USAGE, UNAVAILABLE = range(4)
 
 @pytest.fixture(scope="module")
 def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalGroup]:
-    settings = {"record_history": True, "stable_set_period_ms": 200}
-    with LocalGroup(tmp_path_factory.mktemp("group"), members=3, settings=settings) as group:
+    settings = {"stable_set_period_ms": 200}
+    folder = tmp_path_factory.mktemp("group")
+    with LocalGroup(folder, settings=settings, certification_logs=folder / "logs") as group:
         yield group
 
 
@@ -61,7 +62,7 @@ def backup(group: LocalGroup, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def groupcert(*arguments: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
-        [sys.executable, "-m", "members", *arguments], capture_output=True, text=True
+        [sys.executable, "-m", "groupcert.members", *arguments], capture_output=True, text=True
     )
 
 

@@ -18,9 +18,14 @@ import grpc
 import nats
 import pytest
 
-from certifier.errors import LogServerTooOld, NotServing
-from certifier.info_store import CertificationInfoStore
-from certifier.store import Family, Store, StoreIdentity
+from groupcert import Client, Consistency
+from groupcert.certifier.errors import LogServerTooOld, NotServing
+from groupcert.certifier.storage.info_store import CertificationInfoStore
+from groupcert.certifier.storage.store import Family, Store, StoreIdentity
+from groupcert.members.demo.local_group import LocalGroup
+from groupcert.members.total_order.embedded_server import LogServer
+from groupcert.members.total_order.jetstream import JetStreamOptions, JetStreamOrder
+from groupcert.members.wire.statuses import error_from
 from groupcert.v1 import store_pb2, store_pb2_grpc
 from groupcert.v1.binary_log_pb2 import SubscribeRequest
 from groupcert.v1.binary_log_pb2_grpc import BinaryLogServiceStub
@@ -31,11 +36,6 @@ from groupcert.v1.group_pb2 import (
     MemberStatus,
 )
 from groupcert.v1.transaction_pb2 import CONSISTENCY_BEFORE
-from members.client import Client, Consistency
-from members.jetstream import JetStreamOptions, JetStreamOrder
-from members.local_group import LocalGroup
-from members.log_server import LogServer
-from members.status import error_from
 from tests.integration.bank_load import BankLoad, assert_whole
 from tests.integration.conftest import SETTINGS
 from tests.integration.waiting import wait_for
@@ -75,7 +75,7 @@ def failed_start(folder: Path, settings: dict[str, object]) -> tuple[int, str]:
     path = folder / "member.toml"
     lines = (f"{name} = {json.dumps(value)}" for name, value in settings.items())
     path.write_text("\n".join(lines) + "\n")
-    command = [sys.executable, "-m", "members", "member", "--config", str(path)]
+    command = [sys.executable, "-m", "groupcert.members", "member", "--config", str(path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.stdout == ""
     assert "Traceback" not in done.stderr
@@ -296,7 +296,7 @@ class TestLog:
     def test_a_member_that_decided_otherwise_fences_itself_and_the_others_go_on(
         self, tmp_path: Path
     ) -> None:
-        with LocalGroup(tmp_path, members=3, settings=SETTINGS) as group:
+        with LocalGroup(tmp_path, settings=SETTINGS, certification_logs=tmp_path / "logs") as group:
             with Client(group.addresses["m1"]) as client:
                 client.run(lambda transaction: transaction.put(b"k", b"v"))
                 assert group.stop_member("m2") == 0
@@ -358,7 +358,7 @@ class TestFullDisk:
     """A member whose disk is full stops serving, and goes on by itself once there is space."""
 
     def test_the_others_go_on_and_it_comes_back(self, tmp_path: Path, small_disk: Path) -> None:
-        with LocalGroup(tmp_path, members=3, settings=SETTINGS) as group:
+        with LocalGroup(tmp_path, settings=SETTINGS, certification_logs=tmp_path / "logs") as group:
             load = BankLoad()
             with load.running(list(group.addresses.values()), seed=7):
                 load.wait_for_commits(50)
@@ -419,7 +419,7 @@ MALFORMED = {
 @pytest.mark.parametrize(("line", "problem"), MALFORMED.values(), ids=MALFORMED)
 def test_a_malformed_trace_is_refused_at_its_line(line: str, problem: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "members", "replay", "-", "--json"],
+        [sys.executable, "-m", "groupcert.members", "replay", "-", "--json"],
         input=f"{TRANSACTION % ''}\n\n{line}\n",
         capture_output=True,
         text=True,

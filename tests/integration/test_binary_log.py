@@ -15,20 +15,20 @@ from pathlib import Path
 import grpc
 import pytest
 
-from applier.errors import PurgedAtSource, ReplicaAhead
-from applier.relay_queue import RelayEntry
-from certifier.errors import DomainNotAllowed, NotServing
-from certifier.gtid import Gtid
-from certifier.gtid_set import GtidSet
+from groupcert import Client, TransactionFailed, certifiable
+from groupcert.applier.errors import PurgedAtSource, ReplicaAhead
+from groupcert.applier.queue.relay_queue import RelayEntry
+from groupcert.certifier.errors import DomainNotAllowed, NotServing
+from groupcert.certifier.gtid import Gtid
+from groupcert.certifier.gtid_set import GtidSet
+from groupcert.members.client.remote import MESSAGE_BYTES_MAX
+from groupcert.members.demo.local_group import LocalGroup
+from groupcert.members.services.binary_log import RESPONSE_BYTES_MAX
+from groupcert.members.wire.binary_log_entries import entries_from
+from groupcert.members.wire.statuses import error_from
 from groupcert.v1 import binary_log_pb2
 from groupcert.v1.binary_log_pb2_grpc import BinaryLogServiceStub
 from groupcert.v1.transaction_pb2 import Changes
-from members.binary_log_service import RESPONSE_BYTES_MAX
-from members.client import Client, TransactionFailed, certifiable
-from members.local_group import LocalGroup
-from members.log_events import entries_from
-from members.remote import MESSAGE_BYTES_MAX
-from members.status import error_from
 
 pytestmark = [pytest.mark.nats, pytest.mark.cluster]
 

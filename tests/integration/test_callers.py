@@ -15,7 +15,13 @@ import grpc.aio
 import psutil
 import pytest
 
-from certifier.errors import GroupcertError
+from groupcert import Client, certifiable
+from groupcert.certifier.errors import GroupcertError
+from groupcert.members.demo.local_group import LocalGroup
+from groupcert.members.errors.calls import InvalidMessage, TooManyCalls, TooManySnapshots
+from groupcert.members.security.access import Role
+from groupcert.members.security.credentials import Credentials
+from groupcert.members.wire.statuses import error_from
 from groupcert.v1 import (
     binary_log_pb2,
     binary_log_pb2_grpc,
@@ -26,16 +32,8 @@ from groupcert.v1 import (
     store_pb2,
     store_pb2_grpc,
 )
-from members.access import Role
-from members.call_errors import InvalidMessage, TooManyCalls, TooManySnapshots
-from members.client import Client, certifiable
-from members.credentials import Credentials
-from members.local_group import LocalGroup
-from members.status import error_from
 from tests.integration.waiting import wait_for
 from tests.raw_calls import RawCalls
-
-pytestmark = [pytest.mark.nats, pytest.mark.cluster]
 
 SNAPSHOTS_MAX = 64
 ONE, TWO = "token-of-one", "token-of-two"
@@ -45,7 +43,7 @@ BEARER_TWO = (("authorization", f"Bearer {TWO}"),)
 MIB = 1 << 20
 HOLDING_CLIENT = """
 import sys, time
-from members.client import Client
+from groupcert import Client
 
 client = Client(sys.argv[1], token=sys.argv[2])
 held = [client.transaction() for _ in range(int(sys.argv[3]))]

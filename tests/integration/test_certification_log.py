@@ -12,25 +12,24 @@ from typing import Any
 
 import pytest
 
-from applier.targets.rocksdb import RocksDbTarget
-from certifier.gtid_set import GtidSet
-from certifier.store import Store, StoreIdentity
-from members.binary_log import BinaryLog, BinaryLogOptions
-from members.binary_log_reader import BinaryLogReader
-from members.client import Client
-from members.convert import changed_keys, decode_changes
-from members.jetstream import JetStreamOptions
-from members.local_group import LocalGroup
-from members.log_trimmer import trim_log
+from groupcert import Client
+from groupcert.applier.targets.rocksdb import RocksDbTarget
+from groupcert.certifier.gtid_set import GtidSet
+from groupcert.certifier.storage.store import Store, StoreIdentity
+from groupcert.members.binary_log.log import BinaryLog, BinaryLogOptions
+from groupcert.members.binary_log.reader import BinaryLogReader
+from groupcert.members.demo.local_group import LocalGroup
+from groupcert.members.process.log_trimmer import trim_log
+from groupcert.members.total_order.jetstream import JetStreamOptions
+from groupcert.members.wire.row_changes import changed_keys, decode_changes
 from tests.integration.bank_load import BankLoad, assert_whole
 from tests.integration.waiting import wait_for
 from tests.members.certification_logs import History, assert_applied, histories_in
 
-pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 COMMITS = 200
 SETTINGS: dict[str, Any] = {
-    "record_history": True,
     "stable_set_period_ms": 200,
     "certification_log_file_seconds": 1,
 }
@@ -103,6 +102,11 @@ def logged_siblings(group: LocalGroup, member: str) -> dict[int, tuple[int, int]
         return told
 
 
+def is_reported(group: LocalGroup, version: int) -> bool:
+    """True if each member has reported in the log since a version was stable at it."""
+    return all(each.stable_version >= version for each in group.status("m1").members)
+
+
 def test_a_killed_member_loses_no_decision_and_repeats_none(group: LocalGroup) -> None:
     load = BankLoad()
     with load.running(list(group.addresses.values()), seed=1):
@@ -114,6 +118,8 @@ def test_a_killed_member_loses_no_decision_and_repeats_none(group: LocalGroup) -
             group.wait_online()
         load.wait_for_commits(COMMITS)
     assert_whole(group, load.bank, load.counts)
+    version = group.status("m1").observer.certified_version
+    wait_for("reports", lambda: is_reported(group, version))
     histories = stopped_histories(group)
     assert [len(each) for each in histories.values()] == [1, 1, 1]
     each_rows = [rows for (rows,) in histories.values()]

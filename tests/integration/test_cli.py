@@ -9,11 +9,11 @@ from threading import Thread
 
 import pytest
 
-from applier.targets.rocksdb import ROW_PREFIX
-from certifier.store import Family, Store, StoreIdentity
-from members.client import Client
-from members.demo_checks import check_group, settle
-from members.local_group import LocalGroup
+from groupcert import Client
+from groupcert.applier.targets.rocksdb import ROW_PREFIX
+from groupcert.certifier.storage.store import Family, Store, StoreIdentity
+from groupcert.members.demo.checks import check_group, settle
+from groupcert.members.demo.local_group import LocalGroup
 from tests.integration.bank_load import BankLoad, assert_whole
 from tests.integration.waiting import wait_for
 from tests.members.certification_logs import histories_in
@@ -26,7 +26,7 @@ FINE, FINDING, USAGE = 0, 1, 2
 def groupcert(*arguments: str, temporary: Path | None = None) -> "subprocess.CompletedProcess[str]":
     """Runs the command as its users do; with its temporary files in a folder of the test's."""
     environment = {**os.environ, **({"TMPDIR": str(temporary)} if temporary else {})}
-    command = [sys.executable, "-m", "members", *arguments]
+    command = [sys.executable, "-m", "groupcert.members", *arguments]
     return subprocess.run(command, capture_output=True, text=True, env=environment)
 
 

@@ -9,12 +9,12 @@ import time
 
 import pytest
 
-from members.client import Client
-from members.jetstream import JetStreamOptions, JetStreamOrder
-from members.local_group import LocalGroup
+from groupcert import Client
+from groupcert.members.demo.local_group import LocalGroup
+from groupcert.members.total_order.jetstream import JetStreamOptions, JetStreamOrder
 from tests.integration.bank_load import BankLoad, assert_whole
 
-pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 COMMITS = 100
 """Acknowledged before, between and after what a test breaks."""

@@ -11,13 +11,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from certifier.history import Row
-from members.cli import app
-from members.local_group import LocalGroup
+from groupcert.certifier.history.schema import Row
+from groupcert.members.commands.cli import app
+from groupcert.members.demo.local_group import LocalGroup
 from tests.integration.bank_load import BankLoad
 from tests.members.certification_logs import read_log
-
-pytestmark = [pytest.mark.nats, pytest.mark.cluster]
 
 COMMITS = 300
 OWN = {

@@ -2,7 +2,8 @@
 
 import pytest
 
-from certifier.errors import (
+from groupcert import CertifiableTransaction, Client, certifiable
+from groupcert.certifier.errors import (
     GroupcertError,
     InvalidGtid,
     InvalidGtidSet,
@@ -11,7 +12,6 @@ from certifier.errors import (
     WriteSetTooLarge,
 )
 from groupcert.v1.transaction_pb2 import VERDICT_CERTIFIED, Changes
-from members.client import CertifiableTransaction, Client, certifiable
 from tests.integration.conftest import SETTINGS
 from tests.integration.test_service import (
     FOREIGN_UUID,
@@ -21,8 +21,6 @@ from tests.integration.test_service import (
     read,
     version_of,
 )
-
-pytestmark = [pytest.mark.nats, pytest.mark.cluster]
 
 ITEMS_MAX = int(str(SETTINGS["write_set_items_max"]))
 BYTES_MAX = int(str(SETTINGS["transaction_bytes_max"]))

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from certifier.errors import CorruptStore
+from groupcert import Client, Consistency
+from groupcert.certifier.errors import CorruptStore
+from groupcert.members.commands import cli
+from groupcert.members.demo.local_group import LocalGroup
+from groupcert.members.total_order.embedded_server import LogServer
 from groupcert.v1 import group_pb2
-from members import cli
-from members.client import Client, Consistency
-from members.local_group import LocalGroup
-from members.log_server import LogServer
 from tests.integration.bank_load import BankLoad, assert_whole
 from tests.integration.waiting import wait_for
 
@@ -27,7 +27,6 @@ pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.slow]
 
 COMMITS = 50
 TIMES: dict[str, object] = {
-    "record_history": True,
     "stable_set_period_ms": 100,
     "suspicion_timeout_ms": 700,
     "member_expel_timeout_ms": 300,
@@ -38,7 +37,7 @@ TIMES: dict[str, object] = {
 @pytest.fixture
 def group(tmp_path: Path) -> Iterator[LocalGroup]:
     """Three members that are quick to suspect each other."""
-    with LocalGroup(tmp_path, settings=TIMES) as group:
+    with LocalGroup(tmp_path, settings=TIMES, certification_logs=tmp_path / "logs") as group:
         yield group
 
 
@@ -187,7 +186,7 @@ class TestFlowControl:
 
     def test_commits_wait_for_a_member_that_stands_still(self, tmp_path: Path) -> None:
         settings = {**TIMES, "member_expel_timeout_ms": 60_000, "flow_control_lag_max": 300}
-        with LocalGroup(tmp_path, settings=settings) as group:
+        with LocalGroup(tmp_path, settings=settings, certification_logs=tmp_path / "logs") as group:
             load = BankLoad()
             with load.running([group.addresses["m1"], group.addresses["m2"]], seed=3):
                 load.wait_for_commits(COMMITS)

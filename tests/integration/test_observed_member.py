@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from members.client import Client
-from members.local_group import LocalGroup
-from members.loopback import HOST, free_port
+from groupcert import Client
+from groupcert.members.demo.local_group import LocalGroup
+from groupcert.members.host.loopback import HOST, free_port
 from tests.integration.waiting import wait_for
 
 pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.slow]
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.slow]
 
 def health(address: str) -> tuple[int, str]:
     """Exit code and answer of `groupcert health`."""
-    command = [sys.executable, "-m", "members", "health", address]
+    command = [sys.executable, "-m", "groupcert.members", "health", address]
     done = subprocess.run(command, capture_output=True, text=True)
     return done.returncode, done.stdout
 

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from certifier.errors import NotServing
-from certifier.gtid_set import GtidSet
+from groupcert import Client, Outcome, certifiable
+from groupcert.certifier.errors import NotServing
+from groupcert.certifier.gtid_set import GtidSet
+from groupcert.members.demo.local_group import LocalGroup
+from groupcert.members.replica.sources import ReplicaSources
 from groupcert.v1.transaction_pb2 import VERDICT_CERTIFIED
-from members.client import Client, Outcome, certifiable
-from members.local_group import LocalGroup
-from members.replica_source import ReplicaSources
 from tests.integration.waiting import wait_for
 from tests.integration.watched_clients import WatchedClients
 

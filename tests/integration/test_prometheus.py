@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from members.client import Client
-from members.local_group import LocalGroup
-from members.loopback import HOST, free_port
+from groupcert import Client
+from groupcert.members.demo.local_group import LocalGroup
+from groupcert.members.host.loopback import HOST, free_port
 from tests.integration.waiting import wait_for
 
-pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 COMPARISON = re.compile(r" (==|>|<) ")

@@ -13,16 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from applier.checkpoint import Checkpoint
-from applier.targets.rocksdb import CHECKPOINT_KEY
-from certifier.errors import NotServing
-from certifier.gtid import parse_gtid
-from certifier.store import ROCKSDB_FOLDER, Family, Store, StoreIdentity
+from groupcert import Client
+from groupcert.applier.queue.checkpoint import Checkpoint
+from groupcert.applier.targets.rocksdb import CHECKPOINT_KEY
+from groupcert.certifier.errors import NotServing
+from groupcert.certifier.gtid import parse_gtid
+from groupcert.certifier.storage.store import ROCKSDB_FOLDER, Family, Store, StoreIdentity
+from groupcert.members.demo.local_group import LocalGroup
+from groupcert.members.process.log_trimmer import trim_log
+from groupcert.members.total_order.jetstream import JetStreamOptions
 from groupcert.v1 import group_pb2
-from members.client import Client
-from members.jetstream import JetStreamOptions
-from members.local_group import LocalGroup
-from members.log_trimmer import trim_log
 from tests.integration.bank_load import BankLoad, assert_whole
 from tests.integration.waiting import wait_for
 
@@ -37,8 +37,8 @@ SLOW = {"recovery_bytes_per_second_max": 3 << 20}
 @pytest.fixture
 def group(tmp_path: Path) -> Iterator[LocalGroup]:
     """Three members; those that a test has give slowly are started anew by it."""
-    settings = {"record_history": True, "stable_set_period_ms": 200, **SLOW}
-    with LocalGroup(tmp_path, members=3, settings=settings) as group:
+    settings = {"stable_set_period_ms": 200, **SLOW}
+    with LocalGroup(tmp_path, settings=settings, certification_logs=tmp_path / "logs") as group:
         yield group
 
 

@@ -18,10 +18,10 @@ import psycopg
 import pymysql
 import pytest
 
-from certifier.gtid_set import GtidSet
-from members import database_servers
-from members.client import Client
-from members.local_group import LocalGroup
+from groupcert import Client
+from groupcert.certifier.gtid_set import GtidSet
+from groupcert.members.benchmarks import database_servers
+from groupcert.members.demo.local_group import LocalGroup
 from tests import servers
 from tests.integration.replica_bank import MAPPING, Bank, assert_whole
 from tests.integration.replicas import (

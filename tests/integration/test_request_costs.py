@@ -12,8 +12,11 @@ import grpc
 import pytest
 from google.protobuf.message import Message
 
-from certifier.errors import InvalidGtidSet
-from certifier.write_set import store_key_item
+from groupcert import CertifiableTransaction, CertificationConflict, Client, certifiable
+from groupcert.certifier.errors import InvalidGtidSet
+from groupcert.certifier.write_set import store_key_item
+from groupcert.members.demo.checks import settle
+from groupcert.members.demo.local_group import LocalGroup
 from groupcert.v1 import (
     binary_log_pb2,
     binary_log_pb2_grpc,
@@ -24,14 +27,8 @@ from groupcert.v1.certification_pb2 import CertifyStreamRequest
 from groupcert.v1.certification_pb2_grpc import CertificationServiceStub
 from groupcert.v1.store_pb2_grpc import StoreServiceStub
 from groupcert.v1.transaction_pb2 import VERDICT_CERTIFIED, VERDICT_CONFLICT, VERDICT_REFUSED
-from members.client import CertifiableTransaction, Client, certifiable
-from members.demo_checks import settle
-from members.failures import CertificationConflict
-from members.local_group import LocalGroup
 from tests.integration.test_service import FOREIGN_UUID, put, read, version_of
 from tests.integration.waiting import wait_for
-
-pytestmark = [pytest.mark.nats, pytest.mark.cluster]
 
 GAPS = 115_000
 """Of a set that takes nearly a megabyte."""

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from members import cli
+from groupcert.members.commands import cli
 from tests.integration.watched_clients import WatchedClients
 from tests.operated_group import Operated, operated_group
 

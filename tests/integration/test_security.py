@@ -15,8 +15,21 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from certifier.errors import LogServerUnavailable, NotServing
-from certifier.gtid_set import GtidSet
+from groupcert import Client, certifiable
+from groupcert.certifier.errors import LogServerUnavailable, NotServing
+from groupcert.certifier.gtid_set import GtidSet
+from groupcert.members.client.remote import RemoteMember
+from groupcert.members.commands.group_view import group_document
+from groupcert.members.demo.load import AppendWorkload, run_load
+from groupcert.members.demo.local_group import LocalGroup
+from groupcert.members.errors.security import CallNotAllowed, NotAuthenticated
+from groupcert.members.host.loopback import HOST
+from groupcert.members.replica.sources import ReplicaSources
+from groupcert.members.security.access import Role
+from groupcert.members.security.credentials import Credentials, Tls
+from groupcert.members.total_order.embedded_server import LogServer
+from groupcert.members.total_order.jetstream import JetStreamOptions, JetStreamOrder
+from groupcert.members.total_order.jetstream_connection import HUNG_UP
 from groupcert.v1 import (
     applier_pb2,
     applier_pb2_grpc,
@@ -26,19 +39,6 @@ from groupcert.v1 import (
     group_pb2,
     store_pb2,
 )
-from members.access import Role
-from members.client import Client, certifiable
-from members.credentials import Credentials, Tls
-from members.group_view import group_document
-from members.jetstream import JetStreamOptions, JetStreamOrder
-from members.jetstream_connection import HUNG_UP
-from members.load import AppendWorkload, run_load
-from members.local_group import LocalGroup
-from members.log_server import LogServer
-from members.loopback import HOST
-from members.remote import RemoteMember
-from members.replica_source import ReplicaSources
-from members.security_errors import CallNotAllowed, NotAuthenticated
 from tests.certificates import Authority, TlsLogServer, tls_settings
 from tests.integration.waiting import wait_for
 
@@ -99,12 +99,17 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         "log_servers": [log_server.address],
         "log_monitors": [log_server.monitor],
         "access": str(folder / "access.toml"),
-        "record_history": True,
         **tls_settings(authority.issue("member")),
     }
     credentials = Credentials(tls=authority.issue("operator"))
     try:
-        with LocalGroup(folder, members=2, settings=settings, credentials=credentials) as group:
+        with LocalGroup(
+            folder,
+            members=2,
+            settings=settings,
+            credentials=credentials,
+            certification_logs=folder / "logs",
+        ) as group:
             yield Secured(group, log_server, authority, stranger)
     finally:
         log_server.stop()
@@ -258,7 +263,7 @@ def test_the_command_takes_files_as_flags_and_from_the_environment(
         *("--tls-authority", str(tls.authority), "--tls-certificate", str(tls.certificate)),
         *("--tls-key", str(tls.key), "--token-file", str(tmp_path / "token")),
     ]
-    status = [sys.executable, "-m", "members", "status", secured.address, "--json"]
+    status = [sys.executable, "-m", "groupcert.members", "status", secured.address, "--json"]
     done = subprocess.run([*status, *flags], capture_output=True, check=False)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["group"] == "local"
@@ -283,7 +288,7 @@ def test_a_replica_follows_over_tls(secured: Secured, tmp_path: Path) -> None:
         **tls_settings(secured.tls("replicate")),
     }
     config.write_text("".join(f"{key} = {json.dumps(each)}\n" for key, each in values.items()))
-    command = [sys.executable, "-m", "members", "replica", "--config", str(config)]
+    command = [sys.executable, "-m", "groupcert.members", "replica", "--config", str(config)]
     done = subprocess.run(command, capture_output=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
 

@@ -13,7 +13,19 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from grpc_status import rpc_status
 
-from certifier.errors import SnapshotExpired
+from groupcert import (
+    CertificationConflict,
+    Client,
+    Consistency,
+    GetOutcomeResponse,
+    Transaction,
+    TransactionTooOld,
+    certifiable,
+)
+from groupcert.certifier.errors import SnapshotExpired
+from groupcert.members.demo.checks import settle
+from groupcert.members.demo.local_group import LocalGroup
+from groupcert.members.errors.calls import TooManySnapshots
 from groupcert.v1 import store_pb2, store_pb2_grpc
 from groupcert.v1.transaction_pb2 import (
     VERDICT_CERTIFIED,
@@ -23,18 +35,6 @@ from groupcert.v1.transaction_pb2 import (
     Changes,
     Conflict,
 )
-from members.call_errors import TooManySnapshots
-from members.client import (
-    CertificationConflict,
-    Client,
-    Consistency,
-    GetOutcomeResponse,
-    Transaction,
-    TransactionTooOld,
-    certifiable,
-)
-from members.demo_checks import settle
-from members.local_group import LocalGroup
 from tests.integration.conftest import SETTINGS
 from tests.integration.waiting import wait_for
 

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from groupcert import Client
+from groupcert.members.demo.local_group import LocalGroup
 from groupcert.v1 import group_pb2
-from members.client import Client
-from members.local_group import LocalGroup
 from tests.integration.test_membership import command
 from tests.integration.waiting import wait_for
 
-pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 ROWS = 60
 SETTINGS: dict[str, object] = {"stable_set_period_ms": 200}

@@ -16,7 +16,18 @@ from pathlib import Path
 import nats
 import pytest
 
-from certifier.errors import NotServing
+from groupcert import Client
+from groupcert.certifier.errors import NotServing
+from groupcert.members.core.log_records import (
+    GroupSettings,
+    LogBatch,
+    LoggedTransaction,
+    StableReport,
+    ViewProposal,
+)
+from groupcert.members.core.views import ViewMember
+from groupcert.members.demo.local_group import LocalGroup
+from groupcert.members.wire.log_batches import encode_batch
 from groupcert.v1.group_pb2 import (
     MEMBER_STATE_FENCED,
     MEMBER_STATE_ONLINE,
@@ -24,17 +35,6 @@ from groupcert.v1.group_pb2 import (
     MemberStatus,
 )
 from groupcert.v1.log_pb2 import LogBatchHead
-from members.client import Client
-from members.convert import encode_batch
-from members.local_group import LocalGroup
-from members.log_records import (
-    GroupSettings,
-    LogBatch,
-    LoggedTransaction,
-    StableReport,
-    ViewProposal,
-)
-from members.views import ViewMember
 from tests.integration.bank_load import BankLoad, assert_whole
 from tests.integration.conftest import SETTINGS
 from tests.integration.waiting import wait_for
@@ -56,7 +56,7 @@ JUNK = GroupSettings(
 @pytest.fixture
 def three(tmp_path: Path) -> Iterator[LocalGroup]:
     """A group of one test's own."""
-    with LocalGroup(tmp_path, members=3, settings=SETTINGS) as group:
+    with LocalGroup(tmp_path, settings=SETTINGS, certification_logs=tmp_path / "logs") as group:
         yield group
 
 
@@ -104,7 +104,7 @@ def strange_messages(status: GroupStatus) -> list[bytes]:
 
 def groupcert(*arguments: str) -> str:
     """What a command prints."""
-    command = [sys.executable, "-m", "members", *arguments]
+    command = [sys.executable, "-m", "groupcert.members", *arguments]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 

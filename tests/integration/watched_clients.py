@@ -13,17 +13,11 @@ from contextlib import suppress
 from itertools import pairwise
 from typing import Self
 
+from groupcert import CertificationConflict, Client, Transaction, TransactionTooOld, certifiable
 from groupcert.v1 import transaction_pb2
-from members.client import (
-    CertificationConflict,
-    Client,
-    Transaction,
-    TransactionTooOld,
-    certifiable,
-)
 from tests.integration.waiting import wait_for
 
-PAUSE_SECONDS = 0.002
+PAUSE_SECONDS = 0.02
 ROWS = 20
 """Shared by all clients: some conflict."""
 

@@ -5,14 +5,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from applier.applier import Applier, ApplierOptions
-from applier.relay_queue import RelayEntry
-from applier.schemes import Scheme
-from applier.schemes.jobs import Conflicts, Jobs, JobsOptions
-from applier.source_header import SourceHeader
-from applier.targets.rocksdb import RocksDbTarget, RowChanges
-from certifier.gtid import Gtid
-from certifier.store import Store, StoreIdentity
+from groupcert.applier.engine.applier import Applier, ApplierOptions
+from groupcert.applier.queue.relay_queue import RelayEntry
+from groupcert.applier.schemes import Scheme
+from groupcert.applier.schemes.jobs import Conflicts, Jobs, JobsOptions
+from groupcert.applier.source.header import SourceHeader
+from groupcert.applier.targets.rocksdb import RocksDbTarget, RowChanges
+from groupcert.certifier.gtid import Gtid
+from groupcert.certifier.storage.store import Store, StoreIdentity
 
 GROUP = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from pyarrow import parquet
 
-from certifier.history import CHAIN_START, Row, link, text_of
+from groupcert.certifier.history.schema import CHAIN_START, Row, link, text_of
 
 History = list[dict[str, Any]]
 

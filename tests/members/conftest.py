@@ -4,9 +4,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from members.jetstream import JetStreamOptions
-from members.local_group import LocalGroup
-from members.log_server import LogServer
+from groupcert.members.demo.local_group import LocalGroup
+from groupcert.members.total_order.embedded_server import LogServer
+from groupcert.members.total_order.jetstream import JetStreamOptions
+from tests.stores import store
+
+__all__ = ["store"]
 
 
 @pytest.fixture(scope="session")
@@ -34,7 +37,7 @@ def jetstream_options(log_server: LogServer, request: pytest.FixtureRequest) -> 
 def local_group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalGroup]:
     """Two members as processes, with a log server of their own; they stay up."""
     folder = tmp_path_factory.mktemp("local-group")
-    with LocalGroup(folder, members=2, settings={"record_history": True}) as group:
+    with LocalGroup(folder, members=2, certification_logs=folder / "logs") as group:
         yield group
 
 

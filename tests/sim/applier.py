@@ -1,18 +1,18 @@
 """The applier without its threads: the coordinator's steps, one at a time, by whoever schedules.
 
-The rule it keeps: it does what `applier/applier.py` does between two moments at which that one's
+The rule it keeps: it does what `engine/applier.py` does between two moments at which that one's
 threads may be held up, and decides nothing of its own.
 """
 
 import random
 from collections.abc import Callable
 
-from applier.checkpoint import Checkpoint, Progress
-from applier.coordinator import Coordinator, CoordinatorOptions
-from applier.job import CommitGroup, Job
-from applier.relay_queue import RelayEntry, RelayQueue
-from applier.schemes.logical_clock import LogicalClock
-from applier.targets.rocksdb import RocksDbTarget, RowChanges
+from groupcert.applier.engine.coordinator import Coordinator, CoordinatorOptions
+from groupcert.applier.queue.checkpoint import Checkpoint, Progress
+from groupcert.applier.queue.job import CommitGroup, Job
+from groupcert.applier.queue.relay_queue import RelayEntry, RelayQueue
+from groupcert.applier.schemes.logical_clock import LogicalClock
+from groupcert.applier.targets.rocksdb import RocksDbTarget, RowChanges
 
 OPTIONS = CoordinatorOptions(assigned_transactions_max=12, group_transactions_max=5)
 

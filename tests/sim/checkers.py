@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from applier.targets.rocksdb import AppliedInterval, applied_intervals
-from certifier.records import Outcome, Verdict
-from certifier.store import Family
-from members.convert import decode_changes
-from members.log_records import LogBatch, LoggedTransaction, Message, ViewProposal
-from members.member import Member
-from members.views import View, ViewMember
+from groupcert.applier.targets.rocksdb import AppliedInterval, applied_intervals
+from groupcert.certifier.records import Outcome, Verdict
+from groupcert.certifier.storage.store import Family
+from groupcert.members.core.log_records import LogBatch, LoggedTransaction, Message, ViewProposal
+from groupcert.members.core.member import Member
+from groupcert.members.core.views import View, ViewMember
+from groupcert.members.wire.row_changes import decode_changes
 from tests.sim.member import SimulatedMember
 
 ACCOUNTS = tuple(f"account/{number}".encode() for number in range(12))

@@ -9,12 +9,12 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from certifier.errors import SnapshotExpired
-from certifier.records import Outcome, Verdict
+from groupcert.certifier.errors import SnapshotExpired
+from groupcert.certifier.records import Outcome, Verdict
+from groupcert.members.core.log_records import LoggedTransaction
+from groupcert.members.core.publisher import Submission
+from groupcert.members.wire.requests import RequestLimits, submitted_commit
 from groupcert.v1 import store_pb2, transaction_pb2
-from members.convert import RequestLimits, submitted_commit
-from members.log_records import LoggedTransaction
-from members.publisher import Submission
 from tests.sim.checkers import ACCOUNTS, OPENING_BALANCE, Checks
 from tests.sim.member import SimulatedMember
 

@@ -10,14 +10,14 @@ import random
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from certifier.errors import DigestMismatch, GroupcertError, LogGap, LogRewritten
-from certifier.store import Family
-from members.config import MemberConfig
-from members.membership_errors import StillFenced
-from members.mind_store import MEMBER_KEY
-from members.recovery import Joiner
-from members.recovery_errors import ExtraTransactions, LogCutShort
-from members.views import ViewMember
+from groupcert.certifier.errors import DigestMismatch, GroupcertError, LogGap, LogRewritten
+from groupcert.certifier.storage.store import Family
+from groupcert.members.core.views import ViewMember
+from groupcert.members.errors.membership import StillFenced
+from groupcert.members.errors.recovery import ExtraTransactions, LogCutShort
+from groupcert.members.recovery.joiner import Joiner
+from groupcert.members.runtime.state_store import MEMBER_KEY
+from groupcert.members.settings.member import MemberConfig
 from tests.sim.checkers import Checks, Violation
 from tests.sim.clients import Client
 from tests.sim.clock import DRIFT, Clock

@@ -1,6 +1,6 @@
 """A store in memory that forgets: what was written and not flushed may be gone after a crash.
 
-It has the interface of `certifier.store.Store` and its promises: batches are atomic and ordered,
+It has the interface of `storage.store.Store` and its promises: batches are atomic and ordered,
 and a crash leaves a prefix of them. `test_disk.py` runs one contract on both.
 """
 
@@ -10,7 +10,7 @@ from typing import NamedTuple, cast
 
 from sortedcontainers import SortedDict
 
-from certifier.store import Family, Store
+from groupcert.certifier.storage.store import Family, Store
 
 Rows = SortedDict[bytes, bytes]
 DiskCopy = dict[Family, Rows]
@@ -27,7 +27,7 @@ class Change(NamedTuple):
 
 
 class MemoryBatch:
-    """See `certifier.store.Batch`."""
+    """See `certifier.storage.store.Batch`."""
 
     def __init__(self) -> None:
         self.changes: list[Change] = []
@@ -51,7 +51,7 @@ class MemoryBatch:
 
 
 class MemoryRowsFile:
-    """See `certifier.store.RowsFile`."""
+    """See `certifier.storage.store.RowsFile`."""
 
     def __init__(self) -> None:
         self.rows: list[tuple[bytes, bytes | None]] = []
@@ -72,7 +72,7 @@ class MemoryRowsFile:
 
 
 class MemorySnapshot:
-    """See `certifier.store.StoreSnapshot`."""
+    """See `certifier.storage.store.StoreSnapshot`."""
 
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
@@ -130,7 +130,7 @@ class SimulatedDisk:
         return self._durable[family].get(key)
 
     def adopt(self, copy: DiskCopy) -> None:
-        """Keeps a copy, safe from crashes, until `finish`; see `members/store_swap.py`."""
+        """Keeps a copy, safe from crashes, until `finish`; see `members/recovery/store_swap.py`."""
         self._adopted = copy
 
     def finish(self) -> None:

@@ -8,15 +8,20 @@ sending (messages twice, late, overtaken) are in the cluster's own steps, for th
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from applier.checkpoint import Checkpoint
-from applier.targets.rocksdb import CHECKPOINT_KEY
-from certifier.gtid_set import GtidSet
-from certifier.store import Family
-from members.batch_numbers import NUMBERS_AHEAD_MAX
-from members.convert import encode_batch
-from members.log_records import LogBatch, LoggedTransaction, StableReport, ViewProposal
-from members.member_state import MemberState
-from members.views import ViewMember
+from groupcert.applier.queue.checkpoint import Checkpoint
+from groupcert.applier.targets.rocksdb import CHECKPOINT_KEY
+from groupcert.certifier.gtid_set import GtidSet
+from groupcert.certifier.storage.store import Family
+from groupcert.members.core.batch_numbers import NUMBERS_AHEAD_MAX
+from groupcert.members.core.log_records import (
+    LogBatch,
+    LoggedTransaction,
+    StableReport,
+    ViewProposal,
+)
+from groupcert.members.core.states import MemberState
+from groupcert.members.core.views import ViewMember
+from groupcert.members.wire.log_batches import encode_batch
 from tests.sim.settings import some_settings
 
 if TYPE_CHECKING:

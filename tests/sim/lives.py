@@ -1,6 +1,6 @@
 """One process of a simulated member: its lives, what ends each of them, and whether another begins.
 
-The rule it keeps: it does what `members/lives.py`, `join.py` and `log_trimmer.py` do, in their
+The rule it keeps: it does what `process/lifecycle.py`, `join.py` and `log_trimmer.py` do, in their
 order and by their decisions; the waiting in between is the cluster's. A member that was put out
 comes back by itself, one that fenced itself waits for its operator.
 """
@@ -8,30 +8,32 @@ comes back by itself, one that fenced itself waits for its operator.
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from applier.checkpoint import Checkpoint
-from applier.targets.rocksdb import CHECKPOINT_KEY
-from certifier.errors import (
+from groupcert.applier.queue.checkpoint import Checkpoint
+from groupcert.applier.targets.rocksdb import CHECKPOINT_KEY
+from groupcert.certifier.errors import (
     CorruptLog,
     Fenced,
     GroupcertError,
     LogGap,
     NotServing,
 )
-from certifier.records import log_sequence_of
-from certifier.store import Family
-from members import copies, log_trimmer, recovery_choice
-from members.catch_up import CatchUp
-from members.config import MemberConfig
-from members.log_trimmer import Retention
-from members.member_state import MemberState
-from members.membership_errors import StillFenced
-from members.mind_store import LOG_IDENTITY_KEY
-from members.recovery import Joiner
-from members.recovery_choice import Candidate
-from members.recovery_errors import LogTooLong, LogTrimmed, NoDonor, TooManyCopies
-from members.rejoins import Rejoins
-from members.total_order import LogIdentity, LogState, check_reaches
-from members.witnesses import Progress, Step, Witnesses
+from groupcert.certifier.position import log_sequence_of
+from groupcert.certifier.storage.store import Family
+from groupcert.members.core import recovery_plan as recovery_choice
+from groupcert.members.core.catch_up import CatchUp
+from groupcert.members.core.recovery_plan import Candidate
+from groupcert.members.core.rejoins import Rejoins
+from groupcert.members.core.states import MemberState
+from groupcert.members.core.witnesses import Progress, Step, Witnesses
+from groupcert.members.errors.membership import StillFenced
+from groupcert.members.errors.recovery import LogTooLong, LogTrimmed, NoDonor, TooManyCopies
+from groupcert.members.process import log_trimmer
+from groupcert.members.process.log_trimmer import Retention
+from groupcert.members.recovery import copies
+from groupcert.members.recovery.joiner import Joiner
+from groupcert.members.runtime.state_store import LOG_IDENTITY_KEY
+from groupcert.members.settings.member import MemberConfig
+from groupcert.members.total_order.port import LogIdentity, LogState, check_reaches
 from tests.sim.disk import SimulatedDisk
 from tests.sim.member import SimulatedMember
 from tests.sim.memory_order import MemoryLog
@@ -199,7 +201,7 @@ class Lives:
         self._begin()
 
     def joiner(self) -> Joiner:
-        """See `members.recovery.joiner_of`."""
+        """See `members.process.recover.joiner_of`."""
         mind = self.member.mind
         checkpoint = self.member.target.checkpoint() or Checkpoint()
         identity = self.disk.get(Family.META, LOG_IDENTITY_KEY)
@@ -225,7 +227,7 @@ class Lives:
         )
 
     def progress(self) -> Progress:
-        """How far it has read, for one that joins; see `members.donors.ask_progress`."""
+        """How far it has read, for one that joins; see `members.wire.peer_status.ask_progress`."""
         mind = self.member.mind
         identity = self.disk.get(Family.META, LOG_IDENTITY_KEY)
         log = "" if identity is None else str(LogIdentity.decode(identity))
@@ -234,7 +236,7 @@ class Lives:
         return Progress(self.name, group, log, mind.log_sequence, digest, vouches)
 
     def open_copy(self, asker: str) -> OpenCopy:
-        """See `Donor`, and `members.copies.Copies`."""
+        """See `Donor`, and `members.recovery.copies.Copies`."""
         mind = self.member.mind
         if mind.state is not MemberState.ONLINE:
             raise NotServing(member=self.name, state=mind.state.name)
@@ -283,7 +285,12 @@ class Lives:
         self.member.minds.check_identity(state.identity)
         if mind.log_sequence:
             self.member.minds.check_last(self._log.message(mind.log_sequence))
-        recovery_choice.check_start(state, mind.log_sequence, self._config)
+        recovery_choice.check_start(
+            state,
+            mind.log_sequence,
+            messages_max=self._config.recovery_log_messages_max,
+            knows_members=bool(self._config.seeds),
+        )
         self._catch_up = CatchUp(
             first_sequence=mind.log_sequence + 1,
             began_ms=self._now_ms,
@@ -307,7 +314,7 @@ class Lives:
                 self._join_when_sure(state)
 
     def _join_when_sure(self, state: LogState) -> None:
-        """See `members.join.be_sure`: whoever answers does so at once."""
+        """See `members.runtime.join.be_sure`: whoever answers does so at once."""
         mind = self.member.mind
         if self.trusts_log:
             self._ask_to_join()
@@ -364,7 +371,7 @@ class Lives:
             self.is_over = True
 
     def _come_back(self, text: str) -> None:
-        """See `members.lives.Lives._come_back`."""
+        """See `members.process.lifecycle.Lives._come_back`."""
         if self.member.mind.state is not MemberState.ERROR:
             self._stop_serving(MemberState.ERROR, text)
         delay_ms = self._rejoins.next_delay_ms(self._now_ms) if self._has_joined else None

@@ -1,27 +1,30 @@
 """A whole member on one thread: the real mind, store layout, relay queue and target, step by step.
 
-The rule it keeps: it does what `members/runtime.py` does, in that order, and nothing of its own.
+The rule it keeps: it does what `runtime/runtime.py` does, in that order, and nothing of its own.
 What that one leaves to threads and to the event loop, the cluster's scheduler decides here.
 """
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from applier.relay_queue import RelayQueue
-from applier.targets.rocksdb import RocksDbTarget, RowsSnapshot
-from members import log_records
-from members.convert import decode_batch, decode_changes, encode_batch
-from members.decisions import Decisions
-from members.fragment_store import FragmentStore
-from members.log_records import GroupSettings, LoggedTransaction
-from members.member import Member
-from members.member_state import Delivered, MemberOptions, MemberState
-from members.mind_store import MindStore
-from members.publisher import BatchLimits, Submission
-from members.rows_maker import RowsMaker
-from members.snapshots import Snapshots
-from members.total_order import Delivery
-from members.views import ViewMember
+from groupcert.applier.queue.relay_queue import RelayQueue
+from groupcert.applier.targets.rocksdb import RocksDbTarget, RowsSnapshot
+from groupcert.members.core import log_records
+from groupcert.members.core.decisions import Decisions
+from groupcert.members.core.effects import Delivered
+from groupcert.members.core.log_records import GroupSettings, LoggedTransaction
+from groupcert.members.core.member import Member
+from groupcert.members.core.options import MemberOptions
+from groupcert.members.core.publisher import BatchLimits, Submission
+from groupcert.members.core.states import MemberState
+from groupcert.members.core.views import ViewMember
+from groupcert.members.large_transactions.fragments import FragmentStore
+from groupcert.members.large_transactions.rows_files import RowsMaker
+from groupcert.members.runtime.snapshots import Snapshots
+from groupcert.members.runtime.state_store import StateStore
+from groupcert.members.total_order.port import Delivery
+from groupcert.members.wire.log_batches import decode_batch, encode_batch
+from groupcert.members.wire.row_changes import decode_changes
 from tests.sim.applier import SimulatedApplier
 from tests.sim.disk import SimulatedDisk
 from tests.sim.upload import SimulatedUpload
@@ -262,7 +265,7 @@ class SimulatedMember:
         self._give_up()
 
     def _load(self) -> None:
-        self.minds = MindStore(self.disk.as_store(), self._relay_queue)
+        self.minds = StateStore(self.disk.as_store(), self._relay_queue)
         self.minds.load(self.mind)
         checkpoint = self.target.checkpoint()
         if checkpoint is not None:

@@ -10,10 +10,9 @@ from collections import deque
 from collections.abc import AsyncGenerator
 from typing import NamedTuple
 
-from certifier.errors import LogServerUnavailable
-from members.log_health import LogHealth, LogServerHealth, LogServerState
-from members.membership_errors import GroupMissing
-from members.total_order import (
+from groupcert.certifier.errors import LogServerUnavailable
+from groupcert.members.errors.membership import GroupMissing
+from groupcert.members.total_order.port import (
     PUBLISHING_MAX,
     Delivery,
     LogIdentity,
@@ -21,6 +20,7 @@ from members.total_order import (
     check_reaches,
     check_same_log,
 )
+from groupcert.members.total_order.server_health import LogHealth, LogServerHealth, LogServerState
 
 MESSAGE_BYTES_MAX = 8 << 20
 
@@ -166,14 +166,12 @@ class MemoryOrder:
         """See `TotalOrder.refusal`."""
         return "not available" if self._queue and not self._log.available else ""
 
-    def silent_for_ms(self) -> int:
-        """See `TotalOrder.silent_for_ms`."""
-        return 0 if self._log.available else self._log.now_ms - self._heard_ms
-
     def health(self) -> LogHealth:
         """See `TotalOrder.health`."""
         if not self._log.available:
-            return LogHealth(leaderless_ms=self.silent_for_ms(), problem="not available")
+            return LogHealth(
+                leaderless_ms=self._log.now_ms - self._heard_ms, problem="not available"
+            )
         memory = LogServerHealth(
             name="memory", state=LogServerState.CURRENT, is_current=True, lag=0
         )

@@ -10,31 +10,39 @@ from contextlib import AbstractContextManager, nullcontext
 from types import ModuleType
 from unittest.mock import patch
 
-from applier.commit_order import CommitOrder
-from applier.fragments import FragmentSet
-from applier.job import Job
-from applier.targets.rocksdb import RocksDbTarget, RowChanges, RowsSnapshot
-from certifier.core import Certifier, Deciding
-from certifier.logical_clock import LogicalClock
-from certifier.outcomes import OutcomeTable
-from certifier.records import Collected, GarbageCollection, Outcome, Record, Transaction, Verdict
-from certifier.store import Family
-from members import log_trimmer, member
-from members.catch_up import CatchUp
-from members.copy_manifest import CopyManifest
-from members.fragment_sets import FragmentSets
-from members.log_records import LoggedTransaction, Message
-from members.log_trimmer import Retention
-from members.log_validity import GroupBefore
-from members.member import Member
-from members.mind_store import MindStore
-from members.outcome_log import OutcomeLog
-from members.publisher import Publisher, Submission
-from members.recovery import Joiner
-from members.suspicions import Suspicions
-from members.total_order import Delivery, LogState
-from members.views import View, ViewMember
-from members.witnesses import Judgement, Step, Witnesses
+from groupcert.applier.engine.commit_order import CommitOrder
+from groupcert.applier.queue.fragments import FragmentSet
+from groupcert.applier.queue.job import Job
+from groupcert.applier.targets.rocksdb import RocksDbTarget, RowChanges, RowsSnapshot
+from groupcert.certifier.core import Certifier, Deciding
+from groupcert.certifier.logical_clock import LogicalClock
+from groupcert.certifier.outcomes import OutcomeTable
+from groupcert.certifier.records import (
+    Collected,
+    GarbageCollection,
+    Outcome,
+    Record,
+    Transaction,
+    Verdict,
+)
+from groupcert.certifier.storage.store import Family
+from groupcert.members.core import member
+from groupcert.members.core.catch_up import CatchUp
+from groupcert.members.core.fragment_sets import FragmentSets
+from groupcert.members.core.log_records import LoggedTransaction, Message
+from groupcert.members.core.log_validity import GroupBefore
+from groupcert.members.core.member import Member
+from groupcert.members.core.publisher import Publisher, Submission
+from groupcert.members.core.suspicions import Suspicions
+from groupcert.members.core.views import View, ViewMember
+from groupcert.members.core.witnesses import Judgement, Step, Witnesses
+from groupcert.members.process import log_trimmer
+from groupcert.members.process.log_trimmer import Retention
+from groupcert.members.recovery.joiner import Joiner
+from groupcert.members.recovery.manifest import CopyManifest
+from groupcert.members.runtime.outcome_log import OutcomeLog
+from groupcert.members.runtime.state_store import StateStore
+from groupcert.members.total_order.port import Delivery, LogState
 from tests.sim.disk import DiskCopy, SimulatedDisk
 from tests.sim.lives import Lives
 from tests.sim.member import Answer, SimulatedMember
@@ -190,13 +198,13 @@ def tear_the_copy(self: SimulatedDisk) -> DiskCopy:
     return copy
 
 
-def forget_the_fence(self: MindStore) -> str:
+def forget_the_fence(self: StateStore) -> str:
     """A member that serves again after a restart, whatever has fenced it."""
     del self
     return ""
 
 
-def believe_the_log(self: MindStore, found: Delivery | None) -> None:
+def believe_the_log(self: StateStore, found: Delivery | None) -> None:
     """A member that reads on whatever the log has where it stopped."""
     del self, found
 
@@ -248,8 +256,8 @@ MUTANTS = {
     "trim-what-is-needed": _mutant(log_trimmer, "trim_target", trim_what_is_needed),
     "forget-the-copies": _mutant(log_trimmer, "reported_sequence", forget_the_copies),
     "tear-the-copy": _mutant(SimulatedDisk, "checkpoint", tear_the_copy),
-    "believe-the-log": _mutant(MindStore, "check_last", believe_the_log),
-    "forget-the-fence": _mutant(MindStore, "fence", forget_the_fence),
+    "believe-the-log": _mutant(StateStore, "check_last", believe_the_log),
+    "forget-the-fence": _mutant(StateStore, "fence", forget_the_fence),
     "believe-everybody": _mutant(member, "why_skipped", believe_everybody),
     "own-what-bears-its-mark": _mutant(Publisher, "wrote", own_what_bears_its_mark),
     "ask-nobody": _mutant(Witnesses, "judge", ask_nobody),

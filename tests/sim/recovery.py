@@ -1,6 +1,6 @@
 """Distributed recovery in simulated time: a joiner copies a donor's disk, part by part.
 
-The rule it keeps: it decides as `members/recovery.py` does, by the same plan, choice and checks,
+The rule it keeps: it decides as `recovery/joiner.py` does, by the same plan, choice and checks,
 and does what that one leaves to gRPC and files. Between two parts anything may happen to either
 member: the copy is of one moment, whatever that was.
 """
@@ -9,18 +9,18 @@ import json
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from certifier.errors import (
+from groupcert.certifier.errors import (
     ForeignLog,
     GroupcertError,
     Unavailable,
     UnsupportedFormat,
 )
-from certifier.info_store import CertificationInfoStore
-from certifier.store import Family
-from members.copy_manifest import CopyManifest
-from members.recovery import Joiner
-from members.recovery_choice import Candidate, choose_donor, why_none
-from members.recovery_errors import CorruptCopy, ExtraTransactions, NoDonor
+from groupcert.certifier.storage.info_store import CertificationInfoStore
+from groupcert.certifier.storage.store import Family
+from groupcert.members.core.recovery_plan import Candidate, choose_donor, why_none
+from groupcert.members.errors.recovery import CorruptCopy, ExtraTransactions, NoDonor
+from groupcert.members.recovery.joiner import Joiner
+from groupcert.members.recovery.manifest import CopyManifest
 from tests.sim.disk import DiskCopy, SimulatedDisk
 
 PARTS = 6

@@ -2,7 +2,7 @@
 
 import random
 
-from members.log_records import GroupSettings
+from groupcert.members.core.log_records import GroupSettings
 
 
 def first_settings(dice: random.Random) -> GroupSettings:

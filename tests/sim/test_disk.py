@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from certifier.store import SCAN_PAGE_ROWS, Family, Store, StoreIdentity
+from groupcert.certifier.storage.store import SCAN_PAGE_ROWS, Family, Store, StoreIdentity
 from tests.sim.disk import SimulatedDisk
+from tests.stores import put, writing
 
 
 @pytest.fixture(params=["memory", "rocksdb"])
@@ -19,14 +20,6 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
             yield opened
 
 
-def put(store: Store, family: Family, *pairs: tuple[bytes, bytes]) -> None:
-    """Writes pairs as one batch."""
-    batch = store.batch()
-    for key, value in pairs:
-        batch.put(family, key, value)
-    store.write(batch)
-
-
 def test_families_do_not_see_each_other(store: Store) -> None:
     put(store, Family.DATA, (b"a", b"1"))
     put(store, Family.RELAY, (b"a", b"2"))
@@ -36,31 +29,29 @@ def test_families_do_not_see_each_other(store: Store) -> None:
 
 
 def test_nothing_of_a_batch_shows_before_it_is_written(store: Store) -> None:
-    batch = store.batch()
-    batch.put(Family.DATA, b"a", b"1")
-    assert store.get(Family.DATA, b"a") is None
-    store.write(batch)
+    with writing(store) as batch:
+        batch.put(Family.DATA, b"a", b"1")
+        assert store.get(Family.DATA, b"a") is None
     assert store.get(Family.DATA, b"a") == b"1"
 
 
 def test_the_last_change_of_a_key_in_a_batch_counts(store: Store) -> None:
-    put(store, Family.DATA, (b"b", b"0"))
-    batch = store.batch()
-    batch.put(Family.DATA, b"a", b"1")
-    batch.delete(Family.DATA, b"a")
-    batch.delete(Family.DATA, b"b")
-    batch.put(Family.DATA, b"b", b"2")
-    batch.apply(Family.DATA, {b"c": b"3", b"d": None})
-    store.write(batch)
+    put(store, Family.DATA, (b"b", b"0"), (b"d", b"0"))
+    with writing(store) as batch:
+        batch.put(Family.DATA, b"a", b"1")
+        batch.delete(Family.DATA, b"a")
+        batch.delete(Family.DATA, b"b")
+        batch.put(Family.DATA, b"b", b"2")
+        batch.apply(Family.DATA, {b"c": b"3", b"d": None})
     assert list(store.scan(Family.DATA)) == [(b"b", b"2"), (b"c", b"3")]
 
 
 def test_a_range_is_deleted_without_its_end(store: Store) -> None:
     put(store, Family.DATA, *((key, b"") for key in (b"a", b"b", b"b\x00", b"c", b"d")))
-    batch = store.batch()
-    batch.put(Family.DATA, b"bb", b"")
-    batch.delete_range(Family.DATA, b"b", b"c")
-    store.write(batch)
+    with writing(store) as batch:
+        batch.put(Family.DATA, b"bb", b"")
+        batch.delete_range(Family.DATA, b"b", b"d")
+        batch.put(Family.DATA, b"c", b"")
     assert [key for key, _ in store.scan(Family.DATA)] == [b"a", b"c", b"d"]
 
 
@@ -71,6 +62,7 @@ def test_a_scan_is_in_byte_order_from_its_start(store: Store) -> None:
 
 def test_the_last_key_up_to_one_is_found(store: Store) -> None:
     put(store, Family.RELAY, (b"b", b"1"), (b"d", b"2"))
+    put(store, Family.DATA, (b"c", b"3"))
     found = [store.last(Family.RELAY, key) for key in (b"a", b"b", b"c", b"z")]
     assert found == [None, (b"b", b"1"), (b"b", b"1"), (b"d", b"2")]
 
@@ -88,6 +80,7 @@ def test_two_scans_of_a_snapshot_do_not_disturb_each_other(store: Store) -> None
     pairs = [(b"%04d" % number, b"") for number in range(3 * SCAN_PAGE_ROWS)]
     put(store, Family.DATA, *pairs)
     snapshot = store.snapshot(Family.DATA)
+    put(store, Family.DATA, (pairs[-1][0], b"later"), (b"later", b""))
     scans = zip(snapshot.scan(b""), snapshot.scan(b"0100"), strict=False)
     assert list(scans) == list(zip(pairs, pairs[100:], strict=False))
 

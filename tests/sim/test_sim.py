@@ -4,6 +4,7 @@
 """
 
 import os
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -11,16 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from certifier.records import Verdict
+from groupcert.certifier.records import Verdict
 from tests.sim.__main__ import main
 from tests.sim.cluster import Cluster
 from tests.sim.mutants import MUTANTS
 from tests.sim.scenarios import SCENARIOS, scenario_of
 
-SEEDS_A_TEST = 20
+SEEDS_A_TEST = 10
 SEEDS = range(0, 200, SEEDS_A_TEST)
 STEPS = 800
 MUTANT_SEEDS_MAX = 60
+REACHING_SEEDS_MAX = 15
 SEEN_IN = {
     "ask-nobody": "lost-tail",
     "believe-everybody": "stranger",
@@ -30,15 +32,37 @@ SEEN_IN = {
     "own-what-bears-its-mark": "stranger",
 }
 """Mutants that few scenarios have an opportunity to find, each with one that has."""
-SEEN_BY_CLIENTS = {
-    "acknowledge-before-the-log": "acknowledged-lost",
-    "ignore-last-item": "relay-overlap",
-    "ignore-read-set": "write-skew",
-    "skip-commit-order": "relay-order",
-    "stamp-one-too-early": "relay-overlap",
-    "tear-the-copy": "relay-skipped",
+SEEN_AT = {
+    "acknowledge-before-the-log": 1,
+    "believe-everybody": 3,
+    "believe-the-log": 26,
+    "collect-one-too-early": 5,
+    "follow-any-view": 3,
+    "forget-outcomes": 3,
+    "forget-the-copies": 9,
+    "forget-the-fence": 2,
+    "ignore-read-set": 4,
+    "join-at-once": 1,
+    "own-what-bears-its-mark": 8,
+    "show-a-part": 2,
+    "skip-the-gap": 2,
+    "stamp-one-too-early": 4,
+    "suspect-by-the-clock": 17,
+    "take-a-part-for-the-whole": 11,
+    "take-from-everybody": 2,
+    "tear-the-copy": 7,
+    "trim-what-is-needed": 2,
 }
-"""Mutants, each with what the workloads' checkers make of it."""
+"""The seed that finds a mutant soonest, where it is not the first."""
+SEEN_BY_CLIENTS = {
+    "acknowledge-before-the-log": ("acknowledged-lost", 0),
+    "ignore-last-item": ("relay-overlap", 3),
+    "ignore-read-set": ("write-skew", 0),
+    "skip-commit-order": ("relay-order", 2),
+    "stamp-one-too-early": ("relay-overlap", 4),
+    "tear-the-copy": ("relay-skipped", 7),
+}
+"""Mutants, each with what the workloads' checkers make of it, and the seed that shows it."""
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
@@ -51,14 +75,19 @@ def test_every_promise_is_kept_under_faults(first_seed: int) -> None:
     assert main(arguments) == 0
 
 
+def find(arguments: list[str], seed: int) -> int:
+    """Runs the seed that is known to fail; a change of the simulation may move it to another."""
+    return main([*arguments, f"--seed={seed}"]) or main([*arguments, f"--seeds={MUTANT_SEEDS_MAX}"])
+
+
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_mutant_is_found_and_its_replay_is_named(
     mutant: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = [f"--steps={STEPS}", f"--mutant={mutant}", f"--seeds={MUTANT_SEEDS_MAX}"]
+    arguments = [f"--steps={STEPS}", f"--mutant={mutant}"]
     if mutant in SEEN_IN:
         arguments.append(f"--scenario={SEEN_IN[mutant]}")
-    assert main(arguments) == 1
+    assert find(arguments, SEEN_AT.get(mutant, 0)) == 1
     *_, last_line = capsys.readouterr().out.splitlines()
     command, _, replay = last_line.partition("replay with: ")
     assert command == "FAILED; "
@@ -70,10 +99,10 @@ def test_a_mutant_is_found_and_its_replay_is_named(
 @pytest.mark.parametrize("mutant", SEEN_BY_CLIENTS)
 def test_clients_see_what_is_broken(mutant: str, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = [f"--steps={STEPS}", f"--mutant={mutant}", "--clients-alone"]
-    assert main([*arguments, f"--seeds={MUTANT_SEEDS_MAX}"]) == 1
-    output = capsys.readouterr().out
-    (findings,) = (line for line in output.splitlines() if line.startswith("findings"))
-    assert SEEN_BY_CLIENTS[mutant] in findings
+    code, seed = SEEN_BY_CLIENTS[mutant]
+    assert find(arguments, seed) == 1
+    *_, findings = re.findall("^findings.*", capsys.readouterr().out, re.M)
+    assert code in findings
 
 
 @pytest.mark.slow
@@ -90,46 +119,29 @@ def test_many_seeds_run_every_scenario() -> None:
     assert {scenario_of(seed) for seed in range(200)} == set(SCENARIOS)
 
 
-def test_several_processes_find_the_same() -> None:
-    command = [sys.executable, "-m", "tests.sim", "--seed=3", "--seeds=4", "--steps=300"]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    alone, together = (
-        subprocess.run(
-            [*command, f"--jobs={jobs}"],
-            cwd=ROOT,
-            env=environment,
-            capture_output=True,
-            check=True,
-        ).stdout
-        for jobs in (1, 2)
+def test_a_seed_is_the_same_run_in_every_process(capsys: pytest.CaptureFixture[str]) -> None:
+    """In this one, and in two of another hash seed that share the seeds."""
+    arguments = ["--seed=1", "--seeds=2", "--steps=400"]
+    assert main(arguments) == 0
+    together = subprocess.run(
+        [sys.executable, "-m", "tests.sim", *arguments, "--jobs=2"],
+        cwd=ROOT,
+        env={"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONHASHSEED": "1"},
+        capture_output=True,
+        check=True,
     )
-    assert alone == together
-
-
-def test_a_seed_is_the_same_run_in_every_process() -> None:
-    command = [sys.executable, "-m", "tests.sim", "--seed=1", "--seeds=3", f"--steps={STEPS}"]
-    path = os.pathsep.join(sys.path)
-    outputs = {
-        subprocess.run(
-            command,
-            cwd=ROOT,
-            env={"PYTHONPATH": path, "PYTHONHASHSEED": hash_seed},
-            capture_output=True,
-            check=True,
-        ).stdout
-        for hash_seed in ("1", "2")
-    }
-    assert len(outputs) == 1
-    assert b"lost 0" in outputs.pop()
+    alone = capsys.readouterr().out
+    assert together.stdout.decode() == alone
+    assert "lost 0" in alone
 
 
 def test_runs_reach_what_they_are_for() -> None:
-    verdicts = dict.fromkeys(Verdict, 0)
     reached: Counter[str] = Counter()
-    names = ("repeated", "collected", "forgotten", "acknowledged", "expelled", "changed", "held")
-    for seed in range(15):
+    names = {"repeated", "collected", "forgotten", "acknowledged", "expelled", "changed", "held"}
+    names |= {"single_primary", Verdict.CERTIFIED.name, Verdict.CONFLICT.name, Verdict.TOO_OLD.name}
+    for seed in range(REACHING_SEEDS_MAX):
         cluster = Cluster(seed, "mix")
-        cluster.run(STEPS * 3)
+        cluster.run(STEPS)
         reached.update(cluster.reached)
         reached["acknowledged"] += len(cluster.checks.acknowledged)
         reached["expelled"] += cluster.checks.expelled
@@ -142,7 +154,8 @@ def test_runs_reach_what_they_are_for() -> None:
             reached["single_primary"] += mind.settings.single_primary
             reached["held"] += mind.flow.held_ms
             for verdict in Verdict:
-                verdicts[verdict] += mind.counters.verdicts[verdict]
-    missing = [name for name in (*names, *cluster.reached) if not reached[name]]
+                reached[verdict.name] += mind.counters.verdicts[verdict]
+        missing = [name for name in {*names, *cluster.reached} if not reached[name]]
+        if not missing:
+            break
     assert not missing, reached
-    assert verdicts[Verdict.CERTIFIED] and verdicts[Verdict.CONFLICT] and verdicts[Verdict.TOO_OLD]

@@ -1,17 +1,17 @@
 """A large transaction on its way into the simulated log, step by step.
 
-The rule it keeps: it does what `members/uploads.py` and `members/large_commits.py` do, and nothing
-of its own, but for senders that do not wait: they are wrong, and the group must not be.
+The rule it keeps: it does what `large_transactions/uploads.py` and `services/submitting.py` do,
+and nothing of its own, but for senders that do not wait: they are wrong, and the group must not be.
 """
 
 from collections.abc import Callable
 
-from certifier.records import Verdict
-from members.fragment_store import Digest, compress
-from members.large_changes import split_payload
-from members.log_records import LoggedTransaction
-from members.member import Member
-from members.publisher import Submission
+from groupcert.certifier.records import Verdict
+from groupcert.members.core.log_records import LoggedTransaction
+from groupcert.members.core.member import Member
+from groupcert.members.core.publisher import Submission
+from groupcert.members.large_transactions.fragments import Digest, compress
+from groupcert.members.wire.pieces import split_payload
 
 FRAGMENT_BYTES = 24
 """About a row, or a part of one."""

@@ -10,16 +10,18 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from typing import cast
 
-from applier.targets.rocksdb import RowsSnapshot
-from certifier.errors import SnapshotExpired
-from certifier.records import Verdict
+from groupcert import Client as RealClient
+from groupcert.applier.targets.rocksdb import RowsSnapshot, applied_intervals
+from groupcert.certifier.errors import SnapshotExpired
+from groupcert.certifier.records import Verdict
+from groupcert.certifier.storage.store import Family
+from groupcert.members.core.decisions import decode
+from groupcert.members.core.log_records import LoggedTransaction
+from groupcert.members.core.publisher import Submission
+from groupcert.members.demo import checks as demo_checks
+from groupcert.members.services.history_pages import history_page
+from groupcert.members.wire.requests import submitted_commit
 from groupcert.v1 import group_pb2, store_pb2, transaction_pb2
-from members import demo_checks
-from members.client import Client as RealClient
-from members.convert import submitted_commit
-from members.history import read_history
-from members.log_records import LoggedTransaction
-from members.publisher import Submission
 from tests.sim.checkers import Checks, rows_of
 from tests.sim.clients import LIMITS, Members
 from tests.sim.member import SimulatedMember
@@ -190,7 +192,7 @@ class WorkloadClient:
             self._submit()
 
     def _answered(self, ended: Submission | None) -> None:
-        """See `members.remote.RemoteMembers.decide`."""
+        """See `members.client.remote.RemoteMembers.decide`."""
         outcome = ended.outcomes[0] if ended else None
         if outcome is None or outcome.verdict is Verdict.REFUSED:
             self._next = self._submit_again
@@ -210,8 +212,16 @@ class _HistoryOfMember:
         self._member = member
 
     def history(self) -> Iterator[group_pb2.ReadHistoryResponse]:
-        """See `members.client.Client.history`."""
-        return read_history(self._member.disk.as_store(), 0)
+        """See `members.client.client.Client.history`."""
+        store = self._member.disk.as_store()
+        ran = {interval.version: interval for interval in applied_intervals(store)}
+        for _, block in store.scan(Family.DECISIONS):
+            rows = decode(block, "", "", "history")
+            for row in rows:
+                if interval := ran.get(row["version"]):
+                    row["started_tick"] = interval.started
+                    row["committed_tick"] = interval.committed
+            yield history_page(rows, 0)
 
 
 def final_states(members: Sequence[SimulatedMember]) -> list[FinalState]:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
 
-from members.demo_checks import Applied
+from groupcert.members.demo.checks import Applied
 from tests.workloads.findings import Finding
 from tests.workloads.history import FinalState, History, Operation
 

@@ -11,9 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Self
 
-from certifier.errors import GroupcertError, InvalidRequest
-from members import demo_checks
-from members.client import (
+from groupcert import (
     CertificationConflict,
     Client,
     Consistency,
@@ -24,7 +22,9 @@ from members.client import (
     TransactionRefused,
     TransactionTooOld,
 )
-from members.remote import is_refusal
+from groupcert.certifier.errors import GroupcertError, InvalidRequest
+from groupcert.members.client.remote import is_refusal
+from groupcert.members.demo import checks as demo_checks
 from tests.workloads.history import Fault, FinalState, History, Operation, Outcome, Workload
 from tests.workloads.plans import ALL_WORKLOADS, Process
 from tests.workloads.transactions import (

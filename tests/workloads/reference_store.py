@@ -8,7 +8,7 @@ import random
 from collections.abc import Mapping, Sequence
 from zlib import crc32
 
-from members.demo_checks import Applied
+from groupcert.members.demo.checks import Applied
 from tests.workloads.history import FinalState, Outcome
 from tests.workloads.transactions import (
     Answer,

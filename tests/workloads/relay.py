@@ -1,11 +1,11 @@
 """Checks how each member applied what it had certified: once, all of it, in order, one by one.
 
-Whatever ran beside what it depends on is what `members.demo_checks` finds.
+Whatever ran beside what it depends on is what `members.demo.checks` finds.
 """
 
 from collections.abc import Iterator
 
-from members.demo_checks import Applied, overlap_problems
+from groupcert.members.demo.checks import Applied, overlap_problems
 from tests.workloads.findings import Finding
 from tests.workloads.history import FinalState, History
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from members.demo_checks import Applied
+from groupcert.members.demo.checks import Applied
 from tests.workloads.check import check_history
 from tests.workloads.history import FinalState, History, Operation, Outcome, Step, Workload
 

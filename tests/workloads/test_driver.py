@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from members.client import Client
-from members.local_group import LocalGroup
+from groupcert import Client
+from groupcert.members.demo.local_group import LocalGroup
 from tests.integration.conftest import SETTINGS
 from tests.integration.waiting import wait_for
 from tests.workloads.check import check_history, report
@@ -15,7 +15,7 @@ from tests.workloads.driver import WorkloadRun
 from tests.workloads.history import History, Outcome
 from tests.workloads.plans import workloads_of
 
-pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 GIVE_UP_MS = 400
 COMMITS = 300
@@ -25,7 +25,8 @@ COMMITS = 300
 @pytest.fixture(scope="module")
 def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalGroup]:
     """Three members as processes."""
-    with LocalGroup(tmp_path_factory.mktemp("group"), settings=SETTINGS) as group:
+    folder = tmp_path_factory.mktemp("group")
+    with LocalGroup(folder, settings=SETTINGS, certification_logs=folder / "logs") as group:
         yield group
 
 

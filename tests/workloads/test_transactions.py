@@ -2,14 +2,14 @@
 
 import pytest
 
-from certifier.errors import NotServing, TransactionTooLarge
-from members.client import (
+from groupcert import (
     CertificationConflict,
     MemberFailed,
     OutcomeUnknown,
     TransactionRefused,
     TransactionTooOld,
 )
+from groupcert.certifier.errors import NotServing, TransactionTooLarge
 from tests.workloads.driver import failed
 from tests.workloads.history import Outcome, Step, Workload
 from tests.workloads.transactions import (

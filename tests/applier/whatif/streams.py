@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from hypothesis import strategies as st
 
-from applier.parts import database_of, table_of
-from applier.source_header import SourceHeader
-from applier.whatif.workload import Costs, Work, Workload, load
-from certifier.gtid import Gtid
-from certifier.logical_clock import LogicalClock
-from certifier.write_set import item_from_text
+from groupcert.applier.queue.parts import database_of, table_of
+from groupcert.applier.source.header import SourceHeader
+from groupcert.applier.whatif.workload import Costs, Work, Workload, load
+from groupcert.certifier.gtid import Gtid
+from groupcert.certifier.logical_clock import LogicalClock
+from groupcert.certifier.write_set import item_from_text
 
 SOURCE = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 

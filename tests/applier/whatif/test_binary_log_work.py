@@ -1,9 +1,9 @@
 """Binary logs as work: stamps, lock intervals and names of what a log says."""
 
-from applier.binlog.reader import BinaryLogTransaction
-from applier.whatif.binary_log_work import BinaryLogWork
-from applier.whatif.workload import Work
-from tests.applier.binlog.transactions import NOTHING, UUID, writes
+from groupcert.applier.mysql_logs.reader import BinaryLogTransaction
+from groupcert.applier.whatif.binary_log_work import BinaryLogWork
+from groupcert.applier.whatif.workload import Work
+from tests.applier.mysql_logs.transactions import NOTHING, UUID, writes
 
 
 def read(*files: list[BinaryLogTransaction]) -> list[Work]:

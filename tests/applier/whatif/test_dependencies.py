@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from applier.whatif.dependencies import (
+from groupcert.applier.whatif.dependencies import (
     NO_ITEM,
     Dependencies,
     count_overtakers,

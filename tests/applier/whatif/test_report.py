@@ -4,10 +4,10 @@ import json
 import re
 from typing import Any
 
-from applier.whatif.comparison import Line, bounds, run_line
-from applier.whatif.page import page
-from applier.whatif.report import Compared, document
-from applier.whatif.workload import Costs, Workload, load
+from groupcert.applier.whatif.comparison import Line, bounds, run_line
+from groupcert.applier.whatif.page import page
+from groupcert.applier.whatif.report import Compared, document
+from groupcert.applier.whatif.workload import Costs, Workload, load
 from tests.applier.whatif.streams import Source, stream
 
 WORKERS = (1, 2, 4)

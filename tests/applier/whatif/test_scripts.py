@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from applier.schemes import Cause
-from applier.whatif.comparison import Line, bound_of, bounds, run_line
-from applier.whatif.workload import Costs, Stamps, Workload, load
+from groupcert.applier.schemes import Cause
+from groupcert.applier.whatif.comparison import Line, bound_of, bounds, run_line
+from groupcert.applier.whatif.workload import Costs, Stamps, Workload, load
 from tests.applier.whatif.streams import parse
 from tests.datadriven import Command, run_script, table
 

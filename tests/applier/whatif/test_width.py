@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from applier.whatif.width import BUCKETS_MAX, WidthSeries
+from groupcert.applier.whatif.width import BUCKETS_MAX, WidthSeries
 
 
 def test_buckets_are_one_microsecond_until_they_are_full() -> None:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from applier.parts import Part
-from applier.whatif.workload import Costs, Stamps, Workload, interval_mean, load
-from certifier.errors import InvalidSetting
+from groupcert.applier.queue.parts import Part
+from groupcert.applier.whatif.workload import Costs, Stamps, Workload, interval_mean, load
+from groupcert.certifier.errors import InvalidSetting
 from tests.applier.whatif.streams import SOURCE, Source, stream
 
 

@@ -9,11 +9,11 @@ import asyncio
 import os
 from collections.abc import Sequence
 
-from certifier.core import CertifierOptions
-from certifier.records import Outcome, Verdict
-from members.log_records import LoggedTransaction
-from members.publisher import Submission
-from members.runtime import MemberRuntime
+from groupcert.certifier.core import CertifierOptions
+from groupcert.certifier.records import Outcome, Verdict
+from groupcert.members.core.log_records import LoggedTransaction
+from groupcert.members.core.publisher import Submission
+from groupcert.members.runtime.runtime import MemberRuntime
 from tests.sim.mutants import installed
 
 _submit = MemberRuntime.submit

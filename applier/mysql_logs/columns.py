@@ -1,0 +1,264 @@
+"""Columns of a logged table: how many bytes a value takes in a row, and which value they are.
+
+Two values of a column that its server holds equal are read as equal values. If that cannot be
+ensured for a value, it is `Opaque`, with the reason: floats, texts in an unknown collation, texts
+outside ASCII in a collation that ignores case.
+
+Texts are compared without trailing spaces, and without case unless the collation is a binary one;
+two texts may so be equal here that are different to the server, never the opposite. Differs: if the
+log has no collations (before MySQL 8.0; MariaDB with binlog_row_metadata=NO_LOG), all bytes outside
+ASCII are taken as they are, for the column may be VARBINARY.
+
+Source: MySQL 8.4 source documentation of Table_map_event, "column types"; MySQL Internals, "Date
+and Time Data Type Representation"; MySQL Reference Manual, 14.23.2 "DECIMAL Data Type
+Characteristics".
+"""
+
+from decimal import Decimal
+from enum import IntEnum
+from typing import NamedTuple, TypeAlias
+
+from groupcert.certifier.write_set import KeyValue
+
+
+class ColumnType(IntEnum):
+    """The types of columns in a table map, or in a column's metadata."""
+
+    TINY = 1
+    SHORT = 2
+    LONG = 3
+    FLOAT = 4
+    DOUBLE = 5
+    NULL = 6
+    TIMESTAMP = 7
+    LONGLONG = 8
+    INT24 = 9
+    DATE = 10
+    TIME = 11
+    DATETIME = 12
+    YEAR = 13
+    NEWDATE = 14
+    VARCHAR = 15
+    BIT = 16
+    TIMESTAMP2 = 17
+    DATETIME2 = 18
+    TIME2 = 19
+    MARIADB_BLOB_COMPRESSED = 140
+    MARIADB_VARCHAR_COMPRESSED = 141
+    VECTOR = 242
+    JSON = 245
+    NEWDECIMAL = 246
+    ENUM = 247
+    SET = 248
+    TINY_BLOB = 249
+    MEDIUM_BLOB = 250
+    LONG_BLOB = 251
+    BLOB = 252
+    VAR_STRING = 253
+    STRING = 254
+    GEOMETRY = 255
+
+
+T = ColumnType
+_KNOWN = frozenset(ColumnType)
+INTEGERS = {T.TINY: 1, T.SHORT: 2, T.INT24: 3, T.LONG: 4, T.LONGLONG: 8}
+NUMERIC = {*INTEGERS, T.YEAR, T.FLOAT, T.DOUBLE, T.NEWDECIMAL}
+_FIXED = {
+    **INTEGERS,
+    T.NULL: 0,
+    T.YEAR: 1,
+    **dict.fromkeys((T.DATE, T.NEWDATE, T.TIME), 3),
+    T.TIMESTAMP: 4,
+    T.DATETIME: 8,
+}
+_FRACTIONAL = {T.TIMESTAMP2: 4, T.DATETIME2: 5, T.TIME2: 3}
+_BLOBS = {
+    *(T.BLOB, T.TINY_BLOB, T.MEDIUM_BLOB, T.LONG_BLOB, T.JSON, T.GEOMETRY, T.VECTOR),
+    T.MARIADB_BLOB_COMPRESSED,
+}
+_VARCHARS = {T.VARCHAR, T.VAR_STRING, T.MARIADB_VARCHAR_COMPRESSED}
+_TEXTS = {T.VARCHAR, T.VAR_STRING, T.STRING, T.TINY_BLOB, T.MEDIUM_BLOB, T.LONG_BLOB, T.BLOB}
+_METADATA_BYTES = {
+    **dict.fromkeys((T.FLOAT, T.DOUBLE, *_FRACTIONAL, *_BLOBS), 1),
+    **dict.fromkeys((*_VARCHARS, T.BIT, T.NEWDECIMAL, T.ENUM, T.SET, T.STRING), 2),
+}
+_DIGIT_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
+
+BINARY_COLLATION = 63
+_NOPAD = 1024
+_CASE_SENSITIVE = {46, 47, 65, 83, 309}
+"""utf8mb4_bin, latin1_bin, ascii_bin, utf8mb3_bin, utf8mb4_0900_bin."""
+_CASE_IGNORED = {8, 11, 33, 45, 192, 224, 246, 255, 278, 305}
+"""latin1_swedish_ci, ascii_general_ci; utf8mb3_general_ci and utf8mb4_general_ci; utf8mb3, utf8mb4
+unicode_ci; utf8mb4_unicode_520_ci; utf8mb4_0900_ai_ci, as_cs and as_ci."""
+_IGNORABLE = bytes([*range(0x20), 0x7F])
+
+
+class Opaque(NamedTuple):
+    """A value that cannot be compared for equality."""
+
+    why: str
+
+
+Value: TypeAlias = KeyValue | Opaque | None
+
+
+class Column(NamedTuple):
+    """One column: its values take `width` bytes, or `length_bytes` bytes of length and as many.
+
+    `metadata`: two bytes whose meaning depends on the type. `collation` is None if not known.
+    """
+
+    type: int
+    metadata: bytes
+    width: int
+    length_bytes: int
+    name: str | None = None
+    unsigned: bool = False
+    collation: int | None = None
+
+
+def metadata_bytes_of(column_type: int) -> int:
+    """Returns how many bytes of metadata a table map has for a column."""
+    return _METADATA_BYTES.get(ColumnType(column_type), 0) if column_type in _KNOWN else 0
+
+
+def column_of(column_type: int, metadata: bytes) -> Column | None:
+    """Returns the column that a table map describes; None for an unknown type."""
+    if column_type not in _KNOWN:
+        return None
+    kind = ColumnType(column_type)
+    width = length_bytes = 0
+    if kind == T.STRING:
+        # Lengths over 255 have their upper bits, inverted, in the byte of the type within.
+        length = metadata[1] | ((metadata[0] & 0x30) ^ 0x30) << 4
+        if metadata[0] in (T.ENUM, T.SET):
+            kind, width = ColumnType(metadata[0]), metadata[1]
+        else:
+            length_bytes = 1 if length < 256 else 2
+    elif kind in _VARCHARS:
+        length_bytes = 1 if int.from_bytes(metadata, "little") < 256 else 2
+    elif kind in _BLOBS:
+        length_bytes = metadata[0]
+    elif kind in _FRACTIONAL:
+        width = _FRACTIONAL[kind] + (metadata[0] + 1) // 2
+    elif kind in (T.FLOAT, T.DOUBLE):
+        width = metadata[0]
+    elif kind in (T.ENUM, T.SET):
+        width = metadata[1]
+    elif kind == T.BIT:
+        width = metadata[1] + (metadata[0] > 0)
+    elif kind == T.NEWDECIMAL:
+        width = _decimal_bytes(metadata[0] - metadata[1]) + _decimal_bytes(metadata[1])
+    else:
+        width = _FIXED[kind]
+    return Column(kind, metadata, width, length_bytes)
+
+
+def is_text(column: Column, *, mariadb: bool) -> bool:
+    """Returns whether the lists of collations in table maps have an entry for the column."""
+    if column.type in (T.GEOMETRY, T.MARIADB_BLOB_COMPRESSED, T.MARIADB_VARCHAR_COMPRESSED):
+        return mariadb
+    return column.type in _TEXTS
+
+
+def value_of(column: Column, content: bytes, prefix: int = 0) -> Value:
+    """Returns the value of a row's bytes, given without their length.
+
+    Args:
+        prefix: characters of a text that the key has, 0 for all.
+    """
+    kind = column.type
+    if kind in INTEGERS:
+        return int.from_bytes(content, "little", signed=not column.unsigned)
+    if kind in _TEXTS:
+        return _text(content, column.collation, prefix)
+    if kind == T.NEWDECIMAL:
+        return _decimal(content, column.metadata[0], column.metadata[1])
+    if kind in (T.ENUM, T.SET, T.TIMESTAMP):
+        return int.from_bytes(content, "little")
+    if kind == T.BIT:
+        return int.from_bytes(content, "big")
+    if kind == T.YEAR:
+        return content[0] + 1900 if content[0] else 0
+    if kind in (T.DATE, T.NEWDATE):
+        days = int.from_bytes(content, "little")
+        return f"{days >> 9:04}-{days >> 5 & 15:02}-{days & 31:02}"
+    if kind == T.DATETIME:
+        digits = f"{int.from_bytes(content, 'little'):014}"
+        return f"{digits[:4]}-{digits[4:6]}-{digits[6:8]} {_colons(digits[8:])}"
+    if kind == T.TIME:
+        number = int.from_bytes(content, "little", signed=True)
+        return f"{'-' * (number < 0)}{_colons(f'{abs(number):06}')}"
+    if kind in _FRACTIONAL:
+        return _fractional(kind, content)
+    return Opaque(f"a key column of type {ColumnType(kind).name}")
+
+
+def _text(content: bytes, collation: int | None, prefix: int) -> Value:
+    if collation == BINARY_COLLATION:
+        return content[:prefix] if prefix else content
+    if prefix and not content.isascii():
+        return Opaque("texts outside ASCII in a key that has only their beginning")
+    content = (content[:prefix] if prefix else content).rstrip(b" ")
+    family = collation - _NOPAD if collation and _NOPAD <= collation < 2 * _NOPAD else collation
+    if family is None:
+        content = content.lower()
+    elif family in _CASE_IGNORED:
+        if not content.isascii():
+            return Opaque("texts outside ASCII in a key that ignores case or accents")
+        content = content.translate(None, _IGNORABLE).lower()
+    elif family not in _CASE_SENSITIVE:
+        return Opaque(f"a key of texts in collation {collation}, which is not known here")
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError:
+        return content
+
+
+def _decimal_bytes(digits: int) -> int:
+    return digits // 9 * 4 + _DIGIT_BYTES[digits % 9]
+
+
+def _decimal(content: bytes, precision: int, scale: int) -> Decimal:
+    """Returns a decimal: nine digits are four bytes, most significant first; incomplete groups of
+    digits are at both ends.
+    """
+    negative = not content[0] & 0x80
+    content = bytes([content[0] ^ 0x80]) + content[1:]
+    if negative:
+        content = bytes(byte ^ 0xFF for byte in content)
+    whole = precision - scale
+    digits, position = "", 0
+    groups = [whole % 9, *[9] * (whole // 9), *[9] * (scale // 9), scale % 9]
+    for count in groups:
+        size = _DIGIT_BYTES[count]
+        if count:
+            number = int.from_bytes(content[position : position + size], "big")
+            digits += f"{number:0{count}}"
+        position += size
+    return Decimal((int(negative), tuple(map(int, digits or "0")), -scale))
+
+
+def _fractional(kind: int, content: bytes) -> str:
+    """Returns a date or time of MySQL 5.6 and newer: bits of the parts, then up to six digits."""
+    fraction_bytes = len(content) - _FRACTIONAL[ColumnType(kind)]
+    bits = 8 * fraction_bytes
+    number = int.from_bytes(content, "big")
+    if kind != T.TIMESTAMP2:
+        number -= 1 << 8 * len(content) - 1
+    sign, number = "-" * (number < 0), abs(number)
+    whole, fraction = number >> bits, number & (1 << bits) - 1
+    end = f".{fraction * 100 ** (3 - fraction_bytes):06}" if fraction_bytes else ""
+    if kind == T.TIMESTAMP2:
+        return f"{whole}{end}"
+    clock = f"{whole >> 12 & 0x3FF if kind == T.TIME2 else whole >> 12 & 31:02}"
+    clock += f":{whole >> 6 & 63:02}:{whole & 63:02}{end}"
+    if kind == T.TIME2:
+        return sign + clock
+    year, month = divmod(whole >> 22, 13)
+    return f"{year:04}-{month:02}-{whole >> 17 & 31:02} {clock}"
+
+
+def _colons(digits: str) -> str:
+    return f"{digits[:-4]}:{digits[-4:-2]}:{digits[-2:]}"

@@ -1,0 +1,277 @@
+"""Events of a binary log file: their bounds, and the check that their bytes are those written.
+
+An event is returned whole and with its checksum verified, or not at all. An incomplete end of a
+file is normal, for its server may be writing it or have died: the reader stops there and reports
+it. Damage before the end is an error.
+
+Source: MySQL Internals, "Binary Log"; MySQL 8.4 source documentation, Binary_log_event,
+Format_description_event; MariaDB Knowledge Base, "Replication Protocol", pages of its events.
+"""
+
+import re
+import zlib
+from collections.abc import Iterator
+from enum import IntEnum
+from typing import BinaryIO, NamedTuple
+
+from groupcert.applier.errors import InvalidBinaryLog
+
+MAGIC = b"\xfebin"
+ENCRYPTED_MAGIC = b"\xfdbin"
+HEADER_BYTES = 19
+CHECKSUM_BYTES = 4
+EVENT_BYTES_MAX = 1 << 30
+"""The largest event that is read, in bytes: that is also the largest `max_allowed_packet`."""
+
+FLAG_IN_USE = 0x01
+FLAG_IGNORABLE = 0x80
+
+
+class EventType(IntEnum):
+    """The types of events that are read, or known to contain no rows."""
+
+    START_V3 = 1
+    QUERY = 2
+    STOP = 3
+    ROTATE = 4
+    INTVAR = 5
+    APPEND_BLOCK = 9
+    DELETE_FILE = 11
+    RAND = 13
+    USER_VAR = 14
+    FORMAT_DESCRIPTION = 15
+    XID = 16
+    BEGIN_LOAD_QUERY = 17
+    EXECUTE_LOAD_QUERY = 18
+    TABLE_MAP = 19
+    WRITE_ROWS_V1 = 23
+    UPDATE_ROWS_V1 = 24
+    DELETE_ROWS_V1 = 25
+    INCIDENT = 26
+    HEARTBEAT = 27
+    IGNORABLE = 28
+    ROWS_QUERY = 29
+    WRITE_ROWS = 30
+    UPDATE_ROWS = 31
+    DELETE_ROWS = 32
+    GTID = 33
+    ANONYMOUS_GTID = 34
+    PREVIOUS_GTIDS = 35
+    TRANSACTION_CONTEXT = 36
+    VIEW_CHANGE = 37
+    XA_PREPARE = 38
+    PARTIAL_UPDATE_ROWS = 39
+    TRANSACTION_PAYLOAD = 40
+    HEARTBEAT_V2 = 41
+    GTID_TAGGED = 42
+    MARIADB_ANNOTATE_ROWS = 160
+    MARIADB_BINLOG_CHECKPOINT = 161
+    MARIADB_GTID = 162
+    MARIADB_GTID_LIST = 163
+    MARIADB_START_ENCRYPTION = 164
+    MARIADB_QUERY_COMPRESSED = 165
+    MARIADB_WRITE_ROWS_COMPRESSED_V1 = 166
+    MARIADB_UPDATE_ROWS_COMPRESSED_V1 = 167
+    MARIADB_DELETE_ROWS_COMPRESSED_V1 = 168
+    MARIADB_WRITE_ROWS_COMPRESSED = 169
+    MARIADB_UPDATE_ROWS_COMPRESSED = 170
+    MARIADB_DELETE_ROWS_COMPRESSED = 171
+
+
+class Event(NamedTuple):
+    """One event: its header, and its body without checksum.
+
+    `offset` is where it begins in the file; for an event from a compressed payload, where the
+    payload does, whose size it then has no share in: its `size_bytes` is 0.
+    """
+
+    path: str
+    offset: int
+    type: int
+    flags: int
+    timestamp: int
+    server_id: int
+    size_bytes: int
+    body: bytes
+
+    def invalid(self, problem: str, expected: str) -> InvalidBinaryLog:
+        """Returns an InvalidBinaryLog for this event, to be raised."""
+        return InvalidBinaryLog(
+            path=self.path, offset=self.offset, problem=problem, expected=expected
+        )
+
+
+class FormatDescription(NamedTuple):
+    """The content of a log's first event, which describes the events after it."""
+
+    server_version: str
+    checksum_bytes: int
+    post_header_bytes: bytes
+
+    def post_header_of(self, event_type: int) -> int:
+        """Returns how many bytes the fixed part of a type's bodies has; 0 for unknown types."""
+        known = self.post_header_bytes
+        return known[event_type - 1] if event_type <= len(known) else 0
+
+    @property
+    def is_mariadb(self) -> bool:
+        """True if a MariaDB server wrote the events."""
+        return "mariadb" in self.server_version.lower()
+
+
+class EventReader:
+    """Reads the events of one file from its beginning, once.
+
+    `format` changes within relay logs: it is that of the last event read. `cut_short` is
+    None, or says where and why the file ends in the midst of an event.
+    """
+
+    def __init__(self, file: BinaryIO, path: str, size_bytes: int) -> None:
+        self.format = FormatDescription("", 0, b"")
+        self.cut_short: str | None = None
+        self._file = file
+        self._path = path
+        self._size = size_bytes
+
+    def __iter__(self) -> Iterator[Event]:
+        """Yields the events.
+
+        Raises:
+            InvalidBinaryLog: this is no binary log, or one that is damaged or cannot be read.
+        """
+        offset = len(MAGIC)
+        self._check_magic(self._file.read(len(MAGIC)))
+        while offset < self._size:
+            event = self._next_event(offset)
+            if event is None:
+                return
+            if event.type == EventType.FORMAT_DESCRIPTION:
+                self.format = format_description(event)
+            elif not self.format.server_version:
+                raise self._not_described(event)
+            yield event
+            offset += event.size_bytes
+
+    def _check_magic(self, magic: bytes) -> None:
+        expected = "a binary log or relay log of MySQL or MariaDB, which begins with fe 62 69 6e"
+        if magic == ENCRYPTED_MAGIC:
+            problem = "the file is encrypted"
+            expected = "a log written with binlog_encryption=OFF"
+        elif magic == MAGIC:
+            return
+        else:
+            problem = f"the file begins with {magic.hex(' ') or 'nothing'}"
+        raise InvalidBinaryLog(path=self._path, offset=0, problem=problem, expected=expected)
+
+    def _next_event(self, offset: int) -> Event | None:
+        header = self._file.read(HEADER_BYTES)
+        if len(header) < HEADER_BYTES:
+            self._cut(f"{len(header)} bytes of an event's header at byte {offset}")
+            return None
+        event = parse_header(self._path, offset, header)
+        if event.size_bytes < HEADER_BYTES:
+            if not any(header) and self._is_zero_to_the_end():
+                self._cut(f"zeros in place of an event from byte {offset} on")
+                return None
+            raise event.invalid(f"an event of {event.size_bytes} bytes", "19 bytes or more")
+        if event.size_bytes > self._size - offset:
+            held = self._size - offset
+            self._cut(f"{held} of the {event.size_bytes} bytes of the event at byte {offset}")
+            return None
+        if event.size_bytes > EVENT_BYTES_MAX:
+            raise event.invalid(
+                f"an event of {event.size_bytes} bytes", f"at most {EVENT_BYTES_MAX} bytes"
+            )
+        body = self._file.read(event.size_bytes - HEADER_BYTES)
+        if len(body) < event.size_bytes - HEADER_BYTES:
+            self._cut(f"less of the event at byte {offset} than before: the file shrank")
+            return None
+        return self._verified(event, header, body)
+
+    def _verified(self, event: Event, header: bytes, body: bytes) -> Event | None:
+        """Returns the event without its checksum; None if the last event's does not match."""
+        checksum_bytes = self.format.checksum_bytes
+        if event.type == EventType.FORMAT_DESCRIPTION:
+            # A server clears the flag when it closes the log, and does not renew the checksum.
+            header = header[:17] + bytes([header[17] & ~FLAG_IN_USE]) + header[18:]
+            checksum_bytes = CHECKSUM_BYTES if _has_checksum(_server_version(body)) else 0
+        if not checksum_bytes:
+            return event._replace(body=body)
+        content, stored = body[:-checksum_bytes], body[-checksum_bytes:]
+        if zlib.crc32(content, zlib.crc32(header)) == int.from_bytes(stored, "little"):
+            return event._replace(body=content)
+        if event.offset + event.size_bytes == self._size:
+            self._cut(f"an event at byte {event.offset} whose checksum does not match")
+            return None
+        raise event.invalid("the checksum of the event does not match", "what the server wrote")
+
+    def _is_zero_to_the_end(self) -> bool:
+        while block := self._file.read(1 << 20):
+            if any(block):
+                return False
+        return True
+
+    def _cut(self, what: str) -> None:
+        self.cut_short = f"{self._path} ends with {what}"
+
+    def _not_described(self, event: Event) -> InvalidBinaryLog:
+        if event.type == EventType.START_V3:
+            return event.invalid(
+                "the format before MySQL 5.0, version 1 or 3", "version 4 (MySQL 5.0 and newer)"
+            )
+        return event.invalid(
+            f"the first event is of type {event.type}", "a format description, type 15"
+        )
+
+
+def parse_header(path: str, offset: int, header: bytes) -> Event:
+    """Returns the event that a header announces, with an empty body."""
+    number = int.from_bytes
+    return Event(
+        path=path,
+        offset=offset,
+        type=header[4],
+        flags=number(header[17:19], "little"),
+        timestamp=number(header[:4], "little"),
+        server_id=number(header[5:9], "little"),
+        size_bytes=number(header[9:13], "little"),
+        body=b"",
+    )
+
+
+def format_description(event: Event) -> FormatDescription:
+    """Returns the content of a format description event.
+
+    Raises:
+        InvalidBinaryLog: another format or another checksum than this release knows.
+    """
+    body = event.body
+    if len(body) < 57:
+        raise event.invalid(f"a format description of {len(body)} bytes", "57 bytes or more")
+    version = int.from_bytes(body[:2], "little")
+    if version != 4:
+        raise event.invalid(f"format version {version}", "version 4 (MySQL 5.0 and newer)")
+    if body[56] != HEADER_BYTES:
+        raise event.invalid(f"event headers of {body[56]} bytes", f"{HEADER_BYTES} bytes")
+    server_version = _server_version(body)
+    if not _has_checksum(server_version):
+        return FormatDescription(server_version, 0, body[57:])
+    algorithm = body[-1] if len(body) > 57 else 0xFF
+    if algorithm not in (0, 1):
+        raise event.invalid(f"checksum algorithm {algorithm}", "0 (NONE) or 1 (CRC32)")
+    return FormatDescription(server_version, CHECKSUM_BYTES * algorithm, body[57:-1])
+
+
+def _server_version(body: bytes) -> str:
+    return body[2:52].partition(b"\0")[0].decode("ascii", "replace") or "unknown"
+
+
+def _has_checksum(server_version: str) -> bool:
+    """Returns whether servers of a version write the checksum's algorithm.
+
+    >>> _has_checksum("5.5.27-log"), _has_checksum("5.6.1"), _has_checksum("5.3.12-MariaDB-log")
+    (False, True, True)
+    """
+    numbers = tuple(map(int, re.findall(r"\d+", server_version)[:3]))
+    first = (5, 3, 0) if "mariadb" in server_version.lower() else (5, 6, 1)
+    return numbers >= first

@@ -1,0 +1,1 @@
+"""The relay queue, stored before anything else, and the values it passes to workers and targets."""

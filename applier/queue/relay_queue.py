@@ -1,0 +1,316 @@
+"""The relay queue: certified transactions that wait for the applier, stored before anything else
+happens to them.
+
+Entries appended in one batch are one stored group, written with the rest of that batch; a group is
+deleted in the batch that executed the last of its entries. So a crash at any moment leaves each
+transaction in the queue, in the rows, or in both, never in neither.
+"""
+
+import struct
+import zlib
+from array import array
+from collections import deque
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from operator import eq
+from typing import NamedTuple
+
+from groupcert.applier.source.header import NO_HEADER, SourceHeader
+from groupcert.certifier.errors import CorruptStore, InvalidSetting, UnsupportedFormat
+from groupcert.certifier.gtid import Gtid
+from groupcert.certifier.storage.store import Batch, Family, Store, integer_key
+
+ENTRIES_MAX = 500_000
+BYTES_MAX = 512 << 20
+FORMAT = 2
+_HEADER = struct.Struct("<BI")
+_SIZES = struct.Struct("<II")
+_COLUMN = struct.Struct("<BQ")
+_COLUMNS = 13
+_ONE_VALUE, _RUN = 0, 1
+PLAIN_MAX = 4
+"""Entries up to which a group's numbers are stored uncompressed: that is not longer, and faster."""
+
+
+class RelayEntry(NamedTuple):
+    """One record of the total order that the applier has to execute.
+
+    `position` is its position in that order (`certifier.position.position_of`). `version` counts
+    certified transactions; a view change, which has no GTID, bears the version before it. View
+    changes and local transactions have the stamps 0 and 0. `local`: its client executed it here, so
+    that it only has to commit in turn. `payload`: the row changes, which only the target can read;
+    empty if there are none. `header`: the other properties that the source gave it.
+    """
+
+    position: int
+    version: int
+    gtid: Gtid | None
+    last_committed: int
+    sequence_number: int
+    local: bool
+    payload: bytes
+    header: SourceHeader = NO_HEADER
+
+    @classmethod
+    def view_change(cls, position: int, version: int, view_id: int) -> "RelayEntry":
+        """Returns the entry of a view."""
+        header = SourceHeader(view_id=view_id)
+        return cls(position, version, None, 0, 0, local=False, payload=b"", header=header)
+
+    @classmethod
+    def rotation(cls, version: int, file: int) -> "RelayEntry":
+        """Returns the entry of a binary log's new file, which is at no position of the log."""
+        header = SourceHeader(file=file)
+        return cls(0, version, None, 0, 0, local=False, payload=b"", header=header)
+
+
+class _Group(NamedTuple):
+    """The numbers of a stored group that are kept in memory."""
+
+    first_position: int
+    last_position: int
+    entries: int
+    bytes: int
+
+
+class RelayQueue:
+    """The stored groups of one member, oldest first.
+
+    One thread may append while another discards: each writes only its own counters.
+    """
+
+    def __init__(
+        self, store: Store, *, entries_max: int = ENTRIES_MAX, bytes_max: int = BYTES_MAX
+    ) -> None:
+        """Opens the queue; at `entries_max` or `bytes_max` it `is_full`, but refuses nothing."""
+        for name, limit in (("relay_entries_max", entries_max), ("relay_bytes_max", bytes_max)):
+            if limit < 1:
+                raise InvalidSetting(name=name, value=limit, expected="1 or more")
+        self._store = store
+        self._entries_max = entries_max
+        self._bytes_max = bytes_max
+        self._groups: deque[_Group] = deque()
+        self._unwritten: _Group | None = None
+        self._newest = -1
+        self._appended = self._appended_bytes = 0
+        self._discarded = self._discarded_bytes = 0
+
+    def append(self, batch: Batch, entries: Sequence[RelayEntry]) -> None:
+        """Adds a group to the batch: entries in the total order, after all earlier ones. Call
+        `written` once the batch is written: a group discarded before it is stored would stay for
+        ever.
+
+        Cost: one put, whatever the number of entries.
+        """
+        if not entries:
+            return
+        group = encode(entries)
+        batch.put(Family.RELAY, integer_key(entries[0].position), group)
+        self._unwritten = self._group_of(entries, len(group))
+
+    def written(self) -> None:
+        """Allows the group of the last `append` to be discarded, as its batch is now stored."""
+        if self._unwritten:
+            self._remember(self._unwritten)
+            self._unwritten = None
+
+    def discard(self, batch: Batch, position: int) -> None:
+        """Adds to the batch the removal of all groups that end at or before `position`.
+
+        Cost: one delete a group.
+        """
+        groups = self._groups
+        while groups and groups[0].last_position <= position:
+            group = groups.popleft()
+            batch.delete(Family.RELAY, integer_key(group.first_position))
+            self._discarded += group.entries
+            self._discarded_bytes += group.bytes
+
+    def load(self) -> Iterator[list[RelayEntry]]:
+        """Yields the groups that an earlier process stored, and adds them to this queue.
+
+        Raises:
+            CorruptStore: a group is not what was written.
+            UnsupportedFormat: another release wrote it.
+        """
+        for key, stored in self._store.scan(Family.RELAY):
+            entries = decode(stored, str(self._store.path))
+            assert integer_key(entries[0].position) == key, "a group under another group's key"
+            self._remember(self._group_of(entries, len(stored)))
+            yield entries
+
+    def _group_of(self, entries: Sequence[RelayEntry], size: int) -> _Group:
+        group = _Group(entries[0].position, entries[-1].position, len(entries), size)
+        assert self._newest < group.first_position, "appended out of order"
+        return group
+
+    def _remember(self, group: _Group) -> None:
+        self._newest = group.last_position
+        self._groups.append(group)
+        self._appended += group.entries
+        self._appended_bytes += group.bytes
+
+    @property
+    def length(self) -> int:
+        """Entries in stored groups, executed ones included until the rest of their group is."""
+        return self._appended - self._discarded
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the stored groups."""
+        return self._appended_bytes - self._discarded_bytes
+
+    @property
+    def is_full(self) -> bool:
+        """True if the log should be read more slowly: `entries_max` or `bytes_max` is reached."""
+        return self.length >= self._entries_max or self.bytes >= self._bytes_max
+
+
+def encode(
+    entries: Sequence[RelayEntry], stamps: tuple[Sequence[int], Sequence[int]] | None = None
+) -> bytes:
+    """Returns a group as it is stored: format, checksum, sizes, a column for each number, the
+    GTIDs' sources, the write sets, the payloads.
+
+    `stamps`: other values for `last_committed` and `sequence_number`. Of the headers there is what
+    a member knows before the transaction is in its binary log.
+    """
+    columns_of = zip(*entries, strict=True)
+    positions, versions, gtids, committed, sequences, local, payloads, headers = columns_of
+    parents, _, domains, _, _, items, _, _, views, locked = zip(*headers, strict=True)
+    sources = list({gtid.source: None for gtid in gtids if gtid})
+    number_of = {source: number for number, source in enumerate(sources, 1)}
+    columns = (
+        *(positions, versions, *(stamps or (committed, sequences)), local),
+        [number_of[gtid.source] if gtid else 0 for gtid in gtids],
+        [gtid.number if gtid else 0 for gtid in gtids],
+        list(map(len, payloads)),
+        *(parents, domains, views),
+        [0 if version is None else version + 1 for version in locked],
+        list(map(len, items)),
+    )
+    text = "\n".join(sources).encode()
+    parts = [
+        _SIZES.pack(len(entries), len(text)),
+        *(
+            map(_packed, columns)
+            if len(entries) > PLAIN_MAX
+            else [array("Q", chain.from_iterable(columns)).tobytes()]
+        ),
+        text,
+        array("Q", chain.from_iterable(items)).tobytes(),
+        *payloads,
+    ]
+    body = b"".join(parts)
+    return _HEADER.pack(FORMAT, zlib.crc32(body)) + body
+
+
+def decode(stored: bytes, path: str) -> list[RelayEntry]:
+    """Returns the entries of a stored group; errors name `path`.
+
+    Raises:
+        CorruptStore: it is not what was written.
+        UnsupportedFormat: another release wrote it.
+    """
+    body = _checked(stored, path)
+    count, text_length = _SIZES.unpack_from(body)
+    offset = _SIZES.size
+    columns, offset = _columns(body, offset, count)
+    positions, versions, committed, sequences, local, source_numbers, numbers, lengths = columns[:8]
+    sources = str(body[offset : offset + text_length], "utf-8").split("\n")
+    offset += text_length
+    headers, offset = _headers(body, offset, columns[8:])
+    payloads = []
+    for length in lengths:
+        payloads.append(bytes(body[offset : offset + length]))
+        offset += length
+    assert offset == len(body), "a group's payloads do not end where the group does"
+    gtids = [
+        Gtid(sources[source - 1], number) if source else None
+        for source, number in zip(source_numbers, numbers, strict=True)
+    ]
+    rows = zip(
+        *(positions, versions, gtids, committed, sequences, map(bool, local), payloads, headers),
+        strict=True,
+    )
+    return list(map(RelayEntry._make, rows))
+
+
+def _checked(stored: bytes, path: str) -> memoryview:
+    """Returns the bytes after format and checksum."""
+    if len(stored) < _HEADER.size + _SIZES.size:
+        raise CorruptStore(path=path, problem=f"a relay group of {len(stored)} bytes")
+    found_format, checksum = _HEADER.unpack_from(stored)
+    if found_format != FORMAT:
+        what = f"relay queue in {path}"
+        raise UnsupportedFormat(what=what, found=str(found_format), supported=str(FORMAT))
+    body = memoryview(stored)[_HEADER.size :]
+    if zlib.crc32(body) != checksum:
+        raise CorruptStore(path=path, problem="the checksum of a relay group does not match")
+    return body
+
+
+def _columns(body: memoryview, offset: int, count: int) -> tuple[list[Sequence[int]], int]:
+    """Returns the columns of a group, and where they end."""
+    columns: list[Sequence[int]] = []
+    if count <= PLAIN_MAX:
+        plain = array("Q")
+        end = offset + _COLUMNS * count * plain.itemsize
+        plain.frombytes(body[offset:end])
+        return [plain[start : start + count] for start in range(0, len(plain), count)], end
+    for _ in range(_COLUMNS):
+        column, offset = _unpacked(body, offset, count)
+        columns.append(column)
+    return columns, offset
+
+
+def _headers(
+    body: memoryview, offset: int, columns: Sequence[Sequence[int]]
+) -> tuple[list[SourceHeader], int]:
+    """Returns the headers of a group, and where their write sets end."""
+    items = array("Q")
+    end = offset + items.itemsize * sum(columns[-1])
+    items.frombytes(body[offset:end])
+    headers, first = [], 0
+    for parent, domain, view, locked, size in zip(*columns, strict=True):
+        headers.append(
+            SourceHeader(
+                commit_parent=parent,
+                domain_id=domain,
+                view_id=view,
+                locked_since=locked - 1 if locked else None,
+                items=tuple(items[first : first + size]),
+            )
+        )
+        first += size
+    return headers, end
+
+
+def _packed(values: Sequence[int]) -> bytes:
+    """Returns a column as it is stored: one value, a run of values that step by one, or the
+    smallest value and each value's distance from it, in the narrowest integers.
+    """
+    first, count = values[0], len(values)
+    if values.count(first) == count:
+        return _COLUMN.pack(_ONE_VALUE, first)
+    if values[-1] - first == count - 1 and all(map(eq, values, range(first, first + count))):
+        return _COLUMN.pack(_RUN, first)
+    smallest = min(values)
+    spread = max(values) - smallest
+    typecode = next(code for code in "BHIQ" if spread >> 8 * array(code).itemsize == 0)
+    distances = array(typecode, [value - smallest for value in values])
+    return _COLUMN.pack(ord(typecode), smallest) + distances.tobytes()
+
+
+def _unpacked(body: memoryview, offset: int, count: int) -> tuple[Sequence[int], int]:
+    """Returns a column of `count` values, and where it ends."""
+    code, smallest = _COLUMN.unpack_from(body, offset)
+    offset += _COLUMN.size
+    if code == _ONE_VALUE:
+        return [smallest] * count, offset
+    if code == _RUN:
+        return range(smallest, smallest + count), offset
+    distances = array(chr(code))
+    end = offset + count * distances.itemsize
+    distances.frombytes(body[offset:end])
+    return [smallest + distance for distance in distances], end

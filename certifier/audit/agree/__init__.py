@@ -1,0 +1,1 @@
+"""Agree: the members' histories against each other, position by position."""

@@ -1,0 +1,1 @@
+"""The answers of an audit: findings, results, errors."""

@@ -1,0 +1,58 @@
+"""The errors of an audit, as leaves of the tree in `certifier/errors.py`.
+
+    GroupcertError
+    ├── InvalidRequest
+    │   ├── ForeignOutput             FOREIGN_OUTPUT
+    │   └── UnreadableLog             UNREADABLE_LOG
+    └── Unavailable
+        ├── AuditNotInstalled         AUDIT_NOT_INSTALLED
+        ├── NoSuitableJava            NO_SUITABLE_JAVA
+        └── SparkFailed               SPARK_FAILED
+
+Nothing here imports Spark, so that its absence can be reported.
+"""
+
+from groupcert.certifier.errors import InvalidRequest, Unavailable
+
+
+class ForeignOutput(InvalidRequest):
+    """The results cannot go where the caller wants them."""
+
+    message = "{path} {problem}: {advice}"
+    path: str
+    problem: str
+    advice: str
+
+
+class UnreadableLog(InvalidRequest):
+    """The paths hold no certification log that this release can read."""
+
+    message = "{problem}: {advice}"
+    problem: str
+    advice: str
+
+
+class AuditNotInstalled(Unavailable):
+    """A package that an audit needs is not installed."""
+
+    message = "the audit needs {missing}: pip install 'groupcert[audit]'"
+    missing: str
+
+
+class NoSuitableJava(Unavailable):
+    """There is no Java that Spark runs on."""
+
+    message = "{found}: {advice}"
+    found: str
+    advice: str
+
+
+class SparkFailed(Unavailable):
+    """Spark could not start, or gave up."""
+
+    message = (
+        "Spark failed while {task} ({cause}): nothing was written; look at the cluster, or give it "
+        "more memory, and try again"
+    )
+    task: str
+    cause: str

@@ -1,0 +1,1 @@
+"""Isolation: the anomalies that snapshot isolation and serializability rule out."""

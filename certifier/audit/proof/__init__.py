@@ -1,0 +1,1 @@
+"""Proof: the chain of each history, and the digests that members exchanged."""

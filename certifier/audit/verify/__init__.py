@@ -1,0 +1,1 @@
+"""Verify: every verdict, GTID and stamp of a history, derived again."""

@@ -1,0 +1,1 @@
+"""Certification logs and traces: what was certified and decided, as records."""

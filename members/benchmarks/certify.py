@@ -1,0 +1,213 @@
+"""The certifier's benchmark: how fast, how large, how long the longest pause, on one thread.
+
+The rule it keeps: it measures the certifier as a member runs it: write sets of fresh integers as
+they come off the wire, snapshots some versions back, a stable set now and then, so that as many
+items are purged as are recorded. Its bound is one core and the memory behind it: each item is
+looked up, recorded and purged once, at random places of a map that no cache holds.
+"""
+
+import gc
+import random
+import statistics
+from array import array
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from multiprocessing import get_context
+from pathlib import Path
+from time import perf_counter_ns, thread_time_ns
+
+import psutil
+from rich.console import Console
+from rich.table import Table
+
+from groupcert.certifier.core import Certifier, CertifierOptions
+from groupcert.certifier.records import GarbageCollection, Outcome, Record, Transaction, Verdict
+from groupcert.members.benchmarks.machine import answer, machine
+
+RESIDENT_ITEMS = (10_000, 1_000_000, 5_000_000)
+TARGETS = {
+    "transactions_per_second_min": 150_000,
+    "bytes_per_item_max": 120,
+    "pause_ms_max": 5,
+    "at_resident_items": 1_000_000,
+}
+_GROUP_SOURCE = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
+_MEMBERS = ("m1", "m2", "m3")
+_BATCH_TRANSACTIONS = 64
+_ITEM_BYTES = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """What is certified, and for how long.
+
+    All items are distinct, so every transaction is certified; a member of three sends each third
+    one, and `m1` is the observer. `stable_period_transactions`: how often the stable set advances.
+    `rounds`: measured rounds of `round_transactions` each, after one that only warms up.
+    """
+
+    items_per_transaction: int = 4
+    snapshot_lag_versions: int = 300
+    stable_period_transactions: int = 1024
+    rounds: int = 7
+    round_transactions: int = 131_072
+    seed: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """What was measured with one size of the certification info.
+
+    `bytes_per_item` is the growth of the process while it was filled, after a collection of
+    Python's garbage, so that it holds what the allocators keep (a small one finds room in what they
+    had kept before); `bytes_per_item_steady` is the same
+    after all rounds, when hash tables have grown for the entries that came and went. The pause is
+    the longest single call, in a round of its own, because reading the clock around each call costs
+    a share of it: wall time, and the thread's own time, without what the machine gave to others.
+    """
+
+    resident_items: int
+    transactions_per_second: int
+    transactions_per_second_rounds: list[int]
+    bytes_per_item: float
+    bytes_per_item_steady: float
+    pause_ms_worst: float
+    pause_thread_ms_worst: float
+    items_purged: int
+
+
+def run(resident_items: int) -> Size:
+    """Measures one certification info of about `resident_items`, in this process."""
+    bench = _Bench(Workload(), resident_items)
+    bytes_before = _resident_bytes()
+    bench.fill()
+    filled_items, filled_bytes = len(bench.certifier.info), _resident_bytes() - bytes_before
+    bench.round_seconds()
+    seconds = [bench.round_seconds() for _ in range(bench.workload.rounds)]
+    rates = sorted(round(bench.workload.round_transactions / taken) for taken in seconds)
+    steady_items, steady_bytes = len(bench.certifier.info), _resident_bytes() - bytes_before
+    wall_ms, thread_ms = bench.longest_pauses_ms()
+    return Size(
+        resident_items=resident_items,
+        transactions_per_second=round(statistics.median(rates)),
+        transactions_per_second_rounds=rates,
+        bytes_per_item=round(filled_bytes / filled_items, 1),
+        bytes_per_item_steady=round(steady_bytes / steady_items, 1),
+        pause_ms_worst=round(wall_ms, 3),
+        pause_thread_ms_worst=round(thread_ms, 3),
+        items_purged=bench.certifier.purged_total,
+    )
+
+
+def main(*, as_json: bool, output: Path | None) -> int:
+    """Measures each size in a new process, and prints one JSON document or a table; returns 0."""
+    with ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1) as processes:
+        sizes = [processes.submit(run, items).result() for items in RESIDENT_ITEMS]
+    document = {
+        "benchmark": "certify",
+        "machine": machine(),
+        "groupcert": version("groupcert"),
+        "targets": TARGETS,
+        "workload": asdict(Workload()),
+        "sizes": [asdict(size) for size in sizes],
+    }
+    if answer(document, as_json=as_json, output=output):
+        return 0
+    table = Table(
+        *("resident items", "transactions/s", "slowest and fastest round"),
+        *("bytes/item", "after collections", "worst pause ms"),
+        title=f"groupcert bench certify: {machine()['processor']}, {machine()['cores']} cores",
+    )
+    for size in sizes:
+        rates = size.transactions_per_second_rounds
+        table.add_row(
+            f"{size.resident_items:,}",
+            f"{size.transactions_per_second:,}",
+            f"{rates[0]:,} to {rates[-1]:,}",
+            f"{size.bytes_per_item}",
+            f"{size.bytes_per_item_steady}",
+            f"{size.pause_ms_worst}",
+        )
+    Console().print(table)
+    return 0
+
+
+class _Bench:
+    """A certifier, and the log that it reads."""
+
+    def __init__(self, workload: Workload, resident_items: int) -> None:
+        self.workload = workload
+        self.certifier = Certifier(
+            CertifierOptions(group_source=_GROUP_SOURCE, gtid_assignment_block_size=1_000_000)
+        )
+        self._random = random.Random(workload.seed)
+        self._resident_transactions = resident_items // workload.items_per_transaction
+        self._position = 0
+
+    def fill(self) -> None:
+        """Certifies without collections until the certification info has its size."""
+        while self.certifier.window.newest_version < self._resident_transactions:
+            for transaction in self._batch():
+                self.certifier.certify(transaction)
+
+    def round_seconds(self) -> float:
+        """Certifies one round; the time that the certifier took, without making the records."""
+        taken_ns = 0
+        certify = self.certifier.certify
+        for transactions, collections in self._round():
+            started_ns = perf_counter_ns()
+            for transaction in transactions:
+                certify(transaction)
+            for collection in collections:
+                self.certifier.deliver(collection)
+            taken_ns += perf_counter_ns() - started_ns
+        return taken_ns / 1e9
+
+    def longest_pauses_ms(self) -> tuple[float, float]:
+        """Returns the longest single call of one round, in wall time and in thread time."""
+        wall_ns = thread_ns = 0
+        for transactions, collections in self._round():
+            records: list[Record] = [*transactions, *collections]
+            for record in records:
+                thread_started_ns, started_ns = thread_time_ns(), perf_counter_ns()
+                outcome = self.certifier.deliver(record)
+                wall_ns = max(wall_ns, perf_counter_ns() - started_ns)
+                thread_ns = max(thread_ns, thread_time_ns() - thread_started_ns)
+                assert not isinstance(outcome, Outcome) or outcome.verdict is Verdict.CERTIFIED
+        return wall_ns / 1e6, thread_ns / 1e6
+
+    def _round(self) -> Iterator[tuple[list[Transaction], list[GarbageCollection]]]:
+        """Yields a round's transactions in batches, then a stable set where one is due."""
+        workload = self.workload
+        for done in range(0, workload.round_transactions, _BATCH_TRANSACTIONS):
+            stable_version = self.certifier.window.newest_version - self._resident_transactions
+            is_due = done % workload.stable_period_transactions == 0
+            collection = GarbageCollection(self._position, stable_version)
+            yield self._batch(), [collection] * is_due
+
+    def _batch(self) -> list[Transaction]:
+        """Returns transactions as they are decoded: every integer is a new object."""
+        count = self.workload.items_per_transaction
+        wire = self._random.randbytes(_ITEM_BYTES * count * _BATCH_TRANSACTIONS)
+        newest_version = self.certifier.window.newest_version
+        batch = []
+        for index in range(_BATCH_TRANSACTIONS):
+            items = array(
+                "Q", wire[_ITEM_BYTES * count * index : _ITEM_BYTES * count * (index + 1)]
+            )
+            snapshot = max(newest_version + index - self.workload.snapshot_lag_versions, 0)
+            origin = _MEMBERS[index % len(_MEMBERS)]
+            self._position += 1
+            batch.append(
+                Transaction(
+                    self._position, origin, snapshot, items.tolist(), local=origin == _MEMBERS[0]
+                )
+            )
+        return batch
+
+
+def _resident_bytes() -> int:
+    gc.collect()
+    return int(psutil.Process().memory_info().rss)

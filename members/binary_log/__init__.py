@@ -1,0 +1,1 @@
+"""What a member committed, in order, for its replicas."""

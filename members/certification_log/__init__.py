@@ -1,0 +1,1 @@
+"""What was decided, as Parquet files that appear whole or not at all."""

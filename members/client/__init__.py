@@ -1,0 +1,1 @@
+"""The Python client, which imports nothing of the server."""

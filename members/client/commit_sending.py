@@ -1,0 +1,154 @@
+"""Sends a client's commit to a member, in one call or in parts; and streams of `certify`.
+
+The rule it keeps: of a large commit only its size is sent before the member has room for it; and
+both ways have the same transaction id, so that it may be sent again. No message is larger than a
+member takes.
+"""
+
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+
+from groupcert.certifier.errors import TransactionTooLarge
+from groupcert.members.client.own_writes import OwnWrites
+from groupcert.members.client.remote import RemoteMember
+from groupcert.members.errors.transactions import MemberFailed
+from groupcert.members.wire.message_fields import REPEATED_MAX
+from groupcert.members.wire.pieces import ROW_BYTES, split
+from groupcert.v1.certification_pb2 import CertifyStreamRequest
+from groupcert.v1.store_pb2 import (
+    CommitHeader,
+    CommitPart,
+    CommitRequest,
+    CommitResponse,
+    CommitStreamRequest,
+)
+from groupcert.v1.transaction_pb2 import Changes
+from groupcert.v1.transaction_pb2 import Transaction as CertifiableTransaction
+
+LARGE_BYTES = 1 << 20
+"""Bytes of rows above which a commit goes in parts."""
+PART_BYTES = 512 << 10
+KEYS_A_MESSAGE = 1_000
+CALL_BYTES_MAX = 1 << 20
+"""Bytes of a transaction in one call, or of a message of a stream; members take 64 KiB more."""
+ADVICE = "write less in one transaction, or write rows of the group's own store, which go in parts"
+LARGE_BYTES_A_SECOND = 2_000_000
+"""Bytes a second that a client expects when it allows time for a large commit."""
+
+
+class CommitSending:
+    """One commit, which may be sent several times."""
+
+    def __init__(self, request: CommitRequest, writes: OwnWrites, read_keys: "list[bytes]") -> None:
+        """Prepares the commit of `writes`; `request` has neither rows nor read keys yet."""
+        self._request = request
+        self._writes = writes
+        self._read_keys = read_keys
+        sizes = sum(
+            len(key) + len(value or b"") + ROW_BYTES for key, value in writes.items()
+        ) + sum(len(key) + ROW_BYTES for key in read_keys)
+        self.is_large = sizes > LARGE_BYTES
+        self._parts_bytes = sum(map(len, self._parts())) if self.is_large else 0
+        self.extra_s = sizes / LARGE_BYTES_A_SECOND if self.is_large else 0.0
+        """Seconds that it may take beyond the limit of any call."""
+        if not self.is_large:
+            changes = Changes(delete_keys=writes.deletes())
+            for key, value in writes.puts():
+                changes.put_keys.append(key)
+                changes.put_values.append(value)
+            request.changes.CopyFrom(changes)
+            request.read_keys.extend(read_keys)
+
+    def send(self, member: RemoteMember, snapshot_id: int, timeout_s: float) -> CommitResponse:
+        """Sends the commit and returns the answer. Raises `grpc.RpcError` or MemberFailed."""
+        self._request.snapshot_id = snapshot_id
+        if not self.is_large:
+            return member.store.Commit(self._request, timeout_s)
+        answered, ended = threading.Event(), threading.Event()
+
+        def requests() -> Iterator[CommitStreamRequest]:
+            header = CommitHeader(commit=self._request, changes_bytes=self._parts_bytes)
+            yield CommitStreamRequest(header=header)
+            answered.wait(timeout_s)
+            if not ended.is_set():
+                yield from self._requests()
+
+        call = member.store.CommitStream(requests(), timeout_s)
+        try:
+            for response in call:
+                if response.HasField("committed"):
+                    return response.committed
+                answered.set()
+        finally:
+            ended.set()
+            answered.set()
+            call.cancel()  # type: ignore[no-untyped-call]  # grpc-stubs leaves it out
+        raise MemberFailed(address=member.address, code="OK", explanation="no answer to a commit")
+
+    def _requests(self) -> Iterator[CommitStreamRequest]:
+        for keys in pages(self._read_keys):
+            yield CommitStreamRequest(rows=CommitPart(read_keys=keys))
+        for part in self._parts():
+            yield CommitStreamRequest(rows=CommitPart(changes=part))
+
+    def _parts(self) -> Iterator[bytes]:
+        return split(self._writes.puts(), self._writes.deletes(), PART_BYTES)
+
+
+def pages(keys: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+    """Yields the keys in as few messages as they fit into."""
+    first, size = 0, 0
+    for index, key in enumerate(keys):
+        size += len(key) + ROW_BYTES
+        if index > first and (size > PART_BYTES or index == first + KEYS_A_MESSAGE):
+            yield keys[first:index]
+            first, size = index, len(key) + ROW_BYTES
+    if keys:
+        yield keys[first:]
+
+
+def check_call(transaction: CertifiableTransaction) -> None:
+    """Raises TransactionTooLarge if a transaction of a store of the caller's own does not fit."""
+    size = transaction.ByteSize()
+    if size > CALL_BYTES_MAX:
+        raise TransactionTooLarge(bytes=size, bytes_max=CALL_BYTES_MAX, advice=ADVICE)
+
+
+class StreamSending:
+    """Sends batches of transactions as messages of a stream: one each, or several if large."""
+
+    def __init__(self, batches: Iterable[Sequence[CertifiableTransaction]]) -> None:
+        self._batches = batches
+        self._failure: TransactionTooLarge | None = None
+
+    def requests(self) -> Iterator[CertifyStreamRequest]:
+        """Yields the messages; a transaction that is too large for one ends them."""
+        try:
+            for transactions in self._batches:
+                yield from _messages(transactions)
+        except TransactionTooLarge as error:
+            self._failure = error
+
+    def check(self) -> None:
+        """Raises TransactionTooLarge if such a transaction ended them."""
+        if self._failure is not None:
+            raise self._failure
+
+
+def _messages(transactions: Sequence[CertifiableTransaction]) -> Iterator[CertifyStreamRequest]:
+    if len(transactions) <= REPEATED_MAX:
+        whole = CertifyStreamRequest(transactions=transactions)
+        if whole.ByteSize() <= CALL_BYTES_MAX:
+            yield whole
+            return
+    message, size = CertifyStreamRequest(), 0
+    for transaction in transactions:
+        check_call(transaction)
+        more = transaction.ByteSize() + ROW_BYTES
+        is_full = size + more > CALL_BYTES_MAX or len(message.transactions) == REPEATED_MAX
+        if message.transactions and is_full:
+            yield message
+            message, size = CertifyStreamRequest(), 0
+        message.transactions.append(transaction)
+        size += more
+    yield message

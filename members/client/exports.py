@@ -1,0 +1,32 @@
+"""The public names of the package `groupcert`, which loads this module at their first use.
+
+They are the names of `client.py`, and every error that a client raises. Classes of this project
+have `__module__ = "groupcert"`, so that tracebacks, `repr` and pickles have the name that a program
+uses.
+"""
+
+# ruff: noqa: F403
+
+from groupcert.certifier.errors import *
+from groupcert.certifier.errors import GroupcertError
+from groupcert.members.client import client
+from groupcert.members.client.client import *
+from groupcert.members.errors.calls import *
+from groupcert.members.errors.membership import *
+from groupcert.members.errors.recovery import *
+from groupcert.members.errors.security import *
+from groupcert.members.errors.transactions import *
+
+Error = GroupcertError
+Error.__name__ = Error.__qualname__ = "Error"
+_errors = {
+    name
+    for name, value in globals().items()
+    if isinstance(value, type) and issubclass(value, Error) and value.__name__ == name
+}
+NAMES = sorted({*client.__all__, *_errors})
+
+for _name in NAMES:
+    _value = globals()[_name]
+    if _value.__module__.startswith(("groupcert.certifier.", "groupcert.members.")):
+        _value.__module__ = "groupcert"

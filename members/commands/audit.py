@@ -1,0 +1,184 @@
+"""`groupcert audit`: checks options, starts Spark, shows progress and result.
+
+The rule it keeps: output of Spark and Java while they run goes to a file, and is shown if they
+fail; the terminal shows how far the audit is, and what it has found.
+"""
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from groupcert.certifier.audit.answers.errors import SparkFailed
+from groupcert.certifier.audit.answers.result import JsonObject
+from groupcert.certifier.audit.archive import submit_command, write_archive
+from groupcert.certifier.audit.jobs import audit, has_findings, known_jobs
+from groupcert.certifier.audit.spark.java import is_heap
+from groupcert.certifier.audit.spark.progress import OnProgress, ProgressLines, tasks_text
+from groupcert.certifier.audit.spark.progress import Progress as AuditProgress
+from groupcert.certifier.audit.spark.session import spark_session
+from groupcert.certifier.errors import InvalidSetting
+
+_CAUSE_LINES = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditOptions:
+    """The options of the command."""
+
+    paths: tuple[str, ...]
+    out: str
+    master: str | None
+    memory: str
+    jobs: tuple[str, ...]
+    spark_settings: tuple[str, ...]
+
+    def settings(self) -> dict[str, str]:
+        """Returns Spark's settings by name.
+
+        Raises:
+            InvalidSetting: One of the options cannot be.
+        """
+        if not self.paths:
+            raise InvalidSetting(name="PATH", value="", expected="a folder of certification logs")
+        if not self.out:
+            raise InvalidSetting(name="--out", value="", expected="a folder for the answers")
+        if not is_heap(self.memory):
+            raise InvalidSetting(name="--memory", value=self.memory, expected="such as 4g or 800m")
+        for name in self.jobs:
+            if name not in known_jobs():
+                expected = f"one of {', '.join(known_jobs())}"
+                raise InvalidSetting(name="--job", value=name, expected=expected)
+        settings = {}
+        for setting in self.spark_settings:
+            name, found, value = setting.partition("=")
+            if not (found and name.startswith("spark.")):
+                expected = "spark.NAME=VALUE"
+                raise InvalidSetting(name="--spark-setting", value=setting, expected=expected)
+            settings[name] = value
+        return settings
+
+
+def main(options: AuditOptions, *, as_json: bool) -> int:
+    """Runs an audit; returns the exit code."""
+    settings = options.settings()
+    with _java_aside() as terminal, _shown(terminal) as on_progress:
+        session = spark_session(options.master, memory=options.memory, settings=settings)
+        with session as spark:
+            summary = audit(
+                spark,
+                options.paths,
+                options.out,
+                jobs=options.jobs or None,
+                on_progress=on_progress,
+            )
+    if as_json:
+        sys.stdout.write(json.dumps(summary) + "\n")
+    else:
+        sys.stdout.write("".join(f"{line}\n" for line in _lines(summary, options.out)))
+    return int(has_findings(summary))
+
+
+def write_audit_archive(path: Path) -> int:
+    """Writes the file for spark-submit, and prints how to use it; returns the exit code."""
+    write_archive(path)
+    sys.stdout.write(f"{submit_command(path)}\n")
+    return 0
+
+
+def _lines(summary: JsonObject, out: str) -> list[str]:
+    """Returns the summary as lines of text."""
+    findings, histories = summary["findings"], summary["histories"]
+    assert isinstance(findings, dict) and isinstance(histories, list)
+    transactions = sum(history["transactions"] for history in histories)
+    names = {history["observer"] for history in histories}
+    scope = (
+        f"{transactions:,} decisions in {len(histories)} histories of {', '.join(sorted(names))}"
+    )
+    lines = [f"{scope}, {summary['seconds']} s"]
+    lines += [
+        f"{code['severity']:8}{code['count']:>10,}  {code['code']}: {code['meaning']}"
+        for code in findings["by_code"]
+    ]
+    found = findings["errors"] + findings["warnings"]
+    lines.append(f"{found:,} finding{'s' * (found != 1)}" if found else "no findings")
+    lines.append(f"report: {_report(out)}")
+    return lines
+
+
+def _report(out: str) -> str:
+    """Returns where the report is, as an address that can be opened."""
+    local = Path(out) / "report.html"
+    return str(local.resolve()) if local.is_file() else f"{out.rstrip('/')}/report.html"
+
+
+@contextmanager
+def _java_aside() -> Iterator[TextIO]:
+    """Sends what child processes write to standard error to a file; yields the real one.
+
+    Prints Java's output if Spark fails.
+    """
+    sys.stderr.flush()
+    kept = os.dup(2)
+    terminal = os.fdopen(os.dup(kept), "w", buffering=1)
+    with tempfile.TemporaryFile() as said:
+        os.dup2(said.fileno(), 2)
+        try:
+            yield terminal
+        except SparkFailed:
+            said.seek(0)
+            lines = said.read().decode(errors="replace").splitlines()
+            terminal.write("".join(f"{line}\n" for line in lines[-_CAUSE_LINES:]))
+            raise
+        finally:
+            sys.stderr.flush()
+            os.dup2(kept, 2)
+            os.close(kept)
+            terminal.close()
+
+
+@contextmanager
+def _shown(terminal: TextIO) -> Iterator[OnProgress]:
+    """Yields the function that shows progress: bars on a terminal, else lines."""
+    if not terminal.isatty():
+        yield ProgressLines(terminal)
+        return
+    width = shutil.get_terminal_size().columns
+    console = Console(file=terminal, width=width)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        TextColumn("[dim]{task.fields[state]}"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console) as bars:
+        yield _bars(bars)
+
+
+def _bars(bars: Progress) -> Callable[[AuditProgress], None]:
+    """Shows a bar for each step."""
+    tasks: dict[str, TaskID] = {}
+
+    def show(progress: AuditProgress) -> None:
+        if progress.name not in tasks:
+            text = f"[bold]{progress.name:10}[/] {progress.text:45}"
+            tasks[progress.name] = bars.add_task(text, total=None, state="")
+        task = tasks[progress.name]
+        if progress.is_done:
+            bars.update(task, total=1, completed=1, state="")
+            bars.stop_task(task)
+        else:
+            total = progress.tasks or None
+            state = tasks_text(progress)
+            bars.update(task, total=total, completed=progress.tasks_done, state=state)
+
+    return show

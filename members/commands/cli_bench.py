@@ -1,0 +1,132 @@
+"""The verbs below `groupcert bench`: each prints one table, and its numbers as JSON."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from groupcert.members.commands.connect_flags import ConnectFlags, connecting
+from groupcert.members.commands.options import Json, Output, Seconds
+
+bench = typer.Typer(help="Run the benchmarks.", no_args_is_help=True)
+
+
+@bench.command("certify")
+def bench_certify(as_json: Json = False, output: Output = None) -> None:
+    """Certify on one thread, with small and large certification info."""
+    from groupcert.members.benchmarks.certify import main
+
+    raise typer.Exit(main(as_json=as_json, output=output))
+
+
+@bench.command("group")
+@connecting
+def bench_group(
+    connect: ConnectFlags,
+    as_json: Json = False,
+    seconds: Seconds = 10.0,
+    certification_log: Annotated[
+        bool, typer.Option("--certification-log", help="Members write what an audit reads.")
+    ] = False,
+    output: Output = None,
+) -> None:
+    """Run three members, a log server and clients on this machine.
+
+    With TLS files members and clients use them; they must name 127.0.0.1.
+    """
+    from groupcert.members.benchmarks.group import main
+
+    code = main(
+        as_json=as_json,
+        seconds=seconds,
+        output=output,
+        credentials=connect.credentials(),
+        certification_log=certification_log,
+    )
+    raise typer.Exit(code)
+
+
+@bench.command("recovery")
+def bench_recovery(
+    as_json: Json = False,
+    size: Annotated[int, typer.Option(min=1, help="Bytes of rows that are copied.")] = 550_000_000,
+    transactions: Annotated[int, typer.Option(min=1, help="Read from the log.")] = 400_000,
+    output: Output = None,
+) -> None:
+    """Bring a member back by a donor's copy, and one by the log."""
+    from groupcert.members.benchmarks.recovery import main
+
+    code = main(as_json=as_json, size=size, transactions=transactions, output=output)
+    raise typer.Exit(code)
+
+
+@bench.command("applier")
+def bench_applier(
+    as_json: Json = False,
+    scheme: Annotated[
+        list[str] | None, typer.Option(help='Only this scheme, or as "jobs graph". Repeatable.')
+    ] = None,
+    target: Annotated[
+        list[str] | None,
+        typer.Option(help="rocksdb, slow, postgresql or mariadb. Repeatable. All by default."),
+    ] = None,
+    workers: Annotated[str, typer.Option(help="Numbers of workers.")] = "0,1,2,4,8,16",
+    transactions: Annotated[int, typer.Option(min=1, help="Of one row each.")] = 50_000,
+    repeat: Annotated[int, typer.Option(min=1, help="Runs of which the median counts.")] = 3,
+    start_servers: Annotated[
+        bool, typer.Option("--start-servers", help="Also those that need one, on loopback.")
+    ] = False,
+    mariadb_replica: Annotated[
+        bool, typer.Option("--mariadb-replica", help="Also measure MariaDB's own replica.")
+    ] = False,
+    output: Output = None,
+) -> None:
+    """Execute one stream under every scheme, on each target.
+
+    Exits with 1 if rows are not those of serial execution.
+    """
+    from groupcert.members.benchmarks.applier import BenchOptions, main, parse_counts
+
+    options = BenchOptions(
+        transactions=transactions,
+        workers=parse_counts(workers),
+        schemes=tuple(scheme or ()),
+        targets=tuple(target or ()),
+        repeat=repeat,
+        start_servers=start_servers,
+        mariadb_replica=mariadb_replica,
+    )
+    raise typer.Exit(main(options, as_json=as_json, output=output))
+
+
+@bench.command("audit")
+def bench_audit(
+    as_json: Json = False,
+    transactions: Annotated[
+        list[int] | None,
+        typer.Option(help="Of a history. Repeatable. By default 1, 3 and 10 million."),
+    ] = None,
+    items: Annotated[
+        list[str] | None,
+        typer.Option(help="uniform, zipf or hot. Repeatable. By default uniform and zipf."),
+    ] = None,
+    memory: Annotated[str, typer.Option(help="Heap of Spark's Java.")] = "4g",
+    folder: Annotated[
+        Path | None, typer.Option(help="Where histories are kept, so that each is made once.")
+    ] = None,
+    output: Output = None,
+) -> None:
+    """Verify long histories with Spark, and their stamps with DuckDB.
+
+    Exits with 1 if an answer was wrong.
+    """
+    from groupcert.members.benchmarks.audit import BenchOptions, main
+
+    default = BenchOptions()
+    chosen = BenchOptions(
+        transactions=tuple(transactions or default.transactions),
+        items=tuple(items or default.items),
+        memory=memory,
+        folder=folder,
+    )
+    raise typer.Exit(main(chosen, as_json=as_json, output=output))

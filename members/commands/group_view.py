@@ -1,0 +1,316 @@
+"""`groupcert status`: prints the group as one member sees it, and each member as it sees itself.
+
+The rule it keeps: the view comes from the member that was asked; every member of it is asked at its
+own address. One that does not answer is UNREACHABLE, as nothing more is known of it here.
+`members/services/group_problems.py` lists the problems; any problem makes the exit code 1.
+"""
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from functools import partial
+
+from rich.box import SIMPLE_HEAD
+from rich.markup import escape
+from rich.table import Table
+
+from groupcert.certifier.errors import InvalidRequest, Unavailable
+from groupcert.members.client.client import (
+    Client,
+    GroupStatus,
+    MemberFailed,
+    MemberState,
+    MemberStatus,
+)
+from groupcert.members.commands.watching import show
+from groupcert.members.core.recovery_plan import RecoveryProgress
+from groupcert.members.security.credentials import ANONYMOUS, Credentials
+from groupcert.members.services.group_problems import (
+    OF_OTHERS,
+    Problem,
+    ProblemKind,
+    cause_name,
+    problems_of,
+    since,
+)
+from groupcert.v1.group_pb2 import LogServerState
+
+JsonObject = dict[str, object]
+
+TIMEOUT_MS = 3_000
+COUNTS = {
+    "position": "position",
+    "certified": "certified",
+    "conflicts": "conflicts",
+    "items": "certification_info_items",
+    "queued": "relay_queue_length",
+}
+"""Headings of the tables, and the names of the counters below them."""
+_PLAIN = (
+    *("gtid_executed", "certified_version", "committed_version", "durable_version"),
+    *("stable_version", "digest", "certification_info_items", "last_committed_global"),
+    *("sequence_number", "relay_queue_length", "relay_queue_bytes", "open_snapshots"),
+    *("publishing_messages", "log_unacknowledged_ms", "log_durable", "log_replicas"),
+    *("skipped_messages", "binary_log_files", "binary_log_bytes", "binary_log_first_gtid"),
+    *("binlog_commits", "binlog_group_commits", "certification_log_waiting_rows"),
+    *("certification_log_waiting_bytes", "certification_log_waiting_bytes_max"),
+    *("certification_log_written_rows", "certification_log_last_file"),
+    *("certification_log_error", "slowest_member", "slowest_lag", "flow_control_held_ms"),
+    "flow_control",
+)
+"""Fields of a member's status that documents name alike."""
+_RENAMED = {
+    "position": "log_sequence",
+    "certified": "transactions_certified",
+    "conflicts": "transactions_conflict",
+    "too_old": "transactions_too_old",
+    "refused": "transactions_refused",
+    "local": "transactions_local",
+    "applied": "transactions_applied",
+}
+STATE_STYLES = {"ONLINE": "green", "RECOVERING": "yellow", "JOINING": "yellow"}
+
+
+def show_status(
+    address: str,
+    credentials: Credentials = ANONYMOUS,
+    *,
+    as_json: bool,
+    watch: bool,
+    period_ms: int,
+) -> int:
+    """Prints the group's status, once or again and again; returns 1 if anything is wrong.
+
+    Raises:
+        NotServing: The member at the address does not answer.
+    """
+    document = show(
+        partial(group_document, address, credentials),
+        status_table,
+        lambda document: document,
+        as_json=as_json,
+        watch=watch,
+        period_ms=period_ms,
+    )
+    return 1 if document["problems"] else 0
+
+
+def group_document(address: str, credentials: Credentials = ANONYMOUS) -> JsonObject:
+    """Returns the group as JSON: the view of the member at an address, its members' statuses."""
+    seen = _status_at(address, credentials)
+    others = {each.name: each.address for each in seen.members if each.name != seen.observer.name}
+    with ThreadPoolExecutor(max(1, len(others))) as pool:
+        asked = pool.map(partial(answer_at, credentials), others.values())
+        answers = dict(zip(others, asked, strict=True))
+    own = next((each.address for each in seen.members if each.name == seen.observer.name), address)
+    addresses = {**others, seen.observer.name: own}
+    answers[seen.observer.name] = seen
+    view = [
+        {
+            "name": each.name,
+            "address": each.address,
+            "stable_version": each.stable_version,
+            "suspected": each.suspected,
+            "weight": each.weight,
+            "role": "SECONDARY" if seen.primary not in ("", each.name) else "PRIMARY",
+        }
+        for each in seen.members
+    ]
+    return {
+        "group": seen.group,
+        "view_id": seen.view_id,
+        "primary": seen.primary,
+        "view": view,
+        "departed": [
+            {
+                "name": each.name,
+                "address": each.address,
+                "cause": cause_name(each.cause),
+                "view_id": each.view_id,
+                "since": since(each) or None,
+            }
+            for each in seen.departed
+        ],
+        "log": log_document(seen.observer),
+        "members": [_row(name, addresses[name], answers[name]) for name in sorted(answers)],
+        "problems": [problem._asdict() for problem in _problems(seen, answers)],
+    }
+
+
+def _problems(seen: GroupStatus, answers: Mapping[str, GroupStatus | str]) -> list[Problem]:
+    """Returns the problems, each once: the asked member's of the group, and every member's of
+    itself and of the log as it sees it.
+    """
+    found = [*problems_of(seen)]
+    for name, answer in sorted(answers.items()):
+        if isinstance(answer, str):
+            text = f"{name} does not answer: {answer}"
+            found.append(Problem(ProblemKind.MEMBER_UNREACHABLE, name, text))
+        elif answer is not seen:
+            found += (each for each in problems_of(answer) if each.kind not in OF_OTHERS)
+    first = {(each.kind, each.name): each for each in reversed(found)}
+    return sorted(first.values())
+
+
+def member_document(status: MemberStatus) -> JsonObject:
+    """Returns a member's own status, under the names that `status --json` has."""
+    names = {**dict(zip(_PLAIN, _PLAIN, strict=True)), **_RENAMED}
+    return {
+        "state": MemberState.Name(status.state).removeprefix("MEMBER_STATE_"),
+        "reason": status.reason,
+        **{name: getattr(status, field) for name, field in names.items()},
+        "parallelism_mean": round(status.parallelism_mean, 2),
+        "log": log_document(status),
+        "skipped_last": _skipped(status),
+        "recovery": _recovery(status),
+        "cpu_seconds": round(status.cpu_seconds, 2),
+        "workers": [
+            {"worker": each.worker, "state": each.state, "applied": each.transactions_applied}
+            for each in status.workers
+        ],
+    }
+
+
+def log_document(status: MemberStatus) -> JsonObject | None:
+    """Returns the health of the log's servers as a member knows it; None without an open log."""
+    if not status.HasField("log"):
+        return None
+    log = status.log
+    acknowledged_ms = log.acknowledged_ms if log.HasField("acknowledged_ms") else None
+    return {
+        "leader": log.leader,
+        "leaderless_ms": log.leaderless_ms,
+        "servers": [
+            {
+                "name": each.name,
+                "state": LogServerState.Name(each.state).removeprefix("LOG_SERVER_STATE_"),
+                "current": each.current,
+                "lag": each.lag,
+            }
+            for each in log.servers
+        ],
+        "acknowledged_ms_ago": acknowledged_ms,
+        "problem": log.problem,
+    }
+
+
+def status_table(document: JsonObject) -> Table:
+    """Returns a group's document as a table; the log and the problems are below it."""
+    members = _rows(document, "members")
+    notes = [*_log_line(document["log"]), *(row["text"] for row in _rows(document, "problems"))]
+    notes += [f"{row['name']}: {row['flow_control']}" for row in members if row.get("flow_control")]
+    notes += sorted({_words(row) for row in members if row.get("skipped_last")})
+    notes += [f"{row['name']}: RECOVERING {_copied(row)}" for row in members if _copied(row)]
+    primary = f", primary {document['primary']}" if document["primary"] else ""
+    table = Table(
+        title=f"group {document['group']}, view {document['view_id']}{primary}",
+        title_justify="left",
+        caption=escape("\n".join(map(str, notes))) or None,
+        caption_justify="left",
+        box=SIMPLE_HEAD,
+        collapse_padding=True,
+        pad_edge=False,
+    )
+    for heading in ("member", "address", "state"):
+        table.add_column(heading, no_wrap=True)
+    for heading in COUNTS:
+        table.add_column(heading, justify="right", overflow="fold")
+    for row in members:
+        state = str(row["state"])
+        table.add_row(
+            str(row["name"]),
+            str(row["address"]),
+            f"[{STATE_STYLES.get(state, 'red')}]{state}[/]",
+            *(_number(row.get(name)) for name in COUNTS.values()),
+        )
+    return table
+
+
+def _skipped(status: MemberStatus) -> JsonObject | None:
+    """Returns the last message of the log that was skipped; None if there was none."""
+    if not status.HasField("skipped_last"):
+        return None
+    found = status.skipped_last
+    return {
+        "log_sequence": found.log_sequence,
+        "why": found.why,
+        "claimed_member": found.claimed_member,
+    }
+
+
+def _words(row: JsonObject) -> str:
+    """Returns how many messages were skipped, and which one was the last, in words."""
+    last = row["skipped_last"]
+    assert isinstance(last, dict)
+    claims = f", which says it is of {last['claimed_member']}" if last["claimed_member"] else ""
+    return (
+        f"{row['skipped_messages']} messages of the log were skipped, the last one is "
+        f"{last['log_sequence']}{claims}: {last['why']}"
+    )
+
+
+def _recovery(status: MemberStatus) -> JsonObject | None:
+    """Returns the progress of the copy of a donor's state; None if the member makes none."""
+    if not status.HasField("recovery"):
+        return None
+    found = status.recovery
+    progress = RecoveryProgress(
+        donor=found.donor,
+        bytes_done=found.bytes_done,
+        bytes_total=found.bytes_total,
+        bytes_per_second=found.bytes_per_second,
+    )
+    left = progress.seconds_left
+    return {
+        **asdict(progress),
+        "seconds_left": None if left is None else round(left, 1),
+        "text": str(progress),
+    }
+
+
+def _copied(row: JsonObject) -> str:
+    recovery = row.get("recovery")
+    return str(recovery["text"]) if isinstance(recovery, dict) else ""
+
+
+def _log_line(log: object) -> list[str]:
+    """Returns the log's servers as one line."""
+    if not isinstance(log, dict):
+        return []
+    servers = (f"{each['name']} {each['state']}" for each in log["servers"])
+    acknowledged_ms = log["acknowledged_ms_ago"]
+    took = "" if acknowledged_ms is None else f"; it took a message {acknowledged_ms:,} ms ago"
+    return [f"log: leader {log['leader'] or 'not known'}; {', '.join(servers)}{took}"]
+
+
+def _row(name: str, address: str, answer: GroupStatus | str) -> JsonObject:
+    where: JsonObject = {"name": name, "address": address}
+    if isinstance(answer, str):
+        return {**where, "state": "UNREACHABLE", "reason": answer}
+    return {**where, **member_document(answer.observer)}
+
+
+def answer_at(
+    credentials: Credentials, address: str, timeout_ms: int = TIMEOUT_MS
+) -> GroupStatus | str:
+    """Returns a member's status, or why it does not answer."""
+    try:
+        return _status_at(address, credentials, timeout_ms)
+    except (Unavailable, InvalidRequest, MemberFailed) as error:
+        return str(error)
+
+
+def _status_at(address: str, credentials: Credentials, timeout_ms: int = TIMEOUT_MS) -> GroupStatus:
+    tls, token = credentials.tls, credentials.token
+    with Client(address, timeout_ms=timeout_ms, tls=tls, token=token) as client:
+        return client.status()
+
+
+def _rows(document: JsonObject, name: str) -> list[JsonObject]:
+    rows = document[name]
+    assert isinstance(rows, list)
+    return rows
+
+
+def _number(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int) else "-"

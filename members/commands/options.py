@@ -1,0 +1,71 @@
+"""Shared parts of the command's verbs: options, exit codes, settings, printing of errors."""
+
+import sys
+from collections.abc import Callable
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn, TypeVar
+from uuid import UUID
+
+import typer
+
+if TYPE_CHECKING:
+    from groupcert.certifier.core import CertifierOptions
+
+Settings = TypeVar("Settings")
+FINE, FINDING, USAGE, UNAVAILABLE = range(4)
+GROUP_UUID = UUID("aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa")
+"""Source of the GTIDs assigned in traces; MySQL's manual uses it, too."""
+
+
+class GcWindow(StrEnum):
+    """The effect of a garbage collection on the applier's window."""
+
+    CLOSE = "close"
+    TIGHT = "tight"
+
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
+Output = Annotated[Path | None, typer.Option(help="Also write the results to this file.")]
+Seconds = Annotated[float, typer.Option(min=0.1, help="How long the load runs.")]
+BlockSize = Annotated[
+    int, typer.Option(min=1, help="GTID numbers that a member reserves at a time.")
+]
+Window = Annotated[GcWindow, typer.Option(help="What a collection does to the applier's window.")]
+
+
+def trace_options(group_uuid: UUID, block_size: int, gc_window: GcWindow) -> "CertifierOptions":
+    """Returns how a trace is certified: GTIDs in snapshots are executed, collections complete."""
+    from groupcert.certifier.core import CertifierOptions
+    from groupcert.members.commands.replay import SNAPSHOT_LAG_MAX
+
+    return CertifierOptions(
+        group_source=str(group_uuid),
+        gtid_assignment_block_size=block_size,
+        gc_window=gc_window.value,
+        collection_period_transactions=0,
+        learn_snapshots=True,
+        snapshot_lag_max=SNAPSHOT_LAG_MAX,
+    )
+
+
+def load_settings(load: Callable[[], Settings], *, verbose: bool) -> Settings:
+    """Returns loaded settings, and configures logs; ends the command if the settings are wrong."""
+    from groupcert.members.host.logs import configure_logs
+    from groupcert.members.settings.member import InvalidConfig
+
+    try:
+        settings = load()
+    except InvalidConfig as error:
+        fail(error, USAGE)
+    configure_logs(verbose=verbose)
+    return settings
+
+
+def fail(error: Exception, code: int) -> NoReturn:
+    """Ends the command with one line about an error."""
+    text = str(error)
+    if isinstance(error, OSError) and error.filename is not None:
+        text = f"{error.filename}: {error.strerror}"
+    sys.stderr.write(f"groupcert: {' '.join(text.split())}\n")
+    raise SystemExit(code) from None

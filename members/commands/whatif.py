@@ -1,0 +1,269 @@
+"""`groupcert whatif`: schedules a stream under every scheme and compares them.
+
+The rule it keeps: nothing is scheduled here; `applier.whatif` does that. A stream is read once,
+whatever is computed from it; runs are independent of each other, so that large ones share the
+processors.
+"""
+
+import json
+import multiprocessing
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import cast
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from groupcert.applier.mysql_logs.reader import read_binary_log, without_transactions
+from groupcert.applier.whatif.binary_log_work import BinaryLogWork
+from groupcert.applier.whatif.comparison import Line, bounds, run_line
+from groupcert.applier.whatif.page import page
+from groupcert.applier.whatif.report import Compared, JsonObject, document
+from groupcert.applier.whatif.simulation import Run
+from groupcert.applier.whatif.trace_work import TraceWork
+from groupcert.applier.whatif.workload import Costs, Workload, load
+from groupcert.certifier.core import CertifierOptions
+from groupcert.members.commands.replay import opened, read_lines
+from groupcert.members.commands.watching import progress
+
+Task = tuple[Line, int]
+
+READING = "reading: {task.completed:,.0f}"
+HOT_SHOWN = 10
+SCHEME_COLUMNS = 15
+PROGRESS_LINES = 1_000
+SHARED_ENTRIES_MIN = 500_000
+"""Entries over all runs above which more processes are worth it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhatIfOptions:
+    """The runs to compare. `commit_group_transactions`: the size of group commits for a stream that
+    does not give it; 1 for none. `processes`: at the same time, for long streams.
+    """
+
+    lines: Sequence[Line]
+    workers: Sequence[int]
+    costs: Costs
+    commit_group_transactions: int
+    processes: int
+
+
+def whatif_trace(
+    trace: str,
+    certifier: CertifierOptions,
+    options: WhatIfOptions,
+    *,
+    as_json: bool,
+    html: Path | None,
+) -> None:
+    """Compares the schemes on a trace (a path, or `-`), and prints the result.
+
+    Raises:
+        InvalidTrace: A line cannot be read, or nothing is certified.
+        OSError: There is no such file, or it cannot be read or written.
+    """
+    reader = TraceWork(certifier)
+    with ExitStack() as stack:
+        source = stack.enter_context(opened(trace))
+        lines: Iterator[str] = stack.enter_context(closing(read_lines(source)))
+        lines = stack.enter_context(progress(lines, READING, PROGRESS_LINES))
+        workload = load(reader.read(lines), options.costs)
+    notes = []
+    if not workload.has_commit_ids:
+        notes.append(_group(workload, options.commit_group_transactions))
+    summary = reader.summary
+    told: JsonObject = {
+        "kind": "trace",
+        "files": [trace],
+        "conflicts": summary.conflict,
+        "too_old": summary.too_old,
+        "refused": summary.refused,
+        "view_changes": summary.view_changes,
+        "garbage_collections": summary.garbage_collections,
+        "notes": notes,
+    }
+    _tell(told, workload, options, as_json=as_json, html=html)
+
+
+def whatif_binary_log(
+    paths: Sequence[Path], options: WhatIfOptions, *, as_json: bool, html: Path | None
+) -> None:
+    """Compares the schemes on the files of a binary log, and prints the result.
+
+    Raises:
+        InvalidBinaryLog: A file cannot be read, or there is no transaction.
+        OSError: There is no such file, or it cannot be read or written.
+    """
+    reader = BinaryLogWork()
+    logs = [read_binary_log(path) for path in paths]
+    works = chain.from_iterable(reader.read(log.path.name, log) for log in logs)
+    with progress(works, READING, PROGRESS_LINES) as shown:
+        workload = load(shown, options.costs)
+    if not reader.transactions:
+        raise without_transactions(paths[-1], "schedule")
+    notes = [note for log in logs for note in log.notes]
+    if not workload.has_commit_ids:
+        notes.append(_group(workload, options.commit_group_transactions))
+    told: JsonObject = {"kind": "binlog", "files": list(map(str, paths)), "notes": notes}
+    _tell(told, workload, options, as_json=as_json, html=html)
+
+
+def _group(workload: Workload, transactions_max: int) -> str:
+    """Makes the group commits if the stream does not give them; returns what it did, in words."""
+    if transactions_max < 2:
+        return (
+            "the stream has no commit ids: group-commit runs every transaction alone "
+            "(--commit-group-transactions makes groups)"
+        )
+    workload.group(transactions_max)
+    return f"the stream has no commit ids: groups of up to {transactions_max} were made"
+
+
+def _tell(
+    source: JsonObject,
+    workload: Workload,
+    options: WhatIfOptions,
+    *,
+    as_json: bool,
+    html: Path | None,
+) -> None:
+    """Compares, and prints or writes the report."""
+    compared = _compare(workload, options)
+    report = document(source, workload, bounds(workload), compared, options.workers)
+    if html is not None:
+        html.write_text(page(report), encoding="utf-8")
+    if as_json:
+        sys.stdout.write(json.dumps(report, separators=(",", ":")) + "\n")
+    else:
+        console = Console()
+        for table in tables(report):
+            console.print(table)
+        for note in cast(list[str], source["notes"]):
+            console.print(f"Note: {note}", markup=False, highlight=False)
+
+
+def _compare(workload: Workload, options: WhatIfOptions) -> list[Compared]:
+    """Computes all runs, in this process or in several."""
+    tasks = [(line, workers) for line in options.lines for workers in options.workers]
+    processes = min(options.processes, len(tasks))
+    if len(workload) * len(tasks) < SHARED_ENTRIES_MIN:
+        processes = 1
+    with progress(
+        _runs(workload, tasks, processes), f"scheduling: {{task.completed}} of {len(tasks)}"
+    ) as runs:
+        done = dict(runs)
+    return [
+        Compared(line, [done[line, workers] for workers in options.workers])
+        for line in options.lines
+    ]
+
+
+def _runs(workload: Workload, tasks: Sequence[Task], processes: int) -> Iterator[tuple[Task, Run]]:
+    """Yields each task with its run, as they are done."""
+    if processes == 1:
+        for line, workers in tasks:
+            yield (line, workers), run_line(workload, line, workers)
+        return
+    with ProcessPoolExecutor(
+        processes,
+        mp_context=multiprocessing.get_context("spawn"),
+        initializer=_Process.begin,
+        initargs=(workload,),
+    ) as pool:
+        futures = {pool.submit(_Process.run, *task): task for task in tasks}
+        for future in as_completed(futures):
+            yield futures[future], future.result()
+
+
+class _Process:
+    """State that one of several processes keeps between its runs."""
+
+    workload: Workload
+
+    @classmethod
+    def begin(cls, workload: Workload) -> None:
+        """Takes the workload once."""
+        cls.workload = workload
+
+    @classmethod
+    def run(cls, line: Line, workers: int) -> Run:
+        """Computes one run."""
+        return run_line(cls.workload, line, workers)
+
+
+def tables(report: JsonObject) -> list[Table]:
+    """Returns the report as tables: the stream, the schemes, the hot rows."""
+    return [_stream_table(report), _scheme_table(report), _hot_table(report)]
+
+
+def _stream_table(report: JsonObject) -> Table:
+    table = Table(title="The stream", show_header=False, title_justify="left")
+    table.add_column()
+    table.add_column(justify="right")
+    workload, path = cast(JsonObject, report["workload"]), cast(JsonObject, report["critical_path"])
+    source, stamps = cast(JsonObject, report["source"]), cast(JsonObject, report["stamps"])
+    left_out = sum(cast(int, source.get(name, 0)) for name in ("conflicts", "too_old", "refused"))
+    table.add_row("transactions", f"{workload['transactions']:,}")
+    table.add_row("  left out, because they were not certified", f"{left_out:,}")
+    table.add_row("  without write set", f"{workload['without_write_set']:,}")
+    table.add_row("work, one after the other", _seconds(workload["serial_us"]))
+    table.add_row("critical path", _seconds(path["length_us"]))
+    table.add_row("  transactions on it", f"{path['transactions']:,}")
+    table.add_row("  so no schedule is faster by more than", f"{path['speedup_max']:,.1f}")
+    for name, known in cast(dict[str, JsonObject], stamps).items():
+        table.add_row(f"modified interval of the {name}, mean", f"{known['interval_mean']:,.1f}")
+    return table
+
+
+def _scheme_table(report: JsonObject) -> Table:
+    """Returns the speed-up by workers, then the result of the run with the most workers."""
+    workers = cast(list[int], report["workers"])
+    title = f"Speed-up over one worker; share of the bound and time lost: {workers[-1]:,} workers"
+    table = Table(title=title, title_justify="left", pad_edge=False)
+    table.add_column("scheme", min_width=SCHEME_COLUMNS)
+    for name in (*(f"{number:,}" for number in workers), "share"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("lost to")
+    bounds_of = [f"{one['speedup']:.2f}" for one in cast(list[JsonObject], report["bounds"])]
+    table.add_row("bound", *bounds_of, end_section=True)
+    for scheme in cast(list[JsonObject], report["schemes"]):
+        runs = cast(list[JsonObject], scheme["runs"])
+        last = runs[-1]
+        table.add_row(
+            str(scheme["label"]),
+            *(f"{run['speedup']:.2f}" for run in runs),
+            f"{last['bound_share']:.0%}",
+            _lost_to(last),
+        )
+    return table
+
+
+def _lost_to(run: JsonObject) -> str:
+    """Returns what cost the workers of a run most of their idle time."""
+    worker_time = cast(JsonObject, run["worker_time_us"])
+    lost = dict(cast(dict[str, int], worker_time["idle"]))
+    lost["commit_order"] = cast(int, worker_time["waiting_to_commit"])
+    cause = max(lost, key=lambda name: lost[name])
+    return cause.replace("_", " ") if lost[cause] else ""
+
+
+def _hot_table(report: JsonObject) -> Table:
+    table = Table(title="Hot rows", title_justify="left")
+    table.add_column("row")
+    table.add_column("writers", justify="right")
+    table.add_column("on the critical path", justify="right")
+    for hot in cast(list[JsonObject], report["hot_items"])[:HOT_SHOWN]:
+        path_us = hot["critical_path_us"]
+        table.add_row(Text(str(hot["item"])), f"{hot['writers']:,}", _seconds(path_us))
+    return table
+
+
+def _seconds(time_us: object) -> str:
+    return f"{cast(int, time_us) / 1_000_000:,.3f} s"

@@ -1,0 +1,1 @@
+"""What a member decides: pure state machines, messages in and effects out."""

@@ -1,0 +1,26 @@
+"""Counts transactions by verdict, for the status of a member."""
+
+from dataclasses import dataclass, field
+
+from groupcert.certifier.records import Verdict
+
+
+def _none_yet() -> list[int]:
+    return [0] * (1 + max(Verdict))
+
+
+@dataclass(slots=True)
+class Counters:
+    """Transactions since the start, by what became of them."""
+
+    verdicts: list[int] = field(default_factory=_none_yet)
+    """Transactions by the verdict's number."""
+    earlier: list[int] = field(default_factory=_none_yet)
+    """Transactions of the log before those, by verdict, counted in earlier runs or at a donor."""
+    local: int = 0
+    repeated: int = 0
+
+    @property
+    def log_verdicts(self) -> list[int]:
+        """Transactions of the log so far, by the verdict's number: the same at every member."""
+        return [here + before for here, before in zip(self.verdicts, self.earlier, strict=True)]

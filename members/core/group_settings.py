@@ -1,0 +1,94 @@
+"""Rules for a group's settings and its members' names: the same for files and for the log.
+
+A member's settings file, `groupcert group set` and a record of the log give the same settings. A
+record is data from outside like the others: what would be refused in a file does not count in the
+log either, or one record with a block size of 0 would end every member that reads it. Pure.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from groupcert.certifier.core import GC_WINDOWS
+from groupcert.certifier.errors import InvalidGtid, quoted
+from groupcert.certifier.gtid import NUMBER_MAX, parse_uuid
+from groupcert.members.core.log_records import GroupSettings
+from groupcert.members.core.views import ViewMember
+
+NAME = r"^[A-Za-z0-9_-]{1,64}$"
+"""Of groups and members."""
+ADDRESS = r"^(\[[0-9A-Fa-f:.]+\]|[^\s:/]+):\d{1,5}$"
+ADDRESS_CHARACTERS_MAX = 300
+PORT_MAX = 65_535
+
+
+class Range(NamedTuple):
+    """Smallest and largest value, both included."""
+
+    least: int
+    most: int
+
+
+RANGES: Mapping[str, Range] = {
+    "gtid_assignment_block_size": Range(1, NUMBER_MAX),
+    "write_set_items_max": Range(1, 2**32 - 1),
+    "outcomes_max": Range(2, 2**32 - 1),
+    "flow_control_lag_max": Range(0, 2**63 - 1),
+}
+
+
+def settings_problem(settings: GroupSettings) -> str:
+    """Returns what is wrong with settings of a group, whatever its present ones are; empty if
+    nothing is.
+
+    >>> settings_problem(GroupSettings(1, "g", "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa", 1, "", 1, 2))
+    "gc_window is '': expected close or tight"
+    """
+    for name, (least, most) in RANGES.items():
+        value = getattr(settings, name)
+        if not least <= value <= most:
+            return f"{name} is {value}: expected {least} to {most}"
+    if settings.gc_window not in GC_WINDOWS:
+        return f"gc_window is {quoted(settings.gc_window)}: expected {' or '.join(GC_WINDOWS)}"
+    if not _is_uuid(settings.group_uuid):
+        return f"group_uuid is {quoted(settings.group_uuid)}: expected a UUID, in lower case"
+    for name in (settings.group, *settings.members_allowed):
+        if not is_name(name):
+            return f"name {quoted(name)}: expected 1 to 64 letters, digits, - and _"
+    return ""
+
+
+def is_name(text: str) -> bool:
+    """Returns whether a group or a member may have this name.
+
+    >>> is_name("m1"), is_name(""), is_name("m1\\n")
+    (True, False, False)
+    """
+    return re.fullmatch(NAME, text) is not None
+
+
+def is_address(text: str) -> bool:
+    """Returns whether `text` is `host:port`.
+
+    >>> is_address("[::1]:7101"), is_address("m1"), is_address("m1:0")
+    (True, False, False)
+    """
+    if len(text) > ADDRESS_CHARACTERS_MAX or not re.fullmatch(ADDRESS, text):
+        return False
+    return 1 <= int(text.rpartition(":")[2]) <= PORT_MAX
+
+
+def member_problem(member: ViewMember) -> str:
+    """Returns what is wrong with a member of a proposed view; empty if nothing is."""
+    if not is_name(member.name):
+        return f"name {quoted(member.name)}: expected 1 to 64 letters, digits, - and _"
+    if not is_address(member.address):
+        return f"address {quoted(member.address)}: expected host:port"
+    return ""
+
+
+def _is_uuid(text: str) -> bool:
+    try:
+        return parse_uuid(text) == text
+    except InvalidGtid:
+        return False

@@ -1,0 +1,172 @@
+"""The records of the log as plain values; `wire/log_batches.py` turns them into bytes and back."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from groupcert.certifier.gtid import Gtid
+from groupcert.certifier.gtid_set import GtidSet
+from groupcert.members.core.views import ViewMember
+
+FORMAT_VERSION = 1
+"""Format of a log message; a member fences itself at a member's message in a format that it does
+not know."""
+FIELDS_MAX = 65_536
+"""Most fields of a message: its transactions, control records and fragments, and the four that say
+whose it is. A message of 8 MiB that clients' transactions fill has fewer."""
+CONTROL_BYTES_MAX = 2 * FIELDS_MAX
+"""Most bytes of a message's control records, together: views of 300 members. No smaller message has
+too many fields: each takes two bytes."""
+LARGE_NUMBER_MAX = 2**63 - 1
+"""Largest number of a large transaction; a store's key has room for one more."""
+FRAMING_BYTES = 192
+"""Most bytes of a transaction in a message, beside items, snapshot and row changes."""
+ITEM_BYTES = 8
+
+
+class LoggedTransaction(NamedTuple):
+    """A transaction as it stands in the log. `payload` is the store's row changes, opaque here; or,
+    of a large one, a reference to its fragments (`applier/queue/fragments.py`).
+    """
+
+    transaction_id: bytes
+    snapshot: int | GtidSet
+    write_set: Sequence[int]
+    read_set: Sequence[int] = ()
+    gtid: Gtid | None = None
+    payload: bytes = b""
+    report_applied: bool = False
+    domain_id: int = 0
+
+
+def bytes_of(transaction: LoggedTransaction) -> int:
+    """Returns how many bytes a transaction takes in a message, rounded up; a set of GTIDs counts
+    several times its bytes, as it takes readers several times as long.
+    """
+    items = len(transaction.write_set) + len(transaction.read_set)
+    snapshot = transaction.snapshot
+    snapshot_bytes = 0 if isinstance(snapshot, int) else snapshot.text_bytes_max()
+    return FRAMING_BYTES + ITEM_BYTES * items + snapshot_bytes + len(transaction.payload)
+
+
+class ViewProposal(NamedTuple):
+    """Counts if the group's view is `previous_view_id` at its position."""
+
+    previous_view_id: int
+    members: tuple[ViewMember, ...]
+    cause: int = 0
+    """Why members leave the view: a number of `members/core/departures.py`."""
+    proposed_us: int = 0
+    """By the proposer's clock, since 1970; 0: unknown."""
+
+
+class StableReport(NamedTuple):
+    """How far a member is, with the digest of its certification state after a message of the log.
+
+    `applied_version` is visible there; `stable_version` is on its disk and no open snapshot there
+    is older.
+    """
+
+    applied_version: int
+    stable_version: int
+    digest_log_sequence: int
+    digest: bytes
+    durable_log_sequence: int = 0
+    """The last message that this run would not read again after a restart; 0: unknown."""
+    history_place: int = 0
+    """How far the member's certification log is written, as a place in it; 0: it keeps none."""
+    history_chain: bytes = b""
+    """The digest chain of the certification log at that place."""
+
+
+class GroupSettings(NamedTuple):
+    """Settings on which all members must agree. The first ones in the log make the group; later
+    ones count if their version is the next one at their position, and a member of the view sent
+    them.
+    """
+
+    settings_version: int
+    group: str
+    group_uuid: str
+    gtid_assignment_block_size: int
+    gc_window: str
+    write_set_items_max: int
+    outcomes_max: int
+    flow_control_lag_max: int = 0
+    """Transactions that may be certified and not applied everywhere; 0: no limit."""
+    single_primary: bool = False
+    members_allowed: tuple[str, ...] = ()
+    """Names that may join; empty: any name."""
+
+
+SETTINGS_FIXED = ("group", "group_uuid", "outcomes_max")
+"""Settings that a group keeps from its bootstrap on: what is stored depends on them."""
+
+
+def is_change(before: GroupSettings, after: GroupSettings) -> bool:
+    """Returns whether a group may go on with the settings `after`."""
+    return all(getattr(before, name) == getattr(after, name) for name in SETTINGS_FIXED)
+
+
+class Appointment(NamedTuple):
+    """Makes a member of the view the primary; counts in single-primary mode only."""
+
+    primary: str
+
+
+class Abandonment(NamedTuple):
+    """Says that the transaction with that number of its run will not come; its fragments go."""
+
+    number: int
+
+
+class Forgetting(NamedTuple):
+    """Removes a member from the list of the departed; counts if a member of the view sends it."""
+
+    member: str
+
+
+class Skip(NamedTuple):
+    """Members that cannot read a message before this one skip it; others have read it."""
+
+    log_sequence: int
+
+
+Control = (
+    ViewProposal | StableReport | GroupSettings | Appointment | Abandonment | Forgetting | Skip
+)
+
+
+class Fragment(NamedTuple):
+    """Piece `place` of the changes of transaction `number` of its run; `data` is compressed."""
+
+    number: int
+    place: int
+    data: bytes
+
+
+class LogBatch(NamedTuple):
+    """One message of the log: records that one run of one member sent, in order."""
+
+    member: str
+    incarnation: int
+    batch_number: int
+    transactions: Sequence[LoggedTransaction] = ()
+    controls: Sequence[Control] = ()
+    fragments: Sequence[Fragment] = ()
+    encoded: bytes = b""
+    """The message itself, where it was read from one; a member recognizes its own ones by it."""
+
+
+class Unreadable(NamedTuple):
+    """A message of the log that is no batch, or none in this release's format; and its claims."""
+
+    problem: str
+    member: str = ""
+    incarnation: int = 0
+    batch_number: int = 0
+    format_version: int = 0
+    """Format of a batch in another format; else 0."""
+    encoded: bytes = b""
+
+
+Message = LogBatch | Unreadable

@@ -1,0 +1,491 @@
+"""The state machine of a member: takes the log's messages, returns effects for its driver.
+
+The rule it keeps: everything here follows from the messages delivered so far and from what the
+driver reports, so that members agree and a simulation can replay them. Pure: no I/O, no clock, no
+threads; `members/runtime/runtime.py` drives it.
+"""
+
+from collections import deque
+from collections.abc import Generator, Iterable
+
+from groupcert.applier.queue.fragments import FragmentSet, is_reference
+from groupcert.applier.queue.relay_queue import RelayEntry
+from groupcert.certifier.core import Certifier
+from groupcert.certifier.history.schema import Cursor
+from groupcert.certifier.outcomes import OutcomeTable
+from groupcert.certifier.position import position_of
+from groupcert.certifier.records import GarbageCollection, Outcome, Transaction, ViewChange
+from groupcert.members.core.allow_list import check_allowed, refused_names
+from groupcert.members.core.batch_numbers import BatchNumbers
+from groupcert.members.core.counters import Counters
+from groupcert.members.core.decisions import Decisions, Sending, session_of
+from groupcert.members.core.departures import Cause, Departures
+from groupcert.members.core.digest_vote import DigestVote
+from groupcert.members.core.effects import Delivered
+from groupcert.members.core.flow_control import FlowControl
+from groupcert.members.core.fragment_sets import FragmentSets
+from groupcert.members.core.log_records import (
+    Abandonment,
+    Appointment,
+    Control,
+    Forgetting,
+    GroupSettings,
+    LogBatch,
+    Message,
+    StableReport,
+    Unreadable,
+    ViewProposal,
+)
+from groupcert.members.core.log_validity import GroupBefore, why_skipped
+from groupcert.members.core.options import MemberOptions, certifier_options
+from groupcert.members.core.progress_reports import ProgressReports, ReportSchedule
+from groupcert.members.core.publisher import Publisher, end_parts, locked_since
+from groupcert.members.core.skipped_messages import SkippedMessages
+from groupcert.members.core.source_headers import header_of
+from groupcert.members.core.states import MemberState
+from groupcert.members.core.suspicions import Suspicions
+from groupcert.members.core.views import View, ViewMember
+from groupcert.members.errors.membership import NameTaken
+
+REPORTS_A_LAG = 8
+"""Reports that a member makes while it applies as many transactions as flow control lets it lag
+behind: others go on without a pause while it catches up."""
+TICK_MS_MAX = 500
+"""Milliseconds; a longer time between two ticks counts as this long: a process that stood still
+learns nothing about the log from it."""
+PART = "not all of its fragments are in the log: send it again"
+
+
+class Member:
+    """One member, in one run."""
+
+    def __init__(self, options: MemberOptions, decisions: Decisions | None = None) -> None:
+        """Begins in RECOVERING; `decisions` notes rows for the certification log."""
+        self.options = options
+        self.me = options.me
+        self.decisions = decisions or Decisions()
+        self.state = MemberState.RECOVERING
+        self.reason = "reading the log"
+        self.view = View()
+        self.settings = options.settings._replace(settings_version=0)
+        self.certifier = Certifier(certifier_options(options.settings))
+        self.decisions.follow(self.certifier)
+        self.outcomes = OutcomeTable(options.settings.outcomes_max)
+        self.publisher = Publisher(self.me.name, self.me.incarnation, options.batches)
+        self.log_sequence = 0
+        self.counters = Counters()
+        self.applied_version = self.durable_log_sequence = 0
+        self.history_cursor = Cursor()
+        self.stable_version = self.applied_everywhere_version = 0
+        self.flow = FlowControl()
+        self.suspicions = Suspicions(2 * options.stable_period_ms)
+        self.fragment_sets = FragmentSets()
+        self.departures = Departures()
+        self.skipped = SkippedMessages()
+        self.skip_sequence = 0
+        """Sequence of a message that no member can read, and that is skipped where the log says so;
+        0: none."""
+        self.numbers = BatchNumbers()
+        self.reports = ProgressReports()
+        self._schedule = ReportSchedule(options.stable_period_ms, options.stable_items)
+        self.digests = DigestVote()
+        self._proposed_view_id: int | None = None
+        self._is_leaving = False
+        self._now_ms = self._read_us = self._unreachable_ms = 0
+
+    def deliver(self, log_sequence: int, message: Message, into: Delivered) -> None:
+        """Takes the next message of the log. Raises as `deliver_in_steps` does."""
+        deque(self.deliver_in_steps(log_sequence, message, into), maxlen=0)
+
+    def deliver_in_steps(
+        self, log_sequence: int, message: Message, into: Delivered
+    ) -> Generator[None]:
+        """Takes the next message of the log, or skips it whole, in steps of a few milliseconds:
+        between two of them the driver may do anything but deliver, store or hand out what this
+        member has decided.
+
+        Raises:
+            DigestMismatch: Most of the group certified something else.
+            ForeignLog, UnsupportedFormat: This member cannot read it; it had no effect, and is read
+                again unless `skip_sequence` names it.
+        """
+        assert log_sequence == self.log_sequence + 1, f"{log_sequence} after {self.log_sequence}"
+        why = self._why_skipped(log_sequence, message)
+        self.log_sequence, self._read_us = log_sequence, into.decided_us
+        is_own = message.incarnation == self.me.incarnation and (
+            self.options.looks_on or self.publisher.wrote(message)
+        )
+        if why or isinstance(message, Unreadable):
+            into.skipped.append(self.skipped.note(log_sequence, why, message.member))
+            if is_own:
+                self._fall_out(f"the group has skipped message {log_sequence} of it ({why})")
+        else:
+            yield from self._deliver_valid(message, is_own, into)
+        self.digests.note(log_sequence, self.certifier.digest())
+
+    def caught_up(self) -> None:
+        """Asks to be in the view: all that the log held when this run began is delivered."""
+        if self.state is MemberState.RECOVERING:
+            self.state = MemberState.JOINING
+            self.reason = "waiting for its view"
+            self._propose_joining()
+
+    def leave(self) -> None:
+        """Asks to leave the view, and asks again if another view comes first; while a request to
+        join is undecided, it waits for that.
+        """
+        self._is_leaving = True
+        if self.view.member(self.me.incarnation):
+            self._propose(self.view.without_member(self.me.name), Cause.LEFT)
+        elif (self.state, self._proposed_view_id) != (MemberState.JOINING, self.view.view_id):
+            self.fail(MemberState.LEFT, "stopped by its operator")
+
+    def fail(self, state: MemberState, reason: str) -> None:
+        """Stops serving, with a reason for the status."""
+        assert state in (MemberState.ERROR, MemberState.FENCED, MemberState.LEFT)
+        self.state, self.reason = state, reason
+
+    def committed(self, version: int) -> None:
+        """Notes that transactions up to `version` are visible here."""
+        self.applied_version = max(self.applied_version, version)
+
+    def tick(self, now_ms: int, *, reads: bool = True) -> None:
+        """Takes the time of a clock of this process that never goes back; gives up if the log was
+        out of reach for too long while this member `reads` it.
+        """
+        passed_ms, self._now_ms = min(now_ms - self._now_ms, TICK_MS_MAX), now_ms
+        self._unreachable_ms += passed_ms if reads else 0
+        limit_ms = self.options.unreachable_ms
+        if limit_ms and self._unreachable_ms >= limit_ms and self.state is MemberState.ONLINE:
+            text = f"the log took nothing for {limit_ms} ms; what waited is not known to be decided"
+            self.fail(MemberState.LEFT if self._is_leaving else MemberState.ERROR, text)
+
+    def report_if_due(self, now_ms: int, stable_version: int) -> bool:
+        """Queues a report for the group if one is due, and returns whether it did.
+
+        Args:
+            stable_version: On this member's disk, and not newer than its oldest open snapshot.
+        """
+        if self.state is not MemberState.ONLINE:
+            return False
+        self.stable_version = max(self.stable_version, min(stable_version, self.applied_version))
+        news = (self.applied_version, self.stable_version)
+        versions_max = self.settings.flow_control_lag_max // REPORTS_A_LAG
+        if not self._schedule.take_due(now_ms, *news, versions_max):
+            return False
+        at, (_, place, chain) = self.log_sequence, self.history_cursor
+        digest, durable = self.digests.at(at), self.durable_log_sequence
+        self.publisher.control(StableReport(*news, at, digest, durable, place, chain))
+        return True
+
+    def report_of(self, incarnation: int) -> tuple[int, int]:
+        """Returns the (applied, stable) versions that a run in the view reported last."""
+        return self.reports.of(incarnation)
+
+    def durable_log_sequences(self) -> list[int]:
+        """Returns for each member of the view the last message that it needs no more, or 0."""
+        return [self.reports.durable(each.incarnation) for each in self.view.members]
+
+    def is_suspected(self, incarnation: int) -> bool:
+        """Returns whether a member of the view has been silent for longer than `suspicion_ms`."""
+        return self.suspicions.silent_ms(incarnation) >= self.options.suspicion_ms
+
+    def expel(self, name: str) -> None:
+        """Proposes a view without the named member."""
+        self._propose(self.view.without_member(name), Cause.EXPELLED)
+
+    def forget(self, name: str) -> None:
+        """Asks the group to remove the named member from the list of the departed."""
+        self.publisher.control(Forgetting(name))
+
+    def change_settings(self, settings: GroupSettings) -> None:
+        """Asks for other settings of the group; they count if no other change comes first."""
+        version = self.settings.settings_version + 1
+        self.publisher.control(settings._replace(settings_version=version))
+
+    def appoint(self, primary: str) -> None:
+        """Asks for another primary in single-primary mode."""
+        self.publisher.control(Appointment(primary))
+
+    def credit(self, now_ms: int) -> int:
+        """Returns how many transactions flow control lets this member send now."""
+        lag_max, members = self.settings.flow_control_lag_max, self.view.members
+        applied = {each.name: self.report_of(each.incarnation)[0] for each in members}
+        if self.me in members:
+            applied[self.me.name] = self.applied_version
+        self.flow.measure(self.certifier.window.newest_version, applied.items())
+        credit = self.flow.credit(lag_max, len(members), self.publisher.in_flight)
+        self.flow.note(self.publisher.waiting > 0 and not credit, now_ms)
+        return credit
+
+    @property
+    def may_write(self) -> bool:
+        """True if the group takes transactions from this member."""
+        return not self.settings.single_primary or self.view.primary == self.me.name
+
+    def _why_skipped(self, log_sequence: int, message: Message) -> str:
+        """Returns why a message has no effect; empty if it may. Raises as `deliver` does."""
+        if log_sequence == self.skip_sequence:
+            return "nobody could read it, and operators had it skipped"
+        newest = self.certifier.window.newest_version
+        before = GroupBefore(log_sequence, self.view, self.settings, newest, self.numbers)
+        return why_skipped(message, before)
+
+    def _deliver_valid(self, batch: LogBatch, is_own: bool, into: Delivered) -> Generator[None]:
+        """Takes a batch of a member or a joiner, unless it repeats one."""
+        incarnation = batch.incarnation
+        if not self.numbers.is_repeated(incarnation, batch.batch_number):
+            self.numbers.take(incarnation, batch.batch_number)
+            yield from self._deliver_new(batch, is_own, into)
+            if incarnation == self.me.incarnation and not is_own:
+                text = f"message {self.log_sequence} bears the mark of its run, and is not its own"
+                self._fall_out(f"{text}: somebody else writes to the log")
+        if self.view.member(incarnation):
+            self.suspicions.heard(incarnation)
+        if is_own:
+            self._unreachable_ms = 0
+            self.suspicions.heard_own(self._now_ms)
+            self._expel_silent()
+
+    def _fall_out(self, why: str) -> None:
+        """Ends this run because others cannot tell it from what is written in its name; another run
+        follows. What clients wait for may be decided or not: they ask again.
+        """
+        if self.state in (MemberState.ONLINE, MemberState.JOINING):
+            self.fail(MemberState.LEFT if self._is_leaving else MemberState.ERROR, why)
+
+    def _deliver_new(self, batch: LogBatch, local: bool, into: Delivered) -> Generator[None]:
+        origin = self.view.member(batch.incarnation)
+        parts = self.publisher.read_back(batch.batch_number) if local else []
+        outcomes: list[Outcome] = []
+        if self._takes(origin):
+            for fragment in batch.fragments:
+                if self.fragment_sets.take(batch.incarnation, fragment):
+                    into.fragments.append((batch.incarnation, fragment))
+            locked = locked_since(parts, len(batch.transactions))
+            outcomes = yield from self._certify_all(batch, local, locked, into)
+        else:
+            into.turned_away += [submission for submission, index in parts if index >= 0]
+            parts = [(submission, index) for submission, index in parts if index < 0]
+            payloads = (logged.payload for logged in batch.transactions)
+            into.dropped += self.fragment_sets.drop_referred(batch.incarnation, payloads)
+            if local:
+                self.publisher.refuse_uploads()
+        for index, control in enumerate(batch.controls, start=len(batch.transactions)):
+            self._control(batch, position_of(self.log_sequence, index), control, into)
+        place = (self.log_sequence, batch.batch_number)
+        into.ended += end_parts(parts, outcomes, self.certifier.window.newest_version, place)
+
+    def _certify_all(
+        self, batch: LogBatch, local: bool, locked: Iterable[int], into: Delivered
+    ) -> Generator[None, None, list[Outcome]]:
+        """Certifies a batch; a transaction whose id is known gets the outcome that it had.
+
+        `locked`: the version that was visible when each transaction's commit was asked for here; 0
+        for those of other members, who held their rows in effect since their snapshots.
+        """
+        counters, table, certifier = self.counters, self.outcomes, self.certifier
+        position = position_of(self.log_sequence, 0)
+        decisions = self.decisions if self.decisions.is_on else None
+        sending = Sending(batch.member, session_of(batch.incarnation), local, into.decided_us)
+        outcomes = []
+        for logged, locked_version in zip(batch.transactions, locked, strict=True):
+            transaction_id, snapshot, write_set, read_set, gtid, payload, report_applied, _ = logged
+            outcome = table.get(transaction_id) if transaction_id else None
+            is_large = is_reference(payload)
+            is_whole = not is_large or self._close_fragments(payload, outcome, into)
+            if outcome is None:
+                record = (position, batch.member, snapshot, write_set, read_set, gtid, local)
+                deciding = certifier.certify_in_steps(Transaction(*record))
+                outcome = (yield from deciding) if is_whole else certifier.refuse(PART)
+                verdict, gtid, version, last_committed, sequence_number, _, _ = outcome
+                counters.verdicts[verdict] += 1
+                if transaction_id and is_whole:
+                    table.remember(transaction_id, outcome)
+                if version:
+                    counters.local += local
+                    self._schedule.recorded(len(write_set))
+                    stamps = (last_committed or 0, sequence_number or 0)
+                    header = header_of(logged, self.applied_version, locked_version)
+                    # A large one takes long wherever it comes from: a worker executes it.
+                    here = local and not is_large
+                    into.entries.append(
+                        RelayEntry(position, version, gtid, *stamps, here, payload, header)
+                    )
+                    if report_applied:
+                        self._schedule.ask(version)
+                elif is_large:
+                    into.dropped.append(FragmentSet.of(payload)[:2])
+                if decisions:
+                    decisions.decided(into.noted, sending, position, logged, outcome, is_large)
+            else:
+                counters.repeated += 1
+                if decisions:
+                    decisions.repeated(into.noted, sending, position, logged)
+            outcomes.append(outcome)
+            position += 1
+        return outcomes
+
+    def _close_fragments(self, payload: bytes, known: Outcome | None, into: Delivered) -> bool:
+        """Closes the set that a large transaction refers to, and returns whether it was complete. A
+        repeated transaction does not need its fragments.
+        """
+        fragments = FragmentSet.of(payload)
+        is_whole = self.fragment_sets.close(fragments)
+        if known is not None:
+            into.dropped.append(fragments[:2])
+        return is_whole
+
+    def _takes(self, origin: ViewMember | None) -> bool:
+        """Returns whether the group takes transactions from `origin` at this position."""
+        may_all = not self.settings.single_primary
+        return origin is not None and (may_all or origin.name == self.view.primary)
+
+    def _control(self, batch: LogBatch, position: int, control: Control, into: Delivered) -> None:
+        if isinstance(control, StableReport):
+            self._take_report(batch, position, control, into)
+        elif isinstance(control, ViewProposal):
+            self._change_view(batch, position, control, into)
+        elif isinstance(control, Appointment):
+            if self.settings.single_primary and self.view.member(batch.incarnation):
+                named = self.view.named(control.primary)
+                self.view = self.view.with_primary(control.primary) if named else self.view
+        elif isinstance(control, Forgetting):
+            if self.view.member(batch.incarnation):
+                self.departures.forget(control.member)
+        elif isinstance(control, Abandonment):
+            name = (batch.incarnation, control.number)
+            if self.fragment_sets.drop(name):
+                into.dropped.append(name)
+        elif isinstance(control, GroupSettings):
+            self._take_settings(batch, position, control, into)
+
+    def _take_report(
+        self, batch: LogBatch, position: int, report: StableReport, into: Delivered
+    ) -> None:
+        """Compares digests, and notes how far the reporting member is."""
+        if self.view.member(batch.incarnation) is None:
+            return
+        self.digests.compare(batch, report, len(self.view.members))
+        self.reports.take(batch.incarnation, report)
+        self.decisions.reported(into.noted, into.decided_us, position, batch, report)
+        self._follow_reports(position, into)
+
+    def _follow_reports(self, position: int, into: Delivered) -> None:
+        """Collects up to what every member of the view has executed."""
+        runs = (each.incarnation for each in self.view.members)
+        self.applied_everywhere_version, stable = self.reports.smallest(runs)
+        stable = min(stable, self.certifier.window.newest_version)
+        if stable > self.certifier.stable_version:
+            self.certifier.deliver(record := GarbageCollection(position, stable))
+            self.decisions.collecting(into.noted, into.decided_us, record)
+
+    def _change_view(
+        self, batch: LogBatch, position: int, proposal: ViewProposal, into: Delivered
+    ) -> None:
+        before = self.view
+        view = before.follow(proposal.previous_view_id, proposal.members)
+        joining = [each.name for each in proposal.members if not before.named(each.name)]
+        if view is None or refused_names(self.settings.members_allowed, joining):
+            is_mine = batch.incarnation == self.me.incarnation
+            if view and is_mine and self.state is MemberState.JOINING:
+                self._proposed_view_id = None
+                (self.leave if self._is_leaving else self._propose_joining)()
+            return
+        self.view = view.with_primary(view.primary) if self.settings.single_primary else view
+        self.departures.followed(before, view, batch.incarnation, proposal)
+        here = {each.incarnation for each in view.members}
+        joined = here - {each.incarnation for each in before.members}
+        self.numbers.change_view((each.incarnation for each in view.members), batch.batch_number)
+        for kept in (self.reports, self.digests, self.suspicions):
+            kept.keep_only(here)
+        into.dropped += self.fragment_sets.keep_only(here)
+        for incarnation in joined:
+            self.suspicions.heard(incarnation)
+        resets_clock = self.me.incarnation in joined
+        self.certifier.deliver(ViewChange(position, resets_clock))
+        self.decisions.view_changed(into.noted, into.decided_us, position, view, resets_clock)
+        version = self.certifier.window.newest_version
+        into.entries.append(RelayEntry.view_change(position, version, view.view_id))
+        self._follow_reports(position, into)
+        self._notice_own_place(resets_clock)
+
+    def _notice_own_place(self, joined: bool) -> None:
+        """Sets this member's state by a new view.
+
+        Raises:
+            NameTaken: Another run has its name, and it is not one that this one took over from.
+        """
+        here = self.view.named(self.me.name)
+        if self._is_leaving:
+            self.leave()
+        elif joined and self.state is MemberState.JOINING:
+            self.state, self.reason = MemberState.ONLINE, ""
+        elif self.state is MemberState.ONLINE and here is None:
+            self.fail(
+                MemberState.ERROR,
+                f"view {self.view.view_id} is without this member: it was silent for too long, "
+                "or its operator expelled it; it rejoins",
+            )
+        elif self.state is MemberState.ONLINE and here != self.me:
+            assert here is not None
+            raise NameTaken(member=self.me.name, address=here.address)
+        elif self.state is MemberState.JOINING:
+            self._propose_joining()
+
+    def _expel_silent(self) -> None:
+        """Proposes a view without members that were silent for too long, once for each view."""
+        limit_ms = self.options.suspicion_ms + self.options.expel_ms
+        members = [
+            each
+            for each in self.view.members
+            if self.suspicions.silent_ms(each.incarnation) < limit_ms or each == self.me
+        ]
+        if (
+            len(members) < len(self.view.members)
+            and self.state is MemberState.ONLINE
+            and self._proposed_view_id != self.view.view_id
+        ):
+            self._proposed_view_id = self.view.view_id
+            self._propose(tuple(members), Cause.SILENT)
+
+    def _propose_joining(self) -> None:
+        """Proposes the view with this member in it.
+
+        Raises:
+            MemberNotAllowed: The group has a list of names, and this one is not on it.
+        """
+        check_allowed(self.settings.members_allowed, [self.me.name])
+        self._proposed_view_id = self.view.view_id
+        if not self.settings.settings_version:
+            self.publisher.control(self.options.settings._replace(settings_version=1))
+        self._propose(self.view.with_member(self.me), Cause.UNKNOWN)
+
+    def _propose(self, members: tuple[ViewMember, ...], cause: Cause) -> None:
+        """Proposes a view; `cause` says why some members are not in it any more."""
+        view_id, proposed_us = self.view.view_id, self._read_us
+        self.publisher.control(ViewProposal(view_id, members, cause.value, proposed_us))
+
+    def _take_settings(
+        self, batch: LogBatch, position: int, settings: GroupSettings, into: Delivered
+    ) -> None:
+        """Takes the group's settings, at this position on every member; the first make it."""
+        present = self.settings.settings_version
+        is_asked = not present or self.view.member(batch.incarnation)
+        if not is_asked or settings.settings_version != present + 1:
+            return
+        if not present:
+            self.found(settings)
+        else:
+            self.settings = settings
+            self.certifier.change_options(certifier_options(settings))
+            view, single = self.view, settings.single_primary
+            self.view = view.with_primary(view.primary) if single else view.without_primary()
+        self.decisions.settings_changed(into.noted, into.decided_us, position)
+
+    def found(self, settings: GroupSettings) -> None:
+        """Takes the group's first settings, before there is any transaction."""
+        self.settings = settings
+        self.certifier = Certifier(certifier_options(settings))
+        self.decisions.follow(self.certifier)
+        self.outcomes = OutcomeTable(settings.outcomes_max)

@@ -1,0 +1,67 @@
+"""Encodes the part of a member's state that is stored beside its certifier and its outcomes.
+
+The rule it keeps: all of it follows from the log, so a checkpoint of any age is valid: what came
+after it is read again. What an earlier release did not store begins empty. Pure.
+"""
+
+from typing import TypedDict
+
+from groupcert.members.core.log_records import GroupSettings
+from groupcert.members.core.member import Member
+from groupcert.members.core.views import View, ViewMember
+
+
+class MemberCheckpoint(TypedDict):
+    """A member's state as JSON values."""
+
+    log_sequence: int
+    view_id: int
+    view: list[tuple[str, int, str, int]]
+    primary: str
+    settings: list[object]
+    batch_numbers: list[tuple[int, int]]
+    reports: list[tuple[int, int, int]]
+    fragment_sets: list[tuple[int, int, str, int]]
+    runs_gone: list[int]
+    skipped: tuple[int, int, str, str]
+    departed: list[tuple[str, str, int, int, int]]
+    verdicts: list[int]
+
+
+def checkpoint_of(member: Member) -> MemberCheckpoint:
+    """Returns what has to be stored beside the certifier to go on from here."""
+    return MemberCheckpoint(
+        log_sequence=member.log_sequence,
+        view_id=member.view.view_id,
+        view=[each.dump() for each in member.view.members],
+        primary=member.view.primary,
+        settings=list(member.settings),
+        batch_numbers=member.numbers.dump(),
+        reports=member.reports.dump(),
+        fragment_sets=member.fragment_sets.dump(),
+        runs_gone=member.numbers.dump_gone(),
+        skipped=member.skipped.dump(),
+        departed=member.departures.dump(),
+        verdicts=member.counters.log_verdicts,
+    )
+
+
+def restore(member: Member, checkpoint: MemberCheckpoint) -> None:
+    """Sets a new member to a checkpoint; the caller restores the certifier and the outcomes."""
+    member.log_sequence = checkpoint["log_sequence"]
+    member.view = View(
+        view_id=checkpoint["view_id"],
+        members=tuple(ViewMember.restored(*each) for each in checkpoint["view"]),
+        primary=checkpoint["primary"],
+    )
+    for each in member.view.members:  # Those that are gone for good were silent all the time.
+        member.suspicions.heard(each.incarnation)
+    member.numbers.restore(checkpoint["batch_numbers"], checkpoint.get("runs_gone", ()))
+    member.reports.restore(checkpoint["reports"])
+    member.fragment_sets.restore(checkpoint.get("fragment_sets", ()))
+    member.skipped.restore(checkpoint.get("skipped", ()))
+    member.departures.restore(checkpoint.get("departed", ()))
+    member.counters.earlier = checkpoint.get("verdicts", member.counters.earlier)
+    settings = GroupSettings(*checkpoint["settings"])  # type: ignore[arg-type]
+    if settings.settings_version:
+        member.found(settings._replace(members_allowed=tuple(settings.members_allowed)))

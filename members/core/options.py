@@ -1,0 +1,39 @@
+"""Options of one member's state machine, and the certifier's options from the group's settings."""
+
+from dataclasses import dataclass, field
+
+from groupcert.certifier.core import CertifierOptions
+from groupcert.members.core.log_records import GroupSettings
+from groupcert.members.core.publisher import BatchLimits
+from groupcert.members.core.views import ViewMember
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberOptions:
+    """Options that one member sets for itself.
+
+    `stable_period_ms`: milliseconds between its reports; `stable_items`: write-set items recorded
+    since the last report that make it report at once. `suspicion_ms`: how long another member may
+    be silent before it is suspected, `expel_ms`: and how much longer until it is expelled.
+    `unreachable_ms`: how long the log may be out of reach before this member gives up; 0: forever.
+    """
+
+    me: ViewMember
+    settings: GroupSettings
+    batches: BatchLimits = field(default_factory=BatchLimits)
+    stable_period_ms: int = 1_000
+    stable_items: int = 100_000
+    suspicion_ms: int = 5_000
+    expel_ms: int = 5_000
+    unreachable_ms: int = 0
+    looks_on: bool = False
+    """It sends nothing, and takes messages of its run for its own."""
+
+
+def certifier_options(settings: GroupSettings) -> CertifierOptions:
+    """Returns the certifiers' options that the group's settings stand for."""
+    return CertifierOptions(
+        group_source=settings.group_uuid,
+        gtid_assignment_block_size=settings.gtid_assignment_block_size,
+        gc_window=settings.gc_window,
+    )

@@ -1,0 +1,1 @@
+"""A whole group on this machine, and clients that work it."""

@@ -1,0 +1,228 @@
+"""Checks of the demo once its clients have stopped: members against each other, and clients.
+
+Each check reads the members through the same calls that any client has.
+"""
+
+import hashlib
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from groupcert.certifier.errors import NotServing
+from groupcert.members.client.client import Client
+from groupcert.members.demo.load import BankWorkload, LoadCounts
+from groupcert.v1.group_pb2 import MemberStatus
+
+SHOWN_MAX = 5
+"""Findings of one kind that are described."""
+SETTLE_SECONDS = 60.0
+POLL_SECONDS = 0.05
+
+
+@dataclass(slots=True)
+class Findings:
+    """The problems found, by kind and in words."""
+
+    lost: int = 0
+    converged: bool = True
+    invariant_ok: bool = True
+    exactly_once: bool = True
+    stamps_valid: bool = True
+    texts: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applied:
+    """A certified transaction as one member's history has it.
+
+    `clock_run` counts the resets of the logical clock: stamps of different runs do not compare.
+    """
+
+    transaction_id: bytes
+    gtid: str
+    version: int
+    clock_run: int
+    last_committed: int
+    sequence_number: int
+    started_tick: int
+    committed_tick: int
+    items: Sequence[int]
+
+    @property
+    def is_local(self) -> bool:
+        """True if the member's own client had executed it: the applier did not."""
+        return not self.started_tick
+
+
+def settle(observers: Sequence[Client]) -> list[MemberStatus]:
+    """Returns the members' statuses once each has read as far as any had at the first look, and
+    committed all that any has certified.
+
+    Raises:
+        NotServing: One does not get there in time.
+    """
+    deadline = time.monotonic() + SETTLE_SECONDS
+    position = 0
+    while True:
+        statuses = [client.status().observer for client in observers]
+        position = position or max(status.log_sequence for status in statuses)
+        newest = max(status.certified_version for status in statuses)
+        late = [
+            status.name
+            for status in statuses
+            if status.committed_version != newest or status.log_sequence < position
+        ]
+        if not late:
+            return statuses
+        if time.monotonic() > deadline:
+            raise NotServing(member=late[0], state=f"behind version {newest}")
+        time.sleep(POLL_SECONDS)
+
+
+def check_group(
+    workload: BankWorkload,
+    observers: Sequence[Client],
+    statuses: Sequence[MemberStatus],
+    counts: LoadCounts,
+) -> Findings:
+    """Runs all checks on members that have committed the same version."""
+    findings = Findings()
+    _check_convergence(observers, statuses, findings)
+    acknowledged = set(counts.committed_ids)
+    versions: dict[bytes, set[int]] = {}
+    for client, status in zip(observers, statuses, strict=True):
+        _check_total(workload, client, status.name, findings)
+        _check_ledger(workload, client, status.name, acknowledged, findings)
+        _check_history(client, status.name, versions, findings)
+    certified = {each: len(versions.get(each, ())) for each in acknowledged}
+    wrong = {each: times for each, times in certified.items() if times != 1}
+    findings.exactly_once &= not wrong
+    for transaction_id in sorted(wrong)[:SHOWN_MAX]:
+        times = wrong[transaction_id]
+        findings.texts.append(f"acknowledged {transaction_id.hex()} was certified {times} times")
+    return findings
+
+
+def _check_convergence(
+    observers: Sequence[Client], statuses: Sequence[MemberStatus], findings: Findings
+) -> None:
+    """Checks that all members have the same rows, the same digest, and the same GTIDs executed."""
+    for what, found in (
+        ("rows", [_rows_digest(client) for client in observers]),
+        ("digest of decisions", [status.digest for status in statuses]),
+        ("executed GTIDs", [status.gtid_executed for status in statuses]),
+    ):
+        if len(set(found)) > 1:
+            findings.converged = False
+            by_member = {status.name: each for status, each in zip(statuses, found, strict=True)}
+            findings.texts.append(f"members differ in their {what}: {by_member}")
+
+
+def _rows_digest(client: Client) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    with client.transaction() as transaction:
+        for key, value in transaction.scan(b"", b""):
+            digest.update(len(key).to_bytes(4, "big") + key + len(value).to_bytes(4, "big") + value)
+    return digest.hexdigest()
+
+
+def _check_total(workload: BankWorkload, client: Client, name: str, findings: Findings) -> None:
+    expected = workload.accounts * workload.initial_balance
+    total = workload.total(client)
+    if total != expected:
+        findings.invariant_ok = False
+        findings.texts.append(f"{name}: all accounts hold {total}, expected {expected}")
+
+
+def _check_ledger(
+    workload: BankWorkload,
+    client: Client,
+    name: str,
+    acknowledged: set[bytes],
+    findings: Findings,
+) -> None:
+    """Checks that every acknowledged transfer left its row."""
+    lost = acknowledged - workload.ledger(client)
+    findings.lost = max(findings.lost, len(lost))
+    for transaction_id in sorted(lost)[:SHOWN_MAX]:
+        findings.texts.append(f"{name}: acknowledged transfer {transaction_id.hex()} is lost")
+
+
+def _check_history(
+    client: Client, name: str, versions: dict[bytes, set[int]], findings: Findings
+) -> None:
+    """Checks that each GTID is there once, and that dependent transactions ran one by one.
+
+    Args:
+        versions: Of each transaction in all histories, as that of a member that copied another's
+            state begins there; updated.
+    """
+    gtids: set[str] = set()
+    newest_writer: dict[int, Applied] = {}
+    problems: list[str] = []
+    for applied in applied_history(client):
+        versions.setdefault(applied.transaction_id, set()).add(applied.version)
+        if applied.gtid in gtids:
+            findings.exactly_once = False
+            problems.append(f"GTID {applied.gtid} was used twice")
+        gtids.add(applied.gtid)
+        overlaps = overlap_problems(applied, newest_writer)
+        findings.stamps_valid &= not overlaps
+        problems += overlaps
+    findings.texts += [f"{name}: {problem}" for problem in problems[:SHOWN_MAX]]
+
+
+def applied_history(client: Client) -> Iterator[Applied]:
+    """Yields a member's history, in order. A sequence number that does not ascend shows a reset."""
+    clock_run = newest_sequence_number = 0
+    for page in client.history():
+        first_item = 0
+        for index, sequence_number in enumerate(page.sequence_numbers):
+            end_item = first_item + page.write_set_sizes[index]
+            if sequence_number:
+                clock_run += sequence_number <= newest_sequence_number
+                newest_sequence_number = sequence_number
+            yield Applied(
+                transaction_id=page.transaction_ids[index],
+                gtid=page.gtids[index],
+                version=page.versions[index],
+                clock_run=clock_run,
+                last_committed=page.last_committed[index],
+                sequence_number=sequence_number,
+                started_tick=page.started_ticks[index],
+                committed_tick=page.committed_ticks[index],
+                items=page.write_set_items[first_item:end_item],
+            )
+            first_item = end_item
+
+
+def overlap_problems(applied: Applied, newest_writer: dict[int, Applied]) -> list[str]:
+    """Returns where a transaction ran beside one that it overlaps, or was stamped as if it could.
+
+    Args:
+        newest_writer: The last transaction before it that wrote an item, by item; updated.
+    """
+    problems = []
+    if not applied.committed_tick:
+        problems.append(f"version {applied.version} was never committed")
+    for item in applied.items:
+        before = newest_writer.get(item)
+        newest_writer[item] = applied
+        if before is None:
+            continue
+        both_stamped = applied.sequence_number and before.sequence_number
+        if both_stamped and applied.clock_run == before.clock_run:
+            if applied.last_committed < before.sequence_number:
+                problems.append(
+                    f"version {applied.version} is stamped {applied.last_committed}, below "
+                    f"{before.sequence_number} of version {before.version}, which wrote the same "
+                    "row"
+                )
+        if before.is_local or applied.is_local:
+            continue
+        if applied.started_tick < before.committed_tick:
+            problems.append(
+                f"version {applied.version} began at tick {applied.started_tick}, before version "
+                f"{before.version}, which wrote the same row, committed at {before.committed_tick}"
+            )
+    return problems

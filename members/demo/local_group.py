@@ -1,0 +1,163 @@
+"""A whole group on this machine: the log server and one process for each member.
+
+The demo, the benchmarks and the tests run on it. Members are real processes and can be killed and
+started again.
+"""
+
+import json
+import signal
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import grpc
+
+from groupcert.certifier.errors import NotServing, Unavailable
+from groupcert.members.client.client import Client
+from groupcert.members.demo.command_process import CommandProcess
+from groupcert.members.host.loopback import HOST, free_port
+from groupcert.members.security.credentials import ANONYMOUS, Credentials
+from groupcert.members.total_order.embedded_server import LogServer
+from groupcert.v1 import group_pb2
+
+START_SECONDS = 30.0
+STOP_SECONDS = 15.0
+POLL_SECONDS = 0.05
+
+
+class LocalGroup:
+    """Members `m1`, `m2`, ... on free ports of the loopback interface, with one log server."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        members: int = 3,
+        settings: Mapping[str, object] | None = None,
+        credentials: Credentials = ANONYMOUS,
+        certification_logs: Path | None = None,
+    ) -> None:
+        """Prepares folders and settings; nothing runs before `start`.
+
+        Args:
+            folder: Holds everything; a folder of an earlier group of the same name goes on with it.
+            settings: Settings of the members beside their names, addresses and folders.
+            credentials: What `status` shows to members.
+            certification_logs: Each member keeps its log in a folder of its name there.
+        """
+        self.folder = folder
+        self.names = tuple(f"m{number}" for number in range(1, members + 1))
+        self.addresses = {name: f"{HOST}:{free_port()}" for name in self.names}
+        self.log_server = LogServer(folder / "log-server")
+        self.processes: dict[str, CommandProcess] = {}
+        self._settings = dict(settings or {})
+        self.credentials = credentials
+        self.certification_logs = certification_logs
+
+    def start(self) -> None:
+        """Starts everything and returns when every member is ONLINE.
+
+        Raises:
+            NotServing: A member did not come up in time; its log says why.
+        """
+        self.log_server.start()
+        for name in self.names:
+            self.start_member(name)
+        self.wait_online()
+
+    def start_member(self, name: str, settings: Mapping[str, object] | None = None) -> None:
+        """Starts a member that is not running, with settings of its own if it has some."""
+        config = self.folder / f"{name}.toml"
+        values = {
+            "group": "local",
+            "member": name,
+            "address": self.addresses[name],
+            "data_folder": str(self.folder / name),
+            "log_servers": [self.log_server.address],
+            "log_monitors": [self.log_server.monitor],
+            "seeds": [each for other, each in self.addresses.items() if other != name],
+            "create_log": True,
+            **self._settings,
+            **(settings or {}),
+        }
+        if self.certification_logs is not None:
+            values.setdefault("certification_log", str(self.certification_logs / name))
+        lines = (f"{key} = {json.dumps(value)}" for key, value in values.items())
+        config.write_text("\n".join(lines) + "\n")
+        arguments = ("member", "--config", str(config))
+        self.processes[name] = CommandProcess(arguments, self.folder / f"{name}.log")
+
+    def wait_online(self) -> None:
+        """Returns when every running member is ONLINE in a view of all running ones."""
+        deadline = time.monotonic() + START_SECONDS
+        for name, process in self.processes.items():
+            while not self._is_online(name):
+                if process.poll() is not None or time.monotonic() > deadline:
+                    raise NotServing(member=name, state=self._last_words(name))
+                time.sleep(POLL_SECONDS)
+
+    def kill(self, name: str) -> None:
+        """Kills a member without warning."""
+        process = self.processes.pop(name)
+        process.kill()
+        process.wait()
+
+    def stop_member(self, name: str) -> int:
+        """Stops a member as its operator would, and returns its exit code."""
+        process = self.processes.pop(name)
+        process.send_signal(signal.SIGTERM)
+        return _wait(process)
+
+    def stop(self) -> None:
+        """Stops members, then the log server."""
+        for process in self.processes.values():
+            process.send_signal(signal.SIGTERM)
+        for process in self.processes.values():
+            _wait(process)
+        self.processes.clear()
+        self.log_server.stop()
+
+    def status(self, name: str) -> group_pb2.GroupStatus:
+        """Returns the group as a member sees it."""
+        tls, token = self.credentials.tls, self.credentials.token
+        with Client(self.addresses[name], timeout_ms=2_000, tls=tls, token=token) as client:
+            return client.status()
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def _is_online(self, name: str) -> bool:
+        with suppress(grpc.RpcError, Unavailable):
+            status = self.status(name)
+            online = status.observer.state == group_pb2.MEMBER_STATE_ONLINE
+            return online and len(status.members) == len(self.processes)
+        return False
+
+    def _last_words(self, name: str) -> str:
+        lines = (self.folder / f"{name}.log").read_text(errors="replace").splitlines()
+        return f"not up ({lines[-1] if lines else 'its log is empty'})"
+
+
+def _wait(process: CommandProcess) -> int:
+    """Returns the exit code of a process that was asked to stop; kills it after the limit."""
+    try:
+        return process.wait(STOP_SECONDS)
+    except TimeoutError:
+        process.kill()
+        return process.wait()

@@ -1,0 +1,102 @@
+"""Limits the calls that a member has open at a time, by kind and by caller.
+
+The rule it keeps: a call counts once its caller is allowed to make it. Each kind has places of its
+own, so that none locks out another, and within a kind each caller gets its share
+(`caller_shares.py`). A call that is not read yet holds no more than HTTP/2 lets its sender send
+ahead; messages are received in turn (`receive_budget.py`), except for streams of requests, each of
+which may hold a whole one.
+"""
+
+from typing import NamedTuple
+
+from groupcert.members.core.caller_shares import Shares
+from groupcert.members.door.receive_budget import Receipts
+from groupcert.members.errors.calls import TooManyCalls
+
+
+class Kind(NamedTuple):
+    """A kind of call."""
+
+    what: str
+    """Its name in messages."""
+    begins: tuple[str, ...]
+    """Prefixes of its calls' names."""
+
+
+CALLS = Kind("calls", ())
+"""All other calls with one answer."""
+STREAMS = Kind("streams", ())
+"""All other calls with streams of answers: the status as it changes, the history."""
+OPERATORS = Kind(
+    "calls of probes, operators and joiners",
+    (
+        "/groupcert.v1.AdminService/",
+        "/groupcert.v1.RecoveryService/",  # Copies have a limit and leases of their own.
+        "/grpc.health.v1.Health/Check",
+        "/grpc.health.v1.Health/List",
+    ),
+)
+REPLICAS = Kind("streams of replicas", ("/groupcert.v1.BinaryLogService/Subscribe",))
+SESSIONS = Kind("sessions", ("/groupcert.v1.StoreService/HoldSession",))
+CERTIFYING = Kind("streams of transactions", ("/groupcert.v1.CertificationService/CertifyStream",))
+COMMITTING = Kind("large commits", ("/groupcert.v1.StoreService/CommitStream",))
+"""For those that are admitted, `Uploads` counts the bytes, too."""
+
+PLACES_MAX: dict[Kind, int] = {
+    CALLS: 4_096,
+    STREAMS: 1_024,
+    OPERATORS: 256,
+    REPLICAS: 256,
+    SESSIONS: 4_096,
+    CERTIFYING: 128,
+    COMMITTING: 128,
+}
+UNCHECKED_CALLS_MAX = sum(PLACES_MAX.values())
+"""Calls that a server takes at a time, of all callers; gRPC refuses more. Calls that are not
+allowed end at once."""
+RECEIPTS_MAX = 32
+"""Messages of calls that are received at a time, of at most 1 MiB."""
+OPERATORS_RECEIPTS_MAX = 8
+
+
+class Room:
+    """The places of one kind of call."""
+
+    def __init__(self, kind: Kind, places_max: int, receipts: Receipts) -> None:
+        self.receipts = receipts
+        """The queue in which its calls wait to be received."""
+        self._what = kind.what
+        self._shares = Shares(places_max)
+
+    def enter(self, caller: str) -> None:
+        """Counts a call of `caller`. Raises TooManyCalls."""
+        shares = self._shares
+        if not shares.take(caller):
+            raise TooManyCalls(
+                open=shares.taken,
+                open_max=shares.places_max,
+                what=self._what,
+                held=shares.held(caller),
+                share=shares.share(caller),
+            )
+
+    def leave(self, caller: str) -> None:
+        """Removes a call of `caller` from the count."""
+        self._shares.give_back(caller)
+
+
+class Rooms:
+    """The rooms of a member's server."""
+
+    def __init__(self) -> None:
+        receipts = Receipts(RECEIPTS_MAX)
+        own = {OPERATORS: Receipts(OPERATORS_RECEIPTS_MAX)}
+        self._rooms = {
+            kind: Room(kind, places_max, own.get(kind, receipts))
+            for kind, places_max in PLACES_MAX.items()
+        }
+
+    def of(self, call: str, *, is_stream: bool) -> Room:
+        """Returns the room of a call; `is_stream`: it has a stream of answers."""
+        named = (kind for kind in self._rooms if kind.begins and call.startswith(kind.begins))
+        return self._rooms[next(named, STREAMS if is_stream else CALLS)]

@@ -1,0 +1,172 @@
+"""The door of a member's gRPC server: the steps of each call on its way to its service.
+
+    who calls       a principal, or a connection        callers.py
+    may he          NotAuthenticated, CallNotAllowed    access.py
+    is there room   TooManyCalls                        call_limit.py
+    receive         RequestIncomplete                   receive_budget.py
+    decode          InvalidMessage, InvalidWriteSet     here, message_fields.py
+    answer                                              the services
+
+The rule it keeps: a call is refused by its headers, before a byte of its message is read. To gRPC,
+therefore, each call has a stream of requests, which are bytes: of other calls gRPC reads the whole
+message before the door is asked.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, suppress
+from inspect import isasyncgenfunction
+from typing import Any, Self, TypeAlias
+
+import grpc
+import grpc.aio
+from google.protobuf.descriptor import Descriptor
+from google.protobuf.message import DecodeError
+
+from groupcert.certifier.errors import GroupcertError
+from groupcert.members.door.call_limit import Room, Rooms
+from groupcert.members.door.callers import CALLER, Callers
+from groupcert.members.door.refusal_log import RefusalLog
+from groupcert.members.errors.calls import InvalidMessage
+from groupcert.members.wire.message_fields import check_repeated
+from groupcert.members.wire.statuses import abort
+
+HANG_UP_SECONDS = 0.5
+"""Seconds to wait at a call without a message: mostly its connection is gone, which gRPC reports a
+moment later, and ends the call."""
+Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+
+
+class Door(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # stubs only
+    """Wraps the handler of each call in the steps above."""
+
+    def __init__(self, callers: Callers, rooms: Rooms) -> None:
+        self._callers = callers
+        self._rooms = rooms
+        self._log = RefusalLog()
+        self._known: dict[str, tuple[Handler, Handler]] = {}
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Handler:
+        """Returns the call's handler behind the door; it is made once for each handler."""
+        handler = await continuation(handler_call_details)
+        if handler is None:
+            return handler
+        call = handler_call_details.method
+        known, behind = self._known.get(call, (None, None))
+        if known is not handler or behind is None:
+            behind = self._behind(call, handler)
+            self._known[call] = handler, behind
+        return behind
+
+    def _behind(self, call: str, handler: Handler) -> Handler:
+        """Returns a handler of streams of bytes that does what `handler` does with messages."""
+        room = self._rooms.of(call, is_stream=handler.response_streaming)
+        receive = self._receiver(call, handler, room)
+        answer = _answer_of(handler)
+        enter = self._enter
+
+        async def single(_received: object, context: Context) -> Any:
+            caller = ""
+            try:
+                caller = enter(call, room, context)
+                return await answer(await receive(caller, context), context)
+            except GroupcertError as error:
+                await abort(context, error)
+            finally:
+                if caller:
+                    room.leave(caller)
+
+        async def stream(_received: object, context: Context) -> AsyncIterator[Any]:
+            caller = ""
+            try:
+                caller = enter(call, room, context)
+                request = await receive(caller, context)
+                async with aclosing(answer(request, context)) as responses:
+                    async for response in responses:
+                        yield response
+            except GroupcertError as error:
+                await abort(context, error)
+            finally:
+                if caller:
+                    room.leave(caller)
+
+        around = stream if isasyncgenfunction(answer) else single
+        if handler.response_streaming:
+            return grpc.stream_stream_rpc_method_handler(
+                around, response_serializer=handler.response_serializer
+            )
+        return grpc.stream_unary_rpc_method_handler(
+            around, response_serializer=handler.response_serializer
+        )
+
+    def _enter(self, call: str, room: Room, context: Context) -> str:
+        """Returns the caller, once it is admitted and has a place."""
+        try:
+            caller = self._callers.admit(call, context)
+            room.enter(caller)
+        except GroupcertError as error:
+            self._log.note(call, context.peer(), error)
+            raise
+        CALLER.set(caller)
+        return caller
+
+    def _receiver(self, call: str, handler: Handler, room: Room) -> Callable[..., Awaitable[Any]]:
+        """Returns the function that turns received bytes into a handler's request, or requests."""
+        parse: Any = handler.request_deserializer
+        kind: Descriptor = parse.__self__.DESCRIPTOR
+        names = (each.name for each in kind.fields if each.is_repeated and each.message_type)
+        repeated = next(names, "")
+
+        def decoded(message: bytes, context: Context) -> Any:
+            check_repeated(message, repeated)
+            with suppress(DecodeError):
+                return parse(message)
+            raise invalid(message, context)
+
+        def invalid(message: bytes, context: Context) -> InvalidMessage:
+            error = InvalidMessage(call=call, bytes=len(message), expected=kind.full_name)
+            self._log.note(call, context.peer(), error)
+            return error
+
+        async def one(caller: str, context: Context) -> Any:
+            message = await room.receipts.receive(call, caller, context)
+            if isinstance(message, bytes):
+                return decoded(message, context)
+            await asyncio.sleep(HANG_UP_SECONDS)
+            raise invalid(b"", context)
+
+        async def every(_caller: str, context: Context) -> Any:
+            return _Messages(context, decoded)
+
+        return every if handler.request_streaming else one
+
+
+class _Messages:
+    """The messages of a stream, none of which is kept here however it ends: a generator would keep
+    the last one, as gRPC's own does, until Python's garbage collector runs.
+    """
+
+    def __init__(self, context: Context, decode: Callable[[bytes, Context], Any]) -> None:
+        self._context = context
+        self._decode = decode
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Any:
+        message = await self._context.read()
+        if isinstance(message, bytes):
+            return self._decode(message, self._context)
+        raise StopAsyncIteration
+
+
+def _answer_of(handler: Handler) -> Any:
+    """Returns the function of a handler of any kind."""
+    return (
+        handler.unary_unary or handler.unary_stream or handler.stream_unary or handler.stream_stream
+    )

@@ -1,0 +1,76 @@
+"""What the door of a member refuses, whoever calls, in the tree of `certifier/errors.py`.
+
+    InvalidRequest
+    └── InvalidMessage            INVALID_MESSAGE
+    Unavailable
+    ├── RequestIncomplete         REQUEST_INCOMPLETE
+    ├── SessionEnded              SESSION_ENDED
+    ├── TooManyCalls              TOO_MANY_CALLS
+    └── TooManySnapshots          TOO_MANY_SNAPSHOTS
+
+The rule is that of the whole tree: a leaf's `reason` is never reused, and its message gives the
+value, the limit and the next step.
+"""
+
+from groupcert.certifier.errors import InvalidRequest, Unavailable
+
+
+class InvalidMessage(InvalidRequest):
+    """The bytes of a call are not the message that it takes."""
+
+    message = (
+        "call {call} got {bytes} bytes that are no message of its own: expected {expected}, "
+        "serialized"
+    )
+    call: str
+    bytes: int
+    expected: str
+
+
+class RequestIncomplete(Unavailable):
+    """The rest of a call's message did not come; nothing was done."""
+
+    message = (
+        "the message of call {call} did not come whole within {time_ms} ms: send it again, or a "
+        "smaller one"
+    )
+    call: str
+    time_ms: int
+
+
+class SessionEnded(Unavailable):
+    """A snapshot was asked for in a session that is not open at this member."""
+
+    message = "session {session_id} is not open here: hold another one, then try again"
+    session_id: int
+
+
+class TooManyCalls(Unavailable):
+    """A caller has its share of the calls of a kind that a member has open at a time."""
+
+    message = (
+        "{open} {what} are open, the limit is {open_max}: {held} are this caller's, its share is "
+        "{share}; end those that are not needed, or ask another member"
+    )
+    open: int
+    open_max: int
+    what: str = "calls"
+    held: int = 0
+    """By this caller."""
+    share: int = 0
+    """Of this caller, while the others have theirs."""
+
+
+class TooManySnapshots(Unavailable):
+    """A caller holds its share of the snapshots that a member has open at a time."""
+
+    message = (
+        "{open} snapshots are open, the limit is {open_max}: {held} are this caller's, its share "
+        "is {share}; end transactions that are done, then try again"
+    )
+    open: int
+    open_max: int
+    held: int = 0
+    """By this caller."""
+    share: int = 0
+    """Of this caller, while the others have theirs."""

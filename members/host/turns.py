@@ -1,0 +1,25 @@
+"""Divides long work on the event loop into turns.
+
+A member has one event loop. Work that a client can make long goes in steps, and calls `others`
+after each of them; so no other call waits for more than `TURN_SECONDS` and one step.
+"""
+
+import asyncio
+import time
+from typing import Final
+
+TURN_SECONDS: Final = 0.004
+
+
+class Turns:
+    """One piece of work that goes in steps."""
+
+    def __init__(self) -> None:
+        self.deadline = time.perf_counter() + TURN_SECONDS
+        """When its turn is over."""
+
+    async def others(self) -> None:
+        """Lets the event loop do what else there is, if this turn is over; begins another one."""
+        if time.perf_counter() > self.deadline:
+            await asyncio.sleep(0)
+            self.deadline = time.perf_counter() + TURN_SECONDS

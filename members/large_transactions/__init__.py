@@ -1,0 +1,1 @@
+"""Transactions that go through the log in pieces."""

@@ -1,0 +1,239 @@
+"""Runs one member as a process: its embedded log server, its runtime, its gRPC server.
+
+The rule it keeps: the gRPC server answers from the first moment, with the member's true state; and
+an error that stops a member says what to do about it.
+"""
+
+import asyncio
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TypeVar
+
+import grpc.aio
+import uvloop
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_health.v1._async import HealthServicer
+from grpc_reflection.v1alpha import reflection
+
+from groupcert.members.core.states import MemberState
+from groupcert.members.door.call_limit import UNCHECKED_CALLS_MAX, Rooms
+from groupcert.members.door.callers import Callers
+from groupcert.members.door.door import Door
+from groupcert.members.process.lifecycle import Lifecycle
+from groupcert.members.process.log_trimmer import keep_log
+from groupcert.members.recovery.copies import Copies
+from groupcert.members.runtime.observation import Observation
+from groupcert.members.runtime.runtime import MemberRuntime
+from groupcert.members.services.admin import AdminService
+from groupcert.members.services.binary_log import BinaryLogService
+from groupcert.members.services.current_runtime import CurrentRuntime
+from groupcert.members.services.group_status import group_applier_status, group_status
+from groupcert.members.services.metrics import ApplierCollector, MemberCollector, serve_metrics
+from groupcert.members.services.recovery import RecoveryService
+from groupcert.members.services.transactions import (
+    CertificationService,
+    GroupService,
+    MemberApplierService,
+    StoreService,
+)
+from groupcert.members.settings.member import MemberConfig
+from groupcert.members.total_order.embedded_server import LogServer
+from groupcert.members.total_order.jetstream import JetStreamOptions, JetStreamOrder
+from groupcert.members.wire.channels import add_port
+from groupcert.v1 import (
+    admin_pb2,
+    admin_pb2_grpc,
+    applier_pb2,
+    applier_pb2_grpc,
+    binary_log_pb2,
+    binary_log_pb2_grpc,
+    certification_pb2,
+    certification_pb2_grpc,
+    group_pb2,
+    group_pb2_grpc,
+    recovery_pb2,
+    recovery_pb2_grpc,
+    store_pb2,
+    store_pb2_grpc,
+)
+
+SWITCH_INTERVAL_SECONDS = 0.0005
+"""Seconds until a thread that waits for the interpreter lock gets it; 5 ms, Python's default, would
+be the latency of every hand-over between event loop and workers."""
+MESSAGE_BYTES_MAX = (1 << 20) + (64 << 10)
+"""Bytes of a request; larger commits come in parts. Responses may be larger: a page of rows."""
+UNREAD_BYTES_MAX = 16 << 10
+"""Bytes of one call that its sender may send before the member reads. gRPC would let it grow to
+MiBs, as its measures of the bandwidth suggest, even if the member does not read; a message that is
+being read gets room for all of it anyway."""
+CONNECTION_CALLS_MAX = 2_048
+"""Calls at a time of one connection; its client lets more of them wait."""
+ANSWER_BYTES_MAX = 64 << 20
+KEEPALIVE_MS = 30_000
+KEEPALIVE_TIMEOUT_MS = 10_000
+"""After so long without a message the server pings a client; without an answer its calls end, and
+what they held is free."""
+GRACE_SECONDS = 2.0
+SCRAPE_SECONDS_MAX = 5.0
+_SERVICES = tuple(
+    descriptor.services_by_name[name].full_name
+    for descriptor, name in (
+        (certification_pb2.DESCRIPTOR, "CertificationService"),
+        (store_pb2.DESCRIPTOR, "StoreService"),
+        (group_pb2.DESCRIPTOR, "GroupService"),
+        (binary_log_pb2.DESCRIPTOR, "BinaryLogService"),
+        (applier_pb2.DESCRIPTOR, "ApplierService"),
+        (admin_pb2.DESCRIPTOR, "AdminService"),
+        (recovery_pb2.DESCRIPTOR, "RecoveryService"),
+    )
+)
+Observed = TypeVar("Observed")
+
+
+def run_member(config: MemberConfig) -> int:
+    """Runs a member until SIGTERM or SIGINT; returns the exit code.
+
+    Raises:
+        GroupcertError: It cannot start; nothing was changed.
+    """
+    assert __debug__, "python -O removes the checks that a member relies on"
+    sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
+    config.credentials()  # Raises at once what would fail later.
+    if config.log_tls is not None:
+        config.log_tls.check("log_tls")
+    with ExitStack() as stack:
+        servers, monitors = config.log_servers, config.log_monitors
+        if not servers:
+            server = stack.enter_context(_embedded_log_server(config))
+            servers, monitors = (server.address,), (server.monitor,)
+        options = log_options(config, servers, monitors)
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(_serve(config, options))
+
+
+def log_options(
+    config: MemberConfig, servers: tuple[str, ...], monitors: tuple[str, ...]
+) -> JetStreamOptions:
+    """Returns how a member reaches its group's log."""
+    return JetStreamOptions(
+        servers=servers,
+        monitors=monitors,
+        tls=config.log_tls,
+        group=config.group,
+        replicas=config.log_replicas,
+        in_flight_max=config.publish_window,
+        connect_ms_max=config.log_connect_ms,
+    )
+
+
+async def _serve(config: MemberConfig, options: JetStreamOptions) -> int:
+    current = CurrentRuntime()
+    checks = HealthServicer()
+
+    def stop() -> None:
+        current.stopping.begin()
+        turning_away = asyncio.ensure_future(checks.enter_graceful_shutdown())
+        turning_away.add_done_callback(lambda done: done.exception())
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop)
+    copies = Copies(config.data_folder / "copies")
+    server = await _start_server(config, current, copies, checks)
+    stop_metrics = _start_metrics(config, current)
+
+    def on_state(state: MemberState) -> None:
+        serving = health_pb2.HealthCheckResponse.SERVING
+        if state is not MemberState.ONLINE:
+            serving = health_pb2.HealthCheckResponse.NOT_SERVING
+        for name in ("", *_SERVICES):
+            task = asyncio.ensure_future(checks.set(name, serving))
+            task.add_done_callback(lambda done: done.exception())
+
+    def on_runtime(runtime: MemberRuntime) -> None:
+        current.runtime = runtime
+
+    try:
+        lifecycle = Lifecycle(
+            config,
+            lambda: JetStreamOrder(options),
+            on_runtime,
+            on_state,
+            lambda runtime: keep_log(runtime, options, copies.log_sequences),
+        )
+        return await lifecycle.run(asyncio.ensure_future(current.stopping.begun()))
+    finally:
+        current.stopping.end()
+        await server.stop(GRACE_SECONDS)
+        await asyncio.to_thread(stop_metrics)
+
+
+async def _start_server(
+    config: MemberConfig, current: CurrentRuntime, copies: Copies, checks: HealthServicer
+) -> grpc.aio.Server:
+    server = grpc.aio.server(
+        interceptors=(Door(Callers(config.access, has_tls=config.tls is not None), Rooms()),),
+        maximum_concurrent_rpcs=UNCHECKED_CALLS_MAX,
+        options=(
+            ("grpc.so_reuseport", 0),
+            ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+            ("grpc.http2.bdp_probe", 0),
+            ("grpc.http2.lookahead_bytes", UNREAD_BYTES_MAX),
+            ("grpc.max_concurrent_streams", CONNECTION_CALLS_MAX),
+            ("grpc.max_send_message_length", ANSWER_BYTES_MAX),
+            ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+            ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+            ("grpc.http2.ping_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+            ("grpc.http2.max_ping_strikes", 0),  # Clients may ask as well, as often as they like.
+        ),
+    )
+    certification_pb2_grpc.add_CertificationServiceServicer_to_server(
+        CertificationService(current), server
+    )
+    store_pb2_grpc.add_StoreServiceServicer_to_server(StoreService(current), server)
+    group_pb2_grpc.add_GroupServiceServicer_to_server(GroupService(current), server)
+    admin_pb2_grpc.add_AdminServiceServicer_to_server(AdminService(current), server)
+    applier_pb2_grpc.add_ApplierServiceServicer_to_server(MemberApplierService(current), server)
+    binary_log_pb2_grpc.add_BinaryLogServiceServicer_to_server(BinaryLogService(current), server)
+    recovery_pb2_grpc.add_RecoveryServiceServicer_to_server(
+        RecoveryService(current, copies, config), server
+    )
+    health_pb2_grpc.add_HealthServicer_to_server(checks, server)
+    if config.reflection:
+        names = (*_SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        reflection.enable_server_reflection(names, server)
+    add_port(server, config.listen_address or config.address, config.tls)
+    await server.start()
+    return server
+
+
+def _start_metrics(config: MemberConfig, current: CurrentRuntime) -> Callable[[], None]:
+    """Serves the member's metrics if an address is set; returns a function that stops that."""
+    if config.metrics_address is None:
+        return lambda: None
+    loop = asyncio.get_running_loop()
+
+    def observed(look: Callable[[Observation], Observed]) -> Observed | None:
+        """Returns what `look` sees on the event loop: no other thread may look at a runtime."""
+
+        async def see() -> Observed | None:
+            return None if current.runtime is None else look(current.observed())
+
+        return asyncio.run_coroutine_threadsafe(see(), loop).result(SCRAPE_SECONDS_MAX)
+
+    return serve_metrics(
+        config.metrics_address,
+        MemberCollector(lambda: observed(group_status)),
+        ApplierCollector(lambda: observed(group_applier_status)),
+    )
+
+
+@contextmanager
+def _embedded_log_server(config: MemberConfig) -> Iterator[LogServer]:
+    server = LogServer(config.data_folder / "log-server", port=config.log_server_port)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()

@@ -1,0 +1,1 @@
+"""A donor's state in the place of a member's own."""

@@ -1,0 +1,125 @@
+"""Distributed recovery: copies a donor's state where the log does not reach back far enough.
+
+The rule it keeps: the member's state is replaced by a verified copy or not touched at all. Donors
+are asked one after the other, the best one first; the choice and its reason are logged. A member
+that has executed what its donor has not is refused before anything is read.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from groupcert.certifier.errors import (
+    DiskFull,
+    ForeignLog,
+    GroupcertError,
+    NotServing,
+    UnsupportedFormat,
+)
+from groupcert.certifier.gtid_set import GtidSet
+from groupcert.certifier.storage.store import StoreIdentity
+from groupcert.members.core.recovery_plan import (
+    Candidate,
+    DonorChoice,
+    RecoveryProgress,
+    choose_donor,
+    why_none,
+)
+from groupcert.members.errors.recovery import ExtraTransactions, NoDonor
+from groupcert.members.recovery import store_swap
+from groupcert.members.recovery.donors import donor_at
+from groupcert.members.recovery.download import download_copy
+from groupcert.members.recovery.manifest import CopyManifest, verify_content
+from groupcert.members.security.credentials import ANONYMOUS, Credentials
+from groupcert.members.total_order.port import LogIdentity, check_same_log
+from groupcert.members.wire.peer_status import ask_members
+
+ROUNDS_MAX = 5
+"""Rounds of asking all donors; each begins with those that are there then."""
+ROUND_SECONDS = 2.0
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joiner:
+    """A member that needs a copy, and what it has. `addresses`: where members may be."""
+
+    group: str
+    member: str
+    data_folder: Path
+    addresses: tuple[str, ...]
+    log: LogIdentity | None = None
+    log_sequence: int = 0
+    gtid_executed: GtidSet
+    credentials: Credentials = ANONYMOUS
+
+    def check(self, manifest: CopyManifest) -> None:
+        """Raises ForeignLog for a copy of another log, NotServing for one older than this member's
+        state, ExtraTransactions if this member has what the copy has not.
+        """
+        if self.log is not None:
+            check_same_log(self.log, manifest.log)
+        if manifest.log_sequence < self.log_sequence:
+            state = f"BEHIND (at {manifest.log_sequence}, this member is at {self.log_sequence})"
+            raise NotServing(member=manifest.member, state=state)
+        extra = self.gtid_executed - manifest.gtids()
+        if extra:
+            lacking = f"donor {manifest.member}"
+            raise ExtraTransactions(member=self.member, lacking=lacking, extra=str(extra))
+
+
+async def fetch_copy(
+    joiner: Joiner,
+    on_progress: Callable[[RecoveryProgress], None],
+    *,
+    rounds_max: int = ROUNDS_MAX,
+    round_seconds: float = ROUND_SECONDS,
+) -> CopyManifest:
+    """Copies the best donor's state, or the next one's if that fails, and adopts it.
+
+    Raises:
+        NoDonor: All have failed.
+        ExtraTransactions, ForeignLog: An operator must act.
+        DiskFull: There is no space for a copy.
+    """
+    candidates: list[Candidate] = []
+    failures: dict[str, str] = {}
+    for number in range(rounds_max):
+        if number:
+            await asyncio.sleep(round_seconds)
+        failures = {}
+        while True:
+            candidates = await ask_members(joiner.addresses, joiner.credentials)
+            choice = choose_donor(candidates, asker=joiner.member, failed=failures)
+            if choice is None:
+                break
+            log.info("donor_chosen", member=joiner.member, reason=choice.reason)
+            try:
+                return await _copy_from(joiner, choice, on_progress)
+            except (ExtraTransactions, ForeignLog, DiskFull, UnsupportedFormat):
+                await asyncio.to_thread(store_swap.give_up, joiner.data_folder)
+                raise
+            except GroupcertError as error:
+                failures[choice.donor.address] = str(error)
+                log.warning("donor_failed", donor=choice.donor.address, cause=str(error))
+                await asyncio.to_thread(store_swap.give_up, joiner.data_folder)
+    cause = why_none(candidates, joiner.member, failures)
+    raise NoDonor(asked=", ".join(joiner.addresses), cause=cause)
+
+
+async def _copy_from(
+    joiner: Joiner, choice: DonorChoice, on_progress: Callable[[RecoveryProgress], None]
+) -> CopyManifest:
+    on_progress(RecoveryProgress(donor=choice.donor.name))
+    folder = await asyncio.to_thread(store_swap.begin, joiner.data_folder)
+    async with donor_at(choice.donor.address, joiner.credentials) as donor:
+        manifest = await download_copy(
+            donor, folder, joiner.member, on_progress, joiner.check, reads_on=True
+        )
+    await asyncio.to_thread(verify_content, folder, manifest)
+    identity = StoreIdentity(group=joiner.group, member=joiner.member)
+    await asyncio.to_thread(store_swap.adopt, joiner.data_folder, manifest, identity)
+    return manifest

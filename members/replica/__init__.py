@@ -1,0 +1,1 @@
+"""Follows a member's binary log and executes it on a target."""

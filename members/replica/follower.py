@@ -1,0 +1,311 @@
+"""A replica: follows a member's binary log and executes it on a target, by a scheme.
+
+The rule it keeps: the target's own checkpoint says what is executed, by GTID, with gaps. So a
+replica that died at any moment begins again by asking for the rest; nothing else is stored. Entries
+of the source go to the applier in order, within limits, when they are due.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from enum import Enum
+from typing import Any
+
+import structlog
+
+from groupcert.applier.engine.applier import Applier, ApplierOptions
+from groupcert.applier.engine.status import ApplierState, ApplierStatus
+from groupcert.applier.engine.until import Until
+from groupcert.applier.errors import ApplyFailed, TransientFailure
+from groupcert.applier.queue.checkpoint import Checkpoint
+from groupcert.applier.queue.relay_queue import RelayEntry
+from groupcert.applier.schemes import Scheme
+from groupcert.applier.targets import Target
+from groupcert.certifier.errors import InvalidSetting
+from groupcert.certifier.gtid_set import GtidSet
+from groupcert.members.replica.sources import ReplicaSources, SourceNews
+
+CHUNK_TRANSACTIONS = 256
+CHUNK_BYTES = 1 << 20
+WAKE_SECONDS = 0.2
+RETRY_PAUSE_SECONDS_MAX = 5.0
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+
+class ReplicaEnd(Enum):
+    """Reasons for which a replica ends without an error."""
+
+    STOPPED = "stopped"
+    UNTIL = "until"
+
+
+class Replica:
+    """One replica, from its target's checkpoint on."""
+
+    def __init__(
+        self,
+        name: str,
+        sources: ReplicaSources,
+        open_target: Callable[[], Target[Any]],
+        make_scheme: Callable[[], Scheme],
+        workers: int,
+        options: ApplierOptions,
+        *,
+        make_until: Callable[[Checkpoint], Until | None] = lambda _: None,
+        delay_s: int = 0,
+        queue_transactions_max: int = 16_384,
+        pending_jobs_size_max: int = 128 << 20,
+        stop_timeout_s: float = 60,
+    ) -> None:
+        """Prepares a replica; `run` calls `open_target` and `make_scheme` for each run of the
+        applier, of which a lost connection may make several.
+        """
+        self.name = name
+        self.activity = "starting"
+        self.recovery = ""
+        self.source_version = 0
+        self.applier: Applier[Any] | None = None
+        self.scheme = make_scheme()
+        self._sources = sources
+        self._open_target = open_target
+        self._make_scheme = make_scheme
+        self._workers = workers
+        self._options = options
+        self._make_until = make_until
+        self._until: Until | None = None
+        self._delay_us = delay_s * 1_000_000
+        self._queue_max = queue_transactions_max
+        self._bytes_max = pending_jobs_size_max
+        self._stop_timeout_s = stop_timeout_s
+        self._received = GtidSet()
+        self._position = 0
+        self._first_committed_us = 0
+        self._stopping = threading.Event()
+        self._failed = threading.Event()
+        self._error: Exception | None = None
+
+    def run(self) -> ReplicaEnd:
+        """Executes what the source commits until `stop`, or until its condition is met.
+
+        Raises:
+            ApplyFailed: A transaction cannot be executed. Nothing is lost.
+            PurgedAtSource, ReplicaAhead: No source can serve this replica.
+            UnsuitableTarget: The target cannot take its transactions.
+        """
+        retries = 0
+        while True:
+            before = self._committed_total()
+            try:
+                return self._live()
+            except TransientFailure as error:
+                if self._stopping.is_set():
+                    return ReplicaEnd.STOPPED
+                retries = 1 if self._committed_total() != before else retries + 1
+                if retries > self._options.transaction_retries:
+                    if self.applier is None:
+                        raise
+                    raise _apply_failed(error, self.status()) from error
+                log.warning("target_failed", replica=self.name, text=str(error), retry=retries)
+                self._stopping.wait(min(0.1 * 2 ** min(retries, 6), RETRY_PAUSE_SECONDS_MAX))
+
+    def stop(self) -> None:
+        """Takes nothing more from the source; `run` returns when assigned transactions are done."""
+        self._stopping.set()
+        self._sources.stop()
+
+    def status(self) -> ApplierStatus:
+        """Returns the applier's status; there is one as soon as `activity` is not "starting"."""
+        assert self.applier, "the replica is starting"
+        return self.applier.status()
+
+    def lag(self, status: ApplierStatus, now_us: int) -> tuple[float, int]:
+        """Returns the age of the newest state that the target shows whole, in seconds, and how many
+        transactions of the source it lacks. WL#5569's Seconds_behind_master: 0 if none. At the
+        beginning of a source's transactions that is the age of the first that it lacks, until one
+        of them is committed.
+        """
+        newest = status.low_water_mark
+        behind = max(0, self.source_version - status.checkpoint.gtid_executed.count())
+        committed_us = newest.header.committed_us if newest else 0
+        committed_us = committed_us or self._first_committed_us
+        if not behind or not committed_us:
+            return 0.0, behind
+        return max(0.0, (now_us - committed_us) / 1e6), behind
+
+    def _committed_total(self) -> int:
+        return self.status().committed_total if self.applier else 0
+
+    def _live(self) -> ReplicaEnd:
+        """Runs the applier once."""
+        self._failed.clear()
+        self._error = None
+        target = self._open_target()
+        try:
+            checkpoint = target.checkpoint() or Checkpoint()
+            _check_scheme(checkpoint, self._options.scheme)
+            target.save(replace(checkpoint, scheme=self._options.scheme))
+            self.scheme = self._make_scheme()
+            applier = self.applier = Applier(
+                target,
+                self.scheme,
+                self._workers,
+                on_committed=lambda version, position: None,
+                on_error=self._note_error,
+                options=self._options,
+            )
+            try:
+                self._received = checkpoint.gtid_executed.copy()
+                self._position = max(checkpoint.position, 0)
+                self._first_committed_us = 0
+                self._until = self._make_until(checkpoint)
+                self._say_recovery(checkpoint)
+                self._feed(applier)
+                return self._end(applier)
+            finally:
+                applier.stop(0)
+        finally:
+            target.close()
+
+    def _say_recovery(self, checkpoint: Checkpoint) -> None:
+        executed, missing = checkpoint.gtid_executed, checkpoint.missing
+        self.recovery = (
+            f"{executed.count()} transactions were executed before"
+            f", {missing} older ones are missing and come first"
+            f", {len(checkpoint.parts)} are executed in part"
+        )
+        log.info(
+            "replica_started",
+            replica=self.name,
+            executed=str(executed),
+            missing=missing,
+            in_part=len(checkpoint.parts),
+            workers=self._workers,
+        )
+
+    def _feed(self, applier: Applier[Any]) -> None:
+        """Passes entries to the applier until the end, or until it fails."""
+        if self._is_over():
+            return
+        self.activity = "connecting to its source"
+        for news in self._sources.follow(self._received, lambda: self._position + 1):
+            self.source_version = max(self.source_version, news.source_version)
+            self.activity = f"{'waiting for' if news.source else 'connecting to'} its source"
+            for chunk in self._due(news):
+                self._hand_on(applier, chunk)
+            if self._is_over():
+                return
+
+    def _due(self, news: SourceNews) -> Iterator[Sequence[RelayEntry]]:
+        """Yields the entries that the replica is to execute, in chunks, each when it is due."""
+        chunk: list[RelayEntry] = []
+        size = 0
+        for entry in news.entries:
+            if self._until and not self._until.admits(entry):
+                break
+            if not (entry.header.committed_us and self._first_committed_us):
+                self._first_committed_us = entry.header.committed_us  # A rotation's is 0.
+            due_us = entry.header.committed_us + self._delay_us
+            if self._delay_us and due_us > now_us():
+                yield chunk
+                chunk, size = [], 0
+                self._wait_until(due_us)
+            if self._stopping.is_set():
+                return
+            chunk.append(entry)
+            size += len(entry.payload)
+            if len(chunk) >= CHUNK_TRANSACTIONS or size >= CHUNK_BYTES:
+                yield chunk
+                chunk, size = [], 0
+        yield chunk
+
+    def _wait_until(self, due_us: int) -> None:
+        self.activity = f"delaying by {self._delay_us // 1_000_000} s"
+        while (wait_us := due_us - now_us()) > 0 and not self._is_over():
+            self._stopping.wait(min(wait_us / 1e6, WAKE_SECONDS))
+
+    def _hand_on(self, applier: Applier[Any], chunk: Sequence[RelayEntry]) -> None:
+        """Passes a chunk to the applier once there is room for it."""
+        if not chunk:
+            return
+        bytes_left = max(1, self._bytes_max - sum([len(entry.payload) for entry in chunk]))
+        while not applier.wait_for_room(self._queue_max, bytes_left, WAKE_SECONDS):
+            self.activity = "waiting for room in its queue"
+            if self._stopping.is_set() or self._failed.is_set():
+                return
+        for entry in chunk:
+            if entry.gtid:
+                self._received.add(entry.gtid)
+        self._position = chunk[-1].position
+        applier.append(chunk)
+
+    def _is_over(self) -> bool:
+        is_met = self._until is not None and self._until.is_met
+        return is_met or self._failed.is_set() or self._stopping.is_set()
+
+    def _end(self, applier: Applier[Any]) -> ReplicaEnd:
+        """Finishes entries passed on: all of them after a condition, assigned ones at a stop."""
+        self.activity = "stopping"
+        if not self._stopping.is_set():
+            while not applier.drain(WAKE_SECONDS):
+                if self._stopping.is_set() or self._failed.is_set():
+                    break
+        finished = applier.stop(self._stop_timeout_s)
+        status = applier.status()
+        if status.state is ApplierState.FAILED:
+            if isinstance(self._error, TransientFailure):
+                raise self._error
+            raise _apply_failed(self._error, status)
+        if not finished:
+            log.warning(
+                "replica_stopped_with_gaps",
+                replica=self.name,
+                unfinished=status.assigned,
+                next_step="start it again: it fills the gaps first",
+            )
+        end = ReplicaEnd.STOPPED if self._stopping.is_set() else ReplicaEnd.UNTIL
+        log.info(
+            "replica_ended",
+            replica=self.name,
+            end=end.value,
+            committed=status.committed_total,
+            executed=str(status.checkpoint.gtid_executed),
+        )
+        return end
+
+    def _note_error(self, error: Exception) -> None:
+        """Notes an error, on the thread that failed."""
+        self._error = error
+        self._failed.set()
+
+
+def _check_scheme(checkpoint: Checkpoint, scheme: str) -> None:
+    """Raises InvalidSetting if the target has gaps left by another scheme: only that scheme knows
+    which transactions may fill them.
+    """
+    missing = checkpoint.missing
+    if scheme != checkpoint.scheme and (missing or checkpoint.parts):
+        raise InvalidSetting(
+            name="scheme",
+            value=scheme,
+            expected=(
+                f"{checkpoint.scheme}, which left {missing} transactions missing and "
+                f"{len(checkpoint.parts)} executed in part: run it with the same workers and "
+                "--until-after-gaps first"
+            ),
+        )
+
+
+def _apply_failed(error: Exception | None, status: ApplierStatus) -> ApplyFailed:
+    """Returns the error that ends a replica when a worker could not go on."""
+    return ApplyFailed(
+        worker=status.failed_worker,
+        gtid=status.failed_gtid,
+        cause=f"{type(error).__name__}: {error}",
+        gaps=str(status.checkpoint.gtid_executed) if status.has_gaps else "",
+    )
+
+
+def now_us() -> int:
+    """Microseconds since 1970."""
+    return time.time_ns() // 1_000

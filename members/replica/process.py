@@ -1,0 +1,141 @@
+"""Runs `groupcert replica` as a process: target and scheme by name, status and metrics, its end.
+
+The rule it keeps: every error in the settings is reported before anything is written.
+"""
+
+import signal
+from contextlib import ExitStack
+from threading import Thread
+
+from groupcert.applier.engine.applier import ApplierOptions
+from groupcert.applier.engine.coordinator import CoordinatorOptions
+from groupcert.applier.engine.until import (
+    AfterGaps,
+    AfterGtids,
+    AfterPosition,
+    AfterView,
+    BeforeGtids,
+    Until,
+)
+from groupcert.applier.queue.checkpoint import Checkpoint
+from groupcert.applier.schemes.catalogue import scheme
+from groupcert.certifier.gtid_set import GtidSet
+from groupcert.members.replica.follower import Replica, now_us
+from groupcert.members.replica.sources import ReplicaSources
+from groupcert.members.replica.targets import opens_target
+from groupcert.members.services.applier import ApplierMessage, serving_status
+from groupcert.members.services.metrics import ApplierCollector, serve_metrics
+from groupcert.members.settings.replica import ReplicaConfig
+from groupcert.members.wire.applier_status import applier_status
+
+ALONE = "no workers"
+"""Stands for the scheme of a replica without workers: it fills no gaps, because it has no scheme
+that knows why they are there."""
+
+
+def run_replica(config: ReplicaConfig) -> int:
+    """Runs a replica until SIGTERM or SIGINT, or until its condition is met; returns the exit code.
+
+    Raises:
+        GroupcertError: It cannot start, or cannot go on; what it did is in its target.
+    """
+    sources = ReplicaSources(
+        config.sources, config.replica, config.credentials(), config.transaction_bytes_max
+    )
+    with ExitStack() as stack:
+        replica = Replica(
+            config.replica,
+            sources,
+            opens_target(
+                config.target,
+                config.mapping,
+                replica=config.replica,
+                workers=config.workers,
+                two_phase=config.scheme == "rows",
+            ),
+            lambda: scheme(
+                config.scheme,
+                conflicts=config.conflicts,
+                policy=config.policy,
+                job_transactions_max=config.job_transactions_max,
+                preserve_commit_order=config.preserve_commit_order,
+            ),
+            config.workers,
+            applier_options(config),
+            make_until=lambda checkpoint: until(config, checkpoint),
+            delay_s=config.delay_s,
+            queue_transactions_max=config.queue_transactions_max,
+            pending_jobs_size_max=config.pending_jobs_size_max,
+            stop_timeout_s=config.stop_timeout_s,
+        )
+
+        def observe() -> ApplierMessage | None:
+            return _observe(config, replica, sources)
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            # In a thread: the interrupted code may hold a lock that `stop` takes.
+            signal.signal(number, lambda *_: Thread(target=replica.stop).start())
+        if config.address:
+            stack.enter_context(serving_status(config.address, observe, config.tls, config.access))
+        if config.metrics_address:
+            collector = ApplierCollector(observe)
+            stack.callback(serve_metrics(config.metrics_address, collector))
+        replica.run()
+    return 0
+
+
+def applier_options(config: ReplicaConfig) -> ApplierOptions:
+    """Returns the applier's options. Alone, the coordinator commits one transaction at a time if
+    each needs a commit of a server, else as many as there are.
+    """
+    is_embedded = config.target.startswith("rocksdb:")
+    groups_max = CoordinatorOptions().group_transactions_max if is_embedded or config.workers else 1
+    return ApplierOptions(
+        coordinator=CoordinatorOptions(
+            assigned_transactions_max=config.queue_transactions_max,
+            group_transactions_max=groups_max,
+        ),
+        transaction_retries=config.transaction_retries,
+        checkpoint_group=config.checkpoint_group,
+        checkpoint_period_ms=config.checkpoint_period_ms,
+        scheme=scheme_name(config) if config.workers else ALONE,
+    )
+
+
+def scheme_name(config: ReplicaConfig) -> str:
+    """Returns the scheme with its variant: `jobs ignore`."""
+    return " ".join(filter(None, (config.scheme, config.conflicts, config.policy)))
+
+
+def until(config: ReplicaConfig, checkpoint: Checkpoint) -> Until | None:
+    """Returns the condition that ends the replica, if there is one."""
+    if config.until_after_gtids:
+        return AfterGtids(GtidSet.parse(config.until_after_gtids), checkpoint.gtid_executed)
+    if config.until_before_gtids:
+        return BeforeGtids(GtidSet.parse(config.until_before_gtids))
+    if config.until_position:
+        file, _, number = config.until_position.partition(":")
+        return AfterPosition(int(file), int(number))
+    if config.until_view:
+        return AfterView(config.until_view)
+    return AfterGaps(checkpoint) if config.until_after_gaps else None
+
+
+def _observe(
+    config: ReplicaConfig, replica: Replica, sources: ReplicaSources
+) -> ApplierMessage | None:
+    if replica.applier is None:
+        return None
+    status = replica.status()
+    lag_seconds, behind = replica.lag(status, now_us())
+    return applier_status(
+        status,
+        channel=config.replica,
+        source=sources.connected or "not connected",
+        scheme=scheme_name(config),
+        consistency=replica.scheme.consistency.value,
+        activity=replica.activity,
+        lag_seconds=lag_seconds,
+        behind_transactions=behind,
+        last_recovery=replica.recovery,
+    )

@@ -1,0 +1,1 @@
+"""Runs a member from start to stop: reads the log, writes the store, answers who waits."""

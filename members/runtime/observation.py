@@ -1,0 +1,70 @@
+"""A snapshot of a run for its status, its metrics and its problems."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from groupcert.applier.engine.status import ApplierStatus
+from groupcert.members.binary_log.log import BinaryLog
+from groupcert.members.core.member import Member
+from groupcert.members.core.recovery_plan import RecoveryProgress
+from groupcert.members.runtime.runtime import MemberRuntime
+from groupcert.members.runtime.stage_times import StageTimes
+from groupcert.members.total_order.port import LogIdentity
+from groupcert.members.total_order.server_health import LogHealth
+
+if TYPE_CHECKING:
+    from groupcert.members.certification_log.writer import CertificationLogWriter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """A member at one moment of its event loop; to be read only, and only there."""
+
+    member: Member
+    applier: ApplierStatus
+    committed_version: int
+    durable_version: int
+    relay_queue_bytes: int
+    publishing_messages: int
+    unacknowledged_ms: int
+    open_snapshots: int
+    uploads: int
+    uploads_bytes: int
+    stages: StageTimes
+    log_opened: bool
+    log_health: LogHealth
+    log_identity: LogIdentity | None
+    log_durable: bool | None
+    log_replicas: int
+    vouches_for_log: bool
+    recovery: RecoveryProgress | None
+    """Progress of the copy of a donor's state; None: there is none."""
+    binary_log: BinaryLog | None
+    history_writer: "CertificationLogWriter | None"
+
+
+def observe(runtime: MemberRuntime) -> Observation:
+    """Returns an observation of a run now; of a closed run, of its end."""
+    order, log_opened = runtime.order, runtime.log_opened
+    return Observation(
+        member=runtime.member,
+        applier=runtime.applier.status(),
+        committed_version=runtime.committed_version,
+        durable_version=runtime.durable_version,
+        relay_queue_bytes=runtime.relay_queue.bytes,
+        publishing_messages=order.publishing() if log_opened else 0,
+        unacknowledged_ms=order.unacknowledged_for_ms() if log_opened else 0,
+        open_snapshots=len(runtime.snapshots),
+        uploads=runtime.uploads.count,
+        uploads_bytes=runtime.uploads.bytes,
+        stages=runtime.stages,
+        log_opened=log_opened,
+        log_health=order.health(),
+        log_identity=runtime.log_identity,
+        log_durable=runtime.log_durable,
+        log_replicas=runtime.log_replicas,
+        vouches_for_log=runtime.vouches_for_log,
+        recovery=runtime.recovery,
+        binary_log=runtime.binary_log,
+        history_writer=runtime.history_writer,
+    )

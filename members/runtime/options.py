@@ -1,0 +1,107 @@
+"""Builds the options of a member's parts from its settings."""
+
+import secrets
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from groupcert.certifier.history.schema import Cursor
+from groupcert.certifier.storage.store import Store
+from groupcert.members.binary_log.log import BinaryLogOptions
+from groupcert.members.certification_log.outbox import Outbox
+from groupcert.members.core.decisions import Decisions
+from groupcert.members.core.log_records import GroupSettings
+from groupcert.members.core.options import MemberOptions
+from groupcert.members.core.publisher import BatchLimits
+from groupcert.members.core.views import ViewMember
+from groupcert.members.settings.member import MemberConfig
+from groupcert.members.wire.row_changes import changed_keys
+
+if TYPE_CHECKING:
+    from groupcert.members.certification_log.writer import CertificationLogWriter
+
+
+def binary_log_options(config: MemberConfig) -> BinaryLogOptions:
+    """Returns when the binary log begins a file, and how many files it keeps."""
+    return BinaryLogOptions(
+        file_bytes_max=config.binary_log_file_bytes_max,
+        files_max=config.binary_log_files_max,
+        retention_bytes=config.binary_log_retention_bytes,
+        sequence_number_max=config.binary_log_sequence_number_max,
+    )
+
+
+def member_options(config: MemberConfig) -> MemberOptions:
+    """Returns a member's options for a new run, with an incarnation of its own."""
+    return MemberOptions(
+        me=ViewMember(
+            name=config.member,
+            incarnation=secrets.randbits(64),
+            address=config.address,
+            weight=config.weight,
+        ),
+        settings=group_settings(config),
+        batches=BatchLimits(
+            transactions_max=config.batch_transactions_max,
+            bytes_max=config.batch_bytes_max,
+            window=config.publish_window,
+            linger_ms=config.batch_linger_ms,
+        ),
+        stable_period_ms=config.stable_set_period_ms,
+        stable_items=config.stable_set_rows,
+        suspicion_ms=config.suspicion_timeout_ms,
+        expel_ms=config.member_expel_timeout_ms,
+        unreachable_ms=config.unreachable_majority_timeout_ms,
+    )
+
+
+def decisions_of(config: MemberConfig) -> Decisions:
+    """Returns the `Decisions` that notes a member's decisions, if it keeps a certification log."""
+    is_on = config.certification_log is not None
+    keys_of = changed_keys if config.certification_log_keys else None
+    return Decisions(config.member, is_on=is_on, keys_of=keys_of)
+
+
+def writer_of(
+    config: MemberConfig,
+    store: Store,
+    committed_version: Callable[[], int],
+    on_written: Callable[[Cursor], None],
+    on_error: Callable[[Exception], None],
+) -> "CertificationLogWriter | None":
+    """Returns the writer of a member's certification log, if it keeps one; `start` starts it."""
+    if config.certification_log is None:
+        return None
+    # A member without a certification log does without the memory that Parquet takes.
+    from groupcert.members.certification_log.writer import (
+        CertificationLogOptions,
+        CertificationLogWriter,
+    )
+
+    options = CertificationLogOptions(
+        folder=config.certification_log,
+        file_bytes=config.certification_log_file_bytes,
+        file_seconds=config.certification_log_file_seconds,
+    )
+    outbox = Outbox(
+        store,
+        config.member,
+        bytes_max=config.certification_log_waiting_bytes_max,
+        allows_keys=config.certification_log_keys,
+    )
+    return CertificationLogWriter(outbox, options, committed_version, on_written, on_error)
+
+
+def group_settings(config: MemberConfig) -> GroupSettings:
+    """Returns the settings on which the group must agree, as this member has them configured."""
+    return GroupSettings(
+        settings_version=1,
+        group=config.group,
+        group_uuid=str(config.group_uuid),
+        gtid_assignment_block_size=config.gtid_assignment_block_size,
+        gc_window=config.gc_window,
+        write_set_items_max=config.write_set_items_max,
+        outcomes_max=config.outcomes_max,
+        flow_control_lag_max=config.flow_control_lag_max,
+        single_primary=config.single_primary,
+        members_allowed=config.members_allowed,
+    )

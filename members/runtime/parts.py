@@ -1,0 +1,107 @@
+"""The parts of a run that work on its store: opened in one order, closed in the reverse one."""
+
+import secrets
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import NamedTuple
+
+from groupcert.applier.engine.applier import Applier, ApplierOptions
+from groupcert.applier.queue.checkpoint import Checkpoint, DurabilityFlusher
+from groupcert.applier.queue.relay_queue import RelayQueue
+from groupcert.applier.schemes.logical_clock import LogicalClock
+from groupcert.applier.targets.rocksdb import RocksDbTarget, is_large
+from groupcert.certifier.history.schema import Cursor
+from groupcert.certifier.storage.store import Store, StoreIdentity
+from groupcert.members.binary_log.log import BinaryLog
+from groupcert.members.core.commit_wait import CommitWait
+from groupcert.members.large_transactions.fragments import FragmentStore
+from groupcert.members.large_transactions.rows_files import RowsMaker
+from groupcert.members.runtime.appender import Appender
+from groupcert.members.runtime.endings import LOG_STOP_SECONDS, STOP_SECONDS, unless_full
+from groupcert.members.runtime.options import binary_log_options, writer_of
+from groupcert.members.runtime.snapshots import Snapshots
+from groupcert.members.settings.member import MemberConfig
+from groupcert.members.wire.row_changes import decode_changes
+
+JOB_TRANSACTIONS_MAX = 64
+"""Transactions of a job: waking a worker costs as much as a few executions on the embedded
+store."""
+FLUSH_PERIOD_MS = 200
+"""Milliseconds between two flushes of the store. No client waits for them, as the log has its
+commit on disk; only collections follow them, and more of them slow down the log server's own."""
+
+
+class Events(NamedTuple):
+    """Callbacks of the parts: the applier and the flusher call them on threads of their own."""
+
+    committed: Callable[[int, int], None]
+    """A version is visible, and its position."""
+    durable: Callable[[int], None]
+    """Everything up to a version is on disk."""
+    written: Callable[[Cursor], None]
+    """The certification log has files up to a row."""
+    failed: Callable[[Exception], None]
+    """A part cannot go on, and so the run ends."""
+    closing: Callable[[], None]
+    """The applier has stopped, and the store is still open."""
+    committed_version: Callable[[], int]
+    """Returns the newest version that is visible."""
+
+
+class Parts:
+    """All parts of one run; `opened` closes them, even if one fails to open."""
+
+    def __init__(
+        self, config: MemberConfig, opened: ExitStack, events: Events, *, keeps_decisions: bool
+    ) -> None:
+        self.store = store = Store(
+            config.data_folder, StoreIdentity(group=config.group, member=config.member)
+        )
+        opened.callback(unless_full, store.close)
+        self.history_writer = writer_of(
+            config, store, events.committed_version, events.written, events.failed
+        )
+        if self.history_writer:
+            opened.callback(self.history_writer.stop, LOG_STOP_SECONDS)
+        self.relay_queue = RelayQueue(store, bytes_max=config.relay_queue_bytes_max)
+        self.binary_log: BinaryLog | None = None
+        if config.binary_log:
+            rows = RocksDbTarget(store, decode_changes).checkpoint() or Checkpoint()
+            self.binary_log = BinaryLog(store, rows, binary_log_options(config))
+        self.fragments = fragments = FragmentStore(store)
+        self.rows_maker = RowsMaker(store, fragments)
+        self.target = RocksDbTarget(
+            store,
+            decode_changes,
+            self.relay_queue,
+            record_history=keeps_decisions,
+            on_commit=self.binary_log.append if self.binary_log else fragments.discard,
+            decode_large=fragments.rows,
+            make_files=self.rows_maker.make,
+        )
+        opened.callback(self.target.close)
+        opened.callback(self.rows_maker.stop)
+        self.snapshots = Snapshots(
+            self.target.open_snapshot,
+            lease_ms=config.snapshot_lease_ms,
+            snapshots_max=config.snapshots_max,
+            hold_versions=config.snapshot_hold_versions,
+            first_id=secrets.randbits(62),
+        )
+        opened.callback(self.snapshots.close_all)
+        self.flusher = DurabilityFlusher(
+            store, events.durable, events.failed, period_ms=FLUSH_PERIOD_MS
+        )
+        opened.callback(self.flusher.stop, STOP_SECONDS)
+        opened.callback(unless_full, events.closing)
+        self.applier = Applier(
+            self.target,
+            LogicalClock(job_transactions_max=JOB_TRANSACTIONS_MAX),
+            config.applier_workers,
+            on_committed=events.committed,
+            on_error=events.failed,
+            options=ApplierOptions(workers_hold_jobs=False, is_slow=is_large),
+        )
+        opened.callback(self.applier.stop, STOP_SECONDS)
+        wait = CommitWait(config.binlog_commit_wait_count, config.binlog_commit_wait_usec)
+        self.appender = Appender(wait, self.applier.append, events.failed)

@@ -1,0 +1,475 @@
+"""The driver of a member: reads the log, writes the store, answers those who wait.
+
+The rule it keeps: a message of the log is certified and handed to the applier before the
+next one is looked at; a client is answered when its transaction is read back and committed here.
+All of it runs on one event loop; the applier's workers and the flusher have threads of their own.
+"""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from functools import partial
+from itertools import chain
+from pathlib import Path
+
+import structlog
+
+from groupcert.certifier.errors import CorruptLog, Fenced, GroupcertError, LogGap, NotServing
+from groupcert.certifier.gtid_set import GtidSet
+from groupcert.certifier.history.schema import Cursor
+from groupcert.certifier.outcomes import OutcomeTable
+from groupcert.members.core.admission import why_not
+from groupcert.members.core.effects import Delivered
+from groupcert.members.core.log_records import LoggedTransaction
+from groupcert.members.core.member import Member
+from groupcert.members.core.publisher import Submission
+from groupcert.members.core.recovery_plan import RecoveryProgress, why_gap
+from groupcert.members.core.states import MemberState
+from groupcert.members.errors.membership import OutOfGroup, StillFenced
+from groupcert.members.host.turns import Turns
+from groupcert.members.large_transactions.uploads import Uploads
+from groupcert.members.runtime.endings import why_ended
+from groupcert.members.runtime.join import Applied, start_joining
+from groupcert.members.runtime.log_start import check_log
+from groupcert.members.runtime.options import decisions_of, member_options
+from groupcert.members.runtime.parts import Events, Parts
+from groupcert.members.runtime.run_end import NORMAL_START, RunEnd, RunStart
+from groupcert.members.runtime.sender import Sender
+from groupcert.members.runtime.skips import deliver_in_steps, deliver_readable, tell_skipped
+from groupcert.members.runtime.state_log import StateLog
+from groupcert.members.runtime.state_store import StateStore
+from groupcert.members.runtime.submissions import Submissions
+from groupcert.members.runtime.waiters import Waiters
+from groupcert.members.settings.member import MemberConfig
+from groupcert.members.total_order.port import Delivery, LogIdentity, LogState, TotalOrder
+from groupcert.members.wire.requests import RequestLimits
+
+TICK_SECONDS = 0.05
+UNSAVED_MAX = 2_048
+UNSAVED_BYTES_MAX = 4 << 20
+"""Relay entries, and bytes of messages, that a member delivers between two saves: to store so many
+takes 20 ms, and more often would cost streams a tenth."""
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+
+class MemberRuntime:
+    """One member, from its data folder and its log to answers.
+
+    `member` is the state machine that decides; the runtime waits, writes and sends for it.
+    """
+
+    def __init__(
+        self,
+        config: MemberConfig,
+        order: TotalOrder,
+        on_state: Callable[[MemberState], None],
+        start: RunStart = NORMAL_START,
+    ) -> None:
+        self.config = config
+        self.start = start
+        self.order = order
+        self.member = Member(member_options(config), decisions_of(config))
+        self.closed = self.refuses_reads = self.log_opened = self.vouches_for_log = False
+        self.trusts_log = start.trusts_log
+        self.log_durable: bool | None = None
+        self.log_identity: LogIdentity | None = None
+        self.log_replicas = self.committed_version = self.durable_version = 0
+        self.recovery: RecoveryProgress | None = None
+        self.committed_position = -1
+        self._state_log = StateLog(self.member, on_state)
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._sender = Sender(self.member, order, self.give_up, linger_ms=config.batch_linger_ms)
+        why = partial(why_not, self.member, ordered="nothing")
+        self.uploads = Uploads(self.member, self._sender.schedule, why, config)
+        self._commit_noted = False
+        self._joining: list[asyncio.Task[None]] = []
+        self._room = asyncio.Event()
+        self._waiters = Waiters(self.member)
+        self._submissions = Submissions(self.member, self._sender, self._waiters)
+        self.stages = self._submissions.stages
+        self.is_whole = False
+        self._unsaved = Delivered()
+        self._unsaved_bytes = self._saved_log_sequence = 0
+        self._failure: asyncio.Future[None] = self._loop.create_future()
+        self.begun_again: asyncio.Future[None] = self._loop.create_future()
+        self.next_start = NORMAL_START
+        with ExitStack() as opened:
+            events = Events(
+                committed=self._on_committed,
+                durable=self._on_durable,
+                written=self._on_written,
+                failed=self.give_up,
+                closing=self.save,
+                committed_version=lambda: self.committed_version,
+            )
+            parts = Parts(config, opened, events, keeps_decisions=self.member.decisions.is_on)
+            self.store, self.target, self.applier = parts.store, parts.target, parts.applier
+            self.snapshots, self.fragments = parts.snapshots, parts.fragments
+            self.relay_queue, self.binary_log = parts.relay_queue, parts.binary_log
+            self.history_writer = parts.history_writer
+            self._submissions.binary_log = parts.binary_log
+            self._parts = parts
+            self._load()
+            self._opened = opened.pop_all()
+
+    async def run(self) -> RunEnd:
+        """Serves until cancelled, until an operator has the member begin again, or until one of
+        these errors, which it returns. Reads go on after it, until the runtime is closed.
+
+            DiskFull                the store must be opened again once there is space
+            LogTrimmed, LogTooLong  a donor's state is needed
+            Fenced, CorruptLog      going on could make members differ; so it is after a restart
+            OutOfGroup              the group goes on without this member
+            LogServerUnavailable, LogServerTooOld, InvalidSetting   the log cannot be used
+        """
+        ticker = asyncio.create_task(self._tick())
+        reader = asyncio.create_task(self._read_log())
+        ends = (self._failure, self.begun_again, reader, ticker)
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            error = why_ended(ends)
+            if isinstance(error, (Fenced, CorruptLog)):
+                self.fence(error)
+            return RunEnd(error)
+        finally:
+            tasks = (reader, ticker, *self._joining)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def begin_again(self, start: RunStart = NORMAL_START) -> None:
+        """Ends this run, and begins another one by `start`; clears the fence. Of several calls the
+        next run does what any of them asked for.
+        """
+        self.next_start = self.next_start.merged(start)
+        if not self.begun_again.done():
+            if not self.closed and not start.discards_state:  # Else the fence goes with the state.
+                self._state_store.clear_fence()
+            self.begun_again.set_result(None)
+
+    @property
+    def discarded_path(self) -> Path:
+        """The path of the store if it is discarded."""
+        return self.store.path / f"discarded-{self.member.me.incarnation:016x}"
+
+    def trust_log(self) -> None:
+        """Makes the member join without waiting for what other members say of the log."""
+        self.trusts_log = True
+
+    def refuse_reads(self) -> None:
+        """Refuses reads from now on, as `exit_state_action` OFFLINE_MODE asks for."""
+        self.refuses_reads = True
+
+    def show_recovery(self, progress: RecoveryProgress | None) -> None:
+        """Sets the progress of the copy of a donor's state, for the status; None: there is none."""
+        self.recovery = progress
+
+    def send(self) -> None:
+        """Sends what the member wants in the log, once the log is open."""
+        if self.log_opened:
+            self._sender.schedule()
+
+    def stop_serving(self, state: MemberState, reason: str) -> None:
+        """Stops accepting transactions, sets the state and wakes every waiter with NotServing.
+        FENCED is never overwritten; LEFT is not overwritten by ERROR.
+        """
+        left = self.member.state is MemberState.LEFT and state is MemberState.ERROR
+        if self.member.state is not MemberState.FENCED and not left:
+            self.member.fail(state, reason)
+        self._state_log.note()
+        self._submissions.end_all()
+
+    def close(self) -> None:
+        """Stops the applier and releases the store; what was written is on disk at return."""
+        self.closed, self.log_opened = True, False
+        self._parts.appender.close()
+        self._waiters.tell_news()
+        self._submissions.end_all()
+        self._opened.close()
+
+    def save(self) -> None:
+        """Stores the member's state. One that failed within a message, or is not loaded yet, is not
+        stored: the message is read again.
+        """
+        if not self.is_whole:
+            return
+        unsaved, self._unsaved, self._unsaved_bytes = self._unsaved, Delivered(), 0
+        self._state_store.save(self.member, unsaved, self.applier.status().checkpoint.position)
+        self._saved_log_sequence = self.member.log_sequence
+
+    def submit(self, transactions: Sequence[LoggedTransaction]) -> "asyncio.Future[Submission]":
+        """Orders transactions; the future is done when they are decided and those certified are
+        committed here.
+
+        With none, it is done when all that the log held at the time of the call is committed here.
+
+        Raises:
+            NotServing: The member is not ONLINE; from the future, it stopped being so, and the
+                outcome is unknown.
+            NotPrimary: Another member is the one that takes transactions; nothing was kept.
+            Overloaded: Too many wait already; nothing was ordered.
+        """
+        return self._submissions.submit(transactions)
+
+    def limits(self) -> RequestLimits:
+        """Returns what a client may hand in at most."""
+        return RequestLimits(
+            self.member.settings.write_set_items_max,
+            self.config.transaction_bytes_max,
+            self.config.domain_sessions,
+        )
+
+    def check_readable(self) -> None:
+        """Raises NotServing while visible rows may belong to no version."""
+        if self.target.is_unfinished:
+            state = "executing again what it was writing when its last run ended"
+            raise NotServing(member=self.config.member, state=state)
+
+    @property
+    def state(self) -> MemberState:
+        """The member's state."""
+        return self.member.state
+
+    @property
+    def outcomes(self) -> OutcomeTable:
+        """The outcomes of transactions, by their clients' ids."""
+        return self.member.outcomes
+
+    def is_pending(self, transaction_id: bytes) -> bool:
+        """Returns whether a transaction was handed in here and is not decided."""
+        return self.member.publisher.holds(transaction_id)
+
+    @property
+    def group_source(self) -> str:
+        """The source of the GTIDs that the group gives, a UUID."""
+        return self.member.settings.group_uuid
+
+    def gtid_executed(self) -> GtidSet:
+        """Returns the GTIDs of what is visible here."""
+        return self.applier.status().checkpoint.gtid_executed
+
+    async def applied_everywhere(self, version: int) -> None:
+        """Returns when every member of the view has reported that `version` is visible there.
+
+        Raises NotServing if this one stops serving before.
+        """
+        await self._waiters.reached(self._waiters.everywhere, version)
+
+    async def committed(self, version: int) -> None:
+        """Returns when `version` is visible here. Raises NotServing if the member stops before."""
+        await self._waiters.reached(self._waiters.visible, version)
+
+    async def news(self, timeout_s: float) -> None:
+        """Returns when something is committed here, when the member closes, or after the time."""
+        await self._waiters.news(timeout_s)
+
+    def now_ms(self) -> int:
+        """Returns the milliseconds of a clock that never goes back."""
+        return int(self._loop.time() * 1000)
+
+    def _load(self) -> None:
+        """Loads the member's state from the store; gives the applier what it had not executed."""
+        writer = self.history_writer
+        outbox = writer.outbox if writer else None
+        self._state_store = StateStore(self.store, self.relay_queue, outbox)
+        self._state_store.load(self.member)
+        self.log_identity, self.vouches_for_log = (
+            self._state_store.identity(),
+            self.member.log_sequence > 0,
+        )
+        checkpoint = self.target.checkpoint()
+        if checkpoint is not None:
+            self.committed_version = self.durable_version = checkpoint.version
+            self.committed_position = checkpoint.position
+            self._waiters.visible.advance(checkpoint.version)
+            self.member.committed(checkpoint.version)
+        self._recovered_position = self.committed_position
+        self._parts.rows_maker.start()
+        groups = list(self.relay_queue.load())
+        self.fragments.remove_strangers(
+            self.member.fragment_sets.names, chain.from_iterable(groups)
+        )
+        self.applier.recover(groups)
+        self.is_whole = True
+        if writer:
+            writer.start()
+
+    async def _read_log(self) -> None:
+        fence = self._state_store.fence()
+        if fence:
+            raise StillFenced(member=self.config.member, explanation=fence)
+        state = await self.order.open(create=self.config.create_log)
+        self.log_opened = True
+        self._note_log(state)
+        state = await check_log(
+            *(self.member, self._state_store, self.order, state, self.config),
+            reads_long_log=self.start.reads_long_log,
+        )
+        self.log_identity = state.identity
+        self._joining.append(self._start_joining(state))
+        try:
+            await self._follow_log()
+        except LogGap as gap:
+            raise why_gap(gap, await self.order.state()) from gap
+
+    async def log_state(self) -> LogState:
+        """Returns the log's state now. Raises LogServerUnavailable."""
+        state = await self.order.state()
+        self._note_log(state)
+        return state
+
+    def _note_log(self, state: LogState) -> None:
+        self.log_durable, self.log_replicas = state.durable, state.replicas
+
+    async def _follow_log(self) -> None:
+        async for deliveries in self.order.read(self.member.log_sequence + 1):
+            await deliver_readable(self.order, self.member, deliveries, self._deliver)
+            self._sender.schedule()
+            while self._is_full:
+                self._room.clear()
+                await self._room.wait()
+
+    @property
+    def _is_full(self) -> bool:
+        """True if reading waits for the applier; never if that has nothing left to do."""
+        return self.relay_queue.is_full and self.applier.status().length > 0
+
+    def _start_joining(self, state: LogState) -> "asyncio.Task[None]":
+        return start_joining(
+            *(self.member, self.order, self.config, self._applied, state),
+            lambda: self.trusts_log,
+            on_asked=self._sender.schedule,
+            on_error=self._fail,
+        )
+
+    def _applied(self) -> Applied:
+        status = self.applier.status()
+        executed = status.checkpoint.gtid_executed
+        return Applied(executed, self.committed_position, status.length)
+
+    async def _deliver(self, deliveries: Sequence[Delivery]) -> None:
+        """Certifies messages, and applies the effects of those before one that fails."""
+        delivered = Delivered(decided_us=time.time_ns() // 1000)
+        turns = Turns()
+        self.is_whole = False
+        try:
+            for delivery in deliveries:
+                for _ in deliver_in_steps(self.member, delivery, delivered):
+                    await turns.others()
+                self._unsaved_bytes += len(delivery.payload)
+                await turns.others()
+        finally:
+            self._hand_on(delivered)
+        self._state_store.delivered(deliveries[-1])
+        self.is_whole = True
+        self._report()
+        if self._unsaved_bytes > UNSAVED_BYTES_MAX or len(self._unsaved.entries) > UNSAVED_MAX:
+            self.save()
+
+    def _hand_on(self, delivered: Delivered) -> None:
+        """Carries out the duties of a driver of `Delivered`, by their numbers there."""
+        tell_skipped(self.config.member, delivered.skipped)  # 1
+        self._store_fragments(delivered)  # 2
+        self._parts.appender.add(delivered.entries)  # 3
+        for submission in delivered.ended:  # 4
+            self._submissions.decided(submission)
+        for submission in delivered.turned_away:
+            submission.end()
+        self._unsaved.absorb(delivered)  # 5
+        self._note_state()
+        self._waiters.everywhere.advance(self.member.applied_everywhere_version)
+
+    def _store_fragments(self, delivered: Delivered) -> None:
+        """Stores the fragments of large transactions, if there are any. Entries that an earlier run
+        has executed are read again after a restart: their fragments go.
+        """
+        entries = delivered.entries
+        is_executed = bool(entries) and entries[0].position <= self._recovered_position
+        if delivered.fragments or delivered.dropped or is_executed:
+            self._parts.rows_maker.take_in(delivered, self._recovered_position)
+
+    def _note_state(self) -> None:
+        """Wakes every waiter if the group goes on without this member."""
+        self.vouches_for_log |= self.member.state is MemberState.ONLINE
+        if self._state_log.note() and self.member.state is MemberState.ERROR:
+            self._submissions.end_all()
+            self._fail(OutOfGroup(member=self.config.member, explanation=self.member.reason))
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            self.snapshots.expire(self.now_ms())
+            self.member.tick(self.now_ms(), reads=not self._is_full)
+            self._note_state()
+            self.send()
+            if self._saved_log_sequence != self.member.log_sequence:
+                self.save()
+            self._report()
+
+    async def flush(self) -> None:
+        """Saves the member's state and flushes the store: a restart reads the log from here."""
+        self.save()
+        log_sequence = self._saved_log_sequence
+        await asyncio.to_thread(self.store.flush)
+        self.member.durable_log_sequence = log_sequence
+
+    def _report(self) -> None:
+        if not self.is_whole:  # Within a message, or for good if that one failed.
+            return
+        stable = self.snapshots.stable_version(self.durable_version)
+        if self.member.report_if_due(self.now_ms(), stable):
+            self._sender.schedule()
+
+    def _on_committed(self, version: int, position: int) -> None:
+        """Takes the applier's version and position, on any of its threads."""
+        self.committed_version, self.committed_position = version, position
+        if threading.get_ident() == self._thread:
+            self._note_committed()
+        elif not self._commit_noted:
+            self._commit_noted = True
+            self._loop.call_soon_threadsafe(self._note_others_commit)
+
+    def _note_others_commit(self) -> None:
+        """Notes what another thread has committed; an error, which no caller sees, ends the run."""
+        self._commit_noted = False
+        try:
+            self._note_committed()
+        except Exception as error:
+            self._fail(error)
+
+    def _note_committed(self) -> None:
+        version = self.committed_version
+        self.member.committed(version)
+        self._parts.flusher.request(version)
+        self._waiters.visible.advance(version)
+        self._waiters.tell_news()
+        self._room.set()
+        self._report()
+
+    def _on_durable(self, version: int) -> None:
+        """Takes the durable version, on the flusher's thread."""
+        self.durable_version = version
+
+    def _on_written(self, cursor: Cursor) -> None:
+        """Takes the cursor of the certification log, on the thread of its writer."""
+        self.member.history_cursor = cursor
+
+    def give_up(self, error: Exception) -> None:
+        """Ends the run, on any thread, with the error without frames: these hold the store open."""
+        self._loop.call_soon_threadsafe(self._fail, error)
+
+    def _fail(self, error: BaseException) -> None:
+        if not self._failure.done():
+            self._failure.set_exception(error.with_traceback(None))
+
+    def fence(self, error: GroupcertError) -> None:
+        """Stops serving until the operator acts, in later runs as well."""
+        log.error("member_fenced", member=self.config.member, reason=error.reason, text=str(error))
+        explanation = f"{error.reason}: {error}"
+        if not isinstance(error, StillFenced):
+            with suppress(GroupcertError):
+                self._state_store.set_fence(explanation)
+        self.stop_serving(MemberState.FENCED, explanation)

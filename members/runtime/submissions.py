@@ -1,0 +1,68 @@
+"""Follows clients' transactions at a member from the call to the answer."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+
+from groupcert.members.binary_log.log import BinaryLog
+from groupcert.members.core.admission import check_admitted, why_not
+from groupcert.members.core.log_records import LoggedTransaction
+from groupcert.members.core.member import Member
+from groupcert.members.core.publisher import Submission
+from groupcert.members.core.states import MemberState
+from groupcert.members.runtime.sender import Sender
+from groupcert.members.runtime.stage_times import StageTimes
+from groupcert.members.runtime.waiters import Waiters
+
+
+class Submissions:
+    """All submissions of one run, and the time that they spend in each stage."""
+
+    def __init__(self, member: Member, sender: Sender, waiters: Waiters) -> None:
+        self.stages = StageTimes()
+        self.binary_log: BinaryLog | None = None
+        self._member = member
+        self._sender = sender
+        self._waiters = waiters
+
+    def submit(self, transactions: Sequence[LoggedTransaction]) -> "asyncio.Future[Submission]":
+        """Submits transactions, see `MemberRuntime.submit`."""
+        check_admitted(self._member, transactions)
+        future: asyncio.Future[Submission] = asyncio.get_running_loop().create_future()
+
+        def done(ended: Submission) -> None:
+            if future.done():
+                return
+            if not ended.log_sequence or self._member.state is MemberState.FENCED:
+                future.set_exception(why_not(self._member))
+            else:
+                future.set_result(ended)
+
+        submission = Submission(transactions, done)
+        submission.taken_seconds = time.perf_counter()
+        if self.binary_log:
+            submission.locked_since = self.binary_log.end_statement()
+        self._member.publisher.submit(submission)
+        self._sender.schedule()
+        return future
+
+    def decided(self, submission: Submission) -> None:
+        """Answers a decided submission once its certified transactions are visible here."""
+        decided = time.perf_counter()
+        sent = self._sender.sent_at(submission.batch_number) or decided
+        self.stages.add("queued", max(sent - submission.taken_seconds, 0.0))
+        self.stages.add("ordered", decided - sent)
+
+        def visible() -> None:
+            self.stages.add("committed", time.perf_counter() - decided)
+            submission.end()
+
+        self._waiters.visible.wait(submission.version, visible)
+
+    def end_all(self) -> None:
+        """Ends every wait. The outcome of an undecided submission is not known here; a decided one
+        is answered before its rows are visible, unless the member is FENCED.
+        """
+        for submission in self._member.publisher.abandon():
+            submission.end()
+        self._waiters.end()

@@ -1,0 +1,59 @@
+"""Calls that wait at a member: for a version to be visible, here or everywhere, or for any news.
+
+The rule it keeps: no call waits for what does not come. The end of a run wakes all calls, and later
+ones do not wait.
+"""
+
+import asyncio
+
+from groupcert.certifier.errors import NotServing
+from groupcert.members.core.member import Member
+from groupcert.members.core.states import MemberState
+from groupcert.members.runtime.commit_clock import CommitClock
+
+_OVER = (MemberState.ERROR, MemberState.FENCED, MemberState.LEFT)
+
+
+class Waiters:
+    """The waiting calls of one member; for the event loop's thread."""
+
+    def __init__(self, member: Member) -> None:
+        self.visible = CommitClock()
+        self.everywhere = CommitClock()
+        self._member = member
+        self._loop = asyncio.get_running_loop()
+        self._news: asyncio.Future[None] | None = None
+
+    async def reached(self, clock: CommitClock, version: int) -> None:
+        """Returns when a clock is at `version`.
+
+        Raises:
+            NotServing: It is not, and the member's run is over, or ended meanwhile.
+        """
+        if clock.version < version and self._member.state not in _OVER:
+            future: asyncio.Future[None] = self._loop.create_future()
+            clock.wait(version, lambda: _wake(future))
+            await future
+        if clock.version < version:
+            raise NotServing(member=self._member.me.name, state=self._member.state.name)
+
+    async def news(self, timeout_s: float) -> None:
+        """Returns when something is committed here, when the member closes, or after the time."""
+        self._news = self._news or self._loop.create_future()
+        await asyncio.wait((self._news,), timeout=timeout_s)
+
+    def tell_news(self) -> None:
+        """Wakes those who wait for news."""
+        if self._news is not None:
+            self._news.set_result(None)
+            self._news = None
+
+    def end(self) -> None:
+        """Wakes those who wait for a version."""
+        self.visible.end()
+        self.everywhere.end()
+
+
+def _wake(future: "asyncio.Future[None]") -> None:
+    if not future.done():
+        future.set_result(None)

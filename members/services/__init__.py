@@ -1,0 +1,1 @@
+"""The gRPC services of a member: a request checked, handed on, answered."""

@@ -1,0 +1,47 @@
+"""Gives the services of a member's process its current runtime.
+
+A process has several runtimes, one after another: after a full disk, or when it rejoins, the
+services continue with the next one, and between two of them there is none.
+"""
+
+from groupcert.certifier.errors import NotServing
+from groupcert.members.core.states import MemberState
+from groupcert.members.runtime.observation import Observation, observe
+from groupcert.members.runtime.runtime import MemberRuntime
+from groupcert.members.services.stopping import Stopping
+
+
+class CurrentRuntime:
+    """Holds the member's current runtime for the services."""
+
+    def __init__(self) -> None:
+        self.runtime: MemberRuntime | None = None
+        self.stopping = Stopping()
+
+    @property
+    def name(self) -> str:
+        """The member's; empty before its first runtime."""
+        return self.runtime.config.member if self.runtime else ""
+
+    def get(self) -> MemberRuntime:
+        """Returns the runtime for reads and writes, see `serving.py`.
+
+        Raises:
+            NotServing: There is none whose store is open, or it refuses reads.
+        """
+        runtime = self.operated()
+        if runtime.closed or runtime.refuses_reads:
+            raise NotServing(member=runtime.config.member, state=runtime.state.name)
+        return runtime
+
+    def operated(self) -> MemberRuntime:
+        """Returns the runtime for its operator, open or not. Raises NotServing if there is none."""
+        if self.runtime is None:
+            raise NotServing(member="", state=MemberState.OFFLINE.name)
+        return self.runtime
+
+    def observed(self) -> Observation:
+        """Returns an observation of the runtime; of a closed one, of its end. Raises NotServing if
+        there never was one.
+        """
+        return observe(self.operated())

@@ -1,0 +1,181 @@
+"""Builds the message with the status of a member and of its group."""
+
+import time
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from groupcert.applier.schemes import Consistency
+from groupcert.certifier.records import Verdict
+from groupcert.members.binary_log.log import BinaryLog
+from groupcert.members.core.states import MemberState
+from groupcert.members.runtime.observation import Observation
+from groupcert.members.total_order.server_health import LogHealth
+from groupcert.members.wire.applier_status import applier_status
+from groupcert.v1 import applier_pb2, group_pb2
+
+if TYPE_CHECKING:
+    from groupcert.members.certification_log.writer import CertificationLogWriter
+
+
+def group_status(observed: Observation) -> group_pb2.GroupStatus:
+    """Returns what one member knows of the group and of itself."""
+    member = observed.member
+    return group_pb2.GroupStatus(
+        group=member.settings.group,
+        view_id=member.view.view_id,
+        members=[
+            group_pb2.ViewMember(
+                name=each.name,
+                address=each.address,
+                incarnation=each.incarnation,
+                stable_version=member.report_of(each.incarnation)[1],
+                suspected=member.is_suspected(each.incarnation),
+                weight=each.weight,
+                silent_ms=member.suspicions.overdue_ms(each.incarnation),
+            )
+            for each in member.view.members
+        ],
+        departed=[
+            group_pb2.DepartedMember(**each._asdict() | {"cause": each.cause.value})
+            for each in member.departures.named()
+        ],
+        observer=_member_status(observed),
+        primary=member.view.primary,
+    )
+
+
+def group_applier_status(observed: Observation) -> applier_pb2.GetApplierStatusResponse:
+    """Returns the status of the member's own applier: it lacks what is certified, not visible."""
+    certified = observed.member.certifier.window.newest_version
+    return applier_status(
+        observed.applier,
+        channel=f"group at {observed.member.me.name}",
+        source="the total order",
+        scheme="logical-clock",
+        consistency=Consistency.ANY_TIME.value,
+        activity="waiting for the total order",
+        behind_transactions=max(0, certified - observed.committed_version),
+    )
+
+
+def _member_status(observed: Observation) -> group_pb2.MemberStatus:
+    member, applier = observed.member, observed.applier
+    certifier = member.certifier
+    verdicts, recovery = member.counters.log_verdicts, observed.recovery
+    skipped = member.skipped.last if member.skipped.total else None
+    return group_pb2.MemberStatus(
+        name=member.me.name,
+        state=member.state.value,  # type: ignore[arg-type]  # the numbers are the same by design
+        reason=_reason(observed),
+        log_sequence=member.log_sequence,
+        certified_version=certifier.window.newest_version,
+        committed_version=observed.committed_version,
+        durable_version=observed.durable_version,
+        stable_version=certifier.stable_version,
+        gtid_executed=str(applier.checkpoint.gtid_executed),
+        digest=member.digests.find(member.log_sequence).hex(),
+        certification_info_items=len(certifier.info),
+        last_committed_global=certifier.clock.last_committed_global,
+        sequence_number=certifier.clock.sequence_number,
+        transactions_certified=verdicts[Verdict.CERTIFIED],
+        transactions_conflict=verdicts[Verdict.CONFLICT],
+        transactions_too_old=verdicts[Verdict.TOO_OLD],
+        transactions_refused=verdicts[Verdict.REFUSED],
+        transactions_local=member.counters.local,
+        transactions_applied=applier.committed_total,
+        relay_queue_length=applier.length,
+        relay_queue_bytes=observed.relay_queue_bytes,
+        workers=[
+            group_pb2.WorkerStatus(
+                worker=worker.number,
+                state=worker.state.value,
+                transactions_applied=worker.executed_total,
+            )
+            for worker in applier.workers
+        ],
+        parallelism_mean=applier.parallelism_mean,
+        publishing_messages=observed.publishing_messages,
+        open_snapshots=observed.open_snapshots,
+        cpu_seconds=time.process_time(),
+        log_unacknowledged_ms=observed.unacknowledged_ms,
+        slowest_member=member.flow.slowest,
+        slowest_lag=member.flow.lag,
+        flow_control_held_ms=member.flow.held_ms,
+        flow_control=member.flow.explanation(),
+        uploads=observed.uploads,
+        uploads_bytes=observed.uploads_bytes,
+        fragment_sets=len(member.fragment_sets.names),
+        fragment_sets_bytes=member.fragment_sets.bytes,
+        log_durable=bool(observed.log_durable),
+        log_replicas=observed.log_replicas,
+        skipped_messages=member.skipped.total,
+        skipped_last=group_pb2.SkippedMessage(**skipped._asdict()) if skipped else None,
+        log_identity=str(observed.log_identity or ""),
+        vouches_for_log=observed.vouches_for_log,
+        stages=[
+            group_pb2.StageTime(name=name, total_us=seconds * 1e6, count=count)
+            for name, seconds, count in observed.stages
+        ],
+        recovery=group_pb2.RecoveryProgress(**asdict(recovery)) if recovery else None,
+        log=_log(observed.log_health) if observed.log_opened else None,
+        run_verdicts=group_pb2.VerdictCounts(
+            **{each.name.lower(): member.counters.verdicts[each] for each in Verdict}
+        ),
+        **_binary_log(observed.binary_log),
+        **_certification_log(observed.history_writer),
+    )
+
+
+def _reason(observed: Observation) -> str:
+    """Returns why the member is not ONLINE; while it has no log to read, what it waits for."""
+    member = observed.member
+    if observed.log_opened or member.state is not MemberState.RECOVERING:
+        return member.reason
+    return observed.log_health.problem or member.reason
+
+
+def _log(health: LogHealth) -> group_pb2.LogStatus:
+    """Returns the health of the log's servers."""
+    return group_pb2.LogStatus(
+        leader=health.leader,
+        leaderless_ms=health.leaderless_ms,
+        servers=[
+            group_pb2.LogServerStatus(
+                name=each.name,
+                state=each.state.value,  # type: ignore[arg-type]  # the numbers are the same
+                current=each.is_current,
+                lag=each.lag,
+            )
+            for each in health.servers
+        ],
+        acknowledged_ms=health.acknowledged_ms,
+        problem=health.problem,
+    )
+
+
+def _binary_log(log: BinaryLog | None) -> dict[str, Any]:
+    """Returns the binary log's fields of a status; empty if there is none."""
+    if log is None:
+        return {}
+    files = log.files
+    return {
+        "binary_log_files": len(files),
+        "binary_log_bytes": sum(file.bytes for file in files),
+        "binary_log_first_gtid": next((file.first_gtid for file in files if file.first_gtid), ""),
+        "binlog_commits": log.counters.commits,
+        "binlog_group_commits": log.counters.group_commits,
+    }
+
+
+def _certification_log(writer: "CertificationLogWriter | None") -> dict[str, Any]:
+    """Returns the certification log's fields of a status; empty if there is none."""
+    if writer is None:
+        return {}
+    return {
+        "certification_log_waiting_rows": writer.outbox.waiting_rows,
+        "certification_log_waiting_bytes": writer.outbox.waiting_bytes,
+        "certification_log_waiting_bytes_max": writer.outbox.bytes_max,
+        "certification_log_written_rows": writer.written_rows,
+        "certification_log_last_file": writer.last_file,
+        "certification_log_error": writer.error,
+    }

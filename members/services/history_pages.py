@@ -1,0 +1,63 @@
+"""Reads a member's certification log for its clients: its files, then the rows that wait for one.
+
+A client that reads it can prove that acknowledged transactions are there once, and that no two
+overlapping ones were in execution at the same time. Files are read in a thread; between two pages
+nothing of the store is held.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from groupcert.certifier.history.schema import Verdict
+from groupcert.members.certification_log.files import rows_after
+from groupcert.members.certification_log.outbox import Outbox
+from groupcert.v1 import group_pb2
+
+PAGE_ROWS = 1_000
+
+
+async def rows_of(
+    outbox: Outbox, folder: Path, committed_version: int
+) -> AsyncIterator[list[dict[str, Any]]]:
+    """Yields the rows of the history that a member writes now, in order, in pages.
+
+    Rows that become a file meanwhile are read from the file. A history that is given up ends early.
+    """
+    history, place = outbox.history, -1
+    while outbox.history == history:
+        cursor = outbox.cursor
+        files = rows_after(folder, outbox.observer, history, place)
+        while page := await asyncio.to_thread(next, files, None):
+            yield page
+            place = page[-1]["place"]
+        waiting: Iterator[dict[str, Any]] = outbox.take(committed_version).rows()
+        rows = (row for row in waiting if row["place"] > place)
+        while (page := list(islice(rows, PAGE_ROWS))) and outbox.cursor == cursor:
+            yield page
+            place = page[-1]["place"]
+            await asyncio.sleep(0)
+        if outbox.cursor == cursor:
+            return
+
+
+def history_page(
+    rows: Iterable[dict[str, Any]], after_version: int
+) -> group_pb2.ReadHistoryResponse:
+    """Returns the certified transactions after a version, taken from `rows`, as columns."""
+    page = group_pb2.ReadHistoryResponse()
+    for row in rows:
+        if row.get("verdict") != Verdict.CERTIFIED or row["version"] <= after_version:
+            continue
+        page.versions.append(row["version"])
+        page.transaction_ids.append(bytes.fromhex(row["transaction_id"]))
+        page.gtids.append(f"{row['gtid_source']}:{row['gtid_number']}")
+        page.last_committed.append(row.get("last_committed") or 0)
+        page.sequence_numbers.append(row.get("sequence_number") or 0)
+        page.started_ticks.append(row.get("started_tick") or 0)
+        page.committed_ticks.append(row.get("committed_tick") or 0)
+        page.write_set_sizes.append(len(row["write_set"]))
+        page.write_set_items.extend(item % (1 << 64) for item in row["write_set"])
+    return page

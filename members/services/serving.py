@@ -1,0 +1,57 @@
+"""Protocols of a runtime for the services of a member: a small one for each kind of caller."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Protocol
+
+from groupcert.certifier.gtid_set import GtidSet
+from groupcert.certifier.outcomes import OutcomeTable
+from groupcert.members.binary_log.log import BinaryLog
+from groupcert.members.core.log_records import LoggedTransaction
+from groupcert.members.core.publisher import Submission
+from groupcert.members.core.states import MemberState
+from groupcert.members.large_transactions.fragments import FragmentStore
+from groupcert.members.large_transactions.uploads import Uploads
+from groupcert.members.runtime.snapshots import Snapshots
+from groupcert.members.settings.member import MemberConfig
+from groupcert.members.wire.requests import RequestLimits
+
+
+class Serving(Protocol):
+    """A member as its clients see it; `MemberRuntime` says what each method does and raises."""
+
+    config: MemberConfig
+    snapshots: Snapshots
+    uploads: Uploads
+    committed_version: int
+
+    def limits(self) -> RequestLimits: ...
+    def now_ms(self) -> int: ...
+    def check_readable(self) -> None: ...
+    @property
+    def outcomes(self) -> OutcomeTable: ...
+    def is_pending(self, transaction_id: bytes) -> bool: ...
+    def submit(self, transactions: Sequence[LoggedTransaction]) -> "asyncio.Future[Submission]": ...
+    async def committed(self, version: int) -> None: ...
+    async def applied_everywhere(self, version: int) -> None: ...
+    def give_up(self, error: Exception) -> None: ...
+
+
+class Followed(Protocol):
+    """A member as its replicas see it."""
+
+    config: MemberConfig
+    closed: bool
+    binary_log: BinaryLog | None
+    committed_version: int
+    committed_position: int
+    fragments: FragmentStore
+
+    @property
+    def state(self) -> MemberState: ...
+    @property
+    def group_source(self) -> str: ...
+    def gtid_executed(self) -> GtidSet: ...
+    def submit(self, transactions: Sequence[LoggedTransaction]) -> "asyncio.Future[Submission]": ...
+    async def committed(self, version: int) -> None: ...
+    async def news(self, timeout_s: float) -> None: ...

@@ -1,0 +1,82 @@
+"""Submits transactions to the group: whole where they fit into one message of its log.
+
+The changes of a larger one go first, in fragments (`large_transactions/uploads.py`); then it is
+submitted with a reference to them.
+"""
+
+from collections.abc import Sequence
+
+from groupcert.certifier.errors import TransactionTooLarge
+from groupcert.members.core.log_records import LoggedTransaction, bytes_of
+from groupcert.members.core.publisher import Submission
+from groupcert.members.errors.membership import NotPrimary
+from groupcert.members.large_transactions.uploads import LargeUpload
+from groupcert.members.services.serving import Serving
+from groupcert.v1 import store_pb2
+
+RECORD_BYTES_MAX = 7 << 20
+"""Bytes of a transaction in the log without its fragments: a message has 8 MB at most."""
+
+
+def is_large(runtime: Serving, logged: LoggedTransaction) -> bool:
+    """Returns whether a transaction goes through the log in fragments."""
+    return len(logged.payload) > runtime.config.fragment_bytes
+
+
+async def submit(runtime: Serving, logged: LoggedTransaction) -> Submission:
+    """Orders a transaction of any size, see `MemberRuntime.submit` and `Uploads.begin`."""
+    if is_large(runtime, logged):
+        return await submit_large(runtime, [logged])
+    _check_record(logged)
+    return await runtime.submit((logged,))
+
+
+async def submit_large(runtime: Serving, transactions: Sequence[LoggedTransaction]) -> Submission:
+    """Orders transactions of which some are large, and their changes before them."""
+    uploads: dict[int, LargeUpload] = {}
+    try:
+        for index, logged in enumerate(transactions):
+            if is_large(runtime, logged):
+                uploads[index] = await runtime.uploads.send(logged.payload)
+        shortened = [
+            logged._replace(payload=uploads[index].reference) if index in uploads else logged
+            for index, logged in enumerate(transactions)
+        ]
+        return await submit_uploaded(runtime, list(uploads.values()), shortened)
+    finally:
+        for upload in uploads.values():
+            upload.end()
+
+
+async def submit_uploaded(
+    runtime: Serving,
+    uploads: Sequence[LargeUpload],
+    transactions: Sequence[LoggedTransaction],
+) -> Submission:
+    """Orders transactions whose changes are in the log. From here on the transactions end their
+    fragments, even if no caller waits for the answer.
+    """
+    for logged in transactions:
+        _check_record(logged)
+    ordered = runtime.submit(transactions)
+    for upload in uploads:
+        upload.is_submitted = True
+    try:
+        return await ordered
+    except NotPrimary:  # No part of them was kept.
+        for upload in uploads:
+            upload.is_submitted = False
+        raise
+
+
+def snapshot_of(runtime: Serving, request: store_pb2.CommitRequest) -> int:
+    """Returns the version that a commit has read, and renews the lease of its snapshot."""
+    if request.snapshot_id:
+        return runtime.snapshots.version(request.snapshot_id, runtime.now_ms())
+    return request.snapshot_version
+
+
+def _check_record(logged: LoggedTransaction) -> None:
+    size = bytes_of(logged)
+    if size > RECORD_BYTES_MAX:
+        raise TransactionTooLarge(bytes=size, bytes_max=RECORD_BYTES_MAX)

@@ -1,0 +1,1 @@
+"""What can be set, its unit, its default, and why."""

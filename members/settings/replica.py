@@ -1,0 +1,138 @@
+"""Settings of a replica: what each one means, and why it has its default.
+
+The rule it keeps: as for a member, a flag wins over `GROUPCERT_<NAME>` in the environment, which
+wins over the TOML file; an unknown name is an error, and one error reports all problems.
+"""
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, field_validator, model_validator
+
+from groupcert.applier.engine.worker import WORKERS_MAX
+from groupcert.certifier.errors import InvalidGtidSet
+from groupcert.certifier.gtid_set import GtidSet
+from groupcert.members.settings.member import Address, Listed, Name, Positive, loaded
+from groupcert.members.settings.security import SecuritySettings
+
+Count = Annotated[int, Field(ge=0)]
+_POSITION = re.compile(r"\d+:\d+")
+
+
+class ReplicaConfig(SecuritySettings):
+    """One replica's settings."""
+
+    sources: Listed[Address]
+    """Members to follow, `host:port`; if one does not answer, the next is asked. No default: a
+    replica has a source."""
+    replica: Name = "replica"
+    """This replica's name: its checkpoint in the target is kept under it. Default: enough where a
+    target has one replica."""
+    target: str = "rocksdb:.groupcert-replica"
+    """Where transactions are executed: `rocksdb:FOLDER`, `postgresql://...` or `mysql://...`.
+    Default: the embedded store, in the folder that it is started in."""
+    mapping: Path | None = None
+    """A TOML file that maps rows to tables of an SQL target. Default: none; an SQL target needs
+    one."""
+
+    scheme: str = "logical-clock"
+    """The scheme of parallel execution. Default: WL#7165's, which needs no promise of the source's
+    users."""
+    conflicts: str | None = None
+    """With scheme `jobs`: `ignore`, `ordered`, `barrier`, `graph` or `merge`. Default: `graph`, the
+    finest that keeps every state consistent."""
+    policy: str | None = None
+    """With scheme `logical-clock`: `at-most-one` or `first-available`. Default: the first,
+    WL#7165's."""
+    job_transactions_max: int | None = Field(default=None, ge=1, le=4_096)
+    """With scheme `logical-clock`: transactions that follow each other and may start together, and
+    are then executed and committed as one. Default: 1, as in WL#7165; more cost far fewer round
+    trips, and a reader sees fewer of the states between."""
+    workers: int = Field(default=4, ge=0, le=WORKERS_MAX)
+    """Workers, each with a session at the target; 0: the coordinator executes alone. Default:
+    MySQL's."""
+    preserve_commit_order: bool | None = None
+    """Commit in the source's order. Default: the scheme's own, which is yes for all but `database`,
+    `table` and `jobs` that ignore conflicts."""
+
+    transaction_retries: Count = 10
+    """How often a transient failure is tried again before the replica stops. Default: MySQL's."""
+    delay_s: Count = 0
+    """Execute transactions so many seconds after their commit at the source. Default 0: at once."""
+    queue_transactions_max: Positive = 16_384
+    """Transactions read from the source and not executed. Default: hides a second of waiting."""
+    pending_jobs_size_max: Positive = 128 << 20
+    """Bytes of these transactions; a larger one is executed alone. Default: MySQL's, 128 MiB."""
+    transaction_bytes_max: Positive = 150_000_000
+    """Bytes of one transaction's changes; a larger one stops the replica. Default: as at members.
+    Here it is in memory as a whole, some four times."""
+    checkpoint_group: Positive = 512
+    """Group commits after which the target's checkpoint is brought up to date. Default: MySQL's."""
+    checkpoint_period_ms: Positive = 300
+    """The same as a time, in ms. Default: MySQL's."""
+    stop_timeout_s: Count = 60
+    """How long a stop waits for what is assigned, in s. Default: WL#5569's minute."""
+
+    until_after_gtids: str | None = None
+    """Stop when all transactions of this GTID set are executed. Default: do not stop."""
+    until_before_gtids: str | None = None
+    """Stop before the first transaction of this GTID set. Default: do not stop."""
+    until_position: str | None = None
+    """Stop after `file:sequence_number` of the source's binary log. Default: do not stop."""
+    until_view: int | None = Field(default=None, ge=1)
+    """Stop after the view change with this id. Default: do not stop."""
+    until_after_gaps: bool = False
+    """Stop when nothing is missing before the newest executed transaction. Default: do not."""
+
+    address: Address | None = None
+    """Where the replica answers for its status, `host:port`. Default: nowhere."""
+    metrics_address: Address | None = None
+    """Where the replica serves metrics for Prometheus, `host:port`. Default: nowhere."""
+
+    @field_validator("sources")
+    @classmethod
+    def _check_sources(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if not value:
+            raise ValueError("expected a member, host:port")
+        return value
+
+    @field_validator("until_position")
+    @classmethod
+    def _check_position(cls, value: str | None) -> str | None:
+        if value is not None and not _POSITION.fullmatch(value):
+            raise ValueError(f"expected file:sequence_number, such as 3:17, not {value}")
+        return value
+
+    @field_validator("until_after_gtids", "until_before_gtids")
+    @classmethod
+    def _check_gtids(cls, value: str | None) -> str | None:
+        try:
+            GtidSet.parse(value or "")
+        except InvalidGtidSet as error:
+            raise ValueError(str(error)) from None
+        return value
+
+    @model_validator(mode="after")
+    def _check_until(self) -> "ReplicaConfig":
+        conditions = [
+            name
+            for name in type(self).model_fields
+            if name.startswith("until_") and getattr(self, name)
+        ]
+        if len(conditions) > 1:
+            raise ValueError(f"{' and '.join(conditions)} are given: expected one of them")
+        return self
+
+
+def load_replica_config(
+    path: Path | None,
+    flags: Mapping[str, object],
+    environment: Mapping[str, str] = os.environ,
+) -> ReplicaConfig:
+    """Returns the settings of a replica that starts now; arguments and errors as for
+    `members.settings.member.load_config`.
+    """
+    return loaded(ReplicaConfig, path, flags, environment)

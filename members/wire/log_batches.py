@@ -1,0 +1,197 @@
+"""Messages of the group's log as bytes: batches of transactions, control records, fragments.
+
+A message from the log is checked here as far as its bytes go; `core/log_validity.py` says which of
+its records count.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from groupcert.applier.queue.fragments import DIGEST_BYTES, FragmentSet, is_reference
+from groupcert.certifier.errors import InvalidRequest, InvalidWriteSet
+from groupcert.members.core.log_records import (
+    CONTROL_BYTES_MAX,
+    FIELDS_MAX,
+    FORMAT_VERSION,
+    LARGE_NUMBER_MAX,
+    Abandonment,
+    Appointment,
+    Control,
+    Forgetting,
+    Fragment,
+    GroupSettings,
+    LogBatch,
+    LoggedTransaction,
+    Message,
+    Skip,
+    StableReport,
+    Unreadable,
+    ViewProposal,
+)
+from groupcert.members.core.views import ViewMember
+from groupcert.members.wire.message_fields import fields
+from groupcert.members.wire.requests import check_id, logged_of
+from groupcert.members.wire.row_changes import checked_changes
+from groupcert.v1 import log_pb2, transaction_pb2
+
+_CONTROLS: dict[type[Control], str] = {
+    ViewProposal: "view_change",
+    StableReport: "stable_set",
+    GroupSettings: "group_settings",
+    Abandonment: "abandonment",
+    Appointment: "appointment",
+    Forgetting: "forgetting",
+    Skip: "skip",
+}
+"""Where a control record has each; the fields of a record and of its message are named alike."""
+_KINDS = {name: kind for kind, name in _CONTROLS.items()}
+_MEMBER_FIELDS = ("name", "incarnation", "address", "weight")
+
+
+def encode_batch(batch: LogBatch) -> bytes:
+    """Returns a batch as the bytes of one message of the log."""
+    message = log_pb2.LogBatch(
+        format_version=FORMAT_VERSION,
+        member=batch.member,
+        incarnation=batch.incarnation,
+        batch_number=batch.batch_number,
+    )
+    add = message.transactions.add
+    for logged in batch.transactions:
+        transaction = add(
+            transaction_id=logged.transaction_id,
+            write_set=logged.write_set,
+            changes=logged.payload,
+        )
+        if isinstance(logged.snapshot, int):
+            transaction.snapshot_version = logged.snapshot
+        else:
+            transaction.snapshot_gtid_set = str(logged.snapshot)
+        if logged.read_set:
+            transaction.read_set.extend(logged.read_set)
+        if logged.gtid is not None:
+            transaction.gtid = str(logged.gtid)
+        if logged.report_applied:
+            transaction.report_applied = True
+        if logged.domain_id:
+            transaction.gtid_domain_id = logged.domain_id
+        if is_reference(logged.payload):
+            _, number, count, size, digest = FragmentSet.of(logged.payload)
+            transaction.ClearField("changes")
+            transaction.fragments.MergeFrom(
+                transaction_pb2.FragmentSet(number=number, count=count, bytes=size, digest=digest)
+            )
+    for number, index, data in batch.fragments:
+        message.fragments.add(number=number, index=index, data=data)
+    message.controls.extend(map(_control_message, batch.controls))
+    return message.SerializeToString()
+
+
+def decode_batch(payload: bytes) -> Message:
+    """Returns a message of the log as a batch, or as what is wrong with it. `core/log_validity.py`
+    says which of its records count.
+    """
+    try:
+        head = log_pb2.LogBatchHead.FromString(payload)
+        claims = (head.member, head.incarnation, head.batch_number)
+        if head.format_version != FORMAT_VERSION:
+            problem = f"it has format {head.format_version}, this release reads {FORMAT_VERSION}"
+            return Unreadable(problem, *claims, head.format_version, payload)
+        if problem := _why_too_many(payload):
+            return Unreadable(problem, *claims, encoded=payload)
+        message = log_pb2.LogBatch.FromString(payload)
+    except DecodeError as error:
+        return Unreadable(f"it is no batch ({error})", encoded=payload)
+    if not message.incarnation:
+        return Unreadable("it names no run of a member", *claims, encoded=payload)
+    try:
+        return LogBatch(
+            *claims,
+            [_ordered(each, message.incarnation) for each in message.transactions],
+            list(map(_control_value, message.controls)) if message.controls else (),
+            list(map(_fragment, message.fragments)) if message.fragments else (),
+            payload,
+        )
+    except InvalidRequest as error:
+        return Unreadable(str(error), *claims, encoded=payload)
+
+
+def _why_too_many(payload: bytes) -> str:
+    """Returns why a message of the log has too many fields, before it is parsed; or empty."""
+    if len(payload) <= CONTROL_BYTES_MAX:
+        return ""
+    control_bytes = 0
+    for count, (number, size) in enumerate(fields(payload), 1):
+        control_bytes += size if number == log_pb2.LogBatch.CONTROLS_FIELD_NUMBER else 0
+        if count > FIELDS_MAX:
+            return f"it has more than {FIELDS_MAX} fields"
+        if control_bytes > CONTROL_BYTES_MAX:
+            return f"it has more than {CONTROL_BYTES_MAX} bytes of control records"
+    return ""
+
+
+def skips_in(payload: bytes) -> list[int]:
+    """Returns the sequences that a message orders to skip, by members that cannot read them."""
+    message = decode_batch(payload)
+    controls = message.controls if isinstance(message, LogBatch) else ()
+    return [each.log_sequence for each in controls if isinstance(each, Skip)]
+
+
+def _ordered(message: transaction_pb2.Transaction, incarnation: int) -> LoggedTransaction:
+    """Returns a transaction of a message of the log.
+
+    Raises:
+        InvalidRequest: No member can have taken it from a client.
+    """
+    check_id(message.transaction_id)
+    if not message.HasField("fragments"):
+        checked_changes(message.changes)
+        return logged_of(message, incarnation)
+    _check_number(message.fragments.number)
+    if len(message.fragments.digest) > DIGEST_BYTES:
+        expected = f"a digest of fragments of {DIGEST_BYTES} bytes"
+        raise InvalidWriteSet(value=f"{len(message.fragments.digest)} bytes", expected=expected)
+    return logged_of(message, incarnation)
+
+
+def _fragment(message: log_pb2.Fragment) -> Fragment:
+    _check_number(message.number)
+    return Fragment(message.number, message.index, message.data)
+
+
+def _check_number(number: int) -> None:
+    """Raises InvalidWriteSet if a run cannot have come to that number of its transactions."""
+    if number > LARGE_NUMBER_MAX:
+        value = f"large transaction {number}"
+        raise InvalidWriteSet(value=value, expected=f"a number of at most {LARGE_NUMBER_MAX}")
+
+
+def _control_message(control: Control) -> log_pb2.ControlRecord:
+    values = control._asdict()
+    if isinstance(control, ViewProposal):
+        values["members"] = [_named(each, _MEMBER_FIELDS) for each in control.members]
+    record: dict[str, Any] = {_CONTROLS[type(control)]: values}
+    return log_pb2.ControlRecord(**record)
+
+
+def _control_value(message: log_pb2.ControlRecord) -> Control:
+    name = message.WhichOneof("record") or _CONTROLS[ViewProposal]
+    kind = _KINDS[name]
+    found = getattr(message, name)
+    values = _named(found, kind._fields)
+    if kind is ViewProposal:
+        values["members"] = tuple(
+            ViewMember(**_named(each, _MEMBER_FIELDS)) for each in found.members
+        )
+    elif kind is GroupSettings:
+        values["members_allowed"] = tuple(found.members_allowed)
+    elif kind is Abandonment:
+        _check_number(found.number)
+    return kind(**values)
+
+
+def _named(source: object, names: Iterable[str]) -> dict[str, Any]:
+    """Returns attributes by their names, which are the same in records and messages."""
+    return {name: getattr(source, name) for name in names}

@@ -1,0 +1,102 @@
+"""Asks other members for their status: which may be a donor, and how far each has read.
+
+A member that does not answer in time counts as one that cannot be reached.
+"""
+
+import asyncio
+from collections.abc import Iterable
+
+import grpc.aio
+
+from groupcert.certifier.errors import NotServing
+from groupcert.members.core.recovery_plan import Candidate
+from groupcert.members.core.witnesses import Progress
+from groupcert.members.security.credentials import Credentials
+from groupcert.members.wire.channels import open_aio_channel, token_metadata
+from groupcert.members.wire.statuses import error_from
+from groupcert.v1 import group_pb2, group_pb2_grpc
+
+STATUS_SECONDS = 3.0
+PROGRESS_SECONDS = 1.0
+"""Seconds that a joiner waits for members that do not answer; it asks again."""
+_OPTIONS = (
+    ("grpc.max_receive_message_length", 64 << 20),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+    ("grpc.use_local_subchannel_pool", 1),
+)
+
+
+async def ask_members(addresses: Iterable[str], credentials: Credentials) -> list[Candidate]:
+    """Returns the members that answer at some addresses, and those of their views."""
+    asked: set[str] = set()
+    candidates: dict[str, Candidate] = {}
+    left = set(addresses)
+    while left:
+        asked |= left
+        answers = await asyncio.gather(*(_ask(each, credentials) for each in sorted(left)))
+        left = set()
+        for address, status in answers:
+            if isinstance(status, str):
+                candidates.setdefault(address, Candidate(address, address, status, 0, 0))
+                continue
+            candidates[address] = _candidate(address, status.observer)
+            left |= {each.address for each in status.members} - asked
+    return list({each.name: each for each in candidates.values()}.values())
+
+
+async def ask_progress(
+    addresses: Iterable[str], credentials: Credentials
+) -> list[tuple[str, Progress | str]]:
+    """Returns how far the members at some addresses have read, or why they do not say."""
+    asked = (_ask(each, credentials, PROGRESS_SECONDS) for each in addresses)
+    return [
+        (address, answer if isinstance(answer, str) else _progress(answer))
+        for address, answer in await asyncio.gather(*asked)
+    ]
+
+
+def open_peer_channel(address: str, credentials: Credentials) -> grpc.aio.Channel:
+    """Opens a connection that is not shared, so that a donor that came back is noticed at once."""
+    return open_aio_channel(address, credentials.tls, _OPTIONS)
+
+
+def _candidate(address: str, observer: group_pb2.MemberStatus) -> Candidate:
+    return Candidate(
+        observer.name,
+        address,
+        group_pb2.MemberState.Name(observer.state).removeprefix("MEMBER_STATE_"),
+        observer.certified_version,
+        observer.committed_version,
+    )
+
+
+def _progress(status: group_pb2.GroupStatus) -> Progress:
+    observer = status.observer
+    is_online = observer.state == group_pb2.MEMBER_STATE_ONLINE
+    return Progress(
+        observer.name,
+        status.group,
+        observer.log_identity,
+        observer.log_sequence,
+        bytes.fromhex(observer.digest),
+        observer.vouches_for_log or is_online,  # Earlier releases send the latter only.
+    )
+
+
+async def _ask(
+    address: str, credentials: Credentials, seconds: float = STATUS_SECONDS
+) -> tuple[str, group_pb2.GroupStatus | str]:
+    """Returns an address and what it answers: a status, or why there is none."""
+    async with open_peer_channel(address, credentials) as channel:
+        stub = group_pb2_grpc.GroupServiceStub(channel)
+        try:
+            request = group_pb2.GetStatusRequest()
+            response = await stub.GetStatus(
+                request, timeout=seconds, metadata=token_metadata(credentials)
+            )
+        except grpc.aio.AioRpcError as error:
+            failure = error_from(error, address, has_tls=credentials.tls is not None)
+            refused = not isinstance(failure, NotServing)
+            return address, f"REFUSING ({failure})" if refused else "UNREACHABLE"
+        return address, response.status

@@ -1,0 +1,201 @@
+"""Converts clients' requests to transactions for the log, and outcomes to answers.
+
+A request is checked here, against named limits, before anything else sees it.
+"""
+
+from collections.abc import Container, Iterable, Sized
+from typing import NamedTuple
+
+from groupcert.applier.queue.fragments import DIGEST_BYTES, FragmentSet
+from groupcert.certifier.errors import (
+    DomainNotAllowed,
+    InvalidGtidSet,
+    InvalidWriteSet,
+    TransactionTooLarge,
+    WriteSetTooLarge,
+)
+from groupcert.certifier.gtid import parse_gtid
+from groupcert.certifier.gtid_set import GtidSet
+from groupcert.certifier.outcomes import TRANSACTION_ID_BYTES_MAX
+from groupcert.certifier.position import log_index_of, log_sequence_of
+from groupcert.certifier.records import Conflict, Outcome
+from groupcert.certifier.write_set import check_write_set, items_from_texts, store_key_items
+from groupcert.members.core.log_records import LoggedTransaction, bytes_of
+from groupcert.members.wire.row_changes import changed_items, check_pairs, checked_changes
+from groupcert.v1 import store_pb2, transaction_pb2
+
+SNAPSHOT_GTID_SET_BYTES_MAX = 32 << 10
+"""Bytes of a client's snapshot: some 4,000 gaps. Each member reads it again, which takes up to 10
+ms."""
+SNAPSHOT_VERSION_MAX = 2**63 - 1
+"""Largest number that certification logs take; on the wire it is an unsigned 64-bit number."""
+
+
+class RequestLimits(NamedTuple):
+    """Limits of a client's transaction, and the sessions that may set a domain."""
+
+    write_set_items_max: int
+    transaction_bytes_max: int
+    domain_sessions: Container[str] = ()
+
+
+def submitted(message: transaction_pb2.Transaction, limits: RequestLimits) -> LoggedTransaction:
+    """Returns a client's transaction as it goes into the log.
+
+    Raises:
+        InvalidRequest: It is over a limit, or a part of it is malformed; nothing was ordered.
+    """
+    check_id(message.transaction_id)
+    check_snapshot(message.snapshot_version)
+    check_domain(message.gtid_domain_id, message.session, limits)
+    next_step = "send snapshot_version, or a set with fewer gaps"
+    check_gtid_set(message.snapshot_gtid_set, SNAPSHOT_GTID_SET_BYTES_MAX, next_step)
+    changes = checked_changes(message.changes) if message.changes else transaction_pb2.Changes()
+    check_counts(changes, (message.write_set, message.write_set_keys, message.read_set), limits)
+    named = [*message.write_set, *items_from_texts(message.write_set_keys)]
+    logged = logged_of(message)._replace(
+        write_set=list(dict.fromkeys([*named, *changed_items(changes)])),
+        read_set=list(dict.fromkeys(message.read_set)),
+    )
+    check_size(logged, limits)
+    return logged
+
+
+def submitted_commit(
+    message: store_pb2.CommitRequest, snapshot_version: int, limits: RequestLimits, *, report: bool
+) -> LoggedTransaction:
+    """Returns a commit of the embedded store as it is in the log: its keys are its write set."""
+    check_id(message.transaction_id)
+    check_snapshot(snapshot_version)
+    check_domain(message.gtid_domain_id, message.session, limits)
+    changes = message.changes
+    check_pairs(changes)
+    check_counts(changes, (message.read_keys,), limits)
+    logged = LoggedTransaction(
+        message.transaction_id,
+        snapshot_version,
+        changed_items(changes),
+        list(dict.fromkeys(store_key_items(message.read_keys))),
+        None,
+        changes.SerializeToString(),
+        report,
+        message.gtid_domain_id,
+    )
+    check_size(logged, limits)
+    return logged
+
+
+def logged_of(message: transaction_pb2.Transaction, incarnation: int = 0) -> LoggedTransaction:
+    """Reads a transaction as it stands in a message.
+
+    Args:
+        incarnation: The run that a message of the log is of, to which its fragments belong; 0: a
+            client's message, which has none.
+    """
+    snapshot_gtid_set = message.snapshot_gtid_set
+    read_set = message.read_set
+    gtid = message.gtid
+    payload = message.changes
+    if incarnation and message.HasField("fragments"):
+        found = message.fragments
+        digest = found.digest.ljust(DIGEST_BYTES, b"\0")
+        fragments = FragmentSet(incarnation, found.number, found.count, found.bytes, digest)
+        payload = fragments.reference()
+    return LoggedTransaction(
+        message.transaction_id,
+        GtidSet.parse(snapshot_gtid_set) if snapshot_gtid_set else message.snapshot_version,
+        list(message.write_set),
+        list(read_set) if read_set else (),
+        parse_gtid(gtid) if gtid else None,
+        payload,
+        message.report_applied,
+        message.gtid_domain_id,
+    )
+
+
+def check_id(transaction_id: bytes) -> None:
+    """Raises InvalidWriteSet if a transaction id is too long."""
+    if len(transaction_id) > TRANSACTION_ID_BYTES_MAX:
+        raise InvalidWriteSet(
+            value=transaction_id.hex(),
+            expected=f"a transaction_id of at most {TRANSACTION_ID_BYTES_MAX} bytes",
+        )
+
+
+def check_snapshot(snapshot_version: int) -> None:
+    """Raises InvalidWriteSet if a snapshot version is one that no member can ever have."""
+    if snapshot_version > SNAPSHOT_VERSION_MAX:
+        raise InvalidWriteSet(
+            value=f"snapshot_version {snapshot_version}",
+            expected=f"at most {SNAPSHOT_VERSION_MAX}: send a version that a member has told",
+        )
+
+
+def check_domain(domain_id: int, session: str, limits: RequestLimits) -> None:
+    """Raises DomainNotAllowed if a session sets a domain and has no right to."""
+    if domain_id and session not in limits.domain_sessions:
+        raise DomainNotAllowed(session=session, domain_id=domain_id)
+
+
+def check_gtid_set(text: str, bytes_max: int, next_step: str) -> None:
+    """Raises InvalidGtidSet if a set is too long to be read."""
+    if len(text) > bytes_max:
+        raise InvalidGtidSet(
+            text=text, part=f"{len(text)} bytes", expected=f"at most {bytes_max}: {next_step}"
+        )
+
+
+def check_counts(
+    changes: transaction_pb2.Changes, named: Iterable[Sized], limits: RequestLimits
+) -> None:
+    """Raises WriteSetTooLarge if rows are too many, before anything is made of them. They may be
+    named in several ways, each of which is counted by itself.
+    """
+    rows = len(changes.put_keys) + len(changes.delete_keys)
+    items = max(rows, *map(len, named))
+    if items > limits.write_set_items_max:
+        raise WriteSetTooLarge(items=items, items_max=limits.write_set_items_max)
+
+
+def check_size(logged: LoggedTransaction, limits: RequestLimits) -> None:
+    """Raises WriteSetTooLarge or TransactionTooLarge if a transaction is over its limits."""
+    check_write_set(logged.write_set, limits.write_set_items_max)
+    check_write_set(logged.read_set, limits.write_set_items_max)
+    size = bytes_of(logged)
+    if size > limits.transaction_bytes_max:
+        raise TransactionTooLarge(bytes=size, bytes_max=limits.transaction_bytes_max)
+
+
+def outcome_message(
+    transaction_id: bytes, outcome: Outcome, log_sequence: int, key: bytes = b""
+) -> transaction_pb2.Outcome:
+    """Returns an outcome for a client; `key` names the row of a conflict if it is known."""
+    message = transaction_pb2.Outcome(
+        transaction_id=transaction_id,
+        verdict=outcome.verdict,  # type: ignore[arg-type]  # the numbers are the same by design
+        version=outcome.version,
+        log_sequence=log_sequence,
+    )
+    if outcome.gtid is not None:
+        message.gtid = str(outcome.gtid)
+    if outcome.conflict is not None:
+        message.conflict.CopyFrom(conflict_message(outcome.conflict, key))
+        message.log_index = log_index_of(outcome.conflict.position)
+    if outcome.reason:
+        message.reason = outcome.reason
+    return message
+
+
+def conflict_message(conflict: Conflict, key: bytes = b"") -> transaction_pb2.Conflict:
+    """Returns why a transaction lost, for a client."""
+    return transaction_pb2.Conflict(
+        item=conflict.item,
+        key=key.decode(errors="backslashreplace"),
+        key_bytes=key,
+        winner_gtid=str(conflict.winner_gtid),
+        winner_member=conflict.winner_origin,
+        winner_version=conflict.winner_version,
+        winner_log_sequence=log_sequence_of(conflict.winner_position),
+        snapshot_version=max(conflict.snapshot_version, 0),
+        log_sequence=log_sequence_of(conflict.position),
+    )

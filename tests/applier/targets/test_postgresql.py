@@ -1,0 +1,190 @@
+"""What PostgreSQL alone is asked for; what all SQL targets promise is in `test_sql.py`."""
+
+import os
+import signal
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from groupcert.applier.engine.applier import Applier
+from groupcert.applier.errors import TransientFailure, UnsuitableTarget
+from groupcert.applier.queue.checkpoint import Checkpoint, Progress
+from groupcert.applier.queue.job import CommitGroup
+from groupcert.applier.schemes.catalogue import scheme
+from groupcert.applier.targets import postgresql
+from groupcert.applier.targets.sql_schema import SqlSchema
+from tests.applier.sql_databases import (
+    SCHEMA,
+    SOURCE,
+    Database,
+    apply,
+    commit,
+    decode,
+    entry,
+    gtids,
+    job,
+)
+from tests.servers import PostgreSqlServer, postgresql_server
+
+pytestmark = pytest.mark.database
+
+
+@pytest.fixture
+def own_folder(tmp_path: Path, postgresql: PostgreSqlServer) -> Path:
+    """A folder for a server of the test's own, where the machine has one."""
+    assert postgresql.pid
+    return tmp_path
+
+
+def kill(server: PostgreSqlServer) -> None:
+    """Kills its processes, each of which has a group of its own."""
+    children = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()
+    for process in (server.pid, *map(int, children)):
+        os.kill(process, signal.SIGKILL)
+
+
+def test_a_group_is_durable_when_its_commit_returns(own_folder: Path) -> None:
+    """All but its last commit do not wait for the disk; the server is killed right after."""
+    with postgresql_server(own_folder) as server:
+        target = Database("postgresql", server.dsn).open()
+        jobs = [job(entry(n, {f"shop.orders/{n}": "x"}), worker=n % 4) for n in range(1, 5)]
+        for each in jobs:
+            each.execution = target.execute(each)
+        commit(target, *jobs)
+        kill(server)
+        target.close()
+    with postgresql_server(own_folder) as server, psycopg.connect(server.dsn) as session:
+        found = session.execute("SELECT number, id FROM groupcert_executed, orders WHERE number=id")
+        assert sorted(found) == [(1, 1), (2, 2), (3, 3), (4, 4)]
+
+
+def test_where_the_server_falls_within_a_group_its_checkpoint_says_what_is_left(
+    own_folder: Path,
+) -> None:
+    """The first commit is visible and not durable: its worker's next job may have seen it."""
+    jobs = [job(entry(n, {f"shop.orders/{n}": "x"}), worker=n) for n in (1, 2)]
+    with postgresql_server(own_folder) as server:
+        target = Database("postgresql", server.dsn).open()
+        for each in jobs:
+            each.execution = target.execute(each)
+        progress = Progress(Checkpoint())
+
+        def fall(count: int) -> None:
+            assert count == 1
+            kill(server)
+
+        with pytest.raises(TransientFailure) as raised:
+            target.commit(CommitGroup(1, list(jobs), fall), progress)
+        assert raised.value.kind == "connection_lost"
+        assert not progress.checkpoint.gtid_executed
+        target.close()
+    schema = SqlSchema.parse(SCHEMA)
+    with postgresql_server(own_folder) as server:
+        again = postgresql.open_target(server.dsn, schema, decode, replica="r1", workers=4)
+        found = again.checkpoint() or Checkpoint()
+        count = found.gtid_executed.count()
+        assert found.gtid_executed == gtids(*range(1, count + 1))
+        left = jobs[count:]
+        assert left
+        apply(again, *left)
+        again.close()
+        with psycopg.connect(server.dsn) as session:
+            rows = session.execute(
+                "SELECT number, id FROM groupcert_executed FULL JOIN orders ON number = id"
+            )
+            assert sorted(rows) == [(1, 1), (2, 2)]
+
+
+def test_what_the_server_forgets_without_an_error_is_refused(postgresql_dsn: str) -> None:
+    database = Database("postgresql", f"{postgresql_dsn}?options=-csynchronous_commit%3Doff")
+    with pytest.raises(UnsuitableTarget, match="synchronous_commit is off, expected on"):
+        database.open()
+
+
+def test_who_could_not_commit_is_named(postgresql_dsn: str) -> None:
+    """A constraint that is checked at the commit, of one in the midst of a group."""
+    database = Database("postgresql", postgresql_dsn)
+    database.query("CREATE TABLE allowed (id bigint PRIMARY KEY)")
+    database.query("INSERT INTO allowed VALUES (1), (2), (4)")
+    database.query(
+        "ALTER TABLE orders ADD FOREIGN KEY (id) REFERENCES allowed DEFERRABLE INITIALLY DEFERRED"
+    )
+    target = database.open()
+    errors: list[Exception] = []
+    applier = Applier(
+        target,
+        scheme("logical-clock"),
+        4,
+        on_committed=lambda version, position: None,
+        on_error=errors.append,
+    )
+    entries = [
+        entry(n, {f"shop.orders/{n}": "x"})._replace(last_committed=0, sequence_number=n)
+        for n in range(1, 5)
+    ]
+    applier.append(entries)
+    assert not applier.drain(20)
+    status = applier.status()
+    applier.stop(20)
+    target.close()
+    assert status.failed_gtid == f"{SOURCE}:3"
+    assert f"in worker {status.failed_worker}" in errors[0].__notes__
+    assert set(database.orders()) == {1, 2}
+
+
+def test_no_prepared_transactions_are_refused_where_they_are_needed(own_folder: Path) -> None:
+    schema = SqlSchema.parse('[tables."*"]')
+    with postgresql_server(own_folder, "max_prepared_transactions=0") as server:
+        with pytest.raises(UnsuitableTarget, match="max_prepared_transactions is 0, expected 4"):
+            postgresql.open_target(
+                server.dsn, schema, decode, replica="r1", workers=4, two_phase=True
+            )
+        with psycopg.connect(server.dsn) as session:
+            assert session.execute("SELECT to_regclass('groupcert_executed')").fetchone() == (None,)
+        postgresql.open_target(server.dsn, schema, decode, replica="r1", workers=4).close()
+
+
+def test_tables_may_be_in_another_schema_and_have_other_types(postgresql_dsn: str) -> None:
+    database = Database("postgresql", postgresql_dsn)
+    database.query("CREATE SCHEMA shop")
+    database.query(
+        "CREATE TABLE shop.notes (id varchar(9) PRIMARY KEY, body json NOT NULL,"
+        " size integer GENERATED ALWAYS AS (1) STORED, number integer GENERATED ALWAYS AS IDENTITY)"
+    )
+    mapping = '[tables."shop.notes"]\nkey = { id = "text" }\nvalue = { body = "json" }'
+    target = database.open(schema=mapping)
+    apply(target, job(entry(1, {"shop.notes/it's": '{"a": "\\u0027"}'})))
+    assert database.query("SELECT id, body, size FROM shop.notes") == [("it's", {"a": "'"}, 1)]
+    target.close()
+
+
+@pytest.mark.parametrize(
+    ("table", "expected"),
+    [
+        ("VIEW t AS SELECT 1 AS id, ''::bytea AS body", "is no table but another relation"),
+        ("TABLE t (id text COLLATE folded PRIMARY KEY, body bytea)", "texts that differ"),
+        ("TABLE t (id text UNIQUE DEFERRABLE, body bytea)", "no unique key over (id)"),
+        ("TABLE t (id text GENERATED ALWAYS AS ('') STORED UNIQUE, body bytea)", "generated"),
+    ],
+)
+def test_tables_that_cannot_be_written_are_refused(
+    postgresql_dsn: str, table: str, expected: str
+) -> None:
+    database = Database("postgresql", postgresql_dsn)
+    folded = "(provider = icu, locale = 'und-u-ks-level2', deterministic = false)"
+    database.query(f"CREATE COLLATION folded {folded}")
+    database.query(f"CREATE {table}")
+    mapping = '[tables.t]\nkey = { id = "text" }\nvalue = { body = "bytes" }'
+    with pytest.raises(UnsuitableTarget) as raised:
+        database.open(schema=mapping)
+    assert expected in raised.value.problem
+
+
+def test_a_server_that_does_not_answer_is_unavailable() -> None:
+    schema = SqlSchema.parse('[tables."*"]')
+    with pytest.raises(TransientFailure) as raised:
+        postgresql.open_target(
+            "postgresql://127.0.0.1:1/x", schema, decode, replica="r1", workers=1
+        )
+    assert raised.value.kind == "connection_lost"

@@ -1,0 +1,302 @@
+"""A commit whose answer is lost: what the client says is certain, or it says that nobody knows.
+
+Method: servers that answer from a script, since a real member loses an answer only by chance.
+"""
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import grpc
+import pytest
+from grpc_status import rpc_status as grpc_rpc_status
+
+from groupcert.certifier.errors import (
+    GroupcertError,
+    NotServing,
+    Overloaded,
+    TransactionTooLarge,
+    UploadExpired,
+)
+from groupcert.members.client.client import Client, certifiable
+from groupcert.members.client.remote import RemoteMembers
+from groupcert.members.errors.calls import TooManyCalls
+from groupcert.members.errors.transactions import (
+    CertificationConflict,
+    MemberFailed,
+    OutcomeUnknown,
+)
+from groupcert.members.wire import statuses as status
+from groupcert.v1 import (
+    certification_pb2,
+    certification_pb2_grpc,
+    store_pb2,
+    store_pb2_grpc,
+    transaction_pb2,
+)
+
+SNAPSHOT_VERSION = 5
+COMMITTED = store_pb2.CommitResponse(gtid="u:6", version=6, log_sequence=9)
+CERTIFIED = transaction_pb2.Outcome(
+    verdict=transaction_pb2.VERDICT_CERTIFIED, gtid="u:6", version=6
+)
+CONFLICT = transaction_pb2.Outcome(
+    verdict=transaction_pb2.VERDICT_CONFLICT, conflict=transaction_pb2.Conflict(key="a")
+)
+LOST = NotServing(member="m1", state="FENCED")
+STOPS = NotServing(member="m1", state="STOPPING", ordered="nothing")
+BUSY = Overloaded(waiting=9, waiting_max=8)
+FULL = TooManyCalls(open=9, open_max=9)
+SLOW = UploadExpired(lease_ms=9)
+HUGE = TransactionTooLarge(bytes=9, bytes_max=8)
+
+Answer = store_pb2.CommitResponse | transaction_pb2.Outcome | GroupcertError | grpc.StatusCode | str
+"""A text: gRPC's own refusal, RESOURCE_EXHAUSTED."""
+
+
+@dataclass
+class Script(
+    store_pb2_grpc.StoreServiceServicer, certification_pb2_grpc.CertificationServiceServicer
+):
+    """A member that gives one answer after the other, the last one for ever."""
+
+    answers: list[Answer]
+    remembered: transaction_pb2.Outcome | None = None
+    forgotten_version: int = 0
+    commits: list[store_pb2.CommitRequest] = field(default_factory=list)
+
+    def Commit(self, request: store_pb2.CommitRequest, context: Any) -> store_pb2.CommitResponse:
+        """Answers the next commit."""
+        self.commits.append(request)
+        answer = self._next(context)
+        if isinstance(answer, transaction_pb2.Outcome):
+            _abort(context, status.outcome_status(answer))
+        assert isinstance(answer, store_pb2.CommitResponse)
+        return answer
+
+    def Certify(
+        self, request: certification_pb2.CertifyRequest, context: Any
+    ) -> certification_pb2.CertifyResponse:
+        """Answers the next transaction."""
+        answer = self._next(context)
+        assert isinstance(answer, transaction_pb2.Outcome)
+        return certification_pb2.CertifyResponse(outcome=answer)
+
+    def GetOutcome(
+        self, request: certification_pb2.GetOutcomeRequest, context: Any
+    ) -> certification_pb2.GetOutcomeResponse:
+        """Tells what the script remembers."""
+        return certification_pb2.GetOutcomeResponse(
+            outcome=self.remembered, forgotten_version=self.forgotten_version
+        )
+
+    def _next(self, context: Any) -> Answer:
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, GroupcertError):
+            _abort(context, status.rpc_status(answer))
+        if isinstance(answer, grpc.StatusCode):
+            context.abort(answer, "as the script says")
+        if isinstance(answer, str):
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, answer)
+        return answer
+
+    def OpenSnapshot(self, request: Any, context: Any) -> Any:
+        """Opens the only snapshot."""
+        return store_pb2.OpenSnapshotResponse(snapshot_id=1, version=SNAPSHOT_VERSION)
+
+    def CertifyStream(self, request_iterator: Any, context: Any) -> Any:
+        """Not part of any script."""
+        context.abort(grpc.StatusCode.UNIMPLEMENTED, "no stream")
+
+    CommitStream = CertifyStream
+
+    def HoldSession(self, request: Any, context: Any) -> Any:
+        """Not there, as in a member of an earlier release."""
+        context.abort(grpc.StatusCode.UNIMPLEMENTED, "no session")
+
+    CloseSnapshot = Get = Scan = OpenSnapshot
+
+
+def _abort(context: Any, message: Any) -> NoReturn:
+    context.abort_with_status(grpc_rpc_status.to_status(message))
+    raise AssertionError("abort raises")
+
+
+@contextmanager
+def serving(*scripts: Script) -> Iterator[list[str]]:
+    """Yields the addresses of members that follow scripts."""
+    servers, addresses = [], []
+    for script in scripts:
+        server = grpc.server(ThreadPoolExecutor(4))
+        store_pb2_grpc.add_StoreServiceServicer_to_server(script, server)
+        certification_pb2_grpc.add_CertificationServiceServicer_to_server(script, server)
+        addresses.append(f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}")
+        server.start()
+        servers.append(server)
+    try:
+        yield addresses
+    finally:
+        for server in servers:
+            server.stop(None).wait()
+
+
+def committed_version(*scripts: Script, timeout_ms: int = 10_000) -> int:
+    """Commits a transaction at members that follow scripts; returns its version."""
+    with serving(*scripts) as addresses, Client(addresses, timeout_ms=timeout_ms) as client:
+        with client.transaction() as transaction:
+            transaction.put(b"a", b"1")
+        return transaction.version
+
+
+def test_a_lost_answer_is_asked_for_again_under_the_same_id() -> None:
+    script = Script([LOST, grpc.StatusCode.INTERNAL, COMMITTED])
+    assert committed_version(script) == 6
+    assert len({commit.transaction_id for commit in script.commits}) == 1
+    assert len(script.commits) == 3
+
+
+def test_only_the_member_that_holds_the_snapshot_is_told_its_id_and_only_once() -> None:
+    first, second = Script([LOST, COMMITTED]), Script([LOST])
+    assert committed_version(first, second) == 6
+    assert [commit.snapshot_id for commit in first.commits] == [1, 0]
+    assert [commit.snapshot_id for commit in second.commits] == [0]
+    assert {commit.snapshot_version for commit in first.commits} == {SNAPSHOT_VERSION}
+
+
+def test_a_conflict_of_the_first_attempt_is_certain() -> None:
+    with pytest.raises(CertificationConflict):
+        committed_version(Script([CONFLICT], forgotten_version=SNAPSHOT_VERSION + 1))
+
+
+def test_a_conflict_with_ones_own_forgotten_commit_is_not_taken_for_an_answer() -> None:
+    script = Script([LOST, CONFLICT], forgotten_version=SNAPSHOT_VERSION + 1)
+    with pytest.raises(OutcomeUnknown, match="outcomes up to version 6 are forgotten"):
+        committed_version(script)
+
+
+def test_a_conflict_of_a_repetition_is_certain_if_nothing_since_the_snapshot_is_forgotten() -> None:
+    with pytest.raises(CertificationConflict):
+        committed_version(Script([LOST, CONFLICT], forgotten_version=SNAPSHOT_VERSION))
+
+
+def test_an_outcome_that_is_remembered_as_committed_wins_over_a_conflict() -> None:
+    script = Script([LOST, CONFLICT], CERTIFIED, forgotten_version=SNAPSHOT_VERSION + 1)
+    assert committed_version(script) == 6
+
+
+def test_silence_until_the_limit_is_an_unknown_outcome() -> None:
+    with pytest.raises(OutcomeUnknown, match="m1 is FENCED") as caught:
+        committed_version(Script([LOST]), timeout_ms=300)
+    assert len(caught.value.transaction_id) == 16
+
+
+def test_a_refusal_is_certain_at_first_and_says_nothing_about_an_attempt_before_it() -> None:
+    with pytest.raises(TransactionTooLarge):
+        committed_version(Script([HUGE]))
+    with pytest.raises(OutcomeUnknown, match="transaction of 9 bytes"):
+        committed_version(Script([LOST, HUGE]))
+
+
+@pytest.mark.parametrize(
+    ("refusal", "kind"),
+    [
+        (BUSY, Overloaded),
+        (STOPS, NotServing),
+        (FULL, TooManyCalls),
+        (SLOW, UploadExpired),
+        (status.TOO_MANY_CALLS, NotServing),
+    ],
+)
+def test_a_member_that_turned_a_commit_away_has_not_ordered_anything(
+    refusal: Answer, kind: type[GroupcertError]
+) -> None:
+    with pytest.raises(CertificationConflict):
+        committed_version(Script([refusal, CONFLICT], forgotten_version=SNAPSHOT_VERSION + 1))
+    with pytest.raises(kind):
+        committed_version(Script([refusal]), timeout_ms=1_000)
+
+
+def test_a_message_that_grpc_refuses_was_not_ordered() -> None:
+    with pytest.raises(MemberFailed, match="RESOURCE_EXHAUSTED: as the script says"):
+        committed_version(Script([grpc.StatusCode.RESOURCE_EXHAUSTED]))
+
+
+def test_a_negative_verdict_of_a_repetition_is_checked_where_it_travels_in_the_response() -> None:
+    transaction = certifiable(snapshot=SNAPSHOT_VERSION, write_set=[1])
+    forgetful = Script([LOST, CONFLICT], forgotten_version=SNAPSHOT_VERSION + 1)
+    mindful = Script([LOST, CONFLICT])
+    with serving(forgetful, mindful) as (first, second):
+        with Client(first) as client, pytest.raises(OutcomeUnknown):
+            client.certify(transaction)
+        with Client(second) as client:
+            assert client.certify(transaction) == CONFLICT
+
+
+def test_a_transaction_without_an_id_goes_on_where_nothing_of_it_was_ordered() -> None:
+    transaction = certifiable(snapshot=SNAPSHOT_VERSION, write_set=[1], transaction_id=b"")
+    with serving(Script([STOPS]), Script([CERTIFIED])) as addresses:
+        with Client(addresses) as client:
+            assert client.certify(transaction) == CERTIFIED
+
+
+def test_a_call_that_a_server_cut_off_is_made_at_another_member() -> None:
+    """A server that ends cancels what it has not answered; the commit may be ordered."""
+    cut_off = Script([grpc.StatusCode.CANCELLED])
+    assert committed_version(cut_off, Script([COMMITTED])) == 6
+    with pytest.raises(OutcomeUnknown, match="are forgotten"):
+        committed_version(cut_off, Script([CONFLICT], forgotten_version=SNAPSHOT_VERSION + 1))
+
+
+def test_a_transaction_without_an_id_is_sent_once() -> None:
+    script = Script([LOST, CERTIFIED])
+    transaction = certifiable(snapshot=SNAPSHOT_VERSION, write_set=[1], transaction_id=b"")
+    with serving(script) as addresses, Client(addresses) as client, pytest.raises(OutcomeUnknown):
+        client.certify(transaction)
+    assert script.answers == [CERTIFIED]
+
+
+def test_a_question_is_asked_of_every_member_before_it_is_given_up() -> None:
+    asked = []
+
+    def ask(member: Any, timeout_s: float) -> NoReturn:
+        asked.append((member.address, timeout_s))
+        raise _Unavailable
+
+    members = RemoteMembers(["127.0.0.1:1", "127.0.0.1:2"], timeout_ms=300)
+    with pytest.raises(NotServing, match=r"127.0.0.1:\d is UNREACHABLE \(gone\)"):
+        members.ask(ask)
+    members.close()
+    addresses = [address for address, _ in asked]
+    assert addresses[:4] == ["127.0.0.1:1", "127.0.0.1:2"] * 2
+    assert all(timeout_s <= 0.15 for _, timeout_s in asked)
+
+
+def test_an_attempt_has_all_of_the_extra_time_and_half_of_what_is_left_beside_it() -> None:
+    given = []
+
+    def send(member: Any, timeout_s: float) -> NoReturn:
+        given.append(timeout_s)
+        time.sleep(0.1)
+        raise _Unavailable
+
+    members = RemoteMembers(["127.0.0.1:1", "127.0.0.1:2"], timeout_ms=200)
+    with pytest.raises(OutcomeUnknown):
+        members.decide(b"id", SNAPSHOT_VERSION, send, extra_s=0.4)
+    members.close()
+    assert given[0] == pytest.approx(0.5, abs=0.02)
+    assert given[1] == pytest.approx(0.45, abs=0.05), "half of the 0.1 s beside it"
+    assert all(0 < timeout_s <= 0.4 for timeout_s in given[2:])
+
+
+class _Unavailable(grpc.RpcError):
+    def code(self) -> grpc.StatusCode:
+        return grpc.StatusCode.UNAVAILABLE
+
+    def details(self) -> str:
+        return "gone"
+
+    def trailing_metadata(self) -> tuple[Any, ...]:
+        return ()

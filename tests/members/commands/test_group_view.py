@@ -1,0 +1,158 @@
+"""`groupcert status`: each member of the view is there, whether it answers or not."""
+
+import json
+import sys
+
+import pytest
+from rich.console import Console
+
+from groupcert.members.commands import cli
+from groupcert.members.commands.group_view import group_document, member_document, status_table
+from groupcert.members.demo.local_group import LocalGroup
+from groupcert.v1 import group_pb2
+
+
+def rendered(document: dict[str, object]) -> str:
+    """Returns what people see."""
+    console = Console(width=120)
+    with console.capture() as capture:
+        console.print(status_table(document))
+    return capture.get()
+
+
+def test_a_member_is_shown_by_the_names_of_its_counters() -> None:
+    status = group_pb2.MemberStatus(
+        state=group_pb2.MEMBER_STATE_RECOVERING,
+        log_sequence=9,
+        transactions_certified=7,
+        workers=[group_pb2.WorkerStatus(worker=1, state="idle", transactions_applied=3)],
+    )
+    document = member_document(status)
+    assert document["state"] == "RECOVERING"
+    assert document["position"] == 9
+    assert document["certified"] == 7
+    assert document["workers"] == [{"worker": 1, "state": "idle", "applied": 3}]
+
+
+def test_the_table_tells_why_a_member_is_not_there() -> None:
+    gone = {"name": "m2", "address": "b:1", "state": "UNREACHABLE", "reason": "it is gone"}
+    online = {"name": "m1", "address": "a:1", "reason": "", "certified": 1_234, "state": "ONLINE"}
+    log = {
+        "leader": "",
+        "servers": [{"name": "n1", "state": "CURRENT"}, {"name": "n2", "state": "SILENT"}],
+        "acknowledged_ms_ago": 1_234,
+    }
+    problem = {"kind": "member_unreachable", "name": "m2", "text": "m2 does not answer: it is gone"}
+    document = {
+        "group": "shop",
+        "view_id": 3,
+        "primary": "m1",
+        "members": [online, gone],
+        "log": log,
+        "problems": [problem],
+    }
+    text = rendered(document)
+    assert "group shop, view 3, primary m1" in text
+    assert "1,234" in text
+    assert "log: leader not known; n1 CURRENT, n2 SILENT; it took a message 1,234 ms ago" in text
+    assert "m2 does not answer: it is gone" in text
+    assert "m1:" not in text
+
+
+def test_a_copy_that_comes_in_is_shown_with_its_estimate() -> None:
+    status = group_pb2.MemberStatus(
+        state=group_pb2.MEMBER_STATE_RECOVERING,
+        recovery=group_pb2.RecoveryProgress(
+            donor="m2", bytes_done=516_000_000, bytes_total=1_200_000_000, bytes_per_second=57e6
+        ),
+    )
+    document = member_document(status)
+    recovery = document["recovery"]
+    assert isinstance(recovery, dict)
+    assert (recovery["donor"], recovery["seconds_left"]) == ("m2", 12.0)
+    row = {"name": "m3", "address": "c:1", **document}
+    text = rendered(
+        {
+            "group": "shop",
+            "view_id": 3,
+            "primary": "",
+            "members": [row],
+            "log": None,
+            "problems": [],
+        }
+    )
+    assert "m3: RECOVERING 43 % of 1.2 GB from m2, 12 s left" in text
+    assert member_document(group_pb2.MemberStatus())["recovery"] is None
+
+
+@pytest.mark.nats
+@pytest.mark.cluster
+def test_the_document_has_the_view_and_all_its_members(local_group: LocalGroup) -> None:
+    first, second = local_group.addresses.values()
+    document = group_document(second)
+    members = document["members"]
+    assert isinstance(members, list)
+    assert document["group"] == "local"
+    assert [row["name"] for row in members] == ["m1", "m2"]
+    assert [row["address"] for row in members] == [first, second]
+    assert [row["state"] for row in members] == ["ONLINE", "ONLINE"]
+
+
+@pytest.mark.nats
+@pytest.mark.cluster
+def test_the_verb_status_answers_with_one_document_and_0(
+    local_group: LocalGroup,
+    member_address: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["groupcert", "status", member_address, "--json"])
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    assert caught.value.code == 0
+    document = json.loads(capsys.readouterr().out)
+    assert set(document) == {
+        *("group", "view_id", "primary", "view", "departed", "log", "members", "problems")
+    }
+    assert document["problems"] == []
+    assert [each["state"] for each in document["log"]["servers"]] == ["CURRENT"]
+    assert document["log"]["leader"] == document["log"]["servers"][0]["name"]
+    assert {row["name"] for row in document["view"]} == set(local_group.addresses)
+
+
+@pytest.mark.nats
+@pytest.mark.cluster
+@pytest.mark.slow
+def test_a_member_that_was_killed_is_unreachable_and_a_finding(
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("groupcert.members.commands.group_view.TIMEOUT_MS", 500)
+    with LocalGroup(tmp_path_factory.mktemp("killed"), members=2) as group:
+        group.kill("m2")
+        monkeypatch.setattr(sys, "argv", ["groupcert", "status", group.addresses["m1"], "--json"])
+        with pytest.raises(SystemExit) as caught:
+            cli.main()
+    document = json.loads(capsys.readouterr().out)
+    states = {row["name"]: row["state"] for row in document["members"]}
+    assert states == {"m1": "ONLINE", "m2": "UNREACHABLE"}
+    assert caught.value.code == 1
+
+
+def test_messages_that_were_skipped_are_told_once_and_are_no_markup() -> None:
+    last = group_pb2.SkippedMessage(log_sequence=7, why="it is no batch", claimed_member="'[/]'")
+    status = group_pb2.MemberStatus(skipped_messages=3, skipped_last=last)
+    document = member_document(status)
+    assert document["skipped_messages"] == 3
+    assert document["skipped_last"] == {
+        "log_sequence": 7,
+        "why": "it is no batch",
+        "claimed_member": "'[/]'",
+    }
+    assert member_document(group_pb2.MemberStatus())["skipped_last"] is None
+    rows = [{"name": name, "address": "a:1", **document} for name in ("m1", "m2")]
+    nothing: dict[str, object] = {"log": None, "problems": []}
+    text = rendered({"group": "shop", "view_id": 3, "primary": "", "members": rows, **nothing})
+    words = "3 messages of the log were skipped, the last one is 7, which says it is of '[/]'"
+    assert " ".join(text.split()).count(words) == 1

@@ -1,0 +1,81 @@
+"""A member that was stored and restored decides what follows as one that went on."""
+
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from groupcert.certifier import checkpoint
+from groupcert.members.core.effects import Delivered
+from groupcert.members.core.log_records import (
+    Abandonment,
+    Fragment,
+    LoggedTransaction,
+    StableReport,
+)
+from groupcert.members.core.member_checkpoint import checkpoint_of, restore
+from tests.members.state_machines import (
+    batch_of,
+    deliver,
+    joining,
+    new_member,
+    online,
+    restored_from,
+    run_of,
+    versions,
+    write,
+)
+
+writes = st.tuples(
+    st.sampled_from([b"", b"a", b"b", b"c"]), st.integers(0, 5), st.lists(st.integers(0, 5))
+).map(lambda fields: LoggedTransaction(*fields))
+reports = st.integers(0, 6).map(lambda version: StableReport(version, version, 0, b""))
+messages = st.one_of(
+    st.builds(lambda writes: batch_of(2, 0, writes), st.lists(writes, min_size=1, max_size=3)),
+    st.builds(lambda number, report: batch_of(number, 0, (), [report]), st.integers(1, 2), reports),
+)
+"""What m2 writes and both report; numbered by who uses it."""
+
+
+@given(st.data())
+def test_a_restored_member_decides_as_one_that_never_stopped(data: st.DataObject) -> None:
+    batches = data.draw(st.lists(messages, max_size=20))
+    numbered = [batch._replace(batch_number=index) for index, batch in enumerate(batches, 2)]
+    cut = data.draw(st.integers(0, len(batches)))
+    going_on = online(2)
+    deliver(going_on, *numbered[:cut])
+    restored = restored_from(going_on, run_of(1, run=5))
+    for batch in numbered[cut:]:
+        assert versions(deliver(going_on, batch)) == versions(deliver(restored, batch))
+        assert going_on.certifier.digest() == restored.certifier.digest()
+    assert json.dumps(checkpoint_of(going_on)) == json.dumps(checkpoint_of(restored))
+    assert checkpoint.dump(going_on.certifier) == checkpoint.dump(restored.certifier)
+
+
+def test_what_earlier_releases_have_not_stored_begins_empty() -> None:
+    stored, restored = checkpoint_of(online(2)), new_member(run=1)
+    keys = ("runs_gone", "fragment_sets", "skipped", "departed", "verdicts")
+    earlier = {**stored, "reports": [(2, 3, 1)]}
+    restore(restored, {k: v for k, v in earlier.items() if k not in keys})  # type: ignore[arg-type]
+    assert restored.report_of(2) == (3, 1)
+    assert {**checkpoint_of(restored), "reports": []} == stored
+
+
+def test_what_has_to_be_stored_can_be_put_together() -> None:
+    member, stored = online(2, record_history=True), Delivered()
+    pieces = batch_of(2, 2)._replace(fragments=[Fragment(1, 0, b"x")])
+    deliver(member, pieces)
+    writes = [batch_of(2, 3, [write(0, 3)]), batch_of(2, 4, [write(0, 4)], [Abandonment(1)])]
+    for batch in (*writes, joining(member, 3)):
+        stored.absorb(deliver(member, batch))
+    assert (versions(stored), stored.dropped) == ([1, 2], [(2, 1)])
+    assert [version for _, _, version, _, _ in stored.noted.transactions] == [1, 2]
+    assert [row["kind"] for row in stored.noted.rows] == ["view_change"]
+
+
+def test_what_members_need_of_the_log_is_what_they_reported_last() -> None:
+    member = online(2)
+    assert member.durable_log_sequences() == [0, 0], "nobody has reported"
+    report = StableReport(0, 0, 1, member.certifier.digest(), durable_log_sequence=1)
+    deliver(member, batch_of(2, 2, controls=[report]))
+    assert member.durable_log_sequences() == [0, 1]

@@ -1,0 +1,117 @@
+"""The workloads, against real members: what they promise holds afterwards."""
+
+import json
+import random
+import sys
+from typing import NoReturn
+
+import pytest
+
+from groupcert import Client, Consistency
+from groupcert.members.commands import cli
+from groupcert.members.demo.load import (
+    AppendWorkload,
+    BankWorkload,
+    LoadCounts,
+    UpdateWorkload,
+    run_load,
+)
+from groupcert.members.demo.local_group import LocalGroup
+
+
+def test_counts_of_clients_add_up() -> None:
+    first = LoadCounts(committed_ids=[b"1", b"2"], conflicts=1, latencies_ms=[3.0, 1.0])
+    first.add(LoadCounts(committed_ids=[b"3"], unknown_ids=[b"4"], latencies_ms=[2.0]))
+    assert first.document(2.0) == {
+        "seconds": 2.0,
+        "commits": 3,
+        "conflicts": 1,
+        "too_old": 0,
+        "unknown": 1,
+        "unavailable": 0,
+        "commits_per_second": 1.5,
+        "p50_ms": 2.0,
+        "p99_ms": 3.0,
+    }
+
+
+def test_a_load_that_did_nothing_has_no_latency() -> None:
+    document = LoadCounts().document(0.0)
+    assert (document["commits_per_second"], document["p50_ms"]) == (0.0, 0.0)
+
+
+def test_a_bank_needs_two_accounts() -> None:
+    with pytest.raises(ValueError, match="a bank of 1 accounts: expected 2 or more"):
+        BankWorkload(accounts=1)
+
+
+def test_a_client_that_fails_ends_the_load_with_its_error() -> None:
+    class Broken(AppendWorkload):
+        def transact(self, client: Client, chance: random.Random) -> NoReturn:
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        run_load(Broken(), ["127.0.0.1:1"], clients=2, seconds=30)
+
+
+def test_clients_of_an_absent_member_count_what_they_could_not_do() -> None:
+    class Absent(AppendWorkload):
+        def transact(self, client: Client, chance: random.Random) -> NoReturn:
+            with Client("127.0.0.1:1", timeout_ms=50) as absent:
+                absent.transaction()
+            raise AssertionError("a member answered")
+
+    counts, _ = run_load(Absent(), ["127.0.0.1:1"], clients=1, seconds=0.3)
+    assert counts.unavailable > 0
+    assert counts.committed_ids == []
+
+
+def test_a_bank_keeps_its_sum_and_its_ledger_has_each_acknowledged_transfer(
+    local_group: LocalGroup,
+) -> None:
+    addresses = list(local_group.addresses.values())
+    bank = BankWorkload(accounts=10, initial_balance=100)
+    ticks = []
+    with Client(addresses, consistency=Consistency.BEFORE) as client:
+        bank.prepare(client)
+        before = bank.total(client)
+        counts, seconds = run_load(
+            bank, addresses, clients=4, seconds=0.6, on_tick=lambda *tick: ticks.append(tick)
+        )
+        bank.prepare(client)
+        assert bank.total(client) == before
+        assert bank.ledger(client).issuperset(counts.committed_ids)
+    assert counts.committed_ids
+    assert counts.unknown_ids == []
+    assert len(counts.latencies_ms) == len(counts.committed_ids)
+    assert seconds >= 0.6
+    assert len(ticks) >= 2
+
+
+@pytest.mark.parametrize("workload", [UpdateWorkload(rows=50), AppendWorkload()])
+def test_single_rows_are_written_by_clients_at_every_member(
+    local_group: LocalGroup, workload: UpdateWorkload | AppendWorkload
+) -> None:
+    addresses = list(local_group.addresses.values())
+    with Client(addresses) as client:
+        workload.prepare(client)
+    counts, _ = run_load(workload, addresses, clients=4, seconds=0.4)
+    assert len(counts.committed_ids) == len(set(counts.committed_ids)) > 0
+    assert counts.unavailable == 0
+
+
+def test_the_verb_load_prints_one_document(
+    local_group: LocalGroup,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    flags = ["--rows", "10", "--clients", "2", "--seconds", "0.3", "--json"]
+    members = [flag for each in local_group.addresses.values() for flag in ("--member", each)]
+    monkeypatch.setattr(sys, "argv", ["groupcert", "load", *members, *flags])
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    document = json.loads(capsys.readouterr().out)
+    assert caught.value.code == 0
+    assert document["workload"] == "bank"
+    assert document["total_unchanged"] is True
+    assert document["commits"] > 0

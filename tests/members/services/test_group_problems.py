@@ -1,0 +1,36 @@
+"""What is wrong is said in a sentence that names who it is about, and what to do: the script
+tests/testdata/group_problems.txt has a status, as text of its message, and its problems.
+"""
+
+from pathlib import Path
+
+from google.protobuf import text_format
+
+from groupcert.members.services.group_problems import cause_name, problems_of, since
+from groupcert.members.total_order.server_health import LOST_MS
+from groupcert.v1 import group_pb2
+from groupcert.v1.group_pb2 import DepartedMember, GroupStatus
+from tests.datadriven import Command, run_script
+
+SCRIPT = Path(__file__).parents[2] / "testdata" / "group_problems.txt"
+ONLINE = 'observer { name: "m1" state: MEMBER_STATE_ONLINE }'
+
+
+def problems(command: Command) -> str:
+    """status: of m1, which is ONLINE where the body does not say more; all fields of the status."""
+    status = text_format.Parse(ONLINE, GroupStatus())
+    text_format.Merge("\n".join(command.body), status)
+    return "\n".join(
+        f"{each.kind.value} of {each.name}: {each.text}" for each in problems_of(status)
+    )
+
+
+def test_the_script_gives_its_answers(rewrite: bool) -> None:
+    assert LOST_MS == 2_000, "the script has times just below and above"
+    run_script(SCRIPT, {"status": problems}, rewrite=rewrite)
+
+
+def test_a_cause_and_a_time_as_documents_have_them() -> None:
+    assert cause_name(group_pb2.DEPARTURE_CAUSE_SILENT) == "SILENT"
+    assert since(DepartedMember(since_us=1_795_396_396_000_000)) == "2026-11-23T01:13:16Z"
+    assert since(DepartedMember()) == ""

@@ -1,0 +1,300 @@
+"""Wire messages and plain values: round trips, limits, and what comes from outside malformed."""
+
+import re
+from pathlib import Path
+
+import pytest
+from google.protobuf import text_format
+from google.protobuf.message import DecodeError
+from hypothesis import given
+from hypothesis import strategies as st
+
+from groupcert.certifier.errors import (
+    InvalidGtidSet,
+    InvalidRequest,
+    TransactionTooLarge,
+)
+from groupcert.certifier.gtid import Gtid
+from groupcert.certifier.gtid_set import GtidSet
+from groupcert.certifier.outcomes import TRANSACTION_ID_BYTES_MAX
+from groupcert.certifier.position import position_of
+from groupcert.certifier.records import Conflict, Outcome, Verdict
+from groupcert.certifier.write_set import item_from_text, store_key_item
+from groupcert.members.core.log_records import (
+    CONTROL_BYTES_MAX,
+    FIELDS_MAX,
+    FRAMING_BYTES,
+    Appointment,
+    Forgetting,
+    LogBatch,
+    LoggedTransaction,
+    Skip,
+    StableReport,
+    Unreadable,
+    ViewProposal,
+    bytes_of,
+)
+from groupcert.members.wire.log_batches import decode_batch, encode_batch, skips_in
+from groupcert.members.wire.requests import (
+    RequestLimits,
+    conflict_message,
+    outcome_message,
+    submitted,
+    submitted_commit,
+)
+from groupcert.members.wire.row_changes import (
+    decode_changes,
+    encode_changes,
+)
+from groupcert.v1 import log_pb2, store_pb2, transaction_pb2
+from tests.datadriven import Command, run_script
+from tests.members.state_machines import SETTINGS, run_of
+
+SOURCE = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa"
+LIMITS = RequestLimits(write_set_items_max=3, transaction_bytes_max=1_000)
+CONFLICT = Conflict(
+    item=7,
+    winner_version=3,
+    winner_gtid=Gtid(SOURCE, 3),
+    winner_origin="m2",
+    winner_position=position_of(5, 1),
+    snapshot_version=2,
+    position=position_of(6, 4),
+)
+
+unsigned = st.integers(0, 2**64 - 1)
+gtids = st.builds(lambda number: Gtid(SOURCE, number), st.integers(1, 2**40))
+snapshots = st.integers(0, 2**63 - 1) | st.lists(gtids, min_size=1).map(
+    lambda each: GtidSet.of(*each)
+)
+transactions = st.tuples(
+    st.binary(max_size=TRANSACTION_ID_BYTES_MAX),
+    snapshots,
+    st.lists(unsigned, max_size=5),
+    st.lists(unsigned, min_size=1, max_size=5) | st.just(()),
+    gtids | st.none(),
+    st.binary(max_size=20).map(lambda value: encode_changes([b"key"], [value])) | st.just(b""),
+    st.booleans(),
+    st.integers(0, 2**32 - 1),
+).map(lambda fields: LoggedTransaction(*fields))
+runs = st.builds(run_of, st.integers(1, 5), st.integers(0, 10**6))
+controls = st.one_of(
+    st.tuples(
+        *(unsigned, st.lists(runs, max_size=4).map(tuple)),
+        *(st.integers(0, 2**32 - 1), unsigned),
+    ).map(lambda a: ViewProposal(*a)),
+    st.text().map(Forgetting),
+    st.tuples(unsigned, unsigned, unsigned, st.binary(max_size=8)).map(lambda a: StableReport(*a)),
+    st.just(SETTINGS),
+)
+
+
+@given(
+    st.lists(transactions, max_size=4), st.lists(controls, max_size=3), st.integers(1, 2**64 - 1)
+)
+def test_a_batch_comes_back_from_its_bytes(
+    logged: list[LoggedTransaction],
+    control_records: list[ViewProposal | StableReport | Forgetting],
+    incarnation: int,
+) -> None:
+    batch = LogBatch("m1", incarnation, 3, logged, control_records or ())
+    assert read(batch) == batch
+
+
+@given(transactions)
+def test_a_transaction_takes_no_more_bytes_than_it_is_counted_for(
+    logged: LoggedTransaction,
+) -> None:
+    empty = len(encode_batch(LogBatch("m1", 1, 1)))
+    assert len(encode_batch(LogBatch("m1", 1, 1, [logged]))) - empty <= bytes_of(logged)
+
+
+def read(batch: LogBatch) -> LogBatch:
+    """A batch as it comes back from the log, without the bytes."""
+    found = decode_batch(encode_batch(batch))
+    assert isinstance(found, LogBatch)
+    assert found.encoded == encode_batch(batch)
+    return found._replace(encoded=b"")
+
+
+def test_more_fields_than_a_message_may_have_are_not_looked_at() -> None:
+    batch = log_pb2.LogBatch(format_version=1, member="m1", incarnation=7)
+    for _ in range(FIELDS_MAX - 2):
+        batch.transactions.add()
+    found = decode_batch(batch.SerializeToString())
+    assert isinstance(found, Unreadable)
+    assert found.problem == "it has more than 65536 fields"
+    del batch.transactions[-1]
+    whole = decode_batch(batch.SerializeToString())
+    assert isinstance(whole, LogBatch)
+    assert len(whole.transactions) == FIELDS_MAX - 3
+
+
+def test_control_records_of_too_many_bytes_are_not_looked_at() -> None:
+    """A view of empty members takes fifty times as much in memory as in the log."""
+    batch = log_pb2.LogBatch(format_version=1, member="m1", incarnation=7)
+    for _ in range(2):
+        view = batch.controls.add().view_change
+        view.members.extend([log_pb2.Member()] * (CONTROL_BYTES_MAX // 4))
+    found = decode_batch(batch.SerializeToString())
+    assert isinstance(found, Unreadable)
+    assert found.problem == "it has more than 131072 bytes of control records"
+    del batch.controls[1]
+    batch.fragments.add(data=bytes(CONTROL_BYTES_MAX))
+    assert isinstance(decode_batch(batch.SerializeToString()), LogBatch)
+
+
+def test_of_a_batch_of_another_format_the_head_is_read() -> None:
+    head = log_pb2.LogBatchHead(format_version=2, member="m1", incarnation=7, batch_number=3)
+    other_fields = b"\x2a\x01\xff"  # Field 5 has something there that is no message.
+    with pytest.raises(DecodeError):
+        log_pb2.LogBatch.FromString(head.SerializeToString() + other_fields)
+    found = decode_batch(head.SerializeToString() + other_fields)
+    assert isinstance(found, Unreadable)
+    assert found[:5] == ("it has format 2, this release reads 1", "m1", 7, 3, 2)
+
+
+def test_the_messages_to_skip_are_found_among_all_others() -> None:
+    skip = encode_batch(LogBatch("m1", 7, 1, controls=[Skip(9), Appointment("m1"), Skip(4)]))
+    assert [skips_in(each) for each in (skip, b"\xff", b"")] == [[9, 4], [], []]
+
+
+def test_a_report_tells_how_far_the_log_is_written() -> None:
+    report = StableReport(3, 2, 1, b"digest", 1, 2**60, b"\xffchain")
+    assert read(LogBatch("m1", 7, 1, controls=[report])).controls == [report]
+
+
+CHANGES = transaction_pb2.Changes(delete_keys=[b"x" * 1_000]).SerializeToString()
+GTID_SET = f"{SOURCE}:1:3:5:7:9"
+
+
+@pytest.mark.parametrize(
+    ("message", "content_bytes"),
+    [
+        (transaction_pb2.Transaction(changes=CHANGES), 8 + len(CHANGES)),
+        (
+            transaction_pb2.Transaction(snapshot_gtid_set=GTID_SET),
+            GtidSet.parse(GTID_SET).text_bytes_max(),
+        ),
+        (transaction_pb2.Transaction(write_set=[1, 2], read_set=[3]), 24),
+    ],
+)
+def test_a_transaction_over_the_byte_limit_is_refused_with_both_numbers(
+    message: transaction_pb2.Transaction, content_bytes: int
+) -> None:
+    size = FRAMING_BYTES + content_bytes
+    submitted(message, LIMITS._replace(transaction_bytes_max=size))
+    with pytest.raises(TransactionTooLarge) as raised:
+        submitted(message, LIMITS._replace(transaction_bytes_max=size - 1))
+    assert (raised.value.bytes, raised.value.bytes_max) == (size, size - 1)
+
+
+def test_an_outcome_for_a_client_has_its_gtid_and_place() -> None:
+    outcome = Outcome(Verdict.CERTIFIED, Gtid(SOURCE, 4), 3, 1, 2)
+    message = outcome_message(b"id", outcome, 9)
+    assert message == transaction_pb2.Outcome(
+        transaction_id=b"id",
+        verdict=transaction_pb2.VERDICT_CERTIFIED,
+        gtid=f"{SOURCE}:4",
+        version=3,
+        log_sequence=9,
+    )
+
+
+def test_a_conflict_for_a_client_names_row_winner_and_places() -> None:
+    message = outcome_message(b"id", Outcome(Verdict.CONFLICT, conflict=CONFLICT), 6, b"row")
+    assert message.conflict == conflict_message(CONFLICT, b"row")
+    assert message.conflict == transaction_pb2.Conflict(
+        item=7,
+        key="row",
+        key_bytes=b"row",
+        winner_gtid=f"{SOURCE}:3",
+        winner_member="m2",
+        winner_version=3,
+        winner_log_sequence=5,
+        snapshot_version=2,
+        log_sequence=6,
+    )
+    assert message.log_index == 4
+
+
+def test_a_snapshot_before_everything_is_version_0_for_a_client() -> None:
+    assert conflict_message(CONFLICT._replace(snapshot_version=-1)).snapshot_version == 0
+
+
+def test_a_refusal_for_a_client_has_its_reason() -> None:
+    message = outcome_message(b"", Outcome(Verdict.REFUSED, reason="because"), 1)
+    assert (message.verdict, message.reason) == (transaction_pb2.VERDICT_REFUSED, "because")
+
+
+def test_verdicts_have_the_same_numbers_on_the_wire() -> None:
+    on_the_wire = {name: int(number) for name, number in transaction_pb2.Verdict.items()}
+    assert on_the_wire.pop("VERDICT_UNSPECIFIED") == 0
+    assert on_the_wire == {f"VERDICT_{verdict.name}": int(verdict) for verdict in Verdict}
+
+
+def test_a_snapshot_that_is_too_long_is_refused_before_it_is_read() -> None:
+    limit = 32_768
+    numbers = ":".join(map(str, range(400_000, 0, -2)))
+    message = transaction_pb2.Transaction(snapshot_gtid_set=f"{SOURCE}:{numbers}")
+    with pytest.raises(InvalidGtidSet) as raised:
+        submitted(message, LIMITS)
+    size = len(message.snapshot_gtid_set)
+    assert str(raised.value).endswith(
+        f"({size} characters): found '{size} bytes', "
+        f"expected at most {limit}: send snapshot_version, or a set with fewer gaps"
+    )
+    message.snapshot_gtid_set = message.snapshot_gtid_set[:limit]
+    assert submitted(message, LIMITS._replace(transaction_bytes_max=1 << 20)).snapshot
+
+
+SCRIPT = Path(__file__).parents[2] / "testdata" / "requests.txt"
+
+
+def drawn(logged: LoggedTransaction) -> str:
+    """Returns a transaction as the script draws it: what is not as usual; items of rows by key."""
+    keys = {store_key_item(key): key.decode() for key in (b"a", b"b", b"c", b"d", b"x")}
+    keys[item_from_text("readable")] = "readable"
+    usual = LoggedTransaction(b"", 0, [])._asdict() | {"payload": b""}
+    values = logged._asdict()
+    for name in ("write_set", "read_set"):
+        values[name] = [keys.get(item, item) for item in values[name]]
+    values["payload"] = decode_changes(logged.payload) if logged.payload else b""
+    words = [f"{name}={value}" for name, value in values.items() if value and value != usual[name]]
+    return " ".join(words) or "nothing"
+
+
+def handled(command: Command) -> str:
+    """Returns what becomes of a request or a message, which is the body as text.
+
+    certify | commit [items=] [snapshot=] [alter]: a client's; `alter`: its session may set domains.
+    decode [bytes=<hexadecimal>]: of the log.
+    """
+    values, text = command.arguments, "\n".join(command.body)
+    sessions = ("alter",) if "alter" in values else ()
+    limits = LIMITS._replace(
+        write_set_items_max=int(values.get("items", 3)), domain_sessions=sessions
+    )
+    try:
+        if command.name == "certify":
+            message = text_format.Parse(text, transaction_pb2.Transaction())
+            return drawn(submitted(message, limits))
+        if command.name == "commit":
+            request = text_format.Parse(text, store_pb2.CommitRequest())
+            snapshot = int(values.get("snapshot", 0))
+            return drawn(submitted_commit(request, snapshot, limits, report=True))
+    except InvalidRequest as error:
+        return f"{type(error).__name__}: {error}"
+    batch = text_format.Parse(text, log_pb2.LogBatch())
+    payload = bytes.fromhex(values["bytes"]) if "bytes" in values else batch.SerializeToString()
+    found = decode_batch(payload)
+    assert found.encoded == payload
+    if isinstance(found, LogBatch):
+        return "\n".join(map(str, found.controls)) or "no records"
+    head = f"{found.member} {found.incarnation} {found.batch_number} format {found.format_version}"
+    problem = re.sub(r"(it is no batch) \(Error parsing message.*", r"\1", found.problem)
+    return f"unreadable, of {head}: {problem}"
+
+
+def test_the_script_gives_its_answers(rewrite: bool) -> None:
+    run_script(SCRIPT, dict.fromkeys(("certify", "commit", "decode"), handled), rewrite=rewrite)

@@ -1,0 +1,251 @@
+"""Errors survive the wire: what a real server aborts with is what the client raises again."""
+
+import asyncio
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import grpc
+import pytest
+from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]  # has no types
+from grpc_status import rpc_status
+
+from groupcert import CertificationConflict, MemberFailed, TransactionRefused, TransactionTooOld
+from groupcert.certifier import errors
+from groupcert.certifier.errors import GroupcertError
+from groupcert.members.wire import statuses as status
+from groupcert.v1 import transaction_pb2
+
+CONFLICT = transaction_pb2.Conflict(
+    item=7,
+    key="\\xff\x00",
+    key_bytes=b"\xff\x00",
+    winner_gtid="3e11fa47-71ca-11e1-9e33-c80aa9429562:4",
+    winner_member="m2",
+    winner_version=4,
+    winner_log_sequence=9,
+    snapshot_version=3,
+    log_sequence=12,
+)
+
+
+LEAVES = tuple(status.leaves())
+FIELD_EXAMPLES: dict[object, object] = {
+    int: 7,
+    str: "text",
+    bytes: b"\xff\x00",
+    tuple[str, ...]: ("m1", "m2"),
+}
+
+
+def example(kind: type[GroupcertError]) -> GroupcertError:
+    """Returns an error of a class, each of whose fields has a value."""
+    assert is_dataclass(kind)
+    named = {field.name: FIELD_EXAMPLES.get(field.type, "value") for field in fields(kind)}
+    return kind(**named)
+
+
+@contextmanager
+def failing_server(failure: GroupcertError | status_pb2.Status) -> Iterator[str]:
+    """Yields the address of a server that answers each call with one failure."""
+
+    async def handler(_request: bytes, context: Any) -> bytes:
+        await status.abort(context, failure)
+
+    async def serve(started: "asyncio.Future[str]", stopped: asyncio.Event) -> None:
+        server = grpc.aio.server()
+        method = grpc.unary_unary_rpc_method_handler(handler)
+        server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler("s", {"m": method})])
+        port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+        started.set_result(f"127.0.0.1:{port}")
+        await stopped.wait()
+        await server.stop(None)
+
+    loop = asyncio.new_event_loop()
+    stopped = asyncio.Event()
+    with ThreadPoolExecutor(1) as thread:
+        started: asyncio.Future[str] = loop.create_future()
+        serving = thread.submit(loop.run_until_complete, serve(started, stopped))
+        try:
+            yield asyncio.run_coroutine_threadsafe(_result(started), loop).result(10)
+        finally:
+            loop.call_soon_threadsafe(stopped.set)
+            serving.result(10)
+    loop.close()
+
+
+def call(channel: grpc.Channel) -> bytes:
+    """Calls the one method of a failing server."""
+    method = channel.unary_unary("/s/m", request_serializer=bytes, response_deserializer=bytes)
+    response: bytes = method(b"", timeout=10)
+    return response
+
+
+async def _result(future: "asyncio.Future[str]") -> str:
+    return await future
+
+
+def received(failure: GroupcertError | status_pb2.Status) -> tuple[grpc.StatusCode, Exception]:
+    """Returns the code of a failure that has crossed the wire, and what a client makes of it."""
+    with failing_server(failure) as address, grpc.insecure_channel(address) as channel:
+        with pytest.raises(grpc.RpcError) as caught:
+            call(channel)
+        return caught.value.code(), status.error_from(caught.value, address)
+
+
+@pytest.mark.parametrize("kind", LEAVES, ids=lambda kind: kind.reason)
+def test_every_error_has_a_code_of_its_own_category(kind: type[GroupcertError]) -> None:
+    nearest = next(base for base in kind.__mro__ if base in status.CODES)
+    category = next(base for base in kind.__mro__ if base.__bases__ == (GroupcertError,))
+    assert issubclass(nearest, category)
+    assert category in status.CODES
+
+
+def test_every_row_of_the_table_is_used() -> None:
+    nearest = {next(base for base in kind.__mro__ if base in status.CODES) for kind in LEAVES}
+    assert nearest == set(status.CODES)
+
+
+@pytest.mark.parametrize("kind", status.kinds().values(), ids=lambda kind: kind.reason)
+def test_an_error_is_built_again_from_its_status(kind: type[GroupcertError]) -> None:
+    error = example(kind)
+    message = status.rpc_status(error)
+    again = status.error_from(_Failed(message))
+    assert type(again) is kind
+    assert vars(again) == vars(error)
+
+
+def test_a_full_disk_and_an_expired_snapshot_have_codes_of_their_own() -> None:
+    full, expired = example(errors.DiskFull), example(errors.SnapshotExpired)
+    assert status.code_of(full) is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert status.code_of(expired) is grpc.StatusCode.OUT_OF_RANGE
+
+
+def test_a_domain_that_is_not_allowed_is_a_matter_of_permission() -> None:
+    assert status.code_of(example(errors.DomainNotAllowed)) is grpc.StatusCode.PERMISSION_DENIED
+
+
+def test_an_error_crosses_the_wire_with_its_fields() -> None:
+    code, error = received(errors.TransactionTooLarge(bytes=11, bytes_max=10))
+    assert code is grpc.StatusCode.INVALID_ARGUMENT
+    assert isinstance(error, errors.TransactionTooLarge)
+    assert (error.bytes, error.bytes_max) == (11, 10)
+
+
+def test_a_conflict_crosses_the_wire_with_all_it_knows() -> None:
+    code, error = received(status.conflict_status(CONFLICT))
+    assert code is grpc.StatusCode.ABORTED
+    assert isinstance(error, CertificationConflict)
+    assert vars(error) == {name.name: value for name, value in CONFLICT.ListFields()}
+    assert error.key_bytes == b"\xff\x00"
+    assert repr("\\xff\x00") in str(error)
+    assert "run it again" in str(error)
+
+
+def test_a_conflict_on_an_unknown_row_names_its_item() -> None:
+    conflict = transaction_pb2.Conflict(item=0xAB)
+    assert "item 00000000000000ab" in status.conflict_status(conflict).message
+
+
+def test_a_huge_text_is_cut_so_that_the_status_fits_into_headers() -> None:
+    huge = transaction_pb2.Conflict(key="k" * 100_000, key_bytes=b"k" * 100_000)
+    assert status.conflict_status(huge).ByteSize() < 4_000
+    wide = errors.InvalidGtidSet(text="x" * 100_000, part="x" * 100_000, expected="a number")
+    code, error = received(wide)
+    assert code is grpc.StatusCode.INVALID_ARGUMENT
+    assert isinstance(error, errors.InvalidGtidSet)
+    assert len(error.text) == status.DETAIL_CHARACTERS_MAX
+    long_name = errors.InvalidSetting(name="n" * 100_000, value="", expected="a setting's name")
+    assert len(status.rpc_status(long_name).message) == status.MESSAGE_CHARACTERS_MAX
+
+
+@pytest.mark.parametrize(
+    ("verdict", "code", "kind"),
+    [
+        (transaction_pb2.VERDICT_CONFLICT, grpc.StatusCode.ABORTED, CertificationConflict),
+        (transaction_pb2.VERDICT_TOO_OLD, grpc.StatusCode.OUT_OF_RANGE, TransactionTooOld),
+        (transaction_pb2.VERDICT_REFUSED, grpc.StatusCode.FAILED_PRECONDITION, TransactionRefused),
+    ],
+)
+def test_each_negative_verdict_has_its_status(
+    verdict: transaction_pb2.Verdict.ValueType, code: grpc.StatusCode, kind: type[Exception]
+) -> None:
+    outcome = transaction_pb2.Outcome(verdict=verdict, reason="because", conflict=CONFLICT)
+    message = status.outcome_status(outcome)
+    error = status.error_from(_Failed(message))
+    assert message.code == code.value[0]
+    assert type(error) is kind
+    assert str(error) == message.message
+
+
+def test_a_member_that_does_not_answer_is_not_serving() -> None:
+    with grpc.insecure_channel("127.0.0.1:1") as channel:
+        with pytest.raises(grpc.RpcError) as caught:
+            call(channel)
+    error = status.error_from(caught.value, "127.0.0.1:1")
+    assert isinstance(error, errors.NotServing)
+    assert "127.0.0.1:1 is UNREACHABLE" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("code", "details", "kind"),
+    [
+        (grpc.StatusCode.CANCELLED, "RPC cancelled", errors.NotServing),
+        (grpc.StatusCode.CANCELLED, "", errors.NotServing),
+        (grpc.StatusCode.CANCELLED, "Channel closed!", MemberFailed),
+        (grpc.StatusCode.CANCELLED, "Locally cancelled by application!", MemberFailed),
+        (grpc.StatusCode.UNAVAILABLE, "GOAWAY received", errors.NotServing),
+        (grpc.StatusCode.UNAVAILABLE, "recvmsg:Connection reset by peer", errors.NotServing),
+        (grpc.StatusCode.UNKNOWN, "Stream removed", errors.NotServing),
+        (grpc.StatusCode.UNKNOWN, "a bug", MemberFailed),
+        (grpc.StatusCode.INTERNAL, "Received RST_STREAM with error code 0", errors.NotServing),
+        (grpc.StatusCode.INTERNAL, "a bug", MemberFailed),
+    ],
+)
+def test_a_call_that_ended_with_its_connection_may_be_made_elsewhere(
+    code: grpc.StatusCode, details: str, kind: type[Exception]
+) -> None:
+    message = status_pb2.Status(code=code.value[0], message=details)
+    error = status.error_from(_Failed(message), "a:1")
+    assert type(error) is kind
+    if isinstance(error, errors.NotServing):
+        assert error.ordered == "perhaps"
+
+
+def test_a_field_that_an_older_release_does_not_send_has_its_default() -> None:
+    message = status.rpc_status(errors.NotServing(member="m1", state="LEFT", ordered="nothing"))
+    info = error_details_pb2.ErrorInfo()
+    message.details[0].Unpack(info)
+    del info.metadata["ordered"]
+    message.details[0].Pack(info)
+    error = status.error_from(_Failed(message), "a:1")
+    assert isinstance(error, errors.NotServing)
+    assert (error.member, error.ordered) == ("m1", "perhaps")
+
+
+def test_an_error_of_another_release_keeps_its_code_and_words() -> None:
+    message = status.rpc_status(errors.NotServing(member="m1", state="RECOVERING"))
+    message.code = grpc.StatusCode.INTERNAL.value[0]
+    del message.details[:]
+    error = status.error_from(_Failed(message), "a:1")
+    assert isinstance(error, MemberFailed)
+    assert str(error).startswith("member at a:1 failed with INTERNAL: member m1 is RECOVERING")
+
+
+class _Failed(grpc.RpcError):
+    """A failed call as `grpc` hands it to a client."""
+
+    def __init__(self, message: status_pb2.Status) -> None:
+        self._status = rpc_status.to_status(message)
+
+    def code(self) -> grpc.StatusCode:
+        return self._status.code
+
+    def details(self) -> str:
+        return self._status.details
+
+    def trailing_metadata(self) -> tuple[Any, ...]:
+        return tuple(self._status.trailing_metadata)

@@ -1,0 +1,191 @@
+"""READMEs lead somewhere and say what the code says: their links, and the tables made of the code.
+
+Tables between `<!-- name -->` and `<!-- end -->`, and the sentences that packages' READMEs open
+with, are renewed by `pytest --rewrite`.
+"""
+
+import ast
+import inspect
+import os
+import re
+from collections.abc import Callable
+from pathlib import PurePosixPath
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+from pydantic_core import PydanticUndefined
+
+import groupcert
+from groupcert.members.settings.member import MemberConfig
+from groupcert.members.settings.replica import ReplicaConfig
+from groupcert.members.settings.security import SecuritySettings
+from tests.sources import ROOT, Source, tree
+from tests.test_floors import FLOORS
+from tests.test_readmes import READMES, without_blocks
+
+DOCUMENTS = {**READMES, **{each.path: each for each in tree() if each.path == "CHANGELOG.md"}}
+
+
+def check_links(source: Source) -> list[str]:
+    """Relative links lead to files of the tree, and their anchors to headings."""
+    problems = []
+    for found in re.finditer(r"\]\(([^)\s]+)\)", without_blocks(source.text)):
+        target, _, anchor = found[1].partition("#")
+        if re.match(r"\w+:", target):
+            continue
+        line = source.text.count("\n", 0, source.text.index(found[0])) + 1
+        path = os.path.normpath(PurePosixPath(source.path).parent / target) if target else ""
+        path = path or source.path
+        if not (ROOT / path).exists():
+            problems.append(source.problem(line, f"{found[1]} is not there"))
+        elif anchor and anchor not in anchors((ROOT / path).read_text()):
+            problems.append(source.problem(line, f"{path} has no heading #{anchor}"))
+    return problems
+
+
+def check_mentions(source: Source) -> list[str]:
+    """A README that is named by its path is there."""
+    return [
+        source.problem(source.text.count("\n", 0, found.start()) + 1, f"no {found[0]}")
+        for found in re.finditer(r"(?<![\w/.\"-])(?:[\w-]+/)+README\.md", source.text)
+        if not (ROOT / found[0]).is_file()
+        and not ((ROOT / source.path).parent / found[0]).is_file()
+    ]
+
+
+def check_files(source: Source) -> list[str]:
+    """A file of the tree that a README names in code is there, by its path or the end of it."""
+    named = re.compile(r"`([\w./-]+\.(?:py|toml|ya?ml|html|proto|conf))`")
+    return [
+        source.problem(source.text.count("\n", 0, found.start()) + 1, f"no {found[1]}")
+        for found in named.finditer(source.text)
+        if not any(each.path == found[1] or each.path.endswith(f"/{found[1]}") for each in tree())
+    ]
+
+
+def anchors(text: str) -> set[str]:
+    """Returns what GitHub makes of headings.
+
+    >>> anchors("## What is `wrong`?")
+    {'what-is-wrong'}
+    """
+    headings = re.findall(r"^#+ (.*)$", without_blocks(text), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", each.lower()).replace(" ", "-") for each in headings}
+
+
+@pytest.mark.parametrize("path", DOCUMENTS)
+def test_no_link_is_broken(path: str) -> None:
+    assert check_links(DOCUMENTS[path]) == []
+
+
+@pytest.mark.parametrize("path", READMES)
+def test_every_file_that_is_named_is_there(path: str) -> None:
+    assert check_files(READMES[path]) == []
+
+
+def test_every_public_name_that_is_mentioned_is_there() -> None:
+    named = {
+        each for s in READMES.values() for each in re.findall(r"groupcert\.([A-Z]\w+)", s.text)
+    }
+    assert "Client" in named
+    assert [name for name in named if not hasattr(groupcert, name)] == []
+
+
+def test_every_readme_that_is_mentioned_is_there() -> None:
+    own = "tests/test_readme_links.py"
+    assert [each for s in tree() if s.path != own for each in check_mentions(s)] == []
+
+
+@pytest.mark.parametrize(
+    "text", ["see [it](nowhere/README.md)", "[it](README.md#no-such)", "[it](#nor-this)"]
+)
+def test_a_broken_link_is_found(text: str) -> None:
+    assert check_links(Source("CHANGELOG.md", text))
+
+
+def test_a_mention_of_no_file_is_found() -> None:
+    assert check_mentions(Source("Makefile", "# members/nowhere/README.md says more"))
+    assert check_files(Source("README.md", "see `core/nothing_such.py`"))
+    assert not check_files(Source("README.md", "see `core/member.py` and `pyproject.toml`"))
+
+
+def charter(package: str) -> str:
+    """Returns the sentence that a package's `__init__.py` opens with."""
+    docstring = ast.get_docstring(ast.parse((ROOT / package / "__init__.py").read_text())) or ""
+    return docstring.partition("\n\n")[0].replace("\n", " ")
+
+
+def packages_table() -> str:
+    """Returns the table of the packages of members, in the order of their floors."""
+    rows = ["| package | what is in it |", "| --- | --- |"]
+    for room in (room for rooms in FLOORS for room in rooms):
+        if room.startswith("members/") and room != "members/":
+            name = room.removeprefix("members/")
+            page = f"{name}README.md" if f"{room}README.md" in READMES else name
+            rows.append(f"| [`{name}`]({page}) | {charter(room)} |")
+    return "\n".join(rows)
+
+
+def settings_table(model: type[BaseModel], *, own: bool = True) -> str:
+    """Returns the table of a model's settings; `own`: without those that models share."""
+    rows = ["| setting | default | meaning |", "| --- | --- | --- |"]
+    shared = SecuritySettings.model_fields if own else {}
+    for name, field in model.model_fields.items():
+        if name not in shared:
+            text = inspect.cleandoc(field.description or "").replace("\n", " ")
+            rows.append(f"| `{name}` | {shown_default(field)} | {text} |".replace("|  |", "| |"))
+    return "\n".join(rows)
+
+
+def shown_default(field: Any) -> str:
+    """Returns a default as a TOML file would have it; empty: none, or made of other settings."""
+    default = field.default
+    if default is PydanticUndefined:
+        return "" if field.default_factory else "needed"
+    if default is None or default == ():
+        return ""
+    return f"`{str(default).lower() if isinstance(default, bool) else default}`"
+
+
+TABLES: dict[str, tuple[str, Callable[[], str]]] = {
+    "packages": ("members/README.md", packages_table),
+    "settings of members": (
+        *("members/settings/README.md",),
+        lambda: settings_table(MemberConfig),
+    ),
+    "settings of replicas": (
+        *("members/settings/README.md",),
+        lambda: settings_table(ReplicaConfig),
+    ),
+    "settings of both": (
+        *("members/settings/README.md",),
+        lambda: settings_table(SecuritySettings, own=False),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_table_is_made_of_the_code(name: str, rewrite: bool) -> None:
+    path, make = TABLES[name]
+    text = (ROOT / path).read_text()
+    begin, end = f"<!-- {name} -->\n", "<!-- end -->"
+    before, _, rest = text.partition(begin)
+    shown, _, after = rest.partition(end)
+    if rewrite:
+        (ROOT / path).write_text(f"{before}{begin}{make()}\n{end}{after}")
+    else:
+        assert shown.strip() == make()
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in READMES if re.fullmatch(r"members/\w+/README.md", path)]
+)
+def test_a_packages_readme_opens_with_its_charter(path: str, rewrite: bool) -> None:
+    heading, _, rest = (ROOT / path).read_text().partition("\n\n")
+    shown, _, after = rest.partition("\n\n")
+    if rewrite:
+        opening = charter(str(PurePosixPath(path).parent))
+        (ROOT / path).write_text(f"{heading}\n\n{opening}\n\n{after}")
+    else:
+        assert shown == charter(str(PurePosixPath(path).parent))
