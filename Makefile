@@ -10,8 +10,9 @@ LONGER := not nightly and (nats or cluster or database or spark or slow)
 # The tests of what coverage is demanded of: the tracer doubles what a test takes.
 COVERED := tests/certifier tests/applier $(addprefix tests/members/,core recovery runtime security services total_order)
 # Tests wait for disks as seldom as they can: what they write is in memory, where there is enough of it.
-ROOMY := $(shell df --output=avail --block-size=1G /dev/shm 2>/dev/null | awk 'NR == 2 && $$1 >= 8 { print "/dev/shm" }')
-export PYTEST_DEBUG_TEMPROOT ?= $(or $(ROOMY),/tmp)
+ROOMY := $(shell awk '/MemAvailable/ { print ($$2 >= 12 * 1024 * 1024) }' /proc/meminfo 2>/dev/null; \
+  df --output=avail --block-size=1G /dev/shm 2>/dev/null | awk 'NR == 2 { print ($$1 >= 8) }')
+export PYTEST_DEBUG_TEMPROOT ?= $(if $(findstring 1 1,$(ROOMY)),/dev/shm,/tmp)
 PYTEST = $(BIN)/pytest --durations-file=.build/durations/$@.json
 PURE_APPLIER := applier/engine/commit_order.py,applier/engine/coordinator.py,applier/engine/until.py,applier/queue/fragments.py,applier/queue/job.py,applier/queue/parts.py,applier/queue/siblings.py,applier/schemes/*,applier/source/*,applier/whatif/*
 PURE_MEMBERS := members/core/*,members/security/access.py,members/services/group_problems.py,members/total_order/server_health.py
