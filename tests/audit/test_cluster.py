@@ -26,7 +26,7 @@ from groupcert.certifier.audit.spark.java import find_java
 from tests.audit.histories import Workload, random_order, rows_of, write
 from tests.audit.java_options import FAST_START
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(900)]
 SPARK = Path(pyspark.__file__).parent
 UP_SECONDS = 60
 MEMBERS = ("m1", "m2", "m3")
@@ -174,7 +174,6 @@ def test_functions_travel_by_value_to_executors_without_this_project(cluster: Cl
     assert told.strip() == "[3, 19, 35, 51]"
 
 
-@pytest.mark.nightly
 def test_command_on_a_cluster_answers_as_in_local_mode(
     cluster: Cluster, logs: str, local: Path, tmp_path: Path
 ) -> None:

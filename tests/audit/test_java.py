@@ -110,7 +110,7 @@ with spark_session(settings={"spark.sql.shuffle.partitions": "1"}) as spark:
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_spark_runs_on_the_packaged_java(tmp_path: Path) -> None:
     # Spark's own scripts need tools of the system: all but its java are there.
     for tool in Path("/usr/bin").iterdir():

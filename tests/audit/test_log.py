@@ -93,7 +93,7 @@ def test_settings_are_those_of_the_group_at_the_place() -> None:
     assert sizes == [1, 10, 100, 1, 0]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(120)
 def test_java_that_is_killed_is_told_as_spark_that_failed() -> None:
     program = """
