@@ -1,4 +1,4 @@
-"""One Spark session for all tests of a run: it takes seconds to start."""
+"""One Spark session for all tests of a run, and one audit of all that is to be found or not."""
 
 from collections.abc import Iterator
 
@@ -6,6 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from groupcert.certifier.audit.spark.session import spark_session
+from tests.audit.audited import Audited, audit_of_all_scenes
 from tests.audit.java_options import FAST_START
 
 
@@ -25,3 +26,9 @@ def spark() -> Iterator[SparkSession]:
     }
     with spark_session(settings=settings) as session:
         yield session
+
+
+@pytest.fixture(scope="session")
+def audited(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Audited:
+    """An audit of all scenes."""
+    return audit_of_all_scenes(spark, tmp_path_factory.mktemp("scenes"))

@@ -1,235 +1,44 @@
-"""Each anomaly that a wrong certifier lets in is found by its code, at its place, in words.
+"""Each anomaly that a wrong certifier lets in is found by its code, at its place, in words."""
 
-Each is a group of its own, of a few transactions; all are audited at once. An anomaly follows from
-a wrong verdict: together with what `verify` finds it is told once.
-"""
-
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-from groupcert.certifier.audit.agree import agree
-from groupcert.certifier.audit.answers.findings import Code
-from groupcert.certifier.audit.apply import apply
 from groupcert.certifier.audit.isolation import isolation
-from groupcert.certifier.audit.isolation.isolation import NEIGHBOURS_MAX, Candidate
-from groupcert.certifier.audit.proof import proof
-from groupcert.certifier.audit.rows.consequences import told_once
+from groupcert.certifier.audit.isolation.isolation import Candidate
 from groupcert.certifier.audit.rows.log import Log
-from groupcert.certifier.audit.verify import verify
-from groupcert.certifier.history.schema import RecordKind, Row, place_of
-from groupcert.certifier.position import position_of
-from groupcert.certifier.records import Transaction
+from tests.audit.anomalies import ANOMALIES, WORDS, X, Y, write_skew
+from tests.audit.audited import Audited, Found
 from tests.audit.faults import MEMBERS, Scene
 from tests.audit.histories import Workload, write_as_is
-
-X, Y, Z = 7, 8, 9
-LAST = 4
-"""How many transactions a scene has, if it says nothing else; the last one is the wrong one."""
-
-
-def transaction(
-    number: int, snapshot: int, writes: Sequence[int], reads: Sequence[int] = ()
-) -> Transaction:
-    """The one at a position, which becomes that version; members send in turn."""
-    return Transaction(
-        position=position_of(number, 0),
-        origin=MEMBERS[number % len(MEMBERS)],
-        snapshot=snapshot,
-        write_set=list(writes),
-        read_set=list(reads),
-    )
-
-
-def place(number: int) -> int:
-    """Where the transaction of a version stands."""
-    return place_of(position_of(number, 0), RecordKind.TRANSACTION)
-
-
-def decide(scene: Scene, transactions: Sequence[Transaction]) -> None:
-    """All members certify all of them, whatever they have read."""
-    scene.records = list(transactions)
-    newest = {each.position: number for number, each in enumerate(transactions)}
-    scene.certify(newest)
-
-
-def write_skew(scene: Scene) -> None:
-    """Each of two transactions wrote what the other had read."""
-    decide(
-        scene,
-        [
-            transaction(1, 0, [X, Y]),
-            transaction(2, 1, [Z]),
-            transaction(3, 1, [X], [Y]),
-            transaction(4, 1, [Y], [X]),
-        ],
-    )
-    scene.expect(Code.WRITE_SKEW, *scene.at_all(place(4)))
-    scene.expect(Code.CONFLICT_MISSED, *scene.at_all(place(4)))
-
-
-def read_skew(scene: Scene) -> None:
-    """A snapshot that is a GTID set has what followed from a change, but not the change."""
-    decide(
-        scene,
-        [
-            transaction(1, 0, [X, Y]),
-            transaction(2, 1, [X]),
-            transaction(3, 2, [Y], [X]),
-            transaction(4, 1, [Z], [X, Y]),
-        ],
-    )
-    for row in scene.at_all(place(4)):
-        del row["snapshot_version"]
-        row["snapshot_set"] = f"{scene.workload.group}:1:3"
-    scene.chain()
-    scene.expect(Code.READ_SKEW, *scene.at_all(place(4)))
-    scene.expect(Code.CONFLICT_MISSED, *scene.at_all(place(4)))
-
-
-def lost_update(scene: Scene) -> None:
-    """Two transactions wrote the same item, and the second had not seen the first."""
-    decide(
-        scene,
-        [
-            transaction(1, 0, [X]),
-            transaction(2, 1, [Y]),
-            transaction(3, 2, [X]),
-            transaction(4, 2, [X]),
-        ],
-    )
-    scene.expect(Code.LOST_UPDATE, *scene.at_all(place(4)))
-    scene.expect(Code.CONFLICT_MISSED, *scene.at_all(place(4)))
-
-
-def lost_update_far_back(scene: Scene) -> None:
-    """The same, with a GTID set, later in a history than any search reaches back."""
-    last = NEIGHBOURS_MAX + 100
-    decide(scene, [transaction(1, 0, [X])])
-    several = [transaction(number, number - 1, [100 + number]) for number in range(1, last - 1)]
-    decide(scene, [*several, transaction(last - 1, last - 2, [X]), transaction(last, 0, [X])])
-    del scene.histories["m2"], scene.histories["m3"]
-    for row in scene.at_all(place(last)):
-        del row["snapshot_version"]
-        row["snapshot_set"] = f"{scene.workload.group}:1-{last - 2}"
-    scene.chain()
-    scene.expect(Code.LOST_UPDATE, *scene.at_all(place(last)))
-    scene.expect(Code.CONFLICT_MISSED, *scene.at_all(place(last)))
-
-
-def lost_update_of_an_old_snapshot(scene: Scene) -> None:
-    """The same with a snapshot that is older than any search reaches back."""
-    last = NEIGHBOURS_MAX + 101
-    several = [transaction(number, number - 1, [100 + number]) for number in range(1, last - 1)]
-    decide(scene, [*several, transaction(last - 1, last - 2, [X]), transaction(last, 0, [X])])
-    del scene.histories["m2"], scene.histories["m3"]
-    scene.expect(Code.LOST_UPDATE, *scene.at_all(place(last)))
-    scene.expect(Code.CONFLICT_MISSED, *scene.at_all(place(last)))
-
-
-def lost_update_that_is_old(scene: Scene) -> None:
-    """What was not seen is so old that no search reaches it: only the verdict tells."""
-    last = NEIGHBOURS_MAX + 102
-    several = [transaction(number, number - 1, [100 + number]) for number in range(2, last)]
-    decide(scene, [transaction(1, 0, [X]), *several, transaction(last, 0, [X])])
-    del scene.histories["m2"], scene.histories["m3"]
-    scene.expect(Code.CONFLICT_MISSED, *scene.at_all(place(last)))
-
-
-def cycle_over_three(scene: Scene) -> None:
-    """One that only reads shows two others in an order that they cannot have."""
-    decide(
-        scene,
-        [
-            transaction(1, 0, [Z]),
-            transaction(2, 1, [X]),
-            transaction(3, 1, [Y], [X]),
-            transaction(4, 2, [], [X, Y]),
-        ],
-    )
-    scene.expect(Code.SERIALIZATION_CYCLE, *scene.at_all(place(4)))
-    for number in (3, 4):
-        scene.expect(Code.CONFLICT_MISSED, *scene.at_all(place(number)))
-
-
-def write_cycle(scene: Scene) -> None:
-    """At one member two writers of an item became visible in another order than decided."""
-    decide(scene, [transaction(number, number - 1, [X]) for number in range(1, LAST + 1)])
-    rows = scene.histories["m2"]
-    one, other = (row for row in rows if row["place"] in (place(3), place(4)))
-    one["committed_tick"], other["committed_tick"] = other["committed_tick"], one["committed_tick"]
-    scene.chain()
-    scene.expect(Code.WRITE_CYCLE, other)
-    scene.expect(Code.APPLIED_OUT_OF_ORDER, other)
-
-
-def read_the_future(scene: Scene) -> None:
-    """A snapshot that has the transaction itself."""
-    decide(scene, [transaction(number, number - 1, [number]) for number in range(1, LAST)])
-    scene.records.append(transaction(LAST, LAST, [X]))
-    scene.certify({position_of(LAST, 0): LAST - 1})
-    scene.expect(Code.INFORMATION_CYCLE, *scene.at_all(place(4)))
-    scene.expect(Code.REFUSAL_MISSED, *scene.at_all(place(4)))
-
-
-WORDS: dict[Callable[[Scene], None], str] = {
-    write_skew: "{g}:4 of m2 read {x} as it was before {g}:3 of m1 wrote it; "
-    "{g}:3 of m1 read {y} as it was before {g}:4 of m2 wrote it",
-    read_skew: "{g}:4 of m2 read {x} as it was before {g}:2 of m3 wrote it; "
-    "{g}:2 of m3 wrote {x} as {g}:3 of m1 read it; "
-    "{g}:3 of m1 wrote {y} as {g}:4 of m2 read it",
-    lost_update: "{g}:4 of m2 read {x} as it was before {g}:3 of m1 wrote it; "
-    "{g}:3 of m1 wrote {x}, which {g}:4 of m2 overwrote",
-    lost_update_far_back: "{g}:5100 of m1 read {x} as it was before {g}:5099 of m3 wrote it; "
-    "{g}:5099 of m3 wrote {x}, which {g}:5100 of m1 overwrote",
-    lost_update_of_an_old_snapshot: "{g}:5101 of m2 read {x} as it was before {g}:5100 of m1 wrote "
-    "it; {g}:5100 of m1 wrote {x}, which {g}:5101 of m2 overwrote",
-    lost_update_that_is_old: "",
-    cycle_over_three: "{g}:4 of m2 read {y} as it was before {g}:3 of m1 wrote it; "
-    "{g}:3 of m1 read {x} as it was before {g}:2 of m3 wrote it; "
-    "{g}:2 of m3 wrote {x} as {g}:4 of m2 read it",
-    write_cycle: "both wrote {x}",
-    read_the_future: "the transaction at version 4 read what was decided after it, or itself",
-}
-ANOMALIES = {
-    *(Code.WRITE_SKEW, Code.READ_SKEW, Code.LOST_UPDATE, Code.SERIALIZATION_CYCLE),
-    *(Code.WRITE_CYCLE, Code.INFORMATION_CYCLE),
-}
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_each_anomaly_is_found_and_told_once(
+def test_each_anomaly_is_found_in_words(audited: Audited) -> None:
+    expected: dict[Found, str] = {}
+    for anomaly, words in WORDS.items():
+        scene = audited.faulty[anomaly.__name__]
+        group = scene.workload.group
+        text = words.format(g=group, x=f"item {X:016x}", y=f"item {Y:016x}")
+        expected |= {key: text for key in scene.expected if key[0] in ANOMALIES}
+    found = audited.results_of("isolation", WORDS)
+    assert {(each.code, each.observer, each.place): each.witness for each in found} == expected
+    assert len(found) == len(expected)
+    assert audited.results["isolation"].summary["unsearched"] == 1
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(600)
+def test_no_more_candidates_are_searched_than_may_be(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected: dict[tuple[Code, str, int], str] = {}
-    histories: list[list[Row]] = []
-    for number, (fault, words) in enumerate(WORDS.items()):
-        group = f"00000000-0000-0000-0002-{number:012x}"
-        scene = Scene(fault.__name__, 0, Workload(transactions=1, group=group))
-        fault(scene)
-        expected |= dict.fromkeys(
-            scene.expected, words.format(g=group, x=f"item {X:016x}", y=f"item {Y:016x}")
-        )
-        histories += scene.histories.values()
-    write_as_is(tmp_path, *histories)
-    log = Log(spark, [str(tmp_path)])
-    result = isolation.run(log)
-    found = {(each.code, each.observer, each.place): each.witness for each in result.findings}
-    assert found == {key: words for key, words in expected.items() if key[0] in ANOMALIES}
-    assert result.counts.total() == len(found)
-    assert result.summary["unsearched"] == 1
-
-    told, _ = told_once([verify.run(log), agree.run(log), result, apply.run(log), proof.run(log)])
-    kept = {(each.code, each.observer, each.place) for each in told}
-    explained = {key for key in expected if key[0] in ANOMALIES - {Code.WRITE_CYCLE}}
-    assert sorted(kept) == sorted(set(expected) - explained)
-
-    monkeypatch.setattr(isolation, "CANDIDATES_MAX", 5)
-    fewer = isolation.run(log)
-    assert fewer.summary["unsearched"] == 18 - 5
+    scene = Scene("skewed", 0, Workload(transactions=1))
+    write_skew(scene)
+    write_as_is(tmp_path, *scene.histories.values())
+    monkeypatch.setattr(isolation, "CANDIDATES_MAX", 1)
+    assert isolation.run(Log(spark, [str(tmp_path)])).summary["unsearched"] == len(MEMBERS) - 1
 
 
 def test_candidates_are_searched_while_their_neighbours_are_not_too_many() -> None:

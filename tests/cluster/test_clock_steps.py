@@ -11,7 +11,7 @@ from groupcert import Client
 from tests.cluster.docker_cluster import MEMBERS, DockerCluster
 from tests.cluster.faults import ClockStep, heal_all
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600)]
 
 HOUR = 3_600
 

@@ -259,12 +259,12 @@ class ReplicaProcess:
             self._process.wait()
             self._process = None
 
-    def wait_for_start(self, life: int = 1) -> None:
-        """Returns when its life of this number has found out what is executed."""
-        wait_for("its start", lambda: len(self.events("replica_started")) >= life)
+    def wait_for_start(self, run: int = 1) -> None:
+        """Returns when its run of this number has found out what is executed."""
+        wait_for("its start", lambda: len(self.events("replica_started")) >= run)
 
     def events(self, name: str = "") -> list[dict[str, Any]]:
-        """What it has logged, of all its lives."""
+        """What it has logged, of all its runs."""
         lines = self.log.read_text().splitlines() if self.log.exists() else []
         events = [json.loads(line) for line in lines if line.startswith("{")]
         return [event for event in events if not name or event["event"] == name]

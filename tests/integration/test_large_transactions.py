@@ -255,11 +255,13 @@ def test_certified_changes_of_a_call_go_in_fragments_and_larger_ones_are_refused
         version = client.status().observer.committed_version
         transaction = certifiable(snapshot=version, write_set=[uuid.uuid4().int >> 64])
         transaction.changes = changes.SerializeToString()
-        small = certifiable(snapshot=version, write_set=[uuid.uuid4().int >> 64])
         assert client.certify(transaction).verdict == VERDICT_CERTIFIED
         transaction.transaction_id = b"again"
-        transaction.snapshot_version = client.version
+        leased = client.transaction()  # Nothing after its snapshot is collected meanwhile.
+        transaction.snapshot_version = leased.snapshot_version
+        small = certifiable(snapshot=leased.snapshot_version, write_set=[uuid.uuid4().int >> 64])
         answers = list(client.certify_stream([[transaction, small], [small]]))
+        leased.rollback()
         assert [outcome.verdict for _, outcome in answers] == [VERDICT_CERTIFIED] * 3
         with pytest.raises(TransactionTooLarge):
             client.certify(CertifiableTransaction(write_set=[1], changes=bytes(1_100_000)))

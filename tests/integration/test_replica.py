@@ -177,9 +177,9 @@ def test_killed_again_and_again_it_fills_its_gaps(
     load = Load(list(source.addresses.values()))
     with replica_of(tmp_path, source, scheme) as replica:
         with load.running():
-            for life in range(1, KILLS + 1):
+            for run in range(1, KILLS + 1):
                 replica.start()
-                replica.wait_for_start(life)
+                replica.wait_for_start(run)
                 time.sleep(chance.uniform(0, 0.2))
                 replica.kill()
                 _, checkpoint = embedded_state(tmp_path / "target")

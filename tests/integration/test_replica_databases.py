@@ -149,7 +149,15 @@ def _seen(rows: Rows, *, is_whole: bool) -> Rows:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scheme", ["table", "database", "jobs --conflicts ignore", "rows"])
+@pytest.mark.parametrize(
+    "scheme",
+    [
+        "table",
+        pytest.param("database", marks=pytest.mark.nightly),
+        pytest.param("jobs --conflicts ignore", marks=pytest.mark.nightly),
+        "rows",
+    ],
+)
 def test_killed_again_and_again_it_fills_its_gaps_and_executes_nothing_twice(
     bank: Bank, source: LocalGroup, tmp_path: Path, scheme: str
 ) -> None:
@@ -157,10 +165,10 @@ def test_killed_again_and_again_it_fills_its_gaps_and_executes_nothing_twice(
     load = Load(list(source.addresses.values()))
     with bank.replica(tmp_path, source, scheme) as replica:
         with load.running():
-            for life in range(KILLS):
+            for run in range(KILLS):
                 replica.start()
-                replica.wait_for_start(life + 1)
-                if life == KILLS - 1:
+                replica.wait_for_start(run + 1)
+                if run == KILLS - 1:
                     _wait_for_count(bank, 0)
                 time.sleep(chance.uniform(0, 0.3))
                 replica.kill()

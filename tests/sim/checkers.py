@@ -83,29 +83,29 @@ class Checks:
 
     def delivered(self, member: SimulatedMember, message: Message) -> None:
         """Agreement: all members decide alike at each place of the order."""
-        mind = member.mind
-        is_skipped = mind.skipped.last.log_sequence == mind.log_sequence
-        text = f"{member.name} skips {mind.skipped.last}, which a member has sent"
-        _check(mind.skipped.total <= self.strange_messages or self.is_tail_lost, text)
+        machine = member.machine
+        is_skipped = machine.skipped.last.log_sequence == machine.log_sequence
+        text = f"{member.name} skips {machine.skipped.last}, which a member has sent"
+        _check(machine.skipped.total <= self.strange_messages or self.is_tail_lost, text)
         batch = LogBatch("", 0, 0) if is_skipped else message
         assert isinstance(batch, LogBatch)
-        outcomes = [mind.outcomes.get(each.transaction_id) for each in batch.transactions]
+        outcomes = [machine.outcomes.get(each.transaction_id) for each in batch.transactions]
         place = Place(
             tuple(map(_decision, outcomes)),
-            mind.certifier.digest(),
-            mind.view,
-            mind.certifier.window.newest_version,
-            mind.certifier.stable_version,
-            mind.settings.single_primary,
-            _told(mind),
-            mind.skipped.dump(),
+            machine.certifier.digest(),
+            machine.view,
+            machine.certifier.window.newest_version,
+            machine.certifier.stable_version,
+            machine.settings.single_primary,
+            _told(machine),
+            machine.skipped.dump(),
         )
-        shown, newest = member.committed_version, mind.certifier.window.newest_version
+        shown, newest = member.committed_version, machine.certifier.window.newest_version
         _check(
             not member.is_online or shown <= newest,
             f"{member.name} serves with rows of {shown}, and has certified {newest}",
         )
-        index = mind.log_sequence - 1
+        index = machine.log_sequence - 1
         if index < len(self._places):
             first = self._places[index]
             _check(place == first, f"{member.name} has {place} at {index + 1}, others {first}")
@@ -123,8 +123,8 @@ class Checks:
 
     def loaded(self, member: SimulatedMember) -> None:
         """Recovery: what a run begins with, of its own or of a donor's, is as of one place."""
-        mind = member.mind
-        name, sequence = member.name, mind.log_sequence
+        machine = member.machine
+        name, sequence = member.name, machine.log_sequence
         if not member.target.is_unfinished:
             self.committed(member)
         if self.is_tail_lost:  # What it has may be what the log has lost: it will see.
@@ -133,8 +133,8 @@ class Checks:
             _check(not sequence, f"{name} begins after {sequence}")
             return
         place = self._places[sequence - 1]
-        newest_version = mind.certifier.window.newest_version
-        found = (mind.certifier.digest(), newest_version, mind.view, _told(mind))
+        newest_version = machine.certifier.window.newest_version
+        found = (machine.certifier.digest(), newest_version, machine.view, _told(machine))
         expected = (place.digest, place.newest_version, place.view, place.told)
         _check(found == expected, f"{name} begins after {sequence} with {found}, not {expected}")
         waiting = member.applier.coordinator.length
@@ -193,20 +193,20 @@ class Checks:
     def settled(self, members: Sequence[SimulatedMember]) -> None:
         """Convergence, durability and exactly-once: the promises that are due after the heal."""
         for member in members:
-            name, mind = member.name, member.mind
-            newest = mind.certifier.window.newest_version
+            name, machine = member.name, member.machine
+            newest = machine.certifier.window.newest_version
             _check(newest == len(self.history), f"{name} has certified {newest} of the history")
             _check(member.committed_version == newest, f"{name} shows {member.committed_version}")
-            _check(mind.certifier.stable_version == newest, f"{name} collects no more")
+            _check(machine.certifier.stable_version == newest, f"{name} collects no more")
             self.committed(member)
             self._check_overlaps(member)
-            left = [*mind.fragment_sets.names, *member.disk.as_store().scan(Family.FRAGMENTS)]
+            left = [*machine.fragment_sets.names, *member.disk.as_store().scan(Family.FRAGMENTS)]
             _check(not left, f"{name} has kept fragments that nobody needs: {left}")
-            mind.certifier.check_invariants()
+            machine.certifier.check_invariants()
             member.applier.coordinator.check_invariants()
         for one, other in pairwise(members):
-            same = [(key, _decision(outcome)) for key, outcome in one.mind.outcomes]
-            also = [(key, _decision(outcome)) for key, outcome in other.mind.outcomes]
+            same = [(key, _decision(outcome)) for key, outcome in one.machine.outcomes]
+            also = [(key, _decision(outcome)) for key, outcome in other.machine.outcomes]
             _check(same == also, f"{one.name} and {other.name} remember other outcomes")
         ids = [each.transaction_id for each in self.history]
         _check(len(set(ids)) == len(ids), "a transaction was certified twice")
@@ -310,8 +310,8 @@ def _overlaps(
         running.append(later)
 
 
-def _told(mind: Member) -> tuple[object, ...]:
-    return (*mind.departures.dump(), *mind.counters.log_verdicts)
+def _told(machine: Member) -> tuple[object, ...]:
+    return (*machine.departures.dump(), *machine.counters.log_verdicts)
 
 
 def _decision(outcome: Outcome | None) -> Decision:

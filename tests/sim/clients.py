@@ -179,14 +179,14 @@ class Client:
             self._checks.abort(self._transfer.transaction_id)
 
     def _acknowledged(self, outcome: Outcome) -> None:
-        view = self._member.mind.view
+        view = self._member.machine.view
         everywhere = [
             member
             for member in self._online()
-            if self._transfer.everywhere and view.member(member.mind.me.incarnation)
+            if self._transfer.everywhere and view.member(member.machine.me.incarnation)
         ]
         self._checks.acknowledge(self._transfer.transaction_id, outcome, everywhere)
 
     def _cannot_have_forgotten(self) -> bool:
-        forgotten_version = self._member.mind.outcomes.forgotten_version
+        forgotten_version = self._member.machine.outcomes.forgotten_version
         return forgotten_version <= self._transfer.snapshot_version

@@ -22,7 +22,6 @@ from tests.sim.checkers import Checks, Violation
 from tests.sim.clients import Client
 from tests.sim.clock import DRIFT, Clock
 from tests.sim.disk import SimulatedDisk
-from tests.sim.lives import JOIN_LAG_MESSAGES, JOIN_LAG_TRANSACTIONS, Lives, rows_sequence
 from tests.sim.member import (
     EXPEL_MS,
     SNAPSHOT_LEASE_MS,
@@ -32,6 +31,12 @@ from tests.sim.member import (
     SimulatedMember,
 )
 from tests.sim.memory_order import MemoryLog
+from tests.sim.process import (
+    JOIN_LAG_MESSAGES,
+    JOIN_LAG_TRANSACTIONS,
+    SimulatedProcess,
+    rows_sequence,
+)
 from tests.sim.scenarios import SCENARIOS, scenario_of
 from tests.sim.settings import first_settings
 from tests.sim.workloads import WorkloadClient
@@ -74,7 +79,7 @@ class Cluster:
         self.checks = checks or Checks()
         self.history = History(seed=seed, workloads=ALL_WORKLOADS)
         self.disks = {name: SimulatedDisk() for name in NAMES}
-        self.processes: dict[str, Lives] = {}
+        self.processes: dict[str, SimulatedProcess] = {}
         self.wire: list[Message] = []
         self.log_away_until_ms = 0
         self.paused_until_ms: dict[str, int] = {}
@@ -168,7 +173,7 @@ class Cluster:
             if quiet_rounds == QUIET_ROUNDS or (self.is_tail_lost and number == TAIL_ROUNDS):
                 return
         states = {
-            name: (member.mind.state.name, member.mind.reason, member.mind.log_sequence)
+            name: (member.machine.state.name, member.machine.reason, member.machine.log_sequence)
             for name, member in self.members.items()
         }
         text = f"no rest after {HEAL_ROUNDS_MAX} rounds without faults"
@@ -196,7 +201,7 @@ class Cluster:
             seeds=tuple(f"{each}:1" for each in NAMES if each != name),
             recovery_log_messages_max=self._recovery_messages_max,
         )
-        self.processes[name] = Lives(
+        self.processes[name] = SimulatedProcess(
             config, self.disks[name], self.log, self._make_member, self._processes, self
         )
 
@@ -301,9 +306,11 @@ class Cluster:
         """
         self.note(f"{name} trims the log, which begins at {first_sequence}")
         self.reached["trimmed"] += 1
-        for each in self.members[name].mind.view.members:
+        for each in self.members[name].machine.view.members:
             process = self.processes.get(each.name)
-            copied = process.copies.values() if process and process.member.mind.me == each else ()
+            copied = (
+                process.copies.values() if process and process.member.machine.me == each else ()
+            )
             reached = min([self.durable_sequence(each.name), *copied])
             is_lost = each.incarnation <= self._lost_disks.get(each.name, 0)
             if reached < first_sequence - 1 and not is_lost:
@@ -313,14 +320,14 @@ class Cluster:
     def asks_to_join(self, name: str) -> None:
         """See `Witness`: it lacks little, and nothing of what its rows have."""
         member, last = self.members[name], self.log.state().last_sequence
-        lag, pending = last - member.mind.log_sequence, member.applier.coordinator.length
-        newest_version = member.mind.certifier.window.newest_version
+        lag, pending = last - member.machine.log_sequence, member.applier.coordinator.length
+        newest_version = member.machine.certifier.window.newest_version
         is_late = lag > JOIN_LAG_MESSAGES or pending > JOIN_LAG_TRANSACTIONS
         if is_late or member.committed_version > newest_version:
             text = f"has rows of {member.committed_version}, and has certified {newest_version}"
             raise Violation(f"{name} joins, lacks {lag}, {pending} wait, {text}")
         others = [each for other, each in self.members.items() if self.reaches(name, other)]
-        reached = max(each.mind.log_sequence for each in others)
+        reached = max(each.machine.log_sequence for each in others)
         if reached > last and not self.processes[name].trusts_log:
             raise Violation(f"{name} joins at {last}, and others have read up to {reached}")
 
@@ -352,25 +359,25 @@ class Cluster:
         self.reached["rejoined"] += name in self.processes
         self.excuse(name, self.now_ms)
         self.leaving.discard(name)
-        self.note(f"{name} starts as run {self._runs}, from {member.mind.log_sequence}")
+        self.note(f"{name} starts as run {self._runs}, from {member.machine.log_sequence}")
         if name not in self.fenced:
             self.checks.loaded(member)
-        elif not member.minds.fence():
+        elif not member.state_store.fence():
             raise Violation(f"{name} has fenced itself, and has forgotten it")
         return member
 
-    def _processes(self) -> list[Lives]:
+    def _processes(self) -> list[SimulatedProcess]:
         return list(self.processes.values())
 
     def _may_be_expelled(self, member: ViewMember) -> bool:
         """Whether it is gone, by itself or with its run, or something held it up of late."""
         process = self.processes.get(member.name)
-        if process is None or process.member.mind.me != member or self.is_tail_lost:
+        if process is None or process.member.machine.me != member or self.is_tail_lost:
             return True
         excused_until_ms = self._excused_until_ms.get(member.name, 0) + EXCUSED_MS
         return member.name in self.leaving or self.now_ms <= excused_until_ms
 
-    def _some(self) -> list[Lives]:
+    def _some(self) -> list[SimulatedProcess]:
         """Half of the members that are not held up, in any order."""
         running = [each for each in self.processes.values() if self.answers(each.name)]
         return self.dice.sample(running, (len(running) + 1) // 2)
@@ -481,7 +488,7 @@ class Cluster:
         for client in self._clients:
             client.act()
         at_rest = was == self._progress() and all(
-            member.is_online and not member.mind.publisher.undecided
+            member.is_online and not member.machine.publisher.undecided
             for member in self.members.values()
         )
         return at_rest and all(client.is_done for client in self._clients)
@@ -490,10 +497,10 @@ class Cluster:
         """What changes while there is something to do; reports alone are none."""
         return [
             (
-                member.mind.me.incarnation,
-                member.mind.view.view_id,
-                member.mind.certifier.window.newest_version,
-                member.mind.certifier.stable_version,
+                member.machine.me.incarnation,
+                member.machine.view.view_id,
+                member.machine.certifier.window.newest_version,
+                member.machine.certifier.stable_version,
             )
             for member in self.members.values()
         ]

@@ -26,7 +26,7 @@ from tests.sim.settings import some_settings
 
 if TYPE_CHECKING:
     from tests.sim.cluster import Cluster
-    from tests.sim.lives import Lives
+    from tests.sim.process import SimulatedProcess
 
 AWAY_MS = (200, 200, 3_000)
 """How long somebody is away at most: mostly a moment, else longer than it takes to be expelled."""
@@ -72,7 +72,7 @@ def leave(cluster: "Cluster") -> None:
     if online:
         member = cluster.dice.choice(online)
         cluster.leaving.add(member.name)
-        member.mind.leave()
+        member.machine.leave()
 
 
 def stop_outside(cluster: "Cluster") -> None:
@@ -80,7 +80,7 @@ def stop_outside(cluster: "Cluster") -> None:
     outside = [
         process
         for process in cluster.processes.values()
-        if process.member.mind.view.member(process.member.mind.me.incarnation) is None
+        if process.member.machine.view.member(process.member.machine.me.incarnation) is None
     ]
     if outside:
         cluster.stop(cluster.dice.choice(outside).name)
@@ -99,11 +99,11 @@ def expel(cluster: "Cluster") -> None:
     """An operator has a member expelled that is alive; the dead are expelled by the others."""
     online = cluster.online()
     if online:
-        mind = cluster.dice.choice(online).mind
-        name = cluster.dice.choice(mind.view.members).name
+        machine = cluster.dice.choice(online).machine
+        name = cluster.dice.choice(machine.view.members).name
         # The log may be away for a while, until it has the proposal.
         cluster.excuse(name, cluster.now_ms + max(AWAY_MS))
-        mind.expel(name)
+        machine.expel(name)
 
 
 def lose_log(cluster: "Cluster") -> None:
@@ -175,13 +175,13 @@ def lose_tail(cluster: "Cluster") -> None:
 def trust_log(cluster: "Cluster") -> None:
     """The operators of members that wait to join say that the log is whole, which may be wrong."""
     for process in cluster.processes.values():
-        process.trusts_log = process.member.mind.state is MemberState.RECOVERING
+        process.trusts_log = process.member.machine.state is MemberState.RECOVERING
 
 
 def act_as_operator(cluster: "Cluster") -> None:
     """An operator looks after members that will not come back by themselves."""
     for name in list(cluster.processes):
-        if cluster.processes[name].member.mind.state is MemberState.FENCED:
+        if cluster.processes[name].member.machine.state is MemberState.FENCED:
             if cluster.dice.random() < 0.5:
                 cluster.stop(name)
                 cluster.start(name)
@@ -193,15 +193,15 @@ def change_settings(cluster: "Cluster") -> None:
     """A member asks for other settings, another mode among them; others may ask, too."""
     dice, online = cluster.dice, cluster.online()
     if online:
-        mind = dice.choice(online).mind
-        mind.change_settings(some_settings(dice, mind.settings))
+        machine = dice.choice(online).machine
+        machine.change_settings(some_settings(dice, machine.settings))
 
 
 def appoint(cluster: "Cluster") -> None:
     """A member asks for another primary, which may be gone, or in a group that has none."""
     online = cluster.online()
     if online:
-        cluster.dice.choice(online).mind.appoint(cluster.dice.choice(list(cluster.disks)))
+        cluster.dice.choice(online).machine.appoint(cluster.dice.choice(list(cluster.disks)))
 
 
 def write_junk(cluster: "Cluster") -> None:
@@ -209,14 +209,16 @@ def write_junk(cluster: "Cluster") -> None:
     online = cluster.online()
     if not online:
         return
-    dice, mind = cluster.dice, cluster.dice.choice(online).mind
-    view, me = mind.view, mind.me
+    dice, machine = cluster.dice, cluster.dice.choice(online).machine
+    view, me = machine.view, machine.me
     stranger = ViewMember(name="m9", incarnation=dice.getrandbits(64) | 1 << 63, address="m9:1")
     everybody_out = ViewProposal(view.view_id, ())
-    last = mind.numbers.last(me.incarnation) or 0
+    last = machine.numbers.last(me.incarnation) or 0
     forged = LogBatch(me.name, me.incarnation, last + 1 + dice.randint(0, 9))
-    far_ahead = StableReport(1 << 40, 1 << 40, mind.log_sequence, bytes(8), 1 << 40)
-    junk = mind.settings._replace(settings_version=1 + mind.settings.settings_version, gc_window="")
+    far_ahead = StableReport(1 << 40, 1 << 40, machine.log_sequence, bytes(8), 1 << 40)
+    junk = machine.settings._replace(
+        settings_version=1 + machine.settings.settings_version, gc_window=""
+    )
     by_stranger = LogBatch(stranger.name, stranger.incarnation, 1)
     message: LogBatch | bytes = dice.choice(
         (
@@ -242,11 +244,11 @@ def impersonate(cluster: "Cluster") -> None:
     """
     online = cluster.online()
     if online:
-        mind = cluster.dice.choice(online).mind
-        last = mind.numbers.last(mind.me.incarnation) or 0
+        machine = cluster.dice.choice(online).machine
+        last = machine.numbers.last(machine.me.incarnation) or 0
         number = last + cluster.dice.randint(1, NUMBERS_AHEAD_MAX)
-        cluster.excuse(mind.me.name, cluster.now_ms + max(AWAY_MS))
-        _write(cluster, encode_batch(LogBatch(mind.me.name, mind.me.incarnation, number)))
+        cluster.excuse(machine.me.name, cluster.now_ms + max(AWAY_MS))
+        _write(cluster, encode_batch(LogBatch(machine.me.name, machine.me.incarnation, number)))
 
 
 def _write(cluster: "Cluster", payload: bytes) -> None:
@@ -256,7 +258,7 @@ def _write(cluster: "Cluster", payload: bytes) -> None:
         cluster.log.append(f"strange {cluster.checks.strange_messages}", payload)
 
 
-def _victim(cluster: "Cluster") -> "Lives | None":
+def _victim(cluster: "Cluster") -> "SimulatedProcess | None":
     processes = list(cluster.processes.values())
     return cluster.dice.choice(processes) if processes else None
 

@@ -1,4 +1,4 @@
-"""A whole member on one thread: the real mind, store layout, relay queue and target, step by step.
+"""A whole member on one thread, step by step: the real state machine, store, queue and target.
 
 The rule it keeps: it does what `runtime/runtime.py` does, in that order, and nothing of its own.
 What that one leaves to threads and to the event loop, the cluster's scheduler decides here.
@@ -76,7 +76,7 @@ class SimulatedMember:
         self.name = me.name
         self._clock = clock
         self.disk = disk
-        self.mind = Member(
+        self.machine = Member(
             MemberOptions(
                 me=me,
                 settings=settings,
@@ -129,7 +129,7 @@ class SimulatedMember:
     @property
     def is_online(self) -> bool:
         """Whether clients may use it."""
-        online = self.mind.state is MemberState.ONLINE
+        online = self.machine.state is MemberState.ONLINE
         return self.is_running and online and not self.target.is_unfinished
 
     def read(self, deliveries: Sequence[Delivery]) -> None:
@@ -137,8 +137,8 @@ class SimulatedMember:
         delivered = Delivered()
         for sequence, payload in deliveries:
             message = decode_batch(payload)
-            self.minds.delivered(Delivery(sequence, payload))
-            self.mind.deliver(sequence, message, delivered)
+            self.state_store.delivered(Delivery(sequence, payload))
+            self.machine.deliver(sequence, message, delivered)
             self._observer.delivered(self, message)
         self._rows_maker.take_in(delivered, self._recovered_position)
         self.applier.append(delivered.entries)
@@ -166,25 +166,27 @@ class SimulatedMember:
     def pump(self) -> None:
         """Hands to the log's client what is to be sent now."""
         self._uploads = [upload for upload in self._uploads if not upload.step()]
-        next_batch = self.mind.publisher.next_batch
-        while batch := next_batch(credit=self.mind.credit(self.now_ms), is_taken=not self.outbox):
+        next_batch = self.machine.publisher.next_batch
+        while batch := next_batch(
+            credit=self.machine.credit(self.now_ms), is_taken=not self.outbox
+        ):
             message_id = f"{batch.incarnation:x}-{batch.batch_number}"
             encoded = encode_batch(batch)
-            self.mind.publisher.note_encoded(batch.batch_number, encoded)
+            self.machine.publisher.note_encoded(batch.batch_number, encoded)
             self.outbox.append(Message(message_id, encoded))
 
     def tick(self) -> None:
         """What the runtime does from time to time."""
         now_ms = self.now_ms
         self.snapshots.expire(now_ms)
-        self.mind.tick(now_ms)
+        self.machine.tick(now_ms)
         self.save()
-        self.mind.report_if_due(now_ms, self.snapshots.stable_version(self.durable_version))
+        self.machine.report_if_due(now_ms, self.snapshots.stable_version(self.durable_version))
 
     def save(self) -> None:
-        """Stores the mind as it is now, with what the applier has not committed yet."""
+        """Stores the state machine as it is now, with what the applier has not committed yet."""
         unsaved, self._unsaved = self._unsaved, Delivered()
-        self.minds.save(self.mind, unsaved, self.applier.position)
+        self.state_store.save(self.machine, unsaved, self.applier.position)
 
     def flush(self) -> None:
         """Makes what was written durable."""
@@ -207,7 +209,7 @@ class SimulatedMember:
             else:
                 self._answer(number, None if None in ended.outcomes else ended)
 
-        self.mind.publisher.submit(Submission(transactions, done))
+        self.machine.publisher.submit(Submission(transactions, done))
 
     def submit_large(
         self, logged: LoggedTransaction, answer: Answer, *, everywhere: bool, patient: bool
@@ -227,7 +229,7 @@ class SimulatedMember:
         def refused() -> None:
             self._answer(number, None)
 
-        upload = SimulatedUpload(self.mind, logged, submit, refused, patient=patient)
+        upload = SimulatedUpload(self.machine, logged, submit, refused, patient=patient)
         self._uploads.append(upload)
 
         def hang_up() -> None:
@@ -248,13 +250,13 @@ class SimulatedMember:
         unless this member is in doubt itself; what became of the rest is not known.
         """
         waiting, self._waiting_commit = self._waiting_commit, []
-        if self.mind.state is not MemberState.FENCED:
+        if self.machine.state is not MemberState.FENCED:
             for ended in waiting:
                 ended.end()
         self._give_up()
 
     def _give_up(self) -> None:
-        self.mind.publisher.abandon()
+        self.machine.publisher.abandon()
         for number in list(self._calls):
             self._answer(number, None)
 
@@ -265,16 +267,16 @@ class SimulatedMember:
         self._give_up()
 
     def _load(self) -> None:
-        self.minds = StateStore(self.disk.as_store(), self._relay_queue)
-        self.minds.load(self.mind)
+        self.state_store = StateStore(self.disk.as_store(), self._relay_queue)
+        self.state_store.load(self.machine)
         checkpoint = self.target.checkpoint()
         if checkpoint is not None:
             self.committed_version = self.durable_version = checkpoint.version
-            self.mind.committed(checkpoint.version)
+            self.machine.committed(checkpoint.version)
         self._recovered_position = self.applier.position
         groups = list(self._relay_queue.load())
         entries = [entry for group in groups for entry in group]
-        self.fragments.remove_strangers(self.mind.fragment_sets.names, entries)
+        self.fragments.remove_strangers(self.machine.fragment_sets.names, entries)
         self.applier.recover(groups)
 
     def _new_call(self, answer: Answer) -> int:
@@ -290,7 +292,7 @@ class SimulatedMember:
     def _note_committed(self, version: int) -> None:
         self.committed_version = version
         self._look()
-        self.mind.committed(version)
+        self.machine.committed(version)
         self._answer_committed()
 
     def _answer_committed(self) -> None:
@@ -300,7 +302,7 @@ class SimulatedMember:
             ended.end()
 
     def _answer_everywhere(self) -> None:
-        version = self.mind.applied_everywhere_version
+        version = self.machine.applied_everywhere_version
         ready = [answer for ended, answer in self._waiting_everywhere if ended.version <= version]
         self._waiting_everywhere = [
             waiting for waiting in self._waiting_everywhere if waiting[0].version > version

@@ -44,8 +44,8 @@ from groupcert.members.runtime.outcome_log import OutcomeLog
 from groupcert.members.runtime.state_store import StateStore
 from groupcert.members.total_order.port import Delivery, LogState
 from tests.sim.disk import DiskCopy, SimulatedDisk
-from tests.sim.lives import Lives
 from tests.sim.member import Answer, SimulatedMember
+from tests.sim.process import SimulatedProcess
 
 Delivered = Outcome | Collected | tuple[int, int] | None
 
@@ -53,7 +53,7 @@ _certify = Certifier.certify_in_steps
 _deliver = Certifier.deliver
 _checkpoint = SimulatedDisk.checkpoint
 _heard_own = Suspicions.heard_own
-_open = Lives._open
+_open = SimulatedProcess._open
 _stamp = LogicalClock.stamp
 _submit = SimulatedMember.submit
 _close = FragmentSets.close
@@ -95,7 +95,7 @@ def acknowledge_before_the_log(
     """A member that believes its own transactions to pass, and answers before they are ordered."""
     _submit(self, transactions, lambda _: None, everywhere=everywhere)
     hoped = Submission(transactions, lambda _: None)
-    newest_version = self.mind.certifier.window.newest_version
+    newest_version = self.machine.certifier.window.newest_version
     for index in range(len(transactions)):
         hoped.decide(index, Outcome(Verdict.CERTIFIED, version=newest_version + 1 + index))
     answer(hoped)
@@ -151,10 +151,10 @@ def show_a_part(self: RocksDbTarget) -> RowsSnapshot:
     return RowsSnapshot(self._store.snapshot(Family.DATA))
 
 
-def skip_the_gap(self: Lives, state: LogState) -> None:
+def skip_the_gap(self: SimulatedProcess, state: LogState) -> None:
     """A joiner that goes on where the log begins, whatever it lacks."""
-    mind = self.member.mind
-    mind.log_sequence = max(mind.log_sequence, state.first_sequence - 1)
+    machine = self.member.machine
+    machine.log_sequence = max(machine.log_sequence, state.first_sequence - 1)
     _open(self, state)
 
 
@@ -251,7 +251,7 @@ MUTANTS = {
     "take-from-everybody": _mutant(Member, "_takes", take_from_everybody),
     "take-a-part-for-the-whole": _mutant(FragmentSets, "close", take_a_part_for_the_whole),
     "show-a-part": _mutant(RocksDbTarget, "open_snapshot", show_a_part),
-    "skip-the-gap": _mutant(Lives, "_open", skip_the_gap),
+    "skip-the-gap": _mutant(SimulatedProcess, "_open", skip_the_gap),
     "join-at-once": _mutant(CatchUp, "is_near", join_at_once),
     "trim-what-is-needed": _mutant(log_trimmer, "trim_target", trim_what_is_needed),
     "forget-the-copies": _mutant(log_trimmer, "reported_sequence", forget_the_copies),

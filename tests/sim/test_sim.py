@@ -1,6 +1,6 @@
 """The simulation: seeds pass and replay, reach what they are for, and find what is broken.
 
-`make test` runs two hundred seeds of all scenarios, `make nightly` ten thousand.
+`make test` runs a hundred seeds of all scenarios, `make nightly` ten thousand.
 """
 
 import os
@@ -19,7 +19,7 @@ from tests.sim.mutants import MUTANTS
 from tests.sim.scenarios import SCENARIOS, scenario_of
 
 SEEDS_A_TEST = 10
-SEEDS = range(0, 200, SEEDS_A_TEST)
+SEEDS = range(0, 100, SEEDS_A_TEST)
 STEPS = 800
 MUTANT_SEEDS_MAX = 60
 REACHING_SEEDS_MAX = 15
@@ -146,15 +146,15 @@ def test_runs_reach_what_they_are_for() -> None:
         reached["acknowledged"] += len(cluster.checks.acknowledged)
         reached["expelled"] += cluster.checks.expelled
         for member in cluster.members.values():
-            mind = member.mind
-            reached["repeated"] += mind.counters.repeated
-            reached["collected"] += mind.certifier.stable_version
-            reached["forgotten"] += mind.outcomes.forgotten_version > 0
-            reached["changed"] += mind.settings.settings_version > 1
-            reached["single_primary"] += mind.settings.single_primary
-            reached["held"] += mind.flow.held_ms
+            machine = member.machine
+            reached["repeated"] += machine.counters.repeated
+            reached["collected"] += machine.certifier.stable_version
+            reached["forgotten"] += machine.outcomes.forgotten_version > 0
+            reached["changed"] += machine.settings.settings_version > 1
+            reached["single_primary"] += machine.settings.single_primary
+            reached["held"] += machine.flow.held_ms
             for verdict in Verdict:
-                reached[verdict.name] += mind.counters.verdicts[verdict]
+                reached[verdict.name] += machine.counters.verdicts[verdict]
         missing = [name for name in {*names, *cluster.reached} if not reached[name]]
         if not missing:
             break

@@ -25,16 +25,16 @@ class SimulatedUpload:
 
     def __init__(
         self,
-        mind: Member,
+        machine: Member,
         logged: LoggedTransaction,
         submit: Callable[[LoggedTransaction, Ended], None],
         refused: Callable[[], None],
         *,
         patient: bool,
     ) -> None:
-        self._publisher = mind.publisher
-        self._upload = mind.publisher.begin_upload(lambda: None)
-        self._digest = Digest(mind.me.incarnation, self._upload.number)
+        self._publisher = machine.publisher
+        self._upload = machine.publisher.begin_upload(lambda: None)
+        self._digest = Digest(machine.me.incarnation, self._upload.number)
         self._pieces = list(split_payload(logged.payload, FRAGMENT_BYTES))
         self._logged = logged
         self._submit = submit

@@ -199,7 +199,7 @@ class WorkloadClient:
             return
         answer = Decision(OUTCOMES[outcome.verdict], outcome.version)
         if outcome.verdict is not Verdict.CERTIFIED and self._attempts > 1:
-            forgotten_version = self._member.mind.outcomes.forgotten_version
+            forgotten_version = self._member.machine.outcomes.forgotten_version
             if forgotten_version > cast(int, self._logged.snapshot):
                 answer = Decision(Outcome.UNKNOWN, cause="its first attempt may be forgotten")
         self._send(answer)
@@ -230,8 +230,8 @@ def final_states(members: Sequence[SimulatedMember]) -> list[FinalState]:
         FinalState(
             member=member.name,
             version=member.committed_version,
-            digest=member.mind.certifier.digest().hex(),
-            gtid_executed=str(member.mind.certifier.executed()),
+            digest=member.machine.certifier.digest().hex(),
+            gtid_executed=str(member.machine.certifier.executed()),
             rows=rows_of(member),
             applied=tuple(demo_checks.applied_history(cast(RealClient, _HistoryOfMember(member)))),
         )

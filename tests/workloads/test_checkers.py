@@ -36,7 +36,7 @@ def seen_by_clients(history: History, *, serializable: bool) -> set[str]:
 
 @pytest.mark.parametrize(
     "first_seed",
-    [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(SEEDS_A_TEST, 100, 10))],
+    [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(SEEDS_A_TEST, 50, 10))],
 )
 def test_right_histories_have_no_findings(first_seed: int) -> None:
     outcomes = set()
@@ -54,7 +54,7 @@ def test_a_seed_gives_the_same_history_again() -> None:
     assert one != interleave(8, transactions=TRANSACTIONS)
 
 
-@pytest.mark.parametrize("seeds", [2, pytest.param(6, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seeds", [2, pytest.param(6, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("name", BREAKAGES)
 def test_a_breakage_is_found_and_nothing_that_does_not_follow(name: str, seeds: int) -> None:
     """At so many seeds, and at more until all was found that has to be."""

@@ -19,7 +19,7 @@ from groupcert.applier.queue.relay_queue import RelayEntry
 from groupcert.certifier.storage.store import Family
 from groupcert.members.certification_log import writer as certification_log_writer
 from groupcert.members.certification_log.outbox import CURSOR_KEY
-from groupcert.members.process import lifecycle as lives
+from groupcert.members.process import lifecycle as runs
 from groupcert.members.recovery import store_swap
 from groupcert.members.runtime.run_end import RunStart
 from groupcert.members.runtime.runtime import MemberRuntime
@@ -132,10 +132,10 @@ async def test_it_is_told_how_much_goes_with_a_state_that_is_discarded(tmp_path:
             first = process.runtime
             first.member.expel("m1")
             first._sender.schedule()
-            await process.online(lives=2)
+            await process.online(runs=2)
             assert GIVEN_UP not in {each["event"] for each in events}, "its state stays"
             process.runtime.begin_again(RunStart(discards_state=True))
-            await process.online(lives=3)
+            await process.online(runs=3)
             folder.unlink()
     (told,) = [each for each in events if each["event"] == GIVEN_UP]
     assert told["rows"] >= 5
@@ -146,7 +146,7 @@ async def test_it_is_told_how_much_goes_with_a_state_that_is_discarded(tmp_path:
 async def test_it_is_told_how_much_goes_with_a_state_that_is_discarded_after_its_life(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lives, "DISK_RETRY_SECONDS", 10)
+    monkeypatch.setattr(runs, "DISK_RETRY_SECONDS", 10)
     folder = tmp_path / "log"
     folder.write_bytes(b"a file in its place")
     with capture_logs() as events:
@@ -156,7 +156,7 @@ async def test_it_is_told_how_much_goes_with_a_state_that_is_discarded_after_its
             first.give_up(FULL)
             await until(lambda: first.closed)
             first.begin_again(RunStart(discards_state=True))
-            await process.online(lives=2)
+            await process.online(runs=2)
             folder.unlink()
     (told,) = [each for each in events if each["event"] == GIVEN_UP]
     assert told["rows"] >= 3
@@ -171,8 +171,8 @@ async def test_it_is_told_how_much_goes_where_a_kill_came_before_the_copy_took_i
     await donor._deliver([founding(donor)])
     await joiner_folder(donor, tmp_path / "data")
     with capture_logs() as events:
-        lives.put_copy_in_place(runtime.config)
-        lives.put_copy_in_place(runtime.config)
+        runs.put_copy_in_place(runtime.config)
+        runs.put_copy_in_place(runtime.config)
     assert [each["rows"] for each in events if each["event"] == GIVEN_UP] == [5]
     assert not store_swap.is_adopted(tmp_path / "data")
 

@@ -159,7 +159,7 @@ async def test_what_a_crash_left_unsaved_is_decided_again_and_written_once(tmp_p
 
     again = member_at(tmp_path)
     assert again.member.log_sequence == 2
-    assert again.committed_version == 2, "the rows are ahead of the mind"
+    assert again.committed_version == 2, "the rows are ahead of the state"
     await feed(again, 3, 4)
     again.close()
     rows = history_in(tmp_path / "log")
@@ -349,7 +349,7 @@ async def test_each_life_of_a_process_goes_on_with_the_history(tmp_path: Path) -
         await process.runtime.submit((write("one", process.runtime.committed_version),))
         process.runtime.member.expel("m1")
         process.runtime._sender.schedule()
-        await process.online(lives=2)
+        await process.online(runs=2)
         await process.runtime.submit((write("two", process.runtime.committed_version),))
         await asyncio.sleep(0.05)
     rows = history_in(folder)
@@ -376,7 +376,7 @@ async def test_numbers_that_no_column_takes_end_no_life(tmp_path: Path) -> None:
 async def test_a_folder_that_hangs_holds_up_no_life_and_hears_no_more_of_the_last_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first life's writer hangs before its file has its name, and goes on after its end."""
+    """The first run's writer hangs before its file has its name, and goes on after its end."""
     hangs, goes_on = threading.Event(), threading.Event()
 
     def hang(path: Path) -> None:
@@ -404,7 +404,7 @@ async def test_a_folder_that_hangs_holds_up_no_life_and_hears_no_more_of_the_las
             if not first.closed:
                 assert first.target.open_snapshot().get(b"one") == b"value"
         assert waits < 2.5, "the event loop goes on"
-        assert time.monotonic() - expelled < 12, "the next life writes what waits"
+        assert time.monotonic() - expelled < 12, "the next run writes what waits"
         monkeypatch.undo()
         assert first.history_writer
         thread = first.history_writer._thread

@@ -1,4 +1,4 @@
-"""What a mind notes of its decisions: the same rows as its certifier's recorder would give.
+"""What a member notes of its decisions: the same rows as its certifier's recorder would give.
 
 The method: members read random messages; what they noted is stored and read again, and compared
 with rows made on the spot by `HistoryRecorder` at a second certifier that follows the same order.

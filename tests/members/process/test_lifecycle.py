@@ -1,4 +1,4 @@
-"""What ends a life, what it leaves behind, and whether another begins; on a log in memory."""
+"""What ends a run, what it leaves behind, and whether another begins; on a log in memory."""
 
 import asyncio
 import gc
@@ -70,9 +70,9 @@ class Process:
         """Its word of its state."""
         return self.runtime.member.state
 
-    async def online(self, lives: int = 1) -> None:
-        """Returns when it is ONLINE, in so many lives."""
-        await until(lambda: len(self.runtimes) >= lives and self.state is MemberState.ONLINE)
+    async def online(self, runs: int = 1) -> None:
+        """Returns when it is ONLINE, in so many runs."""
+        await until(lambda: len(self.runtimes) >= runs and self.state is MemberState.ONLINE)
 
 
 @asynccontextmanager
@@ -167,16 +167,16 @@ async def test_a_member_goes_on_once_its_disk_has_room(
     monkeypatch.setattr(lives_module, "DISK_RETRY_SECONDS", 0.01)
     load, failures = StateStore.load, iter(range(2))
 
-    def load_in_the_end(self: StateStore, mind: object) -> None:
+    def load_in_the_end(self: StateStore, member: object) -> None:
         for _ in failures:
             raise FULL
-        load(self, mind)  # type: ignore[arg-type]  # a mind
+        load(self, member)  # type: ignore[arg-type]  # a Member
 
     async with living(tmp_path) as process:
         await process.online()
         monkeypatch.setattr(StateStore, "load", load_in_the_end)
         process.runtime.give_up(FULL)
-        await process.online(lives=2)
+        await process.online(runs=2)
     assert next(failures, None) is None
     assert_released(tmp_path)
 

@@ -65,7 +65,7 @@ async def test_who_has_read_more_keeps_a_joiner_out_until_its_operator_decides(
             await rejoin(process, unfence=True)
             await until(lambda: len(process.runtimes) == 2 and process.state is MemberState.FENCED)
             await rejoin(process, unfence=True, trust=True)
-            await process.online(lives=3)
+            await process.online(runs=3)
             assert not process.runtime.next_start.trusts_log, "once, not for ever"
 
 

@@ -62,7 +62,7 @@ async def test_what_came_before_a_message_that_fails_is_applied_once(tmp_path: P
     del runtime
 
     again = runtime_at(tmp_path)
-    assert again.member.log_sequence == 1, "the mind that failed was not stored"
+    assert again.member.log_sequence == 1, "the state that failed was not stored"
     assert again.target.open_snapshot().version == 1, "the rows are ahead of it"
     await again._deliver([second])
     assert again.applier.drain(10)

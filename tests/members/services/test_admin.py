@@ -1,4 +1,4 @@
-"""Leaving and coming back: what becomes of a member between two lives, and what it is answered."""
+"""Leaving and coming back: what becomes of a member between two runs, and what it is answered."""
 
 import asyncio
 from pathlib import Path
@@ -11,7 +11,7 @@ from groupcert.certifier.storage.store import Store
 from groupcert.members.core.member import Member
 from groupcert.members.core.states import MemberState
 from groupcert.members.errors.recovery import LogTrimmed
-from groupcert.members.process import lifecycle as lives_module
+from groupcert.members.process import lifecycle
 from groupcert.members.runtime.runtime import MemberRuntime
 from groupcert.members.runtime.state_store import StateStore
 from groupcert.members.services import admin as admin_service
@@ -49,8 +49,8 @@ async def rejoin(
 
 async def expelled(process: Process, times: int) -> None:
     """Returns when it is ERROR: the first time it comes back at once."""
-    for lives in range(1, times + 1):
-        await process.online(lives)
+    for runs in range(1, times + 1):
+        await process.online(runs)
         process.runtime.member.expel("m1")
         process.runtime._sender.schedule()
     await until(lambda: len(process.runtimes) == times and process.state is MemberState.ERROR)
@@ -67,14 +67,14 @@ async def test_who_leaves_between_two_tries_comes_back_when_told(tmp_path: Path)
         await asyncio.sleep(0.3)
         assert (len(process.runtimes), process.state) == (2, MemberState.LEFT)
         await rejoin(process)
-        await process.online(lives=3)
+        await process.online(runs=3)
 
 
 async def test_state_that_is_discarded_between_two_tries_is_gone(tmp_path: Path) -> None:
     async with living(tmp_path) as process:
         await expelled(process, times=2)
         path = await rejoin(process, discard=True)
-        await process.online(lives=3)
+        await process.online(runs=3)
         assert Path(path).name in entries(tmp_path)
 
 
@@ -87,7 +87,7 @@ async def test_who_leaves_while_a_copy_comes_in_stays_out(
         runtime.stop_serving(MemberState.ERROR, str(needed))
         await copied.wait()
 
-    monkeypatch.setattr(lives_module, "recover", recover)
+    monkeypatch.setattr(lifecycle, "recover", recover)
     async with living(tmp_path) as process:
         await process.online()
         process.runtime.give_up(LogTrimmed(expected=1, first=2))
@@ -98,7 +98,7 @@ async def test_who_leaves_while_a_copy_comes_in_stays_out(
         await asyncio.sleep(0.1)
         assert (len(process.runtimes), process.state) == (1, MemberState.LEFT)
         await rejoin(process)
-        await process.online(lives=2)
+        await process.online(runs=2)
 
 
 async def test_a_joiner_that_is_stopped_is_in_no_view(
@@ -144,7 +144,7 @@ async def test_a_fenced_member_is_not_said_to_have_left(tmp_path: Path) -> None:
         with pytest.raises(GroupcertError, match="say --unfence"):
             await rejoin(process)
         assert await rejoin(process, unfence=True) == ""
-        await process.online(lives=2)
+        await process.online(runs=2)
         assert entries(tmp_path) == {"rocksdb"}
 
 
@@ -156,12 +156,12 @@ async def test_a_fence_lasts_as_long_as_the_state_that_has_it(
         await process.online()
         process.runtime.give_up(LogGap(expected=3, found=2))
         await until(lambda: process.state is MemberState.FENCED)
-        monkeypatch.setattr(lives_module, "_discard", lambda runtime: None)  # The process ends.
+        monkeypatch.setattr(lifecycle, "_discard", lambda runtime: None)  # The process ends.
         await rejoin(process, discard=True)
         await until(lambda: len(process.runtimes) == 2 and process.state is MemberState.FENCED)
         monkeypatch.undo()
         path = await rejoin(process, discard=True)
-        await process.online(lives=3)
+        await process.online(runs=3)
         assert Path(path).name in entries(tmp_path)
 
 
@@ -169,13 +169,13 @@ async def test_state_is_discarded_while_the_disk_is_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     load = StateStore.load
-    monkeypatch.setattr(lives_module, "DISK_RETRY_SECONDS", 0.5)
+    monkeypatch.setattr(lifecycle, "DISK_RETRY_SECONDS", 0.5)
     async with living(tmp_path) as process:
         await process.online()
         process.runtime.give_up(FULL)
         await until(lambda: process.runtime.closed)
 
-        def fail(self: StateStore, mind: Member) -> None:
+        def fail(self: StateStore, member: Member) -> None:
             raise FULL
 
         monkeypatch.setattr(StateStore, "load", fail)
@@ -186,7 +186,7 @@ async def test_state_is_discarded_while_the_disk_is_full(
         with pytest.raises(GroupcertError, match="ERROR, and begins anew already"):
             await leave(process)
         monkeypatch.setattr(StateStore, "load", load)
-        await process.online(lives=2)
+        await process.online(runs=2)
         assert Path(path).name in entries(tmp_path)
 
 
@@ -203,7 +203,7 @@ def fill_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_who_is_to_come_back_while_the_disk_is_full_waits_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lives_module, "DISK_RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(lifecycle, "DISK_RETRY_SECONDS", 0.05)
     async with living(tmp_path, autorejoin_interval_ms=100) as process:
         await expelled(process, times=2)
         fill_disk(monkeypatch)
@@ -211,7 +211,7 @@ async def test_who_is_to_come_back_while_the_disk_is_full_waits_for_it(
         await asyncio.sleep(0.2)
         assert (len(process.runtimes), process.state) == (2, MemberState.ERROR)
         monkeypatch.undo()
-        await process.online(lives=3)
+        await process.online(runs=3)
 
 
 async def test_an_operator_is_told_that_the_disk_is_full_for_the_end_of_a_fence(
@@ -227,13 +227,13 @@ async def test_an_operator_is_told_that_the_disk_is_full_for_the_end_of_a_fence(
         assert process.state is MemberState.FENCED
         monkeypatch.undo()
         await rejoin(process, unfence=True)
-        await process.online(lives=2)
+        await process.online(runs=2)
 
 
 async def test_who_leaves_while_the_disk_is_full_stays_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lives_module, "DISK_RETRY_SECONDS", 0.1)
+    monkeypatch.setattr(lifecycle, "DISK_RETRY_SECONDS", 0.1)
     async with living(tmp_path) as process:
         await process.online()
         process.runtime.give_up(FULL)
@@ -242,4 +242,4 @@ async def test_who_leaves_while_the_disk_is_full_stays_out(
         await asyncio.sleep(0.3)
         assert (len(process.runtimes), process.state) == (1, MemberState.LEFT)
         await rejoin(process)
-        await process.online(lives=2)
+        await process.online(runs=2)

@@ -130,6 +130,6 @@ async def test_who_reads_slowly_keeps_no_member_from_coming_back(tmp_path: Path)
         assert (await anext(parts)).versions[0] == 1
         process.runtime.member.expel("m1")
         process.runtime._sender.schedule()
-        await process.online(lives=2)
+        await process.online(runs=2)
         with pytest.raises(NotServing):
             await anext(parts)

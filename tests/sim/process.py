@@ -1,4 +1,4 @@
-"""One process of a simulated member: its lives, what ends each of them, and whether another begins.
+"""One process of a simulated member: its runs, what ends each of them, and whether another begins.
 
 The rule it keeps: it does what `process/lifecycle.py`, `join.py` and `log_trimmer.py` do, in their
 order and by their decisions; the waiting in between is the cluster's. A member that was put out
@@ -69,8 +69,8 @@ class Witness(Protocol):
         """A member has a copy in the place of what it had."""
 
 
-class Lives:
-    """A process. `member` is its present life; `is_over` once nothing but a start helps."""
+class SimulatedProcess:
+    """A process. `member` is its present run; `is_over` once nothing but a start helps."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Lives:
         disk: SimulatedDisk,
         log: MemoryLog,
         begin: Callable[[str], SimulatedMember],
-        processes: Callable[[], Iterable["Lives"]],
+        processes: Callable[[], Iterable["SimulatedProcess"]],
         witness: Witness,
     ) -> None:
         """`begin`: makes a run of the member from what its disk has."""
@@ -94,7 +94,7 @@ class Lives:
         self._witness = witness
         self._rejoins = Rejoins(REJOIN_TRIES, REJOIN_MS)
         self._has_joined = False
-        self._next_life_ms: int | None = None
+        self._next_run_ms: int | None = None
         self._begin()
 
     @property
@@ -104,12 +104,12 @@ class Lives:
     def read(self, messages_max: int) -> int:
         """Goes on in the log, which answers; returns how many messages were read.
 
-        What it meets there ends its life as it would end the process's.
+        What it meets there ends its run as it would end the process's.
         """
         if not self._reads:
             return 0
-        mind, state = self.member.mind, self._log.state()
-        first = mind.log_sequence + 1
+        machine, state = self.member.machine, self._log.state()
+        first = machine.log_sequence + 1
         try:
             if self._catch_up is None:
                 self._open(state)
@@ -130,8 +130,8 @@ class Lives:
         """Time has passed."""
         self.member.tick()
         self._note_state()
-        if self._next_life_ms is not None and self._now_ms >= self._next_life_ms:
-            self._next_life_ms = None
+        if self._next_run_ms is not None and self._now_ms >= self._next_run_ms:
+            self._next_run_ms = None
             self._live_again()
 
     def recover_on(self) -> None:
@@ -160,14 +160,14 @@ class Lives:
 
     def keep_log(self) -> None:
         """Tells the group what of the log this member needs no more, and trims it."""
-        mind = self.member.mind
-        if mind.state is not MemberState.ONLINE:
+        machine = self.member.machine
+        if machine.state is not MemberState.ONLINE:
             return
         self.member.save()
         self.member.flush()
         copied = list(self.copies.values())
-        mind.durable_log_sequence = log_trimmer.reported_sequence(mind.log_sequence, copied)
-        durable = mind.durable_log_sequences()
+        machine.durable_log_sequence = log_trimmer.reported_sequence(machine.log_sequence, copied)
+        durable = machine.durable_log_sequences()
         target = log_trimmer.trim_target(
             self._log.state(), durable, copied, RETENTION, messages_min=TRIM_MESSAGES_MIN
         )
@@ -180,7 +180,7 @@ class Lives:
         explanation = f"{error.reason}: {error}"
         self._witness.fenced_itself(self.name, error)
         if not isinstance(error, StillFenced):
-            self.member.minds.set_fence(explanation)
+            self.member.state_store.set_fence(explanation)
         self._stop_serving(MemberState.FENCED, explanation)
 
     def stop(self) -> None:
@@ -202,7 +202,7 @@ class Lives:
 
     def joiner(self) -> Joiner:
         """See `members.process.recover.joiner_of`."""
-        mind = self.member.mind
+        machine = self.member.machine
         checkpoint = self.member.target.checkpoint() or Checkpoint()
         identity = self.disk.get(Family.META, LOG_IDENTITY_KEY)
         return Joiner(
@@ -211,39 +211,39 @@ class Lives:
             data_folder=self.disk.path,
             addresses=self._config.seeds,
             log=None if identity is None else LogIdentity.decode(identity),
-            log_sequence=max(mind.log_sequence, log_sequence_of(max(checkpoint.position, 0))),
+            log_sequence=max(machine.log_sequence, log_sequence_of(max(checkpoint.position, 0))),
             gtid_executed=checkpoint.gtid_executed,
         )
 
     def candidate(self) -> Candidate:
         """See `Donor`."""
-        mind = self.member.mind
+        machine = self.member.machine
         return Candidate(
             name=self.name,
-            address=mind.me.address,
-            state=mind.state.name,
-            certified_version=mind.certifier.window.newest_version,
+            address=machine.me.address,
+            state=machine.state.name,
+            certified_version=machine.certifier.window.newest_version,
             committed_version=self.member.committed_version,
         )
 
     def progress(self) -> Progress:
         """How far it has read, for one that joins; see `members.wire.peer_status.ask_progress`."""
-        mind = self.member.mind
+        machine = self.member.machine
         identity = self.disk.get(Family.META, LOG_IDENTITY_KEY)
         log = "" if identity is None else str(LogIdentity.decode(identity))
-        digest = mind.digests.find(mind.log_sequence)
+        digest = machine.digests.find(machine.log_sequence)
         group, vouches = self._config.group, self._vouches
-        return Progress(self.name, group, log, mind.log_sequence, digest, vouches)
+        return Progress(self.name, group, log, machine.log_sequence, digest, vouches)
 
     def open_copy(self, asker: str) -> OpenCopy:
         """See `Donor`, and `members.recovery.copies.Copies`."""
-        mind = self.member.mind
-        if mind.state is not MemberState.ONLINE:
-            raise NotServing(member=self.name, state=mind.state.name)
+        machine = self.member.machine
+        if machine.state is not MemberState.ONLINE:
+            raise NotServing(member=self.name, state=machine.state.name)
         if len(self.copies) >= copies.COPIES_MAX:
             raise TooManyCopies(open=len(self.copies), open_max=copies.COPIES_MAX)
         self.member.save()
-        manifest = copies.manifest_of(self._config.group, mind, self.disk.as_store())
+        manifest = copies.manifest_of(self._config.group, machine, self.disk.as_store())
         self.copies[asker] = manifest.log_sequence
         return OpenCopy(manifest, self.disk.checkpoint())
 
@@ -255,7 +255,7 @@ class Lives:
     def _reads(self) -> bool:
         """Whether its run is at the log."""
         ended = (MemberState.ERROR, MemberState.FENCED, MemberState.LEFT)
-        return self.recovery is None and not self.is_over and self.member.mind.state not in ended
+        return self.recovery is None and not self.is_over and self.member.machine.state not in ended
 
     def _begin(self) -> None:
         self.disk.finish()
@@ -263,9 +263,9 @@ class Lives:
         self._catch_up: CatchUp | None = None
         self._witnesses: Witnesses | None = None
         self.trusts_log = False
-        self._vouches = self.member.mind.log_sequence > 0
+        self._vouches = self.member.machine.log_sequence > 0
         self._was = MemberState.RECOVERING
-        fence = self.member.minds.fence()
+        fence = self.member.state_store.fence()
         if fence:
             self.fence(StillFenced(member=self.name, explanation=fence))
 
@@ -281,18 +281,18 @@ class Lives:
 
     def _open(self, state: LogState) -> None:
         """See `MemberRuntime._read_log`."""
-        mind = self.member.mind
-        self.member.minds.check_identity(state.identity)
-        if mind.log_sequence:
-            self.member.minds.check_last(self._log.message(mind.log_sequence))
+        machine = self.member.machine
+        self.member.state_store.check_identity(state.identity)
+        if machine.log_sequence:
+            self.member.state_store.check_last(self._log.message(machine.log_sequence))
         recovery_choice.check_start(
             state,
-            mind.log_sequence,
+            machine.log_sequence,
             messages_max=self._config.recovery_log_messages_max,
             knows_members=bool(self._config.seeds),
         )
         self._catch_up = CatchUp(
-            first_sequence=mind.log_sequence + 1,
+            first_sequence=machine.log_sequence + 1,
             began_ms=self._now_ms,
             messages_max=JOIN_LAG_MESSAGES,
             transactions_max=JOIN_LAG_TRANSACTIONS,
@@ -305,56 +305,56 @@ class Lives:
             raise recovery_choice.why_gap(gap, state) from gap
 
     def _join_when_near(self, state: LogState) -> None:
-        mind, applier, catch_up = self.member.mind, self.member.applier, self._catch_up
-        if mind.state is MemberState.RECOVERING and catch_up is not None:
+        machine, applier, catch_up = self.member.machine, self.member.applier, self._catch_up
+        if machine.state is MemberState.RECOVERING and catch_up is not None:
             rows_sequence = log_sequence_of(max(applier.position, 0))
             pending = applier.coordinator.length
             last = state.last_sequence
-            if catch_up.is_near(mind.log_sequence, last, pending, rows_sequence):
+            if catch_up.is_near(machine.log_sequence, last, pending, rows_sequence):
                 self._join_when_sure(state)
 
     def _join_when_sure(self, state: LogState) -> None:
         """See `members.runtime.join.be_sure`: whoever answers does so at once."""
-        mind = self.member.mind
+        machine = self.member.machine
         if self.trusts_log:
             self._ask_to_join()
             return
         if self._witnesses is None:
-            self._witnesses = Witnesses(mind.me, self._config.group, state, self._now_ms)
+            self._witnesses = Witnesses(machine.me, self._config.group, state, self._now_ms)
         for each in self._donors():
-            self._witnesses.note(each.member.mind.me.address, each.progress())
+            self._witnesses.note(each.member.machine.me.address, each.progress())
         try:
             step, reason = self._witnesses.judge(
-                mind.view,
+                machine.view,
                 last_sequence=state.last_sequence,
-                log_sequence=mind.log_sequence,
-                digest_at=mind.digests.find,
+                log_sequence=machine.log_sequence,
+                digest_at=machine.digests.find,
                 now_ms=self._now_ms,
             )
         except Fenced as error:
             self.fence(error)
             return
-        mind.reason = reason
+        machine.reason = reason
         if step is Step.JOIN:
             self._ask_to_join()
 
     def _ask_to_join(self) -> None:
-        self.member.mind.caught_up()
+        self.member.machine.caught_up()
         self._witness.asks_to_join(self.name)
 
     def _recover(self, needed: GroupcertError) -> None:
         self._witness.note(f"{self.name} needs a copy: {needed}")
-        if self.member.mind.state is not MemberState.RECOVERING:
+        if self.member.machine.state is not MemberState.RECOVERING:
             self._stop_serving(MemberState.ERROR, str(needed))
         self.recovery = Recovery(self.joiner(), needed, self.disk, self._donors)
 
-    def _donors(self) -> "list[Lives]":
+    def _donors(self) -> "list[SimulatedProcess]":
         """Those that answer now; it asks itself, too."""
         reaches = self._witness.reaches
         return [each for each in self._processes() if reaches(self.name, each.name)]
 
     def _note_state(self) -> None:
-        state, self._was = self.member.mind.state, self._was
+        state, self._was = self.member.machine.state, self._was
         if state is self._was:
             return
         self._was = state
@@ -365,23 +365,23 @@ class Lives:
             self._rejoins.joined(self._now_ms)
         elif state is MemberState.ERROR:
             self.member.end_waiting()
-            self._come_back(self.member.mind.reason)
+            self._come_back(self.member.machine.reason)
         elif state is MemberState.LEFT:
             self.member.end_waiting()
             self.is_over = True
 
     def _come_back(self, text: str) -> None:
-        """See `members.process.lifecycle.Lives._come_back`."""
-        if self.member.mind.state is not MemberState.ERROR:
+        """See `members.process.lifecycle.Lifecycle._come_back`."""
+        if self.member.machine.state is not MemberState.ERROR:
             self._stop_serving(MemberState.ERROR, text)
         delay_ms = self._rejoins.next_delay_ms(self._now_ms) if self._has_joined else None
         if delay_ms is None:
             self.is_over = True
         else:
-            self._next_life_ms = self._now_ms + delay_ms
+            self._next_run_ms = self._now_ms + delay_ms
 
     def _stop_serving(self, state: MemberState, reason: str) -> None:
-        self.member.mind.fail(state, reason)
+        self.member.machine.fail(state, reason)
         self._was = state
         self._witness.note(f"{self.name} is {state.name}: {reason}")
         self.member.end_waiting()
