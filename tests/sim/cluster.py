@@ -18,6 +18,7 @@ from groupcert.members.errors.recovery import ExtraTransactions, LogCutShort
 from groupcert.members.recovery.joiner import Joiner
 from groupcert.members.runtime.state_store import MEMBER_KEY
 from groupcert.members.settings.member import MemberConfig
+from tests.sim import process as sim_process
 from tests.sim.checkers import Checks, Violation
 from tests.sim.clients import Client
 from tests.sim.clock import DRIFT, Clock
@@ -31,12 +32,7 @@ from tests.sim.member import (
     SimulatedMember,
 )
 from tests.sim.memory_order import MemoryLog
-from tests.sim.process import (
-    JOIN_LAG_MESSAGES,
-    JOIN_LAG_TRANSACTIONS,
-    SimulatedProcess,
-    rows_sequence,
-)
+from tests.sim.process import SimulatedProcess
 from tests.sim.scenarios import SCENARIOS, scenario_of
 from tests.sim.settings import first_settings
 from tests.sim.workloads import WorkloadClient
@@ -244,7 +240,7 @@ class Cluster:
                 process.read(0)
             elif process is not None:
                 self.crash(name)
-            read, rows = self.durable_sequence(name), rows_sequence(self.disks[name])
+            read, rows = self.durable_sequence(name), sim_process.rows_sequence(self.disks[name])
             if name not in self.processes and read <= last_sequence < rows:
                 self._kept_down.add(name)
 
@@ -307,11 +303,9 @@ class Cluster:
         self.note(f"{name} trims the log, which begins at {first_sequence}")
         self.reached["trimmed"] += 1
         for each in self.members[name].machine.view.members:
-            process = self.processes.get(each.name)
-            copied = (
-                process.copies.values() if process and process.member.machine.me == each else ()
-            )
-            reached = min([self.durable_sequence(each.name), *copied])
+            process, reached = self.processes.get(each.name), self.durable_sequence(each.name)
+            if process and process.member.machine.me == each:
+                reached = min([reached, *process.copies.values()])
             is_lost = each.incarnation <= self._lost_disks.get(each.name, 0)
             if reached < first_sequence - 1 and not is_lost:
                 text = f"{each.name} is in the view and has only {reached}"
@@ -322,7 +316,7 @@ class Cluster:
         member, last = self.members[name], self.log.state().last_sequence
         lag, pending = last - member.machine.log_sequence, member.applier.coordinator.length
         newest_version = member.machine.certifier.window.newest_version
-        is_late = lag > JOIN_LAG_MESSAGES or pending > JOIN_LAG_TRANSACTIONS
+        is_late = lag > sim_process.JOIN_LAG_MESSAGES or pending > sim_process.JOIN_LAG_TRANSACTIONS
         if is_late or member.committed_version > newest_version:
             text = f"has rows of {member.committed_version}, and has certified {newest_version}"
             raise Violation(f"{name} joins, lacks {lag}, {pending} wait, {text}")
