@@ -5,7 +5,7 @@ import hashlib
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -145,14 +145,27 @@ async def get_status(channel: grpc.aio.Channel, metadata: Metadata = ()) -> None
     await stub.GetStatus(group_pb2.GetStatusRequest(), metadata=metadata)
 
 
-async def refusal(channel: grpc.aio.Channel) -> Exception:
-    """The error of a call, as soon as one is refused."""
+async def one_refused(calls: list["grpc.aio.UnaryUnaryCall[Any, Any]"]) -> Exception:
+    """The error of the call that is refused of some that wait else; it is taken out of them."""
+    ends = {asyncio.create_task(call.code()): call for call in calls}
+    done, _ = await asyncio.wait(ends, timeout=20, return_when=asyncio.FIRST_COMPLETED)
+    (refused,) = (ends[end] for end in done)
+    calls.remove(refused)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await refused
+    return error_from(caught.value)
+
+
+async def served(call: Callable[[], Awaitable[object]]) -> None:
+    """Returns when a call is answered, again and again while it is refused."""
     async with asyncio.timeout(20):
         while True:
             try:
-                await get_status(channel)
+                await call()
             except grpc.aio.AioRpcError as error:
-                return error_from(error)
+                assert isinstance(error_from(error), TooManyCalls)
+            else:
+                return
 
 
 def test_the_calls_that_the_limit_names_are_there() -> None:
@@ -179,8 +192,7 @@ async def test_streams_are_limited_in_number(
         async with grpc.aio.insecure_channel(address, OWN_CONNECTION) as another:
             await watching(another).read()
         one.cancel()
-        await asyncio.sleep(0.2)
-        await watching(channel).read()
+        await served(lambda: watching(channel).read())
 
 
 async def test_streams_that_are_not_needed_leave_room_for_recovery_and_large_commits(
@@ -209,8 +221,8 @@ async def test_calls_are_limited_in_number_but_for_probes_operators_and_joiners(
         grpc.aio.insecure_channel(address) as channel,
         donor_at(address, ANONYMOUS) as donor,
     ):
-        one, two = waiting(channel), waiting(channel)
-        error = await refusal(channel)
+        calls = [waiting(channel) for _ in range(3)]
+        error = await one_refused(calls)
         assert isinstance(error, TooManyCalls)
         assert str(error).startswith("2 calls are open, the limit is 4: 2 are this caller's")
         await watching(channel).read()
@@ -218,10 +230,9 @@ async def test_calls_are_limited_in_number_but_for_probes_operators_and_joiners(
         stub = admin_pb2_grpc.AdminServiceStub(channel)
         await stub.GetSettings(admin_pb2.GetSettingsRequest())
         await donor.open_copy("m3")
-        one.cancel()
-        two.cancel()
-        await asyncio.sleep(0.2)
-        await get_status(channel)
+        for call in calls:
+            call.cancel()
+        await served(lambda: get_status(channel))
 
 
 async def test_who_may_not_call_takes_nobodys_place(
