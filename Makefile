@@ -39,7 +39,7 @@ cluster: ## a group of three members and three log servers in containers, until 
 test: ## everything that this machine can run
 	$(MAKE) --jobs=2 --output-sync=target lint test-quick
 	@echo; echo "The tests that take longer:"
-	$(MAKE) --jobs=2 test-processes test-containers test-audit
+	$(MAKE) --jobs=3 test-processes test-containers test-audit
 
 test-quick: venv ## the quick tests, and what they leave of the certifier and the pure machines
 	$(PYTEST) -m '$(QUICK)' -n auto --cov --cov-report= $(COVERED)

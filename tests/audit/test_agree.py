@@ -10,7 +10,7 @@ from tests.audit.faults import integer
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_only_what_belongs_together_is_compared(audited: Audited) -> None:
     def shared(scene: str) -> int:
         """The places that all members' rows have: without that of START."""
@@ -27,7 +27,7 @@ def test_only_what_belongs_together_is_compared(audited: Audited) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_a_chain_is_proved_up_to_what_was_edited_and_checkpoints_behind_the_end_are_counted(
     audited: Audited,
 ) -> None:

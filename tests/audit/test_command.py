@@ -102,7 +102,7 @@ def test_readme_lists_every_code_with_its_meaning() -> None:
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_command_reports_on_logs_and_keeps_standard_output_for_the_answer(tmp_path: Path) -> None:
     workload = Workload(transactions=40)
     logs = write(tmp_path, rows_of(random_order(1, workload), "m1", workload))
@@ -121,7 +121,7 @@ def test_command_reports_on_logs_and_keeps_standard_output_for_the_answer(tmp_pa
 
 @pytest.mark.spark
 @pytest.mark.nightly
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_command_names_what_is_no_log(tmp_path: Path) -> None:
     (tmp_path / "m1.parquet").write_bytes(b"PAR1 this is not one")
     command = [sys.executable, "-m", "groupcert.members", "audit", str(tmp_path), "--memory", "1g"]

@@ -56,7 +56,7 @@ def sampled(summary: JsonObject, out: Path) -> list[JsonObject]:
     return found
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_the_relay_log_of_a_real_mysql_group_has_no_findings(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -87,7 +87,7 @@ def test_the_relay_log_of_a_real_mysql_group_has_no_findings(
 
 
 @pytest.mark.database
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_the_binary_log_of_a_real_mariadb_has_no_findings_and_shows_its_group_commits(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -7,7 +7,7 @@ import pytest
 from tests.audit.anomalies import EXPLAINED
 from tests.audit.audited import RIGHT_ONES, Audited, keys
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 def test_each_fault_is_found_by_its_code_and_told_once_and_nothing_else_is(

@@ -129,7 +129,7 @@ WRONG: dict[str, tuple[Workload, Edit, Code]] = {
 JOINERS = [name for name, (*_, begins) in RIGHT.items() if begins]
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_numbers_that_the_rule_gives_are_no_finding_and_others_are(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

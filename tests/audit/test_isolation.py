@@ -15,7 +15,7 @@ from tests.audit.histories import Workload, write_as_is
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_each_anomaly_is_found_in_words(audited: Audited) -> None:
     expected: dict[Found, str] = {}
     for anomaly, words in WORDS.items():
@@ -30,7 +30,7 @@ def test_each_anomaly_is_found_in_words(audited: Audited) -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_no_more_candidates_are_searched_than_may_be(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
