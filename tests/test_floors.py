@@ -278,7 +278,7 @@ KEPT: tuple[tuple[Check, str, str], ...] = (
         "certifier/audit/x.py",
         "import pyspark\nimport groupcert.certifier.history.schema",
     ),
-    (check_libraries, "members/services/transactions.py", "import grpc, rich"),
+    (check_libraries, "members/services/store.py", "import grpc, rich"),
     (check_libraries, "tests/model.py", "import nats, grpc"),
     (check_runtime, "members/runtime/x.py", "runtime.log_opened = True"),
     (check_runtime, "members/process/x.py", "self.runtime = runtime"),

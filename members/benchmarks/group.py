@@ -166,7 +166,7 @@ def _measure(group: LocalGroup, kind: str, *, clients: int, seconds: float) -> G
 async def _run_load(group: LocalGroup, client: BenchClient, clients: int, seconds: float) -> Load:
     load = Load()
     deadline = time.perf_counter() + seconds
-    channels = [open_aio_channel(each, group.credentials.tls) for each in group.addresses.values()]
+    channels = [open_aio_channel(each, group.credentials) for each in group.addresses.values()]
     try:
         await asyncio.gather(
             *(

@@ -5,8 +5,13 @@ both ways have the same transaction id, so that it may be sent again. No message
 member takes.
 """
 
-import threading
-from collections.abc import Iterable, Iterator, Sequence
+import asyncio
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import aclosing, suppress
+from typing import Any, TypeAlias
+
+import grpc
+from google.protobuf.message import Message
 
 from groupcert.certifier.errors import TransactionTooLarge
 from groupcert.members.client.own_writes import OwnWrites
@@ -34,6 +39,9 @@ CALL_BYTES_MAX = 1 << 20
 ADVICE = "write less in one transaction, or write rows of the group's own store, which go in parts"
 LARGE_BYTES_A_SECOND = 2_000_000
 """Bytes a second that a client expects when it allows time for a large commit."""
+Batches: TypeAlias = (
+    Iterable[Sequence[CertifiableTransaction]] | AsyncIterable[Sequence[CertifiableTransaction]]
+)
 
 
 class CommitSending:
@@ -59,30 +67,28 @@ class CommitSending:
             request.changes.CopyFrom(changes)
             request.read_keys.extend(read_keys)
 
-    def send(self, member: RemoteMember, snapshot_id: int, timeout_s: float) -> CommitResponse:
-        """Sends the commit and returns the answer. Raises `grpc.RpcError` or MemberFailed."""
+    async def send(
+        self, member: RemoteMember, snapshot_id: int, timeout_s: float
+    ) -> CommitResponse:
+        """Sends the commit and returns the answer. Raises as `RemoteMember.call`."""
         self._request.snapshot_id = snapshot_id
         if not self.is_large:
-            return member.store.Commit(self._request, timeout_s)
-        answered, ended = threading.Event(), threading.Event()
-
-        def requests() -> Iterator[CommitStreamRequest]:
-            header = CommitHeader(commit=self._request, changes_bytes=self._parts_bytes)
-            yield CommitStreamRequest(header=header)
-            answered.wait(timeout_s)
-            if not ended.is_set():
-                yield from self._requests()
-
-        call = member.store.CommitStream(requests(), timeout_s)
-        try:
-            for response in call:
+            answer: CommitResponse = await member.call("commit", self._request, timeout_s)
+            return answer
+        stream = await member.stream(member.store.CommitStream, timeout_s)
+        header = CommitHeader(commit=self._request, changes_bytes=self._parts_bytes)
+        is_sent = False
+        async with aclosing(member.received(stream)) as responses:
+            await _write(stream, CommitStreamRequest(header=header))
+            async for response in responses:
                 if response.HasField("committed"):
-                    return response.committed
-                answered.set()
-        finally:
-            ended.set()
-            answered.set()
-            call.cancel()  # type: ignore[no-untyped-call]  # grpc-stubs leaves it out
+                    committed: CommitResponse = response.committed
+                    return committed
+                if not is_sent:
+                    is_sent = True
+                    for part in self._requests():
+                        await _write(stream, part)
+                    await stream.done_writing()
         raise MemberFailed(address=member.address, code="OK", explanation="no answer to a commit")
 
     def _requests(self) -> Iterator[CommitStreamRequest]:
@@ -114,28 +120,37 @@ def check_call(transaction: CertifiableTransaction) -> None:
         raise TransactionTooLarge(bytes=size, bytes_max=CALL_BYTES_MAX, advice=ADVICE)
 
 
-class StreamSending:
-    """Sends batches of transactions as messages of a stream: one each, or several if large."""
-
-    def __init__(self, batches: Iterable[Sequence[CertifiableTransaction]]) -> None:
-        self._batches = batches
-        self._failure: TransactionTooLarge | None = None
-
-    def requests(self) -> Iterator[CertifyStreamRequest]:
-        """Yields the messages; a transaction that is too large for one ends them."""
-        try:
-            for transactions in self._batches:
-                yield from _messages(transactions)
-        except TransactionTooLarge as error:
-            self._failure = error
-
-    def check(self) -> None:
-        """Raises TransactionTooLarge if such a transaction ended them."""
-        if self._failure is not None:
-            raise self._failure
+async def send_batches(stream: Any, batches: Batches) -> None:
+    """Sends batches of transactions as messages of a stream: one each, or several if large. Raises
+    TransactionTooLarge at a transaction that is too large for one.
+    """
+    try:
+        async for transactions in _each(batches):
+            for message in messages(transactions):
+                await _write(stream, message)
+    finally:
+        await stream.done_writing()
 
 
-def _messages(transactions: Sequence[CertifiableTransaction]) -> Iterator[CertifyStreamRequest]:
+async def _write(stream: Any, message: Message) -> None:
+    """Sends a message, unless the call has ended: its answer says why."""
+    if stream.done():
+        return
+    with suppress(grpc.RpcError, asyncio.InvalidStateError):
+        await stream.write(message)
+
+
+async def _each(batches: Batches) -> AsyncIterator[Sequence[CertifiableTransaction]]:
+    if isinstance(batches, AsyncIterable):
+        async for batch in batches:
+            yield batch
+    else:
+        for batch in batches:
+            yield batch
+
+
+def messages(transactions: Sequence[CertifiableTransaction]) -> Iterator[CertifyStreamRequest]:
+    """Yields the messages in which a batch is sent. Raises TransactionTooLarge."""
     if len(transactions) <= REPEATED_MAX:
         whole = CertifyStreamRequest(transactions=transactions)
         if whole.ByteSize() <= CALL_BYTES_MAX:

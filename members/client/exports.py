@@ -1,16 +1,18 @@
 """The public names of the package `groupcert`, which loads this module at their first use.
 
-They are the names of `client.py`, and every error that a client raises. Classes of this project
-have `__module__ = "groupcert"`, so that tracebacks, `repr` and pickles have the name that a program
-uses.
+They are the clients, what these take and return, and every error that they raise. Classes of this
+project have `__module__ = "groupcert"`, so that tracebacks, `repr` and pickles have the name that a
+program uses.
 """
 
 # ruff: noqa: F403
 
 from groupcert.certifier.errors import *
 from groupcert.certifier.errors import GroupcertError
-from groupcert.members.client import client
+from groupcert.members.client import async_client, client, options
+from groupcert.members.client.async_client import *
 from groupcert.members.client.client import *
+from groupcert.members.client.options import *
 from groupcert.members.errors.calls import *
 from groupcert.members.errors.membership import *
 from groupcert.members.errors.recovery import *
@@ -24,7 +26,7 @@ _errors = {
     for name, value in globals().items()
     if isinstance(value, type) and issubclass(value, Error) and value.__name__ == name
 }
-NAMES = sorted({*client.__all__, *_errors})
+NAMES = sorted({*async_client.__all__, *client.__all__, *options.__all__, *_errors})
 
 for _name in NAMES:
     _value = globals()[_name]

@@ -3,7 +3,7 @@
 The rule it keeps: a transaction reads its snapshot as if its own writes had been made to it. Pure.
 """
 
-from collections.abc import ItemsView, Iterable, Iterator
+from collections.abc import ItemsView, Iterable
 
 from sortedcontainers import SortedDict
 
@@ -16,7 +16,7 @@ class OwnWrites:
     >>> writes = OwnWrites()
     >>> writes.put(b"b", b"mine")
     >>> writes.delete(b"c")
-    >>> list(writes.merge(b"a", b"", [(b"a", b"1"), (b"c", b"2")]))
+    >>> writes.within(b"a", b"").merged([(b"a", b"1"), (b"c", b"2")], next_key=b"")
     [(b'a', b'1'), (b'b', b'mine')]
     """
 
@@ -52,28 +52,33 @@ class OwnWrites:
         """Returns the keys that are removed, ascending."""
         return [key for key, value in self._values.items() if value is None]
 
-    def merge(
-        self, start: bytes, end: bytes, snapshot_rows: Iterable[KeyAndValue]
-    ) -> Iterator[KeyAndValue]:
-        """Yields the rows from `start` up to, not including, `end` as the transaction sees them.
+    def within(self, start: bytes, end: bytes) -> "OwnRange":
+        """Returns the writes from `start` up to, not including, `end`; empty: to the end. Writes
+        that are made later are not in it.
+        """
+        keys = self._values.irange(start, end or None, inclusive=(True, False))
+        return OwnRange([(key, self._values[key]) for key in keys])
+
+
+class OwnRange:
+    """The writes to a range of keys, which are merged with the pages of a snapshot's rows."""
+
+    def __init__(self, writes: list[tuple[bytes, bytes | None]]) -> None:
+        self._writes = writes
+        self._merged = 0
+
+    def merged(self, page: Iterable[KeyAndValue], next_key: bytes) -> list[KeyAndValue]:
+        """Returns the next page of rows as the transaction sees them.
 
         Args:
-            end: Empty: to the end.
-            snapshot_rows: The snapshot's rows in that range, ascending. They are consumed as the
-                caller goes on; writes made meanwhile are not seen.
+            page: The snapshot's rows up to, not including, `next_key`, ascending.
+            next_key: Where the following page begins; empty: there is none.
         """
-        stop = end or None
-        keys = list(self._values.irange(start, stop, inclusive=(True, False)))
-        own = iter([(key, self._values[key]) for key in keys])
-        next_own = next(own, None)
-        for key, value in snapshot_rows:
-            while next_own is not None and next_own[0] < key:
-                if next_own[1] is not None:
-                    yield next_own[0], next_own[1]
-                next_own = next(own, None)
-            if next_own is None or next_own[0] != key:
-                yield key, value
-        while next_own is not None:
-            if next_own[1] is not None:
-                yield next_own[0], next_own[1]
-            next_own = next(own, None)
+        rows: dict[bytes, bytes | None] = dict(page)
+        while self._merged < len(self._writes):
+            key, value = self._writes[self._merged]
+            if next_key and key >= next_key:
+                break
+            rows[key] = value
+            self._merged += 1
+        return [(key, value) for key, value in sorted(rows.items()) if value is not None]

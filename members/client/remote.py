@@ -7,58 +7,53 @@ A transaction is repeated under its id only, and a negative answer to a repetiti
 member can have forgotten that the first one committed.
 """
 
-import json
+import asyncio
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Sequence
+from typing import Any, Self, TypeVar
 
 import grpc
+import grpc.aio
 
-from groupcert.certifier.errors import InvalidRequest, NotServing, SnapshotExpired, UploadExpired
-from groupcert.members.client.held_session import HeldSession
-from groupcert.members.errors.calls import RequestIncomplete, SessionEnded, TooManySnapshots
+from groupcert.certifier.errors import (
+    GroupcertError,
+    InvalidRequest,
+    NotServing,
+    SnapshotExpired,
+    UploadExpired,
+)
+from groupcert.members.client.session_stream import SessionStream
+from groupcert.members.errors.calls import RequestIncomplete, TooManySnapshots
 from groupcert.members.errors.membership import NotPrimary
 from groupcert.members.errors.transactions import MemberFailed, OutcomeUnknown, TransactionFailed
 from groupcert.members.security.credentials import ANONYMOUS, Credentials
-from groupcert.members.wire.channels import open_channel
-from groupcert.members.wire.statuses import error_from
+from groupcert.members.wire.channels import is_admitted, open_aio_channel, token_metadata
+from groupcert.members.wire.statuses import code_of, error_from
 from groupcert.v1.certification_pb2 import GetOutcomeRequest
 from groupcert.v1.certification_pb2_grpc import CertificationServiceStub
 from groupcert.v1.group_pb2_grpc import GroupServiceStub
-from groupcert.v1.store_pb2 import OpenSnapshotRequest, OpenSnapshotResponse
+from groupcert.v1.session_pb2_grpc import SessionServiceStub
 from groupcert.v1.store_pb2_grpc import StoreServiceStub
 from groupcert.v1.transaction_pb2 import VERDICT_CERTIFIED, Outcome
 
 MESSAGE_BYTES_MAX = 64 << 20
 ATTEMPT_MS_MIN = 100
+REPETITION_MS_MIN = 20
+"""Milliseconds that must be left for a repetition: a shorter one would hide why others failed."""
 PAUSE_MS = 50
 """Mean pause after each member was asked once; a pause is between half of it and one and a half."""
 RECALL_MS = 2_000
+AVOID_SECONDS = 1.0
+"""Seconds for which a member that failed is asked only if the others have failed, too."""
+SESSION_REQUEST_BYTES = 64 << 10
+"""Bytes of a request above which it goes in a call of its own."""
 
-_SERVICE_CONFIG = {
-    "methodConfig": [
-        {
-            "name": [
-                {"service": "groupcert.v1.StoreService", "method": "Get"},
-                {"service": "groupcert.v1.StoreService", "method": "Scan"},
-            ],
-            "retryPolicy": {
-                "maxAttempts": 4,
-                "initialBackoff": "0.05s",
-                "maxBackoff": "0.5s",
-                "backoffMultiplier": 2,
-                "retryableStatusCodes": ["UNAVAILABLE"],
-            },
-        }
-    ]
-}
-"""Reads of a snapshot go to one member only: gRPC repeats them there."""
 KEEPALIVE_MS = 2_000
 KEEPALIVE_TIMEOUT_MS = 5_000
 """A member that owes an answer is pinged; one that hangs does not answer the ping, and another one
 is asked. Members that are just busy answer it: gRPC does so beside Python."""
-_CHANNEL_OPTIONS = (
+CHANNEL_OPTIONS = (
     ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
     ("grpc.keepalive_time_ms", KEEPALIVE_MS),
@@ -69,7 +64,6 @@ _CHANNEL_OPTIONS = (
     ("grpc.min_reconnect_backoff_ms", 1_000),
     ("grpc.max_reconnect_backoff_ms", 1_000),
     ("grpc.use_local_subchannel_pool", 1),  # clients of one process have connections of their own
-    ("grpc.service_config", json.dumps(_SERVICE_CONFIG)),
 )
 _REFUSALS = (InvalidRequest, SnapshotExpired, TooManySnapshots)
 """A member raises these before it has ordered anything."""
@@ -80,135 +74,225 @@ Answer = TypeVar("Answer")
 
 
 class RemoteMember:
-    """One member's services."""
+    """One member: its session stream, which the first call opens, and its services."""
 
     def __init__(self, address: str, credentials: Credentials = ANONYMOUS) -> None:
         self.address = address
-        self.channel = open_channel(address, credentials, _CHANNEL_OPTIONS)
+        self.channel = open_aio_channel(address, credentials, CHANNEL_OPTIONS)
+        self.metadata = token_metadata(credentials)
+        """Of each call that is made at the services directly."""
         self.store = StoreServiceStub(self.channel)
         self.certification = CertificationServiceStub(self.channel)
         self.group = GroupServiceStub(self.channel)
-        self._session = HeldSession(self.store)
+        self._sessions = SessionServiceStub(self.channel)
+        self._session: SessionStream | None = None
+        self._has_sessions = True
+        """False once the member has answered that it has none."""
         self._has_tls = credentials.tls is not None
+        self._methods: dict[str, Any] = {
+            "open_snapshot": self.store.OpenSnapshot,
+            "close_snapshot": self.store.CloseSnapshot,
+            "get": self.store.Get,
+            "scan": self.store.Scan,
+            "commit": self.store.Commit,
+            "certify": self.certification.Certify,
+            "get_outcome": self.certification.GetOutcome,
+        }
 
-    def open_snapshot(self, request: OpenSnapshotRequest, timeout_s: float) -> OpenSnapshotResponse:
-        """Opens a snapshot that ends with the connection. Raises `grpc.RpcError`."""
-        request.session_id = self._session.id(timeout_s / 2)
+    async def call(self, field: str, request: Any, timeout_s: float) -> Any:
+        """Returns the answer to a request: over the session stream, or, if it is long, in a call of
+        its own, which holds up no other.
+
+        Args:
+            field: The request's name in a `SessionRequest`, such as `commit`.
+
+        Raises:
+            TimeoutError: No answer came within `timeout_s` seconds.
+            GroupcertError: The member answered with an error, or is out of reach.
+        """
+        if self._has_sessions and request.ByteSize() <= SESSION_REQUEST_BYTES:
+            try:
+                return await self._stream().call(field, request, timeout_s)
+            except MemberFailed as failure:
+                self._check_sessions(failure)
+        return await self.unary(self._methods[field], request, timeout_s)
+
+    async def stream(self, method: Any, timeout_s: float | None = None) -> Any:
+        """Opens a call with a stream of requests, and returns it. Raises as `call`."""
+        if self._has_sessions:
+            try:
+                await self._stream().admitted()
+            except MemberFailed as failure:
+                self._check_sessions(failure)
+        call = method(None, timeout=timeout_s, metadata=self.metadata)
+        if self._has_sessions:
+            await is_admitted(call)
+        return call
+
+    def _check_sessions(self, failure: MemberFailed) -> None:
+        """Notes that the member has no session streams. Raises any other failure."""
+        if failure.code != grpc.StatusCode.UNIMPLEMENTED.name:
+            raise failure
+        self._has_sessions = False
+
+    async def unary(self, method: Any, request: Any, timeout_s: float) -> Any:
+        """Returns the answer of a service. Raises as `call`."""
         try:
-            return self.store.OpenSnapshot(request, timeout_s)
+            return await method(request, timeout=timeout_s, metadata=self.metadata)
         except grpc.RpcError as error:
-            if not isinstance(self.failure(error), SessionEnded):
-                raise
-        self._session.end()
-        request.session_id = self._session.id(timeout_s / 2)
-        return self.store.OpenSnapshot(request, timeout_s)
+            if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+                raise TimeoutError from None
+            raise self.failure(error) from None
 
-    def failure(self, error: grpc.RpcError) -> Exception:
+    async def received(self, stream: AsyncIterable[Answer]) -> AsyncGenerator[Answer, None]:
+        """Yields the messages of a call; ends it with its reader. Raises GroupcertError."""
+        try:
+            async for message in stream:
+                yield message
+        except grpc.RpcError as error:
+            raise self.failure(error) from None
+        finally:
+            stream.cancel()  # type: ignore[attr-defined]  # it is a call
+
+    def failure(self, error: grpc.RpcError) -> GroupcertError:
         """Returns what a failed call to this member means to its caller."""
         return error_from(error, self.address, has_tls=self._has_tls)
 
+    async def close(self) -> None:
+        """Ends the session and every call."""
+        if self._session is not None:
+            await self._session.close()
+        await self.channel.close(None)
+
+    def _stream(self) -> SessionStream:
+        if self._session is None or self._session.ended is not None:
+            stream = self._sessions.Session(None, metadata=self.metadata)
+            self._session = SessionStream(stream, self.address, self.failure)
+        return self._session
+
 
 class RemoteMembers:
-    """The members that a client may ask; it stays with one for as long as that one answers."""
+    """The members that a client may ask. It stays with one for as long as that one answers, or goes
+    on to the next with each transaction.
+    """
 
     def __init__(
-        self, addresses: Sequence[str], timeout_ms: int, credentials: Credentials = ANONYMOUS
+        self,
+        addresses: Sequence[str],
+        timeout_ms: int,
+        credentials: Credentials = ANONYMOUS,
+        *,
+        spread: bool = False,
     ) -> None:
         self._addresses = tuple(addresses)
-        self._timeout_ms = timeout_ms
+        self._timeout_s = timeout_ms / 1000
         self._credentials = credentials
+        self._spread = spread
         self._members: dict[str, RemoteMember] = {}
-        self._index = 0
+        self._failed_at: dict[str, float] = {}
+        self._current = self._addresses[0]
         self._closed = False
 
     @property
-    def current(self) -> RemoteMember:
+    def current_address(self) -> str:
         """The member that is asked first."""
-        if self._closed:
-            raise ValueError("the client is closed: make another one")
-        address = self._addresses[self._index % len(self._addresses)]
-        if address not in self._members:
-            self._members[address] = RemoteMember(address, self._credentials)
-        return self._members[address]
+        return self._current
 
-    def move_on(self) -> None:
-        """Asks the next member from now on."""
-        self._index += 1
+    @property
+    def current(self) -> RemoteMember:
+        """The same, connected; a member that failed lately is asked only if all have."""
+        return self._member(self._current)
 
-    def _ask_next(self, address: str) -> None:
-        """Asks a certain member next, if its address is known."""
-        if address:
-            if address not in self._addresses:
-                self._addresses = (*self._addresses, address)
-            self._index = self._addresses.index(address) - 1
+    def begin(self) -> RemoteMember:
+        """Returns the member for a new transaction."""
+        if self._spread:
+            self._current = self._after(self._current)
+        return self.current
 
-    def close(self) -> None:
+    def move_on(self, member: RemoteMember) -> None:
+        """Asks another member first from now on, if that is this one."""
+        self._failed_at[member.address] = time.monotonic()
+        if self._current == member.address:
+            self._current = self._after(member.address)
+
+    async def close(self) -> None:
         """Closes every connection."""
         self._closed = True
-        for member in self._members.values():
-            member.channel.close()
+        await asyncio.gather(*(member.close() for member in self._members.values()))
 
-    def ask(self, call: Callable[[RemoteMember, float], Answer]) -> Answer:
+    async def ask(
+        self,
+        call: Callable[[RemoteMember, float], Awaitable[Answer]],
+        first: RemoteMember | None = None,
+    ) -> Answer:
         """Returns the first answer to a call that changes nothing; it gets a member and seconds.
 
         Raises:
             GroupcertError: What a member answered, or `NotServing` if none did.
             MemberFailed: A member answered something else.
         """
-        failure: Exception | None = None
-        for member, timeout_s in self._attempts():
+        failure: GroupcertError | None = None
+        async for member, timeout_s in self._attempts(first or self.current):
             try:
-                return call(member, timeout_s)
-            except grpc.RpcError as error:
-                if failure is not None and error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
-                    continue  # An earlier error says more than the end of the time.
-                failure = member.failure(error)
+                return await call(member, timeout_s)
+            except TimeoutError:
+                failure = failure or no_answer(member, timeout_s)  # An earlier one says more.
+            except GroupcertError as error:
+                failure = error
                 if isinstance(failure, (*_REFUSALS, MemberFailed)):
                     break
         assert failure is not None, "a time limit of 0"
         raise failure
 
-    def decide(
+    async def decide(
         self,
         transaction_id: bytes,
         snapshot_version: int,
-        send: Callable[[RemoteMember, float], Outcome],
+        send: Callable[[RemoteMember, float], Awaitable[Outcome]],
+        *,
+        first: RemoteMember | None = None,
         extra_s: float = 0.0,
     ) -> Outcome:
-        """Returns the outcome of a transaction; repeats it until a member answers; it may take
-        `extra_s` longer than any call.
+        """Returns the outcome of a transaction; repeats it until a member answers.
+
+        Args:
+            first: The member that is asked first; None: the current one.
+            extra_s: Seconds that it may take longer than any call.
 
         Raises:
             TransactionFailed: It did not commit, or no member can say.
             GroupcertError, MemberFailed: It was not even ordered.
         """
-        failure: Exception | None = None
+        failure: GroupcertError | None = None
         perhaps_ordered = False
-        for member, timeout_s in self._attempts(extra_s):
+        attempts = self._attempts(first or self.current, extra_s)
+        async for member, timeout_s in attempts:
             try:
-                outcome = send(member, timeout_s)
-            except grpc.RpcError as error:
-                failure = member.failure(error)
+                outcome = await send(member, timeout_s)
+            except TimeoutError:
+                failure, perhaps_ordered = no_answer(member, timeout_s), True
+            except GroupcertError as error:
+                failure = error
                 if isinstance(failure, TransactionFailed) and perhaps_ordered:
-                    return self._recall(member, transaction_id, snapshot_version, failure)
+                    return await self._recall(member, transaction_id, snapshot_version, failure)
                 if isinstance(failure, TransactionFailed) or is_refusal(failure):
                     break
                 if isinstance(failure, NotPrimary):
-                    self._ask_next(failure.address)
-                elif not _is_turned_away(error, failure):
+                    attempts.ask_next(failure.address)
+                elif not _is_turned_away(failure):
                     perhaps_ordered = True
-                if perhaps_ordered and not transaction_id:
-                    break
             else:
                 if outcome.verdict != VERDICT_CERTIFIED and perhaps_ordered:
-                    return self._recall(member, transaction_id, snapshot_version, outcome)
+                    return await self._recall(member, transaction_id, snapshot_version, outcome)
                 return outcome
+            if perhaps_ordered and not transaction_id:
+                break
         assert failure is not None, "a time limit of 0"
         if perhaps_ordered:
             raise OutcomeUnknown(transaction_id=transaction_id, cause=str(failure)) from failure
         raise failure
 
-    def _recall(
+    async def _recall(
         self,
         member: RemoteMember,
         transaction_id: bytes,
@@ -222,12 +306,12 @@ class RemoteMembers:
         """
         request = GetOutcomeRequest(transaction_id=transaction_id)
         try:
-            found = member.certification.GetOutcome(request, RECALL_MS / 1000)
-        except grpc.RpcError as error:
-            cause = str(member.failure(error))
+            found = await member.call("get_outcome", request, RECALL_MS / 1000)
+        except (GroupcertError, TimeoutError) as error:
+            cause = str(error or "no answer")
             raise OutcomeUnknown(transaction_id=transaction_id, cause=cause) from None
         if found.outcome.verdict == VERDICT_CERTIFIED:
-            return found.outcome
+            return found.outcome  # type: ignore[no-any-return]  # of a GetOutcomeResponse
         if found.forgotten_version > snapshot_version:
             cause = f"outcomes up to version {found.forgotten_version} are forgotten"
             raise OutcomeUnknown(transaction_id=transaction_id, cause=cause)
@@ -235,16 +319,72 @@ class RemoteMembers:
             raise answer
         return answer
 
-    def _attempts(self, extra_s: float = 0.0) -> Iterator[tuple[RemoteMember, float]]:
-        """Yields members to ask and seconds to wait for the answer, until the time is up."""
-        ends = time.monotonic() + self._timeout_ms / 1000 + extra_s
-        while (left_s := ends - time.monotonic()) > 0:
-            half_s = max((left_s + extra_s) / 2, ATTEMPT_MS_MIN / 1000)  # Of what is not extra.
-            yield self.current, min(left_s, half_s)
-            self.move_on()
-            if self._index % len(self._addresses) == 0:
-                pause_s = random.uniform(0.5, 1.5) * PAUSE_MS / 1000
-                time.sleep(max(0.0, min(pause_s, ends - time.monotonic())))
+    def _attempts(self, first: RemoteMember, extra_s: float = 0.0) -> "_Attempts":
+        return _Attempts(self, first, self._timeout_s, extra_s)
+
+    def _member(self, address: str) -> RemoteMember:
+        if self._closed:
+            raise ValueError("the client is closed: make another one")
+        if address not in self._members:
+            self._members[address] = RemoteMember(address, self._credentials)
+        return self._members[address]
+
+    def _after(self, address: str) -> str:
+        """Returns the next address; one that failed lately only if all have."""
+        place = self._addresses.index(address) + 1
+        ring = (*self._addresses[place:], *self._addresses[:place])
+        lately = time.monotonic() - AVOID_SECONDS
+        return next((each for each in ring if self._failed_at.get(each, lately) <= lately), ring[0])
+
+    def _prefer(self, address: str) -> RemoteMember:
+        """Returns a member, known or not, which is asked first from now on."""
+        if address not in self._addresses:
+            self._addresses = (*self._addresses, address)
+        self._current = address
+        return self._member(address)
+
+
+class _Attempts:
+    """Yields members to ask, and seconds to wait for the answer, until the time is up."""
+
+    def __init__(
+        self, members: RemoteMembers, first: RemoteMember, timeout_s: float, extra_s: float
+    ) -> None:
+        self._members = members
+        self._next: RemoteMember | None = first
+        self._asked: list[RemoteMember] = []
+        """In this round."""
+        self._asked_once = False
+        self._ends = time.monotonic() + timeout_s + extra_s
+        self._extra_s = extra_s
+
+    def ask_next(self, address: str) -> None:
+        """Asks the member at an address next, if it is known."""
+        if address:
+            self._next = self._members._prefer(address)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> tuple[RemoteMember, float]:
+        left_s = self._ends - time.monotonic()
+        if self._asked:
+            last = self._asked[-1]
+            if self._next is None:
+                self._members.move_on(last)
+                self._next = self._members._member(self._members._after(last.address))
+            if self._next in self._asked:
+                self._asked.clear()
+                await asyncio.sleep(min(random.uniform(0.5, 1.5) * PAUSE_MS / 1000, max(left_s, 0)))
+                left_s = self._ends - time.monotonic()
+        if left_s <= (REPETITION_MS_MIN / 1000 if self._asked_once else 0):
+            raise StopAsyncIteration
+        self._asked_once = True
+        member, self._next = self._next, None
+        assert member is not None
+        self._asked.append(member)
+        half_s = max((left_s + self._extra_s) / 2, ATTEMPT_MS_MIN / 1000)  # Of what is not extra.
+        return member, min(left_s, half_s)
 
 
 def is_refusal(failure: Exception) -> bool:
@@ -254,10 +394,16 @@ def is_refusal(failure: Exception) -> bool:
     )
 
 
-def _is_turned_away(error: grpc.RpcError, failure: Exception) -> bool:
+def _is_turned_away(failure: GroupcertError) -> bool:
     """Returns whether a member, or gRPC for it, was too full for a request, refused it at its door
     or gave up its upload: no member has ordered such a request.
     """
-    exhausted = error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    exhausted = code_of(failure) is grpc.StatusCode.RESOURCE_EXHAUSTED
     refused = isinstance(failure, NotServing) and failure.ordered == "nothing"
     return exhausted or refused or isinstance(failure, (RequestIncomplete, UploadExpired))
+
+
+def no_answer(member: RemoteMember, timeout_s: float) -> NotServing:
+    """Returns the error of a call to which a member gave no answer in time."""
+    state = f"UNREACHABLE (no answer within {timeout_s:.1f} s)"
+    return NotServing(member=member.address, state=state)

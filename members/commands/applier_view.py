@@ -9,7 +9,7 @@ from google.protobuf.json_format import MessageToDict
 from rich.console import Group, RenderableType
 from rich.table import Table
 
-from groupcert.members.client.remote import RemoteMember
+from groupcert.members.client.direct_calls import DirectMember
 from groupcert.members.commands.watching import show
 from groupcert.members.security.credentials import ANONYMOUS, Credentials
 from groupcert.v1 import applier_pb2, applier_pb2_grpc
@@ -31,7 +31,7 @@ def show_applier(
 
     Raises MemberFailed if no applier answers there.
     """
-    remote = RemoteMember(address, credentials)
+    remote = DirectMember(address, credentials)
     with closing(remote.channel) as channel:
         stub = applier_pb2_grpc.ApplierServiceStub(channel)
         status = show(
@@ -50,7 +50,7 @@ def show_applier(
 
 
 def _ask(
-    stub: applier_pb2_grpc.ApplierServiceStub, remote: RemoteMember
+    stub: applier_pb2_grpc.ApplierServiceStub, remote: DirectMember
 ) -> applier_pb2.GetApplierStatusResponse:
     request = applier_pb2.GetApplierStatusRequest()
     try:

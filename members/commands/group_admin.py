@@ -5,7 +5,7 @@ from typing import Any
 
 import grpc
 
-from groupcert.members.client.remote import RemoteMember
+from groupcert.members.client.direct_calls import DirectMember
 from groupcert.members.errors.membership import AlreadyBootstrapped
 from groupcert.members.security.credentials import Credentials
 from groupcert.members.total_order.jetstream import JetStreamOptions, JetStreamOrder
@@ -20,7 +20,7 @@ def ask(address: str, credentials: Credentials, call: str, **fields: object) -> 
 
     Raises: what the member raised, or NotServing.
     """
-    member = RemoteMember(address, credentials)
+    member = DirectMember(address, credentials)
     request = getattr(admin_pb2, f"{call}Request")(**fields)
     try:
         return getattr(AdminServiceStub(member.channel), call)(request, TIMEOUT_SECONDS)

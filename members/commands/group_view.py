@@ -15,15 +15,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from groupcert.certifier.errors import InvalidRequest, Unavailable
-from groupcert.members.client.client import (
-    Client,
-    GroupStatus,
-    MemberFailed,
-    MemberState,
-    MemberStatus,
-)
+from groupcert.members.client.client import Client
 from groupcert.members.commands.watching import show
 from groupcert.members.core.recovery_plan import RecoveryProgress
+from groupcert.members.errors.transactions import MemberFailed
 from groupcert.members.security.credentials import ANONYMOUS, Credentials
 from groupcert.members.services.group_problems import (
     OF_OTHERS,
@@ -33,7 +28,7 @@ from groupcert.members.services.group_problems import (
     problems_of,
     since,
 )
-from groupcert.v1.group_pb2 import LogServerState
+from groupcert.v1.group_pb2 import GroupStatus, LogServerState, MemberState, MemberStatus
 
 JsonObject = dict[str, object]
 

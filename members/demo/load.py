@@ -19,11 +19,10 @@ from rich.console import Console
 from rich.table import Table
 
 from groupcert.certifier.errors import Unavailable
-from groupcert.members.client.client import (
+from groupcert.members.client.client import Client, Transaction
+from groupcert.members.errors.transactions import (
     CertificationConflict,
-    Client,
     OutcomeUnknown,
-    Transaction,
     TransactionTooOld,
 )
 from groupcert.members.security.credentials import ANONYMOUS, Credentials

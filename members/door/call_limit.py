@@ -38,6 +38,8 @@ OPERATORS = Kind(
 )
 REPLICAS = Kind("streams of replicas", ("/groupcert.v1.BinaryLogService/Subscribe",))
 SESSIONS = Kind("sessions", ("/groupcert.v1.StoreService/HoldSession",))
+CARRYING = Kind("session streams", ("/groupcert.v1.SessionService/Session",))
+"""The calls that they carry have places among `CALLS`, too."""
 CERTIFYING = Kind("streams of transactions", ("/groupcert.v1.CertificationService/CertifyStream",))
 COMMITTING = Kind("large commits", ("/groupcert.v1.StoreService/CommitStream",))
 """For those that are admitted, `Uploads` counts the bytes, too."""
@@ -48,6 +50,7 @@ PLACES_MAX: dict[Kind, int] = {
     OPERATORS: 256,
     REPLICAS: 256,
     SESSIONS: 4_096,
+    CARRYING: 1_024,
     CERTIFYING: 128,
     COMMITTING: 128,
 }

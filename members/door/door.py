@@ -15,6 +15,7 @@ message before the door is asked.
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, suppress
+from functools import partial
 from inspect import isasyncgenfunction
 from typing import Any, Self, TypeAlias
 
@@ -28,6 +29,7 @@ from groupcert.members.door.call_limit import Room, Rooms
 from groupcert.members.door.callers import CALLER, Callers
 from groupcert.members.door.refusal_log import RefusalLog
 from groupcert.members.errors.calls import InvalidMessage
+from groupcert.members.wire.channels import ADMITTED
 from groupcert.members.wire.message_fields import check_repeated
 from groupcert.members.wire.statuses import abort
 
@@ -63,6 +65,10 @@ class Door(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # stubs only
             self._known[call] = handler, behind
         return behind
 
+    def carried_by(self, context: Context) -> "CarriedCalls":
+        """Returns the door of calls that come as messages of one stream."""
+        return CarriedCalls(partial(self._enter, context=context), self._rooms)
+
     def _behind(self, call: str, handler: Handler) -> Handler:
         """Returns a handler of streams of bytes that does what `handler` does with messages."""
         room = self._rooms.of(call, is_stream=handler.response_streaming)
@@ -85,6 +91,8 @@ class Door(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # stubs only
             caller = ""
             try:
                 caller = enter(call, room, context)
+                if handler.request_streaming:
+                    await context.send_initial_metadata(((ADMITTED, ""),))
                 request = await receive(caller, context)
                 async with aclosing(answer(request, context)) as responses:
                     async for response in responses:
@@ -144,6 +152,32 @@ class Door(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # stubs only
             return _Messages(context, decoded)
 
         return every if handler.request_streaming else one
+
+
+class CarriedCalls:
+    """Lets in the calls that one stream carries: each takes its own right, which is found out once,
+    and its own place.
+    """
+
+    def __init__(self, enter: Callable[[str, Room], str], rooms: Rooms) -> None:
+        self._enter = enter
+        self._rooms = rooms
+        self._known: dict[str, tuple[Room, str]] = {}
+
+    def enter(self, call: str) -> None:
+        """Counts a call with one answer. Raises NotAuthenticated, CallNotAllowed, TooManyCalls."""
+        known = self._known.get(call)
+        if known is None:
+            room = self._rooms.of(call, is_stream=False)
+            self._known[call] = room, self._enter(call, room)
+        else:
+            room, caller = known
+            room.enter(caller)
+
+    def leave(self, call: str) -> None:
+        """Removes a call that `enter` has counted."""
+        room, caller = self._known[call]
+        room.leave(caller)
 
 
 class _Messages:

@@ -28,16 +28,14 @@ from groupcert.members.runtime.observation import Observation
 from groupcert.members.runtime.runtime import MemberRuntime
 from groupcert.members.services.admin import AdminService
 from groupcert.members.services.binary_log import BinaryLogService
+from groupcert.members.services.certification import CertificationService
 from groupcert.members.services.current_runtime import CurrentRuntime
+from groupcert.members.services.group import GroupService, MemberApplierService
 from groupcert.members.services.group_status import group_applier_status, group_status
 from groupcert.members.services.metrics import ApplierCollector, MemberCollector, serve_metrics
 from groupcert.members.services.recovery import RecoveryService
-from groupcert.members.services.transactions import (
-    CertificationService,
-    GroupService,
-    MemberApplierService,
-    StoreService,
-)
+from groupcert.members.services.session import SessionService
+from groupcert.members.services.store import StoreService
 from groupcert.members.settings.member import MemberConfig
 from groupcert.members.total_order.embedded_server import LogServer
 from groupcert.members.total_order.jetstream import JetStreamOptions, JetStreamOrder
@@ -55,6 +53,8 @@ from groupcert.v1 import (
     group_pb2_grpc,
     recovery_pb2,
     recovery_pb2_grpc,
+    session_pb2,
+    session_pb2_grpc,
     store_pb2,
     store_pb2_grpc,
 )
@@ -82,6 +82,7 @@ _SERVICES = tuple(
     for descriptor, name in (
         (certification_pb2.DESCRIPTOR, "CertificationService"),
         (store_pb2.DESCRIPTOR, "StoreService"),
+        (session_pb2.DESCRIPTOR, "SessionService"),
         (group_pb2.DESCRIPTOR, "GroupService"),
         (binary_log_pb2.DESCRIPTOR, "BinaryLogService"),
         (applier_pb2.DESCRIPTOR, "ApplierService"),
@@ -172,8 +173,9 @@ async def _serve(config: MemberConfig, options: JetStreamOptions) -> int:
 async def _start_server(
     config: MemberConfig, current: CurrentRuntime, copies: Copies, checks: HealthServicer
 ) -> grpc.aio.Server:
+    door = Door(Callers(config.access, has_tls=config.tls is not None), Rooms())
     server = grpc.aio.server(
-        interceptors=(Door(Callers(config.access, has_tls=config.tls is not None), Rooms()),),
+        interceptors=(door,),
         maximum_concurrent_rpcs=UNCHECKED_CALLS_MAX,
         options=(
             ("grpc.so_reuseport", 0),
@@ -188,10 +190,12 @@ async def _start_server(
             ("grpc.http2.max_ping_strikes", 0),  # Clients may ask as well, as often as they like.
         ),
     )
-    certification_pb2_grpc.add_CertificationServiceServicer_to_server(
-        CertificationService(current), server
+    certification, store = CertificationService(current), StoreService(current)
+    certification_pb2_grpc.add_CertificationServiceServicer_to_server(certification, server)
+    store_pb2_grpc.add_StoreServiceServicer_to_server(store, server)
+    session_pb2_grpc.add_SessionServiceServicer_to_server(
+        SessionService(current, door, certification, store), server
     )
-    store_pb2_grpc.add_StoreServiceServicer_to_server(StoreService(current), server)
     group_pb2_grpc.add_GroupServiceServicer_to_server(GroupService(current), server)
     admin_pb2_grpc.add_AdminServiceServicer_to_server(AdminService(current), server)
     applier_pb2_grpc.add_ApplierServiceServicer_to_server(MemberApplierService(current), server)

@@ -16,7 +16,7 @@ import structlog
 from groupcert.applier.queue.relay_queue import RelayEntry
 from groupcert.certifier.errors import Fenced, Unavailable
 from groupcert.certifier.gtid_set import GtidSet
-from groupcert.members.client.remote import RemoteMember
+from groupcert.members.client.direct_calls import DirectMember
 from groupcert.members.errors.security import CallNotAllowed, NotAuthenticated
 from groupcert.members.errors.transactions import MemberFailed
 from groupcert.members.security.credentials import ANONYMOUS, Credentials
@@ -96,7 +96,7 @@ class ReplicaSources:
     def _follow(
         self, address: str, received: GtidSet, next_position: Callable[[], int]
     ) -> Iterator[SourceNews]:
-        remote = RemoteMember(address, self._credentials)
+        remote = DirectMember(address, self._credentials)
         joiner = EventJoiner(self._transaction_bytes_max)
         request = SubscribeRequest(replica=self._replica, gtid_executed=str(received))
         try:

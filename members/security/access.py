@@ -44,6 +44,7 @@ ROLES_OF_CALL: Mapping[str, frozenset[Role]] = {
     "/groupcert.v1.StoreService/Scan": frozenset({Role.READ}),
     "/groupcert.v1.StoreService/Commit": frozenset({Role.WRITE}),
     "/groupcert.v1.StoreService/CommitStream": frozenset({Role.WRITE}),
+    "/groupcert.v1.SessionService/Session": frozenset({Role.READ, Role.WRITE}),
     "/groupcert.v1.CertificationService/Certify": frozenset({Role.WRITE}),
     "/groupcert.v1.CertificationService/CertifyStream": frozenset({Role.WRITE}),
     "/groupcert.v1.CertificationService/GetOutcome": frozenset({Role.WRITE}),
@@ -82,7 +83,7 @@ ROLES_OF_CALL: Mapping[str, frozenset[Role]] = {
     "/grpc.health.v1.Health/Watch": frozenset(Role),
     "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": frozenset(Role),
 }
-"""The roles of each call; any of them is enough."""
+"""The roles of each call; any of them is enough. Calls in a session stream need their own, too."""
 _UNKNOWN_CALL = frozenset({Role.ADMIN})
 
 

@@ -21,8 +21,7 @@ from groupcert.members.binary_log.reader import BYTES_MAX, ENTRIES_MAX, BinaryLo
 from groupcert.members.core.states import MemberState
 from groupcert.members.services.conversions import converted
 from groupcert.members.services.current_runtime import CurrentRuntime
-from groupcert.members.services.serving import Followed
-from groupcert.members.services.transactions import Context
+from groupcert.members.services.serving import Context, Followed
 from groupcert.members.wire.binary_log_entries import events_of, large_events
 from groupcert.members.wire.requests import check_gtid_set
 from groupcert.members.wire.row_changes import changed_keys

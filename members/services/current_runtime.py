@@ -4,7 +4,10 @@ A process has several runtimes, one after another: after a full disk, or when it
 services continue with the next one, and between two of them there is none.
 """
 
-from groupcert.certifier.errors import NotServing
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from groupcert.certifier.errors import CorruptStore, NotServing
 from groupcert.members.core.states import MemberState
 from groupcert.members.runtime.observation import Observation, observe
 from groupcert.members.runtime.runtime import MemberRuntime
@@ -45,3 +48,12 @@ class CurrentRuntime:
         there never was one.
         """
         return observe(self.operated())
+
+    @contextmanager
+    def fencing(self) -> Iterator[None]:
+        """Fences the member if the block raises CorruptStore: its applier reads the same store."""
+        try:
+            yield
+        except CorruptStore as error:
+            self.operated().give_up(error)
+            raise

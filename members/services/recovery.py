@@ -17,7 +17,7 @@ from groupcert.members.core.throttle import Throttle
 from groupcert.members.errors.recovery import CopyExpired
 from groupcert.members.recovery.copies import Copies, Copy, check_donor
 from groupcert.members.services.current_runtime import CurrentRuntime
-from groupcert.members.services.transactions import Context
+from groupcert.members.services.serving import Context
 from groupcert.members.settings.member import MemberConfig
 from groupcert.v1 import recovery_pb2, recovery_pb2_grpc
 

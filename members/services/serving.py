@@ -2,7 +2,9 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol, TypeAlias
+
+import grpc.aio
 
 from groupcert.certifier.gtid_set import GtidSet
 from groupcert.certifier.outcomes import OutcomeTable
@@ -15,6 +17,8 @@ from groupcert.members.large_transactions.uploads import Uploads
 from groupcert.members.runtime.snapshots import Snapshots
 from groupcert.members.settings.member import MemberConfig
 from groupcert.members.wire.requests import RequestLimits
+
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
 
 class Serving(Protocol):

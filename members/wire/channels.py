@@ -18,6 +18,8 @@ from groupcert.members.security.credentials import Credentials, PemFiles, Tls
 
 ChannelOptions = Sequence[tuple[str, Any]]
 AUTHORIZATION = "authorization"
+ADMITTED = "groupcert-admitted"
+"""Initial metadata of a call with a stream of requests, which a member sends once it lets it in."""
 _DIRECTLY = (("grpc.enable_http_proxy", 0),)
 """Channel option: a proxy would read what is sent in clear, a token among it."""
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
@@ -41,13 +43,20 @@ def open_channel(
 
 
 def open_aio_channel(
-    address: str, tls: Tls | None, options: ChannelOptions = ()
+    address: str, credentials: Credentials, options: ChannelOptions = ()
 ) -> grpc.aio.Channel:
-    """Returns the same for asyncio, without a token. Raises as `open_channel`."""
-    secure = _secure(address, Credentials(tls=tls))
+    """Returns the same for asyncio; its calls take `token_metadata`. Raises as `open_channel`."""
+    secure = _secure(address, credentials)
     if secure is None:
         return grpc.aio.insecure_channel(address, (*options, *_DIRECTLY))
     return grpc.aio.secure_channel(address, secure, options)
+
+
+async def is_admitted(call: "grpc.aio.StreamStreamCall[Any, Any]") -> bool:
+    """Returns whether a member has let in a call with a stream of requests. To one that it refuses,
+    nothing may be written: gRPC would tell of its own failure to do so, and not of the refusal.
+    """
+    return any(name == ADMITTED for name, _ in await call.initial_metadata())
 
 
 def token_metadata(credentials: Credentials) -> tuple[tuple[str, str], ...]:

@@ -58,7 +58,7 @@ async def ask_progress(
 
 def open_peer_channel(address: str, credentials: Credentials) -> grpc.aio.Channel:
     """Opens a connection that is not shared, so that a donor that came back is noticed at once."""
-    return open_aio_channel(address, credentials.tls, _OPTIONS)
+    return open_aio_channel(address, credentials, _OPTIONS)
 
 
 def _candidate(address: str, observer: group_pb2.MemberStatus) -> Candidate:

@@ -97,8 +97,8 @@ UNREACHABLE_CODES = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEE
 ENDED_HERE = ("Locally cancelled", "Channel closed")
 """Text of gRPC for a call that its own caller has ended; other calls were ended by the member's
 server."""
-BROKEN = ("RST_STREAM", "Stream removed", "GOAWAY", *HUNG_UP)
-"""Texts of gRPC, under codes of its own, for a connection that ended during a call."""
+BROKEN = ("RST_STREAM", "Stream removed", "GOAWAY", "Internal error from Core", *HUNG_UP)
+"""Texts of gRPC, under codes of its own, for a connection or a stream that ended during a call."""
 DO_NOT_REPEAT = ("grpc-retry-pushback-ms", "-1")
 """Makes gRPC at the caller not repeat the call to the same member: it repeats only calls without an
 answer."""
@@ -123,50 +123,40 @@ def code_of(error: GroupcertError) -> grpc.StatusCode:
 
 
 def rpc_status(error: GroupcertError) -> status_pb2.Status:
-    """Returns an error as a `google.rpc.Status`."""
-    return _status(code_of(error), error.reason, str(error), _texts(error))
-
-
-def outcome_status(outcome: transaction_pb2.Outcome) -> status_pb2.Status:
-    """Returns the status with which a unary commit answers a negative verdict.
+    """Returns an error as a `google.rpc.Status`; a conflict whole, but for a key that is too long.
 
     ABORTED: another transaction committed first, the whole transaction may be run again.
     OUT_OF_RANGE: the snapshot is older than what certification still knows. FAILED_PRECONDITION:
     the transaction cannot commit as it stands.
     """
+    if not isinstance(error, CertificationConflict):
+        return _status(code_of(error), error.reason, str(error), _texts(error))
+    detail = transaction_pb2.Conflict(**vars(error))
+    detail.key = _cut(error.key)
+    if len(error.key_bytes) > KEY_BYTES_MAX:
+        detail.key_bytes = b""
+    metadata = {name: getattr(detail, name) for name in ("key", "winner_gtid", "winner_member")}
+    return _status(code_of(error), error.reason, str(_conflict(detail)), metadata, detail)
+
+
+def commit_error(outcome: transaction_pb2.Outcome) -> TransactionFailed:
+    """Returns what the client of a commit gets for a negative verdict."""
     assert outcome.verdict != transaction_pb2.VERDICT_CERTIFIED, "a commit is not an error"
     if outcome.verdict == transaction_pb2.VERDICT_CONFLICT:
-        return conflict_status(outcome.conflict)
+        return _conflict(outcome.conflict)
     is_too_old = outcome.verdict == transaction_pb2.VERDICT_TOO_OLD
     kind = TransactionTooOld if is_too_old else TransactionRefused
-    return rpc_status(kind(explanation=outcome.reason))
+    return kind(explanation=outcome.reason)
 
 
-def conflict_status(conflict: transaction_pb2.Conflict) -> status_pb2.Status:
-    """Returns the status of a conflict, complete except for a key that is too long."""
-    detail = transaction_pb2.Conflict()
-    detail.CopyFrom(conflict)
-    detail.key = _cut(conflict.key)
-    if len(conflict.key_bytes) > KEY_BYTES_MAX:
-        detail.key_bytes = b""
-    metadata = {
-        "key": detail.key,
-        "winner_gtid": detail.winner_gtid,
-        "winner_member": detail.winner_member,
-    }
-    error = _conflict(detail)
-    return _status(code_of(error), error.reason, str(error), metadata, detail)
-
-
-async def abort(context: AbortableContext, error: GroupcertError | status_pb2.Status) -> NoReturn:
-    """Ends a call of a `grpc.aio` server with an error, or with a status made here.
+async def abort(context: AbortableContext, error: GroupcertError) -> NoReturn:
+    """Ends a call of a `grpc.aio` server with an error.
 
     gRPC keeps the error it raises in the call, whose frames are in the error's traceback: a cycle
     with the request in it, which stays until Python's garbage collector runs, in a quiet member for
     ever. So the frames are removed.
     """
-    status = rpc_status(error) if isinstance(error, GroupcertError) else error
-    ready = grpc_rpc_status.to_status(status)
+    ready = grpc_rpc_status.to_status(rpc_status(error))
     try:
         await context.abort(ready.code, ready.details, (*ready.trailing_metadata, DO_NOT_REPEAT))
     except grpc.aio.AbortError as aborted:
@@ -190,17 +180,13 @@ def error_from(
     Returns: the error that the member raised, or a failure of the transaction; `NotServing` if the
         member at `address` does not answer, `TlsRefused` if that is for TLS; else `MemberFailed`.
     """
+    known = _error_in(_status_of(rpc_error))
+    if known is not None:
+        return known
     code, explanation = rpc_error.code(), rpc_error.details() or ""
-    info, conflict = _details(rpc_error)
-    if conflict is not None:
-        return _conflict(conflict)
-    if info is not None:
-        known = _known(info.reason, info.metadata)
-        if known is not None:
-            return known
     if TOO_MANY_CALLS in explanation:
         state = "OVERLOADED (it has as many calls as it takes at a time)"
-        return errors.NotServing(member=address, state=state)
+        return errors.NotServing(member=address, state=state, ordered="nothing")
     if code in UNREACHABLE_CODES or _is_cut_off(code, explanation):
         problem = next((text for part, text in TLS_PROBLEMS.items() if part in explanation), None)
         if problem is not None:
@@ -244,19 +230,33 @@ def _cut(text: str, characters_max: int = DETAIL_CHARACTERS_MAX) -> str:
     return text if len(text) <= characters_max else f"{text[: characters_max - 1]}…"
 
 
-def _details(
-    rpc_error: grpc.RpcError,
-) -> tuple[error_details_pb2.ErrorInfo | None, transaction_pb2.Conflict | None]:
-    """Returns the details of this project in a failed call, as far as they can be read."""
-    info, conflict = error_details_pb2.ErrorInfo(), transaction_pb2.Conflict()
+def carried_error(serialized: bytes, address: str) -> GroupcertError:
+    """Returns the error that a serialized status in an answer of a session stream stands for."""
+    status = status_pb2.Status.FromString(serialized)
+    known = _error_in(status)
+    if known is not None:
+        return known
+    code = next((each.name for each in grpc.StatusCode if each.value[0] == status.code), "UNKNOWN")
+    return MemberFailed(address=address, code=code, explanation=status.message)
+
+
+def _status_of(rpc_error: grpc.RpcError) -> status_pb2.Status:
+    """Returns the status of a failed call; an empty one if it cannot be read."""
     try:
         status = grpc_rpc_status.from_call(rpc_error)  # type: ignore[arg-type]  # it is a Call, too
     except (AttributeError, DecodeError, ValueError):
-        return None, None
-    details = () if status is None else status.details
-    has_info = any(detail.Unpack(info) for detail in details) and info.domain == DOMAIN
-    has_conflict = any(detail.Unpack(conflict) for detail in details)
-    return info if has_info else None, conflict if has_conflict else None
+        return status_pb2.Status()
+    return status or status_pb2.Status()
+
+
+def _error_in(status: status_pb2.Status) -> GroupcertError | None:
+    """Returns the error of this project that the details of a status describe, if they do."""
+    info, conflict = error_details_pb2.ErrorInfo(), transaction_pb2.Conflict()
+    if any(detail.Unpack(conflict) for detail in status.details):
+        return _conflict(conflict)
+    if any(detail.Unpack(info) for detail in status.details) and info.domain == DOMAIN:
+        return _known(info.reason, info.metadata)
+    return None
 
 
 def _conflict(message: transaction_pb2.Conflict) -> CertificationConflict:

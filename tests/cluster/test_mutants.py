@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from groupcert import Client, Outcome
+from groupcert import Client, Transaction
 from tests.cluster.docker_cluster import DockerCluster
 from tests.cluster.nemesis import SETTINGS
 from tests.workloads.check import check_history, report
@@ -31,6 +31,14 @@ COLLECTION_SECONDS = 0.1
 
 
 class LateClient(Client):
+    """Its transactions commit late."""
+
+    def transaction(self, **options: Any) -> Transaction:
+        """Begins one of them."""
+        return LateTransaction(super().transaction(**options).asynchronous)
+
+
+class LateTransaction(Transaction):
     """One at a time commits late: two others have committed since its snapshot, and the group has
     collected what it may. Nobody else commits in the meantime.
     """
@@ -38,20 +46,26 @@ class LateClient(Client):
     _turn = threading.Lock()
     _others = 0
 
-    def _commit(self, *request: Any) -> Outcome:
-        turn = LateClient
+    def __exit__(self, error_type: type[BaseException] | None, *error: object) -> None:
+        if error_type is None:
+            self.commit()
+        else:
+            super().__exit__(error_type, *error)
+
+    def commit(self) -> None:
+        """Commits, in turns."""
+        turn = LateTransaction
         if turn._turn.acquire(blocking=False):
             try:
                 turn._others = 0
                 wait_for(lambda: turn._others >= 2, LATE_SECONDS_MAX)
                 time.sleep(COLLECTION_SECONDS)
-                return super()._commit(*request)
+                return super().commit()
             finally:
                 turn._turn.release()
         wait_for(lambda: turn._others < 2 or not turn._turn.locked(), LATE_SECONDS_MAX)
-        outcome = super()._commit(*request)
+        super().commit()
         turn._others += 1
-        return outcome
 
 
 def wait_for(condition: Callable[[], bool], seconds_max: float) -> None:

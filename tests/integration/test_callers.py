@@ -17,6 +17,7 @@ import pytest
 
 from groupcert import Client, certifiable
 from groupcert.certifier.errors import GroupcertError
+from groupcert.members.client.loop_thread import run
 from groupcert.members.demo.local_group import LocalGroup
 from groupcert.members.errors.calls import InvalidMessage, TooManyCalls, TooManySnapshots
 from groupcert.members.security.access import Role
@@ -206,17 +207,20 @@ def test_snapshots_of_one_caller_leave_room_and_end_with_its_connection(address:
         assert time.monotonic() - began < 50, "their lease is 60 s"
 
 
-def test_a_client_holds_another_session_once_its_own_has_ended(address: str) -> None:
+def test_a_client_opens_another_session_once_its_own_has_ended(address: str) -> None:
     with Client(address, token=ONE) as client:
         client.transaction().rollback()
-        session = client._members.current._session
-        first = session.id(1.0)
-        assert first
-        call = session._call
-        assert call is not None
-        call.cancel()  # type: ignore[no-untyped-call]  # grpc-stubs leaves it out
+        member = client.asynchronous._members._member(address)
+        first = member._session
+        assert first is not None
+
+        async def cut_off() -> None:
+            first._stream.cancel()
+
+        run(cut_off())
+        wait_for("the end of the session", lambda: first.ended is not None)
         client.transaction().rollback()
-        assert session.id(1.0) not in (0, first)
+        assert member._session is not first
 
 
 def test_a_snapshot_of_an_ended_session_is_refused_by_name_and_one_of_none_lasts(

@@ -28,6 +28,7 @@ from groupcert import (
 from groupcert.certifier.errors import Overloaded, TransactionTooLarge
 from groupcert.certifier.storage.store import Family, Store, StoreIdentity
 from groupcert.members.client.commit_sending import CommitSending
+from groupcert.members.client.direct_calls import DirectMember
 from groupcert.members.client.own_writes import OwnWrites
 from groupcert.members.client.remote import RemoteMember
 from groupcert.members.demo.local_group import LocalGroup
@@ -35,6 +36,7 @@ from groupcert.members.large_transactions.fragments import FragmentStore
 from groupcert.members.wire.pieces import split
 from groupcert.members.wire.statuses import error_from
 from groupcert.v1 import store_pb2
+from groupcert.v1.store_pb2_grpc import StoreServiceStub
 from groupcert.v1.transaction_pb2 import VERDICT_CERTIFIED, Changes
 from tests.integration.replicas import ReplicaProcess, embedded_state
 from tests.integration.waiting import wait_for
@@ -128,13 +130,13 @@ class Stream:
     """A large commit, sent by hand: parts go when they are told to."""
 
     def __init__(self, address: str, size: int) -> None:
-        self._member = RemoteMember(address)
+        self._member = DirectMember(address)
         self._go_on = threading.Semaphore(0)
         self._parts = split(
             [(b"x/%d" % n, os.urandom(ROW)) for n in range(size // ROW)], (), 1 << 18
         )
         self._size = size
-        self.call = self._member.store.CommitStream(self._requests(), 60)
+        self.call = StoreServiceStub(self._member.channel).CommitStream(self._requests(), 60)
 
     def _requests(self) -> Iterator[store_pb2.CommitStreamRequest]:
         header = store_pb2.CommitHeader(commit=commit_request(1), changes_bytes=2 * self._size)
@@ -230,14 +232,18 @@ def test_a_client_that_hangs_up_frees_what_it_held(group: LocalGroup) -> None:
     assert_whole_everywhere(group, b"x/", 0)
 
 
-def test_a_repetition_has_the_first_outcome(group: LocalGroup, prefix: bytes) -> None:
+async def test_a_repetition_has_the_first_outcome(group: LocalGroup, prefix: bytes) -> None:
     writes = OwnWrites()
     for number in range(LARGE // ROW):
         writes.put(prefix + b"%06d" % number, os.urandom(ROW))
     version = group.status("m1").observer.committed_version
     sending = CommitSending(commit_request(version), writes, [])
-    first = sending.send(RemoteMember(group.addresses["m1"]), 0, 60)
-    second = sending.send(RemoteMember(group.addresses["m2"]), 0, 60)
+    answers = []
+    for name in ("m1", "m2"):
+        member = RemoteMember(group.addresses[name])
+        answers.append(await sending.send(member, 0, 60))
+        await member.close()
+    first, second = answers
     assert (first.gtid, first.version) == (second.gtid, second.version)
     assert_whole_everywhere(group, prefix, LARGE // ROW)
     wait_for_nothing_open(group)

@@ -18,7 +18,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from groupcert import Client, certifiable
 from groupcert.certifier.errors import LogServerUnavailable, NotServing
 from groupcert.certifier.gtid_set import GtidSet
-from groupcert.members.client.remote import RemoteMember
+from groupcert.members.client.direct_calls import DirectMember
 from groupcert.members.commands.group_view import group_document
 from groupcert.members.demo.load import AppendWorkload, run_load
 from groupcert.members.demo.local_group import LocalGroup
@@ -36,8 +36,11 @@ from groupcert.v1 import (
     binary_log_pb2,
     binary_log_pb2_grpc,
     certification_pb2,
+    certification_pb2_grpc,
     group_pb2,
+    group_pb2_grpc,
     store_pb2,
+    store_pb2_grpc,
 )
 from tests.certificates import Authority, TlsLogServer, tls_settings
 from tests.integration.waiting import wait_for
@@ -170,11 +173,13 @@ def test_others_do_not_get_in(secured: Secured) -> None:
                 client.status()
 
 
-def calls(remote: RemoteMember) -> dict[Role, list[Callable[[], object]]]:
+def calls(remote: DirectMember) -> dict[Role, list[Callable[[], object]]]:
     """Returns calls that a role allows, and that no other role does."""
     log = binary_log_pb2_grpc.BinaryLogServiceStub(remote.channel)
     applier = applier_pb2_grpc.ApplierServiceStub(remote.channel)
-    group, store, certification = remote.group, remote.store, remote.certification
+    group = group_pb2_grpc.GroupServiceStub(remote.channel)
+    store = store_pb2_grpc.StoreServiceStub(remote.channel)
+    certification = certification_pb2_grpc.CertificationServiceStub(remote.channel)
     certify = certification_pb2.CertifyStreamRequest()
     return {
         Role.READ: [
@@ -200,7 +205,7 @@ def calls(remote: RemoteMember) -> dict[Role, list[Callable[[], object]]]:
 
 @pytest.mark.parametrize("role", Role)
 def test_a_role_may_do_what_is_its_own_and_nothing_else(secured: Secured, role: Role) -> None:
-    remote = RemoteMember(secured.address, Credentials(tls=secured.tls(role.value)))
+    remote = DirectMember(secured.address, Credentials(tls=secured.tls(role.value)))
     try:
         for owner, each in calls(remote).items():
             for call in each:
@@ -220,11 +225,29 @@ def test_a_role_may_do_what_is_its_own_and_nothing_else(secured: Secured, role: 
         remote.channel.close()
 
 
+def test_calls_in_a_session_need_the_roles_of_the_same_calls_by_themselves(
+    secured: Secured,
+) -> None:
+    with Client(secured.address, tls=secured.tls(Role.READ.value)) as client:
+        transaction = client.transaction()
+        transaction.put(b"k", b"1")
+        with pytest.raises(CallNotAllowed, match="StoreService/Commit"):
+            transaction.commit()
+    with Client(secured.address, tls=secured.tls(Role.WRITE.value)) as client:
+        with pytest.raises(CallNotAllowed, match="StoreService/OpenSnapshot"):
+            client.transaction()
+        with client.transaction(snapshot_version=0) as transaction:
+            transaction.put(b"k", b"1")
+    with Client(secured.address, tls=secured.tls(Role.ADMIN.value)) as client:
+        with pytest.raises(CallNotAllowed, match="SessionService/Session"):
+            client.transaction()
+
+
 def test_a_certificate_that_nobody_knows_may_do_nothing(secured: Secured) -> None:
     with Client(secured.address, tls=secured.tls("guest")) as client:
         with pytest.raises(NotAuthenticated, match="nobody has a certificate of guest"):
             client.status()
-        with pytest.raises(NotAuthenticated, match="StoreService/OpenSnapshot"):
+        with pytest.raises(NotAuthenticated, match="SessionService/Session"):
             client.transaction()
 
 

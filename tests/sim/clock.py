@@ -10,6 +10,8 @@ class Clock:
     def __init__(self, rate: float) -> None:
         self.rate = rate
         self.offset_ms = 0
+        self.stepped_ms = -(1 << 40)
+        """The time of its last jump."""
 
     def at(self, now_ms: int) -> int:
         """What it shows at a time."""

@@ -22,6 +22,7 @@ from groupcert.members.core.log_records import (
 from groupcert.members.core.states import MemberState
 from groupcert.members.core.views import ViewMember
 from groupcert.members.wire.log_batches import encode_batch
+from tests.sim.member import SUSPICION_MS
 from tests.sim.settings import some_settings
 
 if TYPE_CHECKING:
@@ -126,9 +127,14 @@ def lag(cluster: "Cluster") -> None:
 
 
 def step_clock(cluster: "Cluster") -> None:
-    """A member's clock jumps."""
+    """A member's clock jumps; not more often than a member may be silent, as each jump counts as a
+    gap between two of its messages.
+    """
     clock = cluster.clocks[cluster.dice.choice(list(cluster.disks))]
-    clock.offset_ms += cluster.dice.randint(1, CLOCK_STEP_MS_MAX)
+    step_ms = cluster.dice.randint(1, CLOCK_STEP_MS_MAX)
+    if cluster.now_ms - clock.stepped_ms >= SUSPICION_MS:
+        clock.stepped_ms = cluster.now_ms
+        clock.offset_ms += step_ms
 
 
 def lose_disk(cluster: "Cluster") -> None:

@@ -12,14 +12,10 @@ from itertools import count
 import pytest
 
 from groupcert.certifier.errors import InvalidGtidSet, NotServing, WriteSetTooLarge
-from groupcert.members.client.client import (
-    CertificationConflict,
-    Client,
-    Consistency,
-    Transaction,
-    certifiable,
-)
+from groupcert.members.client.client import Client, Transaction
+from groupcert.members.client.options import Consistency, certifiable
 from groupcert.members.demo.local_group import LocalGroup
+from groupcert.members.errors.transactions import CertificationConflict
 
 NOWHERE = "127.0.0.1:1"
 
@@ -228,7 +224,7 @@ class TestMembers:
             for number in range(20):
                 with client.transaction() as transaction:
                     transaction.put(key, b"%d" % number)
-                client._members.move_on()
+                client.asynchronous._members.move_on(client.asynchronous._members.current)
                 with client.transaction() as transaction:
                     assert transaction.get(key) == b"%d" % number
 

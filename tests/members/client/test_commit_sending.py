@@ -3,16 +3,16 @@
 import pytest
 
 from groupcert.certifier.errors import TransactionTooLarge
-from groupcert.members.client.client import CertifiableTransaction, certifiable
 from groupcert.members.client.commit_sending import (
     CALL_BYTES_MAX,
     KEYS_A_MESSAGE,
     LARGE_BYTES,
     CommitSending,
-    StreamSending,
     check_call,
+    messages,
     pages,
 )
+from groupcert.members.client.options import CertifiableTransaction, certifiable
 from groupcert.members.client.own_writes import OwnWrites
 from groupcert.members.process.serve import MESSAGE_BYTES_MAX
 from groupcert.members.wire.message_fields import REPEATED_MAX
@@ -54,29 +54,23 @@ def test_a_commit_of_many_short_keys_goes_in_parts_before_it_is_too_large() -> N
 def test_a_batch_is_divided_where_it_is_larger_than_a_message() -> None:
     small = [certifiable(snapshot=1, write_set=[number]) for number in range(4)]
     large = [CertifiableTransaction(changes=bytes(300 << 10)) for _ in range(5)]
-    sending = StreamSending([small, [*small, *large]])
-    requests = list(sending.requests())
-    sending.check()
-    assert [len(request.transactions) for request in requests] == [4, 7, 2]
+    assert [len(request.transactions) for request in messages(small)] == [4]
+    requests = list(messages([*small, *large]))
+    assert [len(request.transactions) for request in requests] == [7, 2]
     sent = [transaction for request in requests for transaction in request.transactions]
-    assert sent == [*small, *small, *large]
+    assert sent == [*small, *large]
     assert all(request.ByteSize() < MESSAGE_BYTES_MAX for request in requests)
 
 
 def test_a_batch_is_divided_where_it_has_more_than_a_message_may() -> None:
     batch = [certifiable(snapshot=1, write_set=[1])] * (2 * REPEATED_MAX + 1)
-    requests = StreamSending([batch]).requests()
-    divided = [len(request.transactions) for request in requests]
+    divided = [len(request.transactions) for request in messages(batch)]
     assert divided == [REPEATED_MAX, REPEATED_MAX, 1]
 
 
-def test_a_transaction_that_is_too_large_ends_a_stream_and_says_why() -> None:
+def test_a_transaction_that_is_too_large_ends_a_batch_and_says_why() -> None:
     small = certifiable(snapshot=1, write_set=[1])
-    for batches in ([[small], [HUGE]], [[small, HUGE]]):
-        sending = StreamSending(batches)
-        sent = [each for request in sending.requests() for each in request.transactions]
-        assert all(each == small for each in sent)
-        with pytest.raises(TransactionTooLarge, match=f"the limit is {CALL_BYTES_MAX}: write less"):
-            sending.check()
+    with pytest.raises(TransactionTooLarge, match=f"the limit is {CALL_BYTES_MAX}: write less"):
+        list(messages([small, HUGE]))
     with pytest.raises(TransactionTooLarge, match="the group's own store, which go in parts"):
         check_call(HUGE)

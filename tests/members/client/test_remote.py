@@ -3,7 +3,7 @@
 Method: servers that answer from a script, since a real member loses an answer only by chance.
 """
 
-import time
+import asyncio
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -21,8 +21,9 @@ from groupcert.certifier.errors import (
     TransactionTooLarge,
     UploadExpired,
 )
-from groupcert.members.client.client import Client, certifiable
-from groupcert.members.client.remote import RemoteMembers
+from groupcert.members.client.client import Client
+from groupcert.members.client.options import certifiable
+from groupcert.members.client.remote import RemoteMember, RemoteMembers
 from groupcert.members.errors.calls import TooManyCalls
 from groupcert.members.errors.transactions import (
     CertificationConflict,
@@ -61,7 +62,9 @@ Answer = store_pb2.CommitResponse | transaction_pb2.Outcome | GroupcertError | g
 class Script(
     store_pb2_grpc.StoreServiceServicer, certification_pb2_grpc.CertificationServiceServicer
 ):
-    """A member that gives one answer after the other, the last one for ever."""
+    """A member that gives one answer after the other, the last one for ever. It has no session
+    streams, as one of an earlier release.
+    """
 
     answers: list[Answer]
     remembered: transaction_pb2.Outcome | None = None
@@ -73,7 +76,7 @@ class Script(
         self.commits.append(request)
         answer = self._next(context)
         if isinstance(answer, transaction_pb2.Outcome):
-            _abort(context, status.outcome_status(answer))
+            _abort(context, status.rpc_status(status.commit_error(answer)))
         assert isinstance(answer, store_pb2.CommitResponse)
         return answer
 
@@ -113,10 +116,7 @@ class Script(
 
     CommitStream = CertifyStream
 
-    def HoldSession(self, request: Any, context: Any) -> Any:
-        """Not there, as in a member of an earlier release."""
-        context.abort(grpc.StatusCode.UNIMPLEMENTED, "no session")
-
+    HoldSession = CertifyStream  # type: ignore[assignment]  # it is none
     CloseSnapshot = Get = Scan = OpenSnapshot
 
 
@@ -258,45 +258,34 @@ def test_a_transaction_without_an_id_is_sent_once() -> None:
     assert script.answers == [CERTIFIED]
 
 
-def test_a_question_is_asked_of_every_member_before_it_is_given_up() -> None:
+async def test_a_question_is_asked_of_every_member_before_it_is_given_up() -> None:
     asked = []
 
-    def ask(member: Any, timeout_s: float) -> NoReturn:
+    async def ask(member: RemoteMember, timeout_s: float) -> NoReturn:
         asked.append((member.address, timeout_s))
-        raise _Unavailable
+        raise NotServing(member=member.address, state="UNREACHABLE (gone)")
 
     members = RemoteMembers(["127.0.0.1:1", "127.0.0.1:2"], timeout_ms=300)
     with pytest.raises(NotServing, match=r"127.0.0.1:\d is UNREACHABLE \(gone\)"):
-        members.ask(ask)
-    members.close()
+        await members.ask(ask)
+    await members.close()
     addresses = [address for address, _ in asked]
     assert addresses[:4] == ["127.0.0.1:1", "127.0.0.1:2"] * 2
     assert all(timeout_s <= 0.15 for _, timeout_s in asked)
 
 
-def test_an_attempt_has_all_of_the_extra_time_and_half_of_what_is_left_beside_it() -> None:
+async def test_an_attempt_has_all_of_the_extra_time_and_half_of_what_is_left_beside_it() -> None:
     given = []
 
-    def send(member: Any, timeout_s: float) -> NoReturn:
+    async def send(member: RemoteMember, timeout_s: float) -> NoReturn:
         given.append(timeout_s)
-        time.sleep(0.1)
-        raise _Unavailable
+        await asyncio.sleep(0.1)
+        raise NotServing(member=member.address, state="UNREACHABLE (gone)")
 
     members = RemoteMembers(["127.0.0.1:1", "127.0.0.1:2"], timeout_ms=200)
     with pytest.raises(OutcomeUnknown):
-        members.decide(b"id", SNAPSHOT_VERSION, send, extra_s=0.4)
-    members.close()
+        await members.decide(b"id", SNAPSHOT_VERSION, send, extra_s=0.4)
+    await members.close()
     assert given[0] == pytest.approx(0.5, abs=0.02)
     assert given[1] == pytest.approx(0.45, abs=0.05), "half of the 0.1 s beside it"
     assert all(0 < timeout_s <= 0.4 for timeout_s in given[2:])
-
-
-class _Unavailable(grpc.RpcError):
-    def code(self) -> grpc.StatusCode:
-        return grpc.StatusCode.UNAVAILABLE
-
-    def details(self) -> str:
-        return "gone"
-
-    def trailing_metadata(self) -> tuple[Any, ...]:
-        return ()

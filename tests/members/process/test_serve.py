@@ -28,7 +28,7 @@ from groupcert.members.runtime.runtime import MemberRuntime
 from groupcert.members.security.access import ROLES_OF_CALL, AccessList, Role
 from groupcert.members.security.credentials import ANONYMOUS
 from groupcert.members.services.current_runtime import CurrentRuntime
-from groupcert.members.services.transactions import GET_KEYS_MAX
+from groupcert.members.services.store import GET_KEYS_MAX
 from groupcert.members.wire.statuses import error_from
 from groupcert.v1 import (
     admin_pb2,

@@ -11,8 +11,8 @@ from groupcert.members.certification_log import files
 from groupcert.members.runtime.runtime import MemberRuntime
 from groupcert.members.services import history_pages
 from groupcert.members.services.current_runtime import CurrentRuntime
+from groupcert.members.services.group import GroupService
 from groupcert.members.services.history_pages import history_page, rows_of
-from groupcert.members.services.transactions import GroupService
 from groupcert.v1 import group_pb2
 from tests.members.certification_log.test_writer import (
     feed,

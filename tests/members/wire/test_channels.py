@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from groupcert.certifier.errors import GroupcertError, InvalidSetting, NotServing, PortTaken
-from groupcert.members.client.remote import RemoteMember
+from groupcert.members.client.direct_calls import DirectMember
 from groupcert.members.errors.security import CallNotAllowed, NotAuthenticated, TlsRefused
 from groupcert.members.host.loopback import HOST, free_port
 from groupcert.members.security.access import AccessList
@@ -47,7 +47,7 @@ def serving(tls: Tls | None, access: AccessList | None = None) -> Iterator[str]:
 
 def ask(address: str, credentials: Credentials = ANONYMOUS) -> str:
     """Returns the answer of a server, or raises what its clients are told."""
-    remote = RemoteMember(address, credentials)
+    remote = DirectMember(address, credentials)
     try:
         stub = applier_pb2_grpc.ApplierServiceStub(remote.channel)
         answer = stub.GetApplierStatus(applier_pb2.GetApplierStatusRequest(), timeout=10)

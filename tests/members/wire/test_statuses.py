@@ -12,7 +12,13 @@ import pytest
 from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]  # has no types
 from grpc_status import rpc_status
 
-from groupcert import CertificationConflict, MemberFailed, TransactionRefused, TransactionTooOld
+from groupcert import (
+    CertificationConflict,
+    MemberFailed,
+    TransactionFailed,
+    TransactionRefused,
+    TransactionTooOld,
+)
 from groupcert.certifier import errors
 from groupcert.certifier.errors import GroupcertError
 from groupcert.members.wire import statuses as status
@@ -135,8 +141,14 @@ def test_an_error_crosses_the_wire_with_its_fields() -> None:
     assert (error.bytes, error.bytes_max) == (11, 10)
 
 
+def conflict_error(conflict: transaction_pb2.Conflict) -> TransactionFailed:
+    """Returns the error of a commit that lost."""
+    verdict = transaction_pb2.VERDICT_CONFLICT
+    return status.commit_error(transaction_pb2.Outcome(verdict=verdict, conflict=conflict))
+
+
 def test_a_conflict_crosses_the_wire_with_all_it_knows() -> None:
-    code, error = received(status.conflict_status(CONFLICT))
+    code, error = received(conflict_error(CONFLICT))
     assert code is grpc.StatusCode.ABORTED
     assert isinstance(error, CertificationConflict)
     assert vars(error) == {name.name: value for name, value in CONFLICT.ListFields()}
@@ -147,12 +159,12 @@ def test_a_conflict_crosses_the_wire_with_all_it_knows() -> None:
 
 def test_a_conflict_on_an_unknown_row_names_its_item() -> None:
     conflict = transaction_pb2.Conflict(item=0xAB)
-    assert "item 00000000000000ab" in status.conflict_status(conflict).message
+    assert "item 00000000000000ab" in str(conflict_error(conflict))
 
 
 def test_a_huge_text_is_cut_so_that_the_status_fits_into_headers() -> None:
     huge = transaction_pb2.Conflict(key="k" * 100_000, key_bytes=b"k" * 100_000)
-    assert status.conflict_status(huge).ByteSize() < 4_000
+    assert status.rpc_status(conflict_error(huge)).ByteSize() < 4_000
     wide = errors.InvalidGtidSet(text="x" * 100_000, part="x" * 100_000, expected="a number")
     code, error = received(wide)
     assert code is grpc.StatusCode.INVALID_ARGUMENT
@@ -174,7 +186,7 @@ def test_each_negative_verdict_has_its_status(
     verdict: transaction_pb2.Verdict.ValueType, code: grpc.StatusCode, kind: type[Exception]
 ) -> None:
     outcome = transaction_pb2.Outcome(verdict=verdict, reason="because", conflict=CONFLICT)
-    message = status.outcome_status(outcome)
+    message = status.rpc_status(status.commit_error(outcome))
     error = status.error_from(_Failed(message))
     assert message.code == code.value[0]
     assert type(error) is kind

@@ -1,0 +1,110 @@
+"""What both clients take: options of a session, and transactions of a store of the caller's own."""
+
+import uuid
+from collections.abc import Iterable
+from enum import IntEnum
+from typing import TypedDict
+
+from groupcert.members.security.credentials import Tls
+from groupcert.v1 import transaction_pb2
+from groupcert.v1.certification_pb2 import GetOutcomeResponse
+from groupcert.v1.group_pb2 import GroupStatus, MemberState, MemberStatus, ReadHistoryResponse
+from groupcert.v1.transaction_pb2 import Outcome
+from groupcert.v1.transaction_pb2 import Transaction as CertifiableTransaction
+
+__all__ = [
+    "CertifiableTransaction",
+    "ClientOptions",
+    "Consistency",
+    "GetOutcomeResponse",
+    "GroupStatus",
+    "MemberState",
+    "MemberStatus",
+    "Outcome",
+    "ReadHistoryResponse",
+    "Tls",
+    "certifiable",
+]
+
+TIMEOUT_MS = 20_000
+"""Milliseconds; longer than an election among log servers, which takes 4 to 9 s."""
+_TOKEN = "version:"
+
+
+class Consistency(IntEnum):
+    """The wait of a transaction, named as in Group Replication."""
+
+    EVENTUAL = transaction_pb2.CONSISTENCY_EVENTUAL
+    """No wait: it reads the present state of its member."""
+    BEFORE = transaction_pb2.CONSISTENCY_BEFORE
+    """Its snapshot has every transaction that was ordered before it began."""
+    AFTER = transaction_pb2.CONSISTENCY_AFTER
+    """Its commit returns when every member has applied it."""
+    BEFORE_AND_AFTER = transaction_pb2.CONSISTENCY_BEFORE_AND_AFTER
+    """Both waits."""
+
+    @property
+    def on_wire(self) -> transaction_pb2.Consistency.ValueType:
+        """As a request has it."""
+        return transaction_pb2.Consistency.ValueType(self)
+
+
+class ClientOptions(TypedDict, total=False):
+    """The options of a client; `AsyncClient` says what each one does."""
+
+    timeout_ms: int
+    consistency: Consistency
+    serializable: bool
+    session: str
+    gtid_domain_id: int
+    spread: bool
+    after: str
+    tls: Tls | None
+    token: str
+
+
+def session_token(version: int) -> str:
+    """Returns the token of a session that has seen `version`."""
+    return f"{_TOKEN}{version}"
+
+
+def token_version(token: str) -> int:
+    """Returns the version in a session token; 0 for an empty one.
+
+    >>> token_version(session_token(12))
+    12
+    """
+    digits = token.removeprefix(_TOKEN)
+    if token and not (token.startswith(_TOKEN) and digits.isascii() and digits.isdigit()):
+        raise ValueError(f"after is {token!r:.80}: give the `token` of another client")
+    return int(digits or 0)
+
+
+def certifiable(
+    *,
+    snapshot: int | str,
+    write_set: Iterable[int | str],
+    read_set: Iterable[int] = (),
+    gtid: str = "",
+    transaction_id: bytes | None = None,
+) -> CertifiableTransaction:
+    """Builds a transaction of a store of the caller's own, for `certify` and `certify_stream`.
+
+    Args:
+        snapshot: The state that it read: a version of the group, or the executed GTID set.
+        write_set: The rows that it wrote: 64-bit items, or texts such as `shop.orders/PRIMARY/42`.
+            Empty means unknown: it is applied alone.
+        read_set: Items of rows that it read, for serializable certification.
+        gtid: Its own GTID; empty: the group assigns one.
+        transaction_id: Up to 32 bytes; None: a new one; empty: its outcome cannot be asked for.
+    """
+    items = list(write_set)
+    return CertifiableTransaction(
+        transaction_id=uuid.uuid4().bytes if transaction_id is None else transaction_id,
+        snapshot_version=snapshot if isinstance(snapshot, int) else 0,
+        snapshot_gtid_set=snapshot if isinstance(snapshot, str) else "",
+        write_set=[item for item in items if isinstance(item, int)],
+        write_set_keys=[item for item in items if isinstance(item, str)],
+        read_set=read_set,
+        gtid=gtid,
+    )

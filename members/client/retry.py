@@ -1,0 +1,41 @@
+"""When `run` of a client runs its function again, and after which pause.
+
+The rule it keeps: a transaction that lost is run again for as long as its caller has time: one of
+those that meet at a row commits each time, so that none of them has reason to give up.
+"""
+
+import random
+import time
+
+from groupcert.certifier.errors import GroupcertError, Unavailable
+from groupcert.members.errors.transactions import CertificationConflict, TransactionTooOld
+
+REPEATED = (CertificationConflict, TransactionTooOld, Unavailable)
+PAUSE_MS_FIRST = 2
+CONFLICT_PAUSE_MS_MAX = 32
+UNAVAILABLE_PAUSE_MS_MAX = 250
+
+
+class Retry:
+    """The attempts of one `run`."""
+
+    def __init__(self, timeout_s: float, attempts_max: int | None) -> None:
+        """Allows `attempts_max` attempts, None: any number, begun within `timeout_s` seconds."""
+        if attempts_max is not None and attempts_max < 1:
+            raise ValueError(f"attempts_max is {attempts_max}: expected 1 or more, or None")
+        self._ends = time.monotonic() + timeout_s
+        self._attempts_max = attempts_max
+        self._attempts = 0
+
+    def pause_s(self, failure: GroupcertError) -> float:
+        """Returns the seconds until the next attempt, drawn by chance from a range that doubles
+        with each one. Raises the failure if there is none.
+        """
+        self._attempts += 1
+        longest = (
+            UNAVAILABLE_PAUSE_MS_MAX if isinstance(failure, Unavailable) else CONFLICT_PAUSE_MS_MAX
+        )
+        pause_s = random.uniform(0, min(PAUSE_MS_FIRST << min(self._attempts, 16), longest)) / 1000
+        if self._attempts == self._attempts_max or time.monotonic() + pause_s > self._ends:
+            raise failure
+        return pause_s

@@ -1,0 +1,161 @@
+"""One session stream to a member: many calls, of any number of tasks, in few messages.
+
+The rule it keeps: a call is sent at once if nothing is on its way to gRPC, else together with all
+that wait meanwhile; each call gets its own answer, error or end of its time.
+"""
+
+import asyncio
+import copy
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import count
+from typing import Any
+
+import grpc.aio
+
+from groupcert.certifier.errors import GroupcertError, NotServing
+from groupcert.members.wire.channels import is_admitted
+from groupcert.members.wire.statuses import carried_error
+from groupcert.v1.session_pb2 import SessionAnswers, SessionRequest, SessionRequests
+
+MESSAGE_BYTES = 256 << 10
+"""Bytes of requests from which on a message is full."""
+MESSAGE_REQUESTS = 1_000
+CLOSE_SECONDS = 1.0
+GONE = "CLOSED (the session has ended)"
+
+
+class SessionStream:
+    """A stream from its first call to its end; for one event loop."""
+
+    def __init__(
+        self,
+        stream: "grpc.aio.StreamStreamCall[SessionRequests, SessionAnswers]",
+        address: str,
+        failure: Callable[[grpc.RpcError], GroupcertError],
+    ) -> None:
+        """Begins to read; `failure` says what a failed call to the member at `address` means."""
+        self.ended: GroupcertError | None = None
+        """Why it ended, once it has."""
+        self._stream = stream
+        self._address = address
+        self._failure = failure
+        self._numbers = count(1)
+        self._answers: dict[int, asyncio.Future[Any]] = {}
+        self._unsent: deque[SessionRequests] = deque()
+        self._unsent_bytes = 0
+        """Of the last message that is not sent."""
+        self._news = asyncio.Event()
+        self._is_admitted = False
+        self._sending = asyncio.create_task(self._send())
+        self._receiving = asyncio.create_task(self._receive())
+
+    async def call(self, field: str, request: Any, timeout_s: float) -> Any:
+        """Returns the answer to a request.
+
+        Args:
+            field: Its name in a `SessionRequest`, such as `commit`.
+
+        Raises:
+            TimeoutError: No answer came within `timeout_s` seconds; the member is told.
+            GroupcertError: The answer is an error, or the stream has ended.
+        """
+        if self.ended is not None:
+            raise copy.copy(self.ended)
+        loop, number = asyncio.get_running_loop(), next(self._numbers)
+        answer: asyncio.Future[Any] = loop.create_future()
+        self._answers[number] = answer
+        self._add(SessionRequest(number=number, **{field: request}))
+        timer = loop.call_later(timeout_s, _end, answer, TimeoutError())
+        try:
+            return await answer
+        except (TimeoutError, asyncio.CancelledError):
+            self._message(0).cancelled.append(number)
+            raise
+        finally:
+            timer.cancel()
+            del self._answers[number]
+
+    async def close(self) -> None:
+        """Ends the stream, and with it the snapshots that were opened over it.
+
+        Where no call runs, the member ends it: after a stream that is cut off, gRPC has work left,
+        which disturbs the other event loops of the process if this one is closed by then.
+        """
+        runs_nothing = self._is_admitted and not self._answers
+        self._end(NotServing(member=self._address, state=GONE))
+        with suppress(TimeoutError, grpc.RpcError, asyncio.InvalidStateError):
+            if runs_nothing:
+                async with asyncio.timeout(CLOSE_SECONDS):
+                    await self._stream.done_writing()
+                    await asyncio.wait((self._receiving,))
+        self._stream.cancel()
+        self._receiving.cancel()
+
+    def _add(self, request: SessionRequest) -> None:
+        size = request.ByteSize()
+        self._message(size).requests.append(request)
+        self._unsent_bytes += size
+
+    def _message(self, size: int) -> SessionRequests:
+        """Returns the unsent message that has room for `size` bytes more."""
+        unsent = self._unsent
+        is_full = self._unsent_bytes + size > MESSAGE_BYTES
+        if not unsent or is_full or len(unsent[-1].requests) >= MESSAGE_REQUESTS:
+            unsent.append(SessionRequests())
+            self._unsent_bytes = 0
+        self._news.set()
+        return unsent[-1]
+
+    async def admitted(self) -> None:
+        """Returns when the member has let the stream in. Raises why it ended."""
+        if not await is_admitted(self._stream):
+            await asyncio.wait((self._receiving,))
+        if self.ended is not None:
+            raise copy.copy(self.ended)
+
+    async def _send(self) -> None:
+        try:
+            if not await is_admitted(self._stream):
+                return  # Who receives knows why.
+            self._is_admitted = True
+            while await self._news.wait():
+                self._news.clear()
+                while self._unsent:
+                    await self._stream.write(self._unsent.popleft())
+        except (grpc.RpcError, asyncio.InvalidStateError):
+            pass  # The stream has ended; who receives knows why.
+
+    async def _receive(self) -> None:
+        ended: GroupcertError = NotServing(member=self._address, state=GONE)
+        try:
+            async for message in self._stream:
+                for answer in message.answers:
+                    self._answered(answer.number, answer)
+        except grpc.RpcError as error:
+            ended = self._failure(error)
+        finally:  # gRPC cancels this task, if the stream is cancelled.
+            self._end(ended)
+
+    def _answered(self, number: int, answer: Any) -> None:
+        waiting = self._answers.get(number)
+        if waiting is None or waiting.done():
+            return
+        field = answer.WhichOneof("answer")
+        if field == "error":
+            waiting.set_exception(carried_error(answer.error, self._address))
+        else:
+            waiting.set_result(getattr(answer, field))
+
+    def _end(self, why: GroupcertError) -> None:
+        if self.ended is None:
+            self.ended = why
+        self._sending.cancel()
+        for waiting in self._answers.values():
+            _end(waiting, copy.copy(why))
+
+
+def _end(waiting: "asyncio.Future[Any]", error: Exception) -> None:
+    if not waiting.done():
+        waiting.set_exception(error)

@@ -1,0 +1,151 @@
+"""The gRPC service that certifies write sets of clients' own databases.
+
+The rule it keeps: a request that a member cannot take is refused with a status that says who must
+act; a verdict is no error.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import TypeAlias
+
+from groupcert.certifier.errors import GroupcertError
+from groupcert.certifier.records import Outcome
+from groupcert.certifier.write_set import items_from_texts
+from groupcert.members.core.log_records import LoggedTransaction
+from groupcert.members.core.publisher import Submission
+from groupcert.members.services.conversions import PART_BYTES, converted
+from groupcert.members.services.current_runtime import CurrentRuntime
+from groupcert.members.services.serving import Context, Serving
+from groupcert.members.services.submitting import is_large, submit, submit_large
+from groupcert.members.wire.requests import RequestLimits, check_id, outcome_message, submitted
+from groupcert.v1 import certification_pb2, certification_pb2_grpc, transaction_pb2
+
+STREAM_MESSAGES_MAX = 64
+"""Messages of one stream that a member takes before it has answered the first."""
+STREAM_MESSAGE_BYTES = 64 << 10
+"""Bytes; a larger message is answered before the next one is taken."""
+Transactions: TypeAlias = "Sequence[transaction_pb2.Transaction]"
+
+
+class CertificationService(certification_pb2_grpc.CertificationServiceServicer):
+    """Certifies write sets of clients' own databases."""
+
+    def __init__(self, current: CurrentRuntime) -> None:
+        self._current = current
+
+    async def Certify(
+        self, request: certification_pb2.CertifyRequest, context: Context
+    ) -> certification_pb2.CertifyResponse:
+        """Certifies one transaction; see the protocol."""
+        runtime: Serving = self._current.get()
+        size, limits = request.ByteSize(), runtime.limits()
+        (logged,) = await _submitted([request.transaction], size, limits)
+        ended = await submit(runtime, logged)
+        (message,) = await _outcome_messages(ended, [request.transaction], request.ByteSize())
+        return certification_pb2.CertifyResponse(outcome=message)
+
+    async def CertifyStream(
+        self,
+        request_iterator: AsyncIterator[certification_pb2.CertifyStreamRequest],
+        context: Context,
+    ) -> AsyncIterator[certification_pb2.CertifyStreamResponse]:
+        """Certifies message after message; answers each as a whole, in the order they came in."""
+        answers: asyncio.Queue[asyncio.Future[Submission] | GroupcertError | None]
+        answers = asyncio.Queue(STREAM_MESSAGES_MAX)
+        undecided: list[tuple[Transactions, int]] = []
+        reader = asyncio.create_task(self._read_stream(request_iterator, undecided, answers))
+        number = 0
+        try:
+            while (answer := await answers.get()) is not None:
+                if isinstance(answer, GroupcertError):
+                    raise answer
+                messages = await _outcome_messages(await answer, *undecided.pop(0))
+                numbers = range(number, number + len(messages))
+                number = numbers.stop
+                yield certification_pb2.CertifyStreamResponse(numbers=numbers, outcomes=messages)
+        finally:
+            reader.cancel()
+            undecided.clear()  # The error would keep this frame until garbage collection.
+
+    async def _read_stream(
+        self,
+        request_iterator: AsyncIterator[certification_pb2.CertifyStreamRequest],
+        undecided: list[tuple[Transactions, int]],
+        answers: "asyncio.Queue[asyncio.Future[Submission] | GroupcertError | None]",
+    ) -> None:
+        """Submits the messages of a stream; stops reading while too much is unanswered."""
+        try:
+            stopping, name = self._current.stopping, self._current.name
+            async for request in stopping.received(request_iterator, name):
+                size, limits = request.ByteSize(), self._current.get().limits()
+                logged = await _submitted(request.transactions, size, limits)
+                runtime: Serving = self._current.get()
+                undecided.append((request.transactions, size))
+                ended: asyncio.Future[Submission]
+                if any(is_large(runtime, each) for each in logged):
+                    ended = asyncio.ensure_future(submit_large(runtime, logged))
+                else:
+                    ended = runtime.submit(logged)
+                await answers.put(ended)
+                if size > STREAM_MESSAGE_BYTES:
+                    await asyncio.wait((ended,))
+        except GroupcertError as error:
+            await answers.put(error.with_traceback(None))  # Its frames hold the request.
+        else:
+            await answers.put(None)
+
+    async def GetOutcome(
+        self, request: certification_pb2.GetOutcomeRequest, context: Context
+    ) -> certification_pb2.GetOutcomeResponse:
+        """Returns the outcome of a transaction; see the protocol."""
+        check_id(request.transaction_id)
+        runtime: Serving = self._current.get()
+        response = certification_pb2.GetOutcomeResponse(
+            state=certification_pb2.GetOutcomeResponse.STATE_UNKNOWN,
+            forgotten_version=runtime.outcomes.forgotten_version,
+        )
+        outcome = runtime.outcomes.get(request.transaction_id)
+        if outcome is not None:
+            response.state = certification_pb2.GetOutcomeResponse.STATE_DECIDED
+            response.outcome.CopyFrom(outcome_message(request.transaction_id, outcome, 0))
+        elif runtime.is_pending(request.transaction_id):
+            response.state = certification_pb2.GetOutcomeResponse.STATE_PENDING
+        return response
+
+
+async def _submitted(
+    transactions: Transactions, size: int, limits: RequestLimits
+) -> list[LoggedTransaction]:
+    """Returns a client's transactions as they go into the log; `size` is the bytes of their
+    message. Raises InvalidRequest, as `submitted`.
+    """
+    return await converted(
+        size + PART_BYTES * len(transactions),
+        lambda: [submitted(each, limits) for each in transactions],
+    )
+
+
+async def _outcome_messages(
+    ended: Submission, transactions: Transactions, size: int
+) -> list[transaction_pb2.Outcome]:
+    """Returns the outcomes for the client that sent the transactions in `size` bytes."""
+
+    def message(
+        transaction: transaction_pb2.Transaction, outcome: Outcome | None
+    ) -> transaction_pb2.Outcome:
+        assert outcome is not None
+        key = ""
+        if outcome.conflict is not None:
+            named = zip(
+                items_from_texts(transaction.write_set_keys),
+                transaction.write_set_keys,
+                strict=True,
+            )
+            key = dict(named).get(outcome.conflict.item, "")
+        encoded = key.encode()
+        return outcome_message(transaction.transaction_id, outcome, ended.log_sequence, encoded)
+
+    return await converted(
+        size + PART_BYTES * len(transactions),
+        lambda: list(map(message, transactions, ended.outcomes)),
+    )

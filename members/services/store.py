@@ -1,0 +1,216 @@
+"""The gRPC service for transactions on the embedded store.
+
+The rule it keeps: a request that a member cannot take is refused with a status that says who must
+act; a commit that lost is ABORTED, with all particulars of the conflict as its detail.
+"""
+
+import time
+from collections.abc import AsyncIterator, Callable
+from itertools import chain
+
+from groupcert.applier.targets.rocksdb import RowsSnapshot
+from groupcert.certifier.errors import TooManyKeys
+from groupcert.certifier.records import Outcome, Verdict
+from groupcert.certifier.write_set import store_key_item
+from groupcert.members.core.publisher import Submission
+from groupcert.members.door.callers import CALLER
+from groupcert.members.host.turns import Turns
+from groupcert.members.large_transactions.parts import PartsReader, header_of, in_time
+from groupcert.members.services.conversions import converted
+from groupcert.members.services.current_runtime import CurrentRuntime
+from groupcert.members.services.serving import Context, Serving
+from groupcert.members.services.submitting import snapshot_of, submit, submit_uploaded
+from groupcert.members.wire.requests import outcome_message, submitted_commit
+from groupcert.members.wire.statuses import commit_error
+from groupcert.v1 import store_pb2, store_pb2_grpc, transaction_pb2
+
+GET_KEYS_MAX = 10_000
+"""Keys of one call; to look up so many takes some 50 ms."""
+SCAN_ROWS_MAX = 10_000
+SCAN_BYTES_MAX = 8 << 20
+"""Bytes of values after which a page of rows, or an answer of several rows, ends."""
+
+_AFTER = (
+    transaction_pb2.CONSISTENCY_AFTER,
+    transaction_pb2.CONSISTENCY_BEFORE_AND_AFTER,
+)
+_BEFORE = (
+    transaction_pb2.CONSISTENCY_BEFORE,
+    transaction_pb2.CONSISTENCY_BEFORE_AND_AFTER,
+)
+
+
+class StoreService(store_pb2_grpc.StoreServiceServicer):
+    """Transactions on the embedded store."""
+
+    def __init__(self, current: CurrentRuntime) -> None:
+        self._current = current
+
+    async def HoldSession(
+        self, request: store_pb2.HoldSessionRequest, context: Context
+    ) -> AsyncIterator[store_pb2.HoldSessionResponse]:
+        """Opens a session that lasts as long as the call; then its snapshots are closed."""
+        snapshots = self._current.get().snapshots
+        session_id = snapshots.begin_session()
+        try:
+            yield store_pb2.HoldSessionResponse(session_id=session_id)
+            await self._current.stopping.ended()
+        finally:
+            snapshots.end_session(session_id)
+
+    async def OpenSnapshot(
+        self, request: store_pb2.OpenSnapshotRequest, context: Context
+    ) -> store_pb2.OpenSnapshotResponse:
+        """Opens a snapshot, once the requested consistency allows it."""
+        with self._current.fencing():
+            runtime: Serving = self._current.get()
+            self._current.stopping.check(self._current.name)
+            if request.consistency in _BEFORE:
+                mark = await runtime.submit(())
+                await runtime.committed(mark.version)
+            if request.version_min:
+                await runtime.committed(request.version_min)
+            runtime.check_readable()
+            snapshot_id, version = runtime.snapshots.open(
+                *(runtime.committed_version, runtime.now_ms()),
+                caller=CALLER.get(),
+                session_id=request.session_id,
+            )
+        return store_pb2.OpenSnapshotResponse(
+            snapshot_id=snapshot_id, version=version, lease_ms=runtime.snapshots.lease_ms
+        )
+
+    async def CloseSnapshot(
+        self, request: store_pb2.CloseSnapshotRequest, context: Context
+    ) -> store_pb2.CloseSnapshotResponse:
+        """Closes a snapshot."""
+        self._current.get().snapshots.close(request.snapshot_id)
+        return store_pb2.CloseSnapshotResponse()
+
+    async def Get(self, request: store_pb2.GetRequest, context: Context) -> store_pb2.GetResponse:
+        """Returns rows by their keys, as many as one answer may have."""
+        if len(request.keys) > GET_KEYS_MAX:
+            raise TooManyKeys(keys=len(request.keys), keys_max=GET_KEYS_MAX)
+
+        response, keys, size = store_pb2.GetResponse(), iter(request.keys), 0
+
+        def read(rows: RowsSnapshot, deadline: float) -> bool:
+            nonlocal size
+            for key in keys:
+                value = rows.get(key)
+                response.rows.add(key=key, value=value)
+                size += len(key) + len(value or b"")
+                if size > SCAN_BYTES_MAX:
+                    return False
+                if time.perf_counter() > deadline:
+                    return True
+            return False
+
+        await self._read(request.snapshot_id, read)
+        return response
+
+    async def Scan(
+        self, request: store_pb2.ScanRequest, context: Context
+    ) -> store_pb2.ScanResponse:
+        """Returns one page of a range."""
+        limit = min(request.rows_max or SCAN_ROWS_MAX, SCAN_ROWS_MAX)
+        response, start, size = store_pb2.ScanResponse(), request.start_key, 0
+
+        def read(rows: RowsSnapshot, deadline: float) -> bool:
+            nonlocal start, size
+            left = limit + 1 - len(response.rows)
+            for key, value in rows.scan(start, request.end_key or None, left):
+                if len(response.rows) == limit or (response.rows and size > SCAN_BYTES_MAX):
+                    response.next_key = key
+                    return False
+                response.rows.add(key=key, value=value)
+                size += len(key) + len(value)
+                if time.perf_counter() > deadline:
+                    start = key + b"\x00"
+                    return True
+            return False
+
+        await self._read(request.snapshot_id, read)
+        return response
+
+    async def Commit(
+        self, request: store_pb2.CommitRequest, context: Context
+    ) -> store_pb2.CommitResponse:
+        """Orders, certifies and commits; returns once the rows are visible here."""
+        runtime: Serving = self._current.get()
+        snapshot_version = snapshot_of(runtime, request)
+        after = request.consistency in _AFTER
+        try:
+            limits = runtime.limits()
+            logged = await converted(
+                request.ByteSize(),
+                lambda: submitted_commit(request, snapshot_version, limits, report=after),
+            )
+            ended = await submit(runtime, logged)
+        finally:  # Until then it keeps what the commit is checked against from collection.
+            runtime.snapshots.close(request.snapshot_id)
+        return await _committed(runtime, ended, request)
+
+    async def CommitStream(
+        self, request_iterator: AsyncIterator[store_pb2.CommitStreamRequest], context: Context
+    ) -> AsyncIterator[store_pb2.CommitStreamResponse]:
+        """Commits as `Commit`, in parts; forgets the parts if the caller hangs up."""
+        runtime: Serving = self._current.get()
+        limits = runtime.limits()
+        requests = in_time(request_iterator, runtime.config.snapshot_lease_ms)
+        header = await header_of(requests, limits)
+        request = header.commit
+        try:
+            with runtime.uploads.begin(header.changes_bytes) as upload:
+                snapshot_version = snapshot_of(runtime, request)
+                admitted = store_pb2.CommitAdmitted()
+                yield store_pb2.CommitStreamResponse(admitted=admitted)
+                after = request.consistency in _AFTER
+                logged = submitted_commit(request, snapshot_version, limits, report=after)
+                parts = PartsReader(limits, lambda: snapshot_of(runtime, request))
+                logged = await parts.read(requests, upload, logged)
+                ended = await submit_uploaded(runtime, [upload], [logged])
+        finally:
+            runtime.snapshots.close(request.snapshot_id)
+        response = await _committed(runtime, ended, request)
+        yield store_pb2.CommitStreamResponse(committed=response)
+
+    async def _read(self, snapshot_id: int, read: Callable[[RowsSnapshot, float], bool]) -> None:
+        """Reads the rows of a snapshot, in turns of `TURN_SECONDS` with other reads: `read` returns
+        at its deadline, with True if it has to go on. Between two turns the store is not held, and
+        may close.
+        """
+        with self._current.fencing():
+            turns = Turns()
+            while True:
+                runtime: Serving = self._current.get()
+                rows = runtime.snapshots.rows(snapshot_id, runtime.now_ms())
+                if not read(rows, turns.deadline):
+                    return
+                del rows
+                await turns.others()
+
+
+async def _committed(
+    runtime: Serving, ended: Submission, request: store_pb2.CommitRequest
+) -> store_pb2.CommitResponse:
+    """Returns the answer to a commit that is decided. Raises TransactionFailed if it lost."""
+    outcome, log_sequence = ended.outcomes[0], ended.log_sequence
+    assert outcome is not None
+    if outcome.verdict is not Verdict.CERTIFIED:
+        key = await converted(request.ByteSize(), lambda: _lost_key(outcome, request))
+        raise commit_error(outcome_message(b"", outcome, log_sequence, key))
+    if request.consistency in _AFTER:
+        await runtime.applied_everywhere(outcome.version)
+    return store_pb2.CommitResponse(
+        gtid=str(outcome.gtid), version=outcome.version, log_sequence=log_sequence
+    )
+
+
+def _lost_key(outcome: Outcome, request: store_pb2.CommitRequest) -> bytes:
+    """Returns the key whose item a transaction lost over; empty if the request has none."""
+    if outcome.conflict is None:
+        return b""
+    changes, item = request.changes, outcome.conflict.item
+    keys = chain(changes.put_keys, changes.delete_keys, request.read_keys)
+    return next((key for key in keys if store_key_item(key) == item), b"")
