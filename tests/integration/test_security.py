@@ -15,7 +15,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from groupcert import Client, certifiable
+from groupcert import Client, TransactionTooOld, certifiable
 from groupcert.certifier.errors import LogServerUnavailable, NotServing
 from groupcert.certifier.gtid_set import GtidSet
 from groupcert.members.client.direct_calls import DirectMember
@@ -236,8 +236,10 @@ def test_calls_in_a_session_need_the_roles_of_the_same_calls_by_themselves(
     with Client(secured.address, tls=secured.tls(Role.WRITE.value)) as client:
         with pytest.raises(CallNotAllowed, match="StoreService/OpenSnapshot"):
             client.transaction()
-        with client.transaction(snapshot_version=0) as transaction:
-            transaction.put(b"k", b"1")
+        transaction = client.transaction(snapshot_version=0)
+        transaction.put(b"k", b"1")
+        with pytest.raises(TransactionTooOld):  # It was certified.
+            transaction.commit()
     with Client(secured.address, tls=secured.tls(Role.ADMIN.value)) as client:
         with pytest.raises(CallNotAllowed, match="SessionService/Session"):
             client.transaction()
