@@ -1,6 +1,5 @@
 """Clients of benchmarks: they stream batches to a member, or commit one row at a time."""
 
-import random
 import statistics
 import time
 from collections.abc import Callable, Iterable
@@ -8,11 +7,16 @@ from dataclasses import dataclass, field
 
 import grpc.aio
 
+from groupcert.members.client.async_client import AsyncClient
+from groupcert.members.client.own_writes import KeyAndValue
 from groupcert.members.demo.load import percentile
+from groupcert.members.errors.transactions import CertificationConflict
 from groupcert.members.wire.row_changes import changed_items
 from groupcert.v1 import certification_pb2, certification_pb2_grpc, store_pb2, store_pb2_grpc
 from groupcert.v1.transaction_pb2 import VERDICT_CERTIFIED, Changes
 
+ROWS = 100_000
+VALUE_BYTES = 100
 BATCH_TRANSACTIONS = 64
 STREAM_MESSAGES = 4
 """Messages that each stream keeps unanswered."""
@@ -39,29 +43,21 @@ def change(key: bytes, value: bytes) -> Changes:
 
 
 async def commit_rows(
-    channel: grpc.aio.Channel,
-    picker: random.Random,
-    make: Callable[[], Changes],
-    goes_on: Callable[[], bool],
-    load: Load,
+    client: AsyncClient, make: Callable[[], KeyAndValue], goes_on: Callable[[], bool], load: Load
 ) -> None:
-    """Commits one row at a time, on top of the version that the last commit made."""
-    stub = store_pb2_grpc.StoreServiceStub(channel)
-    version = (await stub.OpenSnapshot(store_pb2.OpenSnapshotRequest())).version
+    """Commits one row at a time, on top of the newest version that the client knows."""
+    if not client.version:
+        await (await client.transaction()).rollback()
     while goes_on():
         began = time.perf_counter()
-        request = store_pb2.CommitRequest(
-            transaction_id=picker.randbytes(16), snapshot_version=version, changes=make()
-        )
         try:
-            version = (await stub.Commit(request)).version
-        except grpc.aio.AioRpcError as error:
-            if error.code() is not grpc.StatusCode.ABORTED:
-                raise
+            async with client.transaction(snapshot_version=client.version) as transaction:
+                transaction.put(*make())
+        except CertificationConflict:
             load.rejected += 1
-            continue
-        load.certified += 1
-        load.latencies_ms.append((time.perf_counter() - began) * 1e3)
+        else:
+            load.certified += 1
+            load.latencies_ms.append((time.perf_counter() - began) * 1e3)
 
 
 async def stream_batches(

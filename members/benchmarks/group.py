@@ -1,54 +1,60 @@
-"""`groupcert bench group`: three members, the log server and the clients on this machine, over
-gRPC.
+"""`groupcert bench group`: three members, the log server and the clients on this machine.
 
-Two loads: streams with batches (throughput), and unary commits of one row (latency). A rate counts
-what every member has certified and applied; the clock stops when the slowest member has committed
-the last transaction.
+Two loads: streams with batches (throughput), and commits of one row each from tasks of the
+asynchronous client (latency). A rate counts what every member has certified and applied; the clock
+stops when the slowest member has committed the last transaction.
+
+With `--galera` a Galera Cluster of three nodes takes the commits of as many clients in turns with
+the group, as durable, on the same machine.
 """
 
 import asyncio
 import random
+import statistics
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, ExitStack
+from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
 
-import grpc.aio
 import psutil
 import typer
 import uvloop
 
 from groupcert.members.benchmarks.clients import (
     BATCH_TRANSACTIONS,
+    ROWS,
+    VALUE_BYTES,
     Load,
     change,
     commit_rows,
     stream_batches,
 )
+from groupcert.members.benchmarks.database_servers import MariaDbServer
+from groupcert.members.benchmarks.galera import galera_cluster, run_clients
 from groupcert.members.benchmarks.machine import answer, machine
+from groupcert.members.client.async_client import AsyncClient
+from groupcert.members.client.own_writes import KeyAndValue
 from groupcert.members.demo.local_group import LocalGroup
 from groupcert.members.security.credentials import ANONYMOUS, Credentials
 from groupcert.members.wire.channels import open_aio_channel
-from groupcert.v1 import store_pb2, store_pb2_grpc
 from groupcert.v1.transaction_pb2 import Changes
 
-BenchClient = Callable[[grpc.aio.Channel, int, float, Load], Awaitable[None]]
-UNARY_CLIENTS = (8, 32)
-ROWS = 100_000
-VALUE_BYTES = 100
+CLIENTS = (8, 32)
+STREAMS = 3
 SETTLE_SECONDS = 60.0
+Clients = Callable[[LocalGroup, int, float, Load], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupResult:
     """One load, measured.
 
-    `cpu_cores`: processor time by part of the system, per second of load. `calls_bound`: what the
-    same clients reach with calls of the same service that do nothing, per second; a commit a call
-    cannot be faster than that.
+    `cpu_cores`: processor time by part of the system, per second of load; `cpu_us`: of all of them,
+    for each commit.
     """
 
     load: str
@@ -59,64 +65,63 @@ class GroupResult:
     p50_ms: float
     p99_ms: float
     cpu_cores: Mapping[str, float]
+    cpu_us: float
     microseconds_per_stage: Mapping[str, float]
-    calls_bound: float | None = None
 
 
-def main(
-    *,
-    as_json: bool,
-    seconds: float,
-    output: Path | None,
-    credentials: Credentials = ANONYMOUS,
-    certification_log: bool = False,
-) -> int:
-    """Runs all loads on one group and prints what came out."""
-    results = run(
-        seconds,
-        settings=tls_settings(credentials),
-        credentials=credentials,
-        certification_log=certification_log,
-    )
-    document = {"machine": machine(), "results": [asdict(result) for result in results]}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupBench:
+    """What is run, and how.
+
+    `workers`: of each member's applier. 0: rows of the embedded store are written under Python's
+    interpreter lock, so that threads only cost. `settings`: of each member, beside that.
+    `credentials`: what the clients show. `certification_log`: members write what an audit reads.
+    `rounds`: turns of Galera and the group, of which the median counts.
+    """
+
+    seconds: float = 10.0
+    workers: int = 0
+    settings: Mapping[str, object] | None = None
+    credentials: Credentials = ANONYMOUS
+    certification_log: bool = False
+    galera: bool = False
+    rounds: int = 1
+
+
+def main(bench: GroupBench, *, as_json: bool, output: Path | None) -> int:
+    """Runs all loads on one group and prints what came out.
+
+    Raises:
+        ServerMissing: Galera is to be measured and not installed.
+    """
+    with tempfile.TemporaryDirectory(prefix="groupcert-bench-") as folder, ExitStack() as stack:
+        servers: list[MariaDbServer] = []
+        if bench.galera:
+            servers = stack.enter_context(galera_cluster(Path(folder) / "galera"))
+        group = stack.enter_context(_group(Path(folder), bench))
+        document: dict[str, object] = {"machine": machine()}
+        results = [_measure(group, "stream", _stream, STREAMS, bench.seconds)]
+        if not bench.galera:
+            results += [_commits(group, clients, bench.seconds) for clients in CLIENTS]
+        else:
+            turns = [_turn(group, servers, bench) for _ in range(bench.rounds)]
+            results += [ours for turn in turns for ours, _ in turn]
+            document |= _compared(turns)
+        document["results"] = [asdict(result) for result in results]
     if not answer(document, as_json=as_json, output=output):
         for result in results:
             typer.echo(_sentence(result))
+        if bench.galera:
+            typer.echo(_comparison(document))
     return 0
 
 
-def run(
-    seconds: float,
-    *,
-    workers: int = 0,
-    settings: Mapping[str, object] | None = None,
-    credentials: Credentials = ANONYMOUS,
-    certification_log: bool = False,
-) -> list[GroupResult]:
-    """Streams of batches of 64, then unary commits from 8 and from 32 clients.
-
-    Args:
-        workers: Of each member's applier. 0 by default: rows of the embedded store are written
-            under Python's interpreter lock, so that threads only cost.
-        settings: Of each member, beside that.
-        credentials: What the clients show.
-        certification_log: Whether members write what an audit reads.
-    """
-    with (
-        tempfile.TemporaryDirectory(prefix="groupcert-bench-") as folder,
-        LocalGroup(
-            Path(folder),
-            certification_logs=Path(folder) / "certification-logs" if certification_log else None,
-            settings={"applier_workers": workers, **(settings or {})},
-            credentials=credentials,
-        ) as group,
-    ):
-        results = [_measure(group, "stream", clients=3, seconds=seconds)]
-        for clients in UNARY_CLIENTS:
-            bound = _calls_per_second(group, clients, seconds / 2)
-            result = _measure(group, "unary", clients=clients, seconds=seconds)
-            results.append(replace(result, calls_bound=bound))
-        return results
+def run(bench: GroupBench) -> list[GroupResult]:
+    """Measures streams of batches of 64, then commits of 8 and of 32 clients."""
+    with tempfile.TemporaryDirectory(prefix="groupcert-bench-") as folder:
+        with _group(Path(folder), bench) as group:
+            streams = _measure(group, "stream", _stream, STREAMS, bench.seconds)
+            return [streams, *(_commits(group, clients, bench.seconds) for clients in CLIENTS)]
 
 
 def tls_settings(credentials: Credentials) -> dict[str, object]:
@@ -129,83 +134,130 @@ def tls_settings(credentials: Credentials) -> dict[str, object]:
     return {f"tls_{part}": str(getattr(credentials.tls, part)) for part in parts}
 
 
-def _calls_per_second(group: LocalGroup, clients: int, seconds: float) -> float:
-    """Returns the rate of unary calls that do nothing, from so many clients."""
-    load = uvloop.run(_run_load(group, _idle_calls, clients, seconds))
-    return round(load.certified / seconds, 1)
+def _group(folder: Path, bench: GroupBench) -> LocalGroup:
+    settings = {"applier_workers": bench.workers, **tls_settings(bench.credentials)}
+    return LocalGroup(
+        folder / "group",
+        certification_logs=folder / "certification-logs" if bench.certification_log else None,
+        settings={**settings, **(bench.settings or {})},
+        credentials=bench.credentials,
+    )
 
 
-def _measure(group: LocalGroup, kind: str, *, clients: int, seconds: float) -> GroupResult:
+Turn = list[tuple[GroupResult, GroupResult]]
+"""The group and Galera, under the load of each number of clients."""
+
+
+def _turn(group: LocalGroup, servers: Sequence[MariaDbServer], bench: GroupBench) -> Turn:
+    return [
+        (_commits(group, clients, bench.seconds), _galera(servers, clients, bench.seconds))
+        for clients in CLIENTS
+    ]
+
+
+def _galera(servers: Sequence[MariaDbServer], clients: int, seconds: float) -> GroupResult:
+    """Measures the clients of a Galera Cluster."""
+    nodes = [psutil.Process(server.pid) for server in servers]
+
+    def spent() -> dict[str, float]:
+        return {"nodes": sum(map(_cpu, nodes)), "clients": _cpu(psutil.Process())}
+
+    before, started = spent(), time.perf_counter()
+    load = run_clients(servers, clients, seconds)
+    elapsed = time.perf_counter() - started
+    return _result("galera", clients, load, load.certified, elapsed, before, spent(), {})
+
+
+def _commits(group: LocalGroup, clients: int, seconds: float) -> GroupResult:
+    return _measure(group, "commits", _commit, clients, seconds)
+
+
+def _measure(
+    group: LocalGroup, kind: str, run_clients: Clients, clients: int, seconds: float
+) -> GroupResult:
     _settle(group)
-    stages_before = _stages(group)
-    cpu_before = _cpu_seconds(group)
-    versions_before = _versions(group)
+    stages_before, versions_before = _stages(group), _versions(group)
+    cpu_before, load = _cpu_seconds(group), Load()
     started = time.perf_counter()
-    client = _stream if kind == "stream" else _unary
-    load = uvloop.run(_run_load(group, client, clients, seconds))
+    uvloop.run(run_clients(group, clients, started + seconds, load))  # type: ignore[arg-type]
     _settle(group)
     elapsed = time.perf_counter() - started
-    cpu_after = _cpu_seconds(group)
     applied = min(_versions(group).values()) - min(versions_before.values())
+    stages = _stage_means(stages_before, _stages(group))
+    spent = cpu_before, _cpu_seconds(group)
+    return _result(kind, clients, load, applied, elapsed, *spent, stages)
+
+
+def _result(
+    kind: str,
+    clients: int,
+    load: Load,
+    commits: int,
+    elapsed: float,
+    cpu_before: Mapping[str, float],
+    cpu_after: Mapping[str, float],
+    stages: Mapping[str, float],
+) -> GroupResult:
     latencies = load.latencies()
+    spent = {part: cpu_after[part] - cpu_before[part] for part in cpu_after}
     return GroupResult(
         load=kind,
         clients=clients,
         seconds=round(elapsed, 2),
-        commits_per_second=round(applied / elapsed, 1),
+        commits_per_second=round(commits / elapsed, 1),
         rejected=load.rejected,
         p50_ms=latencies["p50"],
         p99_ms=latencies["p99"],
-        cpu_cores={
-            part: round((cpu_after[part] - cpu_before[part]) / elapsed, 3) for part in cpu_after
-        },
-        microseconds_per_stage=_stage_means(stages_before, _stages(group)),
+        cpu_cores={part: round(seconds / elapsed, 3) for part, seconds in spent.items()},
+        cpu_us=round(sum(spent.values()) / commits * 1e6, 1),
+        microseconds_per_stage=stages,
     )
 
 
-async def _run_load(group: LocalGroup, client: BenchClient, clients: int, seconds: float) -> Load:
-    load = Load()
-    deadline = time.perf_counter() + seconds
+async def _commit(group: LocalGroup, clients: int, deadline: float, load: Load) -> None:
+    """Runs tasks that commit one row at a time, over one connection to each member."""
+    picker = random.Random()
+    tls, token = group.credentials.tls, group.credentials.token
+    async with AsyncExitStack() as stack:
+        connections = [
+            await stack.enter_async_context(AsyncClient(address, tls=tls, token=token))
+            for address in group.addresses.values()
+        ]
+
+        def row() -> KeyAndValue:
+            return _key(picker), picker.randbytes(VALUE_BYTES)
+
+        goes_on = partial(_is_before, deadline)
+        tasks = (connections[number % len(connections)] for number in range(clients))
+        await asyncio.gather(*(commit_rows(client, row, goes_on, load) for client in tasks))
+
+
+async def _stream(group: LocalGroup, clients: int, deadline: float, load: Load) -> None:
+    """Streams batches to each member."""
+    picker = random.Random()
     channels = [open_aio_channel(each, group.credentials) for each in group.addresses.values()]
+
+    def changes() -> Changes:
+        return change(_key(picker), picker.randbytes(VALUE_BYTES))
+
+    def batches() -> list[Changes]:
+        return [changes() for _ in range(BATCH_TRANSACTIONS)]
+
+    goes_on = takewhile(lambda _: _is_before(deadline), iter(batches, None))
     try:
-        await asyncio.gather(
-            *(
-                client(channels[number % len(channels)], number, deadline, load)
-                for number in range(clients)
-            )
-        )
+        streams = (channels[number % len(channels)] for number in range(clients))
+        await asyncio.gather(*(stream_batches(channel, goes_on, load) for channel in streams))
     finally:
         for channel in channels:
             await channel.close(None)
-    return load
 
 
-async def _idle_calls(channel: grpc.aio.Channel, _number: int, deadline: float, load: Load) -> None:
-    """Calls that a member answers from nothing: it closes no snapshot."""
-    close = store_pb2_grpc.StoreServiceStub(channel).CloseSnapshot
-    while time.perf_counter() < deadline:
-        await close(store_pb2.CloseSnapshotRequest())
-        load.certified += 1
-
-
-async def _unary(channel: grpc.aio.Channel, number: int, deadline: float, load: Load) -> None:
-    picker = random.Random(number)
-    goes_on = partial(_is_before, deadline)
-    await commit_rows(channel, picker, partial(_change, picker), goes_on, load)
-
-
-async def _stream(channel: grpc.aio.Channel, number: int, deadline: float, load: Load) -> None:
-    picker = random.Random(number)
-    batches = iter(lambda: [_change(picker) for _ in range(BATCH_TRANSACTIONS)], None)
-    await stream_batches(channel, takewhile(lambda _: _is_before(deadline), batches), load)
+def _key(picker: random.Random) -> bytes:
+    return b"row/%d" % picker.randrange(ROWS)
 
 
 def _is_before(deadline: float) -> bool:
     return time.perf_counter() < deadline
-
-
-def _change(picker: random.Random) -> Changes:
-    return change(b"row/%d" % picker.randrange(ROWS), picker.randbytes(VALUE_BYTES))
 
 
 def _settle(group: LocalGroup) -> None:
@@ -226,10 +278,15 @@ def _versions(group: LocalGroup) -> dict[str, int]:
 def _cpu_seconds(group: LocalGroup) -> dict[str, float]:
     members = [psutil.Process(process.pid) for process in group.processes.values()]
     return {
-        "members": sum(sum(each.cpu_times()[:2]) for each in members),
-        "log_server": sum(psutil.Process(group.log_server.pid).cpu_times()[:2]),
-        "clients": sum(psutil.Process().cpu_times()[:2]),
+        "members": sum(map(_cpu, members)),
+        "log_server": _cpu(psutil.Process(group.log_server.pid)),
+        "clients": _cpu(psutil.Process()),
     }
+
+
+def _cpu(process: psutil.Process) -> float:
+    """Returns the seconds of processor time that a process has spent."""
+    return sum(process.cpu_times()[:2])
 
 
 def _stages(group: LocalGroup) -> dict[str, tuple[float, int]]:
@@ -253,15 +310,46 @@ def _stage_means(
     return means
 
 
+def _compared(turns: Sequence[Turn]) -> dict[str, object]:
+    """Returns the medians of both systems by number of clients, and ours as shares of theirs."""
+    names = ("commits_per_second", "p50_ms", "p99_ms", "cpu_us")
+    medians: list[dict[str, dict[str, float]]] = [
+        {
+            str(clients): {
+                name: statistics.median(getattr(turn[place][system], name) for turn in turns)
+                for name in names
+            }
+            for place, clients in enumerate(CLIENTS)
+        }
+        for system in range(2)
+    ]
+    ours, theirs = medians
+    ratio = {
+        clients: {name: round(ours[clients][name] / theirs[clients][name], 3) for name in names}
+        for clients in ours
+    }
+    return {"groupcert": ours, "galera": theirs, "ratio": ratio, "rounds": len(turns)}
+
+
+def _comparison(document: Mapping[str, object]) -> str:
+    """Returns the table of both systems."""
+    lines = [f"{'':22} {'commits/s':>10} {'p50 ms':>8} {'p99 ms':>8} {'CPU us':>8}"]
+    for clients in map(str, CLIENTS):
+        for system in ("galera", "groupcert", "ratio"):
+            found: dict[str, float] = document[system][clients]  # type: ignore[index]  # of `_compared`
+            rate, *others = found.values()
+            numbers = "".join(f" {each:8.2f}" for each in others)
+            rate_text = f"{rate:10.2f}" if system == "ratio" else f"{rate:10,.0f}"
+            lines.append(f"{clients:>2} clients, {system:10} {rate_text}{numbers}")
+    return "\n".join(lines)
+
+
 def _sentence(result: GroupResult) -> str:
     cores = ", ".join(f"{part} {cores:.2f}" for part, cores in result.cpu_cores.items())
     stages = ", ".join(f"{name} {us:.0f}" for name, us in result.microseconds_per_stage.items())
-    bound = ""
-    if result.calls_bound:
-        share = result.commits_per_second / result.calls_bound
-        bound = f"\n       {share:.0%} of the calls that do nothing ({result.calls_bound:,.0f}/s)"
     return (
-        f"{result.load:6} {result.clients:3} clients: {result.commits_per_second:9,.0f} commits/s"
+        f"{result.load:7} {result.clients:3} clients: {result.commits_per_second:9,.0f} commits/s"
         f"  p50 {result.p50_ms:.2f} ms  p99 {result.p99_ms:.2f} ms"
-        f"  rejected {result.rejected}\n       cores: {cores}\n       us a stage: {stages}{bound}"
+        f"  rejected {result.rejected}  CPU {result.cpu_us:.0f} us a commit"
+        f"\n        cores: {cores}\n        us a stage: {stages}"
     )

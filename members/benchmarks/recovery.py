@@ -30,11 +30,12 @@ from groupcert.members.benchmarks.clients import (
     stream_batches,
 )
 from groupcert.members.benchmarks.machine import answer, machine
+from groupcert.members.client.async_client import AsyncClient
+from groupcert.members.client.own_writes import KeyAndValue
 from groupcert.members.demo.local_group import LocalGroup
 from groupcert.members.process.log_trimmer import trim_log
 from groupcert.members.total_order.jetstream import JetStreamOptions
 from groupcert.v1 import group_pb2
-from groupcert.v1.transaction_pb2 import Changes
 
 DONOR, JOINER = "m1", "m2"
 CLIENTS = 4
@@ -49,7 +50,7 @@ CALM_SECONDS = 10.0
 class CopyResult:
     """`seconds`: from the joiner's start to ONLINE; `copy_seconds`: from the choice of its donor to
     a verified copy. `stall_ms`: how long the donor did nothing else while it made the copy.
-    `before`, `during`: latencies of unary commits at the donor.
+    `before`, `during`: latencies of commits of one row at the donor.
     """
 
     bytes: int
@@ -195,11 +196,11 @@ async def _commit_while(group: LocalGroup, goes_on: Callable[[], bool]) -> dict[
     async def commit(number: int) -> None:
         picker = random.Random(number)
 
-        def one() -> Changes:
-            return change(b"client/%d/%d" % (number, picker.randrange(1_000)), b"x")
+        def one() -> KeyAndValue:
+            return b"client/%d/%d" % (number, picker.randrange(1_000)), b"x"
 
-        async with grpc.aio.insecure_channel(group.addresses[DONOR]) as channel:
-            await commit_rows(channel, picker, one, lambda: not stopped.is_set(), load)
+        async with AsyncClient(group.addresses[DONOR]) as client:
+            await commit_rows(client, one, lambda: not stopped.is_set(), load)
 
     clients = [asyncio.create_task(commit(number)) for number in range(CLIENTS)]
     await asyncio.to_thread(_wait_while, goes_on)

@@ -28,21 +28,31 @@ def bench_group(
     certification_log: Annotated[
         bool, typer.Option("--certification-log", help="Members write what an audit reads.")
     ] = False,
+    galera: Annotated[
+        bool, typer.Option("--galera", help="In turns with a Galera Cluster, started here.")
+    ] = False,
+    rounds: Annotated[int, typer.Option(min=1, help="Turns; the median counts.")] = 1,
     output: Output = None,
 ) -> None:
     """Run three members, a log server and clients on this machine.
 
     With TLS files members and clients use them; they must name 127.0.0.1.
     """
-    from groupcert.members.benchmarks.group import main
+    from groupcert.members.benchmarks.database_servers import ServerMissing
+    from groupcert.members.benchmarks.group import GroupBench, main
 
-    code = main(
-        as_json=as_json,
+    bench = GroupBench(
         seconds=seconds,
-        output=output,
         credentials=connect.credentials(),
         certification_log=certification_log,
+        galera=galera,
+        rounds=rounds,
     )
+    try:
+        code = main(bench, as_json=as_json, output=output)
+    except ServerMissing as missing:
+        typer.echo(str(missing), err=True)
+        raise typer.Exit(2) from None
     raise typer.Exit(code)
 
 
