@@ -46,6 +46,8 @@ from groupcert.v1.transaction_pb2 import Changes
 CLIENTS = (8, 32)
 STREAMS = 3
 SETTLE_SECONDS = 60.0
+Comparison = dict[str, dict[str, dict[str, float]]]
+"""By system, or `ratio`, then by number of clients: the numbers by name."""
 Clients = Callable[[LocalGroup, int, float, Load], Awaitable[None]]
 
 
@@ -100,19 +102,21 @@ def main(bench: GroupBench, *, as_json: bool, output: Path | None) -> int:
             servers = stack.enter_context(galera_cluster(Path(folder) / "galera"))
         group = stack.enter_context(_group(Path(folder), bench))
         document: dict[str, object] = {"machine": machine()}
+        comparison: Comparison = {}
         results = [_measure(group, "stream", _stream, STREAMS, bench.seconds)]
         if not bench.galera:
             results += [_commits(group, clients, bench.seconds) for clients in CLIENTS]
         else:
             turns = [_turn(group, servers, bench) for _ in range(bench.rounds)]
             results += [ours for turn in turns for ours, _ in turn]
-            document |= _compared(turns)
+            comparison = _compared(turns)
+            document |= {**comparison, "rounds": bench.rounds}
         document["results"] = [asdict(result) for result in results]
     if not answer(document, as_json=as_json, output=output):
         for result in results:
             typer.echo(_sentence(result))
-        if bench.galera:
-            typer.echo(_comparison(document))
+        if comparison:
+            typer.echo(_table(comparison))
     return 0
 
 
@@ -310,7 +314,7 @@ def _stage_means(
     return means
 
 
-def _compared(turns: Sequence[Turn]) -> dict[str, object]:
+def _compared(turns: Sequence[Turn]) -> Comparison:
     """Returns the medians of both systems by number of clients, and ours as shares of theirs."""
     names = ("commits_per_second", "p50_ms", "p99_ms", "cpu_us")
     medians: list[dict[str, dict[str, float]]] = [
@@ -328,15 +332,15 @@ def _compared(turns: Sequence[Turn]) -> dict[str, object]:
         clients: {name: round(ours[clients][name] / theirs[clients][name], 3) for name in names}
         for clients in ours
     }
-    return {"groupcert": ours, "galera": theirs, "ratio": ratio, "rounds": len(turns)}
+    return {"groupcert": ours, "galera": theirs, "ratio": ratio}
 
 
-def _comparison(document: Mapping[str, object]) -> str:
+def _table(comparison: Comparison) -> str:
     """Returns the table of both systems."""
     lines = [f"{'':22} {'commits/s':>10} {'p50 ms':>8} {'p99 ms':>8} {'CPU us':>8}"]
     for clients in map(str, CLIENTS):
         for system in ("galera", "groupcert", "ratio"):
-            found: dict[str, float] = document[system][clients]  # type: ignore[index]  # of `_compared`
+            found = comparison[system][clients]
             rate, *others = found.values()
             numbers = "".join(f" {each:8.2f}" for each in others)
             rate_text = f"{rate:10.2f}" if system == "ratio" else f"{rate:10,.0f}"

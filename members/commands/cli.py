@@ -61,7 +61,7 @@ app.command()(export)
 @app.command()
 def demo(
     members: Annotated[int, typer.Option(min=1, max=9, help="Members of the group.")] = 3,
-    clients: Annotated[int, typer.Option(min=1, max=256, help="Clients, at all members.")] = 6,
+    clients: Annotated[int, typer.Option(min=1, max=256, help="Clients, at all members.")] = 64,
     seconds: Seconds = 10.0,
     certification_log: Annotated[
         Path | None,

@@ -4,6 +4,7 @@ The rule it keeps: acknowledged, failed and unknown transactions are counted apa
 are kept, so that a later check can compare the group with its answers.
 """
 
+import asyncio
 import json
 import random
 import sys
@@ -12,13 +13,17 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
+import uvloop
 from rich.console import Console
 from rich.table import Table
 
 from groupcert.certifier.errors import Unavailable
+from groupcert.members.client.async_client import AsyncClient, AsyncTransaction
 from groupcert.members.client.client import Client, Transaction
 from groupcert.members.errors.transactions import (
     CertificationConflict,
@@ -42,7 +47,7 @@ class Workload(Protocol):
         """Inserts the rows that the transactions need; existing rows stay."""
         ...
 
-    def transact(self, client: Client, chance: random.Random) -> Transaction:
+    async def transact(self, client: AsyncClient, chance: random.Random) -> AsyncTransaction:
         """Runs one transaction and returns it, committed."""
         ...
 
@@ -71,15 +76,15 @@ class BankWorkload:
             b"%d" % self.initial_balance,
         )
 
-    def transact(self, client: Client, chance: random.Random) -> Transaction:
+    async def transact(self, client: AsyncClient, chance: random.Random) -> AsyncTransaction:
         """Transfers an amount between two accounts drawn by chance; returns the transaction.
 
         Raises:
             TransactionFailed: As `Transaction.commit` does.
         """
         source, target = map(self.account, chance.sample(range(self.accounts), 2))
-        with client.transaction() as transaction:
-            balances = transaction.get_many([source, target])
+        async with client.transaction() as transaction:
+            balances = await transaction.get_many([source, target])
             amount = chance.randint(1, 10)
             transaction.put(source, b"%d" % (int(balances[source] or b"0") - amount))
             transaction.put(target, b"%d" % (int(balances[target] or b"0") + amount))
@@ -119,9 +124,9 @@ class UpdateWorkload:
         """Inserts the rows that do not exist yet."""
         _put_missing(client, [self.row(number) for number in range(self.rows)], b"0")
 
-    def transact(self, client: Client, chance: random.Random) -> Transaction:
+    async def transact(self, client: AsyncClient, chance: random.Random) -> AsyncTransaction:
         """Writes one row on the newest state that the client knows."""
-        return _write(client, self.row(chance.randrange(self.rows)), chance)
+        return await _write(client, self.row(chance.randrange(self.rows)), chance)
 
     def row(self, number: int) -> bytes:
         """Returns the key of a row."""
@@ -134,9 +139,9 @@ class AppendWorkload:
     def prepare(self, client: Client) -> None:
         """Needs no rows."""
 
-    def transact(self, client: Client, chance: random.Random) -> Transaction:
+    async def transact(self, client: AsyncClient, chance: random.Random) -> AsyncTransaction:
         """Inserts one row."""
-        return _write(client, b"append/" + uuid.uuid4().hex.encode(), chance)
+        return await _write(client, b"append/" + uuid.uuid4().hex.encode(), chance)
 
 
 @dataclass(slots=True)
@@ -197,7 +202,7 @@ def run_load(
 
     Args:
         addresses: Members; the clients are spread over them, and go to the next if one is gone.
-        clients: Threads, each with connections of its own.
+        clients: Tasks of one thread; those that begin at the same member share connections.
         credentials: What the clients show.
         seed: Makes what the clients draw by chance; not in which order they are served.
         on_tick: Called several times a second with the commits so far and the time since the start.
@@ -206,25 +211,16 @@ def run_load(
     each = [LoadCounts() for _ in range(clients)]
     stopped = stopped or threading.Event()
     began = time.monotonic()
-    with ThreadPoolExecutor(clients) as pool:
-        running = [
-            pool.submit(
-                _run_client,
-                *(workload, _rotated(addresses, number), random.Random(f"{seed}/{number}")),
-                *(counts, stopped, credentials),
-            )
-            for number, counts in enumerate(each)
-        ]
+    with ThreadPoolExecutor(1) as pool:
+        work = partial(_run_clients, workload, addresses, seed, each, stopped, credentials)
+        running = pool.submit(lambda: uvloop.run(work()))
         try:
-            while (elapsed := time.monotonic() - began) < seconds:
-                if any(future.done() for future in running):
-                    break
+            while (elapsed := time.monotonic() - began) < seconds and not running.done():
                 on_tick(sum(len(counts.committed_ids) for counts in each), elapsed)
                 stopped.wait(min(TICK_MS / 1000, seconds - elapsed))
         finally:
             stopped.set()
-        for future in running:
-            future.result()
+        running.result()
     total = LoadCounts()
     for counts in each:
         total.add(counts)
@@ -280,41 +276,64 @@ def show_load(
     return 0 if before == after else 1
 
 
-def _run_client(
+async def _run_clients(
     workload: Workload,
     addresses: Sequence[str],
-    chance: random.Random,
-    counts: LoadCounts,
+    seed: int,
+    each: Sequence[LoadCounts],
     stopped: threading.Event,
     credentials: Credentials,
 ) -> None:
-    with Client(addresses, tls=credentials.tls, token=credentials.token) as client:
-        while not stopped.is_set():
-            began = time.perf_counter()
-            try:
-                transaction = workload.transact(client, chance)
-            except CertificationConflict:
-                counts.conflicts += 1
-            except TransactionTooOld:
-                counts.too_old += 1
-            except OutcomeUnknown as failure:
-                counts.unknown_ids.append(failure.transaction_id)
-            except Unavailable:
-                counts.unavailable += 1
-                stopped.wait(PAUSE_SECONDS)
-            else:
-                counts.latencies_ms.append((time.perf_counter() - began) * 1000)
-                counts.committed_ids.append(transaction.transaction_id)
+    """Runs a task for each of the counts until it is stopped, or one of them fails."""
+    async with AsyncExitStack() as stack:
+        connect = partial(AsyncClient, tls=credentials.tls, token=credentials.token)
+        sessions = [
+            await stack.enter_async_context(connect(_rotated(addresses, first)))
+            for first in range(min(len(addresses), len(each)))
+        ]
+        tasks = []
+        for number, counts in enumerate(each):
+            client, chance = sessions[number % len(sessions)], random.Random(f"{seed}/{number}")
+            work = _run_client(workload, client, chance, counts, stopped)
+            tasks.append(asyncio.create_task(work))
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        stopped.set()
+        await asyncio.gather(*tasks)
 
 
-def _write(client: Client, key: bytes, chance: random.Random) -> Transaction:
+async def _run_client(
+    workload: Workload,
+    client: AsyncClient,
+    chance: random.Random,
+    counts: LoadCounts,
+    stopped: threading.Event,
+) -> None:
+    while not stopped.is_set():
+        began = time.perf_counter()
+        try:
+            transaction = await workload.transact(client, chance)
+        except CertificationConflict:
+            counts.conflicts += 1
+        except TransactionTooOld:
+            counts.too_old += 1
+        except OutcomeUnknown as failure:
+            counts.unknown_ids.append(failure.transaction_id)
+        except Unavailable:
+            counts.unavailable += 1
+            await asyncio.sleep(PAUSE_SECONDS)
+        else:
+            counts.latencies_ms.append((time.perf_counter() - began) * 1000)
+            counts.committed_ids.append(transaction.transaction_id)
+
+
+async def _write(client: AsyncClient, key: bytes, chance: random.Random) -> AsyncTransaction:
     """Writes one row on the newest state that the client knows."""
     transaction = client.transaction(snapshot_version=client.version or None)
     try:
-        with transaction:
+        async with transaction:
             transaction.put(key, chance.randbytes(16))
     except TransactionTooOld:
-        client.transaction().rollback()
+        await (await client.transaction()).rollback()
         raise
     return transaction
 

@@ -1,13 +1,13 @@
 """Clients of a bank that transfer until they are told to stop, while a test breaks the group."""
 
+import asyncio
 import random
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 
-from groupcert import Client, Consistency, Transaction
+from groupcert import AsyncClient, AsyncTransaction, Client, Consistency
 from groupcert.members.demo.checks import check_group, settle
 from groupcert.members.demo.load import BankWorkload, LoadCounts, run_load
 from groupcert.members.demo.local_group import LocalGroup
@@ -22,10 +22,10 @@ PAUSE_SECONDS = 0.02
 class PausingBank(BankWorkload):
     """Transfers of clients that pause between them, so that a busy machine is at other work too."""
 
-    def transact(self, client: Client, chance: random.Random) -> Transaction:
+    async def transact(self, client: AsyncClient, chance: random.Random) -> AsyncTransaction:
         """Pauses, then transfers."""
-        time.sleep(PAUSE_SECONDS)
-        return super().transact(client, chance)
+        await asyncio.sleep(PAUSE_SECONDS)
+        return await super().transact(client, chance)
 
 
 class BankLoad:

@@ -7,7 +7,7 @@ from typing import NoReturn
 
 import pytest
 
-from groupcert import Client, Consistency
+from groupcert import AsyncClient, Client, Consistency
 from groupcert.members.commands import cli
 from groupcert.members.demo.load import (
     AppendWorkload,
@@ -47,7 +47,7 @@ def test_a_bank_needs_two_accounts() -> None:
 
 def test_a_client_that_fails_ends_the_load_with_its_error() -> None:
     class Broken(AppendWorkload):
-        def transact(self, client: Client, chance: random.Random) -> NoReturn:
+        async def transact(self, client: AsyncClient, chance: random.Random) -> NoReturn:
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -56,9 +56,9 @@ def test_a_client_that_fails_ends_the_load_with_its_error() -> None:
 
 def test_clients_of_an_absent_member_count_what_they_could_not_do() -> None:
     class Absent(AppendWorkload):
-        def transact(self, client: Client, chance: random.Random) -> NoReturn:
-            with Client("127.0.0.1:1", timeout_ms=50) as absent:
-                absent.transaction()
+        async def transact(self, client: AsyncClient, chance: random.Random) -> NoReturn:
+            async with AsyncClient("127.0.0.1:1", timeout_ms=50) as absent:
+                await absent.transaction()
             raise AssertionError("a member answered")
 
     counts, _ = run_load(Absent(), ["127.0.0.1:1"], clients=1, seconds=0.3)
