@@ -17,6 +17,7 @@ from typing import Any
 import nats.errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
 from nats.aio.transport import TcpTransport
 
 from groupcert.certifier.errors import LogServerTooOld, LogServerUnavailable
@@ -225,7 +226,6 @@ class JetStreamConnection:
         expected = isinstance(error, (nats.errors.Error, OSError))
         if not expected:
             self._failure = error
-        if not expected or isinstance(error, nats.errors.SlowConsumerError):
             self.on_interruption()
 
     async def _on_reconnected(self) -> None:
@@ -248,6 +248,10 @@ async def _finished(task: "asyncio.Future[None]", limit_ms: int) -> bool:
         while not task.done():
             task.cancel()
             await asyncio.wait((task,), timeout=RETRY_MS / 1000)
+
+
+Handler = Callable[[bytes, bytes, bytes | None], None]
+"""Takes the reply subject of a message, its content, and its headers if it has some."""
 
 
 class _Transport(TcpTransport):
@@ -276,6 +280,7 @@ class _Client(Client):
         super().__init__()
         self._transport = _Transport()  # type: ignore[no-untyped-call]  # the library's, untyped
         self._others: frozenset[str] = frozenset()
+        self._handlers: dict[int, Handler] = {}
         self.on_server_gone: Callable[[], None] = lambda: None
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
@@ -286,6 +291,33 @@ class _Client(Client):
         await super()._process_info(info, initial_connection)
         if not initial_connection and before - self._others:
             self.on_server_gone()
+
+    async def subscribe_directly(self, subject: str, handler: Handler) -> Subscription:
+        """Subscribes, and has `handler` called where a message is parsed. The library's own way
+        makes a message, a place in a queue and a turn of a task of it first.
+        """
+        subscription = await self.subscribe(subject)
+        self._handlers[subscription._id] = handler
+        return subscription
+
+    async def unsubscribe_directly(self, subscription: Subscription) -> None:
+        """Ends such a subscription."""
+        self._handlers.pop(subscription._id, None)
+        if not self.is_closed:
+            await subscription.unsubscribe()
+
+    async def _process_msg(
+        self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes
+    ) -> None:
+        """Takes a message from the parser, thousands of times a second."""
+        handler = self._handlers.get(sid)
+        if handler is None:
+            await super()._process_msg(sid, subject, reply, data, headers)
+            return
+        try:
+            handler(reply, data, headers)
+        except Exception as error:
+            await self._error_cb(error)
 
     async def leave_server(self) -> None:
         """Connects to another server: the library tries its own list from the front."""

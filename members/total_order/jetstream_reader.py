@@ -1,22 +1,20 @@
 """Reads a JetStream stream from a sequence on, and checks that no message is missing.
 
 A reading is a chain of subscriptions. Each has a consumer of its own at the server, which pushes
-messages; a message that is not the next one, missing heartbeats, a new connection or an overflow
-end it, and the next one starts where it ended. Only then, never in between, is the stream asked
-whether it still has the next message.
+messages; a message that is not the next one, missing heartbeats or a new connection end it, and the
+next one starts where it ended. Only then, never in between, is the stream asked whether it still
+has the next message.
 
 Back-pressure is JetStream's flow control: the server stops when 32 MB (its constant) are sent and
-not granted, and a grant is sent only when what came before it was consumed. The client library
-grants on arrival, and so overflows.
+not granted, and a grant is sent only when what came before it was consumed.
 """
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing, suppress
 
 import nats.errors
-from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
 from groupcert.certifier.errors import Fenced, ForeignLog, LogGap
@@ -45,9 +43,6 @@ SUBSCRIBE_MS = 250
 FETCH_PAUSE_MS = 10
 CONSUMER_IDLE_MS = 5_000
 """How long the server keeps a consumer whose reader has gone."""
-PENDING_MESSAGES_MAX = 1 << 20
-PENDING_BYTES_MAX = 1 << 27
-"""Limits of the client library's queue: flow control lets the server send a quarter of that."""
 NOT_FOUND_MS_MAX = 5_000
 """How long a stream may be unknown, as it is while servers start, before it counts as deleted."""
 
@@ -195,12 +190,8 @@ class PushSubscription:
     async def open(self, stream: str) -> None:
         """Subscribes to a new inbox, then has the server push to it. Raises as a request does."""
         inbox = self._connection.client.new_inbox()
-        self._subscription = await self._connection.client.subscribe(
-            inbox,
-            cb=self._on_message,
-            pending_msgs_limit=PENDING_MESSAGES_MAX,
-            pending_bytes_limit=PENDING_BYTES_MAX,
-        )
+        client = self._connection.client
+        self._subscription = await client.subscribe_directly(inbox, self._on_message)
         config: dict[str, object] = {
             "deliver_subject": inbox,
             "deliver_policy": "by_start_sequence",
@@ -221,8 +212,8 @@ class PushSubscription:
     async def close(self) -> None:
         """Unsubscribes. The server removes the consumer when it sees that it has no reader."""
         self.end()
-        if self._subscription is not None and not self._connection.client.is_closed:
-            await self._subscription.unsubscribe()
+        if self._subscription is not None:
+            await self._connection.client.unsubscribe_directly(self._subscription)
 
     async def take(self) -> list[Delivery]:
         """Returns what has arrived, as soon as something has; empty once the subscription ended.
@@ -251,29 +242,28 @@ class PushSubscription:
         self._ended = True
         self._wake.set()
 
-    async def _on_message(self, message: Msg) -> None:
+    def _on_message(self, reply: bytes, data: bytes, headers: bytes | None) -> None:
         """Handles a message of the inbox, in order; runs thousands of times a second."""
         self._silent_watches = 0
-        if not message.reply.startswith("$JS.ACK."):
-            self._on_control(message)
+        if not reply.startswith(b"$JS.ACK."):
+            self._on_control(reply, headers_of(headers or b""))
         elif not self._ended:
-            sequence = stream_sequence(message.reply)
+            sequence = stream_sequence(reply)
             if sequence == self._next_sequence:
                 self._next_sequence = sequence + 1
-                self._arrived.append(Delivery(sequence, message.data))
+                self._arrived.append(Delivery(sequence, data))
                 self._wake.set()
             else:
                 self.end()
 
-    def _on_control(self, message: Msg) -> None:
+    def _on_control(self, reply: bytes, headers: Mapping[bytes, bytes]) -> None:
         """Handles a flow-control request, or a heartbeat, which names the last message sent."""
-        headers = message.headers or {}
-        last_sent = headers.get("Nats-Last-Stream")
+        last_sent = headers.get(b"Nats-Last-Stream")
         if last_sent is not None and int(last_sent) >= self._next_sequence:
             self.end()
-        grant_subject = message.reply or headers.get("Nats-Consumer-Stalled")
+        grant_subject = reply or headers.get(b"Nats-Consumer-Stalled")
         if grant_subject:
-            self._grant_subject = grant_subject
+            self._grant_subject = grant_subject.decode()
             self._grant_sequence = self._next_sequence - 1
             self._wake.set()
 
@@ -293,13 +283,23 @@ async def _close_when_made(subscribing: "asyncio.Future[PushSubscription]") -> N
         await subscribing.result().close()
 
 
-def stream_sequence(reply: str) -> int:
+def headers_of(raw: bytes) -> dict[bytes, bytes]:
+    """Returns the headers of a NATS message.
+
+    >>> headers_of(b"NATS/1.0 100 Idle Heartbeat\\r\\nNats-Last-Stream: 7\\r\\n\\r\\n")
+    {b'Nats-Last-Stream': b'7'}
+    """
+    lines = (line.partition(b":") for line in raw.split(b"\r\n")[1:])
+    return {name: value.strip() for name, colon, value in lines if colon}
+
+
+def stream_sequence(reply: bytes) -> int:
     """Returns the stream's sequence in the reply subject of a message that a consumer sent.
 
-    >>> stream_sequence("$JS.ACK.GROUPCERT_g.c0ns.1.42.7.1795247123475088659.0")
+    >>> stream_sequence(b"$JS.ACK.GROUPCERT_g.c0ns.1.42.7.1795247123475088659.0")
     42
-    >>> stream_sequence("$JS.ACK.domain.acc0unt.GROUPCERT_g.c0ns.1.42.7.1795247123475088659.0.r4nd")
+    >>> stream_sequence(b"$JS.ACK.dom.acc0unt.GROUPCERT_g.c0ns.1.42.7.1795247123475088659.0.r4nd")
     42
     """
-    tokens = reply.split(".")
+    tokens = reply.split(b".")
     return int(tokens[5 if len(tokens) == 9 else 7])
