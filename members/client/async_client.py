@@ -13,7 +13,7 @@ what became of it, it raises `OutcomeUnknown`.
 """
 
 import asyncio
-import uuid
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Sequence
 from contextlib import aclosing, suppress
 from functools import partial
@@ -48,6 +48,7 @@ __all__ = ["AsyncClient", "AsyncTransaction"]
 
 PAGE_ROWS = 1_000
 CLOSE_MS = 1_000
+TRANSACTION_ID_BYTES = 16
 
 Result = TypeVar("Result")
 
@@ -278,7 +279,7 @@ class AsyncTransaction:
         self, client: AsyncClient, snapshot_version: int | None, gtid_domain_id: int
     ) -> None:
         """Keeps what `AsyncClient.transaction` passes in."""
-        self.transaction_id = uuid.uuid4().bytes
+        self.transaction_id = os.urandom(TRANSACTION_ID_BYTES)
         """The group knows the transaction by this id."""
         self.snapshot_version = snapshot_version or 0
         self.gtid = ""

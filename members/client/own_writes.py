@@ -3,9 +3,8 @@
 The rule it keeps: a transaction reads its snapshot as if its own writes had been made to it. Pure.
 """
 
+from bisect import bisect_left
 from collections.abc import ItemsView, Iterable
-
-from sortedcontainers import SortedDict
 
 KeyAndValue = tuple[bytes, bytes]
 
@@ -21,7 +20,9 @@ class OwnWrites:
     """
 
     def __init__(self) -> None:
-        self._values: SortedDict[bytes, bytes | None] = SortedDict()
+        self._values: dict[bytes, bytes | None] = {}
+        self._sorted: list[bytes] | None = []
+        """The keys, ascending; None once a new one was written."""
 
     def __len__(self) -> int:
         return len(self._values)
@@ -34,30 +35,43 @@ class OwnWrites:
 
     def put(self, key: bytes, value: bytes) -> None:
         """Gives a key a value."""
-        self._values[key] = value
+        self._set(key, value)
 
     def delete(self, key: bytes) -> None:
         """Removes a key."""
-        self._values[key] = None
+        self._set(key, None)
 
     def puts(self) -> list[KeyAndValue]:
         """Returns the keys that have a value, with it, ascending."""
-        return [(key, value) for key, value in self._values.items() if value is not None]
-
-    def items(self) -> ItemsView[bytes, bytes | None]:
-        """Returns the keys with their values, or None, ascending."""
-        return self._values.items()
+        found = ((key, self._values[key]) for key in self._keys())
+        return [(key, value) for key, value in found if value is not None]
 
     def deletes(self) -> list[bytes]:
-        """Returns the keys that are removed, ascending."""
-        return [key for key, value in self._values.items() if value is None]
+        """Returns the keys that were removed, ascending."""
+        return [key for key in self._keys() if self._values[key] is None]
+
+    def items(self) -> ItemsView[bytes, bytes | None]:
+        """Returns the last write to each key, in any order."""
+        return self._values.items()
 
     def within(self, start: bytes, end: bytes) -> "OwnRange":
         """Returns the writes from `start` up to, not including, `end`; empty: to the end. Writes
         that are made later are not in it.
         """
-        keys = self._values.irange(start, end or None, inclusive=(True, False))
-        return OwnRange([(key, self._values[key]) for key in keys])
+        keys = self._keys()
+        first = bisect_left(keys, start)
+        last = bisect_left(keys, end) if end else len(keys)
+        return OwnRange([(key, self._values[key]) for key in keys[first:last]])
+
+    def _set(self, key: bytes, value: bytes | None) -> None:
+        if key not in self._values:
+            self._sorted = None
+        self._values[key] = value
+
+    def _keys(self) -> list[bytes]:
+        if self._sorted is None:
+            self._sorted = sorted(self._values)
+        return self._sorted
 
 
 class OwnRange:

@@ -39,8 +39,9 @@ from groupcert.v1.transaction_pb2 import VERDICT_CERTIFIED, Outcome
 
 MESSAGE_BYTES_MAX = 64 << 20
 ATTEMPT_MS_MIN = 100
-REPETITION_MS_MIN = 20
-"""Milliseconds that must be left for a repetition: a shorter one would hide why others failed."""
+REPETITION_SHARE_MIN = 0.1
+"""Share of the time that must be left for a repetition, up to `ATTEMPT_MS_MIN`: a shorter one would
+hide why others failed."""
 PAUSE_MS = 50
 """Mean pause after each member was asked once; a pause is between half of it and one and a half."""
 RECALL_MS = 2_000
@@ -355,6 +356,7 @@ class _Attempts:
         self._asked: list[RemoteMember] = []
         """In this round."""
         self._asked_once = False
+        self._repetition_s = min(ATTEMPT_MS_MIN / 1000, timeout_s * REPETITION_SHARE_MIN)
         self._ends = time.monotonic() + timeout_s + extra_s
         self._extra_s = extra_s
 
@@ -377,7 +379,7 @@ class _Attempts:
                 self._asked.clear()
                 await asyncio.sleep(min(random.uniform(0.5, 1.5) * PAUSE_MS / 1000, max(left_s, 0)))
                 left_s = self._ends - time.monotonic()
-        if left_s <= (REPETITION_MS_MIN / 1000 if self._asked_once else 0):
+        if left_s <= (self._repetition_s if self._asked_once else 0):
             raise StopAsyncIteration
         self._asked_once = True
         member, self._next = self._next, None

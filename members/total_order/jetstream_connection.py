@@ -250,8 +250,8 @@ async def _finished(task: "asyncio.Future[None]", limit_ms: int) -> bool:
             await asyncio.wait((task,), timeout=RETRY_MS / 1000)
 
 
-Handler = Callable[[bytes, bytes, bytes | None], None]
-"""Takes the reply subject of a message, its content, and its headers if it has some."""
+Handler = Callable[[bytes, bytes, bytes, bytes | None], None]
+"""Takes a message's subject and reply subject, its content, and its headers if it has some."""
 
 
 class _Transport(TcpTransport):
@@ -315,7 +315,7 @@ class _Client(Client):
             await super()._process_msg(sid, subject, reply, data, headers)
             return
         try:
-            handler(reply, data, headers)
+            handler(subject, reply, data, headers)
         except Exception as error:
             await self._error_cb(error)
 

@@ -14,11 +14,12 @@ from collections import deque
 from typing import NamedTuple
 
 import nats.errors
-from nats.aio.msg import Msg
 
 from groupcert.members.total_order.jetstream_connection import JetStreamConnection
 from groupcert.members.total_order.port import PUBLISHING_MAX
 
+NO_RESPONDERS = b"NATS/1.0 503"
+"""Begin of the headers of an answer of the server itself."""
 BACKOFF_FIRST_MS = 10
 BACKOFF_MAX_MS = 250
 """Milliseconds between two tries: an election among log servers takes its time, and asking more
@@ -100,7 +101,8 @@ class JetStreamPublisher:
 
     async def run(self) -> None:
         """Sends, until the connection is closed."""
-        await self._connection.client.subscribe(f"{self._inbox}.*", cb=self._on_acknowledgement)
+        client = self._connection.client
+        await client.subscribe_directly(f"{self._inbox}.*", self._on_acknowledgement)
         while not self._connection.client.is_closed:
             self._wake.clear()
             if self._failed:
@@ -141,24 +143,26 @@ class JetStreamPublisher:
         self._in_flight.clear()
         self._failed = False
 
-    async def _on_acknowledgement(self, message: Msg) -> None:
+    def _on_acknowledgement(
+        self, subject: bytes, _reply: bytes, data: bytes, headers: bytes | None
+    ) -> None:
         """Handles an answer of the stream; an answer to an earlier attempt counts as well."""
-        refusal = refusal_of(message)
+        refusal = refusal_of(data, headers or b"")
         if refusal:
             self.refusal = refusal
             self.interrupt()
-        elif self._in_flight.pop(int(message.subject[len(self._inbox) + 1 :]), None) is not None:
+        elif self._in_flight.pop(int(subject[len(self._inbox) + 1 :]), None) is not None:
             self.refusal = ""
             self._progress_ns = self._acknowledged_ns = time.monotonic_ns()
             self._backoff_ms = BACKOFF_FIRST_MS
             self._wake.set()
 
 
-def refusal_of(message: Msg) -> str:
+def refusal_of(data: bytes, headers: bytes) -> str:
     """Returns why the stream did not take a message; empty if it did, or had it already."""
-    if message.headers is not None and message.headers.get("Status") == "503":
+    if headers.startswith(NO_RESPONDERS):
         return "no stream listens to the subject"
-    if b'"error"' not in message.data:
+    if b'"error"' not in data:
         return ""
-    error = json.loads(message.data)["error"]
+    error = json.loads(data)["error"]
     return f"{error['description']} ({error.get('err_code', error['code'])})"

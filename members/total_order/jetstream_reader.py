@@ -242,7 +242,9 @@ class PushSubscription:
         self._ended = True
         self._wake.set()
 
-    def _on_message(self, reply: bytes, data: bytes, headers: bytes | None) -> None:
+    def _on_message(
+        self, _subject: bytes, reply: bytes, data: bytes, headers: bytes | None
+    ) -> None:
         """Handles a message of the inbox, in order; runs thousands of times a second."""
         self._silent_watches = 0
         if not reply.startswith(b"$JS.ACK."):
