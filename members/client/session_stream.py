@@ -71,7 +71,7 @@ class SessionStream:
         try:
             return await answer
         except (TimeoutError, asyncio.CancelledError):
-            self._message(0).cancelled.append(number)
+            self._withdraw(number)
             raise
         finally:
             timer.cancel()
@@ -97,6 +97,15 @@ class SessionStream:
         size = request.ByteSize()
         self._message(size).requests.append(request)
         self._unsent_bytes += size
+
+    def _withdraw(self, number: int) -> None:
+        """Removes a request that was not sent; of one that was, tells the member."""
+        for message in self._unsent:
+            for index, request in enumerate(message.requests):
+                if request.number == number:
+                    del message.requests[index]
+                    return
+        self._message(0).cancelled.append(number)
 
     def _message(self, size: int) -> SessionRequests:
         """Returns the unsent message that has room for `size` bytes more."""
