@@ -22,6 +22,8 @@ from groupcert.v1.session_pb2 import SessionAnswers, SessionRequest, SessionRequ
 MESSAGE_BYTES = 256 << 10
 """Bytes of requests from which on a message is full."""
 MESSAGE_REQUESTS = 1_000
+CALLS_MAX = 1_000
+"""Calls at a time; further ones wait here. A member takes up to 2,048 of one caller."""
 CLOSE_SECONDS = 1.0
 GONE = "CLOSED (the session has ended)"
 
@@ -46,6 +48,7 @@ class SessionStream:
         self._unsent: deque[SessionRequests] = deque()
         self._unsent_bytes = 0
         """Of the last message that is not sent."""
+        self._places = asyncio.Semaphore(CALLS_MAX)
         self._news = asyncio.Event()
         self._is_admitted = False
         self._sending = asyncio.create_task(self._send())
@@ -61,21 +64,20 @@ class SessionStream:
             TimeoutError: No answer came within `timeout_s` seconds; the member is told.
             GroupcertError: The answer is an error, or the stream has ended.
         """
-        if self.ended is not None:
-            raise copy.copy(self.ended)
-        loop, number = asyncio.get_running_loop(), next(self._numbers)
-        answer: asyncio.Future[Any] = loop.create_future()
-        self._answers[number] = answer
-        self._add(SessionRequest(number=number, **{field: request}))
-        timer = loop.call_later(timeout_s, _end, answer, TimeoutError())
-        try:
-            return await answer
-        except (TimeoutError, asyncio.CancelledError):
-            self._withdraw(number)
-            raise
-        finally:
-            timer.cancel()
-            del self._answers[number]
+        async with asyncio.timeout(timeout_s), self._places:
+            if self.ended is not None:
+                raise copy.copy(self.ended)
+            number = next(self._numbers)
+            answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+            self._answers[number] = answer
+            self._add(SessionRequest(number=number, **{field: request}))
+            try:
+                return await answer
+            except asyncio.CancelledError:
+                self._withdraw(number)
+                raise
+            finally:
+                del self._answers[number]
 
     async def close(self) -> None:
         """Ends the stream, and with it the snapshots that were opened over it.
@@ -162,9 +164,5 @@ class SessionStream:
             self.ended = why
         self._sending.cancel()
         for waiting in self._answers.values():
-            _end(waiting, copy.copy(why))
-
-
-def _end(waiting: "asyncio.Future[Any]", error: Exception) -> None:
-    if not waiting.done():
-        waiting.set_exception(error)
+            if not waiting.done():
+                waiting.set_exception(copy.copy(why))
