@@ -28,6 +28,7 @@ from groupcert.members.services.metrics import ApplierCollector, serve_metrics
 from groupcert.members.settings.replica import ReplicaConfig
 from groupcert.members.wire.applier_status import applier_status
 
+SQL_JOB_TRANSACTIONS_MAX = 64
 ALONE = "no workers"
 """Stands for the scheme of a replica without workers: it fills no gaps, because it has no scheme
 that knows why they are there."""
@@ -57,7 +58,7 @@ def run_replica(config: ReplicaConfig) -> int:
                 config.scheme,
                 conflicts=config.conflicts,
                 policy=config.policy,
-                job_transactions_max=config.job_transactions_max,
+                job_transactions_max=job_transactions_max(config),
                 preserve_commit_order=config.preserve_commit_order,
             ),
             config.workers,
@@ -82,6 +83,17 @@ def run_replica(config: ReplicaConfig) -> int:
             stack.callback(serve_metrics(config.metrics_address, collector))
         replica.run()
     return 0
+
+
+def job_transactions_max(config: ReplicaConfig) -> int | None:
+    """Returns how many neighbours are committed as one; None: the scheme has no such setting, or
+    its own default. Only what waits is put together, so that a replica without a backlog commits
+    one transaction at a time.
+    """
+    is_embedded = config.target.startswith("rocksdb:")
+    if config.job_transactions_max is None and config.scheme == "logical-clock" and not is_embedded:
+        return SQL_JOB_TRANSACTIONS_MAX
+    return config.job_transactions_max
 
 
 def applier_options(config: ReplicaConfig) -> ApplierOptions:
