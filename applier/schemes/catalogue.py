@@ -27,6 +27,7 @@ def scheme(
     conflicts: str | None = None,
     policy: str | None = None,
     job_transactions_max: int | None = None,
+    job_transactions_min: int = 1,
     preserve_commit_order: bool | None = None,
 ) -> Scheme:
     """Returns a new scheme.
@@ -34,6 +35,7 @@ def scheme(
     `conflicts`: of `jobs`; one of the values of `Conflicts`. `policy`: of `logical-clock`; one of
     the values of `Policy`. `job_transactions_max`: of `logical-clock`; transactions that may start
     together and follow each other are executed and committed as one, up to so many.
+    `job_transactions_min`: so many are executed as one before a further worker gets any.
 
     Raises:
         InvalidSetting: there is no such scheme, it has no such setting, or not with this value.
@@ -61,6 +63,7 @@ def scheme(
         _chosen("conflicts", conflicts, Conflicts.GRAPH),
         _chosen("policy", policy, Policy.AT_MOST_ONE),
         1 if job_transactions_max is None else job_transactions_max,
+        job_transactions_min,
         preserve_commit_order,
     )
     return _SCHEMES[name](chosen)
@@ -70,6 +73,7 @@ class _Settings(NamedTuple):
     conflicts: Conflicts
     policy: Policy
     job_transactions_max: int
+    job_transactions_min: int
     preserve_commit_order: bool | None
 
     def ordered(self, default: bool) -> bool:
@@ -92,6 +96,7 @@ def _logical_clock(settings: _Settings) -> Scheme:
     return LogicalClock(
         settings.policy,
         job_transactions_max=settings.job_transactions_max,
+        job_transactions_min=settings.job_transactions_min,
         preserve_commit_order=settings.ordered(True),
     )
 

@@ -23,7 +23,7 @@ from groupcert.applier.schemes.jobs import Conflicts
 from groupcert.members.benchmarks.applier_targets import BenchTarget, SlowTarget
 from groupcert.members.benchmarks.source_stream import SourceOptions, longest_chain, source_stream
 from groupcert.members.replica.follower import CHUNK_TRANSACTIONS, WAKE_SECONDS
-from groupcert.members.replica.process import SQL_JOB_TRANSACTIONS_MAX
+from groupcert.members.replica.process import sql_logical_clock
 from groupcert.members.wire.row_changes import encode_changes
 
 SEED = 1
@@ -36,9 +36,7 @@ MakeScheme = Callable[[], Scheme]
 LINES: dict[str, MakeScheme] = {
     "logical-clock at-most-one": partial(scheme, "logical-clock", policy="at-most-one"),
     "logical-clock first-available": partial(scheme, "logical-clock", policy="first-available"),
-    "logical-clock runs of 64": partial(
-        scheme, "logical-clock", job_transactions_max=SQL_JOB_TRANSACTIONS_MAX
-    ),
+    "logical-clock as on SQL servers": sql_logical_clock,
     **{name: partial(scheme, name) for name in ("commit-parent", "group-commit")},
     **{name: partial(scheme, name) for name in ("database", "table")},
     **{f"jobs {each.value}": partial(scheme, "jobs", conflicts=each.value) for each in Conflicts},

@@ -18,6 +18,7 @@ from groupcert.applier.engine.until import (
     Until,
 )
 from groupcert.applier.queue.checkpoint import Checkpoint
+from groupcert.applier.schemes import Scheme
 from groupcert.applier.schemes.catalogue import scheme
 from groupcert.certifier.gtid_set import GtidSet
 from groupcert.members.replica.follower import Replica, now_us
@@ -29,6 +30,7 @@ from groupcert.members.settings.replica import ReplicaConfig
 from groupcert.members.wire.applier_status import applier_status
 
 SQL_JOB_TRANSACTIONS_MAX = 64
+SQL_JOB_TRANSACTIONS_MIN = 4
 ALONE = "no workers"
 """Stands for the scheme of a replica without workers: it fills no gaps, because it has no scheme
 that knows why they are there."""
@@ -54,13 +56,7 @@ def run_replica(config: ReplicaConfig) -> int:
                 workers=config.workers,
                 two_phase=config.scheme == "rows",
             ),
-            lambda: scheme(
-                config.scheme,
-                conflicts=config.conflicts,
-                policy=config.policy,
-                job_transactions_max=job_transactions_max(config),
-                preserve_commit_order=config.preserve_commit_order,
-            ),
+            lambda: replica_scheme(config),
             config.workers,
             applier_options(config),
             make_until=lambda checkpoint: until(config, checkpoint),
@@ -85,15 +81,34 @@ def run_replica(config: ReplicaConfig) -> int:
     return 0
 
 
-def job_transactions_max(config: ReplicaConfig) -> int | None:
-    """Returns how many neighbours are committed as one; None: the scheme has no such setting, or
-    its own default. Only what waits is put together, so that a replica without a backlog commits
-    one transaction at a time.
+def replica_scheme(config: ReplicaConfig) -> Scheme:
+    """Returns a new scheme of a replica. On an SQL server, each commit of which waits for a disk,
+    the logical clock puts what waits together: it has few transactions commit alone, unless none
+    but one may start. A replica without a backlog commits one transaction at a time.
     """
     is_embedded = config.target.startswith("rocksdb:")
-    if config.job_transactions_max is None and config.scheme == "logical-clock" and not is_embedded:
-        return SQL_JOB_TRANSACTIONS_MAX
-    return config.job_transactions_max
+    if config.scheme == "logical-clock" and config.job_transactions_max is None and not is_embedded:
+        return sql_logical_clock(config.policy, config.preserve_commit_order)
+    return scheme(
+        config.scheme,
+        conflicts=config.conflicts,
+        policy=config.policy,
+        job_transactions_max=config.job_transactions_max,
+        preserve_commit_order=config.preserve_commit_order,
+    )
+
+
+def sql_logical_clock(
+    policy: str | None = None, preserve_commit_order: bool | None = None
+) -> Scheme:
+    """Returns the logical clock with the defaults for an SQL server."""
+    return scheme(
+        "logical-clock",
+        policy=policy,
+        job_transactions_max=SQL_JOB_TRANSACTIONS_MAX,
+        job_transactions_min=SQL_JOB_TRANSACTIONS_MIN,
+        preserve_commit_order=preserve_commit_order,
+    )
 
 
 def applier_options(config: ReplicaConfig) -> ApplierOptions:

@@ -50,8 +50,8 @@ class ReplicaConfig(SecuritySettings):
     job_transactions_max: int | None = Field(default=None, ge=1, le=4_096)
     """With scheme `logical-clock`: transactions that follow each other and may start together, and
     are then executed and committed as one. Default: 64 on an SQL server, where each commit waits
-    for a disk, else 1, as in WL#7165. Only what waits is put together: a reader of a replica that
-    is behind sees fewer of the states between."""
+    for a disk, and at least 4 for each of several workers; else 1, as in WL#7165. Only what waits
+    is put together: a reader of a replica that is behind sees fewer of the states between."""
     workers: int = Field(default=4, ge=0, le=WORKERS_MAX)
     """Workers, each with a session at the target; 0: the coordinator executes alone. Default:
     MySQL's."""
