@@ -126,8 +126,8 @@ class RemoteMember:
             except MemberFailed as failure:
                 self._check_sessions(failure)
         call = method(None, timeout=timeout_s, metadata=self.metadata)
-        if self._has_sessions:
-            await is_admitted(call)
+        if self._has_sessions and not await is_admitted(call):
+            await call.code()  # Its end: who reads learns why, and nothing is written.
         return call
 
     def _check_sessions(self, failure: MemberFailed) -> None:

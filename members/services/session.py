@@ -103,8 +103,9 @@ class _Session:
         """Begins the calls of each message. Raises InvalidMessage if two have one number."""
         async for message in messages:
             for number in message.cancelled:
-                if number in self._running:
-                    self._running[number].cancel()
+                cancelled = self._running.pop(number, None)
+                if cancelled is not None:
+                    cancelled.cancel()
             for count, request in enumerate(message.requests, start=1):
                 self._begin(request)
                 if count % BEGUN_AT_ONCE == 0:
@@ -153,7 +154,8 @@ class _Session:
 
     def _ended(self, number: int, task: "asyncio.Task[SessionAnswer]") -> None:
         """Adds the answer of a call, unless it was cancelled, to those that wait."""
-        del self._running[number]
+        if self._running.get(number) is task:
+            del self._running[number]
         if not task.cancelled():
             answer = task.result()
             self._answers.answers.append(answer)
