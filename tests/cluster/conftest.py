@@ -10,6 +10,9 @@ from tests.cluster.docker_cluster import EVERYBODY, DockerCluster
 from tests.cluster.faults import heal_all
 from tests.cluster.image import ImageFailed, ensure_image
 
+collect_ignore = ["mutant"]
+"""A container's own `sitecustomize`; Debian's Python has loaded another module of that name."""
+
 
 @pytest.fixture(scope="session")
 def image() -> str:
