@@ -5,18 +5,17 @@ both ways have the same transaction id, so that it may be sent again. No message
 member takes.
 """
 
-import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import aclosing, suppress
 from typing import Any, TypeAlias
 
-import grpc
 from google.protobuf.message import Message
 
 from groupcert.certifier.errors import TransactionTooLarge
 from groupcert.members.client.own_writes import OwnWrites
 from groupcert.members.client.remote import RemoteMember
 from groupcert.members.errors.transactions import MemberFailed
+from groupcert.members.wire.channels import STREAM_ENDED
 from groupcert.members.wire.message_fields import REPEATED_MAX
 from groupcert.members.wire.pieces import ROW_BYTES, split
 from groupcert.v1.certification_pb2 import CertifyStreamRequest
@@ -88,7 +87,7 @@ class CommitSending:
                     is_sent = True
                     for part in self._requests():
                         await _write(stream, part)
-                    await stream.done_writing()
+                    await _done_writing(stream)
         raise MemberFailed(address=member.address, code="OK", explanation="no answer to a commit")
 
     def _requests(self) -> Iterator[CommitStreamRequest]:
@@ -129,6 +128,12 @@ async def send_batches(stream: Any, batches: Batches) -> None:
             for message in messages(transactions):
                 await _write(stream, message)
     finally:
+        await _done_writing(stream)
+
+
+async def _done_writing(stream: Any) -> None:
+    """Ends what is sent, unless the call has ended."""
+    with suppress(*STREAM_ENDED):
         await stream.done_writing()
 
 
@@ -136,7 +141,7 @@ async def _write(stream: Any, message: Message) -> None:
     """Sends a message, unless the call has ended: its answer says why."""
     if stream.done():
         return
-    with suppress(grpc.RpcError, asyncio.InvalidStateError):
+    with suppress(*STREAM_ENDED):
         await stream.write(message)
 
 

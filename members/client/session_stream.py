@@ -15,7 +15,7 @@ from typing import Any
 import grpc.aio
 
 from groupcert.certifier.errors import GroupcertError, NotServing
-from groupcert.members.wire.channels import is_admitted
+from groupcert.members.wire.channels import STREAM_ENDED, is_admitted
 from groupcert.members.wire.statuses import carried_error
 from groupcert.v1.session_pb2 import SessionAnswers, SessionRequest, SessionRequests
 
@@ -87,7 +87,7 @@ class SessionStream:
         """
         runs_nothing = self._is_admitted and not self._answers
         self._end(NotServing(member=self._address, state=GONE))
-        with suppress(TimeoutError, grpc.RpcError, asyncio.InvalidStateError):
+        with suppress(*STREAM_ENDED, TimeoutError):
             if runs_nothing:
                 async with asyncio.timeout(CLOSE_SECONDS):
                     await self._stream.done_writing()
@@ -135,8 +135,8 @@ class SessionStream:
                 self._news.clear()
                 while self._unsent:
                     await self._stream.write(self._unsent.popleft())
-        except (grpc.RpcError, asyncio.InvalidStateError):
-            pass  # The stream has ended; who receives knows why.
+        except STREAM_ENDED:
+            pass
 
     async def _receive(self) -> None:
         ended: GroupcertError = NotServing(member=self._address, state=GONE)

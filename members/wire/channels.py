@@ -5,6 +5,7 @@ when their files change; files that do not fit each other, as during a renewal, 
 server keeps the old ones.
 """
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,6 +21,8 @@ ChannelOptions = Sequence[tuple[str, Any]]
 AUTHORIZATION = "authorization"
 ADMITTED = "groupcert-admitted"
 """Initial metadata of a call with a stream of requests, which a member sends once it lets it in."""
+STREAM_ENDED = (grpc.RpcError, grpc.aio.InternalError, asyncio.InvalidStateError)
+"""Errors of gRPC where something is sent over a stream that has ended; who receives knows why."""
 _DIRECTLY = (("grpc.enable_http_proxy", 0),)
 """Channel option: a proxy would read what is sent in clear, a token among it."""
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
