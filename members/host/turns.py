@@ -18,8 +18,13 @@ class Turns:
         self.deadline = time.perf_counter() + TURN_SECONDS
         """When its turn is over."""
 
+    @property
+    def is_over(self) -> bool:
+        """True if it is the turn of others."""
+        return time.perf_counter() > self.deadline
+
     async def others(self) -> None:
         """Lets the event loop do what else there is, if this turn is over; begins another one."""
-        if time.perf_counter() > self.deadline:
+        if self.is_over:
             await asyncio.sleep(0)
             self.deadline = time.perf_counter() + TURN_SECONDS

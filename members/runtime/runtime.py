@@ -351,23 +351,31 @@ class MemberRuntime:
         return Applied(executed, self.committed_position, status.length)
 
     async def _deliver(self, deliveries: Sequence[Delivery]) -> None:
-        """Certifies messages, and applies the effects of those before one that fails."""
-        delivered = Delivered(decided_us=time.time_ns() // 1000)
+        """Certifies messages, and hands on their effects after each turn of the event loop: answers
+        do not wait for what is read behind them. Those before a message that fails count.
+        """
         turns = Turns()
-        self.is_whole = False
-        try:
-            for delivery in deliveries:
-                for _ in deliver_in_steps(self.member, delivery, delivered):
-                    await turns.others()
-                self._unsaved_bytes += len(delivery.payload)
-                await turns.others()
-        finally:
-            self._hand_on(delivered)
-        self._state_store.delivered(deliveries[-1])
-        self.is_whole = True
-        self._report()
-        if self._unsaved_bytes > UNSAVED_BYTES_MAX or len(self._unsaved.entries) > UNSAVED_MAX:
-            self.save()
+        left = iter(deliveries)
+        delivery = next(left, None)
+        while delivery is not None:
+            delivered = Delivered(decided_us=time.time_ns() // 1000)
+            self.is_whole = False
+            try:
+                while delivery is not None:
+                    for _ in deliver_in_steps(self.member, delivery, delivered):
+                        await turns.others()
+                    self._unsaved_bytes += len(delivery.payload)
+                    last, delivery = delivery, next(left, None)
+                    if turns.is_over:
+                        break
+            finally:
+                self._hand_on(delivered)
+            self._state_store.delivered(last)
+            self.is_whole = True
+            self._report()
+            if self._unsaved_bytes > UNSAVED_BYTES_MAX or len(self._unsaved.entries) > UNSAVED_MAX:
+                self.save()
+            await turns.others()
 
     def _hand_on(self, delivered: Delivered) -> None:
         """Carries out the duties of a driver of `Delivered`, by their numbers there."""

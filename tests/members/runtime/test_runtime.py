@@ -12,7 +12,12 @@ from groupcert.certifier.records import Verdict
 from groupcert.certifier.storage.store import Batch, Family, Store, StoreIdentity
 from groupcert.certifier.write_set import store_key_item
 from groupcert.members.core.catch_up import CatchUp
-from groupcert.members.core.log_records import LogBatch, LoggedTransaction, ViewProposal
+from groupcert.members.core.log_records import (
+    Forgetting,
+    LogBatch,
+    LoggedTransaction,
+    ViewProposal,
+)
 from groupcert.members.core.states import MemberState
 from groupcert.members.core.views import ViewMember
 from groupcert.members.runtime.join import come_near
@@ -69,6 +74,22 @@ async def test_what_came_before_a_message_that_fails_is_applied_once(tmp_path: P
     assert again.applier.status().skipped_total == 1
     assert again.target.open_snapshot().get(b"key") == b"value"
     again.close()
+
+
+async def test_what_was_read_in_a_turn_is_visible_before_the_next_message_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("groupcert.members.host.turns.TURN_SECONDS", -1)
+    runtime = runtime_at(tmp_path, applier_workers=0)
+    last = Delivery(3, encode_batch(LogBatch("m2", 7, 3, (), (Forgetting("m9"),))))
+    delivering = asyncio.create_task(runtime._deliver([*messages(runtime), last]))
+    seen = []
+    while not delivering.done():
+        seen.append((runtime.member.log_sequence, runtime.committed_version))
+        await asyncio.sleep(0)
+    await delivering
+    assert (2, 1) in seen
+    runtime.close()
 
 
 @pytest.mark.parametrize("is_earlier_release", [False, True])
