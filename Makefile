@@ -59,7 +59,7 @@ test-processes: venv ## everything else that is not quick, two files at a time: 
 test-audit: venv ## the audit, with Spark and a browser
 	$(PYTEST) -m '$(LONGER)' tests/audit
 
-check: ## the quick run: no network, no Java, somewhat over a minute
+check: ## the quick run: no network, no Java, about a minute
 	$(MAKE) --jobs=2 --output-sync=target lint check-tests
 
 check-tests: venv
