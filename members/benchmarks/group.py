@@ -249,10 +249,13 @@ async def _stream(group: LocalGroup, clients: int, deadline: float, load: Load) 
     def batches() -> list[Changes]:
         return [changes() for _ in range(BATCH_TRANSACTIONS)]
 
-    goes_on = takewhile(lambda _: _is_before(deadline), iter(batches, None))
+    def goes_on(_: list[Changes]) -> bool:
+        return _is_before(deadline) or not load.certified
+
+    made = takewhile(goes_on, iter(batches, None))
     try:
         streams = (channels[number % len(channels)] for number in range(clients))
-        await asyncio.gather(*(stream_batches(channel, goes_on, load) for channel in streams))
+        await asyncio.gather(*(stream_batches(channel, made, load) for channel in streams))
     finally:
         for channel in channels:
             await channel.close(None)

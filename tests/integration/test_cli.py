@@ -161,7 +161,7 @@ def test_load_prints_what_its_clients_were_told(group: LocalGroup, workload: str
     members = [part for address in group.addresses.values() for part in ("--member", address)]
     done = groupcert(
         *("load", *members, "--workload", workload, "--rows", "200"),
-        *("--clients", "3", "--seconds", "0.5", "--json"),
+        *("--clients", "3", "--seconds", "2", "--json"),
     )
     assert done.returncode == FINE, done.stderr
     document = json.loads(done.stdout)
