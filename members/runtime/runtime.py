@@ -43,7 +43,9 @@ from groupcert.members.runtime.state_store import StateStore
 from groupcert.members.runtime.submissions import Submissions
 from groupcert.members.runtime.waiters import Waiters
 from groupcert.members.settings.member import MemberConfig
+from groupcert.members.total_order.linger import Linger
 from groupcert.members.total_order.port import Delivery, LogIdentity, LogState, TotalOrder
+from groupcert.members.wire.log_batches import is_urgent
 from groupcert.members.wire.requests import RequestLimits
 
 TICK_SECONDS = 0.05
@@ -87,7 +89,8 @@ class MemberRuntime:
         self._commit_noted = False
         self._joining: list[asyncio.Task[None]] = []
         self._room = asyncio.Event()
-        self._waiters = Waiters(self.member)
+        self._linger = Linger(config.delivery_linger_ms, self._is_urgent)
+        self._waiters = Waiters(self.member, self._linger.end)
         self._submissions = Submissions(self.member, self._sender, self._waiters)
         self.stages = self._submissions.stages
         self.is_whole = False
@@ -325,12 +328,16 @@ class MemberRuntime:
         self.log_durable, self.log_replicas = state.durable, state.replicas
 
     async def _follow_log(self) -> None:
-        async for deliveries in self.order.read(self.member.log_sequence + 1):
+        async for deliveries in self.order.read(self.member.log_sequence + 1, self._linger):
             await deliver_readable(self.order, self.member, deliveries, self._deliver)
             self._sender.schedule()
             while self._is_full:
                 self._room.clear()
                 await self._room.wait()
+
+    def _is_urgent(self, payload: bytes) -> bool:
+        """Returns whether a message of the log shall not wait for the ones behind it."""
+        return self._waiters.waiting > 0 or is_urgent(payload, self.member.me.incarnation)
 
     @property
     def _is_full(self) -> bool:

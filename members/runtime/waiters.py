@@ -5,6 +5,7 @@ ones do not wait.
 """
 
 import asyncio
+from collections.abc import Callable
 
 from groupcert.certifier.errors import NotServing
 from groupcert.members.core.member import Member
@@ -17,10 +18,14 @@ _OVER = (MemberState.ERROR, MemberState.FENCED, MemberState.LEFT)
 class Waiters:
     """The waiting calls of one member; for the event loop's thread."""
 
-    def __init__(self, member: Member) -> None:
+    def __init__(self, member: Member, on_wait: Callable[[], None]) -> None:
+        """Calls `on_wait` when a call begins to wait for a version."""
+        self.waiting = 0
+        """Calls that wait for a version."""
         self.visible = CommitClock()
         self.everywhere = CommitClock()
         self._member = member
+        self._on_wait = on_wait
         self._loop = asyncio.get_running_loop()
         self._news: asyncio.Future[None] | None = None
 
@@ -33,7 +38,12 @@ class Waiters:
         if clock.version < version and self._member.state not in _OVER:
             future: asyncio.Future[None] = self._loop.create_future()
             clock.wait(version, lambda: _wake(future))
-            await future
+            self.waiting += 1
+            self._on_wait()
+            try:
+                await future
+            finally:
+                self.waiting -= 1
         if clock.version < version:
             raise NotServing(member=self._member.me.name, state=self._member.state.name)
 

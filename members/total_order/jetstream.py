@@ -27,6 +27,7 @@ from groupcert.members.total_order.jetstream_connection import (
 from groupcert.members.total_order.jetstream_health import JetStreamHealth
 from groupcert.members.total_order.jetstream_publisher import JetStreamPublisher
 from groupcert.members.total_order.jetstream_reader import HEARTBEAT_MS, LogReader
+from groupcert.members.total_order.linger import Linger
 from groupcert.members.total_order.port import Delivery, LogIdentity, LogState, check_same_log
 from groupcert.members.total_order.server_health import LogHealth
 
@@ -213,13 +214,16 @@ class JetStreamOrder:
         problem = self._connection.problem if self._waits_for else ""
         return LogHealth(problem=f"{self._waits_for}: {problem}" if problem else self._waits_for)
 
-    async def read(self, first_sequence: int) -> AsyncGenerator[list[Delivery], None]:
+    async def read(
+        self, first_sequence: int, linger: Linger | None = None
+    ) -> AsyncGenerator[list[Delivery], None]:
         """Yields messages, see `TotalOrder.read`."""
         reader = LogReader(
             self._connection,
             subject=self._options.subject,
             identity=self._identity,
             state=self._ask_state,
+            linger=linger or Linger(),
         )
         self._readers.add(reader)
         try:

@@ -25,6 +25,7 @@ from groupcert.members.total_order.jetstream_connection import (
     JetStreamRefused,
     NotAnswered,
 )
+from groupcert.members.total_order.linger import Linger
 from groupcert.members.total_order.port import (
     SHORTER_MS_MAX,
     Delivery,
@@ -57,8 +58,10 @@ class LogReader:
         subject: str,
         identity: LogIdentity,
         state: Callable[[], Awaitable[LogState]],
+        linger: Linger,
     ) -> None:
         """Asks `state` for the stream's state."""
+        self._linger = linger
         self._connection = connection
         self._subject = subject
         self._identity = identity
@@ -147,7 +150,7 @@ class LogReader:
             await asyncio.sleep(RETRY_MS / 1000)
 
     async def _try_to_subscribe(self, next_sequence: int) -> "PushSubscription":
-        subscription = PushSubscription(self._connection, next_sequence)
+        subscription = PushSubscription(self._connection, next_sequence, self._linger)
         try:
             await subscription.open(self._identity.name)
             await self._check_reaches(next_sequence)
@@ -175,14 +178,16 @@ class LogReader:
 class PushSubscription:
     """One push consumer at the server, and what it has sent: without gaps; a gap ends it."""
 
-    def __init__(self, connection: JetStreamConnection, first_sequence: int) -> None:
+    def __init__(
+        self, connection: JetStreamConnection, first_sequence: int, linger: Linger
+    ) -> None:
         self._connection = connection
+        self._linger = linger
         self._next_sequence = first_sequence
         self._arrived: list[Delivery] = []
         self._consumed_sequence = first_sequence - 1
         self._grant_subject = ""
         self._grant_sequence = 0
-        self._wake = asyncio.Event()
         self._ended = False
         self._silent_watches = 0
         self._subscription: Subscription | None = None
@@ -216,15 +221,16 @@ class PushSubscription:
             await self._connection.client.unsubscribe_directly(self._subscription)
 
     async def take(self) -> list[Delivery]:
-        """Returns what has arrived, as soon as something has; empty once the subscription ended.
+        """Returns what has arrived, at the end of a wait; empty once the subscription ended.
 
         A call tells the server that all that was taken before is consumed.
         """
         await self._grant()
-        while not self._arrived and not self._ended:
-            self._wake.clear()
-            await self._wake.wait()
+        while not self._ended:
+            await self._linger.wait()
             await self._grant()
+            if self._arrived:
+                break
         self._connection.check_alive()
         deliveries, self._arrived = self._arrived, []
         if deliveries:
@@ -240,7 +246,7 @@ class PushSubscription:
     def end(self) -> None:
         """Takes nothing more; what has arrived in order can still be taken."""
         self._ended = True
-        self._wake.set()
+        self._linger.end()
 
     def _on_message(
         self, _subject: bytes, reply: bytes, data: bytes, headers: bytes | None
@@ -254,7 +260,7 @@ class PushSubscription:
             if sequence == self._next_sequence:
                 self._next_sequence = sequence + 1
                 self._arrived.append(Delivery(sequence, data))
-                self._wake.set()
+                self._linger.arrived(data)
             else:
                 self.end()
 
@@ -267,7 +273,7 @@ class PushSubscription:
         if grant_subject:
             self._grant_subject = grant_subject.decode()
             self._grant_sequence = self._next_sequence - 1
-            self._wake.set()
+            self._linger.end()
 
     async def _grant(self) -> None:
         """Lets the server send more, if it asked and what it had sent by then is consumed."""

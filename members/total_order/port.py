@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from groupcert.certifier.errors import ForeignLog, LogGap
+from groupcert.members.total_order.linger import Linger
 from groupcert.members.total_order.server_health import LogHealth
 
 
@@ -112,8 +113,12 @@ class TotalOrder(Protocol):
         """
         ...
 
-    def read(self, first_sequence: int) -> AsyncGenerator[list[Delivery], None]:
+    def read(
+        self, first_sequence: int, linger: Linger | None = None
+    ) -> AsyncGenerator[list[Delivery], None]:
         """Yields all that has arrived, in order and without gaps, from a sequence on; never ends.
+
+        With `linger`, at the end of each wait of it; an adapter may yield earlier.
 
         Asking for the next list marks the last one as consumed; the log sends a bounded number of
         bytes ahead of that. Losses on the way are noticed and read again; while the log is

@@ -36,6 +36,8 @@ from groupcert.members.wire.requests import check_id, logged_of
 from groupcert.members.wire.row_changes import checked_changes
 from groupcert.v1 import log_pb2, transaction_pb2
 
+LINGERING_BYTES_MAX = 4 << 10
+"""Bytes of a message that waits for others: a larger one is worth a turn of its own."""
 _CONTROLS: dict[type[Control], str] = {
     ViewProposal: "view_change",
     StableReport: "stable_set",
@@ -74,7 +76,7 @@ def encode_batch(batch: LogBatch) -> bytes:
         if logged.gtid is not None:
             transaction.gtid = str(logged.gtid)
         if logged.report_applied:
-            transaction.report_applied = True
+            transaction.report_applied = message.urgent = True
         if logged.domain_id:
             transaction.gtid_domain_id = logged.domain_id
         if is_reference(logged.payload):
@@ -116,6 +118,19 @@ def decode_batch(payload: bytes) -> Message:
         )
     except InvalidRequest as error:
         return Unreadable(str(error), *claims, encoded=payload)
+
+
+def is_urgent(payload: bytes, incarnation: int) -> bool:
+    """Returns whether the run `incarnation` of a member takes a message at once: it is its own, is
+    urgent, larger than `LINGERING_BYTES_MAX`, or no batch.
+    """
+    if len(payload) > LINGERING_BYTES_MAX:
+        return True
+    try:
+        head = log_pb2.LogBatchHead.FromString(payload)
+    except DecodeError:
+        return True
+    return head.incarnation == incarnation or head.urgent
 
 
 def _why_too_many(payload: bytes) -> str:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from groupcert.certifier.errors import LogServerUnavailable
 from groupcert.members.errors.membership import GroupMissing
+from groupcert.members.total_order.linger import Linger
 from groupcert.members.total_order.port import (
     PUBLISHING_MAX,
     Delivery,
@@ -177,7 +178,9 @@ class MemoryOrder:
         )
         return LogHealth(leader="memory", servers=(memory,), acknowledged_ms=0)
 
-    async def read(self, first_sequence: int) -> AsyncGenerator[list[Delivery], None]:
+    async def read(
+        self, first_sequence: int, linger: Linger | None = None
+    ) -> AsyncGenerator[list[Delivery], None]:
         """See `TotalOrder.read`."""
         next_sequence = first_sequence
         while True:

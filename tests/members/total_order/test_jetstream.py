@@ -25,6 +25,8 @@ from groupcert.members.total_order.jetstream import (
     all_sync_always,
 )
 from groupcert.members.total_order.jetstream_connection import JetStreamConnection
+from groupcert.members.total_order.jetstream_reader import PushSubscription
+from groupcert.members.total_order.linger import Linger
 from groupcert.members.total_order.port import Delivery
 from groupcert.members.total_order.server_health import LOST_MS, LogHealth, LogServerState
 from tests.frozen import freeze
@@ -220,6 +222,28 @@ async def test_a_reader_whose_consumer_vanished_reads_on(
             while sequences[-1] < 20:
                 sequences += [d.sequence for d in await anext(reading)]
     assert sequences == list(range(1, 21))
+
+
+async def test_messages_that_nobody_waits_for_come_with_the_next_urgent_one(
+    jetstream_options: JetStreamOptions,
+) -> None:
+    last = payloads_of(3)[-1]
+    seen: list[bytes] = []
+
+    def is_urgent(payload: bytes) -> bool:
+        seen.append(payload)
+        return payload == last
+
+    async with opened(jetstream_options) as order, administrator(jetstream_options) as reader:
+        subscription = PushSubscription(reader, 1, Linger(3_600_000, is_urgent))
+        await subscription.open(jetstream_options.stream)
+        taking = asyncio.ensure_future(subscription.take())
+        await publish_all(order, payloads_of(2))
+        await until(lambda: len(seen) == 2)
+        assert not taking.done()
+        order.publish("last", last)
+        assert [delivery.payload for delivery in await taking] == payloads_of(3)
+        await subscription.close()
 
 
 async def test_a_slow_reader_gets_a_large_backlog_whole_in_bounded_memory(

@@ -34,7 +34,13 @@ from groupcert.members.core.log_records import (
     ViewProposal,
     bytes_of,
 )
-from groupcert.members.wire.log_batches import decode_batch, encode_batch, skips_in
+from groupcert.members.wire.log_batches import (
+    LINGERING_BYTES_MAX,
+    decode_batch,
+    encode_batch,
+    is_urgent,
+    skips_in,
+)
 from groupcert.members.wire.requests import (
     RequestLimits,
     conflict_message,
@@ -115,6 +121,18 @@ def read(batch: LogBatch) -> LogBatch:
     assert isinstance(found, LogBatch)
     assert found.encoded == encode_batch(batch)
     return found._replace(encoded=b"")
+
+
+def test_a_member_takes_its_own_urgent_and_large_messages_at_once() -> None:
+    own, others = 7, 8
+    small = LoggedTransaction(b"", 0, [1], payload=b"row")
+    awaited = small._replace(report_applied=True)
+    large = small._replace(payload=bytes(LINGERING_BYTES_MAX))
+    for transaction, expected in ((small, False), (awaited, True), (large, True)):
+        message = encode_batch(LogBatch("m2", others, 1, [small, transaction]))
+        assert is_urgent(message, own) is expected
+        assert is_urgent(message, others)
+    assert is_urgent(b"no batch", own)
 
 
 def test_more_fields_than_a_message_may_have_are_not_looked_at() -> None:
