@@ -28,12 +28,18 @@ _FORKING.set_forkserver_preload(
 class CommandProcess:
     """`groupcert ARGUMENTS`, running from its creation on."""
 
-    def __init__(self, arguments: Sequence[str], log: Path) -> None:
-        """Starts it; what it prints is appended to the file `log`."""
+    def __init__(
+        self, arguments: Sequence[str], log: Path, module: str = "groupcert.members"
+    ) -> None:
+        """Starts it; what it prints is appended to the file `log`.
+
+        Args:
+            module: Runs as the command: another one may watch it from inside.
+        """
         environment = dict(os.environ)
         # As a daemon it is asked to stop when this program ends, and not waited for until it does.
         self._process = _FORKING.Process(
-            target=_run, args=(arguments, log, environment), daemon=True
+            target=_run, args=(module, arguments, log, environment), daemon=True
         )
         self._process.start()
         assert self._process.pid is not None
@@ -65,7 +71,9 @@ class CommandProcess:
         self.send_signal(signal.SIGKILL)
 
 
-def _run(arguments: Sequence[str], log: Path, environment: Mapping[str, str]) -> None:
+def _run(
+    module: str, arguments: Sequence[str], log: Path, environment: Mapping[str, str]
+) -> None:
     """Becomes the command: in a session of its own, with the environment of who started it."""
     os.setsid()
     os.environ.clear()
@@ -74,4 +82,4 @@ def _run(arguments: Sequence[str], log: Path, environment: Mapping[str, str]) ->
     for stream in (sys.stdout, sys.stderr):
         os.dup2(output, stream.fileno())
     sys.argv = ["groupcert", *arguments]
-    runpy.run_module("groupcert.members", run_name="__main__")
+    runpy.run_module(module, run_name="__main__")

@@ -39,6 +39,7 @@ class LocalGroup:
         settings: Mapping[str, object] | None = None,
         credentials: Credentials = ANONYMOUS,
         certification_logs: Path | None = None,
+        module: str = "groupcert.members",
     ) -> None:
         """Prepares folders and settings; nothing runs before `start`.
 
@@ -47,6 +48,7 @@ class LocalGroup:
             settings: Settings of the members beside their names, addresses and folders.
             credentials: What `status` shows to members.
             certification_logs: Each member keeps its log in a folder of its name there.
+            module: What runs as the command `groupcert` in the members' processes.
         """
         self.folder = folder
         self.names = tuple(f"m{number}" for number in range(1, members + 1))
@@ -56,6 +58,7 @@ class LocalGroup:
         self._settings = dict(settings or {})
         self.credentials = credentials
         self.certification_logs = certification_logs
+        self._module = module
 
     def start(self) -> None:
         """Starts everything and returns when every member is ONLINE.
@@ -88,7 +91,8 @@ class LocalGroup:
         lines = (f"{key} = {json.dumps(value)}" for key, value in values.items())
         config.write_text("\n".join(lines) + "\n")
         arguments = ("member", "--config", str(config))
-        self.processes[name] = CommandProcess(arguments, self.folder / f"{name}.log")
+        log = self.folder / f"{name}.log"
+        self.processes[name] = CommandProcess(arguments, log, self._module)
 
     def wait_online(self) -> None:
         """Returns when every running member is ONLINE in a view of all running ones."""

@@ -1,0 +1,1 @@
+"""The fuzzer: calls and messages that nobody sane sends, at a live group under load."""

@@ -1,0 +1,196 @@
+"""One run of the fuzzer: a group, its honest clients, who fuzzes it, and who watches."""
+
+import asyncio
+import hashlib
+import json
+import os
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+from groupcert.members.demo.local_group import LocalGroup
+from groupcert.members.security.access import Role
+from groupcert.members.security.credentials import Credentials
+from tests.certificates import Authority, tls_settings
+from tests.fuzz.callers import Callers
+from tests.fuzz.honest_clients import HonestClients
+from tests.fuzz.log_messages import LogMessages
+from tests.fuzz.raw_connections import RawConnections
+from tests.fuzz.values import Answers
+from tests.fuzz.watched_member import DELAYS_VARIABLE
+from tests.fuzz.watcher import Watcher, held_ms
+
+SETTINGS = {
+    "stable_set_period_ms": 500,
+    "snapshots_max": 500,
+    "snapshot_lease_ms": 5_000,
+    "outcomes_max": 10_000,
+    "binary_log_retention_bytes": 64 << 20,
+    "certification_log_file_seconds": 10,
+}
+"""Limits that are reached within a minute, so that what grows afterwards grows for ever."""
+HONEST, FUZZING, MEMBER = "token-of-the-honest", "token-of-the-fuzzer", "token-of-a-member"
+POLL_SECONDS = 0.25
+TRANSPORTS = ("plain", "tls")
+Progress = Callable[["Run", float], None]
+
+
+@dataclass(slots=True)
+class Run:
+    """What one run has done and found."""
+
+    seed: int
+    transport: str
+    seconds: float
+    statuses: Counter[tuple[str, str]] = field(default_factory=Counter)
+    cases: Counter[str] = field(default_factory=Counter)
+    left_out: Counter[str] = field(default_factory=Counter)
+    connections: Counter[str] = field(default_factory=Counter)
+    log_messages: Counter[str] = field(default_factory=Counter)
+    skipped_messages: int = 0
+    came_back: int = 0
+    commits: int = 0
+    worst_held_ms: int = 0
+    worst_late_ms: int = 0
+    resident_mib: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Of each member, after the warm-up and at the end."""
+    problems: list[str] = field(default_factory=list)
+    folder: Path | None = None
+    """Kept where there are problems."""
+
+    @property
+    def replay(self) -> str:
+        """The command that makes the same calls again."""
+        arguments = f"--seed {self.seed} --seconds {self.seconds:g} --transport {self.transport}"
+        return f"python -m tests.fuzz {arguments}"
+
+
+class _Fuzzing:
+    """What runs at the same time in one run."""
+
+    def __init__(self, run: Run, folder: Path) -> None:
+        self.run = run
+        self.folder = folder
+        tls = None
+        (folder / "member.token").write_text(MEMBER)
+        settings: dict[str, object] = {
+            **SETTINGS,
+            "access": str(_access(folder)),
+            "token_file": str(folder / "member.token"),
+        }
+        if run.transport == "tls":
+            authority = Authority(folder / "certificates")
+            settings |= tls_settings(authority.issue("member"))
+            tls = authority.issue("client")
+        honest, fuzzing = (Credentials(tls=tls, token=each) for each in (HONEST, FUZZING))
+        self.group = LocalGroup(
+            folder,
+            settings=settings,
+            credentials=honest,
+            certification_logs=folder / "certification-logs",
+            module="tests.fuzz.watched_member",
+        )
+        os.environ[DELAYS_VARIABLE] = str(folder / "{member}-delays.jsonl")
+        addresses, seed = self.group.addresses, f"{run.seed}/{run.transport}"
+        answers = Answers()
+        self.honest = HonestClients(list(addresses.values()), honest, run.seed)
+        self.callers = Callers(addresses, fuzzing, seed, answers)
+        self.connections = RawConnections(addresses, fuzzing, seed)
+        self.watcher = Watcher(self.group, self._delays)
+        self.answers, self.seed_text = answers, seed
+        self.log: LogMessages | None = None
+
+    def fuzz(self, progress: Progress) -> None:
+        """Fuzzes for as long as was asked, or until something is wrong."""
+        with self.group:
+            log = LogMessages(
+                self.group.log_server.address, self.seed_text, self.answers, self.watcher
+            )
+            self.log = log
+            with self.honest.working() as working:
+                self.watcher.start()
+                try:
+                    asyncio.run(self._fuzz(log, progress, working.done))
+                    self.watcher.wait_all_online()
+                finally:
+                    self.watcher.stop()
+            self.run.problems += self.watcher.problems
+            if not self.watcher.problems:
+                self.run.problems += self.honest.problems()
+        self._count(log)
+
+    async def _fuzz(
+        self, log: LogMessages, progress: Progress, has_failed: Callable[[], bool]
+    ) -> None:
+        stopped = asyncio.Event()
+        began = time.monotonic()
+        async with asyncio.TaskGroup() as group:
+            for work in (self.callers, self.connections, log):
+                group.create_task(work.run(stopped))
+            while (elapsed := time.monotonic() - began) < self.run.seconds:
+                self._count(log)
+                progress(self.run, elapsed)
+                if self.watcher.problems or has_failed():
+                    break
+                await asyncio.sleep(POLL_SECONDS)
+            stopped.set()
+
+    def _count(self, log: LogMessages) -> None:
+        run, watcher = self.run, self.watcher
+        run.statuses, run.cases = self.callers.statuses, self.callers.cases
+        run.left_out = self.callers.left_out + log.left_out
+        run.connections, run.log_messages = self.connections.counts, log.sent
+        run.commits = self.honest.commits
+        members = watcher.members.values()
+        run.skipped_messages = max(each.skipped_messages for each in members)
+        run.came_back = sum(each.came_back for each in members)
+        for name, watched in watcher.members.items():
+            if watched.resident:
+                first, last = (watched.resident[place][1] >> 20 for place in (0, -1))
+                run.resident_mib[name] = first, last
+            for delay in watcher.delays(name):
+                run.worst_held_ms = max(run.worst_held_ms, held_ms(delay))
+                run.worst_late_ms = max(run.worst_late_ms, int(str(delay["late_ms"])))
+
+    def _delays(self, name: str) -> Path:
+        return self.folder / f"{name}-delays.jsonl"
+
+    def write_last(self) -> None:
+        """Writes the last calls and messages beside the members' logs."""
+        self.callers.last_calls.write(self.folder)
+        messages = self.log.last_messages if self.log else ()
+        lines = "".join(json.dumps([name, each.hex()[:8_192]]) + "\n" for name, each in messages)
+        (self.folder / "last-log-messages.jsonl").write_text(lines)
+
+
+def fuzz(seed: int, transport: str, seconds: float, progress: Progress) -> Run:
+    """Returns a run over one transport."""
+    folder = Path(tempfile.mkdtemp(prefix="groupcert-fuzz-"))
+    run = Run(seed, transport, seconds, folder=folder)
+    fuzzing = _Fuzzing(run, folder)
+    try:
+        fuzzing.fuzz(progress)
+    except Exception as error:
+        run.problems.append(f"{type(error).__name__}: {error}")
+        if not isinstance(error, AssertionError):
+            sys.excepthook(type(error), error, error.__traceback__)
+    if run.problems:
+        fuzzing.write_last()
+    return run
+
+
+def _access(folder: Path) -> Path:
+    """Writes the access list: callers with all rights, none of whom takes the others' share."""
+    lines: list[str] = []
+    for name, token in (("honest", HONEST), ("fuzzer", FUZZING), ("member", MEMBER)):
+        digest = hashlib.sha256(token.encode()).hexdigest()
+        lines += ["[[principal]]", f'name = "{name}"', f'token_sha256 = "{digest}"']
+        lines.append(f"roles = {json.dumps(list(Role))}")
+    path = folder / "access.toml"
+    path.write_text("\n".join(lines) + "\n")
+    return path

@@ -1,0 +1,89 @@
+"""A member that says when its event loop was held: the command `groupcert`, watched from inside.
+
+`LocalGroup(module=...)` runs this in the place of the command. A task of the loop wants to wake
+every 20 ms; a thread beside it looks what runs when it does not. Every delay of at least
+`NOTED_MS` is a line of JSON in the file that `FUZZ_DELAYS` names, with `{member}` in the
+place of the member's name.
+"""
+
+import asyncio
+import json
+import os
+import runpy
+import sys
+import threading
+import time
+import traceback
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+from groupcert.members.process import serve
+
+DELAYS_VARIABLE = "FUZZ_DELAYS"
+PERIOD_SECONDS = 0.02
+NOTED_MS = 100
+STACK_SECONDS = 0.15
+"""A beat that is as late as this has the loop's stack taken."""
+STACK_LINES = 12
+
+
+class LoopWatch:
+    """Notes the delays of the event loop of the thread that makes it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._thread = threading.get_ident()
+        self._beat = time.monotonic()
+        self._stack: list[str] = []
+        threading.Thread(target=self._look, daemon=True, name="loop watch").start()
+
+    async def beat(self) -> None:
+        """Beats for ever, and notes each delay with the processor time that it took."""
+        while True:
+            began, used, used_by_all = time.monotonic(), time.thread_time(), time.process_time()
+            self._beat = began
+            await asyncio.sleep(PERIOD_SECONDS)
+            late_ms = 1000 * (time.monotonic() - began - PERIOD_SECONDS)
+            if late_ms >= NOTED_MS:
+                self._note(
+                    began=began,
+                    late_ms=round(late_ms),
+                    loop_ms=round(1000 * (time.thread_time() - used)),
+                    process_ms=round(1000 * (time.process_time() - used_by_all)),
+                    stack=self._stack,
+                )
+            self._stack = []
+
+    def _note(self, **values: object) -> None:
+        with self._path.open("a") as file:
+            file.write(json.dumps(values) + "\n")
+
+    def _look(self) -> None:
+        while True:
+            time.sleep(PERIOD_SECONDS)
+            if time.monotonic() - self._beat > STACK_SECONDS and not self._stack:
+                frame = sys._current_frames().get(self._thread)
+                lines = traceback.format_stack(frame)[-STACK_LINES:] if frame else []
+                self._stack = [line.strip().splitlines()[0] for line in lines]
+
+
+def watch() -> None:
+    """Makes every member of this process note its delays."""
+    unwatched = serve._serve
+
+    @wraps(unwatched)
+    async def watched(config: Any, options: Any) -> int:
+        path = Path(os.environ[DELAYS_VARIABLE].format(member=config.member))
+        beating = asyncio.ensure_future(LoopWatch(path).beat())
+        try:
+            return await unwatched(config, options)
+        finally:
+            beating.cancel()
+
+    serve._serve = watched
+
+
+if __name__ == "__main__":
+    watch()
+    runpy.run_module("groupcert.members", run_name="__main__")

@@ -1,0 +1,185 @@
+"""Watches members while they are fuzzed: that they live, are ONLINE, and do not grow.
+
+It asks each one four times a second, as an operator's console would.
+"""
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from groupcert.certifier.errors import GroupcertError
+from groupcert.members.demo.local_group import LocalGroup
+from groupcert.v1.group_pb2 import MEMBER_STATE_ONLINE, MemberState, MemberStatus
+
+PERIOD_SECONDS = 0.25
+SILENT_SECONDS_MAX = 15.0
+"""How long a member that nothing excuses may not answer."""
+EXCUSED_SECONDS_MAX = 90.0
+"""How long a member may take to come back as another run."""
+SETTLED_SECONDS = 3.0
+"""A member that is excused and stays ONLINE for so long will not leave any more."""
+WARM_UP_SECONDS = 20.0
+HELD_MS_MAX = 250
+"""How long the event loop may be held by its own work: by the processor time that it takes."""
+LATE_MS_MAX = 2_000
+"""How late the loop may be however little it did: it waits for something, or the machine is busy,
+which nobody can tell apart from inside."""
+GROWTH_BYTES_MAX = 150 << 20
+"""Of a run, after its warm-up."""
+GROWTH_BYTES_HOUR_MAX = 200 << 20
+"""Of an hour, by the second half of a run that is long enough to say so."""
+GROWTH_SECONDS_MIN = 600.0
+
+
+@dataclass(slots=True)
+class Watched:
+    """What is known of one member."""
+
+    online_since: float = 0.0
+    answered: float = field(default_factory=time.monotonic)
+    excused_since: float | None = None
+    came_back: int = 0
+    resident: list[tuple[float, int]] = field(default_factory=list)
+    """Moments and bytes in memory, after the warm-up."""
+    skipped_messages: int = 0
+    run_pid: int = 0
+
+
+class Watcher:
+    """Asks until it is stopped; `problems` says what no member may do."""
+
+    def __init__(self, group: LocalGroup, delays: Callable[[str], Path]) -> None:
+        """Prepares; `delays` has the file of a member's delays, by its name."""
+        self._group = group
+        self._delays = delays
+        self._began = time.monotonic()
+        self._stopped = threading.Event()
+        self._lock = threading.Lock()
+        self.members = {name: Watched() for name in group.names}
+        self.problems: list[str] = []
+        self._thread = threading.Thread(target=self._run, name="watcher")
+
+    def start(self) -> None:
+        """Begins; the group is ONLINE."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends, and adds what delays and growth say."""
+        self._stopped.set()
+        self._thread.join()
+        for name, watched in self.members.items():
+            self.problems += hold_problems(name, self.delays(name))
+            self.problems += growth_problems(name, watched.resident)
+
+    def excuse(self, name: str) -> None:
+        """Lets a member come back as another run: somebody wrote in the name of its present one."""
+        with self._lock:
+            watched = self.members[name]
+            watched.excused_since = time.monotonic()
+            watched.came_back += 1
+            watched.online_since = 0.0
+
+    def all_are_online(self) -> bool:
+        """Returns whether nobody is excused, and nobody has failed."""
+        with self._lock:
+            return all(each.excused_since is None for each in self.members.values())
+
+    def delays(self, name: str) -> list[dict[str, object]]:
+        """Returns the delays of a member's event loop so far."""
+        path = self._delays(name)
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [json.loads(line) for line in lines]
+
+    def wait_all_online(self) -> None:
+        """Returns when nobody is excused any more, or somebody has failed."""
+        while not self.problems and not self.all_are_online():
+            time.sleep(PERIOD_SECONDS)
+
+    def _run(self) -> None:
+        while not self._stopped.wait(PERIOD_SECONDS):
+            for name in self._group.names:
+                self._look(name)
+
+    def _look(self, name: str) -> None:
+        process, now = self._group.processes[name], time.monotonic()
+        if (code := process.poll()) is not None:
+            self._found(f"{name} ended with {code}")
+            return
+        try:
+            status: MemberStatus | None = self._group.status(name).observer
+        except GroupcertError:
+            status = None
+        with self._lock:
+            self._judge(name, status, now)
+        if now - self._began > WARM_UP_SECONDS:
+            resident: int = psutil.Process(process.pid).memory_info().rss
+            self.members[name].resident.append((now, resident))
+
+    def _judge(self, name: str, status: MemberStatus | None, now: float) -> None:
+        watched = self.members[name]
+        if status is not None:
+            watched.answered = now
+            watched.skipped_messages = status.skipped_messages
+        is_online = status is not None and status.state == MEMBER_STATE_ONLINE
+        since = watched.excused_since
+        if since is not None:
+            watched.online_since = (watched.online_since or now) if is_online else 0.0
+            if watched.online_since and now - watched.online_since > SETTLED_SECONDS:
+                watched.excused_since = None
+            elif now - since > EXCUSED_SECONDS_MAX:
+                self._found(f"{name} did not come back within {EXCUSED_SECONDS_MAX:.0f} s")
+        elif status is None:
+            if now - watched.answered > SILENT_SECONDS_MAX:
+                self._found(f"{name} did not answer for {SILENT_SECONDS_MAX:.0f} s")
+        elif not is_online:
+            self._found(f"{name} became {MemberState.Name(status.state)}: {status.reason}")
+
+    def _found(self, problem: str) -> None:
+        if problem not in self.problems:
+            self.problems.append(problem)
+
+
+def held_ms(delay: dict[str, object]) -> int:
+    """Returns how long the loop was held by its own work."""
+    return min(int(str(delay["late_ms"])), int(str(delay["loop_ms"])))
+
+
+def hold_problems(name: str, delays: list[dict[str, object]]) -> list[str]:
+    """Returns where a member's event loop was held for too long."""
+    problems = []
+    for delay in delays:
+        late_ms, held = int(str(delay["late_ms"])), held_ms(delay)
+        if held > HELD_MS_MAX or late_ms > LATE_MS_MAX:
+            problems.append(
+                f"{name}: its event loop was {late_ms} ms late, {held} ms of it at work: "
+                f"{delay['stack']}"
+            )
+    return problems
+
+
+def growth_problems(name: str, resident: list[tuple[float, int]]) -> list[str]:
+    """Returns how a member grew without bound."""
+    if len(resident) < 8:
+        return []
+    quarter = len(resident) // 4
+    first, middle, last = (
+        _median(each) for each in (resident[:quarter], resident[2 * quarter :][:quarter],
+                                   resident[-quarter:])
+    )  # fmt: skip
+    if last - first > GROWTH_BYTES_MAX:
+        return [f"{name} grew from {first >> 20} to {last >> 20} MiB"]
+    seconds = resident[-1][0] - resident[0][0]
+    hourly = (last - middle) * 3_600 / (seconds / 4)
+    if seconds > GROWTH_SECONDS_MIN and hourly > GROWTH_BYTES_HOUR_MAX:
+        return [f"{name} grows by {int(hourly) >> 20} MiB an hour, at last"]
+    return []
+
+
+def _median(resident: list[tuple[float, int]]) -> int:
+    ordered = sorted(size for _, size in resident)
+    return ordered[len(ordered) // 2]
