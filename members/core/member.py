@@ -117,7 +117,8 @@ class Member:
         )
         if why or isinstance(message, Unreadable):
             into.skipped.append(self.skipped.note(log_sequence, why, message.member))
-            if is_own:
+            # Under a number that was read before, it can only repeat: nobody waits for it.
+            if is_own and not self.numbers.is_repeated(message.incarnation, message.batch_number):
                 self._fall_out(f"the group has skipped message {log_sequence} of it ({why})")
         else:
             yield from self._deliver_valid(message, is_own, into)
