@@ -34,6 +34,7 @@ from groupcert.members.services.group import GroupService, MemberApplierService
 from groupcert.members.services.group_status import group_applier_status, group_status
 from groupcert.members.services.metrics import ApplierCollector, MemberCollector, serve_metrics
 from groupcert.members.services.recovery import RecoveryService
+from groupcert.members.services.serving import Context
 from groupcert.members.services.session import SessionService
 from groupcert.members.services.store import StoreService
 from groupcert.members.settings.member import MemberConfig
@@ -93,6 +94,20 @@ _SERVICES = tuple(
 Observed = TypeVar("Observed")
 
 
+class HealthChecks(HealthServicer):
+    """The health of each service; the library leaves out to list them."""
+
+    async def List(
+        self, request: health_pb2.HealthListRequest, context: Context
+    ) -> health_pb2.HealthListResponse:
+        """Returns the status of every service."""
+        named = {
+            name: health_pb2.HealthCheckResponse(status=status)
+            for name, status in self._server_status.items()
+        }
+        return health_pb2.HealthListResponse(statuses=named)
+
+
 def run_member(config: MemberConfig) -> int:
     """Runs a member until SIGTERM or SIGINT; returns the exit code.
 
@@ -131,7 +146,7 @@ def log_options(
 
 async def _serve(config: MemberConfig, options: JetStreamOptions) -> int:
     current = CurrentRuntime()
-    checks = HealthServicer()
+    checks = HealthChecks()
 
     def stop() -> None:
         current.stopping.begin()
@@ -171,7 +186,7 @@ async def _serve(config: MemberConfig, options: JetStreamOptions) -> int:
 
 
 async def _start_server(
-    config: MemberConfig, current: CurrentRuntime, copies: Copies, checks: HealthServicer
+    config: MemberConfig, current: CurrentRuntime, copies: Copies, checks: HealthChecks
 ) -> grpc.aio.Server:
     door = Door(Callers(config.access, has_tls=config.tls is not None), Rooms())
     server = grpc.aio.server(

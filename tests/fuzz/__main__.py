@@ -56,8 +56,8 @@ def _summary(run: Run) -> str:
         f"{run.connections.total():,} raw connections, {run.log_messages.total():,} log messages, "
         f"{run.skipped_messages:,} of them skipped, {run.came_back} members back as another run, "
         f"{run.commits:,} commits of honest clients",
-        f"  longest hold of an event loop {run.worst_held_ms} ms at work, {run.worst_late_ms} ms "
-        f"late; memory: {grown}",
+        f"  longest hold of an event loop {run.worst_held_ms} ms, {run.worst_late_ms} ms late with "
+        f"what other processes took; memory: {grown}",
         f"  statuses: {_counted(codes)}",
         *(f"  {method}: {_counted(counts)}" for method, counts in sorted(by_method.items())),
         f"  cases: {_counted(run.cases)}",

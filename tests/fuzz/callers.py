@@ -24,7 +24,7 @@ from tests.fuzz.random_messages import random_message
 from tests.fuzz.valid_requests import VALID
 from tests.fuzz.values import Answers
 
-CALLERS = 6
+CALLERS = 10
 ANSWERS_MAX = 20
 """Messages of one stream that are read; then its client hangs up."""
 STREAM_MESSAGES_MAX = 4

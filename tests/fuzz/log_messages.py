@@ -29,7 +29,7 @@ from groupcert.v1.log_pb2 import Member as NamedRun
 from groupcert.v1.transaction_pb2 import FragmentSet, Transaction
 from tests.fuzz.calls import harmless
 from tests.fuzz.methods import MEMBERS
-from tests.fuzz.mutations import mutated
+from tests.fuzz.mutations import MESSAGE_BYTES_MAX, mutated
 from tests.fuzz.random_messages import random_message
 from tests.fuzz.values import Answers
 from tests.fuzz.watcher import Watcher
@@ -145,6 +145,7 @@ class LogMessages:
             self.log.take(message.data)
 
     async def _publish(self, publish: Callable[..., object], name: str, payload: bytes) -> None:
+        payload = payload[:MESSAGE_BYTES_MAX]
         judgement = judged(payload, self.log)
         if judgement.left_out:
             self.left_out[judgement.left_out] += 1
@@ -219,13 +220,13 @@ def _control(chance: random.Random, messages: LogMessages) -> bytes:
     run = NamedRun(name="m9", incarnation=9, address=chance.choice(("", "x", "127.0.0.1:9")))
     kinds: Sequence[ControlRecord] = (
         ControlRecord(view_change=ViewChange(previous_view_id=huge)),
-        ControlRecord(view_change=ViewChange(previous_view_id=1, members=[run] * 300)),
-        ControlRecord(stable_set=StableSet(applied_version=huge, digest=bytes(100_000))),
+        ControlRecord(view_change=ViewChange(previous_view_id=1, members=[run] * 30)),
+        ControlRecord(stable_set=StableSet(applied_version=huge, digest=bytes(1_000))),
         ControlRecord(group_settings=GroupSettings(settings_version=1, group="other")),
         ControlRecord(group_settings=GroupSettings(settings_version=2, group="local")),
         ControlRecord(),
     )
-    return _stranger(chance, controls=[chance.choice(kinds)] * chance.choice((1, 2, 5_000)))
+    return _stranger(chance, controls=[chance.choice(kinds)] * chance.choice((1, 2, 1_000)))
 
 
 def _fragments(chance: random.Random, messages: LogMessages) -> bytes:

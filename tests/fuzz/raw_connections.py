@@ -27,6 +27,7 @@ from tests.raw_calls import (
 
 PAUSE_SECONDS = 0.2
 SECONDS_MAX = 2.0
+ANSWER_SECONDS, ANSWERS_MAX = 0.2, 20
 CONTINUATION, GO_AWAY = 9, 7
 CONNECTIONS = 100
 HEADER_BLOCK = b"".join(
@@ -139,8 +140,10 @@ class RawConnections:
         with suppress(OSError), self._opened(address) as connection:
             connection.sendall(speech(chance))
             if chance.random() < 0.5:
-                while connection.recv(65_536):
-                    pass
+                connection.settimeout(ANSWER_SECONDS)
+                for _ in range(ANSWERS_MAX):
+                    if not connection.recv(65_536):
+                        break
         self.counts[speech.__name__.strip("_").replace("_", " ")] += 1
 
     def _opened(self, address: str) -> socket.socket:

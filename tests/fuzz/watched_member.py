@@ -4,6 +4,10 @@
 every 20 ms; a thread beside it looks what runs when it does not. Every delay of at least
 `NOTED_MS` is a line of JSON in the file that `FUZZ_DELAYS` names, with `{member}` in the
 place of the member's name.
+
+A loop is late because it works, because it waits for a lock or a disk, or because other processes
+have the processors, which is nothing that the member does. So each delay has the processor time of
+the loop's thread, and how long the system said that the thread was neither running nor ready to.
 """
 
 import asyncio
@@ -23,6 +27,8 @@ from groupcert.members.process import serve
 DELAYS_VARIABLE = "FUZZ_DELAYS"
 PERIOD_SECONDS = 0.02
 NOTED_MS = 100
+LATE_SECONDS = 3 * PERIOD_SECONDS
+"""A beat that is as late as this is looked at."""
 STACK_SECONDS = 0.15
 """A beat that is as late as this has the loop's stack taken."""
 STACK_LINES = 12
@@ -33,9 +39,11 @@ class LoopWatch:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._thread = threading.get_ident()
+        self._thread, number = threading.get_ident(), threading.get_native_id()
+        self._system = Path(f"/proc/self/task/{number}/stat")
         self._beat = time.monotonic()
         self._stack: list[str] = []
+        self._blocked_seconds = 0.0
         threading.Thread(target=self._look, daemon=True, name="loop watch").start()
 
     async def beat(self) -> None:
@@ -51,18 +59,26 @@ class LoopWatch:
                     late_ms=round(late_ms),
                     loop_ms=round(1000 * (time.thread_time() - used)),
                     process_ms=round(1000 * (time.process_time() - used_by_all)),
+                    blocked_ms=round(1000 * self._blocked_seconds),
                     stack=self._stack,
                 )
-            self._stack = []
+            self._stack, self._blocked_seconds = [], 0.0
 
     def _note(self, **values: object) -> None:
         with self._path.open("a") as file:
             file.write(json.dumps(values) + "\n")
 
     def _look(self) -> None:
+        looked = time.monotonic()
         while True:
             time.sleep(PERIOD_SECONDS)
-            if time.monotonic() - self._beat > STACK_SECONDS and not self._stack:
+            now, before = time.monotonic(), looked
+            looked = now
+            if now - self._beat < LATE_SECONDS:
+                continue
+            if self._system.read_text().rpartition(")")[2].split()[0] in "SD":
+                self._blocked_seconds += min(now - before, 2 * PERIOD_SECONDS)
+            if now - self._beat > STACK_SECONDS and not self._stack:
                 frame = sys._current_frames().get(self._thread)
                 lines = traceback.format_stack(frame)[-STACK_LINES:] if frame else []
                 self._stack = [line.strip().splitlines()[0] for line in lines]
