@@ -23,7 +23,7 @@ from tests.fuzz.log_messages import LogMessages
 from tests.fuzz.raw_connections import RawConnections
 from tests.fuzz.values import Answers
 from tests.fuzz.watched_member import DELAYS_VARIABLE
-from tests.fuzz.watcher import Watcher, held_ms
+from tests.fuzz.watcher import Watcher, held_ms, serving_delays
 
 SETTINGS = {
     "stable_set_period_ms": 500,
@@ -153,7 +153,7 @@ class _Fuzzing:
             if watched.resident:
                 first, last = (watched.resident[place][1] >> 20 for place in (0, -1))
                 run.resident_mib[name] = first, last
-            for delay in watcher.delays(name):
+            for delay in serving_delays(watcher.delays(name)):
                 run.worst_held_ms = max(run.worst_held_ms, held_ms(delay))
                 run.worst_late_ms = max(run.worst_late_ms, int(str(delay["late_ms"])))
 

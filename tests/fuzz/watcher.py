@@ -28,6 +28,10 @@ HELD_MS_MAX = 250
 """How long the event loop may be held: by its own work, in processor time, or by what it waits for."""
 LATE_MS_MAX = 10_000
 """How late the loop may be while others have the processors."""
+STARTING = "members/runtime/parts.py"
+"""In the stack while a run opens its store: the member serves nothing before that."""
+NO_ERRORS = ("ExecuteBatchError",)
+"""What gRPC's own code logs of a call whose connection has gone while it was refused."""
 GROWTH_BYTES_MAX = 150 << 20
 """Of a run, after its warm-up."""
 GROWTH_BYTES_HOUR_MAX = 200 << 20
@@ -153,10 +157,15 @@ def held_ms(delay: dict[str, object]) -> int:
     return min(late_ms, max(loop_ms, blocked_ms))
 
 
+def serving_delays(delays: list[dict[str, object]]) -> list[dict[str, object]]:
+    """Returns the delays without those of a run that opens its store."""
+    return [each for each in delays if STARTING not in str(each["stack"])]
+
+
 def hold_problems(name: str, delays: list[dict[str, object]]) -> list[str]:
     """Returns where a member's event loop was held for too long."""
     problems = []
-    for delay in delays:
+    for delay in serving_delays(delays):
         late_ms, held = int(str(delay["late_ms"])), held_ms(delay)
         if held > HELD_MS_MAX or late_ms > LATE_MS_MAX:
             problems.append(
@@ -189,6 +198,8 @@ def error_problems(name: str, lines: list[str]) -> list[str]:
     found = {}
     for line in lines:
         if '"level": "error"' in line or '"level": "critical"' in line:
+            if any(words in line for words in NO_ERRORS):
+                continue
             event = json.loads(line)
             words = str(event.get("exception", "")).strip().rpartition("\n")[2]
             found[f"{event['event']} {words}"] = line
