@@ -71,9 +71,7 @@ class CommandProcess:
         self.send_signal(signal.SIGKILL)
 
 
-def _run(
-    module: str, arguments: Sequence[str], log: Path, environment: Mapping[str, str]
-) -> None:
+def _run(module: str, arguments: Sequence[str], log: Path, environment: Mapping[str, str]) -> None:
     """Becomes the command: in a session of its own, with the environment of who started it."""
     os.setsid()
     os.environ.clear()

@@ -94,7 +94,7 @@ _SERVICES = tuple(
 Observed = TypeVar("Observed")
 
 
-class HealthChecks(HealthServicer):
+class HealthChecks(HealthServicer):  # type: ignore[misc]  # has no types
     """The health of each service; the library leaves out to list them."""
 
     async def List(

@@ -53,9 +53,7 @@ class Reading:
 def changes_of(decision: Decision) -> dict[bytes, bytes | None]:
     """Returns the rows that a transaction writes."""
     changes = Changes.FromString(decision.transaction.changes)
-    puts: dict[bytes, bytes | None] = dict(
-        zip(changes.put_keys, changes.put_values, strict=True)
-    )
+    puts: dict[bytes, bytes | None] = dict(zip(changes.put_keys, changes.put_values, strict=True))
     return puts | dict.fromkeys(changes.delete_keys)
 
 
@@ -140,9 +138,7 @@ def _answer_problems(operation: Operation, reading: Reading) -> Iterator[str]:
             pass
 
 
-def _conflict_problems(
-    operation: Operation, decision: Decision, reading: Reading
-) -> Iterator[str]:
+def _conflict_problems(operation: Operation, decision: Decision, reading: Reading) -> Iterator[str]:
     """A conflict names the row and the winner that the model finds."""
     winner = reading.model.certified[decision.winner - 1]
     right = (decision.item, winner.gtid, winner.version, winner.origin, winner.place[0])

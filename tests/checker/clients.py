@@ -18,6 +18,7 @@ from groupcert.members.errors.transactions import (
     TransactionTooOld,
 )
 from tests.checker.history import Operation, Told
+from tests.integration.waiting import wait_for
 
 CLIENTS = 6
 ROWS = 40
@@ -40,6 +41,11 @@ class CheckedClients:
         self._stopped = threading.Event()
         self.operations: list[Operation] = []
         self.committed = 0
+
+    def wait_for_commits(self, count: int) -> None:
+        """Returns when so many more transactions are committed."""
+        wanted = self.committed + count
+        wait_for(f"{count} more commits", lambda: self.committed >= wanted)
 
     @contextmanager
     def working(self) -> Iterator[None]:

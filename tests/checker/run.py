@@ -90,13 +90,10 @@ def check(seed: int, kills: int, order_name: str, progress: Progress) -> Run:
     return run
 
 
-def _kill_under_load(
-    run: Run, clients: CheckedClients, kills: Kills, progress: Progress
-) -> None:
+def _kill_under_load(run: Run, clients: CheckedClients, kills: Kills, progress: Progress) -> None:
     with clients.working():
         while True:
-            wanted = clients.committed + COMMITS_BETWEEN
-            wait_for("commits between two kills", lambda: clients.committed >= wanted)
+            clients.wait_for_commits(COMMITS_BETWEEN)
             run.told = _told(clients.operations)
             progress(run)
             if run.processes_killed >= run.kills:
@@ -114,9 +111,7 @@ def _told(operations: list[Operation]) -> Counter[str]:
     return counts
 
 
-def _observe(
-    group: LocalGroup, observer: str, replica: ReplicaProcess, target: Path
-) -> Observed:
+def _observe(group: LocalGroup, observer: str, replica: ReplicaProcess, target: Path) -> Observed:
     """Returns what all hold once they have all that was ordered."""
     observed = Observed()
     with ExitStack() as stack:
@@ -146,7 +141,8 @@ def _wait_for_replica(replica: ReplicaProcess, executed: str) -> None:
     """Returns when the replica has executed a set of GTIDs, and has ended."""
 
     def is_there() -> bool:
-        return replica.status().get("coordinator", {}).get("gtid_executed") == executed
+        coordinator = replica.status().get("coordinator", {})
+        return str(coordinator.get("gtid_executed", "")) == executed
 
     wait_for("the replica to have everything", is_there)
     assert replica.stop() == 0, replica.words()

@@ -20,7 +20,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--seconds", type=float, default=60.0, help="how long (60)")
     parser.add_argument("--seed", type=int, default=1, help="what is drawn (1)")
-    parser.add_argument("--transport", choices=TRANSPORTS, help="in place of both, one after the other")
+    parser.add_argument(
+        "--transport", choices=TRANSPORTS, help="in place of both, one after the other"
+    )
     options = parser.parse_args(arguments)
     transports = [options.transport] if options.transport else TRANSPORTS
     wrong = 0

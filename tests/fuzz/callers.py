@@ -91,7 +91,7 @@ class Callers:
                     group.create_task(self._work(number, channels, stopped))
         finally:
             for channel in channels.values():
-                await channel.close()
+                await channel.close(None)
 
     async def _work(
         self, number: int, channels: Mapping[str, grpc.aio.Channel], stopped: asyncio.Event
@@ -138,9 +138,7 @@ class Callers:
         if is_mutated and method.name in VALID:
             messages = VALID[method.name](chance, self._answers)
         else:
-            messages = [
-                random_message(method.request, chance, self._answers) for _ in range(count)
-            ]
+            messages = [random_message(method.request, chance, self._answers) for _ in range(count)]
         payloads = [each.SerializeToString() for each in messages]
         if is_mutated:
             payloads = [

@@ -87,8 +87,8 @@ def _ids(chance: random.Random, answers: Answers) -> list[Call]:
     same = chance.choice((b"", chance.randbytes(32), chance.randbytes(33)))
     certify = [transaction(chance, answers) for _ in range(2)]
     commits = [commit(chance, answers) for _ in range(2)]
-    for each in (*certify, *commits):
-        each.transaction_id = same
+    for first, second in zip(certify, commits, strict=True):
+        first.transaction_id = second.transaction_id = same
     name = "one id, other content" if same else "empty ids"
     return [
         *(call(name, "CertificationService/Certify", CertifyRequest(transaction=each))
@@ -221,9 +221,8 @@ def _metadata(chance: random.Random, answers: Answers) -> list[Call]:
 
 def _unknown_and_nested(chance: random.Random, answers: Answers) -> list[Call]:
     method = chance.choice(methods())
-    base = b"".join(
-        each.SerializeToString() for each in VALID.get(method.name, lambda *_: [])(chance, answers)
-    )
+    messages = VALID[method.name](chance, answers) if method.name in VALID else []
+    base = b"".join(each.SerializeToString() for each in messages)
     payload = chance.choice((add_unknown, nest_groups))(base, chance)
     if why_left_out(method, payload):
         return []
@@ -233,7 +232,9 @@ def _unknown_and_nested(chance: random.Random, answers: Answers) -> list[Call]:
 def _copies(chance: random.Random, answers: Answers) -> list[Call]:
     copy_id = str(answers.newest("copy_id") or "x")
     paths = ("", "../m1.toml", "/etc/passwd", "\0", str(answers.newest("file")), "CURRENT")
-    reading = ReadCopyRequest(copy_id=copy_id, file=chance.choice(paths), offset=chance.choice(HUGE))
+    reading = ReadCopyRequest(
+        copy_id=copy_id, file=chance.choice(paths), offset=chance.choice(HUGE)
+    )
     return [
         call("copies", "RecoveryService/OpenCopy", OpenCopyRequest(asker="x" * 5_000)),
         call("copies", "RecoveryService/ReadCopy", reading, timeout_s=1.0),

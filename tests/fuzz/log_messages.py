@@ -88,7 +88,9 @@ def judged(payload: bytes, log: CapturedLog) -> Judgement:
     if member and head.format_version != FORMAT:
         # A newer release of that member would write so; nobody may guess what it means. Its run
         # does not say beforehand which formats it may come to write, so none can be ruled out.
-        return Judgement("another format in a run's name fences all, until operators have it skipped")
+        return Judgement(
+            "another format in a run's name fences all, until operators have it skipped"
+        )
     try:
         batch = LogBatch.FromString(payload)
     except DecodeError:

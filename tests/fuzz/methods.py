@@ -68,9 +68,8 @@ EXCLUSIONS: Mapping[str, Exclusion] = {
 def methods() -> tuple[Method, ...]:
     """Returns all rpcs, by path: the package's, and those of gRPC's health and reflection."""
     files: list[FileDescriptor] = [health_pb2.DESCRIPTOR, reflection_pb2.DESCRIPTOR]
-    for module in iter_modules(groupcert.v1.__path__, "groupcert.v1."):
-        if module.name.endswith("_pb2"):
-            files.append(import_module(module.name).DESCRIPTOR)
+    names = (each.name for each in iter_modules(groupcert.v1.__path__, "groupcert.v1."))
+    files += [import_module(name).DESCRIPTOR for name in names if name.endswith("_pb2")]
     found = [
         _method(method)
         for file in files

@@ -1,8 +1,8 @@
 """Random messages of any type, made by its descriptor."""
 
 import random
+from typing import Any
 
-from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
@@ -22,7 +22,8 @@ def random_message(
 ) -> Message:
     """Returns a message of a type, with some of its fields set."""
     message = kind()
-    for field in message.DESCRIPTOR.fields:
+    fields: Any = message.DESCRIPTOR.fields
+    for field in fields:
         if chance.random() > FIELD_SHARE:
             continue
         if field.message_type is not None and depth == 0:
@@ -39,7 +40,7 @@ def random_message(
 
 
 def _extend(
-    message: Message, field: FieldDescriptor, chance: random.Random, answers: Answers, depth: int
+    message: Message, field: Any, chance: random.Random, answers: Answers, depth: int
 ) -> None:
     count = chance.choice(COUNTS)
     values = getattr(message, field.name)
@@ -55,7 +56,7 @@ def _extend(
             values.append(random_message(kind, chance, answers, depth - 1))
 
 
-def _value(field: FieldDescriptor, chance: random.Random, answers: Answers) -> object:
+def _value(field: Any, chance: random.Random, answers: Answers) -> object:
     if field.name == "changes" and chance.random() < FITTING_SHARE:
         return random_changes(chance)
     return scalar(field, chance, answers)

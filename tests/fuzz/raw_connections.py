@@ -115,9 +115,7 @@ SPEECHES: Sequence[Speech] = (
 class RawConnections:
     """One after the other, until it is stopped."""
 
-    def __init__(
-        self, addresses: Mapping[str, str], credentials: Credentials, seed: str
-    ) -> None:
+    def __init__(self, addresses: Mapping[str, str], credentials: Credentials, seed: str) -> None:
         self._addresses = list(addresses.values())
         self._tls = credentials.tls
         self._chance = random.Random(f"{seed}/raw")

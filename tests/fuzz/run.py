@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-
 from groupcert.members.demo.local_group import LocalGroup
 from groupcert.members.security.access import Role
 from groupcert.members.security.credentials import Credentials

@@ -77,7 +77,9 @@ def session(chance: random.Random, answers: Answers) -> list[Message]:
             number += 1
             name = f"{_SERVICES[field.name]}/{_camel(field.name)}"
             (made,) = VALID[name](chance, answers)
-            requests.append(SessionRequest(number=number, **{field.name: made}))
+            request = SessionRequest(number=number)
+            getattr(request, field.name).CopyFrom(made)
+            requests.append(request)
         cancelled = [number] if chance.random() < 0.2 else []
         messages.append(SessionRequests(requests=requests, cancelled=cancelled))
     return messages

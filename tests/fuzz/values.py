@@ -128,9 +128,7 @@ def _enum(field: FieldDescriptor, chance: random.Random) -> int:
 _MADE_UP: Mapping[int, Callable[[FieldDescriptor, random.Random], object]] = {
     **dict.fromkeys(_INTEGERS, _integer),
     FieldDescriptor.CPPTYPE_STRING: lambda field, chance: (
-        _bytes(field, chance)
-        if field.type == FieldDescriptor.TYPE_BYTES
-        else _text(field, chance)
+        _bytes(field, chance) if field.type == FieldDescriptor.TYPE_BYTES else _text(field, chance)
     ),
     FieldDescriptor.CPPTYPE_BOOL: lambda _, chance: chance.random() < 0.5,
     FieldDescriptor.CPPTYPE_ENUM: _enum,

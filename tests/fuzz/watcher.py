@@ -25,7 +25,7 @@ SETTLED_SECONDS = 3.0
 """A member that is excused and stays ONLINE for so long will not leave any more."""
 WARM_UP_SECONDS = 20.0
 HELD_MS_MAX = 250
-"""How long the event loop may be held: by its own work, in processor time, or by what it waits for."""
+"""How long the event loop may be held: by its own work, in processor time, or by a wait."""
 LATE_MS_MAX = 10_000
 """How late the loop may be while others have the processors."""
 STARTING = "members/runtime/parts.py"
