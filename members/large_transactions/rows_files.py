@@ -40,6 +40,11 @@ class _Making:
         """Finishes the files after the last piece."""
         self._reader.end()
 
+    def remove(self) -> None:
+        """Deletes the files."""
+        with self.lock:
+            self.files.remove()
+
 
 class RowsMaker:
     """One thread for all open sets; `make` may be called on any thread."""
@@ -50,7 +55,7 @@ class RowsMaker:
         self._making: dict[SetName, _Making] = {}
         self._serials = count()
         self._lock = threading.Lock()
-        self._arrived: SimpleQueue[SetName | None] = SimpleQueue()
+        self._arrived: SimpleQueue[SetName | _Making | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -84,11 +89,15 @@ class RowsMaker:
             self._arrived.put(name)
 
     def forget(self, names: Iterable[SetName]) -> None:
-        """Drops the files of sets that will not be executed."""
+        """Drops the files of sets that will not be executed. The thread deletes them: it may hold
+        one, and a disk may be slow.
+        """
         for name in names:
             if making := self._take(name):
-                with making.lock:
-                    making.files.remove()
+                if self._thread:
+                    self._arrived.put(making)
+                else:
+                    making.remove()
 
     def make(self, payload: bytes) -> list[RowsFile] | None:
         """Returns the files of the rows that a payload refers to; None if the rows are not sorted.
@@ -116,12 +125,15 @@ class RowsMaker:
             return self._making.pop(name, None)
 
     def _run(self) -> None:
-        while name := self._arrived.get():
+        while arrived := self._arrived.get():
+            if isinstance(arrived, _Making):
+                arrived.remove()
+                continue
             try:
-                while self._makes_more(name):
+                while self._makes_more(arrived):
                     pass
             except Exception:
-                self.forget([name])  # The executor begins anew, and raises the same error.
+                self.forget([arrived])  # The executor begins anew, and raises the same error.
 
     def _makes_more(self, name: SetName) -> bool:
         """Takes the next piece of a set, if it is there and the set is free; else returns False."""

@@ -57,9 +57,7 @@ def test_a_run_that_is_not_in_the_view_writes_nothing() -> None:
     assert reading.model.view_id == 2
 
 
-def test_snapshots_that_are_too_old_and_such_that_are_not_there_yet() -> (
-    None
-):
+def test_snapshots_that_are_too_old_and_such_that_are_not_there_yet() -> None:
     log = LogWriter()
     log.write("m1", transaction(b"a", 0, {b"x": b"1"}), transaction(b"b", 1, {b"x": b"2"}))
     log.report(2)

@@ -165,6 +165,8 @@ class _Fuzzing:
         messages = self.log.last_messages if self.log else ()
         lines = "".join(json.dumps([name, each.hex()[:8_192]]) + "\n" for name, each in messages)
         (self.folder / "last-log-messages.jsonl").write_text(lines)
+        resident = {name: each.resident for name, each in self.watcher.members.items()}
+        (self.folder / "resident-bytes.json").write_text(json.dumps(resident))
 
 
 def fuzz(seed: int, transport: str, seconds: float, progress: Progress) -> Run:

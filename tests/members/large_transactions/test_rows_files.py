@@ -1,5 +1,6 @@
 """Files made ahead: who executes a transaction gets all of its rows, whatever was made by then."""
 
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -82,13 +83,29 @@ def test_without_its_thread_it_makes_all_when_asked(store: Store) -> None:
     maker.stop()
 
 
+def test_files_of_a_set_that_is_dropped_are_deleted_on_the_thread(
+    store: Store, maker: RowsMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The event loop drops them: a slow disk held it, and all that a member serves."""
+    found, _ = fragments()
+    maker.take_in(Delivered(fragments=found), -1)
+    wait_for("a file", lambda: list((store.path / "rows-files").glob("*")))
+    deleting: list[str] = []
+    monkeypatch.setattr(
+        RowsFile, "remove", lambda _: deleting.append(threading.current_thread().name)
+    )
+    maker.take_in(Delivered(dropped=[(RUN, 1)]), -1)
+    wait_for("its deletion", lambda: deleting)
+    assert set(deleting) == {"rows-maker"}
+
+
 def test_what_nobody_will_ask_for_goes(store: Store, maker: RowsMaker) -> None:
     found, reference = fragments()
     maker.take_in(Delivered(fragments=found), -1)
     folder = store.path / "rows-files"
     wait_for("a file", lambda: list(folder.glob("*")))
     maker.take_in(Delivered(dropped=[(RUN, 1)]), -1)
-    assert not list(folder.glob("*"))
+    wait_for("its end", lambda: not list(folder.glob("*")))
     assert rows_of(store, maker.make(reference)) == dict(PUTS), "asked for all the same"
 
 
