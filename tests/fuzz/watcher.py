@@ -1,6 +1,6 @@
 """Watches members while they are fuzzed: that they live, are ONLINE, do not grow, and log no error.
 
-It asks each one four times a second, as an operator's console would.
+It asks each one four times a second over a connection that lasts, as an operator's console would.
 """
 
 import json
@@ -12,12 +12,14 @@ from pathlib import Path
 
 import psutil
 
+from groupcert import Client
 from groupcert.certifier.errors import GroupcertError
 from groupcert.members.demo.local_group import LocalGroup
 from groupcert.v1.group_pb2 import MEMBER_STATE_ONLINE, MemberState, MemberStatus
 
 PERIOD_SECONDS = 0.25
-SILENT_SECONDS_MAX = 15.0
+STATUS_MS = 5_000
+SILENT_SECONDS_MAX = 30.0
 """How long a member that nothing excuses may not answer."""
 EXCUSED_SECONDS_MAX = 90.0
 """How long a member may take to come back as another run."""
@@ -65,6 +67,11 @@ class Watcher:
         self._lock = threading.Lock()
         self.members = {name: Watched() for name in group.names}
         self.problems: list[str] = []
+        tls, token = group.credentials.tls, group.credentials.token
+        self._clients = {
+            name: Client(address, timeout_ms=STATUS_MS, tls=tls, token=token)
+            for name, address in group.addresses.items()
+        }
         self._thread = threading.Thread(target=self._run, name="watcher")
 
     def start(self) -> None:
@@ -75,6 +82,8 @@ class Watcher:
         """Ends, and adds what delays and growth say."""
         self._stopped.set()
         self._thread.join()
+        for client in self._clients.values():
+            client.close()
         for name, watched in self.members.items():
             self.problems += hold_problems(name, self.delays(name))
             self.problems += growth_problems(name, watched.resident)
@@ -116,7 +125,7 @@ class Watcher:
             self._found(f"{name} ended with {code}")
             return
         try:
-            status: MemberStatus | None = self._group.status(name).observer
+            status: MemberStatus | None = self._clients[name].status().observer
         except GroupcertError:
             status = None
         with self._lock:
