@@ -8,6 +8,7 @@ with 1 if a client was told something else, or something else is there.
 
 import argparse
 import shutil
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -22,6 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1, help="what is drawn (1)")
     parser.add_argument("--order", choices=ORDERS, default="nats", help="the total order (nats)")
     options = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # What was started ends with it.
     run = check(options.seed, options.kills, options.order, _progress)
     killed = ", ".join(f"{name} {count}" for name, count in sorted(run.killed.items()))
     told = ", ".join(f"{name} {count:,}" for name, count in sorted(run.told.items()))

@@ -8,6 +8,7 @@ calls; what a member answers to them, and so the ids in later ones, it does not 
 
 import argparse
 import shutil
+import signal
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -24,6 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--transport", choices=TRANSPORTS, help="in place of both, one after the other"
     )
     options = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # What was started ends with it.
     transports = [options.transport] if options.transport else TRANSPORTS
     wrong = 0
     for transport in transports:

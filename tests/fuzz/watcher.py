@@ -18,27 +18,30 @@ from groupcert.members.demo.local_group import LocalGroup
 from groupcert.v1.group_pb2 import MEMBER_STATE_ONLINE, MemberState, MemberStatus
 
 PERIOD_SECONDS = 0.25
-STATUS_MS = 5_000
-SILENT_SECONDS_MAX = 30.0
+STATUS_MS = 60_000
+SILENT_SECONDS_MAX = 120.0
 """How long a member that nothing excuses may not answer."""
-EXCUSED_SECONDS_MAX = 90.0
+EXCUSED_SECONDS_MAX = 300.0
 """How long a member may take to come back as another run."""
 SETTLED_SECONDS = 3.0
 """A member that is excused and stays ONLINE for so long will not leave any more."""
 WARM_UP_SECONDS = 20.0
 HELD_MS_MAX = 250
 """How long the event loop may be held: by its own work, in processor time, or by a wait."""
-LATE_MS_MAX = 10_000
+LATE_MS_MAX = 60_000
 """How late the loop may be while others have the processors."""
 STARTING = "members/runtime/parts.py"
 """In the stack while a run opens its store: the member serves nothing before that."""
 NO_ERRORS = ("ExecuteBatchError",)
 """What gRPC's own code logs of a call whose connection has gone while it was refused."""
+STORE_BYTES_MAX = 256 << 20
+"""That RocksDB's write buffers come to, before it writes them to files (`certifier/storage`)."""
 GROWTH_BYTES_MAX = 150 << 20
-"""Of a run, after its warm-up."""
-GROWTH_BYTES_HOUR_MAX = 200 << 20
-"""Of an hour, by the second half of a run that is long enough to say so."""
-GROWTH_SECONDS_MIN = 600.0
+"""Of a run after its warm-up, beside the store's write buffers, which fill within minutes."""
+GROWTH_BYTES_HOUR_MAX = 400 << 20
+"""Of an hour, by the lowest points of the last two thirds of a run: write buffers come and go."""
+LONG_SECONDS = 600.0
+"""Runs from so long on are judged by the hour, too."""
 
 
 @dataclass(slots=True)
@@ -52,7 +55,8 @@ class Watched:
     resident: list[tuple[float, int]] = field(default_factory=list)
     """Moments and bytes in memory, after the warm-up."""
     skipped_messages: int = 0
-    run_pid: int = 0
+    silence: str = ""
+    """Why it did not answer last."""
 
 
 class Watcher:
@@ -126,8 +130,8 @@ class Watcher:
             return
         try:
             status: MemberStatus | None = self._clients[name].status().observer
-        except GroupcertError:
-            status = None
+        except GroupcertError as error:
+            status, self.members[name].silence = None, str(error)
         with self._lock:
             self._judge(name, status, now)
         if now - self._began > WARM_UP_SECONDS:
@@ -149,7 +153,9 @@ class Watcher:
                 self._found(f"{name} did not come back within {EXCUSED_SECONDS_MAX:.0f} s")
         elif status is None:
             if now - watched.answered > SILENT_SECONDS_MAX:
-                self._found(f"{name} did not answer for {SILENT_SECONDS_MAX:.0f} s")
+                self._found(
+                    f"{name} did not answer for {SILENT_SECONDS_MAX:.0f} s: {watched.silence}"
+                )
         elif not is_online:
             self._found(f"{name} became {MemberState.Name(status.state)}: {status.reason}")
 
@@ -186,18 +192,17 @@ def hold_problems(name: str, delays: list[dict[str, object]]) -> list[str]:
 
 def growth_problems(name: str, resident: list[tuple[float, int]]) -> list[str]:
     """Returns how a member grew without bound."""
-    if len(resident) < 8:
+    third = len(resident) // 3
+    if not third:
         return []
-    quarter = len(resident) // 4
-    first, middle, last = (
-        _median(each) for each in (resident[:quarter], resident[2 * quarter :][:quarter],
-                                   resident[-quarter:])
-    )  # fmt: skip
-    if last - first > GROWTH_BYTES_MAX:
-        return [f"{name} grew from {first >> 20} to {last >> 20} MiB"]
+    parts = resident[:third], resident[third : 2 * third], resident[2 * third :]
+    first, middle, last = (min(size for _, size in part) for part in parts)
     seconds = resident[-1][0] - resident[0][0]
-    hourly = (last - middle) * 3_600 / (seconds / 4)
-    if seconds > GROWTH_SECONDS_MIN and hourly > GROWTH_BYTES_HOUR_MAX:
+    is_long = seconds > LONG_SECONDS
+    if last - first > GROWTH_BYTES_MAX + is_long * STORE_BYTES_MAX:
+        return [f"{name} grew from {first >> 20} to {last >> 20} MiB"]
+    hourly = (last - middle) * 3_600 / (seconds / 3) if seconds else 0
+    if is_long and hourly > GROWTH_BYTES_HOUR_MAX:
         return [f"{name} grows by {int(hourly) >> 20} MiB an hour, at last"]
     return []
 
@@ -215,8 +220,3 @@ def error_problems(name: str, lines: list[str]) -> list[str]:
         elif line.startswith("Traceback"):
             found[line] = line
     return [f"{name} has logged an error: {each[:500]}" for each in found]
-
-
-def _median(resident: list[tuple[float, int]]) -> int:
-    ordered = sorted(size for _, size in resident)
-    return ordered[len(ordered) // 2]
