@@ -17,6 +17,9 @@ PYTEST = $(BIN)/pytest --durations-file=.build/durations/$@.json
 PURE_APPLIER := applier/engine/commit_order.py,applier/engine/coordinator.py,applier/engine/until.py,applier/queue/fragments.py,applier/queue/job.py,applier/queue/parts.py,applier/queue/siblings.py,applier/schemes/*,applier/source/*,applier/whatif/*
 PURE_MEMBERS := members/core/*,members/security/access.py,members/services/group_problems.py,members/total_order/server_health.py
 
+# A seed for what draws another one each day.
+DAY = $(shell expr `date +%s` / 86400)
+
 COMPOSE ?= $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
 
 # Compiled modules are kept: every process of the tests would compile all that it imports again.
@@ -68,10 +71,12 @@ check-tests: venv
 durations: ## what the tests of the last `make test` took, into tests/bench/results
 	$(BIN)/python -m tests.durations $(sort $(wildcard .build/durations/test-*.json))
 
-nightly: venv ## ten thousand seeds of the simulation, every fault of the clusters in containers, what is too long for every run
+nightly: venv ## ten thousand seeds of the simulation, every fault of the clusters, an hour of the fuzzer, 200 kills, what is too long for every run
 	$(BIN)/python -m tests.sim --seeds 8000 --steps 800 --jobs 0
 	$(BIN)/python -m tests.sim --seed 8000 --seeds 2000 --steps 3000 --jobs 0
 	$(BIN)/python -m tests.cluster --scenario each --seconds 40
+	$(BIN)/python -m tests.fuzz --seconds 3600 --seed $(DAY)
+	$(BIN)/python -m tests.checker --kills 200 --seed $(DAY)
 	$(PYTEST) -m nightly
 
 bench: venv ## the benchmarks, one table each

@@ -47,7 +47,8 @@ class Case(NamedTuple):
 def call(case: str, method: str, *messages: Message, **behaviour: object) -> Call:
     """Returns a call with these messages."""
     payloads = [each.SerializeToString() for each in messages]
-    return Call(case, method_named(method), payloads)._replace(**behaviour)  # type: ignore[arg-type]
+    plain = Call(case, method_named(method), payloads)
+    return plain._replace(**behaviour)  # type: ignore[arg-type]  # its own fields
 
 
 def set_with_gaps(size: int) -> str:

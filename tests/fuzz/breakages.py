@@ -1,0 +1,49 @@
+"""What members do wrong on purpose, so that tests see the fuzzer find it.
+
+`FUZZ_BREAKAGE` names one; a watched member then does it at every health check of a client.
+"""
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from groupcert.members.process.serve import HealthChecks
+from tests.fuzz.watcher import HELD_MS_MAX
+
+BREAKAGE_VARIABLE = "FUZZ_BREAKAGE"
+
+
+def _hold() -> None:
+    """Works on the event loop for longer than it may."""
+    ends = time.thread_time() + 2 * HELD_MS_MAX / 1000
+    while time.thread_time() < ends:
+        pass
+
+
+def _end() -> None:
+    """Ends the process, as an assertion would that fails."""
+    os._exit(70)
+
+
+def _raise() -> None:
+    """Raises what no caller is told."""
+    raise ZeroDivisionError("on purpose")
+
+
+BREAKAGES: Mapping[str, Callable[[], None]] = {"hold": _hold, "end": _end, "raise": _raise}
+
+
+def break_member() -> None:
+    """Breaks the member of this process, if it is asked for."""
+    name = os.environ.get(BREAKAGE_VARIABLE)
+    if name is None:
+        return
+    act = BREAKAGES[name]
+    check = HealthChecks.Check
+
+    async def broken(self: HealthChecks, request: Any, context: Any) -> Any:
+        act()
+        return await check(self, request, context)
+
+    HealthChecks.Check = broken

@@ -1,0 +1,55 @@
+"""A minute of the fuzzer: it finds nothing in this tree, and finds members that are broken.
+
+`python -m tests.fuzz` runs as its own process, as a developer starts it. Each day has a seed of its
+own, which is printed.
+"""
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.fuzz.breakages import BREAKAGE_VARIABLE
+
+pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(900)]
+
+DAY_SECONDS = 86_400
+SECONDS = 50
+"""Of both transports together; groups that start and are checked take the rest of a minute."""
+
+
+def fuzz(*arguments: str, breakage: str = "") -> tuple[int, str]:
+    """Runs the command; returns its exit code, and what it printed."""
+    environment = {**os.environ, **({BREAKAGE_VARIABLE: breakage} if breakage else {})}
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.fuzz", *arguments],
+        capture_output=True,
+        text=True,
+        env=environment,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_a_minute_finds_nothing() -> None:
+    seed = int(time.time() // DAY_SECONDS)
+    code, text = fuzz("--seconds", str(SECONDS), "--seed", str(seed))
+    assert code == 0, text
+    assert f"seed {seed}, plain" in text
+    assert f"seed {seed}, tls" in text
+
+
+@pytest.mark.parametrize(
+    ("breakage", "words"),
+    [
+        ("hold", "its event loop was"),
+        pytest.param("end", "ended with 70", marks=pytest.mark.nightly),
+        pytest.param("raise", "ZeroDivisionError: on purpose", marks=pytest.mark.nightly),
+    ],
+)
+def test_a_member_that_does_what_none_may_is_found(breakage: str, words: str) -> None:
+    code, text = fuzz("--seconds", "12", "--seed", "1", "--transport", "plain", breakage=breakage)
+    assert code == 1, text
+    assert words in text, text
+    assert "again: python -m tests.fuzz --seed 1 --seconds 12 --transport plain" in text
