@@ -9,7 +9,7 @@ import struct
 import sys
 from array import array
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, repeat
+from itertools import repeat
 from typing import NamedTuple
 
 from groupcert.certifier.gtid import Gtid
@@ -32,6 +32,7 @@ _BLOCKS = (SEGMENT_TRANSACTIONS, 1 << _BLOCK_SHIFT, 1)
 before.
 """
 
+_ITEM_BYTES = 8
 _ROW = struct.Struct("<QQQQIHH")
 _ROW_BYTES = _ROW.size
 _GTID_NUMBERS = slice(2, None, _ROW_BYTES // 8)
@@ -154,7 +155,8 @@ class CertifiedWindow:
 
     def extend(
         self,
-        items: Sequence[Sequence[int]],
+        items: bytes,
+        ends: Sequence[int],
         sequence_numbers: Sequence[int],
         snapshots: Sequence[int],
         gtids: tuple[str, Sequence[int]],
@@ -162,28 +164,30 @@ class CertifiedWindow:
         position: int,
     ) -> None:
         """Adds the next certified transactions, which have GTIDs of one source and consecutive
-        positions. As `append` for each of them; lists of items must not be empty.
+        positions: as `append` for each of them.
+
+        Args:
+            items: Those of all transactions, 8 bytes each; `ends`: where those of each end.
         """
         source, numbers = gtids
         source_number, origin_number = self._number(source), self._number(origin)
-        start, count = 0, len(numbers)
+        start, first_item, count = 0, 0, len(numbers)
         while start < count:
             version = self.newest_version + 1
             segment = self._segments[-1] if version & _MASK else self._add_segment()
             stop = min(count, start + SEGMENT_TRANSACTIONS - (version & _MASK))
-            part = slice(start, stop)
-            ends = accumulate(map(len, items[part]), initial=len(segment.items))
-            next(ends)
-            segment.items.fromlist([item for each in items[part] for item in each])
+            part, before = slice(start, stop), len(segment.items) - first_item
+            segment.items.frombytes(items[_ITEM_BYTES * first_item : _ITEM_BYTES * ends[stop - 1]])
             rows = map(
                 _ROW.pack,
                 *(sequence_numbers[part], snapshots[part], numbers[part]),
-                *(range(position + start, position + stop), ends),
+                range(position + start, position + stop),
+                [before + end for end in ends[part]],
                 *(repeat(source_number), repeat(origin_number)),
             )
             segment.rows += b"".join(rows)
             self.newest_version += stop - start
-            start = stop
+            start, first_item = stop, ends[stop - 1]
 
     def takes_gtids_of(self, source: str) -> bool:
         """Returns whether the source of a GTID is known, or there is room for one more."""
