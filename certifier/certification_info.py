@@ -30,6 +30,8 @@ BUCKETS_MAX: Final = 1 << 22
 """Buckets for which room is reserved; what no longer fits is in the dict."""
 MARKS_A_BUCKET: Final = 64
 """A bucket that was full once is marked; after so many marks they are made anew."""
+RECORDED_AT_ONCE: Final = 4_096
+"""Items that a restart looks up at once."""
 SPLIT_BUCKETS: Final = 64
 """Buckets that are split at a time."""
 
@@ -143,6 +145,17 @@ class CertificationInfo:
             new = new[keys[places] != items[new]]  # Another one took the same slot.
             slots = self._keys.take(buckets[new], axis=0)
         self._grow()
+
+    def record_versions(self, items: Items, versions: Items) -> None:
+        """Records items of any number of transactions, each with its version, in their order."""
+        for begin in range(0, len(items), RECORDED_AT_ONCE):
+            part = items[begin : begin + RECORDED_AT_ONCE][::-1]
+            of_part = versions[begin : begin + RECORDED_AT_ONCE][::-1]
+            known, newest = np.unique(part, return_index=True)
+            if known[0] == 0:
+                self.record([0], int(of_part[newest[0]]))
+                known, newest = known[1:], newest[1:]
+            self.record_all(self.look_up(known), of_part[newest])
 
     def purge(self, items: Sequence[int], last: int) -> list[int]:
         """Removes the items last written at or before version `last`; returns these writers'

@@ -12,6 +12,9 @@ from collections.abc import Iterator, Sequence
 from itertools import repeat
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from groupcert.certifier.gtid import Gtid
 from groupcert.certifier.gtid_set import GtidSet
 
@@ -37,7 +40,8 @@ _ROW = struct.Struct("<QQQQIHH")
 _ROW_BYTES = _ROW.size
 _GTID_NUMBERS = slice(2, None, _ROW_BYTES // 8)
 _GTID_SOURCES = slice(18, None, _ROW_BYTES // 2)
-"""Columns of the rows: one of 8-byte numbers, one of 2-byte numbers."""
+_ITEMS_END = slice(8, None, _ROW_BYTES // 4)
+"""Columns of the rows: of numbers of 8, 2 and 4 bytes."""
 _SEQUENCE_NUMBER = struct.Struct("<Q")
 _HEADER = struct.Struct("<II")
 assert sys.byteorder == "little", "stored items are little-endian"
@@ -260,6 +264,22 @@ class CertifiedWindow:
             end = min(last, first | _MASK)
             yield self._segment(first).items_between(first & _MASK, end & _MASK)
             first = end + 1
+
+    def items_with_versions(
+        self, first: int
+    ) -> Iterator[tuple[NDArray[np.uint64], NDArray[np.uint64]]]:
+        """Yields the items of the versions from `first` on, and the version of each item, one
+        segment's at a time.
+        """
+        while first <= self.newest_version:
+            segment, start = self._segment(first), first & _MASK
+            columns = memoryview(segment.rows).cast("I")[_ITEMS_END]
+            ends = np.array(columns, np.uint64)[start:]
+            sizes = np.diff(ends, prepend=np.uint64(segment.items_start(start)))
+            versions = np.arange(first, first + len(sizes), dtype=np.uint64)
+            items = np.array(segment.items[segment.items_start(start) :], np.uint64)
+            yield items, versions.repeat(sizes.astype(np.intp))
+            first += len(sizes)
 
     def first_missing(self, missing: GtidSet, lag_max: int) -> int:
         """Returns the smallest version with a GTID in `missing`; 0 if some of `missing` lie before

@@ -44,6 +44,13 @@ class RandomChanges(RuleBasedStateMachine):
         self.known |= dict(zip(items, versions, strict=True))
         self.version += len(items)
 
+    @rule(items=st.lists(ITEMS, max_size=40))
+    def record_again(self, items: list[int]) -> None:
+        versions = range(self.version + 1, self.version + 1 + len(items))
+        self.info.record_versions(np.array(items, np.uint64), np.array(versions, np.uint64))
+        self.known |= dict(zip(items, versions, strict=True))
+        self.version += len(items)
+
     @rule(items=st.lists(ITEMS, max_size=40), kept=st.integers(0, 9))
     def purge(self, items: list[int], kept: int) -> None:
         last = max(self.version - kept, 0)
