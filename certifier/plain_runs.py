@@ -18,6 +18,8 @@ from groupcert.certifier.core import STEP_ITEMS, Certifier
 from groupcert.certifier.gtid import Gtid
 from groupcert.certifier.records import Outcome, Transaction, Verdict
 
+RUN_MAX: Final = 256
+"""Transactions that are certified in one step; members' own messages have fewer."""
 TOGETHER_MIN: Final = 32
 """Items from which on it is faster to look them up together."""
 _new_gtid = partial(tuple.__new__, Gtid)
@@ -52,6 +54,8 @@ def certify_plain(
             newest = certifier.window.newest_version
             if period and newest % period == 0 and certifier.collection_pending:
                 yield from certifier.collect_in_steps()
+            if len(outcomes) - done >= RUN_MAX:
+                yield
         else:  # It does not pass, or is large.
             snapshot, write_set = snapshots[done], write_sets[done]
             one = Transaction(position + done, origin, snapshot, write_set, (), None, local)
@@ -63,7 +67,7 @@ def _certify_run(certifier: Certifier, plain: PlainTransactions, start: int) -> 
     """Certifies transactions from index `start` on, as long as they pass, up to the next step of a
     collection: rules 1, 3 and 5 of each, then 2 of all.
     """
-    stop = len(plain.snapshots)
+    stop = min(len(plain.snapshots), start + RUN_MAX)
     period = certifier.options.collection_period_transactions
     if period and certifier.collection_pending:
         stop = min(stop, start + period - certifier.window.newest_version % period)
