@@ -1,5 +1,7 @@
 """Logs made by hand for tests of the checker: a group of two, its messages one after the other."""
 
+import struct
+
 from groupcert.v1.log_pb2 import ControlRecord, GroupSettings, LogBatch, Member, StableSet
 from groupcert.v1.log_pb2 import ViewChange as Change
 from groupcert.v1.transaction_pb2 import Changes, Transaction
@@ -45,6 +47,20 @@ class LogWriter:
     def write(self, member: str, *transactions: Transaction) -> int:
         """Adds a batch; returns its sequence."""
         return self._add(member, LogBatch(transactions=transactions))
+
+    def write_columns(self, member: str, *transactions: Transaction) -> int:
+        """Adds a batch whose transactions are columns."""
+        sizes = [len(each.write_set) for each in transactions]
+        items = [item for each in transactions for item in each.write_set]
+        snapshots = [each.snapshot_version for each in transactions]
+        columns = LogBatch(
+            plain_ids=[each.transaction_id for each in transactions],
+            plain_snapshot_versions=struct.pack(f"<{len(snapshots)}Q", *snapshots),
+            plain_write_set_sizes=struct.pack(f"<{len(sizes)}I", *sizes),
+            plain_write_sets=struct.pack(f"<{len(items)}Q", *items),
+            plain_changes=[each.changes for each in transactions],
+        )
+        return self._add(member, columns)
 
     def control(self, member: str, *controls: ControlRecord) -> int:
         """Adds a batch of control records."""

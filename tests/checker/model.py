@@ -13,8 +13,9 @@ from groupcert.v1.log_pb2 import GroupSettings, LogBatch, StableSet, ViewChange
 from groupcert.v1.transaction_pb2 import Transaction
 from tests.checker.decision import Decision
 from tests.checker.gtid_numbers import GtidNumbers
+from tests.checker.log_transactions import transactions_of
 
-COLLECTION_PERIOD, COLLECTION_STEP = 16, 64
+COLLECTION_PERIOD, COLLECTION_STEP = 64, 256
 """After how many certified transactions a collection goes on, and how many it then looks at."""
 
 
@@ -50,7 +51,7 @@ class Model:
             return
         if batch.incarnation in self.runs:
             self.numbers[batch.incarnation] = batch.batch_number
-            for index, transaction in enumerate(batch.transactions):
+            for index, transaction in enumerate(transactions_of(batch)):
                 known = transaction.transaction_id and transaction.transaction_id in self.by_id
                 if not known:
                     yield self._decide(batch, (sequence, index), transaction)

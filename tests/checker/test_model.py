@@ -7,7 +7,7 @@ from tests.checker.check import Reading
 from tests.checker.log_writer import UUID, LogWriter, transaction
 from tests.sources import ROOT, Source, imported_names
 
-MODEL = ("model.py", "decision.py", "gtid_numbers.py")
+MODEL = ("model.py", "decision.py", "gtid_numbers.py", "log_transactions.py")
 MODEL_LINES_MAX = 150
 
 
@@ -88,11 +88,25 @@ def test_stamps_are_those_of_the_worklogs_examples() -> None:
 
 def test_a_collection_closes_the_window_of_the_stamps() -> None:
     log = LogWriter()
-    log.write("m1", *(transaction(b"%d" % n, 0, {b"%d" % n: b""}) for n in range(15)))
-    log.report(15)
-    log.write("m1", transaction(b"a", 15, {b"x": b"1"}), transaction(b"b", 15, {b"0": b"1"}))
+    log.write("m1", *(transaction(b"%d" % n, 0, {b"%d" % n: b""}) for n in range(63)))
+    log.report(63)
+    log.write("m1", transaction(b"a", 63, {b"x": b"1"}), transaction(b"b", 63, {b"0": b"1"}))
     stamps = [each.stamps for each in read(log).decisions]
-    assert stamps[14:] == [(1, 16), (1, 17), (17, 18)]
+    assert stamps[62:] == [(1, 64), (1, 65), (65, 66)]
+
+
+def test_transactions_that_are_columns_are_the_same() -> None:
+    transactions = [
+        transaction(b"a", 0, {b"x": b"1", b"y": None}),
+        transaction(b"b", 0, {}),
+        transaction(b"c", 1, {b"x": b"2"}),
+        transaction(b"d", 1, {b"x": b"3"}),
+    ]
+    rows, columns = LogWriter(), LogWriter()
+    rows.write("m1", *transactions)
+    columns.write_columns("m1", *transactions)
+    assert read(rows).decisions == read(columns).decisions
+    assert verdicts(read(columns)) == ["CERTIFIED", "CERTIFIED", "CERTIFIED", "CONFLICT"]
 
 
 def test_the_model_knows_nothing_of_the_group_but_its_messages() -> None:

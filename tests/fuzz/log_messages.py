@@ -16,6 +16,7 @@ import nats
 from google.protobuf.message import DecodeError, Message
 from nats.aio.msg import Msg
 
+from groupcert.members.core.log_records import FORMAT_VERSION
 from groupcert.v1.log_pb2 import (
     ControlRecord,
     Fragment,
@@ -35,7 +36,8 @@ from tests.fuzz.values import Answers
 from tests.fuzz.watcher import Watcher
 
 SUBJECT = "groupcert.local.log"
-FORMAT = 1
+FORMATS = range(FORMAT_VERSION + 1)
+"""Those that members know, and 0, which is none and skipped."""
 CAPTURED_MAX = 200
 LAST_MESSAGES = 300
 PAUSE_SECONDS = 0.1
@@ -67,7 +69,7 @@ class CapturedLog:
         """Takes a message that a member has sent."""
         with suppress(DecodeError):
             head = LogBatchHead.FromString(payload)
-            if head.member in MEMBERS and head.format_version == FORMAT:
+            if head.member in MEMBERS and head.format_version in FORMATS:
                 self.payloads.append(payload)
                 self.runs[head.incarnation] = head.member
                 last = self.numbers.get(head.incarnation, 0)
@@ -85,7 +87,7 @@ def judged(payload: bytes, log: CapturedLog) -> Judgement:
     except DecodeError:
         return Judgement()
     member = log.runs.get(head.incarnation, "")
-    if member and head.format_version != FORMAT:
+    if member and head.format_version not in FORMATS:
         # A newer release of that member would write so; nobody may guess what it means. Its run
         # does not say beforehand which formats it may come to write, so none can be ruled out.
         return Judgement(
@@ -187,14 +189,14 @@ class LogMessages:
             last = self.log.numbers[batch.incarnation]
             mutated_batch.batch_number = last + chance.randrange(1, AHEAD_MAX)
             mutated_batch.incarnation, mutated_batch.member = batch.incarnation, batch.member
-            mutated_batch.format_version = FORMAT
+            mutated_batch.format_version = chance.choice((1, FORMAT_VERSION))
             return "of a run", mutated_batch.SerializeToString()
         return "mutated repetition", mutated(batch.SerializeToString(), chance)
 
 
 def _stranger(chance: random.Random, **fields: object) -> bytes:
     batch = LogBatch(
-        format_version=FORMAT,
+        format_version=chance.choice((1, FORMAT_VERSION)),
         member="m9",
         incarnation=chance.getrandbits(63) + 1,
         batch_number=chance.choice((1, 2, 65_536, 65_537, 2**64 - 1)),
@@ -207,7 +209,7 @@ def _in_a_name(chance: random.Random, log: CapturedLog, **fields: object) -> byt
     """Returns an invalid batch in the name of a run: its number is too far ahead, or it lies."""
     incarnation = log.newest_run(chance)
     batch = LogBatch(
-        format_version=FORMAT,
+        format_version=chance.choice((1, FORMAT_VERSION)),
         member=log.runs[incarnation],
         incarnation=incarnation,
         batch_number=log.numbers[incarnation],
@@ -273,7 +275,7 @@ CHOSEN: Sequence[tuple[str, Callable[[random.Random, LogMessages], bytes]]] = (
     ("long sets of GTIDs", _long_sets),
     ("another member's name", _too_far_ahead),
     ("an unknown format", lambda chance, _: LogBatchHead(
-        format_version=chance.choice((0, 2, 2**32 - 1)), member="m1", incarnation=9
+        format_version=chance.choice((0, FORMAT_VERSION + 1, 2**32 - 1)), member="m1", incarnation=9
     ).SerializeToString()),
     ("empty", lambda *_: b""),
     ("noise", lambda chance, _: chance.randbytes(chance.choice((1, 100, 500_000)))),

@@ -8,7 +8,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -34,6 +34,7 @@ SETTINGS = {
 }
 """Limits that are reached within a minute, so that what grows afterwards grows for ever."""
 HONEST, FUZZING, MEMBER = "token-of-the-honest", "token-of-the-fuzzer", "token-of-a-member"
+MODULE = "tests.fuzz.watched_member"
 POLL_SECONDS = 0.25
 TRANSPORTS = ("plain", "tls")
 Progress = Callable[["Run", float], None]
@@ -69,6 +70,16 @@ class Run:
         return f"python -m tests.fuzz {arguments}"
 
 
+class _FuzzedGroup(LocalGroup):
+    """Three members, the first of them with a certification log."""
+
+    def start_member(self, name: str, settings: Mapping[str, object] | None = None) -> None:
+        """Starts a member."""
+        if name == self.names[0]:
+            settings = {**(settings or {}), "certification_log": str(self.folder / "history")}
+        super().start_member(name, settings)
+
+
 class _Fuzzing:
     """What runs at the same time in one run."""
 
@@ -87,13 +98,7 @@ class _Fuzzing:
             settings |= tls_settings(authority.issue("member"))
             tls = authority.issue("client")
         honest, fuzzing = (Credentials(tls=tls, token=each) for each in (HONEST, FUZZING))
-        self.group = LocalGroup(
-            folder,
-            settings=settings,
-            credentials=honest,
-            certification_logs=folder / "certification-logs",
-            module="tests.fuzz.watched_member",
-        )
+        self.group = _FuzzedGroup(folder, settings=settings, credentials=honest, module=MODULE)
         os.environ[DELAYS_VARIABLE] = str(folder / "{member}-delays.jsonl")
         addresses, seed = self.group.addresses, f"{run.seed}/{run.transport}"
         answers = Answers()
