@@ -17,6 +17,7 @@ from groupcert.members.core.log_records import (
     CONTROL_BYTES_MAX,
     FIELDS_MAX,
     FORMAT_VERSION,
+    GTID_SETS_BYTES_MAX,
     LARGE_NUMBER_MAX,
     Abandonment,
     Appointment,
@@ -140,6 +141,8 @@ def _transactions(message: log_pb2.LogBatch) -> Sequence[LoggedTransaction]:
         InvalidRequest: No member can have taken them from clients.
     """
     if not message.plain_ids:
+        if message.ByteSize() > GTID_SETS_BYTES_MAX:
+            _check_gtid_sets(message.transactions)
         return [_ordered(each, message.incarnation) for each in message.transactions]
     ids, payloads = list(message.plain_ids), list(message.plain_changes)
     snapshots = _numbers("Q", message.plain_snapshot_versions)
@@ -156,6 +159,14 @@ def _transactions(message: log_pb2.LogBatch) -> Sequence[LoggedTransaction]:
     ends = list(accumulate(sizes))
     write_sets = [items[end - size : end] for size, end in zip(sizes, ends, strict=True)]
     return PlainColumns(ids, snapshots, write_sets, payloads)
+
+
+def _check_gtid_sets(transactions: Iterable[transaction_pb2.Transaction]) -> None:
+    """Raises InvalidWriteSet if a message has more of them than members let into one."""
+    size = sum(len(each.snapshot_gtid_set) for each in transactions)
+    if size > GTID_SETS_BYTES_MAX:
+        expected = f"GTID sets of at most {GTID_SETS_BYTES_MAX} bytes in a message"
+        raise InvalidWriteSet(value=f"{size} bytes", expected=expected)
 
 
 def _numbers(code: str, encoded: bytes) -> list[int]:

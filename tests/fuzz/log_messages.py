@@ -255,7 +255,7 @@ def _many(chance: random.Random, messages: LogMessages) -> bytes:
 
 
 def _long_sets(chance: random.Random, messages: LogMessages) -> bytes:
-    text = ":".join(map(str, range(1, 200_000, 2)))
+    text = ":".join(map(str, range(1, chance.choice((20_000, 200_000, 380_000)), 2)))
     transaction = Transaction(snapshot_gtid_set=f"{'0' * 8}-f022-4e5d-8000-{'0' * 12}:{text}")
     return _stranger(chance, transactions=[transaction])
 

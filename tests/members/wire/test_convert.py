@@ -25,6 +25,7 @@ from groupcert.members.core.log_records import (
     CONTROL_BYTES_MAX,
     FIELDS_MAX,
     FRAMING_BYTES,
+    GTID_SETS_BYTES_MAX,
     Appointment,
     Forgetting,
     LogBatch,
@@ -194,6 +195,19 @@ def test_more_fields_than_a_message_may_have_are_not_looked_at() -> None:
     whole = decode_batch(batch.SerializeToString())
     assert isinstance(whole, LogBatch)
     assert len(whole.transactions) == FIELDS_MAX - 3
+
+
+def test_gtid_sets_that_no_members_let_into_a_message_are_not_read() -> None:
+    """Whoever may write to the log held all members for more than a second by one of 8 MiB."""
+    source = "0f0f0f0f-0f0f-0f0f-0f0f-0f0f0f0f0f0f"
+    text = f"{source}:{':'.join(map(str, range(1, 400_000, 2)))}"
+    batch = log_pb2.LogBatch(format_version=1, member="m1", incarnation=7)
+    batch.transactions.add(snapshot_gtid_set=text[: GTID_SETS_BYTES_MAX + 1])
+    found = decode_batch(batch.SerializeToString())
+    assert isinstance(found, Unreadable)
+    assert "expected GTID sets of at most 1310720 bytes in a message" in found.problem
+    batch.transactions[0].snapshot_gtid_set = text[: GTID_SETS_BYTES_MAX - 9].rpartition(":")[0]
+    assert isinstance(decode_batch(batch.SerializeToString()), LogBatch)
 
 
 def test_control_records_of_too_many_bytes_are_not_looked_at() -> None:
