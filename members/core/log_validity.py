@@ -13,8 +13,9 @@ Of the bytes (`wire/log_batches.py` decodes them):
    in the view: that is a newer release, and this one must not guess.
 2. GTIDs and GTID sets are valid, and the sets no longer than `GTID_SETS_BYTES_MAX` together;
    transaction ids and numbers of large transactions are within their limits; row changes are a
-   Changes message with a value for each key that is put. A snapshot that is too new, and the group's limits at this position, are left to certification: earlier
-   releases have let such transactions into the log.
+   Changes message with a value for each key that is put. A snapshot that is too new, and the
+   group's limits at this position, are left to certification: earlier releases have let such
+   transactions into the log.
 
 Of every batch:
 
