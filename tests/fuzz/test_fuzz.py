@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -20,9 +21,11 @@ SECONDS = 50
 """Of both transports together; groups that start and are checked take the rest of a minute."""
 
 
-def fuzz(*arguments: str, breakage: str = "") -> tuple[int, str]:
-    """Runs the command; returns its exit code, and what it printed."""
-    environment = {**os.environ, **({BREAKAGE_VARIABLE: breakage} if breakage else {})}
+def fuzz(folder: Path, *arguments: str, breakage: str = "") -> tuple[int, str]:
+    """Runs the command with its files in a folder; returns its exit code, and what it printed."""
+    environment = {**os.environ, "TMPDIR": str(folder)}
+    if breakage:
+        environment[BREAKAGE_VARIABLE] = breakage
     done = subprocess.run(
         [sys.executable, "-m", "tests.fuzz", *arguments],
         capture_output=True,
@@ -32,9 +35,9 @@ def fuzz(*arguments: str, breakage: str = "") -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-def test_a_minute_finds_nothing() -> None:
+def test_a_minute_finds_nothing(tmp_path: Path) -> None:
     seed = int(time.time() // DAY_SECONDS)
-    code, text = fuzz("--seconds", str(SECONDS), "--seed", str(seed))
+    code, text = fuzz(tmp_path, "--seconds", str(SECONDS), "--seed", str(seed))
     assert code == 0, text
     assert f"seed {seed}, plain" in text
     assert f"seed {seed}, tls" in text
@@ -48,8 +51,11 @@ def test_a_minute_finds_nothing() -> None:
         pytest.param("raise", "ZeroDivisionError: on purpose", marks=pytest.mark.nightly),
     ],
 )
-def test_a_member_that_does_what_none_may_is_found(breakage: str, words: str) -> None:
-    code, text = fuzz("--seconds", "12", "--seed", "1", "--transport", "plain", breakage=breakage)
+def test_a_member_that_does_what_none_may_is_found(
+    tmp_path: Path, breakage: str, words: str
+) -> None:
+    arguments = ("--seconds", "12", "--seed", "1", "--transport", "plain")
+    code, text = fuzz(tmp_path, *arguments, breakage=breakage)
     assert code == 1, text
     assert words in text, text
     assert "again: python -m tests.fuzz --seed 1 --seconds 12 --transport plain" in text
