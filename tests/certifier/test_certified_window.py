@@ -139,6 +139,7 @@ versions = st.integers(BEGIN + 1, BEGIN + SPAN + 30)
     versions,
 )
 @settings(max_examples=10)
+@pytest.mark.slow
 def test_the_first_missing_version_is_found_in_blocks_as_one_by_one(
     intervals: list[tuple[int, int]], lag_max: int, dropped: int
 ) -> None:

@@ -224,6 +224,7 @@ def test_readable_keys_look_like_the_items_of_traces() -> None:
 
 
 @given(st.lists(st.text()), st.lists(st.binary()))
+@pytest.mark.slow
 def test_many_items_at_once_are_those_of_each(texts: list[str], keys: list[bytes]) -> None:
     assert items_from_texts(texts) == [item_from_text(text) for text in texts]
     assert store_key_items(keys) == [store_key_item(key) for key in keys]
