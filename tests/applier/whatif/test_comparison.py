@@ -88,7 +88,6 @@ def test_a_chain_is_as_fast_with_any_number_of_workers(line: Line) -> None:
     assert makespans == {sum(range(1, 21))} == {bounds(workload).path.length_us}
 
 
-@pytest.mark.slow
 def test_a_stream_longer_than_what_the_coordinator_holds_is_fed_to_its_end() -> None:
     workload = stream(*(f"1us d.t/{number}" for number in range(25_000)))
     run = run_line(workload, Line("logical-clock"), 10)
