@@ -130,6 +130,7 @@ class Lifecycle:
     def _begin(self, runtime: MemberRuntime) -> None:
         self._runtime = runtime
         self._on_runtime(runtime)
+        gc.unfreeze()  # Of the run before nothing else would ever go that is in a circle.
         gc.collect()
         gc.freeze()
         gc.set_threshold(GC_ALLOCATIONS)

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import threading
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -95,6 +96,17 @@ def assert_released(folder: Path) -> None:
     left = [each.name for each in threading.enumerate() if each.name.startswith(names)]
     assert not left
     Store(folder, StoreIdentity(group="g", member="m1")).close()
+
+
+async def test_runs_that_have_ended_leave_nothing_in_memory(tmp_path: Path) -> None:
+    """What a run begins with is frozen, and circles in it stayed for ever: megabytes a run."""
+    async with living(tmp_path) as process:
+        await process.online()
+        ended = weakref.ref(process.runtime)
+        for _ in range(2):
+            process.runtimes.pop().begin_again()
+            await process.online()
+        assert ended() is None
 
 
 async def test_a_life_is_ended_whole_though_a_task_of_it_fails(tmp_path: Path) -> None:
