@@ -5,8 +5,8 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 STUBS := .build/package/groupcert/py.typed
 PINS := deploy/constraints.txt
-QUICK := not nats and not cluster and not database and not spark and not slow and not nightly
-LONGER := not nightly and (nats or cluster or database or spark or slow)
+QUICK := not nats and not etcd and not cluster and not database and not spark and not slow and not nightly
+LONGER := not nightly and (nats or etcd or cluster or database or spark or slow)
 # The tests of what coverage is demanded of: the tracer doubles what a test takes.
 COVERED := tests/certifier tests/applier $(addprefix tests/members/,core recovery runtime security services total_order)
 # Tests wait for disks as seldom as they can: what they write is in memory, where there is enough of it.
@@ -95,7 +95,7 @@ proto: | $(INSTALLED) ## makes the stubs of proto/ again
 
 venv: $(STUBS) ## the virtual environment .venv, with everything in it
 
-$(STUBS): $(wildcard proto/groupcert/v1/*.proto) deploy/hatch_build.py | $(INSTALLED)
+$(STUBS): $(wildcard proto/groupcert/*/*.proto) deploy/hatch_build.py | $(INSTALLED)
 	$(BIN)/python deploy/hatch_build.py
 
 $(INSTALLED): pyproject.toml $(PINS)

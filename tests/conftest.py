@@ -9,6 +9,7 @@ import pytest
 import structlog
 from hypothesis import settings
 
+from groupcert.members.benchmarks.etcd_servers import EtcdServers
 from tests import servers
 
 settings.register_profile("groupcert", deadline=None)  # How long an example takes proves nothing.
@@ -19,6 +20,7 @@ pytest_plugins = ["tests.durations"]
 MARKERS_OF_FIXTURES = {
     "spark": ("spark",),
     "log_server": ("nats",),
+    "etcd": ("etcd",),
     "group": ("nats", "cluster"),
     "local_group": ("nats", "cluster"),
     "image": ("cluster",),
@@ -80,6 +82,16 @@ def mariadb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[servers.MariaD
     try:
         with servers.mariadb_server(tmp_path_factory.mktemp("mariadb")) as server:
             yield server
+    except servers.ServerMissing as error:
+        _skip(error)
+
+
+@pytest.fixture(scope="session")
+def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdServers]:
+    """A running etcd, of one server."""
+    try:
+        with EtcdServers(tmp_path_factory.mktemp("etcd"), 1) as running:
+            yield running
     except servers.ServerMissing as error:
         _skip(error)
 
