@@ -32,7 +32,7 @@ from groupcert.members.host.turns import Turns
 from groupcert.members.large_transactions.uploads import Uploads
 from groupcert.members.runtime.endings import why_ended
 from groupcert.members.runtime.join import Applied, start_joining
-from groupcert.members.runtime.log_start import check_log
+from groupcert.members.runtime.log_start import RECORD_BYTES_MAX, check_log, record_bytes_max
 from groupcert.members.runtime.options import decisions_of, member_options
 from groupcert.members.runtime.parts import Events, Parts
 from groupcert.members.runtime.run_end import NORMAL_START, RunEnd, RunStart
@@ -76,6 +76,7 @@ class MemberRuntime:
         self.closed = self.refuses_reads = self.log_opened = self.vouches_for_log = False
         self.trusts_log = start.trusts_log
         self.log_durable: bool | None = None
+        self.record_bytes_max = RECORD_BYTES_MAX
         self.log_identity: LogIdentity | None = None
         self.log_replicas = self.committed_version = self.durable_version = 0
         self.recovery: RecoveryProgress | None = None
@@ -326,6 +327,7 @@ class MemberRuntime:
 
     def _note_log(self, state: LogState) -> None:
         self.log_durable, self.log_replicas = state.durable, state.replicas
+        self.record_bytes_max = record_bytes_max(state)
 
     async def _follow_log(self) -> None:
         async for deliveries in self.order.read(self.member.log_sequence + 1, self._linger):

@@ -47,6 +47,10 @@ VERSIONS_BAD = ((3, 5, 0), (3, 5, 3))
 data (etcd's post-mortem of 2022)."""
 
 
+MESSAGE_BYTES_MIN = 1_310_720
+"""Bytes that a message has to have room for: a fragment of a large transaction has up to 1 MiB."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EtcdOptions:
     """The log of a group, and the servers that have it."""
@@ -75,7 +79,7 @@ class EtcdOptions:
 
 
 class EtcdOrder:
-    """`TotalOrder` on the puts of a key. After `open`, a task writes and another asks for health."""
+    """`TotalOrder` on the puts of a key. After `open` one task writes, another asks for health."""
 
     def __init__(self, options: EtcdOptions) -> None:
         self._options = options
@@ -101,6 +105,7 @@ class EtcdOrder:
             members = await voters_of(connection, limit_ms)
             self._replicas = len(members)
             self._message_bytes_max = await message_bytes_max(connection)
+            check_room(self._message_bytes_max)
             await self._ask_promises()
             self._waits_for = (
                 f"asking the log servers at {connection.address} for the log of "
@@ -302,3 +307,13 @@ class EtcdOrder:
         for task in self._tasks:
             if task.done() and not task.cancelled():
                 task.result()
+
+
+def check_room(message_bytes_max: int) -> None:
+    """Raises InvalidSetting if the servers take messages that are too small for a group."""
+    if message_bytes_max < MESSAGE_BYTES_MIN:
+        raise InvalidSetting(
+            name="--max-request-bytes of etcd",
+            value=f"{message_bytes_max} and some for what is around a message",
+            expected="1572864, which is etcd's default, or more",
+        )

@@ -11,7 +11,7 @@ import random
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 import grpc
 import grpc.aio
@@ -50,11 +50,16 @@ _TOKEN_REFUSED = ("invalid auth token", "revision of auth store is old", "auth t
 
 
 class _Message(Protocol):
+    """What every message of protobuf has."""
+
     def SerializeToString(self) -> bytes: ...
+
+    @classmethod
+    def FromString(cls, s: bytes) -> Self: ...
 
 
 Question = TypeVar("Question", bound=_Message)
-Answer = TypeVar("Answer")
+Answer = TypeVar("Answer", bound=_Message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +249,7 @@ class EtcdConnection:
             self._calls[key] = self._channel(server).unary_unary(
                 method.path,
                 request_serializer=method.question.SerializeToString,
-                response_deserializer=method.answer.FromString,  # type: ignore[attr-defined]  # protobuf's
+                response_deserializer=method.answer.FromString,
             )
         return self._calls[key]
 
