@@ -300,7 +300,7 @@ class EtcdOrder:
         scheme = "http" if self._options.tls is None else "https"
         own = tuple(f"{scheme}://{each}" for each in self._connection.servers)
         monitors = self._options.monitors or own
-        self._promises = await asyncio.to_thread(promises_of, monitors, self._options.tls)
+        self._promises = await promises_of(monitors, self._options.tls, self._log.propose)
 
     def _check_alive(self) -> None:
         """Raises what a task raised: a bug must not look like an outage."""

@@ -9,7 +9,7 @@ import asyncio
 import re
 import time
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -37,6 +37,8 @@ PERIOD_SECONDS = 0.5
 ANSWER_MS_MAX = 1_000
 """Milliseconds; shorter than `LOST_MS`, so that the end of an election is seen soon."""
 MONITOR_TIMEOUT_MS = 2_000
+SYNC_PAUSES_SECONDS = (0.02, 0.05, 0.1, 0.2, 0.4)
+"""A server that is not needed for a majority may sync a little later."""
 MESSAGE_BYTES_MAX = 8 << 20
 """Bytes of the largest message, as for JetStream, whatever the servers take."""
 REQUEST_BYTES_DEFAULT = 1_572_864
@@ -46,8 +48,9 @@ etcd."""
 ENVELOPE_BYTES = 4 << 10
 """Bytes for what is around a message in a call: keys, ids and comparisons."""
 _TOO_LARGE = re.compile(r"larger than max \(\d+ vs\. (\d+)\)")
-_METRIC = re.compile(r"^(\w+)(?:\{[^}]*\})? (\S+)$", re.MULTILINE)
+_METRIC = re.compile(r"^(\w+) (\S+)$", re.MULTILINE)
 SYNCS = "etcd_disk_wal_fsync_duration_seconds_count"
+APPLIED = "etcd_server_proposals_applied_total"
 QUOTA = "etcd_server_quota_backend_bytes"
 
 
@@ -161,27 +164,49 @@ async def message_bytes_max(connection: EtcdConnection) -> int:
     return limit - ENVELOPE_BYTES
 
 
-def promises_of(monitors: Sequence[str], tls: Tls | None) -> ServerPromises:
+async def promises_of(
+    monitors: Sequence[str], tls: Tls | None, propose: Callable[[], Awaitable[None]]
+) -> ServerPromises:
     """Returns what servers say in their metrics, at `http://host:port`.
 
-    A server that was told not to sync (`--unsafe-no-fsync`) counts no sync of its log.
+    Args:
+        propose: Has the servers write something to their logs. One that was told not to sync
+            (`--unsafe-no-fsync`) applies that, and counts no sync of its log.
     """
+    before = await asyncio.to_thread(_all_metrics, monitors, tls)
+    await propose()
+    for pause in (*SYNC_PAUSES_SECONDS, 0.0):
+        after = await asyncio.to_thread(_all_metrics, monitors, tls)
+        syncs = [_syncs(*pair) for pair in zip(before, after, strict=True)]
+        if all(syncs):
+            break
+        await asyncio.sleep(pause)
+    return ServerPromises(
+        syncs_always=False if False in syncs else True if syncs and all(syncs) else None,
+        quota_bytes=int(min(filter(None, (each.get(QUOTA) for each in after)), default=0)),
+    )
+
+
+def _syncs(before: Mapping[str, float], after: Mapping[str, float]) -> bool | None:
+    """Returns whether a server has synced between two looks at it; None: it had no reason to."""
+    if after.get(SYNCS, 0) > before.get(SYNCS, 0) > 0:
+        return True
+    return False if after.get(APPLIED, 0) > before.get(APPLIED, 0) > 0 else None
+
+
+def _all_metrics(monitors: Sequence[str], tls: Tls | None) -> list[dict[str, float]]:
+    """Returns what each server says, or nothing for one that does not answer."""
     context = tls.client_context() if tls is not None else None
-    syncs: list[bool] = []
-    quotas: list[int] = []
+    found: list[dict[str, float]] = []
     for monitor in monitors:
+        text = ""
         with suppress(OSError, ValueError):
             with urllib.request.urlopen(
                 f"{monitor}/metrics", timeout=MONITOR_TIMEOUT_MS / 1000, context=context
             ) as page:
-                found = dict(_METRIC.findall(page.read().decode()))
-            syncs.append(float(found.get(SYNCS, 0)) > 0)
-            quotas.append(int(float(found.get(QUOTA, 0))))
-    is_known = bool(syncs) and len(syncs) == len(monitors)
-    return ServerPromises(
-        syncs_always=False if False in syncs else True if is_known else None,
-        quota_bytes=min(filter(None, quotas), default=0),
-    )
+                text = page.read().decode()
+        found.append({name: float(value) for name, value in _METRIC.findall(text)})
+    return found
 
 
 def _now_ms() -> int:

@@ -20,6 +20,7 @@ from groupcert.certifier.errors import LogServerUnavailable
 from groupcert.etcd.rpc_pb2 import (
     CompactionRequest,
     Compare,
+    DeleteRangeRequest,
     KeyValue,
     PutRequest,
     RangeRequest,
@@ -162,6 +163,15 @@ class EtcdLog:
         )
         await self._connection.ask_until(self._limit_ms, TRANSACTION, question)
 
+    async def propose(self) -> None:
+        """Has the servers write to their own logs, which changes nothing here. Raises as `find`."""
+        key = self.keys.identity
+        question = TxnRequest(
+            compare=[Compare(target=Compare.VERSION, key=key, version=-1)],
+            success=[RequestOp(request_delete_range=DeleteRangeRequest(key=key))],
+        )
+        await self._connection.ask_until(self._limit_ms, TRANSACTION, question)
+
     async def groups(self, count_max: int) -> list[str]:
         """Returns groups that the servers have logs of. Raises as `find` with `once`."""
         question = RangeRequest(
@@ -247,8 +257,14 @@ class EtcdLog:
             ],
             success=[put(self.keys.first, str(sequence).encode())],
         )
-        answer = await self._connection.ask_until(self._limit_ms, TRANSACTION, note)
-        if not answer.succeeded:  # Another trim came first, or this one at its last attempt.
+        try:
+            answer = await self._connection.ask_until(self._limit_ms, TRANSACTION, note)
+            is_noted = answer.succeeded
+        except EtcdRefused as refused:
+            if refused.code is not grpc.StatusCode.RESOURCE_EXHAUSTED:
+                raise
+            is_noted = True  # Full servers take no note, and need the room.
+        if not is_noted:  # Another trim came first, or this one at its last attempt.
             now = await self.find()
             if now is None or now.base != description.base or now.trimmed_first < sequence:
                 return
