@@ -72,6 +72,7 @@ nightly: venv ## ten thousand seeds of the simulation, every fault of the cluste
 	$(BIN)/python -m tests.sim --seeds 8000 --steps 800 --jobs 0
 	$(BIN)/python -m tests.sim --seed 8000 --seeds 2000 --steps 3000 --jobs 0
 	$(BIN)/python -m tests.cluster --scenario each --seconds 40
+	$(BIN)/python -m tests.cluster --scenario each --seconds 40 --log etcd
 	$(PYTEST) -m nightly
 
 bench: venv ## the benchmarks, one table each

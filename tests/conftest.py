@@ -11,6 +11,7 @@ from hypothesis import settings
 
 from groupcert.members.benchmarks.etcd_servers import EtcdServers
 from tests import servers
+from tests.etcd import running_etcd
 
 settings.register_profile("groupcert", deadline=None)  # How long an example takes proves nothing.
 settings.load_profile("groupcert")
@@ -89,11 +90,8 @@ def mariadb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[servers.MariaD
 @pytest.fixture(scope="session")
 def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdServers]:
     """A running etcd, of one server."""
-    try:
-        with EtcdServers(tmp_path_factory.mktemp("etcd"), 1) as running:
-            yield running
-    except servers.ServerMissing as error:
-        _skip(error)
+    with running_etcd(tmp_path_factory.mktemp("etcd"), 1) as running:
+        yield running
 
 
 @pytest.fixture

@@ -7,10 +7,12 @@ nightly` every scenario runs by itself, longer.
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
 from tests.cluster.docker_cluster import DockerCluster
+from tests.cluster.log_kinds import LogKind
 from tests.cluster.nemesis import new_cluster, run_nemesis
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -23,6 +25,7 @@ GROUPS = (
     ("disk-full", "damage-rocksdb", "damage-log-server"),
     ("churn", "rolling-restart"),
 )
+ON_ETCD = ("kill-log-leader", "pause-log-leader", "partition-log-leader")
 TODAY = GROUPS[datetime.now(UTC).toordinal() % len(GROUPS)]
 
 
@@ -31,6 +34,17 @@ def cluster(image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Do
     """One that no other test breaks."""
     with new_cluster(tmp_path_factory.mktemp("cluster"), image) as cluster:
         yield cluster
+
+
+def test_nothing_acknowledged_is_lost_with_the_leaders_of_an_etcd(
+    image: str, tmp_path: Path
+) -> None:
+    with new_cluster(tmp_path, image, log=LogKind.ETCD) as cluster:
+        cluster.wait_for("a leader", cluster.stream_leader)
+        run = run_nemesis(cluster, ON_ETCD, seed=1, seconds=0.0)
+        sys.stderr.write(f"\n{run}")
+        assert not run.is_wrong, str(run)
+        assert run.summary.lost == 0
 
 
 def test_nothing_acknowledged_is_lost(cluster: DockerCluster) -> None:

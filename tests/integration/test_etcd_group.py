@@ -16,6 +16,7 @@ from groupcert.members.benchmarks.etcd_servers import EtcdServers
 from groupcert.members.demo.local_group import LocalGroup
 from groupcert.members.process.log_trimmer import trim_log
 from groupcert.members.total_order.etcd import EtcdOptions
+from tests.etcd import running_etcd
 from tests.integration.bank_load import BankLoad, assert_whole
 from tests.integration.conftest import SETTINGS
 from tests.integration.waiting import wait_for
@@ -29,7 +30,7 @@ LARGE_VALUE = bytes(range(256)) * 8_000
 @pytest.fixture(scope="module")
 def logs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdServers]:
     """Three etcd."""
-    with EtcdServers(tmp_path_factory.mktemp("etcd")) as servers:
+    with running_etcd(tmp_path_factory.mktemp("etcd")) as servers:
         yield servers
 
 
@@ -85,7 +86,8 @@ def test_a_large_transaction_goes_through_the_log_in_fragments(etcd_group: Local
         for number in range(4):
             transaction.put(b"large/%d" % number, LARGE_VALUE)
     with Client(etcd_group.addresses["m3"]) as client:
-        wait_for("the rows at another member", lambda: _value(client) == LARGE_VALUE)
+        value = wait_for("the rows at another member", lambda: _value(client))
+        assert value == LARGE_VALUE
 
 
 def _value(client: Client) -> bytes | None:
@@ -109,7 +111,7 @@ async def test_a_member_that_was_away_while_the_log_was_trimmed_copies_another_o
 
 
 def test_the_verbs_take_addresses_of_etcd(tmp_path: Path) -> None:
-    with EtcdServers(tmp_path / "etcd", 1) as servers:
+    with running_etcd(tmp_path / "etcd", 1) as servers:
         where = ("--log-server", *servers.addresses, "--group", "shop")
         made = groupcert("bootstrap", *where)
         assert made.startswith("group shop bootstrapped, at 20")
@@ -123,7 +125,7 @@ def groupcert(*arguments: str) -> str:
 
 
 def test_the_log_can_be_exported(tmp_path: Path) -> None:
-    with EtcdServers(tmp_path / "etcd", 1) as servers:
+    with running_etcd(tmp_path / "etcd", 1) as servers:
         settings = {"log_servers": list(servers.addresses), "log_monitors": []}
         with LocalGroup(tmp_path / "group", members=1, settings=settings) as group:
             with Client(group.addresses["m1"]) as client, client.transaction() as transaction:

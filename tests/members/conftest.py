@@ -9,8 +9,8 @@ from groupcert.members.demo.local_group import LocalGroup
 from groupcert.members.total_order.embedded_server import LogServer
 from groupcert.members.total_order.etcd import EtcdOptions
 from groupcert.members.total_order.jetstream import JetStreamOptions
+from tests.etcd import wiped
 from tests.stores import store
-from tests.wiped_etcd import wiped
 
 __all__ = ["store"]
 

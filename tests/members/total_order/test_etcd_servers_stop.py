@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from groupcert.certifier.errors import LogServerUnavailable
-from groupcert.members.benchmarks.database_servers import ServerMissing
 from groupcert.members.benchmarks.etcd_servers import EtcdServers
 from groupcert.members.total_order.etcd import EtcdOptions, EtcdOrder
 from groupcert.members.total_order.port import Delivery
 from groupcert.members.total_order.server_health import LogServerState
 from tests.certificates import Authority
+from tests.etcd import running_etcd
 from tests.frozen import freeze
 from tests.members.total_order.test_etcd import opened
 from tests.members.total_order.test_port import payloads_of, publish_all, read_until
@@ -31,11 +31,8 @@ MESSAGES_BETWEEN = 30
 @pytest.fixture
 def three(tmp_path: Path) -> Iterator[EtcdServers]:
     """Three servers."""
-    try:
-        with EtcdServers(tmp_path) as servers:
-            yield servers
-    except ServerMissing as missing:
-        pytest.skip(str(missing))
+    with running_etcd(tmp_path) as servers:
+        yield servers
 
 
 def options_of(servers: EtcdServers) -> EtcdOptions:
@@ -162,7 +159,7 @@ async def test_everything_speaks_tls_where_it_is_asked_for(tmp_path: Path) -> No
         *("--cert-file", str(tls.certificate), "--key-file", str(tls.key)),
         *("--client-cert-auth", "--trusted-ca-file", str(tls.authority)),
     )
-    with EtcdServers(tmp_path / "etcd", 1, settings=settings, scheme="s") as servers:
+    with running_etcd(tmp_path / "etcd", 1, settings=settings, scheme="s") as servers:
         options = EtcdOptions(servers=servers.addresses, group="tls", tls=tls, connect_ms_max=5_000)
         async with opened(options) as order:
             await publish_all(order, payloads_of(3))
