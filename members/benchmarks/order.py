@@ -14,6 +14,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import count, pairwise
 from pathlib import Path
 
@@ -172,8 +173,7 @@ async def _kill_leaders(kind: _Kind, servers: Servers, kills: int) -> list[float
         standstills = []
         for _ in range(kills):
             await _until(lambda: order.health().leader and _all_current(order))
-            before = len(seen)
-            await _until(lambda before=before: len(seen) > before + 20)  # type: ignore[misc]  # bound
+            await _until(partial(_has_more, seen, len(seen)))
             standstills.append(await _kill_leader(order, servers, seen))
         for task in tasks:
             task.cancel()
@@ -190,6 +190,10 @@ async def _kill_leader(order: TotalOrder, servers: Servers, seen: list[float]) -
     await asyncio.to_thread(servers.start, leader)
     await asyncio.to_thread(servers.wait_ready)
     return round(max(pauses), 3)
+
+
+def _has_more(seen: list[float], than: int) -> bool:
+    return len(seen) > than + 20
 
 
 def _all_current(order: TotalOrder) -> bool:
@@ -224,4 +228,5 @@ def _medians(rounds: Sequence[dict[str, float]]) -> dict[str, dict[str, float]]:
 def _spread(values: Sequence[float]) -> dict[str, float]:
     if not values:
         return dict.fromkeys(("median", "min", "max"), 0.0)
-    return {"median": statistics.median(values), "min": min(values), "max": max(values)}
+    found = {"median": statistics.median(values), "min": min(values), "max": max(values)}
+    return {name: round(value, 3) for name, value in found.items()}

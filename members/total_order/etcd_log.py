@@ -43,6 +43,8 @@ from groupcert.members.total_order.port import LogIdentity
 
 PREFIX = "groupcert/"
 WATCH_SECONDS_MAX = 2.0
+COMPACTED = "has been compacted"
+"""What an error says of a revision that the servers no longer have; others are still to come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +114,9 @@ class EtcdLog:
     async def find(self, *, once: bool = False) -> LogDescription | None:
         """Returns the log's description now; None: there is no log. With `once`, of one attempt.
 
+        It goes through the servers' own log, as a write does. Reads that ask the leader alone can
+        hang for seconds at a server that asked while there was none (etcd 3.4).
+
         Raises:
             LogServerUnavailable: No answer within the limit.
             NotAnswered: Likewise, with `once`.
@@ -119,11 +124,13 @@ class EtcdLog:
         """
         keys = self.keys
         question = TxnRequest(
+            compare=[Compare(result=Compare.GREATER, key=keys.identity, version=-1)],
             success=[
                 _get(RangeRequest(key=keys.identity)),
                 _get(RangeRequest(key=keys.first)),
                 _get(RangeRequest(key=keys.log, keys_only=True)),
-            ]
+            ],
+            failure=[self._never()],
         )
         if once:
             answer = await self._connection.ask(TRANSACTION, question)
@@ -165,12 +172,7 @@ class EtcdLog:
 
     async def propose(self) -> None:
         """Has the servers write to their own logs, which changes nothing here. Raises as `find`."""
-        key = self.keys.identity
-        question = TxnRequest(
-            compare=[Compare(target=Compare.VERSION, key=key, version=-1)],
-            success=[RequestOp(request_delete_range=DeleteRangeRequest(key=key))],
-        )
-        await self._connection.ask_until(self._limit_ms, TRANSACTION, question)
+        await self.find()
 
     async def groups(self, count_max: int) -> list[str]:
         """Returns groups that the servers have logs of. Raises as `find` with `once`."""
@@ -276,16 +278,31 @@ class EtcdLog:
             if refused.code is not grpc.StatusCode.OUT_OF_RANGE:  # It is compacted already.
                 raise
 
+    def _never(self) -> RequestOp:
+        """Returns an operation for the side of a transaction that is not taken: with it, servers
+        take the transaction for a write.
+        """
+        return RequestOp(request_delete_range=DeleteRangeRequest(key=self.keys.prefix + b"never"))
+
     async def _at(self, revision: int, keys_only: bool) -> KeyValue | None:
         """Returns the newest message at a revision; None: the servers no longer have that."""
-        question = RangeRequest(key=self.keys.log, revision=revision, keys_only=keys_only)
-        try:
-            answer = await self._connection.ask_until(self._limit_ms, RANGE, question)
-        except EtcdRefused as refused:
-            if refused.code is grpc.StatusCode.OUT_OF_RANGE:
-                return None
-            raise
-        return answer.kvs[0] if answer.kvs else KeyValue(version=1, mod_revision=revision)
+        # What was at a revision does not change: any server may say it that is so far.
+        question = RangeRequest(
+            key=self.keys.log, revision=revision, keys_only=keys_only, serializable=True
+        )
+        deadline = time.monotonic() + self._limit_ms / 1000
+        while True:
+            server = self._connection.current
+            try:
+                answer = await self._connection.ask_until(self._limit_ms, RANGE, question)
+                return answer.kvs[0] if answer.kvs else KeyValue(version=1, mod_revision=revision)
+            except EtcdRefused as refused:
+                if COMPACTED in refused.description:
+                    return None
+                if refused.code is not grpc.StatusCode.OUT_OF_RANGE or time.monotonic() > deadline:
+                    raise
+            self._connection.leave(server)
+            await asyncio.sleep(RETRY_MS / 1000)
 
     async def _compacted_revision(self) -> int:
         """Returns the first revision that the servers still have."""
