@@ -9,7 +9,8 @@ each answer.
 import asyncio
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, Self, TypeVar
 
@@ -25,7 +26,9 @@ RETRY_MS = 50
 ATTEMPT_MS = 400
 """Milliseconds for an answer; servers of a group elect a leader in about 500."""
 ATTEMPT_MS_MAX = 3_200
-"""It doubles with each attempt in a row that had no answer: perhaps a disk is just slow."""
+"""It doubles with each attempt in a row that took all of it: perhaps a disk is just slow."""
+STATUS_MS = 100
+"""Milliseconds for a server that lives to say who leads: it asks nobody."""
 AUTHENTICATE_MS = 2_000
 """Milliseconds: a server hashes the password slowly, on purpose."""
 DEFAULT_PORT = 2379
@@ -105,6 +108,11 @@ class EtcdRefused(Exception):
 class NotAnswered(Exception):
     """No answer in time, or none that counts: no server there, or no leader. One may come later."""
 
+    def __init__(self, text: str, *, is_late: bool = False) -> None:
+        """With `is_late` all of the time was waited for."""
+        super().__init__(text)
+        self.is_late = is_late
+
 
 class EtcdConnection:
     """Calls at the servers of one log; after a failure the next server is asked."""
@@ -118,12 +126,14 @@ class EtcdConnection:
         self._tls = tls
         self._stamp: Stamp | None = None
         self._channels: dict[str, grpc.aio.Channel] = {}
+        self._retired: list[grpc.aio.Channel] = []
         self._calls: dict[tuple[str, str], Any] = {}
         self._token = ""
         self._authenticating = asyncio.Lock()
         self._current = random.choice(self.servers)
         self.leader = ""
         """The server that leads, as far as it is known: it does not have to forward a write."""
+        self._leader_found: asyncio.Future[None] | None = None
         self.problem = ""
         """Why the last call had no answer; empty since one had."""
         self.is_closed = False
@@ -186,8 +196,23 @@ class EtcdConnection:
             except NotAnswered as error:
                 if time.monotonic() > deadline:
                     raise LogServerUnavailable(address=self.address, cause=str(error)) from None
-            attempt_ms = min(2 * attempt_ms, ATTEMPT_MS_MAX)
-            await asyncio.sleep(RETRY_MS / 1000)
+                if error.is_late:
+                    attempt_ms = min(2 * attempt_ms, ATTEMPT_MS_MAX)
+            await self.wait_for_leader()
+
+    async def wait_for_leader(self) -> None:
+        """Returns when a server says that it leads, or after some time: what is asked during an
+        election gets no answer, and would be waited for in vain after its end.
+        """
+        if self._leader_found is None or self._leader_found.done():
+            self._leader_found = asyncio.ensure_future(self._find_leader())
+        await asyncio.shield(self._leader_found)
+
+    async def statuses(self, limit_ms: int) -> dict[str, rpc_pb2.StatusResponse]:
+        """Returns what each server says of itself; not of those that say nothing."""
+        answers = await asyncio.gather(*(self._status(each, limit_ms) for each in self.servers))
+        pairs = zip(self.servers, answers, strict=True)
+        return {server: answer for server, answer in pairs if answer is not None}
 
     async def watch(self, server: str) -> WatchCall:
         """Returns a new stream of watches, which the server ends if it has no leader.
@@ -212,7 +237,7 @@ class EtcdConnection:
         """Authenticates anew with the next call: a watch was not permitted."""
         self._token = ""
 
-    async def renew_certificates(self) -> None:
+    def renew_certificates(self) -> None:
         """Connects anew if the files of TLS have changed."""
         if self._tls is None or self._stamp is None:
             return
@@ -220,19 +245,38 @@ class EtcdConnection:
             is_new = self._tls.stamp() != self._stamp
         except OSError:  # They are being replaced.
             return
-        if is_new:
-            await self._close_channels()
+        if is_new:  # Calls that are under way, and watches, go on as they are.
+            self._retired += self._channels.values()
+            self._channels.clear()
+            self._calls.clear()
 
     async def close(self) -> None:
         """Closes the connections to all servers."""
         self.is_closed = True
-        await self._close_channels()
-
-    async def _close_channels(self) -> None:
-        channels, self._channels = self._channels, {}
+        if self._leader_found is not None:
+            self._leader_found.cancel()
+        channels = [*self._channels.values(), *self._retired]
+        self._channels.clear()
+        self._retired.clear()
         self._calls.clear()
-        for channel in channels.values():
+        for channel in channels:
             await channel.close(None)
+
+    async def _find_leader(self) -> None:
+        deadline = time.monotonic() + ATTEMPT_MS / 1000
+        while not self.is_closed and time.monotonic() < deadline:
+            await asyncio.sleep(RETRY_MS / 1000)
+            answers = await self.statuses(STATUS_MS)
+            if answers and self._current not in answers:
+                self._current = random.choice(list(answers))
+            if leader := leader_of(answers):
+                self.leader = leader
+                return
+
+    async def _status(self, server: str, limit_ms: int) -> rpc_pb2.StatusResponse | None:
+        with suppress(NotAnswered, EtcdRefused):
+            return await self.ask(STATUS, rpc_pb2.StatusRequest(), limit_ms=limit_ms, server=server)
+        return None
 
     async def _ask(
         self, method: Method[Question, Answer], question: Question, limit_ms: int, server: str
@@ -275,8 +319,12 @@ class EtcdConnection:
     def _open_channel(self, server: str) -> grpc.aio.Channel:
         if self._tls is None:
             return grpc.aio.insecure_channel(server, _CHANNEL_OPTIONS)
-        self._stamp = self._tls.stamp()
-        files = self._tls.read()
+        try:
+            self._stamp = self._tls.stamp()
+            files = self._tls.read()
+        except OSError as error:  # They are being replaced.
+            self.problem = str(error)
+            raise NotAnswered(self.problem) from error
         credentials = grpc.ssl_channel_credentials(files.authority, files.key, files.certificate)
         return grpc.aio.secure_channel(server, credentials, _CHANNEL_OPTIONS)
 
@@ -286,8 +334,20 @@ class EtcdConnection:
         if error.code() in _NOT_ANSWERED:
             self.leave(server)
             self.problem = f"{server}: {description}"
-            return NotAnswered(self.problem)
+            is_late = error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+            return NotAnswered(self.problem, is_late=is_late)
         return EtcdRefused(error.code(), description)
+
+
+def leader_of(answers: Mapping[str, rpc_pb2.StatusResponse]) -> str:
+    """Returns the server that leads by its own words, in the newest term of all; empty: none."""
+    newest = max((each.raft_term for each in answers.values()), default=0)
+    leading = (
+        server
+        for server, each in answers.items()
+        if each.raft_term == newest and each.leader == each.header.member_id
+    )
+    return next(leading, "")
 
 
 def is_token_refused(error: grpc.aio.AioRpcError) -> bool:

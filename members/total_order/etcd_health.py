@@ -19,17 +19,16 @@ from groupcert.etcd.rpc_pb2 import (
     Member,
     MemberListRequest,
     PutRequest,
-    StatusRequest,
     StatusResponse,
 )
 from groupcert.members.security.credentials import Tls
 from groupcert.members.total_order.etcd_connection import (
     MEMBER_LIST,
     PUT,
-    STATUS,
     EtcdConnection,
     EtcdRefused,
     NotAnswered,
+    leader_of,
 )
 from groupcert.members.total_order.server_health import LogHealth, LogServers, ServerAnswer
 
@@ -82,7 +81,6 @@ class EtcdHealth:
         self._servers = LogServers(_now_ms())
         self._id_of: dict[str, int] = {}
         self._index_before = 0
-        self.bytes = 0
 
     def now(self) -> LogHealth:
         """Returns the servers' health, as far as they have answered."""
@@ -91,39 +89,25 @@ class EtcdHealth:
     async def run(self) -> None:
         """Asks until it is cancelled."""
         while True:
-            await self._connection.renew_certificates()
-            servers = self._connection.servers
-            answers = await asyncio.gather(*map(self._status, servers))
-            self._take(dict(zip(servers, answers, strict=True)))
+            self._connection.renew_certificates()
+            self._take(await self._connection.statuses(ANSWER_MS_MAX))
             await asyncio.sleep(PERIOD_SECONDS)
 
-    async def _status(self, server: str) -> StatusResponse | None:
-        with suppress(NotAnswered, EtcdRefused):
-            return await self._connection.ask(
-                STATUS, StatusRequest(), limit_ms=ANSWER_MS_MAX, server=server
-            )
-        return None
-
-    def _take(self, answers: dict[str, StatusResponse | None]) -> None:
-        there = {server: each for server, each in answers.items() if each is not None}
-        for server, answer in there.items():
+    def _take(self, answers: Mapping[str, StatusResponse]) -> None:
+        for server, answer in answers.items():
             self._id_of[server] = answer.header.member_id
-        if not there:
+        if not answers:
             self._servers.failed(self._connection.problem or "no server answers")
             return
-        newest = max(there.values(), key=lambda each: (each.raft_term, each.leader != 0))
-        leader = next((server for server, id_ in self._id_of.items() if id_ == newest.leader), "")
-        is_there = leader in there and there[leader].leader == newest.leader
-        self._connection.leader = leader if is_there else ""
+        self._connection.leader = leader_of(answers)
+        newest = max(answers.values(), key=lambda each: (each.raft_term, each.leader != 0))
         self._servers.answered(
             _now_ms(),
-            self._name(leader) if is_there else "",
-            [self._answer_of(server, each) for server, each in answers.items()],
+            self._names.get(newest.leader, "") if newest.leader else "",
+            [self._answer_of(each, answers.get(each)) for each in self._connection.servers],
         )
-        self._index_before = max(each.raft_index for each in there.values())
-        self.bytes = max(each.db_size_in_use for each in there.values())
-        problems = sorted({text for each in there.values() for text in each.errors})
-        if problems:
+        self._index_before = max(each.raft_index for each in answers.values())
+        if problems := sorted({text for each in answers.values() for text in each.errors}):
             self._servers.failed("; ".join(problems))
 
     def _answer_of(self, server: str, answer: StatusResponse | None) -> ServerAnswer:

@@ -133,7 +133,8 @@ class EtcdLog:
             failure=[self._never()],
         )
         if once:
-            answer = await self._connection.ask(TRANSACTION, question)
+            leader = self._connection.leader
+            answer = await self._connection.ask(TRANSACTION, question, server=leader)
         else:
             answer = await self._connection.ask_until(self._limit_ms, TRANSACTION, question)
         found = [each.response_range.kvs for each in answer.responses]

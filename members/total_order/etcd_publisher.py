@@ -120,7 +120,10 @@ class EtcdPublisher:
                     return
             except NotAnswered as error:
                 self.refusal = str(error)
-                attempt_ms = min(2 * attempt_ms, ATTEMPT_MS_MAX)
+                if error.is_late:
+                    attempt_ms = min(2 * attempt_ms, ATTEMPT_MS_MAX)
+                await self._connection.wait_for_leader()
+                continue
             except EtcdRefused as refused:
                 self.refusal = refused.description
             await asyncio.sleep(backoff_ms / 1000)

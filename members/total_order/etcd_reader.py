@@ -91,6 +91,7 @@ class EtcdReader:
                     raise ForeignLog(expected=str(self._identity), found="no log")
             except (NotAnswered, LogServerUnavailable):
                 missing_since = None
+                await self._connection.wait_for_leader()
             except EtcdRefused as refused:
                 self._connection.problem = refused.description
             await asyncio.sleep(RETRY_MS / 1000)
