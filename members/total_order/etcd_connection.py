@@ -109,7 +109,7 @@ class NotAnswered(Exception):
     """No answer in time, or none that counts: no server there, or no leader. One may come later."""
 
     def __init__(self, text: str, *, is_late: bool = False) -> None:
-        """With `is_late` all of the time was waited for."""
+        """Says why; `is_late`: all of the time was waited for."""
         super().__init__(text)
         self.is_late = is_late
 

@@ -21,6 +21,8 @@ from groupcert.certifier.errors import (
 )
 from groupcert.etcd import rpc_pb2
 from groupcert.members.benchmarks.etcd_servers import EtcdServers
+from groupcert.members.commands.health import show_health
+from groupcert.members.security.credentials import ANONYMOUS
 from groupcert.members.total_order import etcd as etcd_module
 from groupcert.members.total_order import etcd_publisher, etcd_reader
 from groupcert.members.total_order.etcd import EtcdOptions, EtcdOrder
@@ -79,6 +81,12 @@ def test_methods_have_the_names_of_the_contract() -> None:
     for method in METHODS:
         assert method.question.__name__ == named[method.path].input_type.name
         assert method.answer.__name__ == named[method.path].output_type.name
+
+
+def test_the_health_of_a_server_is_asked_as_containers_do(etcd: EtcdServers) -> None:
+    (port,) = etcd.ports.values()
+    assert show_health(f"http://127.0.0.1:{port}/health", ANONYMOUS) == 0
+    assert show_health(f"http://127.0.0.1:{port}/elsewhere", ANONYMOUS) == 3
 
 
 async def test_servers_with_keys_of_others_are_refused(etcd_options: EtcdOptions) -> None:

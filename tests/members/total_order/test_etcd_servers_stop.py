@@ -154,17 +154,22 @@ async def test_without_a_majority_nothing_is_taken_and_nothing_is_lost(three: Et
 
 
 async def test_everything_speaks_tls_where_it_is_asked_for(tmp_path: Path) -> None:
-    tls = Authority(tmp_path / "tls").issue("etcd")
+    authority = Authority(tmp_path / "tls")
+    tls, own = authority.issue("etcd"), authority.issue("member")
     settings = (
         *("--cert-file", str(tls.certificate), "--key-file", str(tls.key)),
         *("--client-cert-auth", "--trusted-ca-file", str(tls.authority)),
     )
     with running_etcd(tmp_path / "etcd", 1, settings=settings, scheme="s") as servers:
-        options = EtcdOptions(servers=servers.addresses, group="tls", tls=tls, connect_ms_max=5_000)
+        options = EtcdOptions(servers=servers.addresses, group="tls", tls=own, connect_ms_max=5_000)
         async with opened(options) as order:
             await publish_all(order, payloads_of(3))
             assert len(await read_until(order, 1, 3)) == 3
             assert (await order.state()).durable is True
+            authority.issue("member")  # Renewed, in the same files.
+            await until(lambda: order._connection._retired)
+            await publish_all(order, payloads_of(5)[3:])
+            assert len(await read_until(order, 1, 5)) == 5
         foreign = Authority(tmp_path / "foreign").issue("etcd")
         with pytest.raises(LogServerUnavailable):
             await EtcdOrder(replace(options, tls=foreign, connect_ms_max=500)).open(create=False)
