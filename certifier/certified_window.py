@@ -9,6 +9,7 @@ import struct
 import sys
 from array import array
 from collections.abc import Iterator, Sequence
+from itertools import accumulate, repeat
 from typing import NamedTuple
 
 from groupcert.certifier.gtid import Gtid
@@ -150,6 +151,39 @@ class CertifiedWindow:
             origin_number,
         )
         return version
+
+    def extend(
+        self,
+        items: Sequence[Sequence[int]],
+        sequence_numbers: Sequence[int],
+        snapshots: Sequence[int],
+        gtids: tuple[str, Sequence[int]],
+        origin: str,
+        position: int,
+    ) -> None:
+        """Adds the next certified transactions, which have GTIDs of one source and consecutive
+        positions. As `append` for each of them; lists of items must not be empty.
+        """
+        source, numbers = gtids
+        source_number, origin_number = self._number(source), self._number(origin)
+        start, count = 0, len(numbers)
+        while start < count:
+            version = self.newest_version + 1
+            segment = self._segments[-1] if version & _MASK else self._add_segment()
+            stop = min(count, start + SEGMENT_TRANSACTIONS - (version & _MASK))
+            part = slice(start, stop)
+            ends = accumulate(map(len, items[part]), initial=len(segment.items))
+            next(ends)
+            segment.items.fromlist([item for each in items[part] for item in each])
+            rows = map(
+                _ROW.pack,
+                *(sequence_numbers[part], snapshots[part], numbers[part]),
+                *(range(position + start, position + stop), ends),
+                *(repeat(source_number), repeat(origin_number)),
+            )
+            segment.rows += b"".join(rows)
+            self.newest_version += stop - start
+            start = stop
 
     def takes_gtids_of(self, source: str) -> bool:
         """Returns whether the source of a GTID is known, or there is room for one more."""

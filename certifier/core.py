@@ -7,7 +7,7 @@ have none. Pure: no I/O, no clock, no threads.
 """
 
 from collections import deque
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeAlias
@@ -154,7 +154,7 @@ class Certifier:
                 newer = (found for found in self._writers(transaction) if found[1] > snapshot)
                 return self._conflict(transaction, snapshot, *next(newer))
             known = newest > self.unstamped_version
-            dependency = self._dependency(write_set, newest) if known else 0
+            dependency = self.dependency(write_set, newest) if known else 0
             outcome = self._admit(transaction, snapshot, dependency)
         version = outcome.version
         if version:
@@ -166,7 +166,7 @@ class Certifier:
                     yield
             period = self.options.collection_period_transactions
             if period and version % period == 0 and self.collection_pending:
-                yield from self._collect_in_steps()
+                yield from self.collect_in_steps()
         return outcome
 
     def refuse(self, reason: str) -> Outcome:
@@ -208,9 +208,10 @@ class Certifier:
 
         Cost: at most `collection_step_transactions` transactions' items.
         """
-        deque(self._collect_in_steps(), maxlen=0)
+        deque(self.collect_in_steps(), maxlen=0)
 
-    def _collect_in_steps(self) -> Iterator[None]:
+    def collect_in_steps(self) -> Iterator[None]:
+        """Makes one step of a pending collection, in steps of `STEP_ITEMS` items."""
         step = self.options.collection_step_transactions
         return self._purge_through(min(self.stable_version, self.window.first_version + step - 1))
 
@@ -229,7 +230,7 @@ class Certifier:
                     newer = (found for found in self.info.writers(part) if found[1] > snapshot)
                     return self._conflict(transaction, snapshot, *next(newer))
                 if items is transaction.write_set and newest > self.unstamped_version:
-                    dependency = max(dependency, self._dependency(part, newest))
+                    dependency = max(dependency, self.dependency(part, newest))
                 yield
         return self._admit(transaction, snapshot, dependency)
 
@@ -258,10 +259,10 @@ class Certifier:
         version = self.window.append(
             write_set, sequence_number or 0, snapshot_version, gtid, origin, position
         )
-        self._fold(_CERTIFIED, sum(write_set, gtid.number), version)
+        self.fold(_CERTIFIED, sum(write_set, gtid.number), version)
         return _new_outcome((_CERTIFIED, gtid, version, last_committed, sequence_number, None, ""))
 
-    def _dependency(self, write_set: Sequence[int], newest: int) -> int:
+    def dependency(self, write_set: Sequence[int], newest: int) -> int:
         """Returns the largest sequence number among the items' last writers; 0 if all of these were
         local. `newest` is the newest writer, which this observer would have stamped.
         """
@@ -303,7 +304,7 @@ class Certifier:
                         return self._conflict(transaction, snapshot.version, item, writer)
                     newest = max(newest, writer)
                 if items is transaction.write_set and newest > self.unstamped_version:
-                    dependency = max(dependency, self._dependency(part, newest))
+                    dependency = max(dependency, self.dependency(part, newest))
                 yield
         complete = snapshot.version == self.window.newest_version
         outcome = self._admit(transaction, max(snapshot.version, 0), dependency)
@@ -335,7 +336,7 @@ class Certifier:
                 else:
                     self.executed_elsewhere.add_interval(source, first, last)
         version = self.window.append_elsewhere(new, record.position)
-        self._fold(_CERTIFIED, new.count(), version)
+        self.fold(_CERTIFIED, new.count(), version)
 
     def _change_view(self, record: ViewChange) -> tuple[int, int]:
         """Applies a view change (rule 7): frees reserved GTID blocks, and resets the clock if the
@@ -412,7 +413,7 @@ class Certifier:
     def _conflict(
         self, transaction: Transaction, snapshot_version: int, item: int, winner: int
     ) -> Outcome:
-        self._fold(_CONFLICT, item, winner)
+        self.fold(_CONFLICT, item, winner)
         conflict = explain(self.window, item, winner, snapshot_version, transaction.position)
         return Outcome(_CONFLICT, conflict=conflict)
 
@@ -422,7 +423,7 @@ class Certifier:
         return snapshot_version == BEFORE_WINDOW and versions >= self.options.snapshot_lag_max
 
     def _too_old(self, lagging: bool = False) -> Outcome:
-        self._fold(_TOO_OLD, 0, self.oldest_snapshot_version)
+        self.fold(_TOO_OLD, 0, self.oldest_snapshot_version)
         cause = f"some of version {self.oldest_snapshot_version}, whose items were collected"
         if lagging:
             cause = f"something more than {self.options.snapshot_lag_max} versions old"
@@ -432,14 +433,24 @@ class Certifier:
         )
 
     def _refuse(self, reason: str) -> Outcome:
-        self._fold(_REFUSED, 0, self.window.newest_version)
+        self.fold(_REFUSED, 0, self.window.newest_version)
         return Outcome(_REFUSED, reason=reason)
 
-    def _fold(self, verdict: Verdict, what: int, version: int) -> None:
+    def fold(self, verdict: Verdict, what: int, version: int) -> None:
         """Adds a decision to the digest: a polynomial over 64 bits, so that order counts."""
         self._digest = (
             self._digest * _DIGEST_MULTIPLIER + what + (version << 3 | verdict)
         ) & _DIGEST_MASK
+
+    def fold_certified(
+        self, write_sets: Iterable[Sequence[int]], numbers: Iterable[int], versions: Iterable[int]
+    ) -> None:
+        """Adds transactions that were certified one after the other to the digest, as `fold`."""
+        digest = self._digest
+        for write_set, number, version in zip(write_sets, numbers, versions, strict=True):
+            what = sum(write_set, number) + (version << 3 | _CERTIFIED)
+            digest = (digest * _DIGEST_MULTIPLIER + what) & _DIGEST_MASK
+        self._digest = digest
 
     def check_invariants(self) -> None:
         """Asserts the invariants between two records. Cost: O(items)."""

@@ -77,23 +77,38 @@ class GtidBlocks:
         self._blocks: dict[str, _Block] = {}
 
     def next_number(self, member: str) -> int:
-        """Returns the number for the next transaction of a member.
-
-        Raises:
-            GtidsExhausted: if all numbers are used.
+        """Returns the number for the next transaction of a member. Raises as `next_numbers` does.
 
         Cost: amortised O(1); O(log intervals) at the start of each run of free numbers.
         """
-        if self._assigned_count == self.block_size:
-            self.release_all()
-        block = self._blocks.get(member)
-        if block is None or block.first == block.run_stop:
-            block = self._next_run(member, block)
-        number = block.first
-        block.first = number + 1
-        self._assigned_count += 1
-        self._used.add_number(self.group_source, number)
-        return number
+        return self.next_numbers(member, 1)[0]
+
+    def next_numbers(self, member: str, count: int) -> list[int]:
+        """Returns the numbers for the next `count` transactions of a member.
+
+        Raises:
+            GtidsExhausted: if all numbers are used.
+        """
+        numbers: list[int] = []
+        while count:
+            if self._assigned_count == self.block_size:
+                self.release_all()
+            block = self._blocks.get(member)
+            if block is None or block.first == block.run_stop:
+                block = self._next_run(member, block)
+            first = block.first
+            stop = min(
+                first + count, block.run_stop, first + self.block_size - self._assigned_count
+            )
+            block.first = stop
+            self._assigned_count += stop - first
+            count -= stop - first
+            if stop - first == 1:
+                self._used.add_number(self.group_source, first)
+            else:
+                self._used.add_interval(self.group_source, first, stop - 1)
+            numbers += range(first, stop)
+        return numbers
 
     def use(self, number: int) -> None:
         """Marks a number of the group's source, with which a transaction came, as used.

@@ -6,7 +6,7 @@ total order, never by time, so all members forget the same. It is also bounded i
 client sends, an entry holds only the id, at most `TRANSACTION_ID_BYTES_MAX`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, islice
 from typing import Final
 
@@ -65,6 +65,21 @@ class OutcomeTable:
         assert transaction_id not in self._young and transaction_id not in self._old
         self._young[transaction_id] = outcome
         self.next_number += 1
+
+    def knows_any(self, transaction_ids: Iterable[bytes]) -> bool:
+        """Returns whether the outcome of one of several transactions is known."""
+        return any(map(self._young.get, transaction_ids)) or any(
+            map(self._old.get, transaction_ids)
+        )
+
+    def remember_all(self, outcomes: Mapping[bytes, Outcome]) -> None:
+        """Adds the outcomes of several transactions, in order; as `remember` for each of them."""
+        if len(self._young) + len(outcomes) > self._generation_max:
+            for transaction_id, outcome in outcomes.items():
+                self.remember(transaction_id, outcome)
+        else:
+            self._young.update(outcomes)
+            self.next_number += len(outcomes)
 
     def since(self, number: int) -> list[tuple[bytes, Outcome]]:
         """Returns the outcomes held from `number` on, in order. Cost: O(outcomes returned)."""

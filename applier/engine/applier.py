@@ -21,7 +21,7 @@ from groupcert.applier.engine.worker import Worker, WorkerState, check_workers
 from groupcert.applier.errors import TransientFailure
 from groupcert.applier.queue.checkpoint import Checkpoint, Progress
 from groupcert.applier.queue.job import CommitGroup, Execution, Job
-from groupcert.applier.queue.relay_queue import RelayEntry
+from groupcert.applier.queue.relay_group import RelayEntry, first_gtid, first_position
 from groupcert.applier.schemes import Scheme
 from groupcert.applier.targets import Target
 from groupcert.certifier.gtid import Gtid
@@ -252,7 +252,7 @@ class Applier(Generic[Execution]):
     def _execute(self, worker: Worker, job: Job[Execution]) -> Execution | None:
         """Executes a job, with retries; returns None if an earlier process executed it."""
         worker.state = WorkerState.EXECUTING
-        worker.gtid = job.entries[0].gtid
+        worker.gtid = first_gtid(job.entries)
         job.started_us = time_ns() // 1000
         if self._is_executed(job):
             return None
@@ -373,10 +373,11 @@ class Applier(Generic[Execution]):
     def _commit_alone(self, entries: Sequence[RelayEntry]) -> None:
         size = self._options.coordinator.group_transactions_max
         for start in range(0, len(entries), size):
+            part = entries[start : start + size] if len(entries) > size else entries
             with self._lock:
                 if not self._coordinator.takes:
                     return
-                group = self._coordinator.append_alone(entries[start : start + size])
+                group = self._coordinator.append_alone(part)
             self._commit(group)
             with self._lock:
                 self._coordinator.committed(group)
@@ -441,9 +442,11 @@ class Applier(Generic[Execution]):
 
     def _is_executed(self, job: Job[Execution]) -> bool:
         """Returns whether an earlier process executed this part of a transaction."""
-        gtid = job.entries[0].gtid
         parts = self._recovered.parts
-        return bool(parts) and gtid is not None and str(job.part) in parts.get(gtid, ())
+        if not parts:
+            return False
+        gtid = job.entries[0].gtid
+        return gtid is not None and str(job.part) in parts.get(gtid, ())
 
     def _fail_commit(
         self, error: Exception, group: CommitGroup[Execution], committer: Worker
@@ -486,7 +489,7 @@ class Applier(Generic[Execution]):
     def _not_executed(self, entries: Sequence[RelayEntry]) -> Sequence[RelayEntry]:
         """Returns the entries after the recovered checkpoint; counts the others as skipped."""
         position = self._recovered.position
-        if not entries or entries[0].position > position:
+        if not entries or first_position(entries) > position:
             return entries
         left = [entry for entry in entries if entry.position > position]
         self._skipped_total += len(entries) - len(left)

@@ -16,7 +16,7 @@ from itertools import pairwise
 from typing import Generic
 
 from groupcert.applier.queue.job import Execution, Job
-from groupcert.applier.queue.relay_queue import RelayEntry
+from groupcert.applier.queue.relay_group import RelayEntry
 from groupcert.applier.schemes import Ordering
 
 
@@ -147,7 +147,7 @@ class _Lane(Generic[Execution]):
             if taken and transactions > transactions_max:
                 break
             del self.ready[waiting[0]]
-            for _ in jobs[0].entries:
+            for _ in range(len(jobs[0].entries)):
                 waiting.popleft()
             taken += jobs
         self.committing = self.committing or bool(taken)

@@ -17,7 +17,7 @@ from typing import Generic
 
 from groupcert.applier.engine.commit_order import CommitOrder
 from groupcert.applier.queue.job import FIRST_TICK, CommitGroup, Execution, Job
-from groupcert.applier.queue.relay_queue import RelayEntry
+from groupcert.applier.queue.relay_group import RelayEntry, payloads_of, positions_of
 from groupcert.applier.schemes import Cause, Hold, Ordering, Scheme
 from groupcert.certifier.errors import InvalidSetting
 
@@ -85,27 +85,21 @@ class Coordinator(Generic[Execution]):
     def append(self, entries: Sequence[RelayEntry]) -> None:
         """Adds the next entries of the source's order."""
         if entries:
-            assert entries[0].position > self._appended_position, "appended out of order"
-            self._appended_position = entries[-1].position
+            self._note_appended(entries)
             self._pending.extend(entries)
             self._order.append(entries)
-            self.pending_bytes += sum([len(entry.payload) for entry in entries])
 
     def append_alone(self, entries: Sequence[RelayEntry]) -> CommitGroup[Execution]:
         """Adds the next entries and returns them as a group to commit now: without workers nothing
         runs at once, and there is nothing to schedule. Call `committed` next.
         """
         assert not self.length, "there is something before them"
-        self.append(entries)
-        self._pending.clear()
+        self._note_appended(entries)
         self._assigned_entries += len(entries)
         self._handed_over += len(entries)
         self._parallelism_sum += len(entries)
         job: Job[Execution] = Job(entries, started=self.tick + 1, at_commit=True, is_ready=True)
-        self._order.executed(job)
-        group = self.take_committable()
-        assert group and group.jobs == [job]
-        return group
+        return self._group([job])
 
     def next_jobs(self, idle: Sequence[int]) -> list[Job[Execution]]:
         """Returns at most one job for each idle worker; they count as started.
@@ -163,27 +157,21 @@ class Coordinator(Generic[Execution]):
         committing.
         """
         jobs = self._order.take(self._options.group_transactions_max)
-        if not jobs:
-            return None
-        self._given_tick += 1
-        group = CommitGroup(self._given_tick, jobs)
-        self._committing.append(group)
-        return group
+        return self._group(jobs) if jobs else None
 
     def visible(self, jobs: Sequence[Job[Execution]]) -> None:
         """Records that `jobs`, the next ones of a group, are visible: transactions that waited for
         them may start, though the group is not done.
         """
-        finished: list[RelayEntry] = []
         for job in jobs:
             if not job.at_commit:
                 self._scheme.committed(job)
             if job.parts == 1 or self._is_last_part(job):
-                finished += job.entries
-        self._order.visible(finished)
-        self._assigned_entries -= len(finished)
-        self.committed_entries += len(finished)
-        self.pending_bytes -= sum([len(entry.payload) for entry in finished])
+                finished = job.entries
+                self._order.visible(finished)
+                self._assigned_entries -= len(finished)
+                self.committed_entries += len(finished)
+                self.pending_bytes -= sum(map(len, payloads_of(finished)))
 
     def committed(self, group: CommitGroup[Execution], visible: int = 0) -> None:
         """Records that a group is visible, its first `visible` jobs by earlier calls: the next
@@ -232,6 +220,19 @@ class Coordinator(Generic[Execution]):
         if not self.takes:
             return 0
         return max(0, self._options.assigned_transactions_max - self._assigned_entries)
+
+    def _note_appended(self, entries: Sequence[RelayEntry]) -> None:
+        positions = positions_of(entries)
+        assert positions[0] > self._appended_position, "appended out of order"
+        self._appended_position = positions[-1]
+        self.pending_bytes += sum(map(len, payloads_of(entries)))
+
+    def _group(self, jobs: list[Job[Execution]]) -> CommitGroup[Execution]:
+        """Returns jobs as the next group; it is committing until `committed` is called."""
+        self._given_tick += 1
+        group = CommitGroup(self._given_tick, jobs)
+        self._committing.append(group)
+        return group
 
     def _enqueue_locals(self) -> None:
         """Moves the local transactions at the head of the queue to the commit order."""

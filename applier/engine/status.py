@@ -5,7 +5,7 @@ from enum import Enum
 
 from groupcert.applier.engine.worker import WorkerStatus
 from groupcert.applier.queue.checkpoint import Checkpoint
-from groupcert.applier.queue.relay_queue import RelayEntry
+from groupcert.applier.queue.relay_group import RelayEntry
 from groupcert.applier.schemes import Cause, Hold
 
 

@@ -10,7 +10,7 @@ Source: WL#5569 (START SLAVE UNTIL; after gaps), WL#8440 (until a view change).
 from typing import Protocol
 
 from groupcert.applier.queue.checkpoint import Checkpoint
-from groupcert.applier.queue.relay_queue import RelayEntry
+from groupcert.applier.queue.relay_group import RelayEntry
 from groupcert.certifier.gtid_set import GtidSet
 
 

@@ -10,11 +10,12 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from queue import SimpleQueue
 from typing import Self
 
 from groupcert.applier.queue.job import FIRST_TICK, CommitGroup, Execution, Job
-from groupcert.applier.queue.relay_queue import RelayEntry
+from groupcert.applier.queue.relay_group import RelayEntry, RelayGroup
 from groupcert.certifier.errors import InvalidSetting
 from groupcert.certifier.gtid import Gtid, parse_gtid
 from groupcert.certifier.gtid_set import GtidSet
@@ -129,7 +130,7 @@ class Progress:
         self._domains = dict(checkpoint.domains)
 
     def _after(self, group: CommitGroup[Execution]) -> Checkpoint:
-        self._add(entry for job in group.jobs for entry in self._finished(job))
+        self._add(chain.from_iterable(map(self._not_added, group.jobs)))
         last = group.jobs[-1].entries[-1]
         self._position = max(self._position, last.position)
         self._version = max(self._version, last.version)
@@ -159,6 +160,16 @@ class Progress:
             return ()
         del self._parts[gtid]
         return job.entries
+
+    def _not_added(self, job: Job[Execution]) -> Iterable[RelayEntry]:
+        """Returns the entries that a job finishes; none if they are of one source, and added."""
+        entries = self._finished(job)
+        if not isinstance(entries, RelayGroup) or not entries.is_of_one_source:
+            return entries
+        if self._domains or any(entries.domains):
+            return entries
+        self._executed.add_interval(entries.sources[0], entries.numbers[0], entries.numbers[-1])
+        return ()
 
     def _add(self, entries: Iterable[RelayEntry]) -> None:
         """Adds the entries' GTIDs; consecutive ones as one interval."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
 from groupcert.applier.queue.parts import Part
-from groupcert.applier.queue.relay_queue import RelayEntry
+from groupcert.applier.queue.relay_group import RelayEntry
 
 FIRST_TICK = 1
 """The first tick of the coordinator's clock; 0 is before everything."""

@@ -13,11 +13,10 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from operator import eq
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from groupcert.applier.source.header import NO_HEADER, SourceHeader
+from groupcert.applier.queue.relay_group import RelayEntry, RelayGroup
 from groupcert.certifier.errors import CorruptStore, InvalidSetting, UnsupportedFormat
-from groupcert.certifier.gtid import Gtid
 from groupcert.certifier.storage.store import Batch, Family, Store, integer_key
 
 ENTRIES_MAX = 500_000
@@ -28,40 +27,9 @@ _SIZES = struct.Struct("<II")
 _COLUMN = struct.Struct("<BQ")
 _COLUMNS = 13
 _ONE_VALUE, _RUN = 0, 1
+Cut = TypeVar("Cut", "array[int]", memoryview)
 PLAIN_MAX = 4
 """Entries up to which a group's numbers are stored uncompressed: that is not longer, and faster."""
-
-
-class RelayEntry(NamedTuple):
-    """One record of the total order that the applier has to execute.
-
-    `position` is its position in that order (`certifier.position.position_of`). `version` counts
-    certified transactions; a view change, which has no GTID, bears the version before it. View
-    changes and local transactions have the stamps 0 and 0. `local`: its client executed it here, so
-    that it only has to commit in turn. `payload`: the row changes, which only the target can read;
-    empty if there are none. `header`: the other properties that the source gave it.
-    """
-
-    position: int
-    version: int
-    gtid: Gtid | None
-    last_committed: int
-    sequence_number: int
-    local: bool
-    payload: bytes
-    header: SourceHeader = NO_HEADER
-
-    @classmethod
-    def view_change(cls, position: int, version: int, view_id: int) -> "RelayEntry":
-        """Returns the entry of a view."""
-        header = SourceHeader(view_id=view_id)
-        return cls(position, version, None, 0, 0, local=False, payload=b"", header=header)
-
-    @classmethod
-    def rotation(cls, version: int, file: int) -> "RelayEntry":
-        """Returns the entry of a binary log's new file, which is at no position of the log."""
-        header = SourceHeader(file=file)
-        return cls(0, version, None, 0, 0, local=False, payload=b"", header=header)
 
 
 class _Group(NamedTuple):
@@ -104,9 +72,10 @@ class RelayQueue:
         """
         if not entries:
             return
-        group = encode(entries)
-        batch.put(Family.RELAY, integer_key(entries[0].position), group)
-        self._unwritten = self._group_of(entries, len(group))
+        group = RelayGroup.of(entries)
+        encoded = encode(group)
+        batch.put(Family.RELAY, integer_key(group.positions[0]), encoded)
+        self._unwritten = self._group_of(group, len(encoded))
 
     def written(self) -> None:
         """Allows the group of the last `append` to be discarded, as its batch is now stored."""
@@ -126,7 +95,7 @@ class RelayQueue:
             self._discarded += group.entries
             self._discarded_bytes += group.bytes
 
-    def load(self) -> Iterator[list[RelayEntry]]:
+    def load(self) -> Iterator[RelayGroup]:
         """Yields the groups that an earlier process stored, and adds them to this queue.
 
         Raises:
@@ -135,12 +104,12 @@ class RelayQueue:
         """
         for key, stored in self._store.scan(Family.RELAY):
             entries = decode(stored, str(self._store.path))
-            assert integer_key(entries[0].position) == key, "a group under another group's key"
+            assert integer_key(entries.positions[0]) == key, "a group under another group's key"
             self._remember(self._group_of(entries, len(stored)))
             yield entries
 
-    def _group_of(self, entries: Sequence[RelayEntry], size: int) -> _Group:
-        group = _Group(entries[0].position, entries[-1].position, len(entries), size)
+    def _group_of(self, entries: RelayGroup, size: int) -> _Group:
+        group = _Group(entries.positions[0], entries.positions[-1], len(entries), size)
         assert self._newest < group.first_position, "appended out of order"
         return group
 
@@ -175,37 +144,36 @@ def encode(
     `stamps`: other values for `last_committed` and `sequence_number`. Of the headers there is what
     a member knows before the transaction is in its binary log.
     """
-    columns_of = zip(*entries, strict=True)
-    positions, versions, gtids, committed, sequences, local, payloads, headers = columns_of
-    parents, _, domains, _, _, items, _, _, views, locked = zip(*headers, strict=True)
-    sources = list({gtid.source: None for gtid in gtids if gtid})
+    group = RelayGroup.of(entries)
+    sources = [source for source in dict.fromkeys(group.sources) if source]
     number_of = {source: number for number, source in enumerate(sources, 1)}
+    number_of[""] = 0
     columns = (
-        *(positions, versions, *(stamps or (committed, sequences)), local),
-        [number_of[gtid.source] if gtid else 0 for gtid in gtids],
-        [gtid.number if gtid else 0 for gtid in gtids],
-        list(map(len, payloads)),
-        *(parents, domains, views),
-        [0 if version is None else version + 1 for version in locked],
-        list(map(len, items)),
+        *(group.positions, group.versions),
+        *(stamps or (group.last_committed, group.sequence_numbers)),
+        *(group.local, [number_of[source] for source in group.sources], group.numbers),
+        list(map(len, group.payloads)),
+        *(group.parents, group.domains, group.views),
+        [0 if version is None else version + 1 for version in group.locked],
+        list(map(len, group.items)),
     )
     text = "\n".join(sources).encode()
     parts = [
-        _SIZES.pack(len(entries), len(text)),
+        _SIZES.pack(len(group), len(text)),
         *(
             map(_packed, columns)
-            if len(entries) > PLAIN_MAX
+            if len(group) > PLAIN_MAX
             else [array("Q", chain.from_iterable(columns)).tobytes()]
         ),
         text,
-        array("Q", chain.from_iterable(items)).tobytes(),
-        *payloads,
+        array("Q", chain.from_iterable(group.items)).tobytes(),
+        *group.payloads,
     ]
     body = b"".join(parts)
     return _HEADER.pack(FORMAT, zlib.crc32(body)) + body
 
 
-def decode(stored: bytes, path: str) -> list[RelayEntry]:
+def decode(stored: bytes, path: str) -> RelayGroup:
     """Returns the entries of a stored group; errors name `path`.
 
     Raises:
@@ -214,26 +182,32 @@ def decode(stored: bytes, path: str) -> list[RelayEntry]:
     """
     body = _checked(stored, path)
     count, text_length = _SIZES.unpack_from(body)
-    offset = _SIZES.size
-    columns, offset = _columns(body, offset, count)
-    positions, versions, committed, sequences, local, source_numbers, numbers, lengths = columns[:8]
-    sources = str(body[offset : offset + text_length], "utf-8").split("\n")
+    columns, offset = _columns(body, _SIZES.size, count)
+    positions, versions, committed, sequences, local, sources, numbers, lengths = columns[:8]
+    names = ["", *str(body[offset : offset + text_length], "utf-8").split("\n")]
+    group = RelayGroup()
+    group.positions, group.versions, group.numbers = map(list, (positions, versions, numbers))
+    group.last_committed, group.sequence_numbers = list(committed), list(sequences)
+    group.local = list(map(bool, local))
+    group.sources = [names[source] for source in sources]
+    group.parents, group.domains, group.views = map(list, columns[8:11])
+    group.locked = [version - 1 if version else None for version in columns[11]]
     offset += text_length
-    headers, offset = _headers(body, offset, columns[8:])
-    payloads = []
+    items = array("Q")
+    end = offset + items.itemsize * sum(columns[12])
+    items.frombytes(body[offset:end])
+    group.items = [tuple(part) for part in _cut(items, columns[12])]
+    group.payloads = [bytes(part) for part in _cut(body[end:], lengths)]
+    assert end + sum(lengths) == len(body), "a group's payloads do not end where the group does"
+    return group
+
+
+def _cut(values: Cut, lengths: Sequence[int]) -> Iterator[Cut]:
+    """Yields consecutive parts of some lengths."""
+    start = 0
     for length in lengths:
-        payloads.append(bytes(body[offset : offset + length]))
-        offset += length
-    assert offset == len(body), "a group's payloads do not end where the group does"
-    gtids = [
-        Gtid(sources[source - 1], number) if source else None
-        for source, number in zip(source_numbers, numbers, strict=True)
-    ]
-    rows = zip(
-        *(positions, versions, gtids, committed, sequences, map(bool, local), payloads, headers),
-        strict=True,
-    )
-    return list(map(RelayEntry._make, rows))
+        yield values[start : start + length]
+        start += length
 
 
 def _checked(stored: bytes, path: str) -> memoryview:
@@ -262,28 +236,6 @@ def _columns(body: memoryview, offset: int, count: int) -> tuple[list[Sequence[i
         column, offset = _unpacked(body, offset, count)
         columns.append(column)
     return columns, offset
-
-
-def _headers(
-    body: memoryview, offset: int, columns: Sequence[Sequence[int]]
-) -> tuple[list[SourceHeader], int]:
-    """Returns the headers of a group, and where their write sets end."""
-    items = array("Q")
-    end = offset + items.itemsize * sum(columns[-1])
-    items.frombytes(body[offset:end])
-    headers, first = [], 0
-    for parent, domain, view, locked, size in zip(*columns, strict=True):
-        headers.append(
-            SourceHeader(
-                commit_parent=parent,
-                domain_id=domain,
-                view_id=view,
-                locked_since=locked - 1 if locked else None,
-                items=tuple(items[first : first + size]),
-            )
-        )
-        first += size
-    return headers, end
 
 
 def _packed(values: Sequence[int]) -> bytes:

@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
 from groupcert.applier.queue.job import Job
-from groupcert.applier.queue.relay_queue import RelayEntry
+from groupcert.applier.queue.relay_group import RelayEntry
 
 
 class Consistency(Enum):

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from groupcert.applier.queue.job import Job
 from groupcert.applier.queue.parts import Part
-from groupcert.applier.queue.relay_queue import RelayEntry
+from groupcert.applier.queue.relay_group import RelayEntry
 from groupcert.applier.schemes import Cause, Hold
 from groupcert.certifier.errors import InvalidSetting
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from groupcert.applier.queue.job import Job
-from groupcert.applier.queue.relay_queue import RelayEntry
+from groupcert.applier.queue.relay_group import RelayEntry
 from groupcert.applier.schemes import Cause, Hold, kept_or_not
 
 

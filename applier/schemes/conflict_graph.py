@@ -21,7 +21,7 @@ deadlocks of jobs that conflict; here those do not run at once.
 from collections.abc import Sequence
 from typing import Final
 
-from groupcert.applier.queue.relay_queue import RelayEntry
+from groupcert.applier.queue.relay_group import RelayEntry
 from groupcert.applier.schemes import Cause, Hold
 from groupcert.applier.schemes.conflict_control import JobList, alone_without_rows
 from groupcert.applier.schemes.dependency_graph import DependencyGraph

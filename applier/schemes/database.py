@@ -10,7 +10,7 @@ Source: WL#5569.
 
 from collections.abc import Sequence
 
-from groupcert.applier.queue.relay_queue import RelayEntry
+from groupcert.applier.queue.relay_group import RelayEntry
 from groupcert.applier.schemes import kept_or_not
 from groupcert.applier.schemes.assigned_partitions import (
     WORKER_QUEUE_MAX,

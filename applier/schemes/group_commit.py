@@ -13,7 +13,7 @@ from heapq import heappop, heappush
 from typing import Any
 
 from groupcert.applier.queue.job import Job
-from groupcert.applier.queue.relay_queue import RelayEntry
+from groupcert.applier.queue.relay_group import RelayEntry
 from groupcert.applier.schemes import Cause, Consistency, Hold, Ordering
 
 

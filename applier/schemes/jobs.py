@@ -26,7 +26,7 @@ from enum import Enum
 from typing import Any
 
 from groupcert.applier.queue.job import Job
-from groupcert.applier.queue.relay_queue import RelayEntry
+from groupcert.applier.queue.relay_group import RelayEntry
 from groupcert.applier.schemes import Cause, Consistency, Hold, Ordering, kept_or_not
 from groupcert.applier.schemes.conflict_barrier import ConflictBarrier
 from groupcert.applier.schemes.conflict_control import ConflictControl, JobList, NoControl

@@ -14,7 +14,7 @@ from enum import Enum
 from typing import Any
 
 from groupcert.applier.queue.job import Job
-from groupcert.applier.queue.relay_queue import RelayEntry
+from groupcert.applier.queue.relay_group import RelayEntry
 from groupcert.applier.schemes import Cause, Hold, kept_or_not
 from groupcert.applier.schemes.assigned_queue import AssignedQueue
 from groupcert.certifier.errors import InvalidSetting

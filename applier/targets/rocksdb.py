@@ -21,6 +21,7 @@ from typing import NamedTuple
 from groupcert.applier.queue.checkpoint import Checkpoint, Progress, version_of
 from groupcert.applier.queue.fragments import FragmentSet, is_reference
 from groupcert.applier.queue.job import CommitGroup, Job
+from groupcert.applier.queue.relay_group import payloads_of
 from groupcert.applier.queue.relay_queue import RelayQueue
 from groupcert.applier.queue.siblings import commit_ids, commit_parents
 from groupcert.applier.targets.rows_files import RowsFiles
@@ -54,6 +55,9 @@ Rows = tuple[Sequence[bytes], Sequence[bytes], Sequence[bytes]]
 
 Decode = Callable[[bytes], Rows]
 """Reads a payload."""
+
+DecodePuts = Callable[[Sequence[bytes]], Rows | None]
+"""Reads payloads that delete no row; returns None if one does, or cannot be read."""
 
 MakeFiles = Callable[[bytes], list[RowsFile] | None]
 """Returns files of the rows that a payload refers to; None if the rows are in no order."""
@@ -126,6 +130,7 @@ class RocksDbTarget:
         *,
         record_history: bool = False,
         on_commit: OnCommit | None = None,
+        decode_puts: DecodePuts | None = None,
         decode_large: DecodeLarge | None = None,
         make_files: MakeFiles | None = None,
         now_us: Callable[[], int] = lambda: time.time_ns() // 1000,
@@ -134,14 +139,16 @@ class RocksDbTarget:
 
         `relay_queue`: executed entries are discarded from it with the commit. `record_history`:
         keep each transaction's `AppliedInterval`, in 36 bytes; nothing here purges them.
-        `on_commit` is called by the thread that commits, before the write. `decode_large`: reads
-        large transactions; `make_files`: returns files that were made ahead. `now_us`: a clock.
+        `on_commit` is called by the thread that commits, before the write. `decode_puts`: reads
+        many payloads at once, where it can. `decode_large`: reads large transactions; `make_files`:
+        returns files that were made ahead. `now_us`: a clock.
         """
         self._store = store
         self._decode = decode
         self._relay_queue = relay_queue
         self._record_history = record_history
         self._on_commit = on_commit
+        self._decode_puts = decode_puts
         self._decode_large = decode_large
         self._make_ahead = make_files
         self._now_us = now_us
@@ -152,24 +159,25 @@ class RocksDbTarget:
 
     def execute(self, job: Job[RowChanges]) -> RowChanges:
         """Decodes the row changes and returns the last one of each row."""
+        payloads = payloads_of(job.entries)
+        if any(map(is_reference, payloads)):
+            self._make_files(job)
+            return LARGE
+        puts = self._decode_puts(payloads) if self._decode_puts and len(payloads) > 1 else None
+        changes = changes_of(puts) if puts else self._changes(job)
+        if (part := job.part) is not None:
+            changes = {key: value for key, value in changes.items() if part.takes(key[1:])}
+        return changes
+
+    def _changes(self, job: Job[RowChanges]) -> dict[bytes, bytes | None]:
+        """Returns the last change of each row of a job's entries, one after the other."""
         changes: dict[bytes, bytes | None] = {}
         for entry in job.entries:
-            if not entry.payload:
-                continue
-            if is_reference(entry.payload):
-                self._make_files(job)
-                return LARGE
             try:
-                put_keys, put_values, delete_keys = self._decode(entry.payload)
+                changes |= changes_of(self._decode(entry.payload)) if entry.payload else {}
             except Exception as error:
                 error.add_note(f"executing {entry.gtid} at position {entry.position}")
                 raise
-            for key, value in zip(put_keys, put_values, strict=True):
-                changes[ROW_PREFIX + key] = value
-            for key in delete_keys:
-                changes[ROW_PREFIX + key] = None
-        if (part := job.part) is not None:
-            changes = {key: value for key, value in changes.items() if part.takes(key[1:])}
         return changes
 
     def commit(self, group: CommitGroup[RowChanges], progress: Progress) -> None:
@@ -298,13 +306,14 @@ def is_large(group: CommitGroup[RowChanges]) -> bool:
     return any(job.execution is LARGE for job in group.jobs)
 
 
-def changes_of(rows: Rows) -> RowChanges:
+def changes_of(rows: Rows) -> dict[bytes, bytes | None]:
     """Returns rows as they are stored."""
     put_keys, put_values, delete_keys = rows
-    changes: dict[bytes, bytes | None] = {
-        ROW_PREFIX + key: value for key, value in zip(put_keys, put_values, strict=True)
-    }
-    changes.update((ROW_PREFIX + key, None) for key in delete_keys)
+    changes: dict[bytes, bytes | None] = dict(
+        zip([ROW_PREFIX + key for key in put_keys], put_values, strict=True)
+    )
+    if delete_keys:
+        changes.update((ROW_PREFIX + key, None) for key in delete_keys)
     return changes
 
 

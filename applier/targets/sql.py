@@ -25,7 +25,7 @@ from typing import Any, NamedTuple, TypeVar
 from groupcert.applier.errors import TransientFailure, UnsuitableTarget
 from groupcert.applier.queue.checkpoint import Checkpoint, Progress
 from groupcert.applier.queue.job import CommitGroup, Job
-from groupcert.applier.queue.relay_queue import RelayEntry
+from groupcert.applier.queue.relay_group import RelayEntry
 from groupcert.applier.targets.rocksdb import Decode
 from groupcert.applier.targets.sql_schema import (
     OTHERS,

@@ -16,7 +16,7 @@ from itertools import islice
 
 from groupcert.applier.engine.coordinator import Coordinator, CoordinatorOptions
 from groupcert.applier.queue.job import CommitGroup, Job
-from groupcert.applier.queue.relay_queue import RelayEntry
+from groupcert.applier.queue.relay_group import RelayEntry
 from groupcert.applier.schemes import Cause, Scheme
 from groupcert.applier.whatif.dependencies import count_overtakers
 from groupcert.applier.whatif.width import WidthSeries

@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from groupcert.applier.queue.parts import Part, database_of, table_of
-from groupcert.applier.queue.relay_queue import RelayEntry
+from groupcert.applier.queue.relay_group import RelayEntry
 from groupcert.applier.source.header import NO_HEADER, SourceHeader
 from groupcert.applier.whatif.dependencies import Dependencies
 from groupcert.certifier.errors import InvalidSetting

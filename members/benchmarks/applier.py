@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 from groupcert.applier.engine.worker import check_workers
-from groupcert.applier.queue.relay_queue import RelayEntry
+from groupcert.applier.queue.relay_group import RelayEntry
 from groupcert.certifier.errors import InvalidSetting
 from groupcert.members.benchmarks.applier_run import LINES, SEED, MakeScheme, Run, measure, stream
 from groupcert.members.benchmarks.applier_targets import (

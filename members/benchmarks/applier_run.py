@@ -16,7 +16,7 @@ import psutil
 from groupcert.applier.engine.applier import Applier, ApplierOptions
 from groupcert.applier.engine.coordinator import CoordinatorOptions
 from groupcert.applier.engine.status import ApplierState
-from groupcert.applier.queue.relay_queue import RelayEntry
+from groupcert.applier.queue.relay_group import RelayEntry
 from groupcert.applier.schemes import Scheme
 from groupcert.applier.schemes.catalogue import scheme
 from groupcert.applier.schemes.jobs import Conflicts

@@ -10,10 +10,12 @@ import gc
 import random
 import statistics
 from array import array
+from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
+from itertools import chain
 from multiprocessing import get_context
 from pathlib import Path
 from time import perf_counter_ns, thread_time_ns
@@ -23,7 +25,8 @@ from rich.console import Console
 from rich.table import Table
 
 from groupcert.certifier.core import Certifier, CertifierOptions
-from groupcert.certifier.records import GarbageCollection, Outcome, Record, Transaction, Verdict
+from groupcert.certifier.plain_runs import PlainTransactions, certify_plain
+from groupcert.certifier.records import GarbageCollection
 from groupcert.members.benchmarks.machine import answer, machine
 
 RESIDENT_ITEMS = (10_000, 1_000_000, 5_000_000)
@@ -43,9 +46,10 @@ _ITEM_BYTES = 8
 class Workload:
     """What is certified, and for how long.
 
-    All items are distinct, so every transaction is certified; a member of three sends each third
-    one, and `m1` is the observer. `stable_period_transactions`: how often the stable set advances.
-    `rounds`: measured rounds of `round_transactions` each, after one that only warms up.
+    All items are distinct, so every transaction is certified; messages of 64 come from three
+    members in turn, and `m1` is the observer. `stable_period_transactions`: how often the stable
+    set advances. `rounds`: measured rounds of `round_transactions` each, after one that only
+    warms up.
     """
 
     items_per_transaction: int = 4
@@ -135,7 +139,7 @@ def main(*, as_json: bool, output: Path | None) -> int:
 
 
 class _Bench:
-    """A certifier, and the log that it reads."""
+    """A certifier, and the messages that it reads: each has plain transactions of one member."""
 
     def __init__(self, workload: Workload, resident_items: int) -> None:
         self.workload = workload
@@ -149,36 +153,44 @@ class _Bench:
     def fill(self) -> None:
         """Certifies without collections until the certification info has its size."""
         while self.certifier.window.newest_version < self._resident_transactions:
-            for transaction in self._batch():
-                self.certifier.certify(transaction)
+            self._certify(self._batch())
 
     def round_seconds(self) -> float:
         """Certifies one round; the time that the certifier took, without making the records."""
         taken_ns = 0
-        certify = self.certifier.certify
-        for transactions, collections in self._round():
+        for batch, collections in self._round():
             started_ns = perf_counter_ns()
-            for transaction in transactions:
-                certify(transaction)
+            self._certify(batch)
             for collection in collections:
                 self.certifier.deliver(collection)
             taken_ns += perf_counter_ns() - started_ns
         return taken_ns / 1e9
 
     def longest_pauses_ms(self) -> tuple[float, float]:
-        """Returns the longest single call of one round, in wall time and in thread time."""
+        """Returns the longest single step of one round, in wall time and in thread time."""
         wall_ns = thread_ns = 0
-        for transactions, collections in self._round():
-            records: list[Record] = [*transactions, *collections]
-            for record in records:
+        for batch, collections in self._round():
+            steps = chain(certify_plain(self.certifier, batch), self._collecting(collections))
+            is_over = False
+            while not is_over:
                 thread_started_ns, started_ns = thread_time_ns(), perf_counter_ns()
-                outcome = self.certifier.deliver(record)
+                is_over = next(steps, self) is self
                 wall_ns = max(wall_ns, perf_counter_ns() - started_ns)
                 thread_ns = max(thread_ns, thread_time_ns() - thread_started_ns)
-                assert not isinstance(outcome, Outcome) or outcome.verdict is Verdict.CERTIFIED
         return wall_ns / 1e6, thread_ns / 1e6
 
-    def _round(self) -> Iterator[tuple[list[Transaction], list[GarbageCollection]]]:
+    def _collecting(self, collections: list[GarbageCollection]) -> Iterator[None]:
+        for collection in collections:
+            yield
+            self.certifier.deliver(collection)
+
+    def _certify(self, batch: PlainTransactions) -> None:
+        before = self.certifier.window.newest_version
+        deque(certify_plain(self.certifier, batch), maxlen=0)
+        newest_version = self.certifier.window.newest_version
+        assert newest_version == before + _BATCH_TRANSACTIONS, "not all were certified"
+
+    def _round(self) -> Iterator[tuple[PlainTransactions, list[GarbageCollection]]]:
         """Yields a round's transactions in batches, then a stable set where one is due."""
         workload = self.workload
         for done in range(0, workload.round_transactions, _BATCH_TRANSACTIONS):
@@ -187,25 +199,23 @@ class _Bench:
             collection = GarbageCollection(self._position, stable_version)
             yield self._batch(), [collection] * is_due
 
-    def _batch(self) -> list[Transaction]:
+    def _batch(self) -> PlainTransactions:
         """Returns transactions as they are decoded: every integer is a new object."""
         count = self.workload.items_per_transaction
-        wire = self._random.randbytes(_ITEM_BYTES * count * _BATCH_TRANSACTIONS)
+        items = array("Q", self._random.randbytes(_ITEM_BYTES * count * _BATCH_TRANSACTIONS))
+        cut = items.tolist()
+        write_sets = [cut[begin : begin + count] for begin in range(0, len(cut), count)]
         newest_version = self.certifier.window.newest_version
-        batch = []
-        for index in range(_BATCH_TRANSACTIONS):
-            items = array(
-                "Q", wire[_ITEM_BYTES * count * index : _ITEM_BYTES * count * (index + 1)]
-            )
-            snapshot = max(newest_version + index - self.workload.snapshot_lag_versions, 0)
-            origin = _MEMBERS[index % len(_MEMBERS)]
-            self._position += 1
-            batch.append(
-                Transaction(
-                    self._position, origin, snapshot, items.tolist(), local=origin == _MEMBERS[0]
-                )
-            )
-        return batch
+        origin = _MEMBERS[self._position // _BATCH_TRANSACTIONS % len(_MEMBERS)]
+        snapshot = max(newest_version - self.workload.snapshot_lag_versions, 0)
+        position, self._position = self._position, self._position + _BATCH_TRANSACTIONS
+        return PlainTransactions(
+            position,
+            origin,
+            origin == _MEMBERS[0],
+            [snapshot] * _BATCH_TRANSACTIONS,
+            write_sets,
+        )
 
 
 def _resident_bytes() -> int:

@@ -14,7 +14,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Self
 
-from groupcert.applier.queue.relay_queue import RelayEntry
+from groupcert.applier.queue.relay_group import RelayEntry
 from groupcert.members.benchmarks.applier_run import Clocks, Run
 from groupcert.members.benchmarks.applier_targets import MariaDb, cpu_seconds, mariadb_session
 from groupcert.members.benchmarks.database_servers import (

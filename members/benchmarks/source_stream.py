@@ -20,7 +20,7 @@ from heapq import heappop, heappush
 from itertools import accumulate
 
 from groupcert.applier.queue.parts import database_of
-from groupcert.applier.queue.relay_queue import RelayEntry
+from groupcert.applier.queue.relay_group import RelayEntry
 from groupcert.applier.source.clock import SourceClock
 from groupcert.applier.source.header import SourceHeader
 from groupcert.certifier.errors import InvalidSetting

@@ -20,17 +20,19 @@ import json
 import struct
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from groupcert.applier.queue.checkpoint import Checkpoint
 from groupcert.applier.queue.fragments import changes_bytes, is_reference
 from groupcert.applier.queue.job import CommitGroup
-from groupcert.applier.queue.relay_queue import RelayEntry, decode, encode
+from groupcert.applier.queue.relay_group import RelayGroup
+from groupcert.applier.queue.relay_queue import decode, encode
 from groupcert.applier.source.clock import SEQUENCE_NUMBER_MAX, SourceClock
 from groupcert.applier.targets.rocksdb import RowChanges
 from groupcert.certifier.errors import CorruptStore
+from groupcert.certifier.gtid import Gtid
 from groupcert.certifier.gtid_set import GtidSet
 from groupcert.certifier.storage.store import Batch, Family, Store
 from groupcert.members.large_transactions.fragments import drop_kept, keep, names_of
@@ -82,7 +84,7 @@ class StoredGroup(NamedTuple):
     key: bytes
     file: int
     header: BinaryLogFile | None
-    entries: list[RelayEntry]
+    entries: RelayGroup
     committed_us: int
     bytes: int
 
@@ -124,7 +126,7 @@ class BinaryLog:
             Of each entry the version that its `last_committed` stands for.
         """
         last_committed: list[int] = []
-        entries = [entry for job in group.jobs for entry in job.entries]
+        entries = RelayGroup.joined([job.entries for job in group.jobs])
         with self._lock:
             if self._files[-1].bytes >= self._options.file_bytes_max:
                 self._begin(batch)
@@ -191,7 +193,7 @@ class BinaryLog:
         """Yields what is stored from a key on. The iterator keeps the store open: drop it soon."""
         for found, value in self._store.scan(Family.BINARY_LOG, key):
             file, offset = _KEY.unpack(found)
-            header, entries, committed_us = None, [], 0
+            header, entries, committed_us = None, RelayGroup(), 0
             if offset:
                 (committed_us,) = _COMMITTED_US.unpack_from(value)
                 entries = decode(value[_COMMITTED_US.size :], str(self._store.path))
@@ -199,7 +201,7 @@ class BinaryLog:
                 header = _file(file, value, self._store)
             yield StoredGroup(found, file, header, entries, committed_us, len(value))
 
-    def _write(self, batch: Batch, entries: Sequence[RelayEntry]) -> Iterable[int]:
+    def _write(self, batch: Batch, entries: RelayGroup) -> Iterable[int]:
         """Adds entries of one group to the newest file; see `append`."""
         if not entries:
             return ()
@@ -210,26 +212,27 @@ class BinaryLog:
             self._marks.append((key_of(file.number, file.bytes), self._executed))
         batch.put(Family.BINARY_LOG, key_of(file.number, file.bytes), value)
         file.bytes += len(value)
-        if large := [entry.payload for entry in entries if is_reference(entry.payload)]:
-            keep(batch, file.number, names_of(entries))
+        if large := [*filter(is_reference, entries.payloads)]:
+            keep(batch, file.number, names_of(large))
             file.bytes += sum(map(changes_bytes, large))
         file.first_gtid = file.first_gtid or _first_gtid(entries)
-        self._version = entries[-1].version
+        self._version = entries.versions[-1]
         base = self._base
         return [base + last for last in stamps[0]]
 
-    def _stamps(self, entries: Sequence[RelayEntry]) -> tuple[list[int], list[int]]:
+    def _stamps(self, entries: RelayGroup) -> tuple[list[int], list[int]]:
         """Returns the stamps of a group; view changes have none, and divide it."""
         clock, base = self._clock, self._base
         committed, numbers = [], []
         first = number = commits = groups = 0
-        for _, version, gtid, _, _, _, _, header in entries:
-            if gtid is None:
+        for version, source, locked, items in zip(
+            *(entries.versions, entries.sources, entries.locked, entries.items), strict=True
+        ):
+            if not source:
                 committed.append(0)
                 numbers.append(0)
                 first = 0
                 continue
-            locked, items = header.locked_since, header.items
             read = None if locked is None else locked - base
             last_committed, number = clock.stamp(read, knows_rows=bool(items))
             assert number == version - base, f"version {version} is number {number} after {base}"
@@ -336,5 +339,6 @@ def _file(number: int, header: bytes, store: Store) -> BinaryLogFile:
         raise CorruptStore(path=str(store.path), problem=problem) from error
 
 
-def _first_gtid(entries: Sequence[RelayEntry]) -> str:
-    return next((str(entry.gtid) for entry in entries if entry.gtid is not None), "")
+def _first_gtid(entries: RelayGroup) -> str:
+    gtids = zip(entries.sources, entries.numbers, strict=True)
+    return next((str(Gtid(*gtid)) for gtid in gtids if gtid[0]), "")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from groupcert.applier.errors import PurgedAtSource
 from groupcert.applier.queue.parts import database_of, table_of
-from groupcert.applier.queue.relay_queue import RelayEntry
+from groupcert.applier.queue.relay_group import RelayEntry
 from groupcert.applier.queue.siblings import commit_ids, commit_parents
 from groupcert.applier.source.header import SourceHeader
 from groupcert.certifier.gtid_set import GtidSet

@@ -1,8 +1,9 @@
 """Counts transactions by verdict, for the status of a member."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from groupcert.certifier.records import Verdict
+from groupcert.certifier.records import Outcome, Verdict
 
 
 def _none_yet() -> list[int]:
@@ -19,6 +20,12 @@ class Counters:
     """Transactions of the log before those, by verdict, counted in earlier runs or at a donor."""
     local: int = 0
     repeated: int = 0
+
+    def add(self, outcomes: Iterable[Outcome], *, local: bool) -> None:
+        """Counts the transactions of a message; `local`: they were executed here."""
+        for outcome in outcomes:
+            self.verdicts[outcome.verdict] += 1
+            self.local += local and outcome.version > 0
 
     @property
     def log_verdicts(self) -> list[int]:

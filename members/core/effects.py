@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from groupcert.applier.queue.relay_queue import RelayEntry
+from groupcert.applier.queue.relay_group import RelayGroup
 from groupcert.members.core.decisions import Noted
 from groupcert.members.core.fragment_sets import SetName
 from groupcert.members.core.log_records import Fragment
@@ -30,7 +30,7 @@ class Delivered:
     not store the state.
     """
 
-    entries: list[RelayEntry] = field(default_factory=list)
+    entries: RelayGroup = field(default_factory=RelayGroup)
     """Entries for the relay queue, in the order of their positions."""
     ended: list[Submission] = field(default_factory=list)
     """Submissions of this member that are decided."""

@@ -1,15 +1,17 @@
 """The records of the log as plain values; `wire/log_batches.py` turns them into bytes and back."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
+from groupcert.applier.queue.fragments import is_reference
 from groupcert.certifier.gtid import Gtid
 from groupcert.certifier.gtid_set import GtidSet
+from groupcert.certifier.plain_runs import PlainTransactions
 from groupcert.members.core.views import ViewMember
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 """Format of a log message; a member fences itself at a member's message in a format that it does
-not know."""
+not know. Format 1 has no columns."""
 FIELDS_MAX = 65_536
 """Most fields of a message: its transactions, control records and fragments, and the four that say
 whose it is. A message of 8 MiB that clients' transactions fill has fewer."""
@@ -18,6 +20,8 @@ CONTROL_BYTES_MAX = 2 * FIELDS_MAX
 too many fields: each takes two bytes."""
 LARGE_NUMBER_MAX = 2**63 - 1
 """Largest number of a large transaction; a store's key has room for one more."""
+COLUMNS_MIN = 4
+"""Transactions of a message from which on they go as columns: fewer are faster as they are."""
 FRAMING_BYTES = 192
 """Most bytes of a transaction in a message, beside items, snapshot and row changes."""
 ITEM_BYTES = 8
@@ -36,6 +40,66 @@ class LoggedTransaction(NamedTuple):
     payload: bytes = b""
     report_applied: bool = False
     domain_id: int = 0
+
+
+class PlainColumns(Sequence[LoggedTransaction]):
+    """Transactions that have only an id, a snapshot version, a write set and row changes, as
+    columns of equal length: what nearly all messages of the log have. A transaction is made of them
+    where one is asked for.
+    """
+
+    __slots__ = ("ids", "payloads", "snapshots", "write_sets")
+
+    def __init__(
+        self,
+        ids: Sequence[bytes],
+        snapshots: Sequence[int],
+        write_sets: Sequence[Sequence[int]],
+        payloads: Sequence[bytes],
+    ) -> None:
+        assert len(ids) == len(snapshots) == len(write_sets) == len(payloads)
+        self.ids, self.snapshots = ids, snapshots
+        self.write_sets, self.payloads = write_sets, payloads
+
+    @classmethod
+    def of(cls, transactions: Sequence[LoggedTransaction]) -> "PlainColumns | None":
+        """Returns transactions as columns; None if they are few, or one of them has more."""
+        if len(transactions) < COLUMNS_MIN:
+            return None
+        columns = zip(*transactions, strict=True)
+        ids, snapshots, write_sets, read_sets, gtids, payloads, reports, domains = columns
+        if any(read_sets) or any(gtids) or any(reports) or any(domains):
+            return None
+        if any(map(is_reference, payloads)) or not all(type(each) is int for each in snapshots):
+            return None
+        return cls(ids, snapshots, write_sets, payloads)
+
+    def at(self, position: int, origin: str, *, local: bool) -> PlainTransactions:
+        """Returns what the certifier needs of them, from their first position on."""
+        return PlainTransactions(position, origin, local, self.snapshots, self.write_sets)
+
+    @overload
+    def __getitem__(self, index: int) -> LoggedTransaction: ...
+    @overload
+    def __getitem__(self, index: slice) -> "PlainColumns": ...
+    def __getitem__(self, index: int | slice) -> "LoggedTransaction | PlainColumns":
+        if isinstance(index, slice):
+            return PlainColumns(
+                *(self.ids[index], self.snapshots[index]),
+                *(self.write_sets[index], self.payloads[index]),
+            )
+        return LoggedTransaction(
+            self.ids[index],
+            self.snapshots[index],
+            self.write_sets[index],
+            payload=self.payloads[index],
+        )
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
 
 
 def bytes_of(transaction: LoggedTransaction) -> int:

@@ -86,7 +86,7 @@ def why_skipped(message: Message, before: GroupBefore) -> str:
             raise UnsupportedFormat(
                 what=f"message {before.log_sequence} of the log, by {member.name},",
                 found=str(message.format_version),
-                supported=str(FORMAT_VERSION),
+                supported=f"1 to {FORMAT_VERSION}",
             )
         return message.problem
     if before.numbers.is_repeated(message.incarnation, message.batch_number):

@@ -9,10 +9,11 @@ from collections import deque
 from collections.abc import Generator, Iterable
 
 from groupcert.applier.queue.fragments import FragmentSet, is_reference
-from groupcert.applier.queue.relay_queue import RelayEntry
+from groupcert.applier.queue.relay_group import RelayEntry
 from groupcert.certifier.core import Certifier
 from groupcert.certifier.history.schema import Cursor
 from groupcert.certifier.outcomes import OutcomeTable
+from groupcert.certifier.plain_runs import certify_plain
 from groupcert.certifier.position import position_of
 from groupcert.certifier.records import GarbageCollection, Outcome, Transaction, ViewChange
 from groupcert.members.core.allow_list import check_allowed, refused_names
@@ -38,6 +39,7 @@ from groupcert.members.core.log_records import (
 )
 from groupcert.members.core.log_validity import GroupBefore, why_skipped
 from groupcert.members.core.options import MemberOptions, certifier_options
+from groupcert.members.core.plain_batches import entries_of, new_columns, remember
 from groupcert.members.core.progress_reports import ProgressReports, ReportSchedule
 from groupcert.members.core.publisher import Publisher, end_parts, locked_since
 from groupcert.members.core.skipped_messages import SkippedMessages
@@ -263,7 +265,17 @@ class Member:
                 if self.fragment_sets.take(batch.incarnation, fragment):
                     into.fragments.append((batch.incarnation, fragment))
             locked = locked_since(parts, len(batch.transactions))
-            outcomes = yield from self._certify_all(batch, local, locked, into)
+            columns = new_columns(batch.transactions, self.outcomes)
+            if columns is not None and not self.decisions.is_on:
+                plain = columns.at(position_of(self.log_sequence, 0), batch.member, local=local)
+                outcomes = yield from certify_plain(self.certifier, plain)
+                remember(self.outcomes, columns.ids, outcomes)
+                self.counters.add(outcomes, local=local)
+                entries = entries_of(plain, columns, outcomes, locked, self.applied_version)
+                self._schedule.recorded(sum(map(len, entries.items)))
+                into.entries += entries
+            else:
+                outcomes = yield from self._certify_all(batch, local, locked, into)
         else:
             into.turned_away += [submission for submission, index in parts if index >= 0]
             parts = [(submission, index) for submission, index in parts if index < 0]
@@ -436,11 +448,7 @@ class Member:
     def _expel_silent(self) -> None:
         """Proposes a view without members that were silent for too long, once for each view."""
         limit_ms = self.options.suspicion_ms + self.options.expel_ms
-        members = [
-            each
-            for each in self.view.members
-            if self.suspicions.silent_ms(each.incarnation) < limit_ms or each == self.me
-        ]
+        members = self.suspicions.heard_of(self.view.members, self.me, limit_ms)
         if (
             len(members) < len(self.view.members)
             and self.state is MemberState.ONLINE

@@ -5,7 +5,9 @@ log. So no member is suspected because the log was away, or because this process
 election among log servers nor a process that stood still makes others look dead. Pure.
 """
 
-from collections.abc import Container
+from collections.abc import Container, Iterable
+
+from groupcert.members.core.views import ViewMember
 
 SILENT_MS_MIN = 2_500
 """Milliseconds; a shorter silence is not reported, however often a member has to report."""
@@ -47,3 +49,11 @@ class Suspicions:
         """Forgets all other runs."""
         for gone in [each for each in self._heard_ms if each not in incarnations]:
             del self._heard_ms[gone]
+
+    def heard_of(
+        self, members: Iterable[ViewMember], me: ViewMember, limit_ms: int
+    ) -> list[ViewMember]:
+        """Returns the members that were not silent for `limit_ms`, and `me`."""
+        return [
+            each for each in members if self.silent_ms(each.incarnation) < limit_ms or each == me
+        ]

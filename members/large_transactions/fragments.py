@@ -6,6 +6,7 @@ that has it. What a crash leaves beside that is removed at the next start.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 
 import xxhash
 import zstandard
@@ -13,7 +14,7 @@ import zstandard
 from groupcert.applier.queue.checkpoint import Checkpoint
 from groupcert.applier.queue.fragments import DIGEST_BYTES, FragmentSet, is_reference
 from groupcert.applier.queue.job import CommitGroup
-from groupcert.applier.queue.relay_queue import RelayEntry
+from groupcert.applier.queue.relay_group import RelayEntry, payloads_of
 from groupcert.applier.targets.rocksdb import RowChanges, Rows
 from groupcert.certifier.errors import CorruptStore, InvalidWriteSet
 from groupcert.certifier.storage.store import Batch, Family, Store, integer_key
@@ -95,25 +96,24 @@ class FragmentStore:
         a member without a binary log.
         """
         del checkpoint
-        drop(batch, names_of(entry for job in group.jobs for entry in job.entries))
+        drop(batch, names_of(chain.from_iterable(payloads_of(job.entries) for job in group.jobs)))
 
     def discard_executed(self, entries: Sequence[RelayEntry], position: int) -> list[SetName]:
         """Removes the sets of entries up to `position`, which an earlier process has executed: they
         were read from the log again. Returns these sets.
         """
-        if not entries or entries[0].position > position:
-            return []
-        if names := names_of(entry for entry in entries if entry.position <= position):
+        executed = (entry.payload for entry in entries if entry.position <= position)
+        if names := names_of(executed):
             batch = self._store.batch()
             drop(batch, set(names) - set(self._kept()))
             self._store.write(batch)
         return names
 
-    def remove_strangers(self, open_sets: Iterable[SetName], entries: Iterable[RelayEntry]) -> int:
-        """Removes the fragments that neither the state, nor the relay queue, nor the binary log
-        refers to; returns of how many sets. Called at a start. Cost: O(sets).
+    def remove_strangers(self, open_sets: Iterable[SetName], payloads: Iterable[bytes]) -> int:
+        """Removes the fragments that neither the state, nor the relay queue's `payloads`, nor the
+        binary log refers to; returns of how many sets. Called at a start. Cost: O(sets).
         """
-        known = {*open_sets, *names_of(entries), *self._kept()}
+        known = {*open_sets, *names_of(payloads), *self._kept()}
         strangers: list[SetName] = []
         start = b""
         while found := next(self._store.scan(Family.FRAGMENTS, start), None):
@@ -140,9 +140,9 @@ class FragmentStore:
         return CorruptStore(path=str(self._store.path), problem=text)
 
 
-def names_of(entries: Iterable[RelayEntry]) -> list[SetName]:
-    """Returns the sets that entries refer to."""
-    return [FragmentSet.of(entry.payload)[:2] for entry in entries if is_reference(entry.payload)]
+def names_of(payloads: Iterable[bytes]) -> list[SetName]:
+    """Returns the sets that payloads refer to."""
+    return [FragmentSet.of(payload)[:2] for payload in payloads if is_reference(payload)]
 
 
 def drop(batch: Batch, names: Iterable[SetName]) -> None:

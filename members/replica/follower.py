@@ -19,7 +19,7 @@ from groupcert.applier.engine.status import ApplierState, ApplierStatus
 from groupcert.applier.engine.until import Until
 from groupcert.applier.errors import ApplyFailed, TransientFailure
 from groupcert.applier.queue.checkpoint import Checkpoint
-from groupcert.applier.queue.relay_queue import RelayEntry
+from groupcert.applier.queue.relay_group import RelayEntry
 from groupcert.applier.schemes import Scheme
 from groupcert.applier.targets import Target
 from groupcert.certifier.errors import InvalidSetting

@@ -13,7 +13,7 @@ from typing import NamedTuple, Self
 import grpc
 import structlog
 
-from groupcert.applier.queue.relay_queue import RelayEntry
+from groupcert.applier.queue.relay_group import RelayEntry
 from groupcert.certifier.errors import Fenced, Unavailable
 from groupcert.certifier.gtid_set import GtidSet
 from groupcert.members.client.direct_calls import DirectMember

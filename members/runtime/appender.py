@@ -8,7 +8,7 @@ that no others joined, so none is forgotten.
 import asyncio
 from collections.abc import Callable, Sequence
 
-from groupcert.applier.queue.relay_queue import RelayEntry
+from groupcert.applier.queue.relay_group import RelayEntry
 from groupcert.members.core.commit_wait import CommitWait
 
 

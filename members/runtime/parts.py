@@ -21,7 +21,7 @@ from groupcert.members.runtime.endings import LOG_STOP_SECONDS, STOP_SECONDS, un
 from groupcert.members.runtime.options import binary_log_options, writer_of
 from groupcert.members.runtime.snapshots import Snapshots
 from groupcert.members.settings.member import MemberConfig
-from groupcert.members.wire.row_changes import decode_changes
+from groupcert.members.wire.row_changes import decode_changes, decode_puts
 
 JOB_TRANSACTIONS_MAX = 64
 """Transactions of a job: waking a worker costs as much as a few executions on the embedded
@@ -76,6 +76,7 @@ class Parts:
             self.relay_queue,
             record_history=keeps_decisions,
             on_commit=self.binary_log.append if self.binary_log else fragments.discard,
+            decode_puts=decode_puts,
             decode_large=fragments.rows,
             make_files=self.rows_maker.make,
         )

@@ -294,7 +294,8 @@ class MemberRuntime:
         self._parts.rows_maker.start()
         groups = list(self.relay_queue.load())
         self.fragments.remove_strangers(
-            self.member.fragment_sets.names, chain.from_iterable(groups)
+            self.member.fragment_sets.names,
+            chain.from_iterable(group.payloads for group in groups),
         )
         self.applier.recover(groups)
         self.is_whole = True
@@ -404,7 +405,7 @@ class MemberRuntime:
         has executed are read again after a restart: their fragments go.
         """
         entries = delivered.entries
-        is_executed = bool(entries) and entries[0].position <= self._recovered_position
+        is_executed = bool(entries) and entries.positions[0] <= self._recovered_position
         if delivered.fragments or delivered.dropped or is_executed:
             self._parts.rows_maker.take_in(delivered, self._recovered_position)
 

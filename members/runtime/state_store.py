@@ -90,8 +90,7 @@ class StateStore:
 
     def _save(self, member: Member, unsaved: Delivered, applied_position: int) -> None:
         batch = self._store.batch()
-        waiting = [entry for entry in unsaved.entries if entry.position > applied_position]
-        self._relay_queue.append(batch, waiting)
+        self._relay_queue.append(batch, unsaved.entries.after(applied_position))
         if self._info_store.certifier is not member.certifier:  # First settings make it.
             self._info_store = CertificationInfoStore(self._store, member.certifier)
         self._info_store.save(batch)

@@ -13,7 +13,7 @@ import structlog
 
 from groupcert.applier.errors import PurgedAtSource, ReplicaAhead
 from groupcert.applier.queue.fragments import is_reference
-from groupcert.applier.queue.relay_queue import RelayEntry
+from groupcert.applier.queue.relay_group import RelayEntry
 from groupcert.certifier.errors import CorruptStore, GroupcertError, InvalidSetting, NotServing
 from groupcert.certifier.gtid_set import GtidSet
 from groupcert.members.binary_log.log import BinaryLog

@@ -6,7 +6,7 @@ its changes, and is joined again before a replica uses it.
 
 from collections.abc import Iterable, Iterator
 
-from groupcert.applier.queue.relay_queue import RelayEntry
+from groupcert.applier.queue.relay_group import RelayEntry
 from groupcert.applier.source.header import SourceHeader
 from groupcert.certifier.errors import TransactionTooLarge
 from groupcert.certifier.gtid import Gtid

@@ -4,7 +4,9 @@ A message from the log is checked here as far as its bytes go; `core/log_validit
 its records count.
 """
 
-from collections.abc import Iterable
+from array import array
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, chain
 from typing import Any
 
 from google.protobuf.message import DecodeError
@@ -25,6 +27,7 @@ from groupcert.members.core.log_records import (
     LogBatch,
     LoggedTransaction,
     Message,
+    PlainColumns,
     Skip,
     StableReport,
     Unreadable,
@@ -60,8 +63,11 @@ def encode_batch(batch: LogBatch) -> bytes:
         incarnation=batch.incarnation,
         batch_number=batch.batch_number,
     )
+    plain = PlainColumns.of(batch.transactions)
+    if plain is not None:
+        _add_plain(message, plain)
     add = message.transactions.add
-    for logged in batch.transactions:
+    for logged in batch.transactions if plain is None else ():
         transaction = add(
             transaction_id=logged.transaction_id,
             write_set=logged.write_set,
@@ -98,8 +104,9 @@ def decode_batch(payload: bytes) -> Message:
     try:
         head = log_pb2.LogBatchHead.FromString(payload)
         claims = (head.member, head.incarnation, head.batch_number)
-        if head.format_version != FORMAT_VERSION:
-            problem = f"it has format {head.format_version}, this release reads {FORMAT_VERSION}"
+        if not 0 < head.format_version <= FORMAT_VERSION:
+            newest = FORMAT_VERSION
+            problem = f"it has format {head.format_version}, this release reads 1 to {newest}"
             return Unreadable(problem, *claims, head.format_version, payload)
         if problem := _why_too_many(payload):
             return Unreadable(problem, *claims, encoded=payload)
@@ -111,13 +118,57 @@ def decode_batch(payload: bytes) -> Message:
     try:
         return LogBatch(
             *claims,
-            [_ordered(each, message.incarnation) for each in message.transactions],
+            _transactions(message),
             list(map(_control_value, message.controls)) if message.controls else (),
             list(map(_fragment, message.fragments)) if message.fragments else (),
             payload,
         )
     except InvalidRequest as error:
         return Unreadable(str(error), *claims, encoded=payload)
+
+
+def _add_plain(message: log_pb2.LogBatch, plain: PlainColumns) -> None:
+    """Adds transactions to a message as columns."""
+    message.plain_ids.extend(plain.ids)
+    message.plain_snapshot_versions = array("Q", plain.snapshots).tobytes()
+    message.plain_write_set_sizes = array("I", map(len, plain.write_sets)).tobytes()
+    message.plain_write_sets = array("Q", chain.from_iterable(plain.write_sets)).tobytes()
+    message.plain_changes.extend(plain.payloads)
+
+
+def _transactions(message: log_pb2.LogBatch) -> Sequence[LoggedTransaction]:
+    """Returns the transactions of a message of the log.
+
+    Raises:
+        InvalidRequest: No member can have taken them from clients.
+    """
+    if not message.plain_ids:
+        return [_ordered(each, message.incarnation) for each in message.transactions]
+    ids, payloads = list(message.plain_ids), list(message.plain_changes)
+    snapshots = _numbers("Q", message.plain_snapshot_versions)
+    sizes = _numbers("I", message.plain_write_set_sizes)
+    items = _numbers("Q", message.plain_write_sets)
+    lengths = {len(ids), len(payloads), len(snapshots), len(sizes)}
+    if len(lengths) > 1 or sum(sizes) != len(items) or message.transactions:
+        value = f"columns of {sorted(lengths)} transactions, with {len(items)} items"
+        raise InvalidWriteSet(value=value, expected="columns of equal length, and nothing else")
+    for transaction_id in ids:
+        check_id(transaction_id)
+    for payload in payloads:
+        checked_changes(payload)
+    ends = list(accumulate(sizes))
+    write_sets = [items[end - size : end] for size, end in zip(sizes, ends, strict=True)]
+    return PlainColumns(ids, snapshots, write_sets, payloads)
+
+
+def _numbers(code: str, encoded: bytes) -> list[int]:
+    """Returns the numbers of a column. Raises InvalidWriteSet if one of them is cut off."""
+    numbers = array(code)
+    if len(encoded) % numbers.itemsize:
+        expected = f"numbers of {numbers.itemsize} bytes"
+        raise InvalidWriteSet(value=f"a column of {len(encoded)} bytes", expected=expected)
+    numbers.frombytes(encoded)
+    return numbers.tolist()
 
 
 def is_urgent(payload: bytes, incarnation: int) -> bool:

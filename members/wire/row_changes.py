@@ -22,6 +22,19 @@ def decode_changes(payload: bytes) -> tuple[Sequence[bytes], Sequence[bytes], Se
     return changes.put_keys, changes.put_values, changes.delete_keys
 
 
+def decode_puts(
+    payloads: Sequence[bytes],
+) -> tuple[Sequence[bytes], Sequence[bytes], Sequence[bytes]] | None:
+    """Returns the rows of payloads that only put rows, read at once: messages one behind the other
+    are a message with the repeated fields of all. None if one deletes a row, or cannot be read.
+    """
+    try:
+        rows = decode_changes(b"".join(payloads))
+    except DecodeError:
+        return None
+    return None if rows[2] else rows
+
+
 def checked_changes(payload: bytes) -> transaction_pb2.Changes:
     """Returns parsed row changes. Raises InvalidWriteSet if they cannot be executed; a member must
     never order such, nor take them from the log. Cost: about 1 µs for a few rows.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from hypothesis import strategies as st
 
-from groupcert.applier.queue.relay_queue import RelayEntry
+from groupcert.applier.queue.relay_group import RelayEntry
 from tests.applier.scheme_driver import entry
 
 TABLES = ("a.t", "a.u", "b.t", "c.t", "d.t", "e.t")

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from groupcert.applier.queue.job import Job
 from groupcert.applier.queue.parts import database_of
-from groupcert.applier.queue.relay_queue import RelayEntry
+from groupcert.applier.queue.relay_group import RelayEntry
 from groupcert.applier.schemes import Ordering, Scheme
 from groupcert.applier.source.header import SourceHeader
 from groupcert.certifier.gtid import Gtid

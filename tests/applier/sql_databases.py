@@ -12,7 +12,7 @@ import psycopg
 from groupcert.applier.queue.checkpoint import Checkpoint, Progress
 from groupcert.applier.queue.job import CommitGroup, Job
 from groupcert.applier.queue.parts import Part
-from groupcert.applier.queue.relay_queue import RelayEntry
+from groupcert.applier.queue.relay_group import RelayEntry
 from groupcert.applier.targets import mysql, postgresql
 from groupcert.applier.targets.sql import SqlExecution, SqlTarget
 from groupcert.applier.targets.sql_schema import SqlSchema, TableMapping

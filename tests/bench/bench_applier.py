@@ -23,7 +23,8 @@ from time import perf_counter
 
 from groupcert.applier.engine.applier import Applier, ApplierOptions
 from groupcert.applier.queue.checkpoint import DurabilityFlusher
-from groupcert.applier.queue.relay_queue import RelayEntry, RelayQueue
+from groupcert.applier.queue.relay_group import RelayEntry
+from groupcert.applier.queue.relay_queue import RelayQueue
 from groupcert.applier.schemes.logical_clock import LogicalClock
 from groupcert.applier.targets.rocksdb import RocksDbTarget
 from groupcert.certifier.gtid import Gtid

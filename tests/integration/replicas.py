@@ -18,7 +18,7 @@ from typing import Any, Self
 
 from groupcert import Client, Consistency, Transaction, TransactionFailed
 from groupcert.applier.queue.checkpoint import Checkpoint
-from groupcert.applier.queue.relay_queue import RelayEntry
+from groupcert.applier.queue.relay_group import RelayEntry
 from groupcert.applier.targets.rocksdb import RocksDbTarget
 from groupcert.certifier.errors import Unavailable
 from groupcert.certifier.gtid_set import GtidSet

@@ -17,7 +17,7 @@ import pytest
 
 from groupcert import Client, TransactionFailed, certifiable
 from groupcert.applier.errors import PurgedAtSource, ReplicaAhead
-from groupcert.applier.queue.relay_queue import RelayEntry
+from groupcert.applier.queue.relay_group import RelayEntry
 from groupcert.certifier.errors import DomainNotAllowed, NotServing
 from groupcert.certifier.gtid import Gtid
 from groupcert.certifier.gtid_set import GtidSet

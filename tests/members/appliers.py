@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from groupcert.applier.engine.applier import Applier, ApplierOptions
-from groupcert.applier.queue.relay_queue import RelayEntry
+from groupcert.applier.queue.relay_group import RelayEntry
 from groupcert.applier.schemes import Scheme
 from groupcert.applier.schemes.jobs import Conflicts, Jobs, JobsOptions
 from groupcert.applier.source.header import SourceHeader

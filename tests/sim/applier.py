@@ -5,12 +5,13 @@ threads may be held up, and decides nothing of its own.
 """
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 
 from groupcert.applier.engine.coordinator import Coordinator, CoordinatorOptions
 from groupcert.applier.queue.checkpoint import Checkpoint, Progress
 from groupcert.applier.queue.job import CommitGroup, Job
-from groupcert.applier.queue.relay_queue import RelayEntry, RelayQueue
+from groupcert.applier.queue.relay_group import RelayEntry
+from groupcert.applier.queue.relay_queue import RelayQueue
 from groupcert.applier.schemes.logical_clock import LogicalClock
 from groupcert.applier.targets.rocksdb import RocksDbTarget, RowChanges
 
@@ -41,12 +42,12 @@ class SimulatedApplier:
         self._running: list[Job[RowChanges]] = []
         self._committing: CommitGroup[RowChanges] | None = None
 
-    def recover(self, groups: list[list[RelayEntry]]) -> None:
+    def recover(self, groups: Iterable[Sequence[RelayEntry]]) -> None:
         """See `Applier.recover`."""
         for entries in groups:
             self.append([self._as_recovered(entry) for entry in entries])
 
-    def append(self, entries: list[RelayEntry]) -> None:
+    def append(self, entries: Sequence[RelayEntry]) -> None:
         """See `Applier.append`; nothing is executed yet."""
         position = self._recovered.position
         self.coordinator.append([entry for entry in entries if entry.position > position])

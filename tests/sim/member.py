@@ -24,7 +24,7 @@ from groupcert.members.runtime.snapshots import Snapshots
 from groupcert.members.runtime.state_store import StateStore
 from groupcert.members.total_order.port import Delivery
 from groupcert.members.wire.log_batches import decode_batch, encode_batch
-from groupcert.members.wire.row_changes import decode_changes
+from groupcert.members.wire.row_changes import decode_changes, decode_puts
 from tests.sim.applier import SimulatedApplier
 from tests.sim.disk import SimulatedDisk
 from tests.sim.upload import SimulatedUpload
@@ -111,6 +111,7 @@ class SimulatedMember:
             self._relay_queue,
             record_history=True,
             on_commit=self.fragments.discard,
+            decode_puts=decode_puts,
             decode_large=self.fragments.rows,
             make_files=self._rows_maker.make,
             now_us=lambda: 0,
@@ -275,8 +276,8 @@ class SimulatedMember:
             self.machine.committed(checkpoint.version)
         self._recovered_position = self.applier.position
         groups = list(self._relay_queue.load())
-        entries = [entry for group in groups for entry in group]
-        self.fragments.remove_strangers(self.machine.fragment_sets.names, entries)
+        payloads = [payload for group in groups for payload in group.payloads]
+        self.fragments.remove_strangers(self.machine.fragment_sets.names, payloads)
         self.applier.recover(groups)
 
     def _new_call(self, answer: Answer) -> int:

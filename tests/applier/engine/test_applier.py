@@ -19,7 +19,8 @@ from groupcert.applier.engine.status import ApplierState
 from groupcert.applier.engine.worker import WORKERS_MAX, WorkerState
 from groupcert.applier.queue.checkpoint import Checkpoint, Progress
 from groupcert.applier.queue.job import CommitGroup, Job
-from groupcert.applier.queue.relay_queue import RelayEntry, RelayQueue
+from groupcert.applier.queue.relay_group import RelayEntry
+from groupcert.applier.queue.relay_queue import RelayQueue
 from groupcert.applier.schemes import Scheme
 from groupcert.applier.schemes.logical_clock import LogicalClock
 from groupcert.applier.targets.rocksdb import RocksDbTarget, RowChanges, applied_intervals

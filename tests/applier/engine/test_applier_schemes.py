@@ -22,7 +22,7 @@ from groupcert.applier.engine.worker import WorkerState
 from groupcert.applier.errors import TransientFailure
 from groupcert.applier.queue.checkpoint import Checkpoint, Progress
 from groupcert.applier.queue.job import CommitGroup, Job
-from groupcert.applier.queue.relay_queue import RelayEntry
+from groupcert.applier.queue.relay_group import RelayEntry
 from groupcert.applier.schemes import Consistency, Ordering, Scheme
 from groupcert.applier.schemes.catalogue import scheme
 from groupcert.applier.schemes.logical_clock import LogicalClock

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from groupcert.applier.engine.coordinator import Coordinator, CoordinatorOptions
 from groupcert.applier.queue.job import CommitGroup, Job
-from groupcert.applier.queue.relay_queue import RelayEntry
+from groupcert.applier.queue.relay_group import RelayEntry
 from groupcert.applier.schemes import Cause, Hold, Scheme
 from groupcert.applier.schemes.database import Database
 from groupcert.applier.schemes.group_commit import GroupCommit

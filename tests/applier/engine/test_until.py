@@ -13,7 +13,7 @@ from groupcert.applier.engine.until import (
     Until,
 )
 from groupcert.applier.queue.checkpoint import Checkpoint
-from groupcert.applier.queue.relay_queue import RelayEntry
+from groupcert.applier.queue.relay_group import RelayEntry
 from groupcert.applier.source.header import SourceHeader
 from groupcert.certifier.gtid import Gtid
 from groupcert.certifier.gtid_set import GtidSet

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from groupcert.applier.queue.checkpoint import Checkpoint, DurabilityFlusher, Progress, version_of
 from groupcert.applier.queue.job import FIRST_TICK, CommitGroup, Job
 from groupcert.applier.queue.parts import Part
-from groupcert.applier.queue.relay_queue import RelayEntry
+from groupcert.applier.queue.relay_group import RelayEntry
 from groupcert.certifier.errors import DiskFull, InvalidSetting
 from groupcert.certifier.gtid import Gtid
 from groupcert.certifier.gtid_set import GtidSet

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupcert.applier.queue.relay_queue import RelayEntry, RelayQueue, decode, encode
+from groupcert.applier.queue.relay_group import RelayEntry
+from groupcert.applier.queue.relay_queue import RelayQueue, decode, encode
 from groupcert.applier.source.header import SourceHeader
 from groupcert.certifier.errors import CorruptStore, InvalidSetting, UnsupportedFormat
 from groupcert.certifier.gtid import NUMBER_MAX, Gtid

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from groupcert.applier.engine.coordinator import Coordinator, CoordinatorOptions
 from groupcert.applier.queue.job import Job
-from groupcert.applier.queue.relay_queue import RelayEntry
+from groupcert.applier.queue.relay_group import RelayEntry
 from groupcert.applier.schemes import Cause
 from groupcert.applier.schemes.assigned_partitions import Record
 from groupcert.applier.schemes.database import Database

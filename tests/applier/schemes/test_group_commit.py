@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groupcert.applier.queue.job import Job
-from groupcert.applier.queue.relay_queue import RelayEntry
+from groupcert.applier.queue.relay_group import RelayEntry
 from groupcert.applier.schemes.group_commit import GroupCommit
 from tests.applier.scheme_driver import SchemeDriver, entry, run_randomly, streams, waves
 

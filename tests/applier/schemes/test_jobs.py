@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groupcert.applier.queue.job import Job
-from groupcert.applier.queue.relay_queue import RelayEntry
+from groupcert.applier.queue.relay_group import RelayEntry
 from groupcert.applier.schemes import Cause
 from groupcert.applier.schemes.jobs import Conflicts, Jobs, JobsOptions
 from tests.applier.scheme_driver import ROOM, SchemeDriver, entry, run_randomly, streams

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from groupcert.applier.queue.job import Job
 from groupcert.applier.queue.parts import Part
-from groupcert.applier.queue.relay_queue import RelayEntry
+from groupcert.applier.queue.relay_group import RelayEntry
 from groupcert.applier.schemes.rows import Rows
 from tests.applier.scheme_driver import SchemeDriver, run_randomly, streams
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from groupcert.applier.queue.relay_queue import RelayEntry
+from groupcert.applier.queue.relay_group import RelayEntry
 from groupcert.applier.schemes import Scheme
 from groupcert.applier.schemes.assigned_partitions import WORKER_QUEUE_MAX
 from groupcert.applier.schemes.commit_parent import CommitParent

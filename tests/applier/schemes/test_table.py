@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groupcert.applier.queue.job import Job
-from groupcert.applier.queue.relay_queue import RelayEntry
+from groupcert.applier.queue.relay_group import RelayEntry
 from groupcert.applier.schemes.table import Table
 from tests.applier.partitioned_streams import busy_streams
 from tests.applier.scheme_driver import SchemeDriver, entry, run_randomly, streams

@@ -10,7 +10,8 @@ import pytest
 from groupcert.applier.queue.checkpoint import Checkpoint, Progress
 from groupcert.applier.queue.job import CommitGroup, Job
 from groupcert.applier.queue.parts import Part
-from groupcert.applier.queue.relay_queue import RelayEntry, RelayQueue
+from groupcert.applier.queue.relay_group import RelayEntry
+from groupcert.applier.queue.relay_queue import RelayQueue
 from groupcert.applier.targets.rocksdb import (
     CHECKPOINT_KEY,
     ROW_PREFIX,

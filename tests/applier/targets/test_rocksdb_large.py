@@ -10,7 +10,7 @@ from groupcert.applier.engine.applier import Applier, ApplierOptions
 from groupcert.applier.queue.checkpoint import Checkpoint, Progress
 from groupcert.applier.queue.fragments import FragmentSet
 from groupcert.applier.queue.job import CommitGroup, Job
-from groupcert.applier.queue.relay_queue import RelayEntry
+from groupcert.applier.queue.relay_group import RelayEntry
 from groupcert.applier.schemes.logical_clock import LogicalClock
 from groupcert.applier.targets import rocksdb, rows_files
 from groupcert.applier.targets.rocksdb import (

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from groupcert.applier.queue.parts import table_of
-from groupcert.applier.queue.relay_queue import RelayEntry
+from groupcert.applier.queue.relay_group import RelayEntry
 from groupcert.certifier.errors import InvalidSetting
 from groupcert.certifier.write_set import store_key_item
 from groupcert.members.benchmarks.source_stream import (

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from groupcert.applier.errors import PurgedAtSource
 from groupcert.applier.queue.checkpoint import Checkpoint, Progress
 from groupcert.applier.queue.job import CommitGroup, Job
-from groupcert.applier.queue.relay_queue import RelayEntry
+from groupcert.applier.queue.relay_group import RelayEntry
 from groupcert.applier.source.header import SourceHeader
 from groupcert.applier.targets.rocksdb import RocksDbTarget, RowChanges, applied_intervals
 from groupcert.certifier.errors import CorruptStore

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from groupcert.applier.queue.relay_queue import RelayEntry
+from groupcert.applier.queue.relay_group import RelayEntry
 from groupcert.certifier.storage.store import Family
 from groupcert.members.certification_log import writer as certification_log_writer
 from groupcert.members.certification_log.outbox import CURSOR_KEY

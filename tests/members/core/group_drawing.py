@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from groupcert.applier.queue.fragments import FragmentSet, is_reference
-from groupcert.applier.queue.relay_queue import RelayEntry
+from groupcert.applier.queue.relay_group import RelayEntry
 from groupcert.applier.source.header import SourceHeader
 from groupcert.certifier.history.schema import Row
 from groupcert.certifier.position import log_sequence_of

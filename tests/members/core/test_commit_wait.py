@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupcert.applier.queue.relay_queue import RelayEntry
+from groupcert.applier.queue.relay_group import RelayEntry
 from groupcert.members.core.commit_wait import CommitWait
 from tests.applier.histories import VIEW_CHANGE, entries_of, remote
 

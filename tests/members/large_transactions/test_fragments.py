@@ -2,7 +2,7 @@
 
 import pytest
 
-from groupcert.applier.queue.relay_queue import RelayEntry
+from groupcert.applier.queue.relay_group import RelayEntry
 from groupcert.certifier.errors import CorruptStore
 from groupcert.certifier.gtid import Gtid
 from groupcert.certifier.storage.store import Family, Store
@@ -71,9 +71,9 @@ def test_a_start_removes_what_nothing_refers_to(store: Store) -> None:
     stored(store, 4, run=8)
     with writing(store) as batch:
         keep(batch, 5, [(7, 3)])
-    removed = FragmentStore(store).remove_strangers([(7, 1)], [entry_of(references[2])])
+    removed = FragmentStore(store).remove_strangers([(7, 1)], [references[2]])
     assert (removed, numbers(store)) == (2, {1, 2, 3})
-    assert FragmentStore(store).remove_strangers([(7, 1)], [entry_of(references[2])]) == 0
+    assert FragmentStore(store).remove_strangers([(7, 1)], [references[2]]) == 0
 
 
 def test_files_of_the_binary_log_take_their_fragments_with_them(store: Store) -> None:

@@ -7,7 +7,7 @@ import pytest
 from groupcert.applier.errors import UnsuitableTarget
 from groupcert.applier.queue.checkpoint import Checkpoint, Progress
 from groupcert.applier.queue.job import CommitGroup, Job
-from groupcert.applier.queue.relay_queue import RelayEntry
+from groupcert.applier.queue.relay_group import RelayEntry
 from groupcert.applier.targets.rocksdb import RowChanges
 from groupcert.certifier.errors import ForeignDataFolder, InvalidSetting
 from groupcert.certifier.gtid import Gtid

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from groupcert.applier.queue.relay_queue import RelayEntry
+from groupcert.applier.queue.relay_group import RelayEntry
 from groupcert.members.core.commit_wait import CommitWait
 from groupcert.members.runtime.appender import Appender
 

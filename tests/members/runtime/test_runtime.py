@@ -58,7 +58,7 @@ async def test_what_came_before_a_message_that_fails_is_applied_once(tmp_path: P
     first, second = messages(runtime)
     await runtime._deliver([first])
     runtime.save()
-    other_format = LogBatchHead(format_version=2, member="m2", incarnation=7, batch_number=3)
+    other_format = LogBatchHead(format_version=3, member="m2", incarnation=7, batch_number=3)
     with pytest.raises(UnsupportedFormat):
         await runtime._deliver([second, Delivery(3, other_format.SerializeToString())])
     assert runtime.applier.drain(10)

@@ -40,7 +40,7 @@ def skip(*places: int) -> bytes:
 
 def unreadable() -> bytes:
     """A message of the member that `test_runtime.messages` begins with, in another format."""
-    head = LogBatchHead(format_version=2, member="m2", incarnation=7, batch_number=3)
+    head = LogBatchHead(format_version=3, member="m2", incarnation=7, batch_number=3)
     return head.SerializeToString()
 
 

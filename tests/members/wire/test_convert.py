@@ -21,6 +21,7 @@ from groupcert.certifier.position import position_of
 from groupcert.certifier.records import Conflict, Outcome, Verdict
 from groupcert.certifier.write_set import item_from_text, store_key_item
 from groupcert.members.core.log_records import (
+    COLUMNS_MIN,
     CONTROL_BYTES_MAX,
     FIELDS_MAX,
     FRAMING_BYTES,
@@ -28,6 +29,7 @@ from groupcert.members.core.log_records import (
     Forgetting,
     LogBatch,
     LoggedTransaction,
+    PlainColumns,
     Skip,
     StableReport,
     Unreadable,
@@ -115,6 +117,52 @@ def test_a_transaction_takes_no_more_bytes_than_it_is_counted_for(
     assert len(encode_batch(LogBatch("m1", 1, 1, [logged]))) - empty <= bytes_of(logged)
 
 
+PLAIN = [
+    LoggedTransaction(b"id%d" % number, number, [number] * number, payload=encode_changes([], []))
+    for number in range(COLUMNS_MIN)
+]
+"""As few transactions as go as columns; the first has no items."""
+
+
+def test_many_plain_transactions_go_as_columns() -> None:
+    found = read(LogBatch("m1", 7, 3, PLAIN))
+    assert isinstance(found.transactions, PlainColumns)
+    assert found.transactions == PLAIN
+    assert found.transactions[1:] == PLAIN[1:]
+    for other in (PLAIN[1:], [*PLAIN, PLAIN[0]._replace(read_set=[1])]):
+        assert isinstance(read(LogBatch("m1", 7, 3, other)).transactions, list)
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("plain_ids", [b"1"]),
+        ("plain_ids", [b"1", b"2", b"3", bytes(TRANSACTION_ID_BYTES_MAX + 1)]),
+        ("plain_changes", []),
+        ("plain_changes", [b"", b"", b"", b"\xff"]),
+        ("plain_snapshot_versions", bytes(8)),
+        ("plain_snapshot_versions", bytes(31)),
+        ("plain_write_set_sizes", bytes(16)),
+        ("plain_write_set_sizes", b"\xff" * 16),
+        ("plain_write_sets", bytes(8)),
+        ("transactions", [transaction_pb2.Transaction()]),
+    ],
+)
+def test_columns_that_no_member_has_written_are_no_batch(column: str, value: object) -> None:
+    message = log_pb2.LogBatch.FromString(encode_batch(LogBatch("m1", 7, 3, PLAIN)))
+    message.ClearField(column)  # type: ignore[arg-type]  # one of its fields
+    message.MergeFrom(log_pb2.LogBatch(**{column: value}))  # type: ignore[arg-type]  # as above
+    assert isinstance(decode_batch(message.SerializeToString()), Unreadable)
+
+
+def test_batches_of_the_first_format_are_read() -> None:
+    message = log_pb2.LogBatch(format_version=1, member="m1", incarnation=7, batch_number=3)
+    message.transactions.add(snapshot_version=4, write_set=[1, 2])
+    found = decode_batch(message.SerializeToString())
+    assert isinstance(found, LogBatch)
+    assert found.transactions == [LoggedTransaction(b"", 4, [1, 2])]
+
+
 def read(batch: LogBatch) -> LogBatch:
     """A batch as it comes back from the log, without the bytes."""
     found = decode_batch(encode_batch(batch))
@@ -163,13 +211,13 @@ def test_control_records_of_too_many_bytes_are_not_looked_at() -> None:
 
 
 def test_of_a_batch_of_another_format_the_head_is_read() -> None:
-    head = log_pb2.LogBatchHead(format_version=2, member="m1", incarnation=7, batch_number=3)
+    head = log_pb2.LogBatchHead(format_version=3, member="m1", incarnation=7, batch_number=3)
     other_fields = b"\x2a\x01\xff"  # Field 5 has something there that is no message.
     with pytest.raises(DecodeError):
         log_pb2.LogBatch.FromString(head.SerializeToString() + other_fields)
     found = decode_batch(head.SerializeToString() + other_fields)
     assert isinstance(found, Unreadable)
-    assert found[:5] == ("it has format 2, this release reads 1", "m1", 7, 3, 2)
+    assert found[:5] == ("it has format 3, this release reads 1 to 2", "m1", 7, 3, 3)
 
 
 def test_the_messages_to_skip_are_found_among_all_others() -> None:

@@ -1,0 +1,57 @@
+"""Transactions of a message that are certified together have the effects of each by itself."""
+
+from collections.abc import Sequence
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from groupcert.members.core.effects import Delivered
+from groupcert.members.core.log_records import LoggedTransaction, PlainColumns
+from groupcert.members.core.member import Member
+from tests.members.state_machines import batch_of, deliver, online, write
+
+IDS = st.sampled_from((b"", b"", b"a", b"b", b"c"))
+TRANSACTIONS = st.lists(
+    st.builds(
+        lambda snapshot, items, name: write(snapshot, *items, transaction_id=name),
+        *(st.integers(0, 4), st.lists(st.integers(1, 6), max_size=2), IDS),
+    ),
+    max_size=8,
+)
+
+
+def columns_of(transactions: Sequence[LoggedTransaction]) -> PlainColumns:
+    """The same transactions as columns, however few."""
+    return PlainColumns(
+        [each.transaction_id for each in transactions],
+        [each.snapshot for each in transactions if isinstance(each.snapshot, int)],
+        [each.write_set for each in transactions],
+        [each.payload for each in transactions],
+    )
+
+
+def effects(delivered: Delivered) -> object:
+    """All that a driver has to do."""
+    return (list(delivered.entries), delivered.ended, delivered.dropped, delivered.skipped)
+
+
+def state_of(member: Member) -> object:
+    """What later messages, and clients that ask again, meet."""
+    return (
+        member.certifier.digest(),
+        list(member.outcomes),
+        member.outcomes.next_number,
+        (member.counters.verdicts, member.counters.local, member.counters.repeated),
+    )
+
+
+@given(st.lists(st.tuples(st.sampled_from((1, 2)), TRANSACTIONS), max_size=6))
+def test_columns_have_the_effects_of_one_transaction_after_the_other(
+    messages: list[tuple[int, list[LoggedTransaction]]],
+) -> None:
+    together, alone = online(2), online(2)
+    for number, (sender, transactions) in enumerate(messages, start=10):
+        batch = batch_of(sender, number, transactions)
+        found = deliver(together, batch._replace(transactions=columns_of(transactions)))
+        assert effects(found) == effects(deliver(alone, batch))
+        assert state_of(together) == state_of(alone)
