@@ -281,7 +281,8 @@ class EtcdConnection:
     async def _ask(
         self, method: Method[Question, Answer], question: Question, limit_ms: int, server: str
     ) -> Answer:
-        metadata = await self._metadata(server) if self._user else ()
+        # A server says who leads to anybody, also while it could not let anybody authenticate.
+        metadata = () if method.path == STATUS.path else await self._metadata(server)
         answer: Answer = await self._unary(server, method)(
             question, timeout=limit_ms / 1000, metadata=metadata
         )
@@ -298,7 +299,7 @@ class EtcdConnection:
         return self._calls[key]
 
     async def _metadata(self, server: str) -> tuple[tuple[str, str], ...]:
-        """Returns the token of the user; asks the server for one if there is none."""
+        """Returns the token, if there is a user; asks the server for one if there is none yet."""
         if self._user is None:
             return ()
         async with self._authenticating:
@@ -312,6 +313,8 @@ class EtcdConnection:
             return (("token", self._token),)
 
     def _channel(self, server: str) -> grpc.aio.Channel:
+        if self.is_closed:
+            raise NotAnswered("the connection is closed")
         if server not in self._channels:
             self._channels[server] = self._open_channel(server)
         return self._channels[server]

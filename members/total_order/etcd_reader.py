@@ -179,8 +179,9 @@ class LogWatch:
             await self._linger.wait()
             if self._arrived:
                 break
-        if self._following is not None and self._following.done():
-            self._following.result()  # Raises a bug of ours: it must not look like an outage.
+        following = self._following
+        if following is not None and following.done() and not following.cancelled():
+            following.result()  # Raises a bug of ours: it must not look like an outage.
         deliveries, self._arrived = self._arrived, []
         self._arrived_bytes = 0
         self._room.set()
