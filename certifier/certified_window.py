@@ -9,8 +9,11 @@ import struct
 import sys
 from array import array
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, repeat
+from itertools import repeat
 from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from groupcert.certifier.gtid import Gtid
 from groupcert.certifier.gtid_set import GtidSet
@@ -32,11 +35,13 @@ _BLOCKS = (SEGMENT_TRANSACTIONS, 1 << _BLOCK_SHIFT, 1)
 before.
 """
 
+_ITEM_BYTES = 8
 _ROW = struct.Struct("<QQQQIHH")
 _ROW_BYTES = _ROW.size
 _GTID_NUMBERS = slice(2, None, _ROW_BYTES // 8)
 _GTID_SOURCES = slice(18, None, _ROW_BYTES // 2)
-"""Columns of the rows: one of 8-byte numbers, one of 2-byte numbers."""
+_ITEMS_END = slice(8, None, _ROW_BYTES // 4)
+"""Columns of the rows: of numbers of 8, 2 and 4 bytes."""
 _SEQUENCE_NUMBER = struct.Struct("<Q")
 _HEADER = struct.Struct("<II")
 assert sys.byteorder == "little", "stored items are little-endian"
@@ -154,7 +159,8 @@ class CertifiedWindow:
 
     def extend(
         self,
-        items: Sequence[Sequence[int]],
+        items: bytes,
+        ends: Sequence[int],
         sequence_numbers: Sequence[int],
         snapshots: Sequence[int],
         gtids: tuple[str, Sequence[int]],
@@ -162,28 +168,30 @@ class CertifiedWindow:
         position: int,
     ) -> None:
         """Adds the next certified transactions, which have GTIDs of one source and consecutive
-        positions. As `append` for each of them; lists of items must not be empty.
+        positions: as `append` for each of them.
+
+        Args:
+            items: Those of all transactions, 8 bytes each; `ends`: where those of each end.
         """
         source, numbers = gtids
         source_number, origin_number = self._number(source), self._number(origin)
-        start, count = 0, len(numbers)
+        start, first_item, count = 0, 0, len(numbers)
         while start < count:
             version = self.newest_version + 1
             segment = self._segments[-1] if version & _MASK else self._add_segment()
             stop = min(count, start + SEGMENT_TRANSACTIONS - (version & _MASK))
-            part = slice(start, stop)
-            ends = accumulate(map(len, items[part]), initial=len(segment.items))
-            next(ends)
-            segment.items.fromlist([item for each in items[part] for item in each])
+            part, before = slice(start, stop), len(segment.items) - first_item
+            segment.items.frombytes(items[_ITEM_BYTES * first_item : _ITEM_BYTES * ends[stop - 1]])
             rows = map(
                 _ROW.pack,
                 *(sequence_numbers[part], snapshots[part], numbers[part]),
-                *(range(position + start, position + stop), ends),
+                range(position + start, position + stop),
+                [before + end for end in ends[part]],
                 *(repeat(source_number), repeat(origin_number)),
             )
             segment.rows += b"".join(rows)
             self.newest_version += stop - start
-            start = stop
+            start, first_item = stop, ends[stop - 1]
 
     def takes_gtids_of(self, source: str) -> bool:
         """Returns whether the source of a GTID is known, or there is room for one more."""
@@ -256,6 +264,22 @@ class CertifiedWindow:
             end = min(last, first | _MASK)
             yield self._segment(first).items_between(first & _MASK, end & _MASK)
             first = end + 1
+
+    def items_with_versions(
+        self, first: int
+    ) -> Iterator[tuple[NDArray[np.uint64], NDArray[np.uint64]]]:
+        """Yields the items of the versions from `first` on, and the version of each item, one
+        segment's at a time.
+        """
+        while first <= self.newest_version:
+            segment, start = self._segment(first), first & _MASK
+            columns = memoryview(segment.rows).cast("I")[_ITEMS_END]
+            ends = np.array(columns, np.uint64)[start:]
+            sizes = np.diff(ends, prepend=np.uint64(segment.items_start(start)))
+            versions = np.arange(first, first + len(sizes), dtype=np.uint64)
+            items = np.array(segment.items[segment.items_start(start) :], np.uint64)
+            yield items, versions.repeat(sizes.astype(np.intp))
+            first += len(sizes)
 
     def first_missing(self, missing: GtidSet, lag_max: int) -> int:
         """Returns the smallest version with a GTID in `missing`; 0 if some of `missing` lie before

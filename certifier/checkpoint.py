@@ -85,8 +85,8 @@ def restore(
         for kind, known in (("read", window.snapshot_sets), ("elsewhere", window.elsewhere)):
             known.update({int(v): GtidSet.parse(text) for v, text in sets.get(kind, {}).items()})
     _check_next(window, checkpoint["newest_version"] + 1)
-    for version in range(checkpoint["first_version"], window.newest_version + 1):
-        certifier.info.record(window.items(version), version)
+    for items, versions in window.items_with_versions(checkpoint["first_version"]):
+        certifier.info.record_versions(items, versions)
     window.drop_before(checkpoint["first_version"])
     certifier.stable_version = checkpoint["stable_version"]
     certifier.oldest_snapshot_version = checkpoint["stable_version"]

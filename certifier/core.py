@@ -71,8 +71,8 @@ class CertifierOptions:
     gc_window: str = "close"
     snapshot_lag_max: int = 65_536
     learn_snapshots: bool = False
-    collection_period_transactions: int = 16
-    collection_step_transactions: int = 64
+    collection_period_transactions: int = 64
+    collection_step_transactions: int = 256
 
     def __post_init__(self) -> None:
         if self.gc_window not in GC_WINDOWS:
@@ -442,14 +442,12 @@ class Certifier:
             self._digest * _DIGEST_MULTIPLIER + what + (version << 3 | verdict)
         ) & _DIGEST_MASK
 
-    def fold_certified(
-        self, write_sets: Iterable[Sequence[int]], numbers: Iterable[int], versions: Iterable[int]
-    ) -> None:
+    def fold_certified(self, whats: Iterable[int], versions: Iterable[int]) -> None:
         """Adds transactions that were certified one after the other to the digest, as `fold`."""
         digest = self._digest
-        for write_set, number, version in zip(write_sets, numbers, versions, strict=True):
-            what = sum(write_set, number) + (version << 3 | _CERTIFIED)
-            digest = (digest * _DIGEST_MULTIPLIER + what) & _DIGEST_MASK
+        for what, version in zip(whats, versions, strict=True):
+            each = what + (version << 3 | _CERTIFIED)
+            digest = (digest * _DIGEST_MULTIPLIER + each) & _DIGEST_MASK
         self._digest = digest
 
     def check_invariants(self) -> None:

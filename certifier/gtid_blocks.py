@@ -77,37 +77,30 @@ class GtidBlocks:
         self._blocks: dict[str, _Block] = {}
 
     def next_number(self, member: str) -> int:
-        """Returns the number for the next transaction of a member. Raises as `next_numbers` does.
-
-        Cost: amortised O(1); O(log intervals) at the start of each run of free numbers.
-        """
-        return self.next_numbers(member, 1)[0]
-
-    def next_numbers(self, member: str, count: int) -> list[int]:
-        """Returns the numbers for the next `count` transactions of a member.
+        """Returns the number for the next transaction of a member.
 
         Raises:
             GtidsExhausted: if all numbers are used.
+
+        Cost: amortised O(1); O(log intervals) at the start of each run of free numbers.
         """
+        block = self._free_block(member)
+        number = block.first
+        block.first = number + 1
+        self._assigned_count += 1
+        self._used.add_number(self.group_source, number)
+        return number
+
+    def next_numbers(self, member: str, count: int) -> list[int]:
+        """Returns the numbers for the next `count` transactions of a member, as `next_number`."""
         numbers: list[int] = []
-        while count:
-            if self._assigned_count == self.block_size:
-                self.release_all()
-            block = self._blocks.get(member)
-            if block is None or block.first == block.run_stop:
-                block = self._next_run(member, block)
-            first = block.first
-            stop = min(
-                first + count, block.run_stop, first + self.block_size - self._assigned_count
-            )
-            block.first = stop
-            self._assigned_count += stop - first
-            count -= stop - first
-            if stop - first == 1:
-                self._used.add_number(self.group_source, first)
-            else:
-                self._used.add_interval(self.group_source, first, stop - 1)
-            numbers += range(first, stop)
+        while len(numbers) < count:
+            block = self._free_block(member)
+            first, left = block.first, self.block_size - self._assigned_count
+            block.first = min(first + count - len(numbers), block.run_stop, first + left)
+            self._assigned_count += block.first - first
+            self._used.add_interval(self.group_source, first, block.first - 1)
+            numbers += range(first, block.first)
         return numbers
 
     def use(self, number: int) -> None:
@@ -185,6 +178,15 @@ class GtidBlocks:
                 taken.add_interval(self.group_source, block.first, block.stop - 1)
             stop_before = block.stop
         assert taken.next_free(self.group_source, 1) >= self._unreserved_first
+
+    def _free_block(self, member: str) -> _Block:
+        """Returns the member's block, or a new one, whose first number is free."""
+        if self._assigned_count == self.block_size:
+            self.release_all()
+        block = self._blocks.get(member)
+        if block is None or block.first == block.run_stop:
+            return self._next_run(member, block)
+        return block
 
     def _next_run(self, member: str, block: _Block | None) -> _Block:
         """Moves to the next free number of the member's block, or to a new block if it has none."""

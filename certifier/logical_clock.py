@@ -5,6 +5,8 @@ and at least for the window's lower edge `last_committed_global` (WL#8440, AL1 a
 it). Example: with the edge at 5, dependency 7 gives `last_committed` 7, dependency 3 gives 5.
 """
 
+from collections.abc import Sequence
+
 FIRST_LAST_COMMITTED = 1
 FIRST_SEQUENCE_NUMBER = 2
 """First stamps: above those of a view change, (0, 0), which no transaction may have (WL#8440,
@@ -34,6 +36,16 @@ class LogicalClock:
         self.sequence_number = sequence_number + 1
         last_committed = self.last_committed_global
         return (dependency if dependency > last_committed else last_committed), sequence_number
+
+    def stamp_all(self, dependencies: Sequence[int]) -> tuple[list[int], range]:
+        """Returns the stamps of transactions that come one after the other, as `stamp` of each."""
+        first = self.sequence_number
+        self.sequence_number = first + len(dependencies)
+        last_committed = self.last_committed_global
+        if not any(dependencies):
+            return [last_committed] * len(dependencies), range(first, self.sequence_number)
+        committed = [max(dependency, last_committed) for dependency in dependencies]
+        return committed, range(first, self.sequence_number)
 
     def stamp_alone(self) -> tuple[int, int]:
         """Returns the stamps of a transaction without a write set, which runs after everything

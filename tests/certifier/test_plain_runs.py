@@ -8,13 +8,14 @@ what collections purge, and the digest.
 from collections import deque
 from collections.abc import Generator
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from groupcert.certifier import core
+from groupcert.certifier import core, plain_runs
 from groupcert.certifier.checkpoint import dump
 from groupcert.certifier.core import Certifier
-from groupcert.certifier.plain_runs import PlainTransactions, certify_plain
+from groupcert.certifier.plain_runs import RUN_MAX, TOGETHER_MIN, PlainTransactions, certify_plain
 from groupcert.certifier.records import (
     GarbageCollection,
     Outcome,
@@ -25,7 +26,7 @@ from groupcert.certifier.records import (
 from tests.certifier.histories import options
 
 Step = tuple[str, list[tuple[int, list[int]]]] | int | str
-ITEMS = st.integers(1, 12)
+ITEMS = st.one_of(st.integers(0, 12), st.integers(13, 2**64 - 1))
 TRANSACTION = st.tuples(st.integers(-9, 2), st.lists(ITEMS, max_size=3))
 """How far a snapshot is from the newest version, and a write set."""
 MESSAGE = st.tuples(st.sampled_from(("m1", "m2")), st.lists(TRANSACTION, min_size=1, max_size=12))
@@ -74,11 +75,19 @@ def one_by_one(certifier: Certifier, plain: PlainTransactions) -> list[Outcome]:
     st.sampled_from(("close", "tight")),
     st.sampled_from((0, 1, 3)),
     st.sampled_from((1, 4, 1_000)),
+    st.sampled_from((1, TOGETHER_MIN)),
 )
-@settings(max_examples=200)
+@settings(max_examples=300)
 def test_outcomes_and_state_are_those_of_one_after_the_other(
-    steps: list[Step], gc_window: str, period: int, block_size: int
+    steps: list[Step], gc_window: str, period: int, block_size: int, together_min: int
 ) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plain_runs, "TOGETHER_MIN", together_min)
+        check_equal(steps, gc_window, period, block_size)
+
+
+def check_equal(steps: list[Step], gc_window: str, period: int, block_size: int) -> None:
+    """Certifies the messages of a history together, and one transaction after the other."""
     made = options(gc_window=gc_window, period=period, step=2, block_size=block_size)
     together, alone = Certifier(made), Certifier(made)
     position = 0
@@ -111,7 +120,8 @@ def test_runs_cross_segments_of_the_window() -> None:
     for start in range(0, 10_000, 2_500):
         items = [[1 + start + index] for index in range(2_500)]
         plain = PlainTransactions(start, "m2", False, [start] * 2_500, items)
-        assert result_of(certify_plain(together, plain)) == one_by_one(alone, plain)
+        assert len(list(certify_plain(together, plain))) == 2_500 // RUN_MAX, "steps between runs"
+        assert len(one_by_one(alone, plain)) == 2_500
     assert state_of(together) == state_of(alone)
 
 

@@ -5,8 +5,11 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
+from groupcert.applier.queue.fragments import FragmentSet
+from groupcert.certifier.gtid import Gtid
+from groupcert.certifier.gtid_set import GtidSet
 from groupcert.members.core.effects import Delivered
-from groupcert.members.core.log_records import LoggedTransaction, PlainColumns
+from groupcert.members.core.log_records import COLUMNS_MIN, LoggedTransaction, PlainColumns
 from groupcert.members.core.member import Member
 from tests.members.state_machines import batch_of, deliver, online, write
 
@@ -55,3 +58,18 @@ def test_columns_have_the_effects_of_one_transaction_after_the_other(
         found = deliver(together, batch._replace(transactions=columns_of(transactions)))
         assert effects(found) == effects(deliver(alone, batch))
         assert state_of(together) == state_of(alone)
+
+
+def test_columns_are_a_sequence_of_plain_transactions() -> None:
+    plain = [write(number, number, transaction_id=b"%d" % number) for number in range(COLUMNS_MIN)]
+    columns = PlainColumns.of(plain)
+    assert columns == plain
+    assert columns is not None and columns[1:] == plain[1:]
+    assert columns != 7
+    for others in (
+        *({"read_set": [1]}, {"gtid": Gtid("a", 1)}, {"report_applied": True}, {"domain_id": 1}),
+        *({"snapshot": GtidSet()}, {"payload": FragmentSet(1, 2, 3, 4, bytes(16)).reference()}),
+    ):
+        other = plain[0]._replace(**others)
+        assert PlainColumns.of([*plain, other]) is None
+    assert PlainColumns.of(plain[1:]) is None

@@ -295,7 +295,8 @@ async def test_servers_that_are_full_say_so(tmp_path: Path) -> None:
             await until(lambda: "space exceeded" in order.refusal())
             await until(lambda: "NOSPACE" in order.health().problem)
             last = (await order.state()).last_sequence
-            assert order.publishing() == 40 - last
+            # Where an answer was late, whoever asks again is refused, whatever came of it.
+            assert order.publishing() - (40 - last) in {0, 1}
             await order.trim(last)
             assert (await order.state()).first_sequence == last
 
