@@ -43,6 +43,8 @@ from groupcert.members.total_order.port import LogIdentity
 
 PREFIX = "groupcert/"
 WATCH_SECONDS_MAX = 2.0
+FETCH_MS_MAX = 5_000
+"""Milliseconds for many messages at once."""
 COMPACTED = "has been compacted"
 """What an error says of a revision that the servers no longer have; others are still to come."""
 
@@ -223,6 +225,30 @@ class EtcdLog:
             if not lacking:
                 return found
             revision += lacking
+
+    async def messages_from(self, revision: int, count: int) -> list[KeyValue]:
+        """Returns the messages at so many revisions that are there, from one on.
+
+        Raises:
+            Compacted: The servers no longer have the first one.
+            EtcdRefused, NotAnswered: As one attempt does.
+        """
+        question = TxnRequest(
+            success=[
+                _get(RangeRequest(key=self.keys.log, revision=each, serializable=True))
+                for each in range(revision, revision + count)
+            ]
+        )
+        try:
+            answer = await self._connection.ask(TRANSACTION, question, limit_ms=FETCH_MS_MAX)
+        except EtcdRefused as refused:
+            if COMPACTED in refused.description:
+                raise Compacted from None
+            raise
+        found = (kv for each in answer.responses for kv in each.response_range.kvs)
+        # At a trim, or a write of others, the message before it is found again.
+        by_revision = {each.mod_revision: each for each in found}
+        return [each for at, each in by_revision.items() if at >= revision]
 
     async def first_kept(self, description: LogDescription) -> int:
         """Returns the first message that can be read; somebody else may have compacted more than

@@ -1,16 +1,18 @@
 """Reads a group's log in etcd from a sequence on, and checks that no message is missing.
 
-A reading is a chain of watches, each at one server, which sends each put of the log's key. A
-message that is not the next one, silence, or an error ends a watch, and the next one starts where
-it ended. Before each one a majority is asked whether it is the same log, whether that still has the
-next message, and whether anybody else has written. A watch asks for no majority: a server that has
-lost the leader ends it, and one that stands still is noticed, as it is asked four times a second
-for its progress.
+A reading is a chain of watches, each at one server, which sends each put of the log's key; what is
+far behind is fetched first. A message that is not the next one, silence, or an error ends a watch,
+and the next one starts where it ended. Before each one a majority is asked whether it is the same
+log, whether that still has the next message, and whether anybody else has written. A watch asks for
+no majority: a server that has lost the leader ends it, and one that stands still is noticed, as it
+is asked four times a second for its progress.
 """
 
 import asyncio
 import time
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import NamedTuple
 
 import grpc.aio
 
@@ -38,6 +40,11 @@ SILENT_BEATS_MAX = 4
 RETRY_MS = 50
 AHEAD_BYTES_MAX = 32 << 20
 """Bytes that are read ahead of the consumer; the server keeps the rest, on its disk."""
+BEHIND_MAX = 256
+"""Messages that a watch may lack when it begins; with more they are fetched first."""
+FETCHED_FIRST, FETCHED_MAX, FETCHED_BYTES = 8, 64, 4 << 20
+"""Messages fetched at once, at first and at most, and about how many bytes; etcd allows 128
+operations at once."""
 NOT_FOUND_MS_MAX = 5_000
 """How long the log may be missing before it counts as deleted."""
 
@@ -67,8 +74,16 @@ class EtcdReader:
         """Yields messages as they arrive, see `TotalOrder.read`."""
         next_sequence = first_sequence
         while True:
-            watch = await self._begin(next_sequence)
+            start = await self._begin(next_sequence)
+            if start.description.last_sequence - next_sequence >= BEHIND_MAX:
+                async with aclosing(self._fetched(start, next_sequence)) as fetched:
+                    async for deliveries in fetched:
+                        yield deliveries
+                        next_sequence = deliveries[-1].sequence + 1
+                continue
+            watch = LogWatch(self._connection, self._connection.current, self._linger)
             try:
+                await watch.open(self._log.keys.log, start, next_sequence)
                 while deliveries := await watch.take():
                     yield deliveries
                     next_sequence = deliveries[-1].sequence + 1
@@ -78,14 +93,14 @@ class EtcdReader:
                 self._connection.leave(watch.server)
             await asyncio.sleep(RETRY_MS / 1000)
 
-    async def _begin(self, next_sequence: int) -> "LogWatch":
-        """Returns a watch that starts at a sequence; waits while the log is unavailable."""
+    async def _begin(self, next_sequence: int) -> "_Start":
+        """Returns where to read a sequence; waits while the log is unavailable."""
         missing_since: float | None = None
         while True:
             try:
                 description = await self._log.find(once=True)
                 if description is not None:
-                    return await self._watch(description, next_sequence)
+                    return await self._start(description, next_sequence)
                 missing_since = missing_since or time.monotonic()
                 if time.monotonic() - missing_since > NOT_FOUND_MS_MAX / 1000:
                     raise ForeignLog(expected=str(self._identity), found="no log")
@@ -96,8 +111,8 @@ class EtcdReader:
                 self._connection.problem = refused.description
             await asyncio.sleep(RETRY_MS / 1000)
 
-    async def _watch(self, description: LogDescription, next_sequence: int) -> "LogWatch":
-        """Returns a watch from a sequence on, of a log that has it, or has it next.
+    async def _start(self, description: LogDescription, next_sequence: int) -> "_Start":
+        """Returns where to read a sequence of a log that has it, or has it next.
 
         Raises:
             ForeignLog: It is another log, or others write to its servers.
@@ -117,9 +132,37 @@ class EtcdReader:
                 first = await self._log.first_kept(description)
                 raise LogGap(expected=next_sequence, found=first) from None
             revision = found.mod_revision
-        watch = LogWatch(self._connection, self._connection.current, self._linger)
-        await watch.open(self._log.keys.log, description, revision, next_sequence)
-        return watch
+        return _Start(description, revision)
+
+    async def _fetched(
+        self, start: "_Start", next_sequence: int
+    ) -> AsyncGenerator[list[Delivery], None]:
+        """Yields messages, some at a time, until few are lacking, or one that was not to be next.
+
+        A server reads all that a new watch lacks at once, and keeps it in memory.
+        """
+        description, revision, count = start.description, start.revision, FETCHED_FIRST
+        while description.last_sequence - next_sequence >= BEHIND_MAX:
+            count = min(count, description.revision + 1 - revision)
+            try:
+                puts = await self._log.messages_from(revision, count)
+            except (NotAnswered, EtcdRefused, Compacted):
+                await asyncio.sleep(RETRY_MS / 1000)
+                return
+            deliveries = [
+                Delivery(sequence, put.value)
+                for sequence, put in enumerate(puts, next_sequence)
+                if put.version - 1 == sequence and put.create_revision == description.base
+            ]
+            if len(deliveries) < len(puts):  # Servers of another log: that is told at the start.
+                await asyncio.sleep(RETRY_MS / 1000)
+                return
+            if deliveries:
+                yield deliveries
+                next_sequence += len(deliveries)
+                size = sum(len(each.payload) for each in deliveries) // len(deliveries)
+                count = max(1, min(FETCHED_MAX, FETCHED_BYTES // (size + 1)))
+            revision = puts[-1].mod_revision + 1 if puts else revision + count
 
     def _check_alone(self, description: LogDescription) -> None:
         writes = description.foreign_writes - self._foreign_writes
@@ -129,6 +172,14 @@ class EtcdReader:
                 found=f"{writes} writes of others, the last in or before revision "
                 f"{description.revision}",
             )
+
+
+class _Start(NamedTuple):
+    """Where reading begins."""
+
+    description: LogDescription
+    """The log at or after it: all is well up to there."""
+    revision: int
 
 
 class LogWatch:
@@ -149,17 +200,19 @@ class LogWatch:
         self._call: WatchCall | None = None
         self._following: asyncio.Task[None] | None = None
 
-    async def open(
-        self, key: bytes, description: LogDescription, revision: int, next_sequence: int
-    ) -> None:
-        """Begins at the revision of the next message; `description` is that of the log at or after
-        it, and says that all is well up to there. Raises as `EtcdConnection.ask`.
-        """
+    async def open(self, key: bytes, start: "_Start", next_sequence: int) -> None:
+        """Begins with a sequence. A watch that cannot be made has ended."""
+        description = start.description
         self._base, self._known_revision = description.base, description.revision
         self._next_sequence = next_sequence
         self._offset = description.revision - description.last_sequence
-        self._call = await self._connection.watch(self.server)
-        create = WatchCreateRequest(key=key, start_revision=revision, fragment=True)
+        try:
+            self._call = await self._connection.watch(self.server)
+        except (NotAnswered, EtcdRefused):
+            self.is_lost = True
+            self._end()
+            return
+        create = WatchCreateRequest(key=key, start_revision=start.revision, fragment=True)
         self._following = asyncio.create_task(
             self._follow(self._call, WatchRequest(create_request=create)), name="log watch"
         )

@@ -175,6 +175,22 @@ async def test_messages_are_found_whatever_was_trimmed_between_them(
         assert (await order.state()).first_sequence == 25
 
 
+async def test_a_reader_that_is_far_behind_misses_nothing_between_trims(
+    etcd_options: EtcdOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(etcd_reader, "BEHIND_MAX", 3)
+    payloads = payloads_of(300)
+    async with opened(etcd_options) as order:
+        for begin in range(0, 300, 30):
+            await publish_all(order, payloads[begin : begin + 30])
+            await order.trim(begin // 30 + 2)
+        deliveries = await read_until(order, 11, 300)
+        assert deliveries == [Delivery(each, payloads[each - 1]) for each in range(11, 301)]
+        with pytest.raises(LogGap) as raised:
+            await read_until(order, 10, 300)
+        assert (raised.value.expected, raised.value.found) == (10, 11)
+
+
 async def test_an_attempt_that_comes_late_or_twice_changes_nothing(
     etcd_options: EtcdOptions,
 ) -> None:
