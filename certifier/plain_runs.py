@@ -20,6 +20,9 @@ from groupcert.certifier.records import Outcome, Transaction, Verdict
 
 RUN_MAX: Final = 256
 """Transactions that are certified in one step; members' own messages have fewer."""
+RUN_MIN: Final = 8
+"""Transactions that pass one after the other; where fewer do, each of the rest is certified by
+itself, which then is faster."""
 TOGETHER_MIN: Final = 32
 """Items from which on it is faster to look them up together."""
 _new_gtid = partial(tuple.__new__, Gtid)
@@ -46,26 +49,34 @@ def certify_plain(
     """
     position, origin, local, snapshots, write_sets = plain
     outcomes: list[Outcome] = []
+    runs = True
+    together = True
     while len(outcomes) < len(snapshots):
         done = len(outcomes)
-        outcomes += _certify_run(certifier, plain, done)
-        if len(outcomes) > done:
+        if runs:
+            outcomes += _certify_run(certifier, plain, done, together=together)
+        if count := len(outcomes) - done:
             period = certifier.options.collection_period_transactions
             newest = certifier.window.newest_version
-            if period and newest % period == 0 and certifier.collection_pending:
+            collects = period and newest % period == 0 and certifier.collection_pending
+            if collects:
                 yield from certifier.collect_in_steps()
-            if len(outcomes) - done >= RUN_MAX:
+            elif count >= RUN_MAX:
                 yield
-        else:  # It does not pass, or is large.
+            runs = bool(collects) or count >= RUN_MIN
+        else:  # It does not pass, or is large: the next ones are looked up one by one.
+            together = False
             snapshot, write_set = snapshots[done], write_sets[done]
             one = Transaction(position + done, origin, snapshot, write_set, (), None, local)
             outcomes.append((yield from certifier.certify_in_steps(one)))
     return outcomes
 
 
-def _certify_run(certifier: Certifier, plain: PlainTransactions, start: int) -> list[Outcome]:
+def _certify_run(
+    certifier: Certifier, plain: PlainTransactions, start: int, *, together: bool
+) -> list[Outcome]:
     """Certifies transactions from index `start` on, as long as they pass, up to the next step of a
-    collection: rules 1, 3 and 5 of each, then 2 of all.
+    collection: rules 1, 3 and 5 of each, then 2 of all. `together`: looks all items up at once.
     """
     stop = min(len(plain.snapshots), start + RUN_MAX)
     period = certifier.options.collection_period_transactions
@@ -74,7 +85,9 @@ def _certify_run(certifier: Certifier, plain: PlainTransactions, start: int) -> 
     snapshots, write_sets = plain.snapshots[start:stop], plain.write_sets[start:stop]
     sizes = list(map(len, write_sets))
     items = np.fromiter(chain.from_iterable(write_sets), np.uint64, sum(sizes))
-    dependencies = _passed_together(certifier, snapshots, write_sets, items, sizes)
+    dependencies = None
+    if together:
+        dependencies = _passed_together(certifier, snapshots, write_sets, items, sizes)
     if dependencies is None:
         dependencies = _passed(certifier, snapshots, write_sets)
     count = len(dependencies)

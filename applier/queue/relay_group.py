@@ -14,6 +14,8 @@ from typing import NamedTuple, overload
 from groupcert.applier.source.header import NO_HEADER, SourceHeader
 from groupcert.certifier.gtid import Gtid
 
+_NO_GTID = ("", 0)
+
 
 class RelayEntry(NamedTuple):
     """One record of the total order that the applier has to execute.
@@ -99,14 +101,39 @@ class RelayGroup(Sequence[RelayEntry]):
     def append(self, entry: RelayEntry) -> None:
         """Adds an entry at the end."""
         position, version, gtid, last_committed, sequence_number, local, payload, header = entry
-        source, number = gtid or ("", 0)
         parent, _, domain, _, _, items, _, _, view, locked = header
-        fields = (
-            *(position, version, source, number, last_committed, sequence_number),
-            *(local, payload, parent, domain, view, locked, items),
-        )
-        for column, field in zip(self.columns(), fields, strict=True):
-            column.append(field)
+        stamps = (last_committed, sequence_number)
+        self.add(position, version, gtid, stamps, local, payload, parent, domain, locked, items)
+        self.views[-1] = view
+
+    def add(
+        self,
+        position: int,
+        version: int,
+        gtid: Gtid | None,
+        stamps: tuple[int, int],
+        local: bool,
+        payload: bytes,
+        parent: int,
+        domain: int,
+        locked: int | None,
+        items: Sequence[int],
+    ) -> None:
+        """Adds the entry of a transaction at the end, without making one."""
+        source, number = gtid or _NO_GTID
+        self.positions.append(position)
+        self.versions.append(version)
+        self.sources.append(source)
+        self.numbers.append(number)
+        self.last_committed.append(stamps[0])
+        self.sequence_numbers.append(stamps[1])
+        self.local.append(local)
+        self.payloads.append(payload)
+        self.parents.append(parent)
+        self.domains.append(domain)
+        self.views.append(0)
+        self.locked.append(locked)
+        self.items.append(items)
 
     def columns(self) -> tuple[list, ...]:  # type: ignore[type-arg]  # of several types
         """Returns all columns, in one order."""

@@ -7,6 +7,7 @@ threads; `members/runtime/runtime.py` drives it.
 
 from collections import deque
 from collections.abc import Generator, Iterable
+from functools import partial
 
 from groupcert.applier.queue.fragments import FragmentSet, is_reference
 from groupcert.applier.queue.relay_group import RelayEntry
@@ -43,7 +44,6 @@ from groupcert.members.core.plain_batches import entries_of, new_columns, rememb
 from groupcert.members.core.progress_reports import ProgressReports, ReportSchedule
 from groupcert.members.core.publisher import Publisher, end_parts, locked_since
 from groupcert.members.core.skipped_messages import SkippedMessages
-from groupcert.members.core.source_headers import header_of
 from groupcert.members.core.states import MemberState
 from groupcert.members.core.suspicions import Suspicions
 from groupcert.members.core.views import View, ViewMember
@@ -55,6 +55,7 @@ behind: others go on without a pause while it catches up."""
 TICK_MS_MAX = 500
 """Milliseconds; a longer time between two ticks counts as this long: a process that stood still
 learns nothing about the log from it."""
+_new_transaction = partial(tuple.__new__, Transaction)
 PART = "not all of its fragments are in the log: send it again"
 
 
@@ -308,7 +309,7 @@ class Member:
             is_whole = not is_large or self._close_fragments(payload, outcome, into)
             if outcome is None:
                 record = (position, batch.member, snapshot, write_set, read_set, gtid, local)
-                deciding = certifier.certify_in_steps(Transaction(*record))
+                deciding = certifier.certify_in_steps(_new_transaction(record))
                 outcome = (yield from deciding) if is_whole else certifier.refuse(PART)
                 verdict, gtid, version, last_committed, sequence_number, _, _ = outcome
                 counters.verdicts[verdict] += 1
@@ -318,11 +319,11 @@ class Member:
                     counters.local += local
                     self._schedule.recorded(len(write_set))
                     stamps = (last_committed or 0, sequence_number or 0)
-                    header = header_of(logged, self.applied_version, locked_version)
+                    since = max(locked_version, snapshot) if isinstance(snapshot, int) else None
                     # A large one takes long wherever it comes from: a worker executes it.
-                    here = local and not is_large
-                    into.entries.append(
-                        RelayEntry(position, version, gtid, *stamps, here, payload, header)
+                    into.entries.add(
+                        *(position, version, gtid, stamps, local and not is_large, payload),
+                        *(self.applied_version, logged.domain_id, since, write_set),
                     )
                     if report_applied:
                         self._schedule.ask(version)

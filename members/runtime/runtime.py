@@ -49,6 +49,10 @@ from groupcert.members.wire.log_batches import is_urgent
 from groupcert.members.wire.requests import RequestLimits
 
 TICK_SECONDS = 0.05
+SAVE_MS = 200
+SAVED_ENTRIES = 512
+"""Milliseconds between two saves of the state, as between two flushes of the store: one that is not
+flushed is not there after a crash of the machine. After so many entries the next tick saves."""
 UNSAVED_MAX = 2_048
 UNSAVED_BYTES_MAX = 4 << 20
 """Relay entries, and bytes of messages, that a member delivers between two saves: to store so many
@@ -96,7 +100,7 @@ class MemberRuntime:
         self.stages = self._submissions.stages
         self.is_whole = False
         self._unsaved = Delivered()
-        self._unsaved_bytes = self._saved_log_sequence = 0
+        self._unsaved_bytes = self._saved_log_sequence = self._saved_ms = 0
         self._failure: asyncio.Future[None] = self._loop.create_future()
         self.begun_again: asyncio.Future[None] = self._loop.create_future()
         self.next_start = NORMAL_START
@@ -202,7 +206,7 @@ class MemberRuntime:
             return
         unsaved, self._unsaved, self._unsaved_bytes = self._unsaved, Delivered(), 0
         self._state_store.save(self.member, unsaved, self.applier.status().checkpoint.position)
-        self._saved_log_sequence = self.member.log_sequence
+        self._saved_log_sequence, self._saved_ms = self.member.log_sequence, self.now_ms()
 
     def submit(self, transactions: Sequence[LoggedTransaction]) -> "asyncio.Future[Submission]":
         """Orders transactions; the future is done when they are decided and those certified are
@@ -423,9 +427,14 @@ class MemberRuntime:
             self.member.tick(self.now_ms(), reads=not self._is_full)
             self._note_state()
             self.send()
-            if self._saved_log_sequence != self.member.log_sequence:
+            if self._is_save_due():
                 self.save()
             self._report()
+
+    def _is_save_due(self) -> bool:
+        is_new = self._saved_log_sequence != self.member.log_sequence
+        is_time = self.now_ms() - self._saved_ms >= SAVE_MS
+        return is_new and (is_time or len(self._unsaved.entries) >= SAVED_ENTRIES)
 
     async def flush(self) -> None:
         """Saves the member's state and flushes the store: a restart reads the log from here."""

@@ -19,6 +19,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.aio.transport import TcpTransport
+from nats.protocol.command import hpub_cmd
 
 from groupcert.certifier.errors import LogServerTooOld, LogServerUnavailable
 from groupcert.members.security.credentials import Tls
@@ -300,6 +301,18 @@ class _Client(Client):
         subscription = await self.subscribe(subject)
         self._handlers[subscription._id] = handler
         return subscription
+
+    def publish_directly(self, subject: str, reply: str, headers: bytes, payload: bytes) -> None:
+        """Writes a message to the server, behind what waits. The library's own way has a task of it
+        write later. Raises nats.errors.Error or OSError.
+        """
+        if len(payload) > self.max_payload:
+            raise nats.errors.MaxPayloadError
+        if not self.is_connected or self._transport is None:
+            raise nats.errors.ConnectionClosedError
+        waiting, self._pending, self._pending_data_size = self._pending, [], 0
+        command = hpub_cmd(subject, reply, headers, payload)
+        self._transport.writelines([*waiting, command])
 
     async def unsubscribe_directly(self, subscription: Subscription) -> None:
         """Ends such a subscription."""

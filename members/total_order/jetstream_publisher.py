@@ -37,7 +37,7 @@ class _Message(NamedTuple):
 
 
 class JetStreamPublisher:
-    """The sending half of the adapter; `run` does the sending."""
+    """The sending half of the adapter; `run` sends again what may be lost."""
 
     def __init__(
         self, connection: JetStreamConnection, *, stream: str, subject: str, in_flight_max: int
@@ -50,7 +50,7 @@ class JetStreamPublisher:
         self._queue: deque[_Message] = deque()
         self._in_flight: dict[int, _Message] = {}
         self._progress_ns = self._acknowledged_ns = 0
-        self._failed = False
+        self._failed = self._hears = False
         self._backoff_ms = BACKOFF_FIRST_MS
         self._wake = asyncio.Event()
         self._inbox = connection.client.new_inbox()
@@ -62,7 +62,7 @@ class JetStreamPublisher:
         message = _Message(self._number_next, message_id, payload, time.monotonic_ns())
         self._number_next += 1
         self._queue.append(message)
-        self._wake.set()
+        self._send_next()
 
     def publishing(self) -> int:
         """Returns how many messages are accepted and not acknowledged."""
@@ -103,36 +103,39 @@ class JetStreamPublisher:
         """Sends, until the connection is closed."""
         client = self._connection.client
         await client.subscribe_directly(f"{self._inbox}.*", self._on_acknowledgement)
+        self._hears = True
         while not self._connection.client.is_closed:
             self._wake.clear()
             if self._failed:
                 await asyncio.sleep(self._backoff_ms / 1000)
                 self._backoff_ms = min(2 * self._backoff_ms, BACKOFF_MAX_MS)
                 self._send_again()
-            while self._may_send():
-                await self._send(self._queue.popleft())
+            self._send_next()
             await self._wake.wait()
 
     def _may_send(self) -> bool:
-        """Returns False while disconnected: the client library would send messages out of order."""
+        """Returns False while disconnected, and before acknowledgements can be heard."""
         return (
             bool(self._queue)
+            and self._hears
             and len(self._in_flight) < self._in_flight_max
             and not self._failed
             and self._connection.client.is_connected
         )
 
-    async def _send(self, message: _Message) -> None:
+    def _send_next(self) -> None:
+        """Sends what waits, as much as may be in flight."""
+        while self._may_send():
+            self._send(self._queue.popleft())
+
+    def _send(self, message: _Message) -> None:
         if not self._in_flight:
             self._progress_ns = time.monotonic_ns()
         self._in_flight[message.number] = message
+        headers = f"NATS/1.0\r\nNats-Msg-Id: {message.message_id}\r\n\r\n".encode()
+        reply = f"{self._inbox}.{message.number}"
         try:
-            await self._connection.client.publish(
-                self._subject,
-                message.payload,
-                reply=f"{self._inbox}.{message.number}",
-                headers={"Nats-Msg-Id": message.message_id},
-            )
+            self._connection.client.publish_directly(self._subject, reply, headers, message.payload)
         except (nats.errors.Error, OSError) as error:
             self.refusal = str(error)
             self.interrupt()
@@ -155,7 +158,7 @@ class JetStreamPublisher:
             self.refusal = ""
             self._progress_ns = self._acknowledged_ns = time.monotonic_ns()
             self._backoff_ms = BACKOFF_FIRST_MS
-            self._wake.set()
+            self._send_next()
 
 
 def refusal_of(data: bytes, headers: bytes) -> str:

@@ -4,6 +4,7 @@ A request is checked here, against named limits, before anything else sees it.
 """
 
 from collections.abc import Container, Iterable, Sized
+from functools import partial
 from typing import NamedTuple
 
 from groupcert.applier.queue.fragments import DIGEST_BYTES, FragmentSet
@@ -24,6 +25,7 @@ from groupcert.members.core.log_records import LoggedTransaction, bytes_of
 from groupcert.members.wire.row_changes import changed_items, check_pairs, checked_changes
 from groupcert.v1 import store_pb2, transaction_pb2
 
+_new_logged = partial(tuple.__new__, LoggedTransaction)
 SNAPSHOT_GTID_SET_BYTES_MAX = 32 << 10
 """Bytes of a client's snapshot: some 4,000 gaps. Each member reads it again, which takes up to 10
 ms."""
@@ -101,7 +103,7 @@ def logged_of(message: transaction_pb2.Transaction, incarnation: int = 0) -> Log
         digest = found.digest.ljust(DIGEST_BYTES, b"\0")
         fragments = FragmentSet(incarnation, found.number, found.count, found.bytes, digest)
         payload = fragments.reference()
-    return LoggedTransaction(
+    fields = (
         message.transaction_id,
         GtidSet.parse(snapshot_gtid_set) if snapshot_gtid_set else message.snapshot_version,
         list(message.write_set),
@@ -111,6 +113,7 @@ def logged_of(message: transaction_pb2.Transaction, incarnation: int = 0) -> Log
         message.report_applied,
         message.gtid_domain_id,
     )
+    return _new_logged(fields)
 
 
 def check_id(transaction_id: bytes) -> None:

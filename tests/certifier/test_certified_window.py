@@ -138,7 +138,7 @@ versions = st.integers(BEGIN + 1, BEGIN + SPAN + 30)
     st.integers(1, SPAN) | st.just(65_536),
     versions,
 )
-@settings(max_examples=10)
+@settings(max_examples=5)
 def test_the_first_missing_version_is_found_in_blocks_as_one_by_one(
     intervals: list[tuple[int, int]], lag_max: int, dropped: int
 ) -> None:

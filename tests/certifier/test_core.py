@@ -137,6 +137,7 @@ class Dependencies:
 
 @given(histories(LIVE_KINDS), st.integers(1, 9), st.booleans())
 @settings(max_examples=60)
+@pytest.mark.slow
 def test_a_certifier_restored_from_a_checkpoint_goes_on_as_the_one_that_was_dumped(
     history: list[Operation], every: int, tight: bool
 ) -> None:

@@ -9,6 +9,8 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from groupcert.certifier.core import CertifierOptions
 from groupcert.certifier.history.trace_rows import TraceHistory
 
@@ -22,6 +24,7 @@ OPTIONS = CertifierOptions(
 )
 
 
+@pytest.mark.slow
 def test_all_transactions_of_the_relay_log_get_the_servers_stamps() -> None:
     rows = list(TraceHistory(OPTIONS).rows(_lines("trace")))
     found = [

@@ -223,7 +223,7 @@ def test_readable_keys_look_like_the_items_of_traces() -> None:
     assert readable("shop", "t", "uq", ["a", b"\x01", Decimal("1.50")]) == "shop.t/uq/a,0x01,1.50"
 
 
-@given(st.lists(st.text()), st.lists(st.binary()))
+@given(st.lists(st.text(max_size=9)), st.lists(st.binary(max_size=9)))
 def test_many_items_at_once_are_those_of_each(texts: list[str], keys: list[bytes]) -> None:
     assert items_from_texts(texts) == [item_from_text(text) for text in texts]
     assert store_key_items(keys) == [store_key_item(key) for key in keys]

@@ -119,6 +119,7 @@ def test_many_seeds_run_every_scenario() -> None:
     assert {scenario_of(seed) for seed in range(200)} == set(SCENARIOS)
 
 
+@pytest.mark.slow
 def test_a_seed_is_the_same_run_in_every_process(capsys: pytest.CaptureFixture[str]) -> None:
     """In this one, and in two of another hash seed that share the seeds."""
     arguments = ["--seed=1", "--seeds=2", "--steps=400"]
@@ -135,6 +136,7 @@ def test_a_seed_is_the_same_run_in_every_process(capsys: pytest.CaptureFixture[s
     assert "lost 0" in alone
 
 
+@pytest.mark.slow
 def test_runs_reach_what_they_are_for() -> None:
     reached: Counter[str] = Counter()
     names = {"repeated", "collected", "forgotten", "acknowledged", "expelled", "changed", "held"}

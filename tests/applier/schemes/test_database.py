@@ -8,6 +8,7 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -52,6 +53,7 @@ def commit_next(coordinator: Coordinator[None], *jobs: Job[Any]) -> None:
     preserve=st.booleans(),
     chance=st.randoms(use_true_random=False),
 )
+@pytest.mark.slow
 def test_nothing_starts_before_what_shares_a_database_with_it_and_all_commits(
     stream: Sequence[RelayEntry],
     workers: int,

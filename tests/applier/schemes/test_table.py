@@ -7,6 +7,7 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,6 +35,7 @@ def tables_of(job: Job[Any]) -> frozenset[str] | None:
     room=st.integers(1, 30),
     chance=st.randoms(use_true_random=False),
 )
+@pytest.mark.slow
 def test_each_table_is_changed_by_one_worker_at_a_time_in_the_order_of_the_source(
     stream: Sequence[RelayEntry],
     workers: int,

@@ -297,6 +297,7 @@ async def test_rows_wait_until_their_transactions_are_committed(
     assert_applied(rows)
 
 
+@pytest.mark.slow
 async def test_files_end_by_time(tmp_path: Path) -> None:
     runtime = member_at(tmp_path, certification_log_file_seconds=1)
     await runtime._deliver([founding(runtime)])
@@ -373,6 +374,7 @@ async def test_numbers_that_no_column_takes_end_no_life(tmp_path: Path) -> None:
     assert rows[3]["snapshot_version"] == rows[4]["reported_place"] == 2**63 - 1
 
 
+@pytest.mark.slow
 async def test_a_folder_that_hangs_holds_up_no_life_and_hears_no_more_of_the_last_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

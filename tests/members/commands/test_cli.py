@@ -95,6 +95,7 @@ def test_a_member_without_settings_says_all_that_it_needs(
     assert error.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_a_member_that_is_not_there_exits_with_3(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

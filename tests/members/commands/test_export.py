@@ -129,6 +129,7 @@ def test_people_get_a_table(
     assert f"The log is in {tmp_path / 'out'}" in shown.replace("\n", "")
 
 
+@pytest.mark.slow
 def test_the_relay_log_of_a_real_group_keeps_its_stamps(tmp_path: Path) -> None:
     exported(MYSQL, tmp_path, file_rows=5_000)
     with gzip.open(MYSQL.with_name("expected.jsonl.gz"), "rt") as lines:
