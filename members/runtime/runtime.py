@@ -310,9 +310,8 @@ class MemberRuntime:
         fence = self._state_store.fence()
         if fence:
             raise StillFenced(member=self.config.member, explanation=fence)
-        state = await self.order.open(create=self.config.create_log)
+        state = self._noted(await self.order.open(create=self.config.create_log))
         self.log_opened = True
-        self._note_log(state)
         state = await check_log(
             *(self.member, self._state_store, self.order, state, self.config),
             reads_long_log=self.start.reads_long_log,
@@ -326,13 +325,12 @@ class MemberRuntime:
 
     async def log_state(self) -> LogState:
         """Returns the log's state now. Raises LogServerUnavailable."""
-        state = await self.order.state()
-        self._note_log(state)
-        return state
+        return self._noted(await self.order.state())
 
-    def _note_log(self, state: LogState) -> None:
+    def _noted(self, state: LogState) -> LogState:
         self.log_durable, self.log_replicas = state.durable, state.replicas
         self.record_bytes_max = record_bytes_max(state)
+        return state
 
     async def _follow_log(self) -> None:
         async for deliveries in self.order.read(self.member.log_sequence + 1, self._linger):
