@@ -5,8 +5,8 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 STUBS := .build/package/groupcert/py.typed
 PINS := deploy/constraints.txt
-QUICK := not nats and not cluster and not database and not spark and not slow and not nightly
-LONGER := not nightly and (nats or cluster or database or spark or slow)
+QUICK := not nats and not etcd and not cluster and not database and not spark and not slow and not nightly
+LONGER := not nightly and (nats or etcd or cluster or database or spark or slow)
 # The tests of what coverage is demanded of: the tracer doubles what a test takes.
 COVERED := tests/certifier tests/applier $(addprefix tests/members/,core recovery runtime security services total_order)
 # Tests wait for disks as seldom as they can: what they write is in memory, where there is enough of it.
@@ -75,6 +75,7 @@ nightly: venv ## ten thousand seeds of the simulation, every fault of the cluste
 	$(BIN)/python -m tests.sim --seeds 8000 --steps 800 --jobs 0
 	$(BIN)/python -m tests.sim --seed 8000 --seeds 2000 --steps 3000 --jobs 0
 	$(BIN)/python -m tests.cluster --scenario each --seconds 40
+	$(BIN)/python -m tests.cluster --scenario each --seconds 40 --log etcd
 	$(BIN)/python -m tests.fuzz --seconds 3600 --seed $(DAY)
 	$(BIN)/python -m tests.checker --kills 200 --seed $(DAY)
 	$(PYTEST) -m nightly
@@ -83,6 +84,7 @@ bench: venv ## the benchmarks, one table each
 	$(BIN)/groupcert bench certify
 	$(BIN)/groupcert bench group
 	$(BIN)/groupcert bench recovery
+	$(BIN)/groupcert bench order
 	$(BIN)/groupcert bench applier --start-servers --mariadb-replica --repeat 1
 	$(BIN)/groupcert bench audit
 
@@ -100,7 +102,7 @@ proto: | $(INSTALLED) ## makes the stubs of proto/ again
 
 venv: $(STUBS) ## the virtual environment .venv, with everything in it
 
-$(STUBS): $(wildcard proto/groupcert/v1/*.proto) deploy/hatch_build.py | $(INSTALLED)
+$(STUBS): $(wildcard proto/groupcert/*/*.proto) deploy/hatch_build.py | $(INSTALLED)
 	$(BIN)/python deploy/hatch_build.py
 
 $(INSTALLED): pyproject.toml $(PINS)

@@ -3,6 +3,7 @@
     groupcert/__init__.py      members/client/public.py: the names that a user's program imports
     groupcert/py.typed         its types count
     groupcert/v1/              stubs of protobuf and gRPC, made from `proto/`
+    groupcert/etcd/            likewise, of the part of etcd's contract that the total order uses
     groupcert/certifier/, applier/, members/
 
 Hatchling calls `PackageBuildHook` for every wheel, which gets copies; `make proto` runs this file
@@ -24,7 +25,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 PACKAGE = Path(".build/package/groupcert")
 FOLDERS = ("certifier", "applier", "members")
 PUBLIC = Path("members/client/public.py")
-STUBS = "v1"
+STUBS = ("v1", "etcd")
 OUTPUTS = {"python": "", "grpc_python": "", "mypy": "quiet:", "mypy_grpc": "quiet:"}
 PLUGINS = ("protoc-gen-mypy", "protoc-gen-mypy_grpc")
 
@@ -36,7 +37,7 @@ class PackageBuildHook(BuildHookInterface[Any]):
         """Makes the stubs before the build; `version` is "standard" or "editable"."""
         package = make_package(Path(self.root))
         if version == "standard":
-            for name in ("__init__.py", "py.typed", STUBS):
+            for name in ("__init__.py", "py.typed", *STUBS):
                 build_data["force_include"][str((package / name).resolve())] = f"groupcert/{name}"
 
 
@@ -49,7 +50,7 @@ def make_package(root: Path) -> Path:
     """
     package = root / PACKAGE
     package.mkdir(parents=True, exist_ok=True)
-    make_stubs(root, package / STUBS)
+    make_stubs(root, package)
     links = {"__init__.py": PUBLIC, **{name: Path(name) for name in FOLDERS}}
     for name, path in links.items():
         (package / name).unlink(missing_ok=True)
@@ -58,9 +59,9 @@ def make_package(root: Path) -> Path:
     return package
 
 
-def make_stubs(root: Path, stubs: Path) -> None:
-    """Compiles `proto/` to the directory `stubs`, which it replaces as a whole."""
-    fresh = stubs.with_suffix(".new")
+def make_stubs(root: Path, package: Path) -> None:
+    """Compiles `proto/` to directories of `package`, each of which it replaces as a whole."""
+    fresh = package / "stubs.new"
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir()
     contract = root / "proto"
@@ -68,13 +69,14 @@ def make_stubs(root: Path, stubs: Path) -> None:
     arguments = [f"--proto_path={path}" for path in (contract, well_known)]
     arguments += [f"--plugin={name}={find_script(name)}" for name in PLUGINS]
     arguments += [f"--{name}_out={options}{fresh}" for name, options in OUTPUTS.items()]
-    arguments += [str(path) for path in sorted((contract / "groupcert" / STUBS).glob("*.proto"))]
+    arguments += [str(path) for path in sorted((contract / "groupcert").glob("*/*.proto"))]
     if protoc.main(["protoc", *arguments]) != 0:
-        sys.exit(f"{contract} does not compile; {stubs} is left as it was")
-    made = fresh / "groupcert" / STUBS
-    (made / "py.typed").touch()
-    shutil.rmtree(stubs, ignore_errors=True)
-    made.rename(stubs)
+        sys.exit(f"{contract} does not compile; the stubs in {package} are left as they were")
+    for name in STUBS:
+        made = fresh / "groupcert" / name
+        (made / "py.typed").touch()
+        shutil.rmtree(package / name, ignore_errors=True)
+        made.rename(package / name)
     shutil.rmtree(fresh)
 
 

@@ -9,7 +9,9 @@ import pytest
 import structlog
 from hypothesis import settings
 
+from groupcert.members.benchmarks.etcd_servers import EtcdServers
 from tests import servers
+from tests.etcd import running_etcd
 
 settings.register_profile("groupcert", deadline=None)  # How long an example takes proves nothing.
 settings.load_profile("groupcert")
@@ -19,6 +21,7 @@ pytest_plugins = ["tests.durations"]
 MARKERS_OF_FIXTURES = {
     "spark": ("spark",),
     "log_server": ("nats",),
+    "etcd": ("etcd",),
     "group": ("nats", "cluster"),
     "local_group": ("nats", "cluster"),
     "image": ("cluster",),
@@ -82,6 +85,13 @@ def mariadb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[servers.MariaD
             yield server
     except servers.ServerMissing as error:
         _skip(error)
+
+
+@pytest.fixture(scope="session")
+def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdServers]:
+    """A running etcd, of one server."""
+    with running_etcd(tmp_path_factory.mktemp("etcd"), 1) as running:
+        yield running
 
 
 @pytest.fixture

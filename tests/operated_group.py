@@ -12,9 +12,9 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import NamedTuple
 
+from groupcert.members.benchmarks.nats_servers import NatsServers
 from groupcert.members.demo.local_group import LocalGroup
 from groupcert.members.host.loopback import HOST
-from tests.log_cluster import LogCluster
 
 CALL = "import sys, urllib.request; urllib.request.urlopen(sys.argv[1])"
 
@@ -23,7 +23,7 @@ class Operated(NamedTuple):
     """A group that runs."""
 
     group: LocalGroup
-    logs: LogCluster
+    logs: NatsServers
     command: str
     """Restarts the process `{name}`, and returns when it is started."""
     restarted: list[str]
@@ -34,7 +34,7 @@ class Operated(NamedTuple):
 def operated_group(folder: Path) -> Iterator[Operated]:
     """Three members on three log servers, for as long as the block lasts."""
     with (
-        LogCluster(folder / "log") as logs,
+        NatsServers(folder / "log") as logs,
         LocalGroup(folder / "members", settings=logs.settings) as group,
     ):
         restarted: list[str] = []

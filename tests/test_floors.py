@@ -79,8 +79,16 @@ WIRE_ROOMS = tuple(
         *("demo", "benchmarks", "commands"),
     )
 )
+# What speaks etcd's contract, which is gRPC, too.
+ETCD_MODULES = tuple(
+    f"members/total_order/etcd{part}.py"
+    for part in ("", "_connection", "_health", "_log", "_publisher", "_reader")
+)
+STUBS = ("groupcert.v1", "groupcert.etcd")
 ONLY_IN = {
-    **dict.fromkeys(("grpc", "google", "groupcert.v1"), WIRE_ROOMS),
+    **dict.fromkeys(("google", "groupcert.v1"), WIRE_ROOMS),
+    "grpc": (*WIRE_ROOMS, *ETCD_MODULES),
+    "groupcert.etcd": ETCD_MODULES,
     **dict.fromkeys(("grpc_health", "grpc_reflection", "grpc_status"), WIRE_ROOMS),
     "nats": ("members/total_order/",),
     "prometheus_client": ("members/services/metrics.py",),
@@ -136,7 +144,7 @@ def check_libraries(source: Source) -> list[str]:
     problems = []
     for line, name in imported_names(source):
         top = name.partition(".")[0]
-        key = "groupcert.v1" if name.startswith("groupcert.v1") else top
+        key = next((stubs for stubs in STUBS if begins_with(name, (stubs,))), top)
         if key in ONLY_IN and not source.is_below(*ONLY_IN[key]):
             rooms = ", ".join(sorted(ONLY_IN[key]))
             problems.append(source.problem(line, f"imports {name}, which only {rooms} may"))
@@ -221,6 +229,12 @@ BROKEN: tuple[tuple[Check, str, str, str], ...] = (
     (check_libraries, "applier/engine/worker.py", "import rocksdict", "may import only sorted"),
     (check_libraries, "members/core/views.py", "from groupcert.v1 import log_pb2", "groupcert.v1"),
     (check_libraries, "members/core/x.py", "def f():\n    import grpc.aio", "x.py:2: imports grpc"),
+    (
+        check_libraries,
+        "members/total_order/port.py",
+        "from groupcert.etcd import rpc_pb2",
+        "groupcert.etcd.rpc_pb2, which only members/total_order/etcd.py, ",
+    ),
     (
         check_floors,
         "certifier/core.py",

@@ -94,7 +94,8 @@ def member(
     address: Annotated[str | None, typer.Option(help="Where it serves, host:port.")] = None,
     data_folder: Annotated[Path | None, typer.Option(help="Where it keeps its data.")] = None,
     log_server: Annotated[
-        list[str] | None, typer.Option(help="nats://host:port, or: embedded. Repeatable.")
+        list[str] | None,
+        typer.Option(help="nats://host:port or etcd://host:port, or: embedded. Repeatable."),
     ] = None,
     verbose: Annotated[bool, typer.Option(help="Log more.")] = False,
 ) -> None:
@@ -122,7 +123,9 @@ def member(
 def bootstrap(
     config: Annotated[Path | None, typer.Option(help="A member's TOML file.")] = None,
     group: Annotated[str | None, typer.Option(help="The group's name.")] = None,
-    log_server: Annotated[list[str] | None, typer.Option(help="nats://host:port.")] = None,
+    log_server: Annotated[
+        list[str] | None, typer.Option(help="nats://host:port or etcd://host:port.")
+    ] = None,
     if_absent: Annotated[
         bool, typer.Option("--if-absent", help="No mistake if the group is there.")
     ] = False,

@@ -76,7 +76,8 @@ def export(
         typer.Option(help="A binary log of MySQL or MariaDB. Repeatable, in the log's order."),
     ] = None,
     log_server: Annotated[
-        list[str] | None, typer.Option(help="nats://host:port of a group's log. Repeatable.")
+        list[str] | None,
+        typer.Option(help="nats:// or etcd://host:port of a group's log. Repeatable."),
     ] = None,
     group: Annotated[str | None, typer.Option(help="The group of that log.")] = None,
     config: Annotated[

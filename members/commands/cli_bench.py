@@ -56,6 +56,33 @@ def bench_group(
     raise typer.Exit(code)
 
 
+@bench.command("order")
+def bench_order(
+    as_json: Json = False,
+    seconds: Seconds = 5.0,
+    kills: Annotated[int, typer.Option(min=0, help="Of the leader of each.")] = 10,
+    rounds: Annotated[int, typer.Option(min=1, help="Turns; the median counts.")] = 3,
+    folder: Annotated[
+        Path | None, typer.Option(help="Where the servers write; by default temporary files.")
+    ] = None,
+    output: Output = None,
+) -> None:
+    """Compare JetStream and etcd as the total order, with three servers each.
+
+    Needs an etcd (Debian's etcd-server).
+    """
+    from groupcert.members.benchmarks.database_servers import ServerMissing
+    from groupcert.members.benchmarks.order import OrderBench, main
+
+    bench = OrderBench(seconds=seconds, kills=kills, rounds=rounds, folder=folder)
+    try:
+        code = main(bench, as_json=as_json, output=output)
+    except ServerMissing as missing:
+        typer.echo(str(missing), err=True)
+        raise typer.Exit(2) from None
+    raise typer.Exit(code)
+
+
 @bench.command("recovery")
 def bench_recovery(
     as_json: Json = False,

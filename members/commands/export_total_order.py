@@ -11,12 +11,12 @@ from groupcert.members.certification_log.export_folder import check_absent
 from groupcert.members.commands.export import ExportOptions, absent_observer, tell, write_history
 from groupcert.members.commands.total_order_history import TotalOrderHistory
 from groupcert.members.runtime.skips import is_skip_ordered
-from groupcert.members.total_order.jetstream import JetStreamOptions, JetStreamOrder
-from groupcert.members.total_order.port import Delivery, LogState
+from groupcert.members.total_order.log_options import LogOptions, make_order
+from groupcert.members.total_order.port import Delivery, LogState, TotalOrder
 
 
 def export_total_order(
-    log: JetStreamOptions,
+    log: LogOptions,
     observer: str | None,
     options: ExportOptions,
     *,
@@ -37,7 +37,7 @@ def export_total_order(
             observer has a log in the folder.
         OSError: The files cannot be written.
     """
-    order = JetStreamOrder(log)
+    order = make_order(log)
     with asyncio.Runner() as runner:
         history = TotalOrderHistory(
             observer,
@@ -75,7 +75,7 @@ def check_reached(state: LogState, first_sequence: int, last_sequence: int) -> N
 
 
 def _deliveries(
-    runner: asyncio.Runner, order: JetStreamOrder, last_sequence: int
+    runner: asyncio.Runner, order: TotalOrder, last_sequence: int
 ) -> Iterator[Delivery]:
     """Yields the log's messages up to the last one; serves the connection while it waits."""
     batches = order.read(1)

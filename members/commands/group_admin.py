@@ -8,7 +8,7 @@ import grpc
 from groupcert.members.client.direct_calls import DirectMember
 from groupcert.members.errors.membership import AlreadyBootstrapped
 from groupcert.members.security.credentials import Credentials
-from groupcert.members.total_order.jetstream import JetStreamOptions, JetStreamOrder
+from groupcert.members.total_order.log_options import LogOptions, make_order
 from groupcert.v1 import admin_pb2
 from groupcert.v1.admin_pb2_grpc import AdminServiceStub
 
@@ -30,7 +30,7 @@ def ask(address: str, credentials: Credentials, call: str, **fields: object) -> 
         member.channel.close()
 
 
-def bootstrap(options: JetStreamOptions, *, if_absent: bool) -> str:
+def bootstrap(options: LogOptions, *, if_absent: bool) -> str:
     """Makes the group's log, once, and returns a line that says so.
 
     Raises:
@@ -44,8 +44,8 @@ def bootstrap(options: JetStreamOptions, *, if_absent: bool) -> str:
     return f"group {options.group} {how}, at {created}: start its members"
 
 
-async def _make_log(options: JetStreamOptions) -> tuple[bool, str]:
-    asking, making = JetStreamOrder(options), JetStreamOrder(options)
+async def _make_log(options: LogOptions) -> tuple[bool, str]:
+    asking, making = make_order(options), make_order(options)
     try:
         made = not await asking.exists()
         state = await making.open(create=made)

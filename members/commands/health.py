@@ -16,7 +16,8 @@ def show_health(address: str, credentials: Credentials) -> int:
     """Prints the health of `address`; returns 0 if it serves, else 3.
 
     Args:
-        address: A member, `host:port`, or a log server's monitoring, `http://host:port`.
+        address: A member, `host:port`, or a log server: NATS's monitoring, `http://host:port`, or
+            the page at which etcd says that it is healthy, `http://host:port/health`.
         credentials: Credentials to show, with the authority to trust.
     """
     if address.startswith(("http://", "https://")):
@@ -46,8 +47,9 @@ def _member(address: str, credentials: Credentials) -> tuple[bool, str]:
 
 def _log_server(address: str, credentials: Credentials) -> tuple[bool, str]:
     context = credentials.tls.client_context() if credentials.tls else None
+    page = address if address.endswith("/health") else f"{address}/healthz"
     try:
-        with urllib.request.urlopen(f"{address}/healthz", timeout=TIMEOUT_SECONDS, context=context):
+        with urllib.request.urlopen(page, timeout=TIMEOUT_SECONDS, context=context):
             return True, "SERVING"
     except OSError as error:
         return False, f"UNREACHABLE: {error}"

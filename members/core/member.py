@@ -120,7 +120,6 @@ class Member:
         )
         if why or isinstance(message, Unreadable):
             into.skipped.append(self.skipped.note(log_sequence, why, message.member))
-            # Under a number that was read before, it can only repeat: nobody waits for it.
             if is_own and not self.numbers.is_repeated(message.incarnation, message.batch_number):
                 self._fall_out(f"the group has skipped message {log_sequence} of it ({why})")
         else:

@@ -17,12 +17,15 @@ from groupcert.members.core.states import MemberState
 from groupcert.members.core.views import View
 from groupcert.members.runtime.runtime import MemberRuntime
 from groupcert.members.settings.member import MemberConfig
-from groupcert.members.total_order.jetstream import JetStreamOptions, JetStreamOrder
+from groupcert.members.total_order.log_options import LogOptions, make_order
 from groupcert.members.total_order.port import LogState
 
 PERIOD_SECONDS = 10.0
 TRIM_MESSAGES_MIN = 1_000
 """Messages; a purge of fewer is not worth it."""
+ROOM_PARTS = 2
+"""Of the servers' room the log keeps one in so many parts, whatever the retention: full servers
+take nothing, and one that was full takes nothing until its operator has made room."""
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 
@@ -57,7 +60,8 @@ def trim_target(
     kept = retention.messages
     messages = log_state.last_sequence - log_state.first_sequence + 1
     if messages > 0 and log_state.bytes > 0:
-        kept = min(kept, retention.bytes * messages // log_state.bytes)
+        bytes_kept = min(retention.bytes, log_state.bytes_max // ROOM_PARTS or retention.bytes)
+        kept = min(kept, bytes_kept * messages // log_state.bytes)
     target = min(needed, log_state.last_sequence + 1 - kept)
     return target if target - log_state.first_sequence >= messages_min else None
 
@@ -69,7 +73,7 @@ def reported_sequence(durable: int, reading: Iterable[int]) -> int:
     return min([durable, *reading])
 
 
-def trimming_options(config: MemberConfig, options: JetStreamOptions) -> JetStreamOptions | None:
+def trimming_options(config: MemberConfig, options: LogOptions) -> LogOptions | None:
     """Returns options of a connection that may purge the log; None: this member has none."""
     if not config.log_trim_servers:
         return None
@@ -78,7 +82,7 @@ def trimming_options(config: MemberConfig, options: JetStreamOptions) -> JetStre
 
 async def keep_log(
     runtime: MemberRuntime,
-    options: JetStreamOptions,
+    options: LogOptions,
     reading: Callable[[View], Iterable[int]],
     *,
     period_seconds: float = PERIOD_SECONDS,
@@ -112,7 +116,7 @@ async def keep_log(
 
 async def trim_if_due(
     state: LogState,
-    trimming: JetStreamOptions,
+    trimming: LogOptions,
     durable: Iterable[int],
     reading: Iterable[int],
     retention: Retention,
@@ -127,14 +131,14 @@ async def trim_if_due(
     return target
 
 
-async def trim_log(options: JetStreamOptions, sequence: int) -> None:
+async def trim_log(options: LogOptions, sequence: int) -> None:
     """Drops every message below a sequence.
 
     Raises:
         LogServerUnavailable: It could not be reached.
         InvalidSetting: The stream, or the user, may not be trimmed.
     """
-    order = JetStreamOrder(options)
+    order = make_order(options)
     await order.open(create=False)
     try:
         await order.trim(sequence)

@@ -39,7 +39,7 @@ from groupcert.members.services.session import SessionService
 from groupcert.members.services.store import StoreService
 from groupcert.members.settings.member import MemberConfig
 from groupcert.members.total_order.embedded_server import LogServer
-from groupcert.members.total_order.jetstream import JetStreamOptions, JetStreamOrder
+from groupcert.members.total_order.log_options import LogOptions, make_order, options_of
 from groupcert.members.wire.channels import add_port
 from groupcert.v1 import (
     admin_pb2,
@@ -131,10 +131,10 @@ def run_member(config: MemberConfig) -> int:
 
 def log_options(
     config: MemberConfig, servers: tuple[str, ...], monitors: tuple[str, ...]
-) -> JetStreamOptions:
+) -> LogOptions:
     """Returns how a member reaches its group's log."""
-    return JetStreamOptions(
-        servers=servers,
+    return options_of(
+        servers,
         monitors=monitors,
         tls=config.log_tls,
         group=config.group,
@@ -144,7 +144,7 @@ def log_options(
     )
 
 
-async def _serve(config: MemberConfig, options: JetStreamOptions) -> int:
+async def _serve(config: MemberConfig, options: LogOptions) -> int:
     current = CurrentRuntime()
     checks = HealthChecks()
 
@@ -173,7 +173,7 @@ async def _serve(config: MemberConfig, options: JetStreamOptions) -> int:
     try:
         lifecycle = Lifecycle(
             config,
-            lambda: JetStreamOrder(options),
+            lambda: make_order(options),
             on_runtime,
             on_state,
             lambda runtime: keep_log(runtime, options, copies.log_sequences),

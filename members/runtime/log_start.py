@@ -18,6 +18,10 @@ from groupcert.members.settings.member import MemberConfig
 from groupcert.members.total_order.port import SHORTER_MS_MAX, LogState, TotalOrder
 
 SHORTER_POLL_SECONDS = 0.5
+RECORD_BYTES_MAX = 7 << 20
+"""Bytes of a transaction in the log without its fragments, at most."""
+BESIDE_RECORD_BYTES = 256 << 10
+"""Bytes of a message for what goes beside a transaction of the largest size."""
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 
@@ -62,6 +66,11 @@ async def check_log(
     if state.durable is not True:
         log.warning("log_not_known_durable", member=config.member, durable=state.durable)
     return state
+
+
+def record_bytes_max(state: LogState) -> int:
+    """Returns the bytes that a transaction may have in this log without its fragments."""
+    return min(RECORD_BYTES_MAX, state.message_bytes_max - BESIDE_RECORD_BYTES)
 
 
 async def state_that_reaches(order: TotalOrder, state: LogState, log_sequence: int) -> LogState:

@@ -32,7 +32,7 @@ from groupcert.members.host.turns import Turns
 from groupcert.members.large_transactions.uploads import Uploads
 from groupcert.members.runtime.endings import why_ended
 from groupcert.members.runtime.join import Applied, start_joining
-from groupcert.members.runtime.log_start import check_log
+from groupcert.members.runtime.log_start import RECORD_BYTES_MAX, check_log, record_bytes_max
 from groupcert.members.runtime.options import decisions_of, member_options
 from groupcert.members.runtime.parts import Events, Parts
 from groupcert.members.runtime.run_end import NORMAL_START, RunEnd, RunStart
@@ -80,6 +80,7 @@ class MemberRuntime:
         self.closed = self.refuses_reads = self.log_opened = self.vouches_for_log = False
         self.trusts_log = start.trusts_log
         self.log_durable: bool | None = None
+        self.record_bytes_max = RECORD_BYTES_MAX
         self.log_identity: LogIdentity | None = None
         self.log_replicas = self.committed_version = self.durable_version = 0
         self.recovery: RecoveryProgress | None = None
@@ -309,9 +310,8 @@ class MemberRuntime:
         fence = self._state_store.fence()
         if fence:
             raise StillFenced(member=self.config.member, explanation=fence)
-        state = await self.order.open(create=self.config.create_log)
+        state = self._noted(await self.order.open(create=self.config.create_log))
         self.log_opened = True
-        self._note_log(state)
         state = await check_log(
             *(self.member, self._state_store, self.order, state, self.config),
             reads_long_log=self.start.reads_long_log,
@@ -325,12 +325,12 @@ class MemberRuntime:
 
     async def log_state(self) -> LogState:
         """Returns the log's state now. Raises LogServerUnavailable."""
-        state = await self.order.state()
-        self._note_log(state)
-        return state
+        return self._noted(await self.order.state())
 
-    def _note_log(self, state: LogState) -> None:
+    def _noted(self, state: LogState) -> LogState:
         self.log_durable, self.log_replicas = state.durable, state.replicas
+        self.record_bytes_max = record_bytes_max(state)
+        return state
 
     async def _follow_log(self) -> None:
         async for deliveries in self.order.read(self.member.log_sequence + 1, self._linger):

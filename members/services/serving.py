@@ -28,6 +28,7 @@ class Serving(Protocol):
     snapshots: Snapshots
     uploads: Uploads
     committed_version: int
+    record_bytes_max: int
 
     def limits(self) -> RequestLimits: ...
     def now_ms(self) -> int: ...

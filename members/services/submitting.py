@@ -14,9 +14,6 @@ from groupcert.members.large_transactions.uploads import LargeUpload
 from groupcert.members.services.serving import Serving
 from groupcert.v1 import store_pb2
 
-RECORD_BYTES_MAX = 7 << 20
-"""Bytes of a transaction in the log without its fragments: a message has 8 MB at most."""
-
 
 def is_large(runtime: Serving, logged: LoggedTransaction) -> bool:
     """Returns whether a transaction goes through the log in fragments."""
@@ -27,7 +24,7 @@ async def submit(runtime: Serving, logged: LoggedTransaction) -> Submission:
     """Orders a transaction of any size, see `MemberRuntime.submit` and `Uploads.begin`."""
     if is_large(runtime, logged):
         return await submit_large(runtime, [logged])
-    _check_record(logged)
+    _check_record(runtime, logged)
     return await runtime.submit((logged,))
 
 
@@ -57,7 +54,7 @@ async def submit_uploaded(
     fragments, even if no caller waits for the answer.
     """
     for logged in transactions:
-        _check_record(logged)
+        _check_record(runtime, logged)
     ordered = runtime.submit(transactions)
     for upload in uploads:
         upload.is_submitted = True
@@ -76,7 +73,7 @@ def snapshot_of(runtime: Serving, request: store_pb2.CommitRequest) -> int:
     return request.snapshot_version
 
 
-def _check_record(logged: LoggedTransaction) -> None:
+def _check_record(runtime: Serving, logged: LoggedTransaction) -> None:
     size = bytes_of(logged)
-    if size > RECORD_BYTES_MAX:
-        raise TransactionTooLarge(bytes=size, bytes_max=RECORD_BYTES_MAX)
+    if size > runtime.record_bytes_max:
+        raise TransactionTooLarge(bytes=size, bytes_max=runtime.record_bytes_max)

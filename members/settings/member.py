@@ -40,7 +40,7 @@ GROUP_NAMESPACE = uuid.UUID("c4a5e9d2-51a4-4fd5-8f0e-2d3b8c6d1a77")
 
 REPORTS_MISSED_MIN = 4
 """Reports that a member may miss before it is expelled, at least."""
-_LOG_ADDRESS = r"^(nats|tls)://[^\s/]+$"
+_LOG_ADDRESS = r"^(nats|tls|etcd|etcds)://[^\s/]+$"
 _MONITOR_ADDRESS = r"^https?://[^\s/]+$"
 _FLAGS = {"sources": "source"}
 """Flags that are called otherwise than their setting."""
@@ -48,7 +48,7 @@ _BEFORE_HOST = re.compile(r"""(['"]?)\S*@""")
 _SHAPES = {
     NAME: "1 to 64 letters, digits, - and _",
     ADDRESS: "host:port",
-    _LOG_ADDRESS: "nats://host:port or tls://host:port",
+    _LOG_ADDRESS: "nats://host:port, tls://host:port, etcd://host:port or etcds://host:port",
     _MONITOR_ADDRESS: "http://host:port",
 }
 
@@ -69,6 +69,22 @@ def _split(value: object) -> object:
     return tuple(filter(None, value.split(","))) if isinstance(value, str) else value
 
 
+def _split_addresses(value: object) -> object:
+    """Splits addresses at their commas; one without `scheme://user:password@` has that of the one
+    before it, as in `etcd://log1:2379,log2:2379`.
+    """
+    listed = [value] if isinstance(value, str) else value
+    if not isinstance(listed, list | tuple) or not all(isinstance(each, str) for each in listed):
+        return value
+    before, addresses = "", []
+    for address in filter(None, ",".join(listed).split(",")):
+        if "://" in address:
+            scheme, _, place = address.partition("://")
+            before = f"{scheme}://{place[: place.rfind('@') + 1]}"
+        addresses.append(address if "://" in address else f"{before}{address}")
+    return tuple(addresses)
+
+
 Config = TypeVar("Config", bound=BaseModel)
 Element = TypeVar("Element")
 Listed = Annotated[tuple[Element, ...], BeforeValidator(_split)]
@@ -79,6 +95,7 @@ Address = Annotated[
     AfterValidator(_port_checked),
 ]
 LogAddress = Annotated[str, Field(pattern=_LOG_ADDRESS)]
+LogAddresses = Annotated[tuple[LogAddress, ...], BeforeValidator(_split_addresses)]
 MonitorAddress = Annotated[str, Field(pattern=_MONITOR_ADDRESS)]
 Positive = Annotated[int, Field(ge=1)]
 
@@ -113,12 +130,14 @@ class MemberConfig(SecuritySettings):
     log_server: Literal["embedded"] | None = None
     """With "embedded" this member starts a log server of its own. No default: it is either this or
     `log_servers`, since a member with a log of its own is a group of its own."""
-    log_servers: Listed[LogAddress] = ()
-    """Addresses `nats://host:port` of the log servers that the group shares, or `tls://host:port`,
-    with `user:password@` before the host where they ask for it. Default: none, see `log_server`."""
+    log_servers: LogAddresses = ()
+    """Addresses of the log servers that the group shares: `nats://host:port` or `etcd://host:port`,
+    with TLS `tls://` or `etcds://`, with `user:password@` before the host where they ask for it;
+    `etcd://host:port,host:port` is short for several. Default: none, see `log_server`."""
     log_monitors: Listed[MonitorAddress] = ()
     """Addresses `http://host:port` of the log servers' monitoring, to check that they sync every
-    write. Default: none, then this is not checked and the member says so."""
+    write. Default: none, then NATS is not asked, and the member says so; etcd's servers are asked
+    where they serve."""
     log_replicas: int = Field(
         default_factory=lambda settings: 3 if len(settings.get("log_servers", ())) >= 3 else 1,
         ge=1,
@@ -272,9 +291,9 @@ class MemberConfig(SecuritySettings):
     recovery_bytes_per_second_max: int = Field(default=100 << 20, ge=0)
     """Bytes of copies that this member gives to others each second; 0: no limit. Default
     100 MiB: leaves a donor most of a core and of a disk."""
-    log_trim_servers: Listed[LogAddress] = ()
-    """Addresses `nats://user:password@host:port` of the log servers, for a user that may purge the
-    log. Default: none, then this member never trims it."""
+    log_trim_servers: LogAddresses = ()
+    """Addresses as `log_servers`, for a user that may trim the log. Default: none, then this member
+    never trims it."""
     log_retention_messages: Positive = 1_000_000
     """Messages that the log keeps although every member has them. Default: an hour of full load, in
     which a member may be away and come back without a copy."""
@@ -306,11 +325,20 @@ class MemberConfig(SecuritySettings):
     log_tls_authority: File = None
     """PEM file: authorities of the log servers' certificates. With the two below, the log is
     reached over mutual TLS only, whatever its addresses begin with. Default: `tls_authority`, where
-    an address begins with `tls://`."""
+    an address begins with `tls://` or `etcds://`."""
     log_tls_certificate: File = None
     """PEM file: the certificate shown to log servers. Default: `tls_certificate`, likewise."""
     log_tls_key: File = None
     """PEM file: the private key of that certificate. Default: `tls_key`, likewise."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _take_addresses(cls, named: dict[str, object]) -> dict[str, object]:
+        """Takes addresses that are given as `log_server`, as the flag does, for `log_servers`."""
+        address = named.get("log_server")
+        if isinstance(address, str) and "://" in address and not named.get("log_servers"):
+            return {**named, "log_server": None, "log_servers": address}
+        return named
 
     @model_validator(mode="after")
     def _check_suspicion(self) -> "MemberConfig":
@@ -326,6 +354,9 @@ class MemberConfig(SecuritySettings):
     def _check_log(self) -> "MemberConfig":
         if (self.log_server is None) == (not self.log_servers):
             raise ValueError('log: give either log_servers or log_server = "embedded"')
+        addresses = (*self.log_servers, *self.log_trim_servers)
+        if len({each.startswith("etcd") for each in addresses}) > 1:
+            raise ValueError("log_servers: expected addresses of NATS or of etcd, not of both")
         own = complete_tls(
             self.log_tls_authority, self.log_tls_certificate, self.log_tls_key, "log_tls"
         )
@@ -333,8 +364,8 @@ class MemberConfig(SecuritySettings):
             raise ValueError(
                 "log_tls_authority: an embedded log server is on loopback, without TLS"
             )
-        if any(each.startswith("tls://") for each in self.log_servers) and self.log_tls is None:
-            raise ValueError("log_servers: tls:// needs the files log_tls_... or tls_...")
+        if (scheme := self._tls_scheme) and self.log_tls is None:
+            raise ValueError(f"log_servers: {scheme}:// needs the files log_tls_... or tls_...")
         return self
 
     @model_validator(mode="after")
@@ -352,8 +383,13 @@ class MemberConfig(SecuritySettings):
         own = complete_tls(
             self.log_tls_authority, self.log_tls_certificate, self.log_tls_key, "log_tls"
         )
-        has_scheme = any(address.startswith("tls://") for address in self.log_servers)
-        return own or (self.tls if has_scheme else None)
+        return own or (self.tls if self._tls_scheme else None)
+
+    @property
+    def _tls_scheme(self) -> str:
+        """The scheme of an address that asks for TLS; empty: none does."""
+        schemes = (each.partition("://")[0] for each in self.log_servers)
+        return next((each for each in schemes if each in {"tls", "etcds"}), "")
 
 
 def load_config(

@@ -1,1 +1,1 @@
-"""One order of messages for the whole group: the port, and NATS JetStream behind it."""
+"""One order of messages for the whole group: the port, with NATS JetStream or etcd behind it."""

@@ -23,6 +23,7 @@ from nats.protocol.command import hpub_cmd
 
 from groupcert.certifier.errors import LogServerTooOld, LogServerUnavailable
 from groupcert.members.security.credentials import Tls
+from groupcert.members.total_order.server_address import without_password
 
 RETRY_MS = 100
 ASK_AGAIN_MS = 100
@@ -360,9 +361,3 @@ class _TlsClient(_Client):
         if not self._server_info.get("tls_required"):
             raise nats.errors.Error("it offers no TLS, and TLS is asked for")
         return super()._connect_command()
-
-
-def without_password(address: str) -> str:
-    """Returns an address as logs and errors may show it: `nats://host:port`."""
-    scheme, separator, place = address.partition("://")
-    return f"{scheme}{separator}{place.rpartition('@')[2]}"

@@ -2,8 +2,8 @@
 
 A log keeps few promises, and the rest is checked (design, section 4): a reader gets every message
 once, in order and without a hole, or an error that says what is missing. A publisher knows only
-what it reads back. Adapters: `jetstream.py`, and `tests/sim/memory_order.py` for several members in
-one process.
+what it reads back. Adapters: `jetstream.py`, `etcd.py`, and `tests/sim/memory_order.py` for several
+members in one process.
 """
 
 import json
@@ -59,6 +59,8 @@ class LogState:
     message_bytes_max: int
     bytes: int = 0
     """Bytes of all messages that the log has; 0: the servers do not say."""
+    bytes_max: int = 0
+    """Bytes after which the servers take no more; 0: they do not say."""
 
     def __post_init__(self) -> None:
         assert 1 <= self.first_sequence <= self.last_sequence + 1, self

@@ -15,8 +15,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from tests.cluster.image import ensure_image
+from tests.cluster.log_kinds import LogKind
 from tests.cluster.nemesis import Run, new_cluster, run_nemesis
-from tests.cluster.scenarios import SCENARIOS
+from tests.cluster.scenarios import SCENARIOS, scenarios_of
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -27,11 +28,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=1, help="how many, one after the other")
     parser.add_argument("--seconds", type=float, default=20.0, help="how long a run breaks things")
     parser.add_argument("--table", type=Path, help="add a line of JSON for each run to this file")
+    kinds = [each.value for each in LogKind]
+    parser.add_argument("--log", choices=kinds, default="nats", help="what the log servers are")
     options = parser.parse_args(arguments)
+    log = LogKind(options.log)
     if options.scenario == "list":
         sys.stdout.write("\n".join([*SCENARIOS, ""]))
         return 0
-    names = list(SCENARIOS) if options.scenario == "each" else options.scenario.split(",")
+    names = scenarios_of(log) if options.scenario == "each" else options.scenario.split(",")
     if unknown := [name for name in names if name not in SCENARIOS]:
         parser.error(f"no scenario is called {', '.join(unknown)}: see --scenario list")
     turns = [[name] for name in names] if options.scenario == "each" else [names]
@@ -39,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     image = ensure_image()
     wrong = 0
     for scenarios in turns:
-        for run in _runs(image, scenarios, seeds, options.seconds):
+        for run in _runs(image, scenarios, seeds, options.seconds, log):
             sys.stdout.write(f"{run}\n")
             sys.stdout.flush()
             wrong += run.is_wrong
@@ -49,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _runs(
-    image: str, scenarios: Sequence[str], seeds: Iterable[int], seconds: float
+    image: str, scenarios: Sequence[str], seeds: Iterable[int], seconds: float, log: LogKind
 ) -> Iterator[Run]:
     """One run after the other on one cluster; after one that failed there is a new cluster."""
     clock_steps = any(SCENARIOS[name].clock_steps for name in scenarios)
@@ -57,7 +61,7 @@ def _runs(
     while left:
         with (
             tempfile.TemporaryDirectory(prefix="groupcert-") as folder,
-            new_cluster(Path(folder), image, clock_steps=clock_steps) as cluster,
+            new_cluster(Path(folder), image, clock_steps=clock_steps, log=log) as cluster,
         ):
             while left:
                 seed = left.popleft()
@@ -71,6 +75,7 @@ def _add_line(path: Path, run: Run) -> None:
     summary = run.summary
     line = {
         "scenario": "+".join(run.scenarios),
+        "log": run.log.value,
         "seed": run.seed,
         "seconds": run.seconds,
         "faults": sum(what.startswith("begin") for _, what in summary.faults),

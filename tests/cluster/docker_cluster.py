@@ -12,7 +12,6 @@ import json
 import os
 import tempfile
 import time
-import urllib.request
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -34,6 +33,7 @@ from tests.cluster.engine import (
     run,
     try_run,
 )
+from tests.cluster.log_kinds import LogKind
 from tests.cluster.network import Network
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -41,6 +41,7 @@ MUTANT = TESTS / "cluster" / "mutant"
 COMPOSE_FILE = TESTS.parent / "deploy" / "compose.yaml"
 MEMBERS = ("m1", "m2", "m3")
 TLS_FILE = COMPOSE_FILE.with_name("compose.tls.yaml")
+ETCD_FILE = COMPOSE_FILE.with_name("compose.etcd.yaml")
 LOG_SERVERS = ("log1", "log2", "log3")
 EVERYBODY = (*MEMBERS, *LOG_SERVERS)
 HOST_NUMBERS = dict(zip(EVERYBODY, (11, 12, 13, 21, 22, 23), strict=True))
@@ -49,7 +50,7 @@ PASSWORDS = {
     "OPERATOR_PASSWORD": "test-operator",
     "ROUTE_PASSWORD": "test-route",
 }
-PORT, METRICS_PORT, LOG_PORT, MONITOR_PORT = 7101, 9101, 4222, 8222
+PORT, METRICS_PORT, LOG_PORT = 7101, 9101, LogKind.NATS.port
 CLUSTERS_MAX = 8
 USER_ID = 10_001
 ONLINE_SECONDS_MAX = 120.0
@@ -72,6 +73,7 @@ class DockerCluster:
         small_disks: Mapping[str, int] | None = None,
         tls: bool = False,
         mutant: str = "",
+        log: LogKind = LogKind.NATS,
     ) -> None:
         """Prepares; nothing runs before `start`.
 
@@ -84,6 +86,7 @@ class DockerCluster:
             small_disks: Members whose data folder is a file system of its own, and its bytes.
             tls: Everything speaks mutual TLS; `credentials` are a client's.
             mutant: What is wrong with all members, of `mutant.MUTANTS`; nothing by default.
+            log: What the log servers are.
         """
         self.folder = folder
         self._lock, number = _take_number()
@@ -92,6 +95,7 @@ class DockerCluster:
         self._subnet = f"10.213.{100 + number}"
         self._settings = dict(settings or {})
         self.has_clock_steps = clock_steps
+        self.log = log
         self._small_disks = dict(small_disks or {})
         self.credentials = ANONYMOUS
         if tls:
@@ -152,7 +156,7 @@ class DockerCluster:
 
     def monitor(self, log_server: str) -> str:
         """Where a log server tells of itself."""
-        return f"http://{self.ip(log_server)}:{MONITOR_PORT}"
+        return f"http://{self.ip(log_server)}:{self.log.monitor_port}"
 
     def container(self, name: str) -> str:
         """The container's name at the engine."""
@@ -254,18 +258,12 @@ class DockerCluster:
         it lost its disk, say, does not help to elect a leader.
         """
         for name in LOG_SERVERS:
-            self.wait_for(f"{name} healthy", partial(self._is_healthy, name))
+            monitor = self.monitor(name)
+            self.wait_for(f"{name} healthy", partial(self.log.is_healthy, monitor))
 
     def stream_leader(self) -> str | None:
-        """The log server that leads the group's stream, as a majority of them says; None: none."""
-        votes: list[str] = []
-        for name in LOG_SERVERS:
-            with suppress(OSError, ValueError, KeyError, IndexError):
-                url = f"{self.monitor(name)}/jsz?accounts=1&streams=1"
-                with urllib.request.urlopen(url, timeout=1) as page:
-                    account = json.load(page)["account_details"][0]
-                votes.append(account["stream_detail"][0]["cluster"]["leader"])
-        return next((name for name in LOG_SERVERS if votes.count(name) >= 2), None)
+        """The log server that leads the group's log, as a majority of them says; None: none."""
+        return self.log.leader({name: self.monitor(name) for name in LOG_SERVERS})
 
     def wait_for(self, what: str, find: Callable[[], Any]) -> None:
         """Returns when `find` finds something."""
@@ -365,6 +363,7 @@ class DockerCluster:
             *("--project-name", self.project),
             *("--file", str(COMPOSE_FILE)),
             *(("--file", str(TLS_FILE)) if self.credentials.tls else ()),
+            *(("--file", str(ETCD_FILE)) if self.log is LogKind.ETCD else ()),
             *("--file", str(self._overlay_path)),
             *arguments,
         )
@@ -373,12 +372,6 @@ class DockerCluster:
         with suppress(EngineFailed):
             docker("pause", self.container(name))
         return self.state(name) == "paused"
-
-    def _is_healthy(self, log_server: str) -> bool:
-        with suppress(OSError):
-            with urllib.request.urlopen(f"{self.monitor(log_server)}/healthz", timeout=1):
-                return True
-        return False
 
     def _is_online(self, name: str, wanted: set[str]) -> bool:
         status = self.status(name)

@@ -20,8 +20,8 @@ from typing import IO
 ROOT = Path(__file__).resolve().parents[2]
 WHEELS = ".build/wheels"
 BASE_REPOSITORY, REPOSITORY = "groupcert-test-base", "groupcert-test"
-PACKAGES = ("libfaketime", "python3", "python3-venv")
-"""Python of the same version as here, since wheels are made here; and what steps a clock."""
+PACKAGES = ("etcd-server", "libfaketime", "python3", "python3-venv")
+"""Python of the same version as here, since wheels are made here; etcd; and what steps a clock."""
 LEFT_OUT = ("usr/share/doc", "usr/share/man", "usr/share/locale", "var/cache", "var/lib/apt/lists")
 SOURCES = ("certifier", "applier", "members", "proto", "pyproject.toml")
 RECIPE = (".dockerignore", "deploy/Dockerfile", "deploy/constraints.txt", "deploy/hatch_build.py")

@@ -17,6 +17,7 @@ from groupcert.v1.group_pb2 import MemberState
 from tests.cluster.docker_cluster import EVERYBODY, MEMBERS, DockerCluster
 from tests.cluster.engine import EngineFailed
 from tests.cluster.faults import Fault, heal_all
+from tests.cluster.log_kinds import LogKind
 from tests.cluster.operators import rejoin
 from tests.cluster.scenarios import SCENARIOS, SMALL_DISK, All
 from tests.workloads.check import check_history, report
@@ -56,6 +57,7 @@ class Run:
     seed: int
     seconds: float
     history: History
+    log: LogKind
     findings: list[Finding] = field(default_factory=list)
     heal_seconds: float = 0.0
     failure: str = ""
@@ -65,7 +67,7 @@ class Run:
     @property
     def name(self) -> str:
         """For its rows and its files."""
-        return run_name(self.scenarios, self.seed)
+        return run_name(self.scenarios, self.seed, self.log)
 
     @property
     def is_wrong(self) -> bool:
@@ -79,7 +81,9 @@ class Run:
 
     def __str__(self) -> str:
         again = f"--seed {self.seed} --scenario {','.join(self.scenarios)} --seconds {self.seconds}"
-        texts = [f"scenario      {', '.join(self.scenarios)}", report(self.history, self.findings)]
+        again += f" --log {self.log.value}"
+        texts = [f"scenario      {', '.join(self.scenarios)}", f"log           {self.log.value}"]
+        texts += [report(self.history, self.findings)]
         texts.append(f"whole again   {self.heal_seconds:.1f} s after the last fault's end\n")
         if self.failure:
             texts.append(f"failed        {self.failure}\n")
@@ -91,10 +95,11 @@ class Run:
         return "".join(text if text.endswith("\n") else f"{text}\n" for text in texts)
 
 
-def run_name(scenarios: Sequence[str], seed: int) -> str:
-    """`kill-member-1`, or `kill-member+4-1` for five scenarios in turn."""
+def run_name(scenarios: Sequence[str], seed: int, log: LogKind = LogKind.NATS) -> str:
+    """`kill-member-1`, `kill-member+4-1` for five scenarios in turn, or `kill-member-etcd-1`."""
     more = f"+{len(scenarios) - 1}" if len(scenarios) > 1 else ""
-    return f"{scenarios[0]}{more}-{seed}"
+    on_log = "" if log is LogKind.NATS else f"-{log.value}"
+    return f"{scenarios[0]}{more}{on_log}-{seed}"
 
 
 def run_nemesis(
@@ -110,7 +115,7 @@ def run_nemesis(
     A cluster may have had runs before, of other names.
     """
     SAVED.mkdir(parents=True, exist_ok=True)
-    name = run_name(scenarios, seed)
+    name = run_name(scenarios, seed, cluster.log)
     timeouts = count()
 
     def connect(addresses: Sequence[str]) -> Client:
@@ -124,7 +129,7 @@ def run_nemesis(
         clients=CLIENTS,
         connect=connect,
     )
-    run = Run(scenarios, seed, seconds, workloads.history)
+    run = Run(scenarios, seed, seconds, workloads.history, cluster.log)
 
     def note(what: str) -> None:
         workloads.note_fault(what)
@@ -183,7 +188,9 @@ def described(fault: Fault) -> str:
     return " ".join([type(fault).__name__, *filter(None, texts)])
 
 
-def new_cluster(folder: Path, image: str, *, clock_steps: bool = False) -> DockerCluster:
+def new_cluster(
+    folder: Path, image: str, *, clock_steps: bool = False, log: LogKind = LogKind.NATS
+) -> DockerCluster:
     """A cluster that every scenario can break."""
     return DockerCluster(
         folder,
@@ -191,6 +198,7 @@ def new_cluster(folder: Path, image: str, *, clock_steps: bool = False) -> Docke
         settings=SETTINGS,
         clock_steps=clock_steps,
         small_disks={SMALL_DISK: SMALL_DISK_BYTES},
+        log=log,
     )
 
 

@@ -22,6 +22,7 @@ from tests.cluster.faults import (
     Stopped,
     isolated,
 )
+from tests.cluster.log_kinds import LogKind
 from tests.cluster.operators import (
     Churn,
     DamagedLog,
@@ -33,6 +34,9 @@ Draw = Callable[[DockerCluster, random.Random], Fault]
 Names = Callable[[DockerCluster, random.Random], Sequence[str]]
 SMALL_DISK = "m3"
 """The member that `disk-full` hits."""
+ONLY_NATS = ("damage-log-server",)
+"""It damages files of NATS. An etcd whose files are damaged does not start, and its operators
+replace it, as etcd's manual says; what members do meanwhile is as if it were killed."""
 STEPS_SECONDS = (3_600, -3_600, 86_400 * 400, 30, -30)
 
 
@@ -177,6 +181,11 @@ SCENARIOS: dict[str, Scenario] = {
     "rolling-restart": Scenario(RollingRestart, 0, 1),
     "churn": Scenario(lambda cluster, dice: Churn(cluster, dice.choice(MEMBERS), dice), 0, 5),
 }
+
+
+def scenarios_of(log: LogKind) -> list[str]:
+    """Names of the scenarios that make sense with a log on such servers."""
+    return [name for name in SCENARIOS if log is LogKind.NATS or name not in ONLY_NATS]
 
 
 def mixed(cluster: DockerCluster, dice: random.Random) -> Fault:

@@ -5,12 +5,14 @@ nightly` every scenario runs by itself, longer.
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
 from tests.cluster.docker_cluster import DockerCluster
+from tests.cluster.log_kinds import LogKind
 from tests.cluster.nemesis import new_cluster, run_nemesis
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -33,9 +35,24 @@ def cluster(image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Do
         yield cluster
 
 
-def test_nothing_acknowledged_is_lost(cluster: DockerCluster) -> None:
-    """Each fault of the turn comes once, however long that takes."""
-    run = run_nemesis(cluster, TODAY, seed=1, seconds=0.0)
+def test_nothing_acknowledged_is_lost_with_the_leader_of_an_etcd(
+    image: str, tmp_path: Path
+) -> None:
+    with new_cluster(tmp_path, image, log=LogKind.ETCD) as cluster:
+        assert_survives(cluster, ["kill-log-leader"])
+
+
+def test_nothing_acknowledged_is_lost_with_the_leader_of_a_stream(cluster: DockerCluster) -> None:
+    assert_survives(cluster, ["kill-log-leader"])
+
+
+def assert_survives(cluster: DockerCluster, scenarios: Sequence[str]) -> None:
+    """Each fault comes once, however long that takes."""
+    run = run_nemesis(cluster, scenarios, seed=1, seconds=0.0)
     sys.stderr.write(f"\n{run}")
     assert not run.is_wrong, str(run)
     assert run.summary.lost == 0
+
+
+def test_nothing_acknowledged_is_lost(cluster: DockerCluster) -> None:
+    assert_survives(cluster, TODAY)

@@ -11,6 +11,7 @@ from shutil import which
 import pytest
 from prometheus_client.registry import Collector
 
+from groupcert.members.benchmarks import etcd_servers
 from groupcert.members.services.metrics import ApplierCollector, MemberCollector
 from groupcert.members.settings.member import load_config
 from groupcert.members.total_order.embedded_server import server_binary
@@ -66,12 +67,14 @@ def test_files_that_are_mounted_exist() -> None:
     assert [name for name in mounted if not (DEPLOY / name).is_file()] == []
 
 
-def test_compose_reads_its_file() -> None:
+@pytest.mark.parametrize("over", ["compose.yaml", "compose.tls.yaml", "compose.etcd.yaml"])
+def test_compose_reads_its_file(over: str) -> None:
     if which(compose_command()[0]) is None:
         assert os.environ.get("REQUIRE_DOCKER") != "1", "docker-compose is not installed"
         pytest.skip("docker-compose is not installed")
+    files = ["--file", str(COMPOSE_FILE), "--file", str(DEPLOY / over)]
     done = subprocess.run(
-        [*compose_command(), "--file", str(COMPOSE_FILE), "config", "--services"],
+        [*compose_command(), *files, "config", "--services"],
         capture_output=True,
         text=True,
     )
@@ -93,6 +96,24 @@ def test_a_member_takes_its_settings() -> None:
     environment = {f"GROUPCERT_{name}": value for name, value in values.items()}
     config = load_config(DEPLOY / "member.toml", environment=environment)
     assert config.log_replicas == len(config.log_monitors) == 3
+
+
+def test_a_member_takes_the_settings_of_a_log_on_etcd() -> None:
+    text = (DEPLOY / "compose.etcd.yaml").read_text()
+    environment = dict(re.findall(r'^ *(GROUPCERT_\w+): "(.*)"$', text, re.MULTILINE))
+    named = {"GROUPCERT_MEMBER": "m1", "GROUPCERT_ADDRESS": "10.213.7.11:7101"}
+    config = load_config(DEPLOY / "member.toml", environment={**named, **environment})
+    servers = tuple(f"etcd://log{number}:2379" for number in (1, 2, 3))
+    assert config.log_servers == config.log_trim_servers == servers
+    assert config.log_replicas == len(config.log_monitors) == 3
+
+
+def test_the_etcd_of_tests_and_benchmarks_are_set_as_those_of_the_compose_file() -> None:
+    text = (DEPLOY / "compose.etcd.yaml").read_text()
+    flags = dict(zip(etcd_servers.SETTINGS[::2], etcd_servers.SETTINGS[1::2], strict=True))
+    for flag, value in flags.items():
+        name = f"ETCD_{flag.strip('-').replace('-', '_').upper()}"
+        assert re.search(rf'^  {name}: "?{value}"?$', text, re.MULTILINE), name
 
 
 def test_the_log_server_takes_its_configuration() -> None:

@@ -18,6 +18,7 @@ import pytest
 
 from groupcert import Client
 from groupcert.certifier.errors import NotServing
+from groupcert.members.benchmarks.nats_servers import NatsServers
 from groupcert.members.commands.group_view import show_status
 from groupcert.members.demo.command_process import CommandProcess
 from groupcert.members.demo.local_group import LocalGroup
@@ -25,7 +26,6 @@ from groupcert.members.host.loopback import HOST, free_port
 from groupcert.members.services.metrics import MemberCollector
 from groupcert.v1 import group_pb2
 from tests.integration.waiting import wait_for
-from tests.log_cluster import LogCluster
 
 pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.slow]
 
@@ -91,14 +91,14 @@ def wait_until_well(address: str) -> Seen:
 
 
 @pytest.fixture(scope="module")
-def log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LogCluster]:
+def log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServers]:
     """Three log servers."""
-    with LogCluster(tmp_path_factory.mktemp("log")) as log:
+    with NatsServers(tmp_path_factory.mktemp("log")) as log:
         yield log
 
 
 @pytest.fixture(scope="module")
-def address(log: LogCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def address(log: NatsServers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A member of a group on them."""
     folder = tmp_path_factory.mktemp("group")
     settings = {**log.settings, "log_connect_ms": 30_000}
@@ -111,7 +111,7 @@ class TestLogServers:
 
     @pytest.mark.parametrize("is_leader", [False, True])
     def test_one_that_is_killed_is_named_until_it_is_back(
-        self, log: LogCluster, address: str, is_leader: bool
+        self, log: NatsServers, address: str, is_leader: bool
     ) -> None:
         wait_until_well(address)
         leader = wait_for("a leader", log.leader)
@@ -135,7 +135,7 @@ class TestLogServers:
 
     @pytest.mark.parametrize("leader_survives", [False, True])
     def test_without_two_of_three_there_is_no_leader(
-        self, log: LogCluster, address: str, leader_survives: bool
+        self, log: NatsServers, address: str, leader_survives: bool
     ) -> None:
         wait_until_well(address)
         leader = wait_for("a leader", log.leader)
@@ -154,7 +154,7 @@ class TestLogServers:
         wait_until_well(address)
 
     def test_a_member_of_a_group_that_is_not_there_says_so(
-        self, log: LogCluster, address: str, tmp_path: Path
+        self, log: NatsServers, address: str, tmp_path: Path
     ) -> None:
         with waiting_member(tmp_path, group="typo", log_servers=log.servers) as typo:
             told = wait_for_reason(typo, "there is no group typo at nats://")

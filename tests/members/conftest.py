@@ -4,9 +4,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from groupcert.members.benchmarks.etcd_servers import EtcdServers
 from groupcert.members.demo.local_group import LocalGroup
 from groupcert.members.total_order.embedded_server import LogServer
+from groupcert.members.total_order.etcd import EtcdOptions
 from groupcert.members.total_order.jetstream import JetStreamOptions
+from tests.etcd import wiped
 from tests.stores import store
 
 __all__ = ["store"]
@@ -31,6 +34,12 @@ def jetstream_options(log_server: LogServer, request: pytest.FixtureRequest) -> 
         group=group,
         connect_ms_max=5_000,
     )
+
+
+@pytest.fixture
+async def etcd_options(etcd: EtcdServers) -> EtcdOptions:
+    """Options for the group of this test, to which the servers belong until the next one."""
+    return await wiped(etcd)
 
 
 @pytest.fixture(scope="session")

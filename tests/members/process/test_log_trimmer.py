@@ -1,6 +1,7 @@
 """The log keeps what somebody still needs, and what the retention says."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,13 @@ def test_trimmed_is_what_everybody_has_and_no_limit_keeps(
     assert trim_target(STATE, durable, reading, retention, messages_min=500) == target
 
 
+def test_a_log_keeps_half_of_its_servers_room_free() -> None:
+    keeps_all = Retention(messages=WIDE, bytes=WIDE)
+    state = replace(STATE, bytes_max=STATE.bytes)
+    assert trim_target(state, [10_000], [], keeps_all) == 10_001 - 4_950
+    assert trim_target(replace(STATE, bytes_max=WIDE), [10_000], [], keeps_all) is None
+
+
 def test_an_empty_log_is_left_alone() -> None:
     empty = log_of(11, 10, 0)
     assert trim_target(empty, [10], [], Retention(messages=1, bytes=1), messages_min=1) is None
@@ -97,7 +105,7 @@ def test_only_who_has_an_address_for_it_may_trim() -> None:
     found = trimming_options(allowed, options)
     assert found is not None
     assert found.servers == ("nats://trimmer:secret@h:1",)
-    assert found.stream == options.stream
+    assert found.group == options.group
 
 
 @pytest.mark.nats

@@ -88,7 +88,22 @@ def test_addresses_are_names_and_numbers_of_both_kinds(address: str) -> None:
 
 def test_a_log_server_is_given_with_its_protocol() -> None:
     (problem,) = problems({**NAMED, "log_servers": ["a:4222"]})
-    assert problem == "log_servers.0 is 'a:4222': expected nats://host:port or tls://host:port"
+    assert problem == (
+        "log_servers.0 is 'a:4222': expected nats://host:port, tls://host:port, "
+        "etcd://host:port or etcds://host:port"
+    )
+
+
+@pytest.mark.parametrize("name", ["log_server", "log_servers"])
+def test_several_servers_of_etcd_may_share_what_stands_before_them(name: str) -> None:
+    config = load_config(None, {**NAMED, name: "etcd://m:secret@a:1,b:2,c"}, {})
+    assert config.log_servers == ("etcd://m:secret@a:1", "etcd://m:secret@b:2", "etcd://m:secret@c")
+    assert (config.log_server, config.log_replicas) == (None, 3)
+
+
+def test_a_log_is_on_nats_or_on_etcd() -> None:
+    (problem,) = problems({**NAMED, "log_servers": ["nats://a:4222", "etcd://b:2379"]})
+    assert problem == "log_servers: expected addresses of NATS or of etcd, not of both"
 
 
 @pytest.mark.parametrize("content", [b"group = ", b"\xff", None], ids=["broken", "binary", "none"])

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from groupcert.members.benchmarks.nats_servers import NatsServers
 from groupcert.members.total_order.embedded_server import LogServer
 from groupcert.members.total_order.jetstream import JetStreamOptions, JetStreamOrder
 from groupcert.members.total_order.jetstream_connection import JetStreamConnection, NotAnswered
-from tests.log_cluster import LogCluster
 from tests.waiting import until
 
 pytestmark = [pytest.mark.nats, pytest.mark.slow]
@@ -26,14 +26,14 @@ GROUP = "stops"
 
 
 @pytest.fixture
-def logs(tmp_path: Path) -> Iterator[LogCluster]:
+def logs(tmp_path: Path) -> Iterator[NatsServers]:
     """Three log servers."""
-    with LogCluster(tmp_path) as logs:
+    with NatsServers(tmp_path) as logs:
         yield logs
 
 
 @asynccontextmanager
-async def opened(logs: LogCluster) -> AsyncIterator[JetStreamOrder]:
+async def opened(logs: NatsServers) -> AsyncIterator[JetStreamOrder]:
     """An order on a stream of three copies."""
     order = JetStreamOrder(JetStreamOptions(servers=tuple(logs.servers), group=GROUP, replicas=3))
     await order.open(create=True)
@@ -67,7 +67,7 @@ async def consumed_elsewhere(order: JetStreamOrder, avoided: set[str]) -> str:
 
 
 async def test_a_reader_goes_on_at_once_when_the_server_of_its_consumer_stops(
-    logs: LogCluster, monkeypatch: pytest.MonkeyPatch
+    logs: NatsServers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
         "groupcert.members.total_order.jetstream_reader.SILENT_WATCHES_MAX", 1_000_000
@@ -94,7 +94,7 @@ async def test_a_reader_goes_on_at_once_when_the_server_of_its_consumer_stops(
         await asyncio.wait((following,))
 
 
-async def test_a_server_that_is_about_to_stop_is_left(logs: LogCluster) -> None:
+async def test_a_server_that_is_about_to_stop_is_left(logs: NatsServers) -> None:
     """Lame-duck mode would close the connection minutes later, and its JetStream is gone."""
     async with opened(logs) as order:
         name = connected_server(order)

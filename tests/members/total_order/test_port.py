@@ -1,8 +1,9 @@
-"""The contract of the port: one body of tests, run on the log in memory and on JetStream."""
+"""The contract of the port: one body of tests, run on the log in memory, on JetStream and etcd."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
+from dataclasses import replace
 
 import pytest
 
@@ -10,7 +11,8 @@ from groupcert.certifier.errors import ForeignLog, LogGap, LogServerUnavailable
 from groupcert.members.errors.membership import GroupMissing
 from groupcert.members.runtime import log_start
 from groupcert.members.runtime.log_start import state_that_reaches
-from groupcert.members.total_order.jetstream import JetStreamOptions, JetStreamOrder
+from groupcert.members.total_order.log_options import LogOptions
+from groupcert.members.total_order.log_options import make_order as order_of
 from groupcert.members.total_order.port import (
     Delivery,
     LogIdentity,
@@ -20,24 +22,32 @@ from groupcert.members.total_order.port import (
     check_same_log,
 )
 from groupcert.members.total_order.server_health import LogServerState
+from tests.etcd import wiped
 from tests.sim.memory_order import MemoryLog, MemoryOrder
 from tests.waiting import until
 
 MakeOrder = Callable[[], TotalOrder]
 
 
-@pytest.fixture(params=["memory", pytest.param("jetstream", marks=pytest.mark.nats)])
+@pytest.fixture(
+    params=[
+        "memory",
+        pytest.param("jetstream", marks=pytest.mark.nats),
+        pytest.param("etcd", marks=pytest.mark.etcd),
+    ]
+)
 async def make_order(request: pytest.FixtureRequest) -> AsyncIterator[MakeOrder]:
     """Makes handles on one log that does not exist yet; those that were opened are closed."""
     log = MemoryLog("test", portion_max=7)
     made: list[TotalOrder] = []
+    options: LogOptions | None = None
+    if request.param == "jetstream":
+        options = request.getfixturevalue("jetstream_options")
+    elif request.param == "etcd":
+        options = await wiped(request.getfixturevalue("etcd"))
 
     def make() -> TotalOrder:
-        if request.param == "memory":
-            made.append(MemoryOrder(log))
-        else:
-            options: JetStreamOptions = request.getfixturevalue("jetstream_options")
-            made.append(JetStreamOrder(options))
+        made.append(MemoryOrder(log) if options is None else order_of(options))
         return made[-1]
 
     yield make
@@ -106,8 +116,8 @@ async def test_a_log_that_is_not_there_is_not_made_unasked(make_order: MakeOrder
 
 
 async def test_two_handles_open_the_same_log(make_order: MakeOrder) -> None:
-    first, second = make_order(), make_order()
-    assert await first.open(create=True) == await second.open(create=True)
+    first, second = [await make_order().open(create=True) for _ in range(2)]
+    assert replace(first, bytes=second.bytes) == second
 
 
 async def test_messages_are_read_in_the_order_published(order: TotalOrder) -> None:

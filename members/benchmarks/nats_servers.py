@@ -1,4 +1,4 @@
-"""Three real log servers as processes on loopback, for tests and benchmarks that stop some of them.
+"""Real NATS servers as processes on loopback, for benchmarks and tests that stop some of them.
 
 They keep three copies of a stream and sync every write, as those of `deploy/` do.
 """
@@ -8,17 +8,19 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import urllib.request
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from groupcert.certifier.errors import LogServerUnavailable
 from groupcert.members.host import die_with_parent
 from groupcert.members.host.loopback import HOST, free_port
 from groupcert.members.total_order.embedded_server import server_binary
-from tests.integration.waiting import wait_for
 
-STOP_SECONDS = 30.0
+START_SECONDS_MAX = STOP_SECONDS = 30.0
+POLL_SECONDS = 0.02
 CONFIG = """\
 server_name: {name}
 listen: "{host}:{port}"
@@ -33,10 +35,11 @@ cluster {{ name: local, listen: "{host}:{route_port}", routes: [{routes}] }}
 """
 
 
-class LogCluster:
+class NatsServers:
     """Log servers `log1`, `log2`, ...; started again, one has the same ports and messages."""
 
     def __init__(self, folder: Path, servers: int = 3) -> None:
+        """Prepares."""
         self.names = tuple(f"log{number}" for number in range(1, servers + 1))
         self.ports = {name: free_port() for name in self.names}
         self._monitor_ports = {name: free_port() for name in self.names}
@@ -92,8 +95,12 @@ class LogCluster:
         process.send_signal(signal_number)
         process.wait(STOP_SECONDS)
 
+    def kill(self, name: str) -> None:
+        """Ends a server as a crash would."""
+        self.stop(name, signal.SIGKILL)
+
     def page(self, name: str, path: str) -> Any:
-        """What a server tells of itself; None if it does not answer."""
+        """Returns what a server tells of itself; None if it does not answer."""
         try:
             with urllib.request.urlopen(f"{self.monitors[name]}/{path}", timeout=2) as page:
                 return json.load(page)
@@ -101,7 +108,7 @@ class LogCluster:
             return None
 
     def leader(self) -> str:
-        """The server that leads the group's stream; empty if nobody knows one."""
+        """Returns the server that leads the group's stream; empty if nobody knows one."""
         for name in self.processes:
             page = self.page(name, "jsz?streams=1&accounts=1") or {}
             for account in page.get("account_details", ()):
@@ -112,7 +119,11 @@ class LogCluster:
 
     def wait_ready(self) -> None:
         """Returns when every server says that its streams are current."""
-        wait_for("log servers", lambda: all(self.page(name, "healthz") for name in self.names))
+        deadline = time.monotonic() + START_SECONDS_MAX
+        while not all(self.page(name, "healthz") for name in self.processes):
+            if time.monotonic() > deadline:
+                raise LogServerUnavailable(address=self.servers[0], cause="not ready in time")
+            time.sleep(POLL_SECONDS)
 
     def __enter__(self) -> Self:
         for name in self.names:

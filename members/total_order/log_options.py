@@ -1,0 +1,55 @@
+"""Chooses between the adapters of the port by the addresses of a group's log servers."""
+
+from groupcert.certifier.errors import InvalidSetting
+from groupcert.members.security.credentials import Tls
+from groupcert.members.total_order import etcd
+from groupcert.members.total_order.etcd import EtcdOptions, EtcdOrder
+from groupcert.members.total_order.jetstream import JetStreamOptions, JetStreamOrder
+
+LogOptions = JetStreamOptions | EtcdOptions
+
+
+def options_of(
+    servers: tuple[str, ...],
+    *,
+    group: str,
+    replicas: int,
+    monitors: tuple[str, ...],
+    tls: Tls | None,
+    in_flight_max: int,
+    connect_ms_max: int,
+) -> LogOptions:
+    """Returns how a log is reached: on etcd where the addresses begin with `etcd://` or `etcds://`,
+    else on JetStream.
+
+    Raises InvalidSetting: they are of both.
+    """
+    schemes = {each.partition("://")[0] for each in servers}
+    if schemes <= set(etcd.SCHEMES):
+        return EtcdOptions(
+            servers=servers,
+            group=group,
+            replicas=replicas,
+            monitors=monitors,
+            tls=tls,
+            connect_ms_max=connect_ms_max,
+        )
+    if schemes & set(etcd.SCHEMES):
+        expected = "addresses of etcd, or of NATS, and not of both"
+        raise InvalidSetting(
+            name="log_servers", value=", ".join(sorted(schemes)), expected=expected
+        )
+    return JetStreamOptions(
+        servers=servers,
+        group=group,
+        replicas=replicas,
+        monitors=monitors,
+        tls=tls,
+        in_flight_max=in_flight_max,
+        connect_ms_max=connect_ms_max,
+    )
+
+
+def make_order(options: LogOptions) -> JetStreamOrder | EtcdOrder:
+    """Returns the log that these options say, not opened yet."""
+    return EtcdOrder(options) if isinstance(options, EtcdOptions) else JetStreamOrder(options)
