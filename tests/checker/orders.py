@@ -13,7 +13,7 @@ from typing import Protocol
 import nats
 from nats.js.errors import NotFoundError
 
-from tests.log_cluster import LogCluster
+from groupcert.members.benchmarks.nats_servers import NatsServers
 
 GROUP = "local"
 FETCH_SECONDS = 30
@@ -65,44 +65,44 @@ class NatsOrder:
     """Three servers of NATS JetStream, which keep three copies."""
 
     def __init__(self, folder: Path) -> None:
-        self._cluster = LogCluster(folder)
-        self.names = self._cluster.names
+        self._servers = NatsServers(folder)
+        self.names = self._servers.names
 
     @property
     def settings(self) -> dict[str, object]:
         """Settings of members on this order."""
-        return self._cluster.settings
+        return self._servers.settings
 
     def start_all(self) -> None:
         """Starts every server, and returns when they are ready."""
-        self._cluster.__enter__()
+        self._servers.__enter__()
 
     def leader(self) -> str:
         """Returns the server that leads the group's stream; empty if nobody knows."""
-        return self._cluster.leader()
+        return self._servers.leader()
 
     def kill(self, name: str) -> None:
         """Kills a server without warning."""
-        self._cluster.stop(name, signal.SIGKILL)
+        self._servers.stop(name, signal.SIGKILL)
 
     def start(self, name: str) -> None:
         """Starts a server again."""
-        self._cluster.start(name)
+        self._servers.start(name)
 
     def wait_ready(self) -> None:
         """Returns when every server says that its streams are current."""
-        self._cluster.wait_ready()
+        self._servers.wait_ready()
 
     def stop_all(self) -> None:
         """Ends every server."""
-        self._cluster.__exit__(None, None, None)
+        self._servers.__exit__(None, None, None)
 
     def read(self) -> list[tuple[int, bytes]]:
         """Returns every message of the group's log, with its sequence."""
         return asyncio.run(self._read())
 
     async def _read(self) -> list[tuple[int, bytes]]:
-        client = await nats.connect(servers=self._cluster.servers)
+        client = await nats.connect(servers=self._servers.servers)
         try:
             log = client.jetstream()
             state = (await log.stream_info(f"GROUPCERT_{GROUP}")).state
