@@ -1,4 +1,4 @@
-"""`python -m tests.checker --kills N --seed N --order nats`: kills, and checks what clients got.
+"""`python -m tests.checker --kills N --seed N --order etcd`: kills, and checks what clients got.
 
 Four members, three log servers and a replica run on this machine; members (but one, whose stamps
 are compared), the replica and the log's servers, its leader too, are killed one after the other

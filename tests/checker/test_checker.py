@@ -15,13 +15,16 @@ MUTANT_FOLDER = ROOT / "tests" / "cluster" / "mutant"
 """A `sitecustomize.py` that makes all members wrong."""
 
 
-def check(folder: Path, kills: int, mutant: str = "") -> tuple[int, str]:
+def check(folder: Path, kills: int, *, order: str = "nats", mutant: str = "") -> tuple[int, str]:
     """Runs the command with its files in a folder; returns its exit code, and what it printed."""
     environment = {**os.environ, "TMPDIR": str(folder)}
     if mutant:
         environment |= {"MUTANT": mutant, "PYTHONPATH": f"{MUTANT_FOLDER}:{ROOT}"}
     done = subprocess.run(
-        [sys.executable, "-m", "tests.checker", "--kills", str(kills), "--seed", "3"],
+        [
+            *(sys.executable, "-m", "tests.checker", "--kills", str(kills)),
+            *("--seed", "3", "--order", order),
+        ],
         capture_output=True,
         text=True,
         env=environment,
@@ -29,8 +32,9 @@ def check(folder: Path, kills: int, mutant: str = "") -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-def test_all_answers_hold_while_processes_are_killed(tmp_path: Path) -> None:
-    code, text = check(tmp_path, 4)
+@pytest.mark.parametrize("order", ["nats", pytest.param("etcd", marks=pytest.mark.etcd)])
+def test_all_answers_hold_while_processes_are_killed(tmp_path: Path, order: str) -> None:
+    code, text = check(tmp_path, 4, order=order)
     assert code == 0, text
     assert "violations 0" in text
 
@@ -46,6 +50,6 @@ def test_all_answers_hold_while_processes_are_killed(tmp_path: Path) -> None:
     ],
 )
 def test_answers_of_wrong_members_are_found(tmp_path: Path, mutant: str, words: str) -> None:
-    code, text = check(tmp_path, 2, mutant)
+    code, text = check(tmp_path, 2, mutant=mutant)
     assert code == 1, text
     assert words in text, text
