@@ -127,7 +127,7 @@ def _check(connection: "psycopg.Connection[Any]", dsn: str) -> None:
 
 def _install(connection: "psycopg.Connection[Any]", socket: Path, *, set_isolation: bool) -> None:
     """Makes the schema with its functions, and notes what `detach` has to undo."""
-    query = "SELECT FROM pg_extension WHERE extname = %s"
+    query = "SELECT 1 FROM pg_extension WHERE extname = %s"
     had_language = connection.execute(query, (_LANGUAGE,)).fetchone() is not None
     if not had_language:
         connection.execute("CREATE EXTENSION plpython3u")

@@ -193,7 +193,11 @@ class Database:
         statements: list[tuple[sql.Composed, Sequence[str | None]]] = [
             (delete(table), key_of(table, key)) for key in first if (table := self._table_of(key))
         ]
-        statements += [(put(table), columns_of(table, value)) for table, value in puts]
+        for table, value in puts:
+            columns = columns_of(table, value)
+            if table.unique_keys:
+                statements.append((update(table), [*columns, *_key_of(table, columns)]))
+            statements.append((put(table), columns))
         return statements
 
     def _table_of(self, key: bytes) -> Table | None:
@@ -234,7 +238,7 @@ class Database:
             (f"{APPLICATION}%", own),
         )
         while await self._ask(  # noqa: ASYNC110 - the end of a backend has no event
-            "SELECT FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2"
+            "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2"
             f" AND classid = {LOCK_CLASS} AND mode = 'ExclusiveLock'"
             " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
         ):
@@ -259,9 +263,11 @@ class Database:
 
 @cache
 def put(table: Table) -> sql.Composed:
-    """Returns the statement that puts a row, new or not."""
+    """Returns the statement that puts a row, new or not; if the table has other unique indexes only
+    a new one, behind `update`.
+    """
     written = [column.name for column in table.columns if column.is_written]
-    others = [name for name in written if name not in table.key]
+    others = [] if table.unique_keys else [name for name in written if name not in table.key]
     updates = sql.SQL(", ").join(
         sql.SQL("{0} = EXCLUDED.{0}").format(sql.Identifier(name)) for name in others
     )
@@ -277,6 +283,23 @@ def put(table: Table) -> sql.Composed:
 
 
 @cache
+def update(table: Table) -> sql.Composed:
+    """Returns the statement that changes a row. Unlike ON CONFLICT DO UPDATE it lets a child keep
+    its lock on a parent whose keys stay.
+    """
+    written = [column.name for column in table.columns if column.is_written]
+    places = (
+        sql.SQL("{} = {}").format(sql.Identifier(name), sql.Placeholder()) for name in written
+    )
+    return sql.SQL("UPDATE {} SET {} WHERE ({}) = ({})").format(
+        sql.Identifier(table.schema, table.name),
+        sql.SQL(", ").join(places),
+        sql.SQL(", ").join(map(sql.Identifier, table.key)),
+        sql.SQL(", ").join(sql.Placeholder() for _ in table.key),
+    )
+
+
+@cache
 def delete(table: Table) -> sql.Composed:
     """Returns the statement that deletes a row by its key."""
     return sql.SQL("DELETE FROM {} WHERE ({}) = ({})").format(
@@ -284,3 +307,10 @@ def delete(table: Table) -> sql.Composed:
         sql.SQL(", ").join(map(sql.Identifier, table.key)),
         sql.SQL(", ").join(sql.Placeholder() for _ in table.key),
     )
+
+
+def _key_of(table: Table, columns: Sequence[str | None]) -> list[str | None]:
+    """Returns the values of the key among those of the columns that are written."""
+    written = [column.name for column in table.columns if column.is_written]
+    values = dict(zip(written, columns, strict=True))
+    return [values[name] for name in table.key]
