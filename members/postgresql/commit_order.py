@@ -146,10 +146,6 @@ class CommitOrder:
         found = (local for local in self._waiting.values() if local.pid == pid)
         return next((local for local in found if not local.is_given_up), None)
 
-    def is_in_flight(self, pid: int) -> bool:
-        """Returns whether a backend's transaction is being certified."""
-        return any(local.pid == pid for local in self._in_flight)
-
     def _turn_of(self, local: Local) -> Grant | Execute:
         assert local.entry is not None, "a turn before the verdict"
         self.version = local.entry.version

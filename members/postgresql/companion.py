@@ -146,7 +146,7 @@ class Companion:
 
     async def _execute(self, entries: Sequence[Entry]) -> None:
         try:
-            await self._database.execute(entries, self._leaves_alone)
+            await self._database.execute(entries, self._make_way)
         except psycopg.OperationalError:
             raise
         except (psycopg.Error, KeyError, ValueError) as error:
@@ -154,19 +154,16 @@ class Companion:
                 worker=0, gtid=str(entries[0].gtid), cause=str(error).strip(), gaps=""
             ) from error
 
-    def _leaves_alone(self, pid: int) -> bool:
-        """Returns whether a backend that stands in the way ends by itself: its verdict is on its
-        way. One that is certified makes way, and is executed for in its turn.
+    def _make_way(self, pid: int) -> None:
+        """Has a backend make way that stands in it: one that is certified, and is executed for in
+        its turn. Others at their COMMIT have lost, and are about to be told.
         """
-        if self._order.is_in_flight(pid):
-            return True
         local = self._order.waiting_of(pid)
         if local is None:
-            return False
+            return
         assert local.entry is not None, "waits before the verdict"
         local.is_given_up = True
         self._backends.pop(local).refuse(given_up(local.entry))
-        return True
 
     async def _confirm(self) -> None:
         """Notes how granted transactions ended; executes those whose backend died before it could

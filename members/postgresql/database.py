@@ -44,7 +44,9 @@ _SETTINGS = {
 _ENDED = "SELECT pg_advisory_xact_lock_shared(%s, (%s::bigint & 2147483647)::int)"
 _STATUS = "SELECT coalesce(pg_xact_status(id::xid8), 'committed') FROM unnest(%s::text[]) id"
 _BLOCKING = (
-    "SELECT pid, state LIKE 'idle%%' FROM pg_stat_activity"
+    "SELECT pid, state LIKE 'idle%%', EXISTS (SELECT FROM pg_locks WHERE pg_locks.pid ="
+    f" pg_stat_activity.pid AND classid = {LOCK_CLASS} AND mode = 'ExclusiveLock')"
+    " FROM pg_stat_activity"
     " WHERE pid = ANY(pg_blocking_pids(%s)) AND backend_type = 'client backend'"
 )
 _FOLD = (
@@ -139,18 +141,18 @@ class Database:
         rows = await self._confirmer.execute(_STATUS, (list(transaction_ids),))
         return [status for (status,) in await rows.fetchall()]
 
-    async def execute(self, entries: Sequence[Entry], blocking: Callable[[int], bool]) -> None:
+    async def execute(self, entries: Sequence[Entry], make_way: Callable[[int], None]) -> None:
         """Executes entries in one transaction; ends backends that stand in the way.
 
         Args:
-            blocking: Is called with the process of a backend that does; returns whether to leave it
-                alone, as it will end by itself.
+            make_way: Is called with the process of a backend that does so at its COMMIT, which ends
+                by itself once it has an answer.
         """
         task = asyncio.create_task(self._execute(entries))
         try:
             timeout = GRACE_SECONDS
             while not (await asyncio.wait({task}, timeout=timeout))[0]:
-                await self._clear_way(blocking)
+                await self._clear_way(make_way)
                 timeout = POLL_SECONDS
         finally:
             task.cancel()
@@ -167,14 +169,22 @@ class Database:
         return float(age)
 
     async def _execute(self, entries: Sequence[Entry]) -> None:
-        async with self._applier.pipeline(), self._applier.transaction():
-            for entry in entries:
-                for query, values in self._statements(entry):
-                    await self._applier.execute(query, values)
-                await self._applier.execute(
-                    "INSERT INTO groupcert.executed VALUES (%s, %s, %s)",
-                    (entry.version, entry.gtid.source, entry.gtid.number),
-                )
+        while True:
+            try:
+                async with self._applier.pipeline(), self._applier.transaction():
+                    await self._run_all(entries)
+                return
+            except psycopg.errors.DeadlockDetected:
+                log.info("deadlock", version=entries[0].version)
+
+    async def _run_all(self, entries: Sequence[Entry]) -> None:
+        for entry in entries:
+            for query, values in self._statements(entry):
+                await self._applier.execute(query, values)
+            await self._applier.execute(
+                "INSERT INTO groupcert.executed VALUES (%s, %s, %s)",
+                (entry.version, entry.gtid.source, entry.gtid.number),
+            )
 
     def _statements(self, entry: Entry) -> list[tuple[sql.Composed, Sequence[str | None]]]:
         """Returns the statements of an entry. Rows of a table that has other unique indexes, too,
@@ -209,12 +219,13 @@ class Database:
                 log.warning("rows_skipped", table=name, reason="it is not attached here")
         return table
 
-    async def _clear_way(self, blocking: Callable[[int], bool]) -> None:
+    async def _clear_way(self, make_way: Callable[[int], None]) -> None:
         """Ends the backends that the applier waits for."""
         async with self._watching:
             rows = await self._watcher.execute(_BLOCKING, (self._applier.info.backend_pid,))
-            for pid, is_idle in await rows.fetchall():
-                if blocking(pid):
+            for pid, is_idle, is_at_commit in await rows.fetchall():
+                if is_at_commit:
+                    make_way(pid)
                     continue
                 function = "pg_terminate_backend" if is_idle else "pg_cancel_backend"
                 log.info("backend_cancelled", pid=pid, idle_in_transaction=is_idle)

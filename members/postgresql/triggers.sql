@@ -3,7 +3,8 @@
 -- A commit of the server goes through here in three steps, all at COMMIT:
 --   1. each changed row fires `note`, a deferred trigger: rows of savepoints that were rolled back
 --      fire none;
---   2. the first of them puts a row into `groupcert.commits`, whose own deferred trigger therefore
+--   2. the first of them takes an advisory lock, by which others see that the transaction is at its
+--      COMMIT, and when that has ended; and it puts a row into `groupcert.commits`, whose own deferred trigger therefore
 --      fires behind all of them, and behind every deferred foreign key;
 --   3. `decide` hands the rows to the companion and waits for the verdict and the turn.
 
@@ -46,15 +47,28 @@ plans = SD.get("plans")
 if plans is None:
     plans = SD["plans"] = (
         plpy.prepare("SELECT pg_current_xact_id()::text AS id"),
-        plpy.prepare("INSERT INTO groupcert.commits VALUES ($1)", ["text"]),
+        plpy.prepare(
+            "WITH locked AS MATERIALIZED (SELECT pg_advisory_xact_lock(1735156336,"
+            " ($1::bigint & 2147483647)::int))"
+            " INSERT INTO groupcert.commits SELECT $1 FROM locked",
+            ["text"],
+        ),
     )
-transaction_id = plans[0].execute()[0]["id"]
-noted = GD.get("groupcert_noted")
-if noted is None or noted["transaction_id"] != transaction_id:
-    noted = {"transaction_id": transaction_id, "rows": [], "is_decided": False}
-    GD["groupcert_noted"] = noted
-    plans[1].execute([transaction_id])
-elif noted["is_decided"]:
+try:
+    transaction_id = plans[0].execute()[0]["id"]
+    noted = GD.get("groupcert_noted")
+    if noted is None or noted["transaction_id"] != transaction_id:
+        noted = {"transaction_id": transaction_id, "rows": [], "is_decided": False}
+        GD["groupcert_noted"] = noted
+        plans[1].execute([transaction_id])
+except plpy.spiexceptions.QueryCanceled:  # The companion cancels no COMMIT after this point.
+    plpy.error(
+        "could not serialize access: the transaction was cancelled at its COMMIT",
+        sqlstate="40001",
+        detail="A transaction that another server committed first needs its rows.",
+        hint="Run the transaction again.",
+    )
+if noted["is_decided"]:
     plpy.error(
         "a row was changed after the group had certified the transaction",
         sqlstate="0A000",
@@ -91,9 +105,7 @@ if plans is None:
             " coalesce((SELECT max(version) FROM groupcert.executed), 0) AS version,"
             r" current_query() ~* '^\s*(set\s+constraints|prepare\s+transaction)' AS is_early,"
             " set_config('synchronous_commit', 'off', true),"
-            " set_config('lock_timeout', '0', true),"
-            " pg_advisory_xact_lock(1735156336,"
-            " (pg_current_xact_id()::text::bigint & 2147483647)::int)"
+            " set_config('lock_timeout', '0', true)"
         ),
         "settings": plpy.prepare("SELECT socket_path, token FROM groupcert.settings"),
         "interrupts": plpy.prepare("SELECT 1"),
