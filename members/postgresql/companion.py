@@ -9,6 +9,7 @@ import asyncio
 import threading
 import uuid
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import psycopg
@@ -25,7 +26,7 @@ from groupcert.members.postgresql.commit_order import CommitOrder, Entry, Execut
 from groupcert.members.postgresql.database import Database
 from groupcert.members.postgresql.holds import Holds
 from groupcert.members.postgresql.items import key_items
-from groupcert.members.postgresql.rows import Changes, changes_of
+from groupcert.members.postgresql.rows import Changes, changes_of, fits
 from groupcert.members.postgresql.verdicts import (
     given_up,
     refusal_of,
@@ -92,7 +93,7 @@ class Companion:
 
     async def _serve(self, backend: Backend, request: Request) -> None:
         """Certifies a transaction, and lets it wait for its turn."""
-        if any(row.table not in self._database.tables for row in request.rows):
+        if not fits(request.rows, self._database.tables):
             await self._database.read_tables()
         changes = changes_of(request.rows, self._database.tables)
         local = Local(
@@ -215,10 +216,13 @@ class Companion:
                 ended.set_exception(error or NotServing(member="binary log", state="ended"))
 
         def follow() -> None:
-            try:
-                self._read_log(lambda entries: loop.call_soon_threadsafe(receive, entries))
-            except Exception as error:
-                loop.call_soon_threadsafe(end, error)
+            with suppress(RuntimeError):  # The loop has ended before this thread.
+                try:
+                    self._read_log(lambda entries: loop.call_soon_threadsafe(receive, entries))
+                except Exception as error:
+                    loop.call_soon_threadsafe(end, error)
+                else:
+                    loop.call_soon_threadsafe(end, None)
 
         thread = threading.Thread(target=follow, name="binary log", daemon=True)
         thread.start()

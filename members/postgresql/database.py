@@ -169,6 +169,7 @@ class Database:
         return float(age)
 
     async def _execute(self, entries: Sequence[Entry]) -> None:
+        is_new = False
         while True:
             try:
                 async with self._applier.pipeline(), self._applier.transaction():
@@ -176,6 +177,11 @@ class Database:
                 return
             except psycopg.errors.DeadlockDetected:
                 log.info("deadlock", version=entries[0].version)
+            except KeyError:
+                if is_new:
+                    raise
+                await self.read_tables()
+                is_new = True
 
     async def _run_all(self, entries: Sequence[Entry]) -> None:
         for entry in entries:

@@ -45,6 +45,15 @@ class Changes(NamedTuple):
         return [key for key, value in self.rows.items() if value is None]
 
 
+def fits(noted: Sequence[NotedRow], tables: Mapping[str, Table]) -> bool:
+    """Returns whether rows have the columns of their tables, as these were read."""
+    for name, _, after in noted:
+        table = tables.get(name)
+        if table is None or (after is not None and after.keys() != table.column_names):
+            return False
+    return True
+
+
 def changes_of(noted: Sequence[NotedRow], tables: Mapping[str, Table]) -> Changes:
     """Returns the net changes of a transaction, in the order in which rows were first changed."""
     rows: dict[bytes, bytes | None] = {}
@@ -83,9 +92,11 @@ def columns_of(table: Table, value: bytes) -> list[str | None]:
     """Returns the texts of the columns that are written, in their order, from a row's value.
 
     Raises:
-        KeyError: The row has no such column: the table is another one than where it was written.
+        KeyError: The table has other columns than where the row was written.
     """
     values = json.loads(value)
+    if values.keys() != table.column_names:
+        raise KeyError(f"table {table.full_name} has other columns than a row of it")
     return [
         None if values[column.name] is None else str(values[column.name])
         for column in table.columns

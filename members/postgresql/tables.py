@@ -103,6 +103,11 @@ class Table:
         return f"{self.schema}.{self.name}"
 
     @property
+    def column_names(self) -> frozenset[str]:
+        """The names of all columns."""
+        return frozenset(column.name for column in self.columns)
+
+    @property
     def key_columns(self) -> tuple[str, ...]:
         """All columns of keys, once: of a row's former values these are needed."""
         names = [*self.key]

@@ -32,11 +32,6 @@ INSERT INTO groupcert.executed_set VALUES ('');
 
 CREATE UNLOGGED TABLE groupcert.commits (transaction_id text);
 
-CREATE TABLE groupcert.sequences (
-    name text PRIMARY KEY,
-    increment_before bigint NOT NULL
-);
-
 -- Notes a row at COMMIT. The arguments are the columns of its keys: of the row before no other is
 -- needed. What is noted is of one transaction; an earlier one may have failed at its COMMIT.
 CREATE FUNCTION groupcert.note() RETURNS trigger
