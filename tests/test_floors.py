@@ -45,6 +45,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("members/services/",),
     ("members/process/", "members/client/"),
     ("members/replica/", "members/demo/"),
+    ("members/postgresql/",),
     ("members/benchmarks/",),
     ("members/commands/",),
     ("members/",),
@@ -75,7 +76,7 @@ WIRE_ROOMS = tuple(
     f"members/{room}/"
     for room in (
         *("wire", "door", "client", "services", "recovery", "process", "replica"),
-        "large_transactions",
+        *("large_transactions", "postgresql"),
         *("demo", "benchmarks", "commands"),
     )
 )

@@ -37,11 +37,9 @@ NO_ERRORS = ("ExecuteBatchError",)
 STORE_BYTES_MAX = 256 << 20
 """That RocksDB's write buffers come to, before it writes them to files (`certifier/storage`)."""
 GROWTH_BYTES_MAX = 150 << 20
-"""Of a run after its warm-up, beside the store's write buffers, which fill within minutes."""
+"""Of a run after its warm-up, beside the store's write buffers, which fill as fast as calls come."""
 GROWTH_BYTES_HOUR_MAX = 400 << 20
 """Of an hour, by the lowest points of the last two thirds of a run: write buffers come and go."""
-FILLING_SECONDS = 120.0
-"""From so long on a run may have filled the store's write buffers."""
 LONG_SECONDS = 1_500.0
 """Runs from so long on are judged by the hour, too."""
 
@@ -200,8 +198,7 @@ def growth_problems(name: str, resident: list[tuple[float, int]]) -> list[str]:
     parts = resident[:third], resident[third : 2 * third], resident[2 * third :]
     first, middle, last = (min(size for _, size in part) for part in parts)
     seconds = resident[-1][0] - resident[0][0]
-    store_bytes_max = STORE_BYTES_MAX if seconds > FILLING_SECONDS else 0
-    if last - first > GROWTH_BYTES_MAX + store_bytes_max:
+    if last - first > GROWTH_BYTES_MAX + STORE_BYTES_MAX:
         return [f"{name} grew from {first >> 20} to {last >> 20} MiB"]
     hourly = (last - middle) * 3_600 / (seconds / 3) if seconds else 0
     if seconds > LONG_SECONDS and hourly > GROWTH_BYTES_HOUR_MAX:

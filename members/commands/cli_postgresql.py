@@ -1,0 +1,94 @@
+"""The verbs below `groupcert postgresql`: the companion of a server, and what it needs there."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from groupcert.certifier.errors import InvalidSetting
+from groupcert.members.commands.connect_flags import ConnectFlags, connecting
+from groupcert.members.commands.options import FINDING, FINE, Json
+
+postgresql = typer.Typer(
+    help="Make a PostgreSQL server a primary of the group: run its companion.",
+    invoke_without_command=True,
+)
+Dsn = Annotated[str | None, typer.Option(help="The server, as libpq takes it; of a superuser.")]
+
+
+@postgresql.callback()
+@connecting
+def companion(
+    context: typer.Context,
+    connect: ConnectFlags,
+    dsn: Dsn = None,
+    member: Annotated[
+        list[str] | None, typer.Option(help="A member of the group, host:port. Repeatable.")
+    ] = None,
+    verbose: Annotated[bool, typer.Option(help="Log more.")] = False,
+) -> None:
+    """Run the companion of a PostgreSQL server until SIGTERM.
+
+    Certifies what is committed there, and executes there what others have committed.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    if not member:
+        raise InvalidSetting(name="--member", value="", expected="a member, host:port")
+    from groupcert.members.host.logs import configure_logs
+    from groupcert.members.postgresql.process import run_companion
+
+    configure_logs(verbose=verbose)
+    raise typer.Exit(run_companion(_given(dsn), member, connect.credentials()))
+
+
+@postgresql.command("attach")
+def attach_tables(
+    dsn: Dsn = None,
+    tables: Annotated[
+        list[str] | None, typer.Option(help="Such as 'public.*'. Repeatable.")
+    ] = None,
+    socket: Annotated[
+        Path | None, typer.Option(help="The companion's socket; by default in /tmp.")
+    ] = None,
+    set_isolation: Annotated[
+        bool,
+        typer.Option("--set-isolation", help="Sessions of the database begin REPEATABLE READ."),
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Install triggers at a server's tables, and say which are kept out and why.
+
+    Exits with 1 if a table is kept out; the others are attached.
+    """
+    from groupcert.members.postgresql.attachment import attach
+
+    done = attach(_given(dsn), tables or ["public.*"], socket=socket, set_isolation=set_isolation)
+    if as_json:
+        sys.stdout.write(json.dumps(done._asdict()) + "\n")
+    else:
+        for name in done.attached:
+            sys.stdout.write(f"attached {name}\n")
+        for name, problem in done.kept_out.items():
+            sys.stdout.write(f"kept out {name}: {problem}\n")
+    raise typer.Exit(FINDING if done.kept_out else FINE)
+
+
+@postgresql.command("detach")
+def detach_tables(dsn: Dsn = None, as_json: Json = False) -> None:
+    """Remove all that attach installed; the rows stay."""
+    from groupcert.members.postgresql.attachment import detach
+
+    names = detach(_given(dsn))
+    if as_json:
+        sys.stdout.write(json.dumps({"detached": names}) + "\n")
+    else:
+        sys.stdout.write("".join(f"detached {name}\n" for name in names))
+
+
+def _given(dsn: str | None) -> str:
+    if not dsn:
+        raise InvalidSetting(name="--dsn", value="", expected="postgresql://user@host/database")
+    return dsn

@@ -1,0 +1,189 @@
+"""Attaches a server's tables to a group and detaches them: triggers, and the schema `groupcert`.
+
+The rule it keeps: each call is one transaction of the server, which is as it was if it fails; and
+`detach` undoes all that `attach` did.
+"""
+
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psycopg
+from psycopg import sql
+
+from groupcert.applier.errors import UnsuitableTarget
+from groupcert.certifier.errors import NotServing
+from groupcert.members.postgresql.tables import Table, read_tables
+
+TRIGGERS = Path(__file__).with_name("triggers.sql")
+VERSION_MIN = 150_000
+ISOLATION = "default_transaction_isolation"
+_LANGUAGE = "plpython3u"
+
+
+class Attachment(NamedTuple):
+    """What `attach` has done: tables attached now or before, and those kept out."""
+
+    attached: list[str]
+    kept_out: dict[str, str]
+
+
+def attach(
+    dsn: str, patterns: Sequence[str], *, socket: Path | None = None, set_isolation: bool = False
+) -> Attachment:
+    """Attaches the tables that match the patterns, if nothing keeps them out.
+
+    Args:
+        dsn: Of a superuser, as libpq takes it.
+        patterns: Such as `public.*`.
+        socket: Path of the companion's socket; None: in the temporary folder, by port and database.
+        set_isolation: Have sessions of the database begin in REPEATABLE READ from now on.
+
+    Raises:
+        UnsuitableTarget: The server is older than 15, has no PL/Python, or no table matches.
+        NotServing: It does not answer.
+    """
+    with opened(dsn) as connection:
+        _check(connection, dsn)
+        tables = read_tables(connection, patterns)
+        if not tables:
+            raise _unsuitable(dsn, f"no table matches {', '.join(patterns)}", "tables to attach")
+        if not is_attached(connection):
+            path = socket or _socket_path(connection)
+            _install(connection, path, set_isolation=set_isolation)
+        fit = [table for table in tables if not table.problem]
+        for table in fit:
+            if not table.is_attached:
+                _add_triggers(connection, table)
+        return Attachment(
+            [table.full_name for table in fit],
+            {table.full_name: table.problem for table in tables if table.problem},
+        )
+
+
+def detach(dsn: str) -> list[str]:
+    """Removes everything that `attach` installed, and returns the tables that were attached.
+
+    Raises:
+        UnsuitableTarget: Nothing is attached.
+        NotServing: The server does not answer.
+    """
+    with opened(dsn) as connection:
+        if not is_attached(connection):
+            raise _unsuitable(dsn, "nothing is attached", "a server after attach")
+        names = [table.full_name for table in read_tables(connection, ["*"]) if table.is_attached]
+        row = connection.execute(
+            "SELECT created_language, isolation_before, sets_isolation FROM groupcert.settings"
+        ).fetchone()
+        assert row is not None, "an attached server without settings"
+        created_language, isolation_before, sets_isolation = row
+        connection.execute("DROP SCHEMA groupcert CASCADE")
+        if created_language:
+            connection.execute("DROP EXTENSION plpython3u")
+        if sets_isolation:
+            _set_isolation(connection, isolation_before)
+        return names
+
+
+@contextmanager
+def opened(dsn: str) -> "Iterator[psycopg.Connection[Any]]":
+    """Yields a connection with a transaction, which commits at the end of the block.
+
+    Raises NotServing if the server does not answer.
+    """
+    try:
+        connection = psycopg.connect(dsn)
+    except psycopg.OperationalError as error:
+        raise NotServing(member="PostgreSQL", state=str(error).strip()) from error
+    with connection:
+        yield connection
+
+
+def is_attached(connection: "psycopg.Connection[Any]") -> bool:
+    """Returns whether the schema `groupcert` is there."""
+    row = connection.execute("SELECT to_regclass('groupcert.settings') IS NOT NULL").fetchone()
+    return bool(row and row[0])
+
+
+def _check(connection: "psycopg.Connection[Any]", dsn: str) -> None:
+    """Raises UnsuitableTarget unless the server takes the triggers."""
+    if connection.info.server_version < VERSION_MIN:
+        version = connection.info.parameter_status("server_version")
+        raise _unsuitable(dsn, f"it is PostgreSQL {version}", "PostgreSQL 15 or newer")
+    row = connection.execute(
+        "SELECT rolsuper, EXISTS (SELECT FROM pg_available_extensions WHERE name = %s)"
+        " FROM pg_roles WHERE rolname = current_user",
+        (_LANGUAGE,),
+    ).fetchone()
+    assert row is not None, "a role that is not in pg_roles"
+    if not row[0]:
+        raise _unsuitable(dsn, "the role is no superuser", "a superuser, for PL/Python")
+    if not row[1]:
+        package = f"postgresql-plpython3-{connection.info.server_version // 10_000}"
+        raise _unsuitable(dsn, f"it has no {_LANGUAGE}", f"the package {package}")
+
+
+def _install(connection: "psycopg.Connection[Any]", socket: Path, *, set_isolation: bool) -> None:
+    """Makes the schema with its functions, and notes what `detach` has to undo."""
+    query = "SELECT 1 FROM pg_extension WHERE extname = %s"
+    had_language = connection.execute(query, (_LANGUAGE,)).fetchone() is not None
+    if not had_language:
+        connection.execute("CREATE EXTENSION plpython3u")
+    connection.execute(TRIGGERS.read_bytes())
+    before = _isolation_of_database(connection)
+    connection.execute(
+        "INSERT INTO groupcert.settings VALUES (%s, %s, %s, %s, %s)",
+        (str(socket), secrets.token_hex(16), not had_language, before, set_isolation),
+    )
+    if set_isolation:
+        _set_isolation(connection, "repeatable read")
+
+
+def _add_triggers(connection: "psycopg.Connection[Any]", table: Table) -> None:
+    name = sql.Identifier(table.schema, table.name)
+    columns = sql.SQL(", ").join(map(sql.Literal, table.key_columns))
+    connection.execute(
+        sql.SQL(
+            "CREATE CONSTRAINT TRIGGER groupcert_note AFTER INSERT OR UPDATE OR DELETE ON {}"
+            " DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION groupcert.note({})"
+        ).format(name, columns)
+    )
+    connection.execute(
+        sql.SQL(
+            "CREATE TRIGGER groupcert_truncate BEFORE TRUNCATE ON {}"
+            " FOR EACH STATEMENT EXECUTE FUNCTION groupcert.refuse_truncate()"
+        ).format(name)
+    )
+
+
+def _isolation_of_database(connection: "psycopg.Connection[Any]") -> str | None:
+    row = connection.execute(
+        "SELECT split_part(setting, '=', 2) FROM pg_db_role_setting, unnest(setconfig) setting"
+        " WHERE setrole = 0 AND setting LIKE 'default_transaction_isolation=%'"
+        " AND setdatabase = (SELECT oid FROM pg_database WHERE datname = current_database())"
+    ).fetchone()
+    return str(row[0]) if row else None
+
+
+def _set_isolation(connection: "psycopg.Connection[Any]", value: str | None) -> None:
+    """Sets the database's default isolation level, or resets it."""
+    database = sql.Identifier(connection.info.dbname)
+    setting = sql.Identifier(ISOLATION)
+    if value is None:
+        query = sql.SQL("ALTER DATABASE {} RESET {}").format(database, setting)
+    else:
+        query = sql.SQL("ALTER DATABASE {} SET {} TO {}").format(database, setting, value)
+    connection.execute(query)
+
+
+def _socket_path(connection: "psycopg.Connection[Any]") -> Path:
+    info = connection.info
+    return Path("/tmp") / f"groupcert-postgresql-{info.port}-{info.dbname}.sock"
+
+
+def _unsuitable(dsn: str, problem: str, expected: str) -> UnsuitableTarget:
+    given = psycopg.conninfo.conninfo_to_dict(dsn)
+    name = f"PostgreSQL {given.get('host', '')}/{given.get('dbname', '')}"
+    return UnsuitableTarget(target=name, problem=problem, expected=expected)

@@ -1,0 +1,73 @@
+"""Snapshots that the companion holds at its member, so that the group remembers what it has to
+compare the server's transactions with.
+
+Without them a group collects what all its members have executed, within a second or two, and each
+transaction of the server that is open for longer would be too old. A snapshot that is held at
+version V protects every transaction that the server began when it had V. It is given up when all
+open transactions began after the server had the version of the next one.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from groupcert.certifier.errors import GroupcertError
+from groupcert.members.client.async_client import AsyncClient, AsyncTransaction
+from groupcert.members.postgresql.database import Database
+
+PERIOD_SECONDS = 1.0
+RENEW_SECONDS = 15.0
+"""Seconds after which a held snapshot is read, so that its lease does not end."""
+_ANY_KEY = b"groupcert"
+
+
+@dataclass(slots=True)
+class _Held:
+    snapshot: AsyncTransaction
+    used: float
+    reached: float | None = None
+
+
+class Holds:
+    """The held snapshots, oldest first."""
+
+    def __init__(self, client: AsyncClient, database: Database, version: Callable[[], int]) -> None:
+        """Takes what it asks; `version` is the server's."""
+        self._client = client
+        self._database = database
+        self._version = version
+        self._held: deque[_Held] = deque()
+
+    async def run(self) -> None:
+        """Takes a snapshot each second and gives up those that nobody needs, until cancelled."""
+        while True:
+            with suppress(GroupcertError):  # No member answers: nothing is certified then.
+                await self._take()
+            await self._give_up()
+            await asyncio.sleep(PERIOD_SECONDS)
+
+    async def _take(self) -> None:
+        snapshot = await self._client.transaction()
+        self._held.append(_Held(snapshot, asyncio.get_running_loop().time()))
+
+    async def _give_up(self) -> None:
+        now = asyncio.get_running_loop().time()
+        began = now - await self._database.oldest_transaction_seconds()
+        for held in self._held:
+            if held.reached is None and held.snapshot.snapshot_version <= self._version():
+                held.reached = now
+        while len(self._held) > 1:
+            reached = self._held[1].reached
+            if reached is None or reached >= began:
+                break
+            with suppress(GroupcertError, ValueError):
+                await self._held.popleft().snapshot.rollback()
+        for held in [*self._held]:
+            if now - held.used > RENEW_SECONDS:
+                held.used = now
+                try:
+                    await held.snapshot.get(_ANY_KEY)
+                except GroupcertError:
+                    self._held.remove(held)

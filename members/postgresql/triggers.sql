@@ -1,0 +1,248 @@
+-- What `groupcert postgresql attach` installs, beside two triggers for each attached table.
+--
+-- A commit of the server goes through here in three steps, all at COMMIT:
+--   1. each changed row fires `note`, a deferred trigger: rows of savepoints that were rolled back
+--      fire none;
+--   2. the first of them takes an advisory lock, by which others see that the transaction is at its
+--      COMMIT, and when that has ended; and it puts a row into `groupcert.commits`, whose own deferred trigger therefore
+--      fires behind all of them, and behind every deferred foreign key;
+--   3. `decide` hands the rows to the companion and waits for the verdict and the turn.
+
+CREATE SCHEMA groupcert;
+REVOKE ALL ON SCHEMA groupcert FROM PUBLIC;
+
+-- One row: how the triggers reach the companion, and what `detach` has to undo.
+CREATE TABLE groupcert.settings (
+    socket_path text NOT NULL,
+    token text NOT NULL,
+    created_language boolean NOT NULL,
+    isolation_before text,
+    sets_isolation boolean NOT NULL
+);
+
+-- What is executed here: each commit inserts its GTID, the companion folds them into one set. The
+-- largest version is never folded away: a snapshot's version is max(version).
+CREATE TABLE groupcert.executed (
+    version bigint PRIMARY KEY,
+    source text NOT NULL,
+    number bigint NOT NULL
+);
+CREATE TABLE groupcert.executed_set (gtid_set text NOT NULL);
+INSERT INTO groupcert.executed_set VALUES ('');
+
+CREATE UNLOGGED TABLE groupcert.commits (transaction_id text);
+
+-- Notes a row at COMMIT. The arguments are the columns of its keys: of the row before no other is
+-- needed. What is noted is of one transaction; an earlier one may have failed at its COMMIT.
+CREATE FUNCTION groupcert.note() RETURNS trigger
+LANGUAGE plpython3u SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp SET datestyle = 'ISO, YMD' SET intervalstyle = 'postgres'
+SET timezone = 'UTC' SET bytea_output = 'hex' AS $$
+plans = SD.get("plans")
+if plans is None:
+    plans = SD["plans"] = (
+        plpy.prepare("SELECT pg_current_xact_id()::text AS id"),
+        plpy.prepare(
+            "WITH locked AS MATERIALIZED (SELECT pg_advisory_xact_lock(1735156336,"
+            " ($1::bigint & 2147483647)::int))"
+            " INSERT INTO groupcert.commits SELECT $1 FROM locked",
+            ["text"],
+        ),
+    )
+try:
+    transaction_id = plans[0].execute()[0]["id"]
+    noted = GD.get("groupcert_noted")
+    if noted is None or noted["transaction_id"] != transaction_id:
+        noted = {"transaction_id": transaction_id, "rows": [], "is_decided": False}
+        GD["groupcert_noted"] = noted
+        plans[1].execute([transaction_id])
+except plpy.spiexceptions.QueryCanceled:  # The companion cancels no COMMIT after this point.
+    plpy.error(
+        "could not serialize access: the transaction was cancelled at its COMMIT",
+        sqlstate="40001",
+        detail="A transaction that another server committed first needs its rows.",
+        hint="Run the transaction again.",
+    )
+if noted["is_decided"]:
+    plpy.error(
+        "a row was changed after the group had certified the transaction",
+        sqlstate="0A000",
+        hint="A deferred trigger that changes rows cannot run on a server of a group.",
+    )
+before = TD["old"]
+if before is not None:
+    before = {column: before[column] for column in TD["args"]}
+noted["rows"].append([TD["table_schema"] + "." + TD["table_name"], before, TD["new"]])
+$$;
+
+-- Returns NULL once the transaction may commit, else SQLSTATE, message, DETAIL and HINT.
+CREATE FUNCTION groupcert.decide() RETURNS text[]
+LANGUAGE plpython3u SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+import json
+import socket
+import struct
+
+UNKNOWN = [
+    "08007",
+    "it is not known whether the group has certified the transaction",
+    None,
+    "If it has, its rows appear here: look for them before you run it again.",
+]
+UNREACHABLE = "25006"
+noted = GD["groupcert_noted"]
+noted["is_decided"] = True
+plans = SD.get("plans")
+if plans is None:
+    plans = SD["plans"] = {
+        "state": plpy.prepare(
+            "SELECT current_setting('transaction_isolation') AS isolation,"
+            " pg_backend_pid() AS pid,"
+            " coalesce((SELECT max(version) FROM groupcert.executed), 0) AS version,"
+            r" current_query() ~* '^\s*(set\s+constraints|prepare\s+transaction)' AS is_early,"
+            " set_config('synchronous_commit', 'off', true),"
+            " set_config('lock_timeout', '0', true)"
+        ),
+        "settings": plpy.prepare("SELECT socket_path, token FROM groupcert.settings"),
+        "interrupts": plpy.prepare("SELECT 1"),
+        "wait": plpy.prepare(
+            "SELECT pg_advisory_xact_lock_shared(1735156336,"
+            " ($1::bigint & 2147483647)::int)",
+            ["text"],
+        ),
+        "status": plpy.prepare("SELECT pg_xact_status($1::xid8) AS status", ["text"]),
+        "execute": plpy.prepare(
+            "INSERT INTO groupcert.executed VALUES ($1, $2, $3)", ["bigint", "text", "bigint"]
+        ),
+    }
+state = plans["state"].execute()[0]
+if state["isolation"] != "repeatable read":
+    return [
+        "0A000",
+        "a server of a group takes no transactions in " + state["isolation"].upper(),
+        "The group compares a transaction with what others committed after its snapshot; READ"
+        " COMMITTED has no one snapshot, and SERIALIZABLE would need what it read.",
+        "SET default_transaction_isolation TO 'repeatable read', or ALTER ROLE or ALTER DATABASE"
+        " with it; and run the transaction again after SQLSTATE 40001.",
+    ]
+if state["is_early"]:
+    return [
+        "0A000",
+        "a server of a group certifies at COMMIT alone",
+        "SET CONSTRAINTS ... IMMEDIATE and PREPARE TRANSACTION would have others wait for it.",
+        "Commit without it.",
+    ]
+
+
+def open_connection():
+    settings = plans["settings"].execute()[0]
+    connection = socket.socket(socket.AF_UNIX)
+    connection.settimeout(0.25)
+    connection.connect(settings["socket_path"])
+    send(connection, {"token": settings["token"]})
+    GD["groupcert_connection"] = connection
+    return connection
+
+
+def send(connection, message):
+    body = json.dumps(
+        message, default=lambda value: "\\x" + value.hex() if type(value) is bytes else str(value)
+    ).encode()
+    data = memoryview(struct.pack(">I", len(body)) + body)
+    while data:
+        try:
+            data = data[connection.send(data) :]
+        except socket.timeout:
+            plans["interrupts"].execute()
+
+
+def received(connection, size):
+    data = b""
+    while len(data) < size:
+        try:
+            part = connection.recv(size - len(data))
+        except socket.timeout:
+            plans["interrupts"].execute()
+            continue
+        if not part:
+            raise OSError("the companion has ended")
+        data += part
+    return data
+
+
+def receive(connection):
+    (size,) = struct.unpack(">I", received(connection, 4))
+    return json.loads(received(connection, size))
+
+
+request = {
+    "transaction_id": noted["transaction_id"],
+    "pid": state["pid"],
+    "version": state["version"],
+    "rows": noted["rows"],
+}
+connection = GD.get("groupcert_connection")
+try:
+    if connection is None:
+        connection = open_connection()
+    else:
+        try:
+            send(connection, request)
+            request = None
+        except OSError:
+            connection.close()
+            connection = open_connection()
+    if request is not None:
+        send(connection, request)
+except plpy.SPIError:  # A cancelled request is not whole, so the companion drops it.
+    GD.pop("groupcert_connection").close()
+    raise
+except OSError as error:
+    GD.pop("groupcert_connection", None)
+    return [
+        UNREACHABLE,
+        "this server is read-only: its companion does not answer",
+        str(error),
+        "Start: groupcert postgresql --dsn ... --member ...",
+    ]
+try:
+    while True:
+        answer = receive(connection)
+        if "error" in answer:
+            return answer["error"]
+        if answer["after"]:
+            plans["wait"].execute([answer["after"]])
+            if plans["status"].execute([answer["after"]])[0]["status"] != "committed":
+                continue  # The companion executes it, then answers again.
+        plans["execute"].execute([answer["version"], answer["source"], answer["number"]])
+        return None
+except (OSError, plpy.SPIError) as error:
+    GD.pop("groupcert_connection", None)
+    connection.close()
+    UNKNOWN[2] = str(error)
+    return UNKNOWN
+$$;
+
+CREATE FUNCTION groupcert.commit() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    failure text[] := groupcert.decide();
+BEGIN
+    IF failure IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = failure[1], MESSAGE = failure[2],
+            DETAIL = coalesce(failure[3], ''), HINT = coalesce(failure[4], '');
+    END IF;
+    RETURN NULL;
+END $$;
+
+CREATE CONSTRAINT TRIGGER groupcert_commit AFTER INSERT ON groupcert.commits
+DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION groupcert.commit();
+
+CREATE FUNCTION groupcert.refuse_truncate() RETURNS trigger
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RAISE EXCEPTION USING ERRCODE = '0A000',
+        MESSAGE = format('TRUNCATE of %I.%I is refused on a server of a group',
+            TG_TABLE_SCHEMA, TG_TABLE_NAME),
+        DETAIL = 'It has no rows that the group could compare.',
+        HINT = 'Use DELETE, in parts if the table is large.';
+END $$;

@@ -1,0 +1,74 @@
+"""What a client of PostgreSQL is told where the group does not let its transaction commit.
+
+SQLSTATE 40001 is what frameworks retry; 08007 is "nobody knows", 25006 "this server takes no
+writes now", 54000 a limit.
+"""
+
+from collections.abc import Mapping
+
+from groupcert.certifier.errors import (
+    GroupcertError,
+    InvalidRequest,
+    TransactionTooLarge,
+    WriteSetTooLarge,
+)
+from groupcert.members.errors.transactions import OutcomeUnknown
+from groupcert.members.postgresql.backends import Refusal
+from groupcert.members.postgresql.commit_order import Entry
+from groupcert.v1 import transaction_pb2
+
+RETRY = "Run the transaction again: it will see what the other one committed."
+_LOOK = "Look for its rows before you run it again: they appear here if the group has certified it."
+
+
+def refusal_of(outcome: transaction_pb2.Outcome, names: Mapping[int, str]) -> Refusal:
+    """Returns what is said of a transaction that was not certified; `names` are its items'."""
+    if outcome.verdict == transaction_pb2.VERDICT_CONFLICT:
+        conflict = outcome.conflict
+        row = names.get(conflict.item, f"item {conflict.item:016x}")
+        return Refusal(
+            "40001",
+            "could not serialize access: another server of the group committed first",
+            f"{row} was written by {conflict.winner_gtid} at member {conflict.winner_member},"
+            f" version {conflict.winner_version}; this transaction read version"
+            f" {conflict.snapshot_version}.",
+            RETRY,
+        )
+    if outcome.verdict == transaction_pb2.VERDICT_TOO_OLD:
+        return Refusal(
+            "40001",
+            "could not serialize access: the snapshot is older than the group remembers",
+            outcome.reason,
+            RETRY,
+        )
+    return Refusal("0A000", "the group refuses the transaction", outcome.reason, "Change it.")
+
+
+def refusal_of_error(error: GroupcertError) -> Refusal:
+    """Returns what is said where certification itself failed."""
+    if isinstance(error, OutcomeUnknown):
+        message = "it is not known whether the group has certified the transaction"
+        return Refusal("08007", message, str(error), _LOOK)
+    if isinstance(error, TransactionTooLarge | WriteSetTooLarge):
+        return Refusal(
+            "54000", "the transaction is too large for the group", str(error), "Divide it."
+        )
+    if isinstance(error, InvalidRequest):
+        return Refusal("0A000", "the group refuses the transaction", str(error), "Change it.")
+    return Refusal(
+        "25006",
+        "this server is read-only: its member of the group does not take transactions",
+        str(error),
+        "Try again later, or at another server.",
+    )
+
+
+def given_up(entry: Entry) -> Refusal:
+    """Returns what is said of a certified transaction whose session had to make way."""
+    return Refusal(
+        "08007",
+        "the group has certified the transaction, which will be executed for this session",
+        f"{entry.gtid} is version {entry.version}; the session held a lock that an earlier"
+        " transaction of another server needs.",
+        "Do not run it again: its rows appear here in a moment.",
+    )

@@ -1,0 +1,138 @@
+"""Three PostgreSQL servers that are primaries of one group, each with its companion."""
+
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from groupcert.members.demo.command_process import CommandProcess
+from groupcert.members.demo.local_group import LocalGroup
+from groupcert.members.postgresql.attachment import Attachment, attach
+from tests import servers
+from tests.integration.waiting import wait_for
+
+SCHEMA = """
+CREATE TABLE accounts (id int PRIMARY KEY, balance bigint NOT NULL, email text UNIQUE);
+INSERT INTO accounts SELECT number, 100, NULL FROM generate_series(1, 40) number;
+CREATE TABLE orders (id int, line smallint, account int REFERENCES accounts ON DELETE RESTRICT,
+    PRIMARY KEY (id, line));
+CREATE TYPE colour AS ENUM ('red', 'green');
+CREATE TABLE things (name text PRIMARY KEY, colour colour, price numeric(10, 2), weight float8,
+    data bytea, extra jsonb, tags text[], at timestamptz, took interval, is_old boolean,
+    twice numeric GENERATED ALWAYS AS (price * 2) STORED);
+CREATE TABLE counters (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, count int NOT NULL);
+CREATE TABLE keyless (note text);
+"""
+ROWS = (
+    "SELECT * FROM accounts ORDER BY id",
+    "SELECT * FROM orders ORDER BY id, line",
+    "SELECT name, things::text FROM things ORDER BY name",
+    "SELECT * FROM counters ORDER BY id",
+    "SELECT max(version) FROM groupcert.executed",
+)
+
+
+class Primary:
+    """A server with its companion."""
+
+    def __init__(self, server: servers.PostgreSqlServer, member: str, folder: Path) -> None:
+        self.server = server
+        self.member = member
+        self.dsn = server.dsn
+        self._log = folder / f"companion-{member}.log"
+        self.companion: CommandProcess | None = None
+        with psycopg.connect(self.dsn) as session:
+            session.execute(SCHEMA.encode())
+        self.attachment: Attachment = attach(self.dsn, ["public.*"], set_isolation=True)
+
+    def start(self) -> None:
+        """Starts the companion."""
+        arguments = ("postgresql", "--dsn", self.dsn, "--member", self.member)
+        self.companion = CommandProcess(arguments, self._log)
+
+    def kill(self) -> None:
+        """Kills the companion without warning."""
+        if self.companion:
+            self.companion.kill()
+            self.companion.wait()
+            self.companion = None
+
+    def connect(self) -> "psycopg.Connection[Any]":
+        """Returns a client's session."""
+        return psycopg.connect(self.dsn)
+
+    def query(self, statement: str) -> list[tuple[Any, ...]]:
+        """Runs a statement in a transaction of its own; its rows."""
+        with closing(self.connect()) as session, session.transaction():
+            cursor = session.execute(statement.encode())
+            return cursor.fetchall() if cursor.description else []
+
+    def state(self) -> list[list[tuple[Any, ...]]]:
+        """All rows, and the newest version."""
+        return [self.query(query) for query in ROWS]
+
+    def takes_commits(self) -> bool:
+        """Whether a transaction commits; it changes nothing."""
+        with suppress(psycopg.Error):
+            self.query("UPDATE accounts SET balance = balance WHERE id = 40")
+            return True
+        return False
+
+
+class PostgresqlGroup:
+    """Three primaries, and the members behind them."""
+
+    def __init__(self, group: LocalGroup, primaries: Sequence[Primary]) -> None:
+        self.group = group
+        self.primaries = primaries
+
+    def settle(self) -> list[list[tuple[Any, ...]]]:
+        """Returns the rows of all servers once they are equal."""
+
+        def equal() -> list[list[tuple[Any, ...]]]:
+            first, *others = (primary.state() for primary in self.primaries)
+            return first if all(other == first for other in others) else []
+
+        return wait_for("all servers have the same rows", equal)
+
+    @contextmanager
+    def member_stopped(self, number: int) -> Iterator[None]:
+        """Keeps a member from answering within the block."""
+        process = self.group.processes[self.group.names[number]]
+        process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            process.send_signal(signal.SIGCONT)
+
+
+@contextmanager
+def postgresql_group(folder: Path) -> Iterator[PostgresqlGroup]:
+    """Starts three members, three servers and three companions; all take commits."""
+    with ExitStack() as stack:
+        (folder / "group").mkdir()
+        group = stack.enter_context(LocalGroup(folder / "group"))
+        primaries = []
+        for name, address in group.addresses.items():
+            server = stack.enter_context(servers.postgresql_server(folder / name))
+            primaries.append(Primary(server, address, folder))
+        for primary in primaries:
+            primary.start()
+            stack.callback(primary.kill)
+        for primary in primaries:
+            wait_for("the companion serves", primary.takes_commits)
+        yield PostgresqlGroup(group, primaries)
+
+
+def stop_process(pid: int) -> None:
+    """Stops a process where it is, until `continue_process`."""
+    os.kill(pid, signal.SIGSTOP)
+
+
+def continue_process(pid: int) -> None:
+    """Lets a stopped process run."""
+    os.kill(pid, signal.SIGCONT)

@@ -1,0 +1,352 @@
+"""PostgreSQL servers as primaries: what clients of theirs see, through conflicts and crashes.
+
+Aim: no acknowledged commit is lost, none is doubled, and all servers have the same rows. Where a
+test needs a transaction between its verdict and its commit, it stops the member, then the backend.
+"""
+
+import os
+import random
+import signal
+import subprocess
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import psycopg
+import pytest
+
+from groupcert.applier.errors import UnsuitableTarget
+from groupcert.members.postgresql.attachment import attach, detach
+from tests import servers
+from tests.integration.postgresql_group import (
+    PostgresqlGroup,
+    Primary,
+    continue_process,
+    postgresql_group,
+    stop_process,
+)
+from tests.integration.waiting import wait_for
+
+pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.database]
+
+SEED = 20
+INCREMENTS = 25
+
+
+@pytest.fixture(scope="module")
+def servers3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresqlGroup]:
+    """Three primaries."""
+    try:
+        with postgresql_group(tmp_path_factory.mktemp("postgresql")) as group:
+            yield group
+    except (servers.ServerMissing, UnsuitableTarget) as error:
+        if os.environ.get("REQUIRE_DATABASES") == "1":
+            raise
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    """Closes what a test opens."""
+    with ExitStack() as stack:
+        yield stack
+
+
+class Commit(Thread):
+    """A COMMIT in a thread of its own; `failure` is what the client got."""
+
+    def __init__(self, session: "psycopg.Connection[Any]") -> None:
+        super().__init__(daemon=True)
+        self._session = session
+        self.pid = session.info.backend_pid
+        self.failure: psycopg.Error | None = None
+        self.start()
+
+    def run(self) -> None:
+        try:
+            self._session.commit()
+        except psycopg.Error as error:
+            self.failure = error
+
+    def ended(self) -> psycopg.Error | None:
+        """Waits for the answer."""
+        self.join(60)
+        assert not self.is_alive(), "the COMMIT got no answer"
+        return self.failure
+
+
+def waits_for_verdict(primary: Primary, pid: int) -> bool:
+    """Whether a backend at its COMMIT has asked and waits: it sleeps where PostgreSQL knows of no
+    wait.
+    """
+    waits = primary.query(
+        "SELECT wait_event IS NULL AND EXISTS (SELECT FROM pg_locks WHERE pg_locks.pid = a.pid"
+        f" AND classid = 1735156336) FROM pg_stat_activity a WHERE pid = {pid}"
+    )
+    stat = Path(f"/proc/{pid}/stat").read_text()
+    return waits == [(True,)] and stat.rpartition(")")[2].split()[0] == "S"
+
+
+def balances(group: PostgresqlGroup) -> dict[int, int]:
+    """Returns the balances by account, once all servers have the same rows."""
+    return {row[0]: row[1] for row in group.settle()[0]}
+
+
+def test_a_conflict_says_who_was_first(servers3: PostgresqlGroup) -> None:
+    first, second, _ = servers3.primaries
+    servers3.settle()
+    with first.connect() as one, second.connect() as other:
+        for session in (one, other):
+            session.execute("UPDATE accounts SET balance = balance + 1 WHERE id = 7")
+        one.commit()
+        with pytest.raises(psycopg.errors.SerializationFailure) as failure:
+            other.commit()
+    winner = first.query("SELECT source, number, version FROM groupcert.executed ORDER BY version")
+    source, number, version = winner[-1]
+    detail = failure.value.diag.message_detail or ""
+    assert detail.startswith(
+        f"public.accounts/7 was written by {source}:{number} at member m1, version {version};"
+    )
+    assert "again" in (failure.value.diag.message_hint or "")
+    assert balances(servers3)[7] == 101
+
+
+def test_no_increment_is_lost(servers3: PostgresqlGroup) -> None:
+    """Each client increments rows that all of them increment, and runs again what failed so."""
+    before = sum(row[1] for row in servers3.settle()[0])
+
+    def increment(client: int) -> None:
+        choose = random.Random(SEED + client)
+        done = 0
+        with servers3.primaries[client % 3].connect() as session:
+            while done < INCREMENTS:
+                try:
+                    with session.transaction():
+                        session.execute(
+                            "UPDATE accounts SET balance = balance + 1 WHERE id = %s",
+                            (choose.randint(1, 5),),
+                        )
+                    done += 1
+                except psycopg.errors.SerializationFailure:
+                    continue
+
+    with ThreadPoolExecutor(6) as clients:
+        list(clients.map(increment, range(6)))
+    assert sum(row[1] for row in servers3.settle()[0]) == before + 6 * INCREMENTS
+
+
+def test_rows_of_all_types_are_equal_everywhere(servers3: PostgresqlGroup) -> None:
+    first, second, third = servers3.primaries
+    with first.connect() as session:
+        session.execute("SET datestyle TO 'German'; SET timezone TO 'Asia/Tokyo'")
+        session.execute(
+            "INSERT INTO things (name, colour, price, weight, data, extra, tags, at, took, is_old)"
+            " VALUES ('a/b %', 'green', 1.50, 0.1, '\\x00ff', '[null, 1]',"
+            " '{{a,\"b c\"},{d,NULL}}', '02.03.2026 04:05:06.789', '1 day 02:00', true),"
+            " ('', NULL, 'NaN', 'Infinity', NULL, 'null', '{}', 'infinity', NULL, NULL)"
+        )
+        session.execute("INSERT INTO counters (count) VALUES (1), (2)")
+    servers3.settle()
+    second.query("UPDATE things SET name = 'c', price = 2 WHERE name = 'a/b %'")
+    third.query("DELETE FROM counters WHERE count = 1")
+    *_, things, counters, _ = servers3.settle()
+    assert [row[0] for row in things] == ["", "c"]
+    assert [row[1] for row in counters] == [2]
+
+
+def test_rows_of_a_savepoint_that_was_rolled_back_are_not_sent(servers3: PostgresqlGroup) -> None:
+    with servers3.primaries[0].connect() as session:
+        session.execute("INSERT INTO orders VALUES (1, 1, 1)")
+        session.execute("SAVEPOINT here")
+        session.execute("INSERT INTO orders VALUES (1, 2, 1)")
+        session.execute("ROLLBACK TO SAVEPOINT here")
+        session.execute("INSERT INTO orders VALUES (1, 3, 1)")
+    assert [row for row in servers3.settle()[1] if row[0] == 1] == [(1, 1, 1), (1, 3, 1)]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (
+            "UPDATE accounts SET email = 'x@y' WHERE id = 11",
+            "UPDATE accounts SET email = 'x@y' WHERE id = 12",
+        ),
+        ("DELETE FROM accounts WHERE id = 13", "INSERT INTO orders VALUES (2, 1, 13)"),
+        ("INSERT INTO orders VALUES (3, 1, 14)", "DELETE FROM accounts WHERE id = 14"),
+    ],
+    ids=["a unique value twice", "a parent's deletion first", "a child first"],
+)
+def test_keys_conflict(servers3: PostgresqlGroup, one: str, other: str) -> None:
+    first, second, _ = servers3.primaries
+    servers3.settle()
+    with first.connect() as before, second.connect() as after:
+        before.execute(one.encode())
+        after.execute(other.encode())
+        before.commit()
+        with pytest.raises(psycopg.errors.SerializationFailure):
+            after.commit()
+    servers3.settle()
+
+
+def test_a_child_and_an_update_of_its_parent_do_not_conflict(servers3: PostgresqlGroup) -> None:
+    first, second, _ = servers3.primaries
+    with first.connect() as one, second.connect() as other:
+        one.execute("UPDATE accounts SET balance = 0 WHERE id = 15")
+        other.execute("INSERT INTO orders VALUES (4, 1, 15)")
+        one.commit()
+        other.commit()
+    assert (4, 1, 15) in servers3.settle()[1]
+
+
+@pytest.mark.parametrize("level", ["read committed", "serializable"])
+def test_another_isolation_level_is_refused_with_a_hint(
+    servers3: PostgresqlGroup, level: str
+) -> None:
+    with servers3.primaries[0].connect() as session:
+        session.execute(f"SET TRANSACTION ISOLATION LEVEL {level}".encode())
+        session.execute("UPDATE accounts SET balance = 0 WHERE id = 20")
+        with pytest.raises(psycopg.errors.FeatureNotSupported, match=level.upper()) as failure:
+            session.commit()
+    assert "repeatable read" in (failure.value.diag.message_hint or "")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["TRUNCATE orders", "SET CONSTRAINTS ALL IMMEDIATE", "PREPARE TRANSACTION 'one'"],
+)
+def test_what_cannot_be_certified_is_refused(servers3: PostgresqlGroup, statement: str) -> None:
+    with servers3.primaries[0].connect() as session:
+        session.execute("UPDATE accounts SET balance = 0 WHERE id = 20")
+        with pytest.raises(psycopg.errors.FeatureNotSupported):
+            session.execute(statement.encode())
+        session.rollback()
+
+
+def test_a_table_without_a_key_is_kept_out(servers3: PostgresqlGroup) -> None:
+    attachment = servers3.primaries[0].attachment
+    assert attachment.kept_out == {"public.keyless": "it has no primary key"}
+    assert len(attachment.attached) == 4
+
+
+@pytest.mark.parametrize("how", ["terminated", "killed"])
+def test_a_backend_that_dies_after_the_verdict_loses_nothing(
+    servers3: PostgresqlGroup, stack: ExitStack, how: str
+) -> None:
+    first, second, _ = servers3.primaries
+    session = stack.enter_context(closing(first.connect()))
+    session.execute("UPDATE accounts SET balance = 7000 WHERE id = 21")
+    with servers3.member_stopped(0):
+        commit = Commit(session)
+        wait_for("it waits for its verdict", lambda: waits_for_verdict(first, commit.pid))
+        stop_process(commit.pid)
+    query = "SELECT balance FROM accounts WHERE id = 21"
+    wait_for("it is certified", lambda: second.query(query) == [(7000,)])
+    if how == "killed":
+        os.kill(commit.pid, signal.SIGKILL)  # The whole server recovers from its own log.
+    else:
+        first.query(f"SELECT pg_terminate_backend({commit.pid})")
+        continue_process(commit.pid)
+    assert commit.ended() is not None
+    wait_for("the server takes commits", first.takes_commits)
+    assert balances(servers3)[21] == 7000
+    second.query("UPDATE accounts SET balance = 100 WHERE id = 21")
+    servers3.settle()
+
+
+def test_a_companion_that_is_killed_goes_on_where_it_was(
+    servers3: PostgresqlGroup, stack: ExitStack
+) -> None:
+    first, _, third = servers3.primaries
+    session = stack.enter_context(closing(first.connect()))
+    session.execute("UPDATE accounts SET balance = 8000 WHERE id = 22")
+    with servers3.member_stopped(0):
+        commit = Commit(session)
+        wait_for("it waits for its verdict", lambda: waits_for_verdict(first, commit.pid))
+        first.kill()
+        failure = commit.ended()
+    assert failure is not None and failure.sqlstate == "08007"
+    with pytest.raises(psycopg.errors.ReadOnlySqlTransaction, match="companion"):
+        first.query("UPDATE accounts SET balance = 0 WHERE id = 22")
+    for number in range(5):
+        third.query(f"UPDATE accounts SET balance = {number} WHERE id = 23")
+    first.start()
+    wait_for("the companion serves", first.takes_commits)
+    found = balances(servers3)
+    assert found[23] == 4
+    assert found[22] in (100, 8000)  # Nobody could tell; it is the same everywhere.
+
+
+def test_an_open_transaction_does_not_hold_others_up(
+    servers3: PostgresqlGroup, stack: ExitStack
+) -> None:
+    """It has lost: what others committed is not in its snapshot."""
+    first, second, _ = servers3.primaries
+    servers3.settle()
+    session = stack.enter_context(closing(first.connect()))
+    session.execute("UPDATE accounts SET balance = 1 WHERE id = 24")
+    second.query("UPDATE accounts SET balance = 2 WHERE id = 24")
+    assert balances(servers3)[24] == 2
+    with pytest.raises(psycopg.OperationalError):
+        session.execute("SELECT 1")
+
+
+def test_a_transaction_may_be_open_longer_than_the_group_collects(
+    servers3: PostgresqlGroup,
+) -> None:
+    first, second, _ = servers3.primaries
+    servers3.settle()
+    with first.connect() as session:
+        session.execute("UPDATE accounts SET balance = 1 WHERE id = 25")
+
+        def stable() -> int:
+            status = servers3.group.status("m1")
+            return int(status.observer.stable_version)
+
+        start = stable()
+        versions = iter(range(1, 100_000))
+
+        def has_moved() -> bool:
+            second.query(f"UPDATE accounts SET balance = {next(versions)} WHERE id = 26")
+            row = session.execute("SELECT clock_timestamp() - now() > '4 s'").fetchone()
+            return row == (True,)
+
+        wait_for("several collections", has_moved)
+        assert stable() >= start
+    assert balances(servers3)[25] == 1
+
+
+def test_a_second_companion_ends(servers3: PostgresqlGroup) -> None:
+    first = servers3.primaries[0]
+    done = subprocess.run(
+        ["groupcert", "postgresql", "--dsn", first.dsn, "--member", first.member],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 2
+    assert "another companion serves it" in done.stderr
+    assert first.takes_commits()
+
+
+def test_detach_leaves_nothing(postgresql_dsn: str) -> None:
+    with psycopg.connect(postgresql_dsn, autocommit=True) as session:
+        session.execute("CREATE TABLE things (id int PRIMARY KEY)")
+        before = _description(postgresql_dsn)
+        attach(postgresql_dsn, ["public.*"], set_isolation=True)
+        assert _description(postgresql_dsn) != before
+        with pytest.raises(psycopg.errors.FeatureNotSupported):
+            session.execute("INSERT INTO things VALUES (1)")
+        assert detach(postgresql_dsn) == ["public.things"]
+        session.execute("INSERT INTO things VALUES (1)")
+    assert _description(postgresql_dsn) == before
+
+
+def _description(dsn: str) -> str:
+    """Returns the schema and the settings of a database, as PostgreSQL itself describes them."""
+    command = ["pg_dump", "--schema-only", "--create", dsn]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    lines = done.stdout.splitlines()
+    return "\n".join(line for line in lines if not line.startswith(("\\restrict", "\\unrestrict")))
