@@ -37,7 +37,7 @@ NO_ERRORS = ("ExecuteBatchError",)
 STORE_BYTES_MAX = 256 << 20
 """That RocksDB's write buffers come to, before it writes them to files (`certifier/storage`)."""
 GROWTH_BYTES_MAX = 150 << 20
-"""Of a run after its warm-up, beside the store's write buffers, which fill as fast as calls come."""
+"""Of a run after its warm-up, beside the store's write buffers, which calls fill within minutes."""
 GROWTH_BYTES_HOUR_MAX = 400 << 20
 """Of an hour, by the lowest points of the last two thirds of a run: write buffers come and go."""
 LONG_SECONDS = 1_500.0

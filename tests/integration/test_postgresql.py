@@ -8,6 +8,7 @@ import os
 import random
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
@@ -321,7 +322,14 @@ def test_a_transaction_may_be_open_longer_than_the_group_collects(
 def test_a_second_companion_ends(servers3: PostgresqlGroup) -> None:
     first = servers3.primaries[0]
     done = subprocess.run(
-        ["groupcert", "postgresql", "--dsn", first.dsn, "--member", first.member],
+        [
+            str(Path(sys.executable).parent / "groupcert"),
+            "postgresql",
+            "--dsn",
+            first.dsn,
+            "--member",
+            first.member,
+        ],
         capture_output=True,
         text=True,
         timeout=60,
