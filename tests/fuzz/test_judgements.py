@@ -85,7 +85,7 @@ def test_an_event_loop_that_is_held_is_found(
     ("seconds", "first", "last", "words"),
     [
         (30, 300, 400, ""),
-        (30, 300, 800, "grew from"),
+        (30, 300, 1_000, "grew from"),
         (3_600, 300, 340, ""),
         (1_800, 300, 690, "grows by"),
         (30, 500, 300, ""),
