@@ -164,8 +164,7 @@ class Certifier:
                 for part in _parts(write_set):
                     self.info.record(part, version)
                     yield
-            period = self.options.collection_period_transactions
-            if period and version % period == 0 and self.collection_pending:
+            if self.collection_is_due:
                 yield from self.collect_in_steps()
         return outcome
 
@@ -219,6 +218,13 @@ class Certifier:
     def collection_pending(self) -> bool:
         """True while stable transactions are left whose items were not purged yet."""
         return self.window.first_version <= self.stable_version
+
+    @property
+    def collection_is_due(self) -> bool:
+        """True if a pending collection makes its next step after the newest version."""
+        period = self.options.collection_period_transactions
+        is_step = period > 0 and self.window.newest_version % period == 0
+        return is_step and self.collection_pending
 
     def _certify_large(self, transaction: Transaction, snapshot: int) -> Deciding:
         """Applies rule 1 to a transaction of more than `STEP_ITEMS` items, in steps."""

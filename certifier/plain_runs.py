@@ -56,14 +56,11 @@ def certify_plain(
         if runs:
             outcomes += _certify_run(certifier, plain, done, together=together)
         if count := len(outcomes) - done:
-            period = certifier.options.collection_period_transactions
-            newest = certifier.window.newest_version
-            collects = period and newest % period == 0 and certifier.collection_pending
-            if collects:
+            runs = certifier.collection_is_due or count >= RUN_MIN
+            if certifier.collection_is_due:
                 yield from certifier.collect_in_steps()
             elif count >= RUN_MAX:
                 yield
-            runs = bool(collects) or count >= RUN_MIN
         else:  # It does not pass, or is large: the next ones are looked up one by one.
             together = False
             snapshot, write_set = snapshots[done], write_sets[done]

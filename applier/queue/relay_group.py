@@ -95,7 +95,7 @@ class RelayGroup(Sequence[RelayEntry]):
             return cls.of(parts[0])
         whole = cls()
         for part in parts:
-            whole += cls.of(part)
+            whole += part
         return whole
 
     def append(self, entry: RelayEntry) -> None:
@@ -160,8 +160,12 @@ class RelayGroup(Sequence[RelayEntry]):
         )
 
     def __iadd__(self, later: Sequence[RelayEntry]) -> "RelayGroup":
-        for mine, theirs in zip(self.columns(), RelayGroup.of(later).columns(), strict=True):
-            mine += theirs
+        if isinstance(later, RelayGroup):
+            for mine, theirs in zip(self.columns(), later.columns(), strict=True):
+                mine += theirs
+        else:
+            for entry in later:
+                self.append(entry)
         return self
 
     def __iter__(self) -> Iterator[RelayEntry]:
