@@ -329,19 +329,25 @@ def test_delayed_it_lags_and_says_so_and_then_has_everything(
         committed = time.monotonic()
         status = wait_for(
             "the news",
-            lambda: (found := _coordinator(replica))["behind_transactions"] == "1" and found,
+            lambda: (
+                (found := _coordinator(replica))["behind_transactions"] == "1"
+                and found["waits_for"] == "delaying by 10 s"
+                and found
+            ),
         )
-        assert status["waits_for"] == "delaying by 10 s"
         assert 0 < status["lag_seconds"] < 60
         assert _lag(metrics) >= status["lag_seconds"]
         assert _lag(metrics) < _lag(metrics), "it grows"
         status = wait_for(
             "nothing behind",
-            lambda: (found := _coordinator(replica))["behind_transactions"] == "0" and found,
+            lambda: (
+                (found := _coordinator(replica))["behind_transactions"] == "0"
+                and found["waits_for"] == "waiting for its source"
+                and found
+            ),
         )
         assert time.monotonic() - committed >= 9.5
         assert (status["lag_seconds"], _lag(metrics)) == (0, 0)
-        assert status["waits_for"] == "waiting for its source"
         assert status["source"] in source.addresses.values()
         assert (status["scheme"], status["consistency"]) == ("jobs", "any-time")
         assert status["gtid_executed"] == str(History(source.addresses["m1"]).gtids)
