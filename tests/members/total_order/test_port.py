@@ -96,7 +96,7 @@ async def publish_all(order: TotalOrder, payloads: list[bytes]) -> None:
 async def told_state(order: TotalOrder) -> LogState:
     """The log's state once its servers have said whether they sync: busy ones are asked again."""
     async with asyncio.timeout(SECONDS_MAX):
-        while (state := await order.state()).durable is None:
+        while (state := await order.state()).durable is None:  # noqa: ASYNC110 - it has no event
             await asyncio.sleep(0.1)
     return state
 
