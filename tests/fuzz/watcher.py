@@ -111,7 +111,9 @@ class Watcher:
         """Returns the delays of a member's event loop so far."""
         path = self._delays(name)
         lines = path.read_text().splitlines() if path.exists() else []
-        return [json.loads(line) for line in lines]
+        return [
+            json.loads(line) for line in lines if line.endswith("}")
+        ]  # The last may not be whole.
 
     def wait_all_online(self) -> None:
         """Returns when nobody is excused any more, or somebody has failed."""
@@ -212,6 +214,8 @@ def error_problems(name: str, lines: list[str]) -> list[str]:
     for line in lines:
         if '"level": "error"' in line or '"level": "critical"' in line:
             if any(words in line for words in NO_ERRORS):
+                continue
+            if not line.endswith("}"):  # It is being written.
                 continue
             event = json.loads(line)
             words = str(event.get("exception", "")).strip().rpartition("\n")[2]
