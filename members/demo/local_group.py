@@ -67,6 +67,7 @@ class LocalGroup:
         Raises:
             NotServing: A member did not come up in time; its log says why.
         """
+        self.folder.mkdir(parents=True, exist_ok=True)
         if "log_servers" not in self._settings:
             self.log_server.start()
         for name in self.names:

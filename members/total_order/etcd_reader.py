@@ -1,11 +1,12 @@
 """Reads a group's log in etcd from a sequence on, and checks that no message is missing.
 
 A reading is a chain of watches, each at one server, which sends each put of the log's key; what is
-far behind is fetched first. A message that is not the next one, silence, or an error ends a watch,
-and the next one starts where it ended. Before each one a majority is asked whether it is the same
-log, whether that still has the next message, and whether anybody else has written. A watch asks for
-no majority: a server that has lost the leader ends it, and one that stands still is noticed, as it
-is asked four times a second for its progress.
+far behind is fetched first. That server is the leader, which has a message half a millisecond
+before the others. A message that is not the next one, another leader, silence, or an error ends a
+watch, and the next one starts where it ended. Before each one a majority is asked whether it is the
+same log, whether that still has the next message, and whether anybody else has written. A watch
+asks for no majority: a server that has lost the leader ends it, and one that stands still is
+noticed, as it is asked four times a second for its progress.
 """
 
 import asyncio
@@ -81,7 +82,8 @@ class EtcdReader:
                         yield deliveries
                         next_sequence = deliveries[-1].sequence + 1
                 continue
-            watch = LogWatch(self._connection, self._connection.current, self._linger)
+            server = self._connection.leader or self._connection.current
+            watch = LogWatch(self._connection, server, self._linger)
             try:
                 await watch.open(self._log.keys.log, start, next_sequence)
                 while deliveries := await watch.take():
@@ -97,6 +99,8 @@ class EtcdReader:
         """Returns where to read a sequence; waits while the log is unavailable."""
         missing_since: float | None = None
         while True:
+            if not self._connection.leader:
+                await self._connection.wait_for_leader()
             try:
                 description = await self._log.find(once=True)
                 if description is not None:
@@ -106,7 +110,6 @@ class EtcdReader:
                     raise ForeignLog(expected=str(self._identity), found="no log")
             except (NotAnswered, LogServerUnavailable):
                 missing_since = None
-                await self._connection.wait_for_leader()
             except EtcdRefused as refused:
                 self._connection.problem = refused.description
             await asyncio.sleep(RETRY_MS / 1000)
@@ -260,7 +263,7 @@ class LogWatch:
         beat: asyncio.Task[None] | None = None
         reading = asyncio.ensure_future(call.read())
         try:
-            while not self._ended:
+            while not self._ended and self._connection.leader in {"", self.server}:
                 await asyncio.wait((reading,), timeout=HEARTBEAT_MS / 1000)
                 if not reading.done():
                     beats += 1
