@@ -198,6 +198,7 @@ class LogWatch:
         self._arrived_bytes = 0
         self._next_sequence = self._base = self._known_revision = self._offset = 0
         self._ended = False
+        self._silent_beats = 0
         self._room = asyncio.Event()
         self._room.set()
         self._call: WatchCall | None = None
@@ -249,50 +250,59 @@ class LogWatch:
 
     async def _follow(self, call: WatchCall, create: WatchRequest) -> None:
         """Takes what the server sends, until it sends no more."""
+        heard = asyncio.create_task(self._hear(call), name="log watch heard")
         try:
             await call.write(create)
             await self._receive(call)
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError, grpc.aio.InternalError) as error:
-            self.is_lost = True
-            self._connection.problem = f"{self.server}: {_text(error)}"
+            self._lose(_text(error))
         finally:
+            heard.cancel()
+            await asyncio.gather(heard, return_exceptions=True)
             self._end()
 
     async def _receive(self, call: WatchCall) -> None:
-        beats = 0
-        beat: asyncio.Task[None] | None = None
-        reading = asyncio.ensure_future(call.read())
-        try:
-            while not self._ended and self._connection.leader in {"", self.server}:
-                await asyncio.wait((reading,), timeout=HEARTBEAT_MS / 1000)
-                if not reading.done():
-                    beats += 1
-                    if beats > SILENT_BEATS_MAX:
-                        self.is_lost = True
-                        self._connection.problem = f"{self.server} sends nothing"
-                        return
-                    if beat is None or beat.done():
-                        progress = WatchRequest(progress_request=WatchProgressRequest())
-                        beat = asyncio.ensure_future(call.write(progress))
-                    continue
-                beats = 0
-                answer = reading.result()
-                if not isinstance(answer, WatchResponse) or answer.canceled:
-                    self.is_lost = True
-                    if isinstance(answer, WatchResponse) and not answer.compact_revision:
-                        self._connection.forget_token()
-                        self._connection.problem = f"{self.server}: {answer.cancel_reason}"
+        while not self._ended:
+            answer = await call.read()
+            self._silent_beats = 0
+            if not isinstance(answer, WatchResponse):
+                self._lose("the watch has ended")
+                return
+            if answer.canceled:
+                if not answer.compact_revision:
+                    self._connection.forget_token()
+                self._lose(answer.cancel_reason)
+                return
+            for event in answer.events:
+                if not self._take(event):
                     return
-                for event in answer.events:
-                    if not self._take(event):
-                        return
+            if not self._room.is_set():
                 await self._room.wait()
-                reading = asyncio.ensure_future(call.read())
+
+    async def _hear(self, call: WatchCall) -> None:
+        """Ends the watch at a server that does not lead any more, or sends nothing when asked."""
+        asking: asyncio.Future[None] | None = None
+        try:
+            while self._connection.leader in {"", self.server}:
+                await asyncio.sleep(HEARTBEAT_MS / 1000)
+                if not self._room.is_set():  # It is not read either.
+                    continue
+                if self._silent_beats > SILENT_BEATS_MAX:
+                    self._lose("sends nothing")
+                    break
+                self._silent_beats += 1
+                if self._silent_beats > 1 and (asking is None or asking.done()):
+                    progress = WatchRequest(progress_request=WatchProgressRequest())
+                    asking = asyncio.ensure_future(call.write(progress))
         finally:
-            for task in (reading, beat):
-                if task is not None:
-                    task.cancel()
-            await asyncio.gather(*filter(None, (reading, beat)), return_exceptions=True)
+            if asking is not None:
+                asking.cancel()
+                await asyncio.gather(asking, return_exceptions=True)
+        self._end()
+
+    def _lose(self, problem: str) -> None:
+        self.is_lost = True
+        self._connection.problem = f"{self.server}: {problem}"
 
     def _take(self, event: Event) -> bool:
         """Takes one put of the log's key; False: it is not the next message, or others wrote."""
