@@ -42,4 +42,4 @@ async def wiped(servers: EtcdServers) -> EtcdOptions:
     connection = EtcdConnection(servers.addresses)
     await connection.ask_until(10_000, DELETE_RANGE, EVERY_KEY)
     await connection.close()
-    return EtcdOptions(servers=servers.addresses, group="test", connect_ms_max=5_000)
+    return EtcdOptions(servers=servers.addresses, group="test", connect_ms_max=60_000)

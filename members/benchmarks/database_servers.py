@@ -23,8 +23,8 @@ from groupcert.members.host import die_with_parent
 from groupcert.members.host.loopback import HOST, free_port
 
 MARIADB_USER = "root"
-START_SECONDS_MAX = 60
-STOP_SECONDS_MAX = 20
+START_SECONDS_MAX = 120
+STOP_SECONDS_MAX = 60
 POLL_SECONDS = 0.02
 POSTGRESQL_FOLDERS = "/usr/lib/postgresql"
 LOG_CHARACTERS = 2_000
