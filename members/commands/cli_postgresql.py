@@ -15,6 +15,14 @@ postgresql = typer.Typer(
     help="Make a PostgreSQL server a primary of the group: run its companion.",
     invoke_without_command=True,
 )
+Offset = Annotated[
+    int | None,
+    typer.Option("--sequence-offset", help="This server's number, from 1 on: what its ids have."),
+]
+Increment = Annotated[
+    int | None,
+    typer.Option("--sequence-increment", help="The servers that the group may ever have."),
+]
 Dsn = Annotated[str | None, typer.Option(help="The server, as libpq takes it; of a superuser.")]
 
 
@@ -57,6 +65,8 @@ def attach_tables(
         bool,
         typer.Option("--set-isolation", help="Sessions of the database begin REPEATABLE READ."),
     ] = False,
+    sequence_offset: Offset = None,
+    sequence_increment: Increment = None,
     as_json: Json = False,
 ) -> None:
     """Install triggers at a server's tables, and say which are kept out and why.
@@ -64,8 +74,15 @@ def attach_tables(
     Exits with 1 if a table is kept out; the others are attached.
     """
     from groupcert.members.postgresql.attachment import attach
+    from groupcert.members.postgresql.sequences import Numbering
 
-    done = attach(_given(dsn), tables or ["public.*"], socket=socket, set_isolation=set_isolation)
+    done = attach(
+        _given(dsn),
+        tables or ["public.*"],
+        socket=socket,
+        set_isolation=set_isolation,
+        numbering=Numbering.checked(sequence_offset, sequence_increment),
+    )
     if as_json:
         sys.stdout.write(json.dumps(done._asdict()) + "\n")
     else:
@@ -73,6 +90,13 @@ def attach_tables(
             sys.stdout.write(f"attached {name}\n")
         for name, problem in done.kept_out.items():
             sys.stdout.write(f"kept out {name}: {problem}\n")
+        for name, number in done.sequences.items():
+            sys.stdout.write(f"sequence {name} goes on with {number}\n")
+        for name in done.sequences_alike:
+            sys.stdout.write(
+                f"sequence {name} gives the same numbers as at other servers: give each its own by"
+                " --sequence-offset and --sequence-increment\n"
+            )
     raise typer.Exit(FINDING if done.kept_out else FINE)
 
 

@@ -15,6 +15,14 @@ from psycopg import sql
 
 from groupcert.applier.errors import UnsuitableTarget
 from groupcert.certifier.errors import NotServing
+from groupcert.members.postgresql.sequences import (
+    Numbering,
+    number_sequences,
+    numbering_of,
+    read_sequences,
+    reset_sequences,
+    sequences_for,
+)
 from groupcert.members.postgresql.tables import Table, read_tables
 
 TRIGGERS = Path(__file__).with_name("triggers.sql")
@@ -24,14 +32,23 @@ _LANGUAGE = "plpython3u"
 
 
 class Attachment(NamedTuple):
-    """What `attach` has done: tables attached now or before, and those kept out."""
+    """What `attach` has done: tables attached now or before, and those kept out; the next number of
+    each sequence that gives the server's own, and those that give the same as at other servers.
+    """
 
     attached: list[str]
     kept_out: dict[str, str]
+    sequences: dict[str, int]
+    sequences_alike: list[str]
 
 
 def attach(
-    dsn: str, patterns: Sequence[str], *, socket: Path | None = None, set_isolation: bool = False
+    dsn: str,
+    patterns: Sequence[str],
+    *,
+    socket: Path | None = None,
+    set_isolation: bool = False,
+    numbering: Numbering | None = None,
 ) -> Attachment:
     """Attaches the tables that match the patterns, if nothing keeps them out.
 
@@ -40,9 +57,12 @@ def attach(
         patterns: Such as `public.*`.
         socket: Path of the companion's socket; None: in the temporary folder, by port and database.
         set_isolation: Have sessions of the database begin in REPEATABLE READ from now on.
+        numbering: The numbers that sequences give here from now on; None: what an earlier call
+            has said, or all.
 
     Raises:
         UnsuitableTarget: The server is older than 15, has no PL/Python, or no table matches.
+        InvalidSetting: A sequence cannot have the numbering.
         NotServing: It does not answer.
     """
     with opened(dsn) as connection:
@@ -57,9 +77,14 @@ def attach(
         for table in fit:
             if not table.is_attached:
                 _add_triggers(connection, table)
+        attached = [table.full_name for table in fit]
+        sequences = sequences_for(read_sequences(connection), attached, patterns)
+        known = numbering or numbering_of(connection)
         return Attachment(
-            [table.full_name for table in fit],
+            attached,
             {table.full_name: table.problem for table in tables if table.problem},
+            number_sequences(connection, sequences, known) if known else {},
+            [] if known else [sequence.full_name for sequence in sequences],
         )
 
 
@@ -79,6 +104,7 @@ def detach(dsn: str) -> list[str]:
         ).fetchone()
         assert row is not None, "an attached server without settings"
         created_language, isolation_before, sets_isolation = row
+        reset_sequences(connection)
         connection.execute("DROP SCHEMA groupcert CASCADE")
         if created_language:
             connection.execute("DROP EXTENSION plpython3u")
@@ -91,14 +117,20 @@ def detach(dsn: str) -> list[str]:
 def opened(dsn: str) -> "Iterator[psycopg.Connection[Any]]":
     """Yields a connection with a transaction, which commits at the end of the block.
 
-    Raises NotServing if the server does not answer.
+    Raises:
+        NotServing: The server does not answer.
+        UnsuitableTarget: A statement of the block fails.
     """
     try:
         connection = psycopg.connect(dsn)
     except psycopg.OperationalError as error:
         raise NotServing(member="PostgreSQL", state=str(error).strip()) from error
-    with connection:
-        yield connection
+    try:
+        with connection:
+            yield connection
+    except psycopg.Error as error:
+        expected = "a server that takes the change; it is as it was"
+        raise _unsuitable(dsn, str(error).strip(), expected) from error
 
 
 def is_attached(connection: "psycopg.Connection[Any]") -> bool:
@@ -134,7 +166,8 @@ def _install(connection: "psycopg.Connection[Any]", socket: Path, *, set_isolati
     connection.execute(TRIGGERS.read_bytes())
     before = _isolation_of_database(connection)
     connection.execute(
-        "INSERT INTO groupcert.settings VALUES (%s, %s, %s, %s, %s)",
+        "INSERT INTO groupcert.settings (socket_path, token, created_language, isolation_before,"
+        " sets_isolation) VALUES (%s, %s, %s, %s, %s)",
         (str(socket), secrets.token_hex(16), not had_language, before, set_isolation),
     )
     if set_isolation:

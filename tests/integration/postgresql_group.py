@@ -12,6 +12,7 @@ import psycopg
 from groupcert.members.demo.command_process import CommandProcess
 from groupcert.members.demo.local_group import LocalGroup
 from groupcert.members.postgresql.attachment import Attachment, attach
+from groupcert.members.postgresql.sequences import Numbering
 from tests import servers
 from tests.integration.waiting import wait_for
 
@@ -35,11 +36,15 @@ ROWS = (
     "SELECT max(version) FROM groupcert.executed",
 )
 
+SERVERS_MAX = 4
+
 
 class Primary:
     """A server with its companion."""
 
-    def __init__(self, server: servers.PostgreSqlServer, member: str, folder: Path) -> None:
+    def __init__(
+        self, server: servers.PostgreSqlServer, member: str, folder: Path, numbering: Numbering
+    ) -> None:
         self.server = server
         self.member = member
         self.dsn = server.dsn
@@ -47,7 +52,9 @@ class Primary:
         self.companion: CommandProcess | None = None
         with psycopg.connect(self.dsn) as session:
             session.execute(SCHEMA.encode())
-        self.attachment: Attachment = attach(self.dsn, ["public.*"], set_isolation=True)
+        self.attachment: Attachment = attach(
+            self.dsn, ["public.*"], set_isolation=True, numbering=numbering
+        )
 
     def start(self) -> None:
         """Starts the companion."""
@@ -117,9 +124,9 @@ def postgresql_group(folder: Path) -> Iterator[PostgresqlGroup]:
         (folder / "group").mkdir()
         group = stack.enter_context(LocalGroup(folder / "group"))
         primaries = []
-        for name, address in group.addresses.items():
+        for offset, (name, address) in enumerate(group.addresses.items(), 1):
             server = stack.enter_context(servers.postgresql_server(folder / name))
-            primaries.append(Primary(server, address, folder))
+            primaries.append(Primary(server, address, folder, Numbering(offset, SERVERS_MAX)))
         for primary in primaries:
             primary.start()
             stack.callback(primary.kill)
