@@ -19,16 +19,13 @@ from typing import Any
 import psycopg
 import pytest
 
-from groupcert.applier.errors import UnsuitableTarget
 from groupcert.members.postgresql.attachment import attach, detach
 from groupcert.members.postgresql.sequences import Numbering
-from tests import servers
 from tests.integration.postgresql_group import (
     SERVERS_MAX,
     PostgresqlGroup,
     Primary,
     continue_process,
-    postgresql_group,
     stop_process,
 )
 from tests.integration.waiting import wait_for
@@ -37,18 +34,6 @@ pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.database]
 
 SEED = 20
 INCREMENTS = 25
-
-
-@pytest.fixture(scope="module")
-def servers3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresqlGroup]:
-    """Three primaries."""
-    try:
-        with postgresql_group(tmp_path_factory.mktemp("postgresql")) as group:
-            yield group
-    except (servers.ServerMissing, UnsuitableTarget) as error:
-        if os.environ.get("REQUIRE_DATABASES") == "1":
-            raise
-        pytest.skip(str(error))
 
 
 @pytest.fixture
@@ -242,7 +227,7 @@ def test_what_cannot_be_certified_is_refused(servers3: PostgresqlGroup, statemen
 
 
 def test_a_table_without_a_key_is_kept_out(servers3: PostgresqlGroup) -> None:
-    attachment = servers3.primaries[0].attachment
+    attachment = servers3.attachments[0]
     assert attachment.kept_out == {"public.keyless": "it has no primary key"}
     assert len(attachment.attached) == 4
 
