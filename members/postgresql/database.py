@@ -15,7 +15,7 @@ from psycopg import sql
 
 from groupcert.applier.errors import UnsuitableTarget
 from groupcert.certifier.gtid_set import GtidSet
-from groupcert.members.postgresql.attachment import is_attached
+from groupcert.members.postgresql.attachment import is_attached, name_of, unsuitable
 from groupcert.members.postgresql.commit_order import Entry
 from groupcert.members.postgresql.rows import columns_of, key_of
 from groupcert.members.postgresql.tables import Table, attached_tables
@@ -24,6 +24,9 @@ from groupcert.members.wire.row_changes import decode_changes
 LOCK_CLASS = 1_735_156_336
 """The first number of the advisory locks of transactions; triggers.sql has it, too."""
 APPLICATION = "groupcert postgresql"
+JOINING = "groupcert join"
+"""The sessions that copy a server. They commit nothing, so that the group need not remember for
+them what was committed since they began; nor for those of `pg_dump`."""
 POLL_SECONDS = 0.01
 """Between two looks for those that stand in the way."""
 GRACE_SECONDS = 0.1
@@ -70,6 +73,11 @@ class Database:
         self._watcher: Connection
         self._watching = asyncio.Lock()
 
+    @property
+    def name(self) -> str:
+        """What messages call the server."""
+        return name_of(self._dsn)
+
     async def open(self) -> Self:
         """Connects, and ends what an earlier companion has left.
 
@@ -104,8 +112,11 @@ class Database:
 
     async def socket(self) -> tuple[str, str]:
         """Returns the path of the socket, and the token that backends show."""
-        row = await self._ask("SELECT socket_path, token FROM groupcert.settings")
-        return str(row[0][0]), str(row[0][1])
+        rows = await self._ask("SELECT socket_path, token FROM groupcert.settings")
+        if not rows:
+            expected = "a new database, and groupcert postgresql join again"
+            raise self._unsuitable("its copy was never finished", expected)
+        return str(rows[0][0]), str(rows[0][1])
 
     async def executed(self) -> tuple[GtidSet, int]:
         """Returns the executed GTIDs, and the newest version."""
@@ -165,6 +176,7 @@ class Database:
                 "SELECT"
                 " coalesce(max(extract(epoch FROM clock_timestamp() - xact_start)), 0)::float8"
                 " FROM pg_stat_activity WHERE datname = current_database()"
+                f" AND application_name NOT IN ('{JOINING}', 'pg_dump')"
             )
         return float(age)
 
@@ -273,9 +285,7 @@ class Database:
         return await (await self._watcher.execute(query.encode())).fetchall()
 
     def _unsuitable(self, problem: str, expected: str) -> UnsuitableTarget:
-        given = psycopg.conninfo.conninfo_to_dict(self._dsn)
-        name = f"PostgreSQL {given.get('host', '')}/{given.get('dbname', '')}"
-        return UnsuitableTarget(target=name, problem=problem, expected=expected)
+        return unsuitable(self._dsn, problem, expected)
 
 
 @cache

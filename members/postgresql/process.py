@@ -9,8 +9,10 @@ from collections.abc import Sequence
 import psycopg
 import structlog
 
+from groupcert.applier.errors import PurgedAtSource
 from groupcert.certifier.errors import Unavailable
 from groupcert.members.client.async_client import AsyncClient
+from groupcert.members.errors.postgresql import CopyNeeded
 from groupcert.members.postgresql.companion import Companion
 from groupcert.members.postgresql.database import Database
 from groupcert.members.replica.sources import ReplicaSources
@@ -51,6 +53,10 @@ async def _run(dsn: str, addresses: Sequence[str], credentials: Credentials) -> 
             ) as client:
                 sources = ReplicaSources(addresses, "postgresql", credentials)
                 await Companion(database, client, sources, executed, version).run()
+        except PurgedAtSource as error:
+            raise CopyNeeded(
+                source=error.source, missing=error.missing, server=database.name
+            ) from error
         except (psycopg.OperationalError, Unavailable) as error:
             log.warning("companion_begins_again", text=str(error).strip())
         finally:

@@ -17,8 +17,13 @@ CREATE TABLE groupcert.settings (
     token text NOT NULL,
     created_language boolean NOT NULL,
     isolation_before text,
-    sets_isolation boolean NOT NULL
+    sets_isolation boolean NOT NULL,
+    sequence_offset bigint,
+    sequence_increment bigint
 );
+
+-- Sequences that give this server's own numbers, and the steps that they had before.
+CREATE TABLE groupcert.sequences (sequence regclass PRIMARY KEY, step bigint NOT NULL);
 
 -- What is executed here: each commit inserts its GTID, the companion folds them into one set. The
 -- largest version is never folded away: a snapshot's version is max(version).
