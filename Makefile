@@ -71,12 +71,13 @@ check-tests: venv
 durations: ## what the tests of the last `make test` took, into tests/bench/results
 	$(BIN)/python -m tests.durations $(sort $(wildcard .build/durations/test-*.json))
 
-nightly: venv ## ten thousand seeds of the simulation, every fault of the clusters, an hour of the fuzzer, 200 kills on each order, what is too long for every run
+nightly: venv ## ten thousand seeds of the simulation, every fault of the clusters, an hour of the fuzzer and 200 kills on each order, what is too long for every run
 	$(BIN)/python -m tests.sim --seeds 8000 --steps 800 --jobs 0
 	$(BIN)/python -m tests.sim --seed 8000 --seeds 2000 --steps 3000 --jobs 0
 	$(BIN)/python -m tests.cluster --scenario each --seconds 40
 	$(BIN)/python -m tests.cluster --scenario each --seconds 40 --log etcd
 	$(BIN)/python -m tests.fuzz --seconds 3600 --seed $(DAY)
+	$(BIN)/python -m tests.fuzz --seconds 3600 --seed $(DAY) --order etcd
 	$(BIN)/python -m tests.checker --kills 200 --seed $(DAY)
 	$(BIN)/python -m tests.checker --kills 200 --seed $(DAY) --order etcd
 	$(PYTEST) -m nightly
