@@ -57,8 +57,9 @@ class PostgreSqlGroup:
 
     def pids(self) -> list[int]:
         """Returns the processes that a commit goes through."""
-        own = (*self.servers, *self.companions, *self.group.processes.values())
-        return [self.group.log_server.pid, *(process.pid for process in own)]
+        commands = (*self.companions, *self.group.processes.values())
+        servers = [server.pid for server in self.servers]
+        return [self.group.log_server.pid, *servers, *(command.pid for command in commands)]
 
     def lag(self) -> int:
         """Returns how many versions the last server is behind what the first member certified."""
