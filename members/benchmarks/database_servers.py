@@ -79,7 +79,7 @@ def postgresql_server(folder: Path, *options: str) -> Iterator[PostgreSqlServer]
     Raises:
         ServerMissing: none is installed.
     """
-    initdb, postgres = (str(_postgresql_program(name)) for name in ("initdb", "postgres"))
+    initdb, postgres = (str(postgresql_program(name)) for name in ("initdb", "postgres"))
     folder.mkdir(parents=True, exist_ok=True)
     data = folder / "postgresql"
     port = free_port()
@@ -144,6 +144,20 @@ def connect_mariadb(url: str) -> "pymysql.Connection[pymysql.cursors.Cursor]":
     )
 
 
+def postgresql_program(name: str) -> Path:
+    """Finds a program of the newest PostgreSQL: Debian puts only the clients on the path.
+
+    Raises:
+        ServerMissing: There is none.
+    """
+    found = shutil.which(name)
+    versions = Path(POSTGRESQL_FOLDERS).glob(f"*/bin/{name}")
+    newest = max(versions, key=lambda path: float(path.parts[-3]), default=None)
+    if newest or found:
+        return newest or Path(str(found))
+    raise ServerMissing("no PostgreSQL server here: sudo apt-get install postgresql")
+
+
 @contextmanager
 def _running(
     command: Sequence[str], log: int, *, stop: signal.Signals
@@ -198,16 +212,6 @@ def _as_other_user(folder: Path) -> list[str]:
     shutil.chown(folder, "postgres", "postgres")
     user = ("--reuid=postgres", "--regid=postgres", "--clear-groups")
     return ["setpriv", *user, "--inh-caps=+dac_override", "--ambient-caps=+dac_override"]
-
-
-def _postgresql_program(name: str) -> Path:
-    """Finds a program of the newest PostgreSQL: Debian puts only the clients on the path."""
-    found = shutil.which(name)
-    versions = Path(POSTGRESQL_FOLDERS).glob(f"*/bin/{name}")
-    newest = max(versions, key=lambda path: float(path.parts[-3]), default=None)
-    if newest or found:
-        return newest or Path(str(found))
-    raise ServerMissing("no PostgreSQL server here: sudo apt-get install postgresql")
 
 
 def _program(name: str) -> str:
