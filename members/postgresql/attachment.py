@@ -122,7 +122,8 @@ def _check(connection: "psycopg.Connection[Any]", dsn: str) -> None:
         raise _unsuitable(dsn, "the role is no superuser", "a superuser, for PL/Python")
     if not row[1]:
         package = f"postgresql-plpython3-{connection.info.server_version // 10_000}"
-        raise _unsuitable(dsn, f"it has no {_LANGUAGE}", f"the package {package}")
+        install = f"sudo apt-get install {package}"
+        raise _unsuitable(dsn, f"it has no {_LANGUAGE}", f"that of Debian's package: {install}")
 
 
 def _install(connection: "psycopg.Connection[Any]", socket: Path, *, set_isolation: bool) -> None:
