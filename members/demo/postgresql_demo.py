@@ -6,28 +6,37 @@ told are checked against each other.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from textwrap import fill
 from typing import NamedTuple
 
 import psycopg
 from rich.console import Console, Group
 from rich.live import Live
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from groupcert.certifier.errors import InvalidSetting, NotServing
 from groupcert.members.client.client import Client
-from groupcert.members.demo.checks import SETTLE_SECONDS, Findings, check_members, settle
+from groupcert.members.demo.checks import (
+    SETTLE_SECONDS,
+    Findings,
+    check_equal,
+    check_members,
+    settle,
+)
 from groupcert.members.demo.demo import demo_group
 from groupcert.members.demo.load import TICK_MS, LoadCounts
 from groupcert.members.demo.postgresql_bank import (
+    NO_CHANGE,
     SCHEMA,
     BankLoad,
     Conflict,
     check_servers,
+    ledger,
+    member_ledger,
     settle_servers,
 )
 from groupcert.members.demo.postgresql_servers import Primary
@@ -40,7 +49,6 @@ from groupcert.members.demo.report import (
     write_json,
 )
 
-CONFLICTS_SHOWN = 3
 KILLED_AT, STARTED_AT = 0.25, 0.5
 """When the one server is killed and started again, as parts of the load's time."""
 
@@ -49,8 +57,8 @@ class Kill(NamedTuple):
     """A server that was killed and started again."""
 
     server: str
-    lost_versions: int
-    """Transactions that it had shown and came back without; the group's log had them."""
+    not_on_disk: int
+    """Commits that it had acknowledged and came back without; the group's log had them."""
     back_seconds: float
     """From its start to the first commit of a client there."""
 
@@ -67,6 +75,7 @@ class Outcome(NamedTuple):
     """How many of the transfers are there whose outcome no client was told."""
     companion_restarts: int
     conflicts: Sequence[Conflict]
+    """One of each server, if there were any between servers."""
 
     def document(self) -> dict[str, object]:
         """Returns what `--json` has beside the summary."""
@@ -80,7 +89,7 @@ class Outcome(NamedTuple):
             "unknown_committed": self.unknown_committed,
             "killed": self.kill._asdict(),
             "companion_restarts": self.companion_restarts,
-            "conflict_examples": [each._asdict() for each in self.conflicts[:CONFLICTS_SHOWN]],
+            "conflict_examples": [each._asdict() for each in self.conflicts],
         }
 
 
@@ -110,14 +119,17 @@ def main(
         console.print(f"starting {members} PostgreSQL servers in {folder}")
         primaries = [Primary(name, address, folder) for name, address in group.addresses.items()]
         for primary in primaries:
-            stack.callback(primary.stop)
+            stack.callback(primary.stop_server)
             primary.start_server()
             primary.attach(SCHEMA)
-        console.print(f"starting a log server, {members} members, a companion at each server")
+            console.print(f"  {primary.name}  psql {primary.dsn}")
+        console.print(f"starting a log server, {members} members, and a companion at each server")
         stack.enter_context(group)
         for primary in primaries:
+            stack.callback(primary.stop_companion)
             primary.start_companion()
-            console.print(f"  {primary.name}  psql {primary.dsn}")
+        for primary in primaries:
+            primary.wait_until_it_commits(NO_CHANGE)
         observers = [stack.enter_context(Client(address)) for address in group.addresses.values()]
         outcome = _run(console, primaries, observers, clients=clients, seconds=seconds)
     if as_json:
@@ -151,16 +163,18 @@ def _run(
         counts.add(load.counts(primary.name))
     findings = Findings()
     check_members(observers, statuses, findings)
-    there = check_servers(primaries, observers, set(counts.committed_ids), findings)
-    ((version,),) = primaries[0].query("SHOW server_version")
+    ledgers = check_servers(primaries, set(counts.committed_ids), findings)
+    for (name, on_server), member in zip(ledgers.items(), observers, strict=True):
+        both = {"server": on_server, "member": member_ledger(member)}
+        check_equal(f"{name}: server and member", "transfers", both, findings)
     return Outcome(
         summary=summary_of(statuses, counts, took, findings),
-        postgresql=version,
+        postgresql=primaries[0].server_version(),
         kill=kill,
         counts=counts,
-        unknown_committed=len(there.intersection(counts.unknown_ids)),
+        unknown_committed=len(ledgers[primaries[0].name].intersection(counts.unknown_ids)),
         companion_restarts=sum(primary.companion_restarts for primary in primaries),
-        conflicts=load.conflicts(),
+        conflicts=load.first_conflicts(),
     )
 
 
@@ -172,20 +186,22 @@ def _kill_one(watch: "Watch", load: BankLoad, primary: Primary, seconds: float) 
     """
     name = primary.name
     watch.until(seconds * KILLED_AT)
-    shown = primary.version()
     primary.kill_server()
-    watch.say(f"killed the server {name} (SIGKILL); clients go on at the others")
+    watch.say(f"killed the server {name} (SIGKILL): its clients go on at the others")
     watch.until(seconds * STARTED_AT)
-    commits, began = load.commits(name), watch.elapsed
+    acknowledged, began = set(load.counts(name).committed_ids), watch.elapsed
     primary.start_server()
-    lost = max(shown - primary.version(), 0)
-    watch.say(f"started {name} again; {lost} commits that it had shown are not on its disk")
-    watch.until(began + SETTLE_SECONDS, lambda: load.commits(name) > commits)
-    if load.commits(name) == commits:
-        raise NotServing(member=f"PostgreSQL {name}", state="not taking commits since its start")
-    back = watch.elapsed - began
-    watch.say(f"{name} has them from the group's log, and takes commits, {back:.1f} s later")
-    return Kill(name, lost, round(back, 2))
+    lost = acknowledged - ledger(primary)
+    watch.say(f"started {name} again: it lacks {_commits(len(lost))} that it had acknowledged")
+
+    def commits_again() -> bool:
+        return load.commits(name) > len(acknowledged)
+
+    watch.until(began + SETTLE_SECONDS, commits_again)
+    if not commits_again():
+        raise NotServing(member=f"PostgreSQL {name}", state="started, but takes no commits")
+    watch.say(f"{name} has executed what it lacked from the group's log, and takes commits")
+    return Kill(name, len(lost), round(watch.elapsed - began, 2))
 
 
 class Watch:
@@ -247,36 +263,60 @@ class Watch:
 
 
 def _show(outcome: Outcome) -> None:
-    summary, counts, kill = outcome.summary, outcome.counts, outcome.kill
-    told = outcome.document()
+    """Prints the checks, what the clients were told, and conflicts as they got them."""
     out = Console()
     converged = "all servers, and all members, are equal row for row"
-    out.print(checks_table(summary, converged=converged, place="server"))
-    out.print(
-        f"{summary.acknowledged:,} commits acknowledged by {summary.members} PostgreSQL "
-        f"{outcome.postgresql} in {summary.seconds} s ({summary.commits_per_second:,.0f}/s); a "
-        f"transfer took {told['p50_ms']} ms (p50), {told['p99_ms']} ms (p99)"
-    )
-    out.print(
-        f"{kill.server} was killed, had lost {kill.lost_versions:,} commits, and was whole again "
-        f"{kill.back_seconds} s after its start"
-    )
-    out.print(
-        f"{counts.conflicts:,} times SQLSTATE 40001: the client ran its transfer again; "
-        f"{len(counts.unknown_ids)} unknown, of which {outcome.unknown_committed} are there"
-    )
-    for conflict in outcome.conflicts[:CONFLICTS_SHOWN]:
-        out.print(f"\na client of {conflict.server} got, after COMMIT:")
-        out.print(Padding(_as_psql_has_it(conflict), (0, 0, 0, 2)))
+    out.print(checks_table(outcome.summary, converged=converged, place="server"))
+    story = Table.grid(padding=(0, 2))
+    story.add_column(style="bold", no_wrap=True)
+    for title, text in _story(outcome):
+        story.add_row(title, text)
+    out.print()
+    out.print(story)
+    for conflict in outcome.conflicts:
+        out.print(f"\nCOMMIT at {conflict.server}, as psql prints it:")
+        out.print(Text(_as_psql_prints(conflict, out.width)))
 
 
-def _as_psql_has_it(conflict: Conflict) -> Text:
-    """Returns an error as psql prints it where VERBOSITY is verbose."""
-    return Text.assemble(
-        ("ERROR:  ", "bold red"),
-        f"{conflict.sqlstate}: {conflict.message}\n",
-        ("DETAIL:  ", "bold"),
-        f"{conflict.detail}\n",
-        ("HINT:  ", "bold"),
-        conflict.hint,
+def _as_psql_prints(conflict: Conflict, columns: int) -> str:
+    """Returns an error as psql prints it where VERBOSITY is verbose, in lines of some length."""
+    parts = {
+        "ERROR": f"{conflict.sqlstate}: {conflict.message}",
+        "DETAIL": conflict.detail,
+        "HINT": conflict.hint,
+    }
+    return "\n".join(
+        fill(f"{part}:  {text}", columns, initial_indent="  ", subsequent_indent="      ")
+        for part, text in parts.items()
     )
+
+
+def _story(outcome: Outcome) -> Iterator[tuple[str, str]]:
+    """Yields what has happened, with a title each."""
+    summary, counts, kill = outcome.summary, outcome.counts, outcome.kill
+    told = counts.document(summary.seconds)
+    yield (
+        "acknowledged",
+        f"{summary.acknowledged:,} commits in {summary.seconds:.1f} s "
+        f"({summary.commits_per_second:,.0f}/s) by {summary.members} PostgreSQL "
+        f"{outcome.postgresql}; {told['p50_ms']:.1f} ms (p50), {told['p99_ms']:.1f} ms (p99)",
+    )
+    yield (
+        "conflicts",
+        f"SQLSTATE 40001 in {counts.conflicts:,} transactions, of which {summary.conflicts:,} lost "
+        "to another server; their clients ran them again",
+    )
+    yield (
+        "unknown",
+        f"the outcome of {_commits(len(counts.unknown_ids))}, of which "
+        f"{outcome.unknown_committed} are there",
+    )
+    yield (
+        f"{kill.server} killed",
+        f"it came back without {_commits(kill.not_on_disk)} that it had acknowledged, had them "
+        f"from the group's log, and took others {kill.back_seconds:.1f} s after its start",
+    )
+
+
+def _commits(count: int) -> str:
+    return f"{count:,} commit" + ("" if count == 1 else "s")

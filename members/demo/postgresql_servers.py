@@ -5,15 +5,17 @@ started again; a server keeps its port.
 """
 
 import signal
+import time
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 import psycopg
 
+from groupcert.certifier.errors import NotServing
 from groupcert.members.demo.command_process import CommandProcess
-from groupcert.members.demo.local_group import STOP_SECONDS
+from groupcert.members.demo.local_group import POLL_SECONDS, START_SECONDS, STOP_SECONDS
 from groupcert.members.host.database_servers import (
     PostgreSqlServer,
     kill_server,
@@ -83,6 +85,23 @@ class Primary:
             self.companion_restarts += 1
             self.start_companion()
 
+    def wait_until_it_commits(self, statement: str) -> None:
+        """Runs a statement until it commits: then the companion serves.
+
+        Raises:
+            NotServing: It does not in time; the text has the reason.
+        """
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            try:
+                self.query(statement)
+                return
+            except psycopg.Error as error:
+                if time.monotonic() > deadline:
+                    state = f"not taking commits ({str(error).strip()}); see {self._log}"
+                    raise NotServing(member=f"PostgreSQL {self.name}", state=state) from error
+            time.sleep(POLL_SECONDS)
+
     def kill_server(self) -> None:
         """Kills the server without warning; what it had not written to its log is lost."""
         kill_server(self.server.pid)
@@ -95,15 +114,16 @@ class Primary:
             self.companion.wait()
             self.companion = None
 
-    def stop(self) -> None:
-        """Stops the companion, then the server, if they run."""
+    def stop_companion(self) -> None:
+        """Stops the companion, if it runs."""
         if self.companion is not None:
             self.companion.send_signal(signal.SIGTERM)
-            try:
+            with suppress(TimeoutError):
                 self.companion.wait(STOP_SECONDS)
-            except TimeoutError:
-                self.kill_companion()
-            self.companion = None
+        self.kill_companion()
+
+    def stop_server(self) -> None:
+        """Stops the server, if it runs."""
         self._running.close()
 
     def connect(self) -> "psycopg.Connection[Any]":
@@ -120,3 +140,8 @@ class Primary:
         """Returns the version of the newest transaction that the server shows."""
         ((version,),) = self.query("SELECT coalesce(max(version), 0) FROM groupcert.executed")
         return int(version)
+
+    def server_version(self) -> str:
+        """Returns which PostgreSQL it is, such as 15.14."""
+        with self.connect() as session:
+            return str(session.info.parameter_status("server_version")).partition(" ")[0]
