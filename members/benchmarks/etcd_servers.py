@@ -15,8 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from groupcert.members.benchmarks.database_servers import ServerMissing
 from groupcert.members.host import die_with_parent
+from groupcert.members.host.database_servers import ServerMissing
 from groupcert.members.host.loopback import HOST, free_port
 
 START_SECONDS_MAX = 120.0
