@@ -49,7 +49,8 @@ class LocalGroup:
 
         Args:
             folder: Holds everything; a folder of an earlier group of the same name goes on with it.
-            settings: Settings of the members beside their names, addresses and folders.
+            settings: Settings of the members beside their names, addresses and folders; with
+                `log_servers` the group runs on these, which the caller has started.
             credentials: What `status` shows to members.
             certification_logs: Each member keeps its log in a folder of its name there.
             module: What runs as the command `groupcert` in the members' processes.
@@ -70,7 +71,9 @@ class LocalGroup:
         Raises:
             NotServing: A member did not come up in time; its log says why.
         """
-        self.log_server.start()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if "log_servers" not in self._settings:
+            self.log_server.start()
         for name in self.names:
             self.start_member(name)
         self.wait_online()

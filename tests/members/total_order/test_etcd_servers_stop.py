@@ -164,11 +164,11 @@ async def test_without_a_majority_nothing_is_taken_and_nothing_is_lost(three: Et
 async def test_everything_speaks_tls_where_it_is_asked_for(tmp_path: Path) -> None:
     authority = Authority(tmp_path / "tls")
     tls, own = authority.issue("etcd"), authority.issue("member")
-    settings = (
+    flags = (
         *("--cert-file", str(tls.certificate), "--key-file", str(tls.key)),
         *("--client-cert-auth", "--trusted-ca-file", str(tls.authority)),
     )
-    with running_etcd(tmp_path / "etcd", 1, settings=settings, scheme="s") as servers:
+    with running_etcd(tmp_path / "etcd", 1, flags=flags, scheme="s") as servers:
         options = EtcdOptions(
             servers=servers.addresses, group="tls", tls=own, connect_ms_max=60_000
         )
