@@ -147,8 +147,8 @@ def postgresql_group(folder: Path) -> Iterator[PostgresqlGroup]:
 def incremented(primary: Primary, accounts: Iterable[int]) -> Iterator[int]:
     """Increments the balances of accounts, each in a transaction; yields each once it is committed.
 
-    One that has lost is run again. One that is so slow that it stands in the way of what others have
-    committed has its session ended, and is run again in another one.
+    One that has lost is run again. One that is so slow that it stands in the way of what others
+    have committed has its session ended, and is run again in another one.
     """
     session = primary.connect()
     try:
