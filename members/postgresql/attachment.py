@@ -164,7 +164,8 @@ def check_server(connection: "psycopg.Connection[Any]", dsn: str) -> None:
         raise unsuitable(dsn, "the role is no superuser", "a superuser, for PL/Python")
     if not row[1]:
         package = f"postgresql-plpython3-{connection.info.server_version // 10_000}"
-        raise unsuitable(dsn, f"it has no {_LANGUAGE}", f"the package {package}")
+        install = f"sudo apt-get install {package}"
+        raise unsuitable(dsn, f"it has no {_LANGUAGE}", f"that of Debian's package: {install}")
 
 
 def has_language(connection: "psycopg.Connection[Any]") -> bool:

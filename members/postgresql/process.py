@@ -10,6 +10,7 @@ from functools import partial
 
 import psycopg
 import structlog
+import uvloop
 
 from groupcert.applier.errors import ApplyFailed, PurgedAtSource, ReplicaAhead
 from groupcert.certifier.errors import Fenced, GroupcertError, Unavailable
@@ -17,8 +18,8 @@ from groupcert.members.client.async_client import AsyncClient
 from groupcert.members.errors.postgresql import CopyNeeded
 from groupcert.members.postgresql.companion import Companion
 from groupcert.members.postgresql.database import Database
+from groupcert.members.postgresql.log_follower import LogFollower
 from groupcert.members.postgresql.standing import Standing
-from groupcert.members.replica.sources import ReplicaSources
 from groupcert.members.security.credentials import ANONYMOUS, Credentials
 
 PAUSE_SECONDS = 0.5
@@ -34,7 +35,7 @@ def run_companion(dsn: str, addresses: Sequence[str], credentials: Credentials =
     Raises:
         GroupcertError: It cannot serve the server; nothing is lost.
     """
-    asyncio.run(_run_until_signal(dsn, addresses, credentials))
+    uvloop.run(_run_until_signal(dsn, addresses, credentials))
     return 0
 
 
@@ -71,10 +72,10 @@ async def _serve(database: Database, addresses: Sequence[str], credentials: Cred
     standing = Standing(database)
     executed, version = await database.executed()
     client = partial(AsyncClient, addresses, tls=credentials.tls, token=credentials.token)
-    sources = ReplicaSources(addresses, "postgresql", credentials)
+    follower = LogFollower(addresses, credentials, executed)
     try:
         async with client() as certifier, client(timeout_ms=ANSWER_MS) as watch:
-            companion = Companion(database, standing, certifier, watch, sources, executed, version)
+            companion = Companion(database, standing, certifier, watch, follower, version)
             await companion.run()
     except asyncio.CancelledError:
         with suppress(psycopg.Error):

@@ -235,6 +235,17 @@ except (OSError, plpy.SPIError) as error:
     return UNKNOWN
 $$;
 
+-- Returns when a transaction that takes its turn has ended; raises unless it has committed.
+CREATE FUNCTION groupcert.wait_for(transaction_id text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM pg_advisory_xact_lock_shared(1735156336, (transaction_id::bigint & 2147483647)::int);
+    IF pg_xact_status(transaction_id::xid8) <> 'committed' THEN
+        RAISE EXCEPTION USING ERRCODE = '40000',
+            MESSAGE = format('transaction %s has not committed', transaction_id);
+    END IF;
+END $$;
+
 CREATE FUNCTION groupcert.commit() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
