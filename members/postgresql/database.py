@@ -35,6 +35,7 @@ _SETTINGS = {
     "session_replication_role": "replica",
     "synchronous_commit": "off",
     "default_transaction_isolation": "read committed",
+    "default_transaction_read_only": "off",
     "datestyle": "ISO, YMD",
     "intervalstyle": "postgres",
     "timezone": "UTC",
@@ -195,6 +196,11 @@ class Database:
                 f" AND application_name NOT IN ('{JOINING}', 'pg_dump')"
             )
         return float(age)
+
+    async def run(self, query: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """Runs a statement in a transaction of its own; returns its rows."""
+        async with self._watching:
+            return await (await self._watcher.execute(query.encode(), values)).fetchall()
 
     async def _execute(
         self, session: Connection, entries: Sequence[Entry], after: str | None

@@ -19,7 +19,12 @@ CREATE TABLE groupcert.settings (
     isolation_before text,
     sets_isolation boolean NOT NULL,
     sequence_offset bigint,
-    sequence_increment bigint
+    sequence_increment bigint,
+    -- Why the server is out of its group, and what standing.sql notes meanwhile.
+    out_of_group text,
+    read_only_before text,
+    read_only_from timestamptz,
+    read_only_until timestamptz
 );
 
 -- Sequences that give this server's own numbers, and the steps that they had before.
@@ -107,7 +112,9 @@ if plans is None:
             " set_config('synchronous_commit', 'off', true),"
             " set_config('lock_timeout', '0', true)"
         ),
-        "settings": plpy.prepare("SELECT socket_path, token FROM groupcert.settings"),
+        "settings": plpy.prepare(
+            "SELECT socket_path, token, out_of_group FROM groupcert.settings"
+        ),
         "interrupts": plpy.prepare("SELECT 1"),
         "wait": plpy.prepare(
             "SELECT pg_advisory_xact_lock_shared(1735156336,"
@@ -203,9 +210,10 @@ except plpy.SPIError:  # A cancelled request is not whole, so the companion drop
     raise
 except OSError as error:
     GD.pop("groupcert_connection", None)
+    reason = plans["settings"].execute()[0]["out_of_group"]
     return [
         UNREACHABLE,
-        "this server is read-only: its companion does not answer",
+        "this server is read-only: " + (reason or "its companion does not answer"),
         str(error),
         "Start: groupcert postgresql --dsn ... --member ...",
     ]

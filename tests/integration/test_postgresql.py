@@ -35,6 +35,7 @@ pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.database]
 
 SEED = 20
 INCREMENTS = 25
+READ_ONLY = "SHOW default_transaction_read_only"
 
 
 @pytest.fixture
@@ -322,6 +323,49 @@ def test_a_transaction_may_be_open_longer_than_the_group_collects(
     assert balances(servers3)[25] == 1
 
 
+def test_a_server_out_of_its_group_is_read_only_and_comes_back_by_itself(
+    servers3: PostgresqlGroup, stack: ExitStack
+) -> None:
+    first, second, _ = servers3.primaries
+    before = stack.enter_context(closing(first.connect()))
+    before.execute("SET lock_timeout TO 0; COMMIT")
+    settings = _description(first.dsn)
+    servers3.group.kill("m1")
+    wait_for(
+        "it is read-only", lambda: first.query("SHOW default_transaction_read_only")[0] == ("on",)
+    )
+    meanwhile = stack.enter_context(closing(first.connect()))
+    with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
+        meanwhile.execute("UPDATE accounts SET balance = 0 WHERE id = 27")
+    meanwhile.rollback()
+    before.execute("UPDATE accounts SET balance = 0 WHERE id = 27")
+    with pytest.raises(psycopg.errors.ReadOnlySqlTransaction, match="is UNREACHABLE"):
+        before.commit()
+    second.query("UPDATE accounts SET balance = 1 WHERE id = 27")
+    servers3.group.start_member("m1")
+    wait_for("the server takes commits", first.takes_commits)
+    wait_for("it ends sessions that would stay read-only", lambda: _has_ended(meanwhile))
+    assert balances(servers3)[27] == 1
+    assert before.execute("SHOW transaction_read_only").fetchone() == ("off",)
+    assert _description(first.dsn) == settings
+
+
+def test_a_companion_that_is_stopped_says_so(servers3: PostgresqlGroup) -> None:
+    *_, last = servers3.primaries
+    with closing(last.connect()) as session:
+        session.execute("SELECT 1")
+        session.commit()
+        assert last.companion is not None
+        last.companion.send_signal(signal.SIGTERM)
+        assert last.companion.wait(60) == 0
+        session.execute("UPDATE accounts SET balance = 0 WHERE id = 28")
+        with pytest.raises(psycopg.errors.ReadOnlySqlTransaction, match="was stopped"):
+            session.commit()
+    assert last.query(READ_ONLY) == [("on",)]
+    last.start()
+    wait_for("the server takes commits", last.takes_commits)
+
+
 def test_a_second_companion_ends(servers3: PostgresqlGroup) -> None:
     first = servers3.primaries[0]
     done = subprocess.run(
@@ -353,6 +397,15 @@ def test_detach_leaves_nothing(postgresql_dsn: str) -> None:
         assert detach(postgresql_dsn) == ["public.things"]
         session.execute("INSERT INTO things VALUES (1)")
     assert _description(postgresql_dsn) == before
+
+
+def _has_ended(session: "psycopg.Connection[Any]") -> bool:
+    try:
+        session.execute("SELECT 1")
+        session.rollback()
+    except psycopg.OperationalError:
+        return True
+    return False
 
 
 def _description(dsn: str) -> str:
