@@ -126,7 +126,7 @@ def test_every_container_becomes_healthy(plain_cluster: DockerCluster) -> None:
 
     for name in EVERYBODY:
         plain_cluster.wait_for(f"{name} healthy", partial(is_healthy, name))
-    plain_cluster.wait_for("all healthy at once", lambda: all(map(is_healthy, EVERYBODY)))
+    assert plain_cluster.wait_for("all healthy at once", lambda: all(map(is_healthy, EVERYBODY)))
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,9 @@ def test_a_member_that_was_killed_comes_back(secured: DockerCluster) -> None:
 def test_the_containers_find_themselves_healthy(secured: DockerCluster) -> None:
     for name in ("m1", "log1"):
         address = "127.0.0.1:7101" if name == "m1" else "https://127.0.0.1:8222"
-        secured.wait_for(f"{name} healthy", partial(finds_itself_healthy, secured, name, address))
+        assert secured.wait_for(
+            f"{name} healthy", partial(finds_itself_healthy, secured, name, address)
+        )
 
 
 def finds_itself_healthy(cluster: DockerCluster, name: str, address: str) -> bool:

@@ -125,7 +125,7 @@ class TestSilence:
                 return observer.stable_version == observer.certified_version
 
             wait_for("a stable set", is_collected)
-        wait_for("the same view", lambda: view_of(group, "m1") == ["m1", "m2"])
+        assert wait_for("the same view", lambda: view_of(group, "m1") == ["m1", "m2"])
 
     def test_nobody_is_expelled_while_the_log_is_away(self, tmp_path: Path) -> None:
         """For longer than a member may be silent, which is longer than one has no processor."""
@@ -146,7 +146,7 @@ class TestSilence:
             wait_for("an error", lambda: state_of(group, "m1") != group_pb2.MEMBER_STATE_ONLINE)
             group.log_server.start()
             wait_for("all ONLINE", lambda: all(is_online(group, name) for name in group.names))
-            wait_for("its return", lambda: view_of(group, "m1") == list(group.names))
+            assert wait_for("its return", lambda: view_of(group, "m1") == list(group.names))
 
     def test_without_tries_it_stays_out_until_its_operator_acts(self, tmp_path: Path) -> None:
         settings = {**TIMES, "autorejoin_tries": 0}

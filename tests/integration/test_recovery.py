@@ -80,8 +80,8 @@ def progress_of(group: LocalGroup, name: str) -> group_pb2.RecoveryProgress | No
     return None
 
 
-def wait_for_one_digest(group: LocalGroup) -> None:
-    """Returns when all members have decided the same of the same."""
+def assert_one_digest(group: LocalGroup) -> None:
+    """All members come to have decided the same."""
     wait_for(
         "one digest",
         lambda: len({group.status(name).observer.digest for name in group.names}) == 1,
@@ -171,7 +171,7 @@ async def test_a_donor_that_stands_still_for_a_while_is_asked_for_the_rest(
     (broken, *_) = events_of(group, "m3", "copy_stream_broke")
     assert int(str(broken["bytes_done"])) > 0
     assert len(events_of(group, "m3", "donor_chosen")) == 1
-    wait_for_one_digest(group)
+    assert_one_digest(group)
 
 
 async def test_a_joiner_that_is_stopped_or_killed_in_the_midst_of_it_begins_anew(
@@ -187,7 +187,7 @@ async def test_a_joiner_that_is_stopped_or_killed_in_the_midst_of_it_begins_anew
     group.kill("m3")
     group.start_member("m3", seeds(group, "m1", "m2"))
     group.wait_online()
-    wait_for_one_digest(group)
+    assert_one_digest(group)
 
 
 async def test_a_file_that_rots_at_the_donor_is_found_and_another_donor_asked(
@@ -210,7 +210,7 @@ async def test_a_file_that_rots_at_the_donor_is_found_and_another_donor_asked(
     (failed,) = events_of(group, "m3", "donor_failed")
     assert f"checksum of file {last.name}" in str(failed["cause"])
     assert len(events_of(group, "m3", "donor_chosen")) == 2
-    wait_for_one_digest(group)
+    assert_one_digest(group)
 
 
 async def test_transactions_that_the_group_has_not_keep_a_member_out(group: LocalGroup) -> None:
@@ -274,7 +274,7 @@ async def test_a_member_that_was_paused_while_the_log_was_trimmed_comes_back(
             paused.send_signal(signal.SIGCONT)
         wait_for("a copy", lambda: events_of(group, "m3", "recovery_copied"))
         group.wait_online()
-        wait_for_one_digest(group)
+        assert_one_digest(group)
 
 
 async def test_a_long_log_is_read_where_nobody_gives_a_copy(group: LocalGroup) -> None:
@@ -290,7 +290,7 @@ async def test_a_long_log_is_read_where_nobody_gives_a_copy(group: LocalGroup) -
     for name in ("m1", "m2"):
         group.start_member(name)
     group.wait_online()
-    wait_for_one_digest(group)
+    assert_one_digest(group)
 
 
 async def test_a_long_log_is_not_read_where_somebody_gives_a_copy(group: LocalGroup) -> None:
