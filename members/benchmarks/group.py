@@ -175,7 +175,7 @@ def _galera(servers: Sequence[MariaDbServer], clients: int, seconds: float) -> G
 
 
 def _commits(group: LocalGroup, clients: int, seconds: float) -> GroupResult:
-    return _measure(group, "commits", _commit, clients, seconds)
+    return _measure(group, "commits", commit, clients, seconds)
 
 
 def _measure(
@@ -220,7 +220,7 @@ def _result(
     )
 
 
-async def _commit(group: LocalGroup, clients: int, deadline: float, load: Load) -> None:
+async def commit(group: LocalGroup, clients: int, deadline: float, load: Load) -> None:
     """Runs tasks that commit one row at a time, over one connection to each member."""
     picker = random.Random()
     tls, token = group.credentials.tls, group.credentials.token

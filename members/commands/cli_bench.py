@@ -83,6 +83,30 @@ def bench_order(
     raise typer.Exit(code)
 
 
+@bench.command("postgresql")
+def bench_postgresql(
+    as_json: Json = False,
+    seconds: Annotated[int, typer.Option(min=1, help="How long each load runs.")] = 2,
+    rounds: Annotated[int, typer.Option(min=1, help="Turns; the median counts.")] = 3,
+    galera: Annotated[bool, typer.Option(help="Also a Galera Cluster, started here.")] = True,
+    output: Output = None,
+) -> None:
+    """Commit at a PostgreSQL server of a group, at the same server alone, and at Galera.
+
+    Needs PostgreSQL with pgbench and PL/Python, and for --galera MariaDB with Galera.
+    """
+    from groupcert.members.benchmarks.postgresql import PostgreSqlBench, main
+    from groupcert.members.host.database_servers import ServerMissing
+
+    bench = PostgreSqlBench(seconds=seconds, rounds=rounds, galera=galera)
+    try:
+        code = main(bench, as_json=as_json, output=output)
+    except ServerMissing as missing:
+        typer.echo(str(missing), err=True)
+        raise typer.Exit(2) from None
+    raise typer.Exit(code)
+
+
 @bench.command("recovery")
 def bench_recovery(
     as_json: Json = False,

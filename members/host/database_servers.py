@@ -24,8 +24,8 @@ from groupcert.members.host import die_with_parent
 from groupcert.members.host.loopback import HOST, free_port
 
 MARIADB_USER = "root"
-START_SECONDS_MAX = 60
-STOP_SECONDS_MAX = 20
+START_SECONDS_MAX = 120
+STOP_SECONDS_MAX = 60
 POLL_SECONDS = 0.02
 POSTGRESQL_FOLDERS = "/usr/lib/postgresql"
 LOG_CHARACTERS = 2_000
@@ -83,7 +83,7 @@ def postgresql_server(
     Raises:
         ServerMissing: none is installed.
     """
-    initdb, postgres = (str(_postgresql_program(name)) for name in ("initdb", "postgres"))
+    initdb, postgres = (str(postgresql_program(name)) for name in ("initdb", "postgres"))
     folder.mkdir(parents=True, exist_ok=True)
     data = folder / "postgresql"
     port = port or free_port()
@@ -147,6 +147,20 @@ def connect_mariadb(url: str) -> "pymysql.Connection[pymysql.cursors.Cursor]":
     return pymysql.connect(
         host=host, port=int(port), user=MARIADB_USER, database=database or None, autocommit=True
     )
+
+
+def postgresql_program(name: str) -> Path:
+    """Finds a program of the newest PostgreSQL: Debian puts only the clients on the path.
+
+    Raises:
+        ServerMissing: There is none.
+    """
+    found = shutil.which(name)
+    versions = Path(POSTGRESQL_FOLDERS).glob(f"*/bin/{name}")
+    newest = max(versions, key=lambda path: float(path.parts[-3]), default=None)
+    if newest or found:
+        return newest or Path(str(found))
+    raise ServerMissing("no PostgreSQL server here: sudo apt-get install postgresql")
 
 
 def kill_server(pid: int) -> None:
@@ -214,16 +228,6 @@ def _as_other_user(folder: Path) -> list[str]:
     shutil.chown(folder, "postgres", "postgres")
     user = ("--reuid=postgres", "--regid=postgres", "--clear-groups")
     return ["setpriv", *user, "--inh-caps=+dac_override", "--ambient-caps=+dac_override"]
-
-
-def _postgresql_program(name: str) -> Path:
-    """Finds a program of the newest PostgreSQL: Debian puts only the clients on the path."""
-    found = shutil.which(name)
-    versions = Path(POSTGRESQL_FOLDERS).glob(f"*/bin/{name}")
-    newest = max(versions, key=lambda path: float(path.parts[-3]), default=None)
-    if newest or found:
-        return newest or Path(str(found))
-    raise ServerMissing("no PostgreSQL server here: sudo apt-get install postgresql")
 
 
 def _program(name: str) -> str:

@@ -17,7 +17,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import IO, Any, Self, TypeVar
 
 from groupcert import Client, Consistency, MemberFailed
 from groupcert.certifier.errors import GroupcertError
@@ -60,10 +60,12 @@ PASSWORDS = {
 PORT, METRICS_PORT, LOG_PORT = 7101, 9101, LogKind.NATS.port
 CLUSTERS_MAX = 8
 USER_ID = 10_001
-ONLINE_SECONDS_MAX = 120.0
+ONLINE_SECONDS_MAX = 240.0
 POLL_SECONDS = 0.1
+POLL_MS = 2_000
 CLIENT_TIMEOUT_MS = 20_000
 LAST_LINES = 60
+Found = TypeVar("Found")
 FAKETIME = "/usr/$LIB/faketime/libfaketimeMT.so.1"
 
 
@@ -257,10 +259,12 @@ class DockerCluster:
             token=own.token,
         )
 
-    def status(self, member: str) -> group_pb2.GroupStatus | None:
-        """The group as a member sees it; None if it does not answer."""
+    def status(
+        self, member: str, timeout_ms: int = CLIENT_TIMEOUT_MS
+    ) -> group_pb2.GroupStatus | None:
+        """The group as a member sees it; None if it does not answer in time."""
         with suppress(GroupcertError, MemberFailed):
-            with self.client(member, timeout_ms=2_000) as client:
+            with self.client(member, timeout_ms=timeout_ms) as client:
                 return client.status()
         return None
 
@@ -285,12 +289,13 @@ class DockerCluster:
         """The log server that leads the group's log, as a majority of them says; None: none."""
         return self.log.leader({name: self.monitor(name) for name in LOG_SERVERS})
 
-    def wait_for(self, what: str, find: Callable[[], Any]) -> None:
-        """Returns when `find` finds something."""
+    def wait_for(self, what: str, find: Callable[[], Found]) -> Found:
+        """Returns what `find` finds, as soon as that is true."""
         deadline = time.monotonic() + ONLINE_SECONDS_MAX
-        while not find():
+        while not (found := find()):
             assert time.monotonic() < deadline, f"{what}: not within {ONLINE_SECONDS_MAX:.0f} s"
             time.sleep(POLL_SECONDS)
+        return found
 
     def output(self, name: str, lines: int = LAST_LINES) -> str:
         """What a container said last."""
@@ -395,7 +400,7 @@ class DockerCluster:
         return self.state(name) == "paused"
 
     def _is_online(self, name: str, wanted: set[str]) -> bool:
-        status = self.status(name)
+        status = self.status(name, POLL_MS)
         if status is None:
             assert self.state(name) != "exited", f"{name} ended:\n{self.output(name)}"
             return False

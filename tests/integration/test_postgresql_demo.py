@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.integration.waiting import wait_for
+from tests.integration.waiting import SECONDS_MAX, wait_for
 
 pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.database]
 
@@ -102,7 +102,7 @@ def test_an_interrupt_leaves_nothing(tmp_path: Path, demos: list[Demo]) -> None:
     demos.append(demo)
     wait_for("clients", lambda: demo.has_said("clients transfer money"))
     demo.process.send_signal(signal.SIGINT)
-    assert demo.process.wait(60) == INTERRUPTED, demo.words()
+    assert demo.process.wait(SECONDS_MAX) == INTERRUPTED, demo.words()
     assert list(demo.folder.iterdir()) == []
     wait_for("the end of all processes", lambda: not demo.processes())
     assert "Traceback" not in demo.words()
