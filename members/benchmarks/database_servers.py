@@ -70,19 +70,22 @@ class MariaDbServer:
 
 
 @contextmanager
-def postgresql_server(folder: Path, *options: str) -> Iterator[PostgreSqlServer]:
+def postgresql_server(
+    folder: Path, *options: str, port: int | None = None
+) -> Iterator[PostgreSqlServer]:
     """Starts a PostgreSQL in a folder, where it keeps everything; stops it at the end.
 
     Args:
         options: settings as `name=value`, over the ones given here.
+        port: where it listens; None: on a free one.
 
     Raises:
         ServerMissing: none is installed.
     """
-    initdb, postgres = (str(_postgresql_program(name)) for name in ("initdb", "postgres"))
+    initdb, postgres = (str(postgresql_program(name)) for name in ("initdb", "postgres"))
     folder.mkdir(parents=True, exist_ok=True)
     data = folder / "postgresql"
-    port = free_port()
+    port = port or free_port()
     settings = (
         *("listen_addresses=127.0.0.1", "unix_socket_directories=", f"port={port}"),
         *("max_connections=200", "max_prepared_transactions=64", *options),
@@ -200,8 +203,11 @@ def _as_other_user(folder: Path) -> list[str]:
     return ["setpriv", *user, "--inh-caps=+dac_override", "--ambient-caps=+dac_override"]
 
 
-def _postgresql_program(name: str) -> Path:
-    """Finds a program of the newest PostgreSQL: Debian puts only the clients on the path."""
+def postgresql_program(name: str) -> Path:
+    """Returns a program of the newest PostgreSQL: Debian puts only the clients on the path.
+
+    Raises ServerMissing if there is none.
+    """
     found = shutil.which(name)
     versions = Path(POSTGRESQL_FOLDERS).glob(f"*/bin/{name}")
     newest = max(versions, key=lambda path: float(path.parts[-3]), default=None)

@@ -8,17 +8,23 @@ answers: it may commit, perhaps after another one, or why it must not.
 import asyncio
 import hmac
 import json
+import socket
 import struct
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+import structlog
+
 from groupcert.members.postgresql.rows import NotedRow
 
 FRAME_BYTES_MAX = 256 << 20
 """Bytes of a transaction's rows as JSON; larger ones are refused before they are read."""
 BACKLOG = 1_024
+PAUSE_SECONDS = 1.0
+"""After a connection that could not be accepted: the process has too many files open."""
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 
 class Refusal(NamedTuple):
@@ -78,7 +84,11 @@ class Backend:
 
 
 class BackendServer:
-    """Listens for backends; calls `serve` with each transaction, one at a time for each."""
+    """Listens for backends; calls `serve` with each transaction, one at a time for each.
+
+    It accepts by itself: `asyncio.Server` forgets a connection that it accepted while it was being
+    closed, and the backend on its other end would wait for ever.
+    """
 
     def __init__(
         self, path: Path, token: str, serve: Callable[[Backend, Request], Awaitable[None]]
@@ -86,27 +96,53 @@ class BackendServer:
         self._path = path
         self._token = token
         self._serve = serve
-        self._backends: set[Backend] = set()
-        self._server: asyncio.Server | None = None
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_over = False
 
     async def __aenter__(self) -> Self:
         self._path.unlink(missing_ok=True)
-        self._server = await asyncio.start_unix_server(
-            self._connected, str(self._path), backlog=BACKLOG
-        )
+        self._listener.setblocking(False)
+        self._listener.bind(str(self._path))
         self._path.chmod(0o666)  # The server's user is another one; the token says who it is.
+        self._listener.listen(BACKLOG)
+        self._resume()
         return self
 
     async def __aexit__(self, *_error: object) -> None:
-        assert self._server is not None, "left before it was entered"
-        self._server.close()
-        for backend in self._backends:
-            backend.close()
         self._path.unlink(missing_ok=True)
+        self._is_over = True
+        asyncio.get_running_loop().remove_reader(self._listener)
+        self._listener.close()
+        await asyncio.sleep(0)  # A task that has not begun would leave its connection open.
+        tasks = [*self._tasks]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _resume(self) -> None:
+        if not self._is_over:
+            asyncio.get_running_loop().add_reader(self._listener, self._accept)
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._listener.accept()
+        except BlockingIOError:
+            return
+        except OSError as error:
+            log.warning("backend_not_accepted", text=str(error))
+            loop = asyncio.get_running_loop()
+            loop.remove_reader(self._listener)
+            loop.call_later(PAUSE_SECONDS, self._resume)
+            return
+        connection.setblocking(False)
+        task = asyncio.create_task(self._connected(connection))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _connected(self, connection: socket.socket) -> None:
+        reader, writer = await asyncio.open_unix_connection(sock=connection)
         backend = Backend(reader, writer)
-        self._backends.add(backend)
         try:
             with suppress(asyncio.IncompleteReadError, ConnectionError):
                 hello = await backend.receive()
@@ -117,5 +153,4 @@ class BackendServer:
                     rows = [NotedRow(*row) for row in given.pop("rows")]
                     await self._serve(backend, Request(rows=rows, **given))
         finally:
-            self._backends.discard(backend)
             backend.close()

@@ -39,14 +39,17 @@ ROWS = (
 class Primary:
     """A server with its companion."""
 
-    def __init__(self, server: servers.PostgreSqlServer, member: str, folder: Path) -> None:
+    def __init__(
+        self, server: servers.PostgreSqlServer, member: str, folder: Path, schema: str = SCHEMA
+    ) -> None:
+        """Makes and attaches the tables of `schema`; `folder` gets the companion's log."""
         self.server = server
         self.member = member
         self.dsn = server.dsn
         self._log = folder / f"companion-{member}.log"
         self.companion: CommandProcess | None = None
         with psycopg.connect(self.dsn) as session:
-            session.execute(SCHEMA.encode())
+            session.execute(schema.encode())
         self.attachment: Attachment = attach(self.dsn, ["public.*"], set_isolation=True)
 
     def start(self) -> None:
