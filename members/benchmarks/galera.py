@@ -15,7 +15,7 @@ from pathlib import Path
 import pymysql
 
 from groupcert.members.benchmarks.clients import ROWS, VALUE_BYTES, Load
-from groupcert.members.benchmarks.database_servers import (
+from groupcert.members.host.database_servers import (
     MariaDbServer,
     ServerMissing,
     connect_mariadb,
@@ -74,15 +74,21 @@ def galera_cluster(folder: Path) -> Iterator[list[MariaDbServer]]:
         yield servers
 
 
-def run_clients(servers: Sequence[MariaDbServer], clients: int, seconds: float) -> Load:
-    """Has threads, each with a session at one of the nodes, write one row after the other."""
+def run_clients(
+    servers: Sequence[MariaDbServer], clients: int, seconds: float, statement: str = "update"
+) -> Load:
+    """Has threads, each with a session at one of the nodes, write one row after the other.
+
+    Args:
+        statement: `update` of a row, or `insert` of a new one.
+    """
     loads = [Load() for _ in range(clients)]
     deadline = time.perf_counter() + seconds
     failures: list[Exception] = []
 
     def work(number: int) -> None:
         try:
-            _write_rows(servers[number % len(servers)], deadline, loads[number])
+            _write_rows(servers[number % len(servers)], statement, deadline, loads[number])
         except Exception as error:
             failures.append(error)
 
@@ -100,14 +106,18 @@ def run_clients(servers: Sequence[MariaDbServer], clients: int, seconds: float) 
     )
 
 
-def _write_rows(server: MariaDbServer, deadline: float, load: Load) -> None:
+def _write_rows(server: MariaDbServer, statement: str, deadline: float, load: Load) -> None:
     picker = random.Random()
     with closing(connect_mariadb(server.url_of(DATABASE))) as session:
         cursor = session.cursor()
         while (began := time.perf_counter()) < deadline or not load.certified:
-            value, row = picker.randbytes(VALUE_BYTES // 2).hex(), picker.randrange(ROWS)
+            value = picker.randbytes(VALUE_BYTES // 2).hex()
+            if statement == "update":
+                query = f"UPDATE item SET value = '{value}' WHERE id = {picker.randrange(ROWS)}"
+            else:
+                query = f"INSERT INTO added VALUES ({picker.randrange(1 << 60)}, '{value}')"
             try:
-                cursor.execute(f"UPDATE item SET value = '{value}' WHERE id = {row}")
+                cursor.execute(query)
             except pymysql.err.OperationalError as error:
                 if error.args[0] not in _LOST:
                     raise
@@ -130,9 +140,9 @@ def _fill(server: MariaDbServer) -> None:
     with closing(connect_mariadb(server.url)) as session:
         cursor = session.cursor()
         cursor.execute(f"CREATE DATABASE {DATABASE}")
-        cursor.execute(
-            f"CREATE TABLE {DATABASE}.item (id INT PRIMARY KEY, value VARCHAR({VALUE_BYTES}))"
-        )
+        for table, key in (("item", "INT"), ("added", "BIGINT")):
+            columns = f"id {key} PRIMARY KEY, value VARCHAR({VALUE_BYTES})"
+            cursor.execute(f"CREATE TABLE {DATABASE}.{table} ({columns})")
         for first in range(0, ROWS, INSERTED_AT_ONCE):
             rows = ", ".join(f"({row}, '')" for row in range(first, first + INSERTED_AT_ONCE))
             cursor.execute(f"INSERT INTO {DATABASE}.item VALUES {rows}")

@@ -38,8 +38,8 @@ def bench_group(
 
     With TLS files members and clients use them; they must name 127.0.0.1.
     """
-    from groupcert.members.benchmarks.database_servers import ServerMissing
     from groupcert.members.benchmarks.group import GroupBench, main
+    from groupcert.members.host.database_servers import ServerMissing
 
     bench = GroupBench(
         seconds=seconds,
@@ -71,10 +71,34 @@ def bench_order(
 
     Needs an etcd (Debian's etcd-server).
     """
-    from groupcert.members.benchmarks.database_servers import ServerMissing
     from groupcert.members.benchmarks.order import OrderBench, main
+    from groupcert.members.host.database_servers import ServerMissing
 
     bench = OrderBench(seconds=seconds, kills=kills, rounds=rounds, folder=folder)
+    try:
+        code = main(bench, as_json=as_json, output=output)
+    except ServerMissing as missing:
+        typer.echo(str(missing), err=True)
+        raise typer.Exit(2) from None
+    raise typer.Exit(code)
+
+
+@bench.command("postgresql")
+def bench_postgresql(
+    as_json: Json = False,
+    seconds: Annotated[int, typer.Option(min=1, help="How long each load runs.")] = 2,
+    rounds: Annotated[int, typer.Option(min=1, help="Turns; the median counts.")] = 3,
+    galera: Annotated[bool, typer.Option(help="Also a Galera Cluster, started here.")] = True,
+    output: Output = None,
+) -> None:
+    """Commit at a PostgreSQL server of a group, at the same server alone, and at Galera.
+
+    Needs PostgreSQL with pgbench and PL/Python, and for --galera MariaDB with Galera.
+    """
+    from groupcert.members.benchmarks.postgresql import PostgreSqlBench, main
+    from groupcert.members.host.database_servers import ServerMissing
+
+    bench = PostgreSqlBench(seconds=seconds, rounds=rounds, galera=galera)
     try:
         code = main(bench, as_json=as_json, output=output)
     except ServerMissing as missing:

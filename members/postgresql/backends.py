@@ -8,23 +8,17 @@ answers: it may commit, perhaps after another one, or why it must not.
 import asyncio
 import hmac
 import json
-import socket
 import struct
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any, NamedTuple, Self
-
-import structlog
+from typing import Any, NamedTuple, Self, cast
 
 from groupcert.members.postgresql.rows import NotedRow
 
 FRAME_BYTES_MAX = 256 << 20
 """Bytes of a transaction's rows as JSON; larger ones are refused before they are read."""
+HELLO_BYTES_MAX = 1_024
 BACKLOG = 1_024
-PAUSE_SECONDS = 1.0
-"""After a connection that could not be accepted: the process has too many files open."""
-log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 
 class Refusal(NamedTuple):
@@ -45,26 +39,41 @@ class Request(NamedTuple):
     rows: list[NotedRow]
 
 
-class Backend:
-    """One backend's connection."""
+class Backend(asyncio.Protocol):
+    """One backend's connection. It asks one thing at a time."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self._writer = writer
+    _transport: asyncio.Transport
 
-    async def receive(self) -> Any:
-        """Returns the next frame. Raises IncompleteReadError at the end."""
-        (size,) = struct.unpack(">I", await self._reader.readexactly(4))
-        if size > FRAME_BYTES_MAX:
-            too_large = Refusal(
-                "54000",
-                "the transaction is too large for the group",
-                f"Its rows have {size} bytes, {FRAME_BYTES_MAX} at most.",
-                "Divide it.",
-            )
-            self.refuse(too_large)
-            raise asyncio.IncompleteReadError(b"", size)
-        return json.loads(await self._reader.readexactly(size))
+    def __init__(self, server: "BackendServer") -> None:
+        self._server = server
+        self._received = bytearray()
+        self._is_known = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begins; ends at once if the companion has ended since it was accepted."""
+        self._transport = cast(asyncio.Transport, transport)
+        self._server.backends.add(self)
+        if self._server.is_over:
+            self.close()
+
+    def data_received(self, data: bytes) -> None:
+        """Takes bytes, and serves the frame that they complete."""
+        self._received += data
+        while len(self._received) >= 4:
+            size = int.from_bytes(self._received[:4])
+            if size > (FRAME_BYTES_MAX if self._is_known else HELLO_BYTES_MAX):
+                self._refuse_size(size)
+                return
+            if len(self._received) < 4 + size:
+                return
+            frame = json.loads(self._received[4 : 4 + size])
+            del self._received[: 4 + size]
+            self._take(frame)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Ends; what is being certified for it goes on."""
+        self._server.backends.discard(self)
+        self._server.lost()
 
     def refuse(self, refusal: Refusal) -> None:
         """Has the transaction fail."""
@@ -76,81 +85,76 @@ class Backend:
 
     def close(self) -> None:
         """Hangs up: a transaction that waits fails, its outcome unknown."""
-        self._writer.close()
+        self._transport.close()
+
+    def _take(self, frame: Any) -> None:
+        if not self._is_known:
+            self._is_known = hmac.compare_digest(str(frame["token"]), self._server.token)
+            if not self._is_known:
+                self.close()
+            return
+        rows = [NotedRow(*row) for row in frame.pop("rows")]
+        self._server.start(self, Request(rows=rows, **frame))
+
+    def _refuse_size(self, size: int) -> None:
+        limit = f"Its rows have {size} bytes, {FRAME_BYTES_MAX} at most."
+        message = "the transaction is too large for the group"
+        self.refuse(Refusal("54000", message, limit, "Divide it."))
+        self.close()
 
     def _send(self, message: object) -> None:
         body = json.dumps(message).encode()
-        self._writer.write(struct.pack(">I", len(body)) + body)
+        self._transport.write(struct.pack(">I", len(body)) + body)
 
 
 class BackendServer:
-    """Listens for backends; calls `serve` with each transaction, one at a time for each.
-
-    It accepts by itself: `asyncio.Server` forgets a connection that it accepted while it was being
-    closed, and the backend on its other end would wait for ever.
-    """
+    """Listens for backends."""
 
     def __init__(
-        self, path: Path, token: str, serve: Callable[[Backend, Request], Awaitable[None]]
+        self,
+        path: Path,
+        token: str,
+        serve: Callable[[Backend, Request], Coroutine[Any, Any, None]],
+        lost: Callable[[], None],
     ) -> None:
+        """Serves each transaction by a task, and calls `lost` when a backend has hung up."""
+        self.token = token
+        self.lost = lost
+        self.backends: set[Backend] = set()
+        self.is_over = False
         self._path = path
-        self._token = token
         self._serve = serve
-        self._listener = socket.socket(socket.AF_UNIX)
+        self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._is_over = False
 
     async def __aenter__(self) -> Self:
         self._path.unlink(missing_ok=True)
-        self._listener.setblocking(False)
-        self._listener.bind(str(self._path))
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_unix_server(
+            lambda: Backend(self), str(self._path), backlog=BACKLOG
+        )
         self._path.chmod(0o666)  # The server's user is another one; the token says who it is.
-        self._listener.listen(BACKLOG)
-        self._resume()
         return self
 
     async def __aexit__(self, *_error: object) -> None:
-        self._path.unlink(missing_ok=True)
-        self._is_over = True
-        asyncio.get_running_loop().remove_reader(self._listener)
-        self._listener.close()
-        await asyncio.sleep(0)  # A task that has not begun would leave its connection open.
-        tasks = [*self._tasks]
-        for task in tasks:
+        assert self._server is not None, "left before it was entered"
+        self.is_over = True
+        self._server.close()
+        for backend in [*self.backends]:
+            backend.close()
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        self._path.unlink(missing_ok=True)
 
-    def _resume(self) -> None:
-        if not self._is_over:
-            asyncio.get_running_loop().add_reader(self._listener, self._accept)
-
-    def _accept(self) -> None:
-        try:
-            connection, _ = self._listener.accept()
-        except BlockingIOError:
-            return
-        except OSError as error:
-            log.warning("backend_not_accepted", text=str(error))
-            loop = asyncio.get_running_loop()
-            loop.remove_reader(self._listener)
-            loop.call_later(PAUSE_SECONDS, self._resume)
-            return
-        connection.setblocking(False)
-        task = asyncio.create_task(self._connected(connection))
+    def start(self, backend: Backend, request: Request) -> None:
+        """Serves a transaction."""
+        task = asyncio.get_running_loop().create_task(self._run(backend, request))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _connected(self, connection: socket.socket) -> None:
-        reader, writer = await asyncio.open_unix_connection(sock=connection)
-        backend = Backend(reader, writer)
+    async def _run(self, backend: Backend, request: Request) -> None:
         try:
-            with suppress(asyncio.IncompleteReadError, ConnectionError):
-                hello = await backend.receive()
-                if not hmac.compare_digest(str(hello["token"]), self._token):
-                    return
-                while True:
-                    given = await backend.receive()
-                    rows = [NotedRow(*row) for row in given.pop("rows")]
-                    await self._serve(backend, Request(rows=rows, **given))
-        finally:
-            backend.close()
+            await self._serve(backend, request)
+        except Exception:
+            backend.close()  # Nobody answers it any more.
+            raise

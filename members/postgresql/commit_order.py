@@ -11,9 +11,13 @@ of others comes from the member's binary log and is executed by the companion.
        the outcome;
     2. calls `received` with the entries of the binary log, in order;
     3. calls `next_step` after each of these until it returns None, and does what it returns: lets
-       a backend commit, or executes entries once `is_settled`;
-    4. asks the server how the transactions in `granted` ended, and calls `committed` for each that
-       did; one that did not (its backend died) it executes itself, then calls `executed_for`.
+       a backend commit, or executes entries;
+    4. asks the server now and then how the transactions in `granted` ended, and calls `committed`
+       for each that did; one that did not (its backend died) it executes itself, then calls
+       `executed_for`.
+
+Whoever has its turn behind a granted transaction waits for the end of that in the server, without a
+round trip: in an advisory lock.
 """
 
 from collections import deque
@@ -56,9 +60,12 @@ class Grant(NamedTuple):
 
 
 class Execute(NamedTuple):
-    """Entries that the companion executes, in one transaction, once all granted have ended."""
+    """Entries that the companion executes, in one transaction, once the transaction `after` has
+    committed, if there is one.
+    """
 
     entries: Sequence[Entry]
+    after: Local | None
 
 
 class CommitOrder:
@@ -127,7 +134,7 @@ class CommitOrder:
         if not batch:
             return None
         self.version = batch[-1].version
-        return Execute(batch)
+        return Execute(batch, self._last_granted)
 
     def committed(self, local: Local) -> None:
         """Notes that the oldest granted transaction has committed."""
@@ -146,12 +153,16 @@ class CommitOrder:
         found = (local for local in self._waiting.values() if local.pid == pid)
         return next((local for local in found if not local.is_given_up), None)
 
+    @property
+    def _last_granted(self) -> Local | None:
+        return self.granted[-1] if self.granted else None
+
     def _turn_of(self, local: Local) -> Grant | Execute:
         assert local.entry is not None, "a turn before the verdict"
         self.version = local.entry.version
+        after = self._last_granted
         if local.is_given_up:
-            return Execute([local.entry])
-        after = self.granted[-1] if self.granted else None
+            return Execute([local.entry], after)
         self.granted.append(local)
         return Grant(local, after)
 

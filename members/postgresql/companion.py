@@ -6,19 +6,17 @@ but what is in the server, and begins again from there whenever it loses its ses
 """
 
 import asyncio
-import threading
 import uuid
-from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psycopg
 import structlog
 
 from groupcert.applier.errors import ApplyFailed
-from groupcert.certifier.errors import GroupcertError, NotServing
+from groupcert.certifier.errors import GroupcertError
 from groupcert.certifier.gtid import parse_gtid
-from groupcert.certifier.gtid_set import GtidSet
 from groupcert.certifier.write_set import item_from_text, store_key_item
 from groupcert.members.client.async_client import AsyncClient
 from groupcert.members.postgresql.backends import Backend, BackendServer, Request
@@ -26,13 +24,13 @@ from groupcert.members.postgresql.commit_order import CommitOrder, Entry, Execut
 from groupcert.members.postgresql.database import Database
 from groupcert.members.postgresql.holds import Holds
 from groupcert.members.postgresql.items import key_items
+from groupcert.members.postgresql.log_follower import LogFollower
 from groupcert.members.postgresql.rows import Changes, changes_of, fits
 from groupcert.members.postgresql.verdicts import (
     given_up,
     refusal_of,
     refusal_of_error,
 )
-from groupcert.members.replica.sources import ReplicaSources
 from groupcert.members.wire.row_changes import decode_changes
 from groupcert.v1 import transaction_pb2
 
@@ -40,6 +38,8 @@ ENTRIES_MAX = 4_096
 """Transactions of the binary log that wait here before it is read on."""
 FOLD_SECONDS = 5.0
 ROOM_SECONDS = 0.01
+CONFIRM_SECONDS = 0.05
+"""Between two looks at how granted transactions ended."""
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 
@@ -50,21 +50,20 @@ class Companion:
         self,
         database: Database,
         client: AsyncClient,
-        sources: ReplicaSources,
-        executed: GtidSet,
+        follower: LogFollower,
         version: int,
     ) -> None:
-        """Begins behind what is executed at the server."""
+        """Begins behind `version`, which is executed at the server."""
         self._database = database
         self._client = client
-        self._sources = sources
-        self._executed = executed
+        self._follower = follower
         self._order = CommitOrder(version)
         self._backends: dict[Local, Backend] = {}
         self._news = asyncio.Event()
         self._granted = asyncio.Event()
+        self._suspected = asyncio.Event()
+        """Set when a granted transaction may have ended without its commit."""
         self._settled = asyncio.Event()
-        self._is_over = threading.Event()
 
     async def run(self) -> None:
         """Serves until an error, or until it is cancelled.
@@ -75,7 +74,7 @@ class Companion:
             GroupcertError: No member serves it any more.
         """
         path, token = await self._database.socket()
-        server = BackendServer(Path(path), token, self._serve)
+        server = BackendServer(Path(path), token, self._serve, self._suspected.set)
         holds = Holds(self._client, self._database, lambda: self._order.version)
         async with server:
             log.info("companion_started", version=self._order.version, socket=path)
@@ -128,7 +127,7 @@ class Companion:
                     self._answer(step)
                     self._granted.set()
                 else:
-                    await self._execute_settled(step)
+                    await self._execute(step)
 
     def _answer(self, grant: Grant) -> None:
         """Lets a backend commit; one that is gone is found by `_confirm`."""
@@ -138,22 +137,16 @@ class Companion:
         previous = after.transaction_id if after else None
         self._backends[local].grant(version, gtid.source, gtid.number, previous)
 
-    async def _execute_settled(self, step: Execute) -> None:
-        """Executes entries once every granted transaction has ended."""
-        while not self._order.is_settled:
-            self._settled.clear()
-            await self._settled.wait()
-        await self._execute(step.entries)
-
-    async def _execute(self, entries: Sequence[Entry]) -> None:
-        try:
-            await self._database.execute(entries, self._make_way)
-        except psycopg.OperationalError:
-            raise
-        except (psycopg.Error, KeyError, ValueError) as error:
-            raise ApplyFailed(
-                worker=0, gtid=str(entries[0].gtid), cause=str(error).strip(), gaps=""
-            ) from error
+    async def _execute(self, step: Execute) -> None:
+        """Executes entries; if the backend before them has died, once they have nobody before."""
+        after = step.after.transaction_id if step.after else None
+        with _as_apply_failed(step.entries[0]):
+            while not await self._database.execute(step.entries, after, self._make_way):
+                self._suspected.set()
+                while not self._order.is_settled:
+                    self._settled.clear()
+                    await self._settled.wait()
+                after = None
 
     def _make_way(self, pid: int) -> None:
         """Has a backend make way that stands in it: one that is certified, and is executed for in
@@ -175,6 +168,9 @@ class Companion:
             await self._granted.wait()
             self._granted.clear()
             while granted:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._suspected.wait(), CONFIRM_SECONDS)
+                self._suspected.clear()
                 asked = [*granted]
                 ends = await self._database.statuses([each.transaction_id for each in asked])
                 for local, end in zip(asked, ends, strict=True):
@@ -192,7 +188,8 @@ class Companion:
         """Executes a transaction whose backend did not commit it, and answers the next one."""
         assert local.entry is not None, "granted before the verdict"
         log.info("executed_for_backend", pid=local.pid, gtid=str(local.entry.gtid))
-        await self._execute([local.entry])
+        with _as_apply_failed(local.entry):
+            await self._database.execute_for(local.entry, self._make_way)
         following = self._order.executed_for(local)
         if following is not None:
             self._answer(Grant(following, None))
@@ -203,48 +200,12 @@ class Companion:
             await self._database.fold()
 
     async def _follow(self) -> None:
-        """Receives the binary log, from a thread that waits for it."""
-        loop = asyncio.get_running_loop()
-        ended: asyncio.Future[None] = loop.create_future()
-
-        def receive(entries: list[Entry]) -> None:
+        """Receives the binary log."""
+        async for entries in self._follower.entries():
             self._order.received(entries)
             self._news.set()
-
-        def end(error: Exception | None) -> None:
-            if not ended.done():
-                ended.set_exception(error or NotServing(member="binary log", state="ended"))
-
-        def follow() -> None:
-            with suppress(RuntimeError):  # The loop has ended before this thread.
-                try:
-                    self._read_log(lambda entries: loop.call_soon_threadsafe(receive, entries))
-                except Exception as error:
-                    loop.call_soon_threadsafe(end, error)
-                else:
-                    loop.call_soon_threadsafe(end, None)
-
-        thread = threading.Thread(target=follow, name="binary log", daemon=True)
-        thread.start()
-        try:
-            await ended
-        finally:
-            self._is_over.set()
-            self._sources.stop()
-
-    def _read_log(self, take: Callable[[list[Entry]], object]) -> None:
-        """Hands on what the members have committed, until the sources stop."""
-        received = self._executed
-        for news in self._sources.follow(received, lambda: 0):  # Positions are not needed here.
-            entries = []
-            for entry in news.entries:
-                if entry.gtid is not None:
-                    received.add(entry.gtid)
-                    entries.append(Entry(entry.version, entry.gtid, entry.payload))
-            if entries:
-                take(entries)
-            while self._order.entries_count > ENTRIES_MAX and not self._is_over.wait(ROOM_SECONDS):
-                pass
+            while self._order.entries_count > ENTRIES_MAX:  # noqa: ASYNC110 - room has no event
+                await asyncio.sleep(ROOM_SECONDS)
 
 
 def certifiable(
@@ -277,3 +238,15 @@ def item_names(changes: Changes, texts: Sequence[str]) -> dict[int, str]:
 def _keys_of(entry: Entry) -> Collection[bytes]:
     put, _, deleted = decode_changes(entry.payload)
     return [*put, *deleted]
+
+
+@contextmanager
+def _as_apply_failed(entry: Entry) -> Iterator[None]:
+    """Says which transaction cannot be executed, unless the server has gone."""
+    try:
+        yield
+    except psycopg.OperationalError:
+        raise
+    except (psycopg.Error, KeyError, ValueError) as error:
+        cause = str(error).strip()
+        raise ApplyFailed(worker=0, gtid=str(entry.gtid), cause=cause, gaps="") from error

@@ -6,24 +6,25 @@ one that stands in the way of them is ended, since it has lost: its snapshot doe
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from contextlib import AsyncExitStack
 from typing import Any, Self
 
 import psycopg
 import structlog
-from psycopg import sql
 
 from groupcert.applier.errors import UnsuitableTarget
 from groupcert.certifier.gtid_set import GtidSet
-from groupcert.members.postgresql.attachment import is_attached
+from groupcert.members.postgresql.attachment import is_attached, name_of, unsuitable
 from groupcert.members.postgresql.commit_order import Entry
-from groupcert.members.postgresql.rows import columns_of, key_of
+from groupcert.members.postgresql.statements import Statement, statements_of
 from groupcert.members.postgresql.tables import Table, attached_tables
-from groupcert.members.wire.row_changes import decode_changes
 
 LOCK_CLASS = 1_735_156_336
 """The first number of the advisory locks of transactions; triggers.sql has it, too."""
 APPLICATION = "groupcert postgresql"
+JOINING = "groupcert join"
+"""The sessions that copy a server. They commit nothing, so that the group need not remember for
+them what was committed since they began; nor for those of `pg_dump`."""
 POLL_SECONDS = 0.01
 """Between two looks for those that stand in the way."""
 GRACE_SECONDS = 0.1
@@ -41,12 +42,14 @@ _SETTINGS = {
     "statement_timeout": "0",
     "idle_in_transaction_session_timeout": "0",
 }
-_ENDED = "SELECT pg_advisory_xact_lock_shared(%s, (%s::bigint & 2147483647)::int)"
+_AFTER = "SELECT groupcert.wait_for(%s)"
 _STATUS = "SELECT coalesce(pg_xact_status(id::xid8), 'committed') FROM unnest(%s::text[]) id"
+_AT_COMMIT = (
+    "SELECT pid, granted FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2"
+    f" AND classid = {LOCK_CLASS} AND (mode = 'ExclusiveLock' OR NOT granted)"
+)
 _BLOCKING = (
-    "SELECT pid, state LIKE 'idle%%', EXISTS (SELECT FROM pg_locks WHERE pg_locks.pid ="
-    f" pg_stat_activity.pid AND classid = {LOCK_CLASS} AND mode = 'ExclusiveLock')"
-    " FROM pg_stat_activity"
+    "SELECT pid, state LIKE 'idle%%' FROM pg_stat_activity"
     " WHERE pid = ANY(pg_blocking_pids(%s)) AND backend_type = 'client backend'"
 )
 _FOLD = (
@@ -69,6 +72,11 @@ class Database:
         self._confirmer: Connection
         self._watcher: Connection
         self._watching = asyncio.Lock()
+
+    @property
+    def name(self) -> str:
+        """What messages call the server."""
+        return name_of(self._dsn)
 
     async def open(self) -> Self:
         """Connects, and ends what an earlier companion has left.
@@ -104,8 +112,11 @@ class Database:
 
     async def socket(self) -> tuple[str, str]:
         """Returns the path of the socket, and the token that backends show."""
-        row = await self._ask("SELECT socket_path, token FROM groupcert.settings")
-        return str(row[0][0]), str(row[0][1])
+        rows = await self._ask("SELECT socket_path, token FROM groupcert.settings")
+        if not rows:
+            expected = "a new database, and groupcert postgresql join again"
+            raise self._unsuitable("its copy was never finished", expected)
+        return str(rows[0][0]), str(rows[0][1])
 
     async def executed(self) -> tuple[GtidSet, int]:
         """Returns the executed GTIDs, and the newest version."""
@@ -134,29 +145,45 @@ class Database:
             await self._watcher.execute("DELETE FROM groupcert.commits")
 
     async def statuses(self, transaction_ids: Sequence[str]) -> list[str]:
-        """Waits for the end of the first of some transactions, and returns the states of all:
-        `committed`, `aborted` or `in progress`.
-        """
-        await self._confirmer.execute(_ENDED, (LOCK_CLASS, transaction_ids[0]))
+        """Returns the states of transactions: `committed`, `aborted` or `in progress`."""
         rows = await self._confirmer.execute(_STATUS, (list(transaction_ids),))
         return [status for (status,) in await rows.fetchall()]
 
-    async def execute(self, entries: Sequence[Entry], make_way: Callable[[int], None]) -> None:
+    async def execute(
+        self, entries: Sequence[Entry], after: str | None, make_way: Callable[[int], None]
+    ) -> bool:
         """Executes entries in one transaction; ends backends that stand in the way.
 
         Args:
-            make_way: Is called with the process of a backend that does so at its COMMIT, which ends
-                by itself once it has an answer.
+            after: A transaction of a backend whose end it waits for; if that did not commit, it
+                executes nothing and returns False.
+            make_way: Is called with the process of a backend that stands in the way at its COMMIT,
+                which ends by itself once it has an answer.
         """
-        task = asyncio.create_task(self._execute(entries))
+        return await self._clearing(self._applier, entries, after, make_way)
+
+    async def execute_for(self, entry: Entry, make_way: Callable[[int], None]) -> None:
+        """Executes an entry in the place of a backend that has died, beside `execute`, which may
+        wait for one that comes behind it.
+        """
+        await self._clearing(self._confirmer, [entry], None, make_way)
+
+    async def _clearing(
+        self,
+        session: Connection,
+        entries: Sequence[Entry],
+        after: str | None,
+        make_way: Callable[[int], None],
+    ) -> bool:
+        task = asyncio.create_task(self._execute(session, entries, after))
         try:
             timeout = GRACE_SECONDS
             while not (await asyncio.wait({task}, timeout=timeout))[0]:
-                await self._clear_way(make_way)
+                await self._clear_way(session, make_way)
                 timeout = POLL_SECONDS
         finally:
             task.cancel()
-        await task
+        return await task
 
     async def oldest_transaction_seconds(self) -> float:
         """Returns the age of the oldest transaction that is open at the server."""
@@ -165,56 +192,27 @@ class Database:
                 "SELECT"
                 " coalesce(max(extract(epoch FROM clock_timestamp() - xact_start)), 0)::float8"
                 " FROM pg_stat_activity WHERE datname = current_database()"
+                f" AND application_name NOT IN ('{JOINING}', 'pg_dump')"
             )
         return float(age)
 
-    async def _execute(self, entries: Sequence[Entry]) -> None:
+    async def _execute(
+        self, session: Connection, entries: Sequence[Entry], after: str | None
+    ) -> bool:
         is_new = False
         while True:
             try:
-                async with self._applier.pipeline(), self._applier.transaction():
-                    await self._run_all(entries)
-                return
+                await _run(session, statements_of(entries, self._table_of), after)
+                return True
             except psycopg.errors.DeadlockDetected:
                 log.info("deadlock", version=entries[0].version)
+            except psycopg.errors.TransactionRollback:
+                return False
             except KeyError:
                 if is_new:
                     raise
                 await self.read_tables()
                 is_new = True
-
-    async def _run_all(self, entries: Sequence[Entry]) -> None:
-        for entry in entries:
-            for query, values in self._statements(entry):
-                await self._applier.execute(query, values)
-            await self._applier.execute(
-                "INSERT INTO groupcert.executed VALUES (%s, %s, %s)",
-                (entry.version, entry.gtid.source, entry.gtid.number),
-            )
-
-    def _statements(self, entry: Entry) -> list[tuple[sql.Composed, Sequence[str | None]]]:
-        """Returns the statements of an entry. Rows of a table that has other unique indexes, too,
-        are deleted before others are put: values may have moved between them.
-        """
-        keys, values, deleted = decode_changes(entry.payload)
-        puts = [
-            (table, value)
-            for key, value in zip(keys, values, strict=True)
-            if (table := self._table_of(key))
-        ]
-        crowded = (
-            {table.full_name for table, _ in puts if table.unique_keys} if len(puts) > 1 else ()
-        )
-        first = [*deleted, *(key for key in keys if key.partition(b"/")[0].decode() in crowded)]
-        statements: list[tuple[sql.Composed, Sequence[str | None]]] = [
-            (delete(table), key_of(table, key)) for key in first if (table := self._table_of(key))
-        ]
-        for table, value in puts:
-            columns = columns_of(table, value)
-            if table.unique_keys:
-                statements.append((update(table), [*columns, *_key_of(table, columns)]))
-            statements.append((put(table), columns))
-        return statements
 
     def _table_of(self, key: bytes) -> Table | None:
         name = key.partition(b"/")[0].decode(errors="replace")
@@ -225,12 +223,18 @@ class Database:
                 log.warning("rows_skipped", table=name, reason="it is not attached here")
         return table
 
-    async def _clear_way(self, make_way: Callable[[int], None]) -> None:
-        """Ends the backends that the applier waits for."""
+    async def _clear_way(self, session: Connection, make_way: Callable[[int], None]) -> None:
+        """Ends the backends whose rows a session of ours waits for. Which ones are at their COMMIT
+        is read first: one that has committed since then stands in nobody's way.
+        """
+        own = session.info.backend_pid
         async with self._watching:
-            rows = await self._watcher.execute(_BLOCKING, (self._applier.info.backend_pid,))
-            for pid, is_idle, is_at_commit in await rows.fetchall():
-                if is_at_commit:
+            at_commit = dict(await self._ask(_AT_COMMIT))
+            if at_commit.get(own) is False:
+                return  # It waits for the end of a transaction, not for a row.
+            rows = await self._watcher.execute(_BLOCKING, (own,))
+            for pid, is_idle in await rows.fetchall():
+                if pid in at_commit:
                     make_way(pid)
                     continue
                 function = "pg_terminate_backend" if is_idle else "pg_cancel_backend"
@@ -273,61 +277,19 @@ class Database:
         return await (await self._watcher.execute(query.encode())).fetchall()
 
     def _unsuitable(self, problem: str, expected: str) -> UnsuitableTarget:
-        given = psycopg.conninfo.conninfo_to_dict(self._dsn)
-        name = f"PostgreSQL {given.get('host', '')}/{given.get('dbname', '')}"
-        return UnsuitableTarget(target=name, problem=problem, expected=expected)
+        return unsuitable(self._dsn, problem, expected)
 
 
-@cache
-def put(table: Table) -> sql.Composed:
-    """Returns the statement that puts a row, new or not; if the table has other unique indexes only
-    a new one, behind `update`.
-    """
-    written = [column.name for column in table.columns if column.is_written]
-    others = [] if table.unique_keys else [name for name in written if name not in table.key]
-    updates = sql.SQL(", ").join(
-        sql.SQL("{0} = EXCLUDED.{0}").format(sql.Identifier(name)) for name in others
-    )
-    return sql.SQL(
-        "INSERT INTO {} ({}) OVERRIDING SYSTEM VALUE VALUES ({}) ON CONFLICT ({}) DO {}"
-    ).format(
-        sql.Identifier(table.schema, table.name),
-        sql.SQL(", ").join(map(sql.Identifier, written)),
-        sql.SQL(", ").join(sql.Placeholder() for _ in written),
-        sql.SQL(", ").join(map(sql.Identifier, table.key)),
-        sql.SQL("UPDATE SET {}").format(updates) if others else sql.SQL("NOTHING"),
-    )
-
-
-@cache
-def update(table: Table) -> sql.Composed:
-    """Returns the statement that changes a row. Unlike ON CONFLICT DO UPDATE it lets a child keep
-    its lock on a parent whose keys stay.
-    """
-    written = [column.name for column in table.columns if column.is_written]
-    places = (
-        sql.SQL("{} = {}").format(sql.Identifier(name), sql.Placeholder()) for name in written
-    )
-    return sql.SQL("UPDATE {} SET {} WHERE ({}) = ({})").format(
-        sql.Identifier(table.schema, table.name),
-        sql.SQL(", ").join(places),
-        sql.SQL(", ").join(map(sql.Identifier, table.key)),
-        sql.SQL(", ").join(sql.Placeholder() for _ in table.key),
-    )
-
-
-@cache
-def delete(table: Table) -> sql.Composed:
-    """Returns the statement that deletes a row by its key."""
-    return sql.SQL("DELETE FROM {} WHERE ({}) = ({})").format(
-        sql.Identifier(table.schema, table.name),
-        sql.SQL(", ").join(map(sql.Identifier, table.key)),
-        sql.SQL(", ").join(sql.Placeholder() for _ in table.key),
-    )
-
-
-def _key_of(table: Table, columns: Sequence[str | None]) -> list[str | None]:
-    """Returns the values of the key among those of the columns that are written."""
-    written = [column.name for column in table.columns if column.is_written]
-    values = dict(zip(written, columns, strict=True))
-    return [values[name] for name in table.key]
+async def _run(session: Connection, statements: Sequence[Statement], after: str | None) -> None:
+    """Runs statements as one transaction of the server, in one round trip if it is one of them."""
+    if len(statements) == 1 and after is None:
+        await session.execute(*statements[0])
+        return
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(session.pipeline())
+        if len(statements) > 1:
+            await stack.enter_async_context(session.transaction())
+        if after is not None:
+            await session.execute(_AFTER, (after,))
+        for query, values in statements:
+            await session.execute(query, values)

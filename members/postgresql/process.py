@@ -8,12 +8,15 @@ from collections.abc import Sequence
 
 import psycopg
 import structlog
+import uvloop
 
+from groupcert.applier.errors import PurgedAtSource
 from groupcert.certifier.errors import Unavailable
 from groupcert.members.client.async_client import AsyncClient
+from groupcert.members.errors.postgresql import CopyNeeded
 from groupcert.members.postgresql.companion import Companion
 from groupcert.members.postgresql.database import Database
-from groupcert.members.replica.sources import ReplicaSources
+from groupcert.members.postgresql.log_follower import LogFollower
 from groupcert.members.security.credentials import ANONYMOUS, Credentials
 
 PAUSE_SECONDS = 0.5
@@ -26,7 +29,7 @@ def run_companion(dsn: str, addresses: Sequence[str], credentials: Credentials =
     Raises:
         GroupcertError: It cannot serve the server; nothing is lost.
     """
-    asyncio.run(_run_until_signal(dsn, addresses, credentials))
+    uvloop.run(_run_until_signal(dsn, addresses, credentials))
     return 0
 
 
@@ -49,8 +52,12 @@ async def _run(dsn: str, addresses: Sequence[str], credentials: Credentials) -> 
             async with AsyncClient(
                 addresses, tls=credentials.tls, token=credentials.token
             ) as client:
-                sources = ReplicaSources(addresses, "postgresql", credentials)
-                await Companion(database, client, sources, executed, version).run()
+                follower = LogFollower(addresses, credentials, executed)
+                await Companion(database, client, follower, version).run()
+        except PurgedAtSource as error:
+            raise CopyNeeded(
+                source=error.source, missing=error.missing, server=database.name
+            ) from error
         except (psycopg.OperationalError, Unavailable) as error:
             log.warning("companion_begins_again", text=str(error).strip())
         finally:

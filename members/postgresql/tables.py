@@ -20,6 +20,7 @@ KEY_TYPES = frozenset(
     )
 )
 """Types of which equal values have equal texts, once numbers have lost their zeros."""
+JSON_TYPES = frozenset(("json", "jsonb"))
 UNFIT_TYPES = frozenset(("money", "xid", "cid", "tid"))
 """Types whose text depends on the server."""
 _TABLES = """
@@ -59,12 +60,15 @@ WHERE f.contype = 'f' AND {own} = %s ORDER BY f.conname"""
 
 
 class Column(NamedTuple):
-    """A column: its type without modifiers; `is_written` unless the server generates it."""
+    """A column: its type without modifiers; `is_written` unless the server generates it; `is_json`
+    if its type is JSON, or a domain, which may be over that.
+    """
 
     name: str
     type: str
     is_written: bool
     is_identity: bool
+    is_json: bool = False
 
 
 class UniqueKey(NamedTuple):
@@ -140,8 +144,8 @@ def _table(
 ) -> Table:
     described = connection.execute(_COLUMNS, (oid,)).fetchall()
     columns = tuple(
-        Column(column, kind, not generated, identity)
-        for column, kind, _, generated, identity, _ in described
+        Column(column, kind, not generated, identity, kind in JSON_TYPES or type_kind == "d")
+        for column, kind, type_kind, generated, identity, _ in described
     )
     indexes = connection.execute(_INDEXES, (oid,)).fetchall()
     parents = _references(connection, oid, other="f.confrelid", own="f.conrelid")

@@ -17,8 +17,13 @@ CREATE TABLE groupcert.settings (
     token text NOT NULL,
     created_language boolean NOT NULL,
     isolation_before text,
-    sets_isolation boolean NOT NULL
+    sets_isolation boolean NOT NULL,
+    sequence_offset bigint,
+    sequence_increment bigint
 );
+
+-- Sequences that give this server's own numbers, and the steps that they had before.
+CREATE TABLE groupcert.sequences (sequence regclass PRIMARY KEY, step bigint NOT NULL);
 
 -- What is executed here: each commit inserts its GTID, the companion folds them into one set. The
 -- largest version is never folded away: a snapshot's version is max(version).
@@ -221,6 +226,17 @@ except (OSError, plpy.SPIError) as error:
     UNKNOWN[2] = str(error)
     return UNKNOWN
 $$;
+
+-- Returns when a transaction that takes its turn has ended; raises unless it has committed.
+CREATE FUNCTION groupcert.wait_for(transaction_id text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM pg_advisory_xact_lock_shared(1735156336, (transaction_id::bigint & 2147483647)::int);
+    IF pg_xact_status(transaction_id::xid8) <> 'committed' THEN
+        RAISE EXCEPTION USING ERRCODE = '40000',
+            MESSAGE = format('transaction %s has not committed', transaction_id);
+    END IF;
+END $$;
 
 CREATE FUNCTION groupcert.commit() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$

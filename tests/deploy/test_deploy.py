@@ -110,7 +110,7 @@ def test_a_member_takes_the_settings_of_a_log_on_etcd() -> None:
 
 def test_the_etcd_of_tests_and_benchmarks_are_set_as_those_of_the_compose_file() -> None:
     text = (DEPLOY / "compose.etcd.yaml").read_text()
-    flags = dict(zip(etcd_servers.SETTINGS[::2], etcd_servers.SETTINGS[1::2], strict=True))
+    flags = dict(zip(etcd_servers.FLAGS[::2], etcd_servers.FLAGS[1::2], strict=True))
     for flag, value in flags.items():
         name = f"ETCD_{flag.strip('-').replace('-', '_').upper()}"
         assert re.search(rf'^  {name}: "?{value}"?$', text, re.MULTILINE), name

@@ -1,9 +1,10 @@
-"""`python -m tests.fuzz --seconds N --seed N`: fuzzes a live group of three members under load.
+"""`python -m tests.fuzz --seconds N --seed N --order etcd`: fuzzes a live group under load.
 
-Half of the time over plain connections, half over TLS. Exits with 0 if no member ended, left
-ONLINE, differed from the others, held its event loop or grew; else with 1, after saying what
-happened, where the last calls are, and the command that makes them again. The seed draws the same
-calls; what a member answers to them, and so the ids in later ones, it does not draw.
+It has three members. Half of the time goes over plain connections, half over TLS. Exits with 0 if
+no member ended, left ONLINE, differed from the others, held its event loop or grew; else with 1,
+after saying what happened, where the last calls are, and the command that makes them again. The
+seed draws the same calls; what a member answers to them, and so the ids in later ones, it does not
+draw.
 """
 
 import argparse
@@ -13,6 +14,7 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 
+from tests.fuzz.orders import ORDERS
 from tests.fuzz.run import TRANSPORTS, Run, fuzz
 
 
@@ -21,6 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--seconds", type=float, default=60.0, help="how long (60)")
     parser.add_argument("--seed", type=int, default=1, help="what is drawn (1)")
+    parser.add_argument("--order", choices=ORDERS, default="nats", help="of the log (nats)")
     parser.add_argument(
         "--transport", choices=TRANSPORTS, help="in place of both, one after the other"
     )
@@ -29,7 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     transports = [options.transport] if options.transport else TRANSPORTS
     wrong = 0
     for transport in transports:
-        run = fuzz(options.seed, transport, options.seconds / len(transports), _progress)
+        seconds = options.seconds / len(transports)
+        run = fuzz(options.seed, options.order, transport, seconds, _progress)
         sys.stdout.write(_summary(run))
         sys.stdout.flush()
         wrong += bool(run.problems)
@@ -41,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _progress(run: Run, elapsed: float) -> None:
     if sys.stderr.isatty():
         sys.stderr.write(
-            f"\r{run.transport}: {elapsed:.0f} of {run.seconds:.0f} s, "
+            f"\r{run.order}, {run.transport}: {elapsed:.0f} of {run.seconds:.0f} s, "
             f"{run.statuses.total():,} calls, {run.log_messages.total():,} log messages, "
             f"{run.commits:,} commits \033[K"
         )
@@ -56,7 +60,8 @@ def _summary(run: Run) -> str:
         by_method.setdefault(method, Counter())[status] += count
     grown = ", ".join(f"{name} {a} to {b} MiB" for name, (a, b) in run.resident_mib.items())
     lines = [
-        f"seed {run.seed}, {run.transport}, {run.seconds:.0f} s: {run.statuses.total():,} calls, "
+        f"seed {run.seed}, {run.order}, {run.transport}, {run.seconds:.0f} s: "
+        f"{run.statuses.total():,} calls, "
         f"{run.connections.total():,} raw connections, {run.log_messages.total():,} log messages, "
         f"{run.skipped_messages:,} of them skipped, {run.came_back} members back as another run, "
         f"{run.commits:,} commits of honest clients",

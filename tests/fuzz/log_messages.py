@@ -12,9 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-import nats
 from google.protobuf.message import DecodeError, Message
-from nats.aio.msg import Msg
 
 from groupcert.members.core.log_records import FORMAT_VERSION
 from groupcert.v1.log_pb2 import (
@@ -31,11 +29,11 @@ from groupcert.v1.transaction_pb2 import FragmentSet, Transaction
 from tests.fuzz.calls import harmless
 from tests.fuzz.methods import MEMBERS
 from tests.fuzz.mutations import MESSAGE_BYTES_MAX, mutated
+from tests.fuzz.orders import FuzzedOrder, Publish
 from tests.fuzz.random_messages import random_message
 from tests.fuzz.values import Answers
 from tests.fuzz.watcher import Watcher
 
-SUBJECT = "groupcert.local.log"
 FORMATS = range(FORMAT_VERSION + 1)
 """Those that members know, and 0, which is none and skipped."""
 CAPTURED_MAX = 200
@@ -116,8 +114,8 @@ def judged(payload: bytes, log: CapturedLog) -> Judgement:
 class LogMessages:
     """Publishes messages until it is stopped."""
 
-    def __init__(self, address: str, seed: str, answers: Answers, watcher: Watcher) -> None:
-        self._address = address
+    def __init__(self, order: FuzzedOrder, seed: str, answers: Answers, watcher: Watcher) -> None:
+        self._order = order
         self._chance = random.Random(f"{seed}/log")
         self._answers = answers
         self._watcher = watcher
@@ -130,25 +128,21 @@ class LogMessages:
 
     async def run(self, stopped: asyncio.Event) -> None:
         """Publishes until it is stopped, some messages a second."""
-        client = await nats.connect(self._address)
-        try:
-            await client.subscribe(SUBJECT, cb=self._take)
+        async with self._order.stranger(self._take) as publish:
             while not stopped.is_set():
                 if self.log.payloads:
                     name, payload = self._draw()
-                    await self._publish(client.publish, name, harmless(payload))
+                    await self._publish(publish, name, harmless(payload))
                 with suppress(TimeoutError):
                     await asyncio.wait_for(stopped.wait(), PAUSE_SECONDS)
-        finally:
-            await client.close()
 
-    async def _take(self, message: Msg) -> None:
-        if message.data in self._own:
-            self._own.discard(message.data)
+    def _take(self, payload: bytes) -> None:
+        if payload in self._own:
+            self._own.discard(payload)
         else:
-            self.log.take(message.data)
+            self.log.take(payload)
 
-    async def _publish(self, publish: Callable[..., object], name: str, payload: bytes) -> None:
+    async def _publish(self, publish: Publish, name: str, payload: bytes) -> None:
         payload = payload[:MESSAGE_BYTES_MAX]
         judgement = judged(payload, self.log)
         if judgement.left_out:
@@ -164,7 +158,7 @@ class LogMessages:
             name = "in a run's name"
         self._own.add(payload)
         self.last_messages.append((name, payload))
-        await publish(SUBJECT, payload)  # type: ignore[misc]  # a coroutine
+        await publish(payload)
         self.sent[name] += 1
 
     def _draw(self) -> tuple[str, bytes]:

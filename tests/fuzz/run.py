@@ -19,6 +19,7 @@ from tests.certificates import Authority, tls_settings
 from tests.fuzz.callers import Callers
 from tests.fuzz.honest_clients import HonestClients
 from tests.fuzz.log_messages import LogMessages
+from tests.fuzz.orders import ORDERS, FuzzedOrder
 from tests.fuzz.raw_connections import RawConnections
 from tests.fuzz.values import Answers
 from tests.fuzz.watched_member import DELAYS_VARIABLE
@@ -45,6 +46,7 @@ class Run:
     """What one run has done and found."""
 
     seed: int
+    order: str
     transport: str
     seconds: float
     statuses: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -66,8 +68,8 @@ class Run:
     @property
     def replay(self) -> str:
         """The command that makes the same calls again."""
-        arguments = f"--seed {self.seed} --seconds {self.seconds:g} --transport {self.transport}"
-        return f"python -m tests.fuzz {arguments}"
+        drawn = f"--seed {self.seed} --seconds {self.seconds:g}"
+        return f"python -m tests.fuzz {drawn} --order {self.order} --transport {self.transport}"
 
 
 class _FuzzedGroup(LocalGroup):
@@ -83,13 +85,15 @@ class _FuzzedGroup(LocalGroup):
 class _Fuzzing:
     """What runs at the same time in one run."""
 
-    def __init__(self, run: Run, folder: Path) -> None:
+    def __init__(self, run: Run, order: FuzzedOrder, folder: Path) -> None:
         self.run = run
+        self.order = order
         self.folder = folder
         tls = None
         (folder / "member.token").write_text(MEMBER)
         settings: dict[str, object] = {
             **SETTINGS,
+            **order.settings,
             "access": str(_access(folder)),
             "token_file": str(folder / "member.token"),
         }
@@ -112,9 +116,7 @@ class _Fuzzing:
     def fuzz(self, progress: Progress) -> None:
         """Fuzzes for as long as was asked, or until something is wrong."""
         with self.group:
-            log = LogMessages(
-                self.group.log_server.address, self.seed_text, self.answers, self.watcher
-            )
+            log = LogMessages(self.order, self.seed_text, self.answers, self.watcher)
             self.log = log
             with self.honest.working() as working:
                 self.watcher.start()
@@ -174,19 +176,20 @@ class _Fuzzing:
         (self.folder / "resident-bytes.json").write_text(json.dumps(resident))
 
 
-def fuzz(seed: int, transport: str, seconds: float, progress: Progress) -> Run:
-    """Returns a run over one transport."""
+def fuzz(seed: int, order_name: str, transport: str, seconds: float, progress: Progress) -> Run:
+    """Returns a run on one order, over one transport."""
     folder = Path(tempfile.mkdtemp(prefix="groupcert-fuzz-"))
-    run = Run(seed, transport, seconds, folder=folder)
-    fuzzing = _Fuzzing(run, folder)
-    try:
-        fuzzing.fuzz(progress)
-    except Exception as error:
-        run.problems.append(f"{type(error).__name__}: {error}")
-        if not isinstance(error, AssertionError):
-            sys.excepthook(type(error), error, error.__traceback__)
-    if run.problems:
-        fuzzing.write_last()
+    run = Run(seed, order_name, transport, seconds, folder=folder)
+    with ORDERS[order_name](folder / "log") as order:
+        fuzzing = _Fuzzing(run, order, folder)
+        try:
+            fuzzing.fuzz(progress)
+        except Exception as error:
+            run.problems.append(f"{type(error).__name__}: {error}")
+            if not isinstance(error, AssertionError):
+                sys.excepthook(type(error), error, error.__traceback__)
+        if run.problems:
+            fuzzing.write_last()
     return run
 
 

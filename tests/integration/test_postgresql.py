@@ -19,14 +19,13 @@ from typing import Any
 import psycopg
 import pytest
 
-from groupcert.applier.errors import UnsuitableTarget
 from groupcert.members.postgresql.attachment import attach, detach
-from tests import servers
+from groupcert.members.postgresql.sequences import Numbering
 from tests.integration.postgresql_group import (
+    SERVERS_MAX,
     PostgresqlGroup,
     Primary,
     continue_process,
-    postgresql_group,
     stop_process,
 )
 from tests.integration.waiting import wait_for
@@ -35,18 +34,6 @@ pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.database]
 
 SEED = 20
 INCREMENTS = 25
-
-
-@pytest.fixture(scope="module")
-def servers3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresqlGroup]:
-    """Three primaries."""
-    try:
-        with postgresql_group(tmp_path_factory.mktemp("postgresql")) as group:
-            yield group
-    except (servers.ServerMissing, UnsuitableTarget) as error:
-        if os.environ.get("REQUIRE_DATABASES") == "1":
-            raise
-        pytest.skip(str(error))
 
 
 @pytest.fixture
@@ -155,7 +142,20 @@ def test_rows_of_all_types_are_equal_everywhere(servers3: PostgresqlGroup) -> No
     third.query("DELETE FROM counters WHERE count = 1")
     *_, things, counters, _ = servers3.settle()
     assert [row[0] for row in things] == ["", "c"]
-    assert [row[1] for row in counters] == [2]
+    assert 1 not in [row[1] for row in counters]
+
+
+def test_rows_that_servers_number_at_the_same_time_do_not_conflict(
+    servers3: PostgresqlGroup, stack: ExitStack
+) -> None:
+    sessions = [stack.enter_context(closing(each.connect())) for each in servers3.primaries]
+    for session in sessions:
+        session.execute("INSERT INTO counters (count) SELECT 5 FROM generate_series(1, 3)")
+    for session in sessions:
+        session.commit()
+    ids = [number for number, count in servers3.settle()[3] if count == 5]
+    assert len(ids) == 9
+    assert {number % SERVERS_MAX for number in ids} == {1, 2, 3}
 
 
 def test_rows_of_a_savepoint_that_was_rolled_back_are_not_sent(servers3: PostgresqlGroup) -> None:
@@ -227,7 +227,7 @@ def test_what_cannot_be_certified_is_refused(servers3: PostgresqlGroup, statemen
 
 
 def test_a_table_without_a_key_is_kept_out(servers3: PostgresqlGroup) -> None:
-    attachment = servers3.primaries[0].attachment
+    attachment = servers3.attachments[0]
     assert attachment.kept_out == {"public.keyless": "it has no primary key"}
     assert len(attachment.attached) == 4
 
@@ -341,9 +341,9 @@ def test_a_second_companion_ends(servers3: PostgresqlGroup) -> None:
 
 def test_detach_leaves_nothing(postgresql_dsn: str) -> None:
     with psycopg.connect(postgresql_dsn, autocommit=True) as session:
-        session.execute("CREATE TABLE things (id int PRIMARY KEY)")
+        session.execute("CREATE TABLE things (id serial PRIMARY KEY)")
         before = _description(postgresql_dsn)
-        attach(postgresql_dsn, ["public.*"], set_isolation=True)
+        attach(postgresql_dsn, ["public.*"], set_isolation=True, numbering=Numbering(2, 3))
         assert _description(postgresql_dsn) != before
         with pytest.raises(psycopg.errors.FeatureNotSupported):
             session.execute("INSERT INTO things VALUES (1)")

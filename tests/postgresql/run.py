@@ -4,19 +4,18 @@ import tempfile
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from groupcert.members.demo.local_group import LocalGroup
-from tests.integration.postgresql_group import PostgresqlGroup, Primary
+from groupcert.members.demo.postgresql_servers import Primary
 from tests.integration.waiting import wait_for
 from tests.postgresql import bank, isolation, lists
+from tests.postgresql.group import Group, running_group
 from tests.postgresql.history import write_history
 from tests.postgresql.kills import Kills
 from tests.postgresql.pgbench import Pgbench
-from tests.postgresql.restarted_server import RestartedServer
 from tests.postgresql.told import Answer
 from tests.postgresql.workers import Workers
 
@@ -56,30 +55,31 @@ def check(seed: int, seconds: float, progress: Callable[[int], None]) -> Run:
     folder = Path(tempfile.mkdtemp(prefix="groupcert-postgresql-"))
     run = Run(seed, folder=folder)
     began = time.monotonic()
-    with _group(folder) as (group, hosts):
+    with running_group(folder, bank.SCHEMA + lists.SCHEMA) as group:
         told: dict[uuid.UUID, Answer] = {}
-        dsns = [primary.dsn for primary in group.primaries]
         shared = lists.Lists()
         workers = {
-            "bank": Workers(dsns, CLIENTS["bank"], lambda n, c: bank.BankClient(n, c, told), seed),
+            "bank": Workers(
+                group.dsns, CLIENTS["bank"], lambda n, c: bank.BankClient(n, c, told), seed
+            ),
             "lists": Workers(
-                dsns, CLIENTS["lists"], lambda n, c: lists.ListClient(n, c, shared), seed + 1
+                group.dsns, CLIENTS["lists"], lambda n, c: lists.ListClient(n, c, shared), seed + 1
             ),
         }
-        pgbench = Pgbench(dsns, folder, seed)
+        pgbench = Pgbench(group.dsns, folder, seed)
 
         def wait_for_load(dsn: str) -> None:
             for each in workers.values():
                 each.wait_for_commits(dsn, COMMITS_BETWEEN)
 
-        kills = Kills(group, hosts, wait_for_load, seed)
+        kills = Kills(group, wait_for_load, seed)
         with ExitStack() as stack:
             stack.enter_context(pgbench.working())
             for each in workers.values():
                 stack.enter_context(each.working())
             with kills.killing():
                 _wait(seconds, lambda: progress(sum(kills.counts.values())))
-            for dsn in dsns:
+            for dsn in group.dsns:
                 wait_for_load(dsn)
         run.killed, run.longest = kills.counts, kills.longest
         run.told = {name: _counted(each) for name, each in workers.items()}
@@ -97,27 +97,6 @@ def check(seed: int, seconds: float, progress: Callable[[int], None]) -> Run:
     return run
 
 
-@contextmanager
-def _group(folder: Path) -> Iterator[tuple[PostgresqlGroup, list[RestartedServer]]]:
-    """Starts everything; all servers take commits."""
-    with ExitStack() as stack:
-        (folder / "group").mkdir()
-        group = stack.enter_context(LocalGroup(folder / "group"))
-        hosts, primaries = [], []
-        for name, address in group.addresses.items():
-            host = RestartedServer(folder / name)
-            host.start()
-            stack.callback(host.stop)
-            primary = Primary(host.server, address, folder, bank.SCHEMA + lists.SCHEMA)
-            primary.start()
-            stack.callback(primary.kill)
-            hosts.append(host)
-            primaries.append(primary)
-        for primary in primaries:
-            wait_for("the companion serves", primary.takes_commits)
-        yield PostgresqlGroup(group, primaries), hosts
-
-
 def _wait(seconds: float, progress: Callable[[], None]) -> None:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -132,7 +111,7 @@ def _counted(workers: Workers) -> Counter[str]:
     return counts
 
 
-def _wait_until_equal(group: PostgresqlGroup) -> None:
+def _wait_until_equal(group: Group) -> None:
     """Returns when all servers have the same rows and the same newest version."""
 
     def state(primary: Primary) -> list[object]:

@@ -7,6 +7,7 @@ import struct
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from groupcert.members.postgresql.backends import Backend, BackendServer, Request
 
@@ -41,23 +42,31 @@ async def end_of(client: socket.socket) -> bytes:
 
 
 @pytest.mark.parametrize("turns", range(TURNS_MAX + 1))
-async def test_a_backend_that_connects_while_the_companion_ends_is_hung_up_on(
+def test_a_backend_that_connects_while_the_companion_ends_is_hung_up_on(
     tmp_path: Path, turns: int
 ) -> None:
     path = tmp_path / "socket"
-    with socket.socket(socket.AF_UNIX) as client:
-        async with BackendServer(path, TOKEN, never):
-            client.connect(str(path))
-            client.sendall(REQUEST)
-            for _ in range(turns):
-                await asyncio.sleep(0)
-        assert await end_of(client) == b""
+
+    async def connect_and_end() -> bytes:
+        with socket.socket(socket.AF_UNIX) as client:
+            async with BackendServer(path, TOKEN, never, lost=lambda: None):
+                client.connect(str(path))
+                client.sendall(REQUEST)
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+            return await end_of(client)
+
+    assert uvloop.run(connect_and_end()) == b""
 
 
-async def test_a_backend_with_another_token_is_hung_up_on(tmp_path: Path) -> None:
+def test_a_backend_with_another_token_is_hung_up_on(tmp_path: Path) -> None:
     path = tmp_path / "socket"
-    with socket.socket(socket.AF_UNIX) as client:
-        async with BackendServer(path, "another", never):
-            client.connect(str(path))
-            client.sendall(REQUEST)
-            assert await end_of(client) == b""
+
+    async def connect() -> bytes:
+        with socket.socket(socket.AF_UNIX) as client:
+            async with BackendServer(path, "another", never, lost=lambda: None):
+                client.connect(str(path))
+                client.sendall(REQUEST)
+                return await end_of(client)
+
+    assert uvloop.run(connect()) == b""

@@ -46,7 +46,7 @@ def test_versions_take_turns_whoever_has_them() -> None:
     assert step(order) == Grant(one, None)
     assert step(order) is None
     order.received([entry(5, b"mine"), entry(6)])
-    assert step(order) == Execute([entry(6)])
+    assert step(order) == Execute([entry(6)], one)
     assert not order.is_settled
     order.committed(one)
     assert order.is_settled
@@ -68,10 +68,10 @@ def test_an_entry_that_may_be_in_flight_waits_for_the_outcome() -> None:
     mine = local("mine")
     order.submitted(mine)
     order.received([entry(1), entry(2, b"mine"), entry(3)])
-    assert step(order) == Execute([entry(1)])
+    assert step(order) == Execute([entry(1)], None)
     assert step(order) is None
     order.withdrawn(mine)
-    assert step(order) == Execute([entry(2, b"mine"), entry(3)])
+    assert step(order) == Execute([entry(2, b"mine"), entry(3)], None)
 
 
 def test_an_entry_of_a_backend_is_not_executed() -> None:
@@ -80,9 +80,9 @@ def test_an_entry_of_a_backend_is_not_executed() -> None:
     order.submitted(mine)
     order.received([entry(1), entry(2, b"mine"), entry(3)])
     order.decided(mine, entry(2, b"mine"))
-    assert step(order) == Execute([entry(1)])
+    assert step(order) == Execute([entry(1)], None)
     assert step(order) == Grant(mine, None)
-    assert step(order) == Execute([entry(3)])
+    assert step(order) == Execute([entry(3)], mine)
 
 
 def test_versions_without_a_transaction_are_passed_over() -> None:
@@ -91,7 +91,7 @@ def test_versions_without_a_transaction_are_passed_over() -> None:
     order.decided(mine, entry(3, b"mine"))
     order.received([entry(3, b"mine"), entry(9)])
     assert step(order) == Grant(mine, None)
-    assert step(order) == Execute([entry(9)])
+    assert step(order) == Execute([entry(9)], mine)
     assert order.version == 9
 
 
@@ -103,8 +103,8 @@ def test_a_backend_that_made_way_is_executed_for_in_its_turn() -> None:
     assert order.waiting_of(mine.pid) is mine
     mine.is_given_up = True
     assert order.waiting_of(mine.pid) is None
-    assert step(order) == Execute([entry(1)])
-    assert step(order) == Execute([entry(2, b"mine")])
+    assert step(order) == Execute([entry(1)], None)
+    assert step(order) == Execute([entry(2, b"mine")], None)
     assert order.is_settled
 
 
@@ -113,5 +113,5 @@ def test_a_batch_has_a_limit() -> None:
     order.received([entry(version) for version in range(1, BATCH_TRANSACTIONS_MAX + 2)])
     first, second = step(order), step(order)
     assert isinstance(first, Execute) and len(first.entries) == BATCH_TRANSACTIONS_MAX
-    assert second == Execute([entry(BATCH_TRANSACTIONS_MAX + 1)])
+    assert second == Execute([entry(BATCH_TRANSACTIONS_MAX + 1)], None)
     assert order.entries_count == 0

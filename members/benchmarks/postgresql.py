@@ -1,0 +1,237 @@
+"""`groupcert bench postgresql`: a commit at a PostgreSQL server of a group, beside the same server
+alone and a Galera Cluster.
+
+One row a transaction, by UPDATE and by INSERT, at one of three servers that share this machine with
+their members and the log. All systems take their turns in each round; medians of the rounds count.
+A last load is at all three servers: it shows how far they are behind.
+"""
+
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+
+import psutil
+import typer
+
+from groupcert.members.benchmarks.clients import Load
+from groupcert.members.benchmarks.galera import galera_cluster, run_clients
+from groupcert.members.benchmarks.machine import answer, machine
+from groupcert.members.benchmarks.postgresql_servers import (
+    ATTACHED,
+    PLAIN,
+    PgBench,
+    PostgreSqlGroup,
+    postgresql_group,
+)
+from groupcert.members.host.database_servers import MariaDbServer
+
+CLIENTS = (1, 8, 32)
+STATEMENTS = ("update", "insert")
+GROUP = "group"
+LAG_PERIOD_SECONDS = 0.1
+SETTLE_SECONDS_MAX = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PostgreSqlBench:
+    """How long each load lasts, in seconds, and how often the systems take their turns."""
+
+    seconds: int = 2
+    rounds: int = 3
+    galera: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Numbers:
+    """One load. `first_ms`: the median of the sessions' first transactions, which are not among the
+    others. `cpu_us`: processor time of all servers, members and companions for each commit.
+    """
+
+    commits_per_second: float
+    avg_ms: float
+    p50_ms: float
+    p99_ms: float
+    retried: int
+    first_ms: float
+    cpu_us: float
+
+
+System = Callable[[str, int], Numbers]
+"""Runs a statement, from a number of clients."""
+Loads = dict[str, dict[str, dict[str, float]]]
+"""By statement and clients, then by system: medians by name, and what the group adds to it."""
+
+
+def main(bench: PostgreSqlBench, *, as_json: bool, output: Path | None) -> int:
+    """Runs all loads and prints what came out.
+
+    Raises:
+        ServerMissing: PostgreSQL or Galera is not installed.
+        UnsuitableTarget: PL/Python is not.
+    """
+    with tempfile.TemporaryDirectory(prefix="groupcert-bench-") as name, ExitStack() as stack:
+        folder = Path(name)
+        folder.chmod(0o755)  # PostgreSQL runs as another user if this one is root.
+        group = stack.enter_context(postgresql_group(folder / "postgresql"))
+        systems = _systems(group, folder, bench)
+        if bench.galera:
+            nodes = stack.enter_context(galera_cluster(folder / "galera"))
+            systems["galera"] = partial(_at_galera, nodes, bench)
+        rounds = [
+            {
+                f"{statement}, {clients} clients": {
+                    system: run(statement, clients) for system, run in systems.items()
+                }
+                for statement in STATEMENTS
+                for clients in CLIENTS
+            }
+            for _ in range(bench.rounds)
+        ]
+        three = [_at_three_servers(group, folder, bench) for _ in range(bench.rounds)]
+    loads = {load: _medians([each[load] for each in rounds]) for load in rounds[0]}
+    document = {
+        "machine": machine(),
+        "seconds": bench.seconds,
+        "rounds": bench.rounds,
+        "loads": loads,
+        "at_three_servers": three,
+    }
+    if not answer(document, as_json=as_json, output=output):
+        typer.echo(_table(loads))
+        for found in three:
+            typer.echo("at three servers: " + ", ".join(f"{k} {v}" for k, v in found.items()))
+    return 0
+
+
+def _systems(group: PostgreSqlGroup, folder: Path, bench: PostgreSqlBench) -> dict[str, System]:
+    first = group.servers[0]
+
+    def system(database: str, processes: Sequence[int], synchronous_commit: str = "on") -> System:
+        def run(statement: str, clients: int) -> Numbers:
+            group.settle()
+            spent_s = _cpu_s(processes)
+            load = PgBench(
+                script=statement,
+                clients=clients,
+                seconds=bench.seconds,
+                folder=folder,
+                synchronous_commit=synchronous_commit,
+            ).run([first.dsn_of(database)])
+            group.settle()
+            return _numbers(load.load, load.seconds, load.first_ms, _cpu_s(processes) - spent_s)
+
+        return run
+
+    return {
+        "plain": system(PLAIN, [first.pid]),
+        "plain, synchronous_commit off": system(PLAIN, [first.pid], "off"),
+        GROUP: system(ATTACHED, group.pids()),
+    }
+
+
+def _at_galera(
+    nodes: Sequence[MariaDbServer], bench: PostgreSqlBench, statement: str, clients: int
+) -> Numbers:
+    processes = [node.pid for node in nodes]
+    spent_s = _cpu_s(processes)
+    load = run_clients(nodes[:1], clients, bench.seconds, statement)
+    return _numbers(load, bench.seconds, [0.0], _cpu_s(processes) - spent_s)
+
+
+def _at_three_servers(
+    group: PostgreSqlGroup, folder: Path, bench: PostgreSqlBench
+) -> dict[str, float]:
+    """Returns the numbers of 30 clients at all servers, and how far these were behind: the largest
+    number of versions meanwhile, and the seconds until all had everything.
+    """
+    group.settle()
+    lags, has_ended = [0], threading.Event()
+
+    def watch() -> None:
+        while not has_ended.wait(LAG_PERIOD_SECONDS):
+            lags.append(group.lag())
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    spent_s = _cpu_s(group.pids())
+    load = PgBench(script="update", clients=30, seconds=bench.seconds, folder=folder).run(
+        [server.dsn_of(ATTACHED) for server in group.servers]
+    )
+    has_ended.set()
+    thread.join()
+    began = time.monotonic()
+    group.settle()
+    settled_s = time.monotonic() - began
+    numbers = _numbers(load.load, load.seconds, load.first_ms, _cpu_s(group.pids()) - spent_s)
+    return {**asdict(numbers), "lag_versions_max": max(lags), "settled_s": round(settled_s, 3)}
+
+
+def _numbers(load: Load, seconds: float, first_ms: Sequence[float], cpu_s: float) -> Numbers:
+    latencies = load.latencies()
+    return Numbers(
+        commits_per_second=round(load.certified / seconds, 1),
+        avg_ms=round(statistics.fmean(load.latencies_ms), 3),
+        p50_ms=latencies["p50"],
+        p99_ms=latencies["p99"],
+        retried=load.rejected,
+        first_ms=round(statistics.median(first_ms), 1),
+        cpu_us=round(cpu_s / load.certified * 1e6, 1),
+    )
+
+
+def _medians(rounds: Sequence[Mapping[str, Numbers]]) -> dict[str, dict[str, float]]:
+    """Returns the medians of each system, and beside the group: the share of its rate that the
+    group reaches, and the milliseconds that a commit takes longer, on average and in the median.
+    """
+    found: dict[str, dict[str, float]] = {}
+    for system in rounds[0]:
+        turns = [asdict(each[system]) for each in rounds]
+        found[system] = {name: statistics.median(turn[name] for turn in turns) for name in turns[0]}
+    for system in set(found) - {GROUP}:
+        theirs = [each[system] for each in rounds]
+        ours = [each[GROUP] for each in rounds]
+        pairs = list(zip(ours, theirs, strict=True))
+        shares = (our.commits_per_second / their.commits_per_second for our, their in pairs)
+        found[system] |= {
+            "group_rate_ratio": round(statistics.median(shares), 3),
+            "group_longer_avg_ms": _middle(our.avg_ms - their.avg_ms for our, their in pairs),
+            "group_longer_p50_ms": _middle(our.p50_ms - their.p50_ms for our, their in pairs),
+        }
+    return found
+
+
+def _middle(values: Iterator[float]) -> float:
+    return round(statistics.median(values), 3)
+
+
+def _cpu_s(processes: Sequence[int]) -> float:
+    """Returns the processor time of processes and of all below them, ended ones too."""
+    spent = 0.0
+    for pid in processes:
+        process = psutil.Process(pid)
+        times = process.cpu_times()
+        spent += times.user + times.system + times.children_user + times.children_system
+        spent += sum(sum(child.cpu_times()[:2]) for child in process.children(recursive=True))
+    return spent
+
+
+def _table(loads: Loads) -> str:
+    lines = [
+        f"{'':52} {'commits/s':>9} {'avg ms':>7} {'p50':>7} {'p99':>7} {'CPU us':>7}"
+        f" {'group: x rate':>14} {'avg +ms':>8}"
+    ]
+    for load, systems in loads.items():
+        for system, found in systems.items():
+            line = f"{load + ', ' + system:52} {found['commits_per_second']:9,.0f}"
+            line += "".join(f" {found[name]:7.2f}" for name in ("avg_ms", "p50_ms", "p99_ms"))
+            line += f" {found['cpu_us']:7.0f}"
+            if system != GROUP:
+                line += f" {found['group_rate_ratio']:14.2f} {found['group_longer_avg_ms']:8.2f}"
+            lines.append(line)
+    return "\n".join(lines)
