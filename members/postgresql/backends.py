@@ -103,8 +103,9 @@ class Backend(asyncio.Protocol):
         self.close()
 
     def _send(self, message: object) -> None:
-        body = json.dumps(message).encode()
-        self._transport.write(struct.pack(">I", len(body)) + body)
+        if not self._transport.is_closing():  # A backend that died meanwhile gets no answer.
+            body = json.dumps(message).encode()
+            self._transport.write(struct.pack(">I", len(body)) + body)
 
 
 class BackendServer:

@@ -70,3 +70,25 @@ def test_a_backend_with_another_token_is_hung_up_on(tmp_path: Path) -> None:
                 return await end_of(client)
 
     assert uvloop.run(connect()) == b""
+
+
+def test_a_backend_that_has_died_gets_no_answer(tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    asked, lost = asyncio.Event(), asyncio.Event()
+    waiting: list[Backend] = []
+
+    async def wait(backend: Backend, _request: Request) -> None:
+        waiting.append(backend)
+        asked.set()
+
+    async def die_and_answer() -> list[Backend]:
+        async with BackendServer(path, TOKEN, wait, lost.set):
+            with socket.socket(socket.AF_UNIX) as client:
+                client.connect(str(path))
+                client.sendall(REQUEST)
+                await asked.wait()
+            await lost.wait()
+            waiting[0].grant(1, "source", 1, None)
+        return waiting
+
+    assert len(uvloop.run(die_and_answer())) == 1
