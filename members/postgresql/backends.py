@@ -50,9 +50,11 @@ class Backend(asyncio.Protocol):
         self._is_known = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begins."""
+        """Begins; ends at once if the companion has ended since it was accepted."""
         self._transport = cast(asyncio.Transport, transport)
         self._server.backends.add(self)
+        if self._server.is_over:
+            self.close()
 
     def data_received(self, data: bytes) -> None:
         """Takes bytes, and serves the frame that they complete."""
@@ -101,8 +103,9 @@ class Backend(asyncio.Protocol):
         self.close()
 
     def _send(self, message: object) -> None:
-        body = json.dumps(message).encode()
-        self._transport.write(struct.pack(">I", len(body)) + body)
+        if not self._transport.is_closing():  # A backend that died meanwhile gets no answer.
+            body = json.dumps(message).encode()
+            self._transport.write(struct.pack(">I", len(body)) + body)
 
 
 class BackendServer:
@@ -119,6 +122,7 @@ class BackendServer:
         self.token = token
         self.lost = lost
         self.backends: set[Backend] = set()
+        self.is_over = False
         self._path = path
         self._serve = serve
         self._server: asyncio.Server | None = None
@@ -135,6 +139,7 @@ class BackendServer:
 
     async def __aexit__(self, *_error: object) -> None:
         assert self._server is not None, "left before it was entered"
+        self.is_over = True
         self._server.close()
         for backend in [*self.backends]:
             backend.close()

@@ -179,8 +179,9 @@ class Companion:
             await self._granted.wait()
             self._granted.clear()
             while granted:
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._suspected.wait(), CONFIRM_SECONDS)
+                with suppress(TimeoutError):  # `wait_for` may lose a cancellation before 3.12.
+                    async with asyncio.timeout(CONFIRM_SECONDS):
+                        await self._suspected.wait()
                 self._suspected.clear()
                 asked = [*granted]
                 ends = await self._database.statuses([each.transaction_id for each in asked])
