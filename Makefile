@@ -25,7 +25,7 @@ COMPOSE ?= $(shell docker compose version >/dev/null 2>&1 && echo docker compose
 # Compiled modules are kept: every process of the tests would compile all that it imports again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo audit-demo cluster test test-quick test-containers test-processes test-audit
+.PHONY: demo audit-demo cluster test test-quick test-processes test-audit
 .PHONY: check check-tests durations nightly bench proto venv format lint clean
 
 demo: venv ## a group of three members on this machine, clients, checks
@@ -42,7 +42,7 @@ cluster: ## a group of three members and three log servers in containers, until 
 test: ## everything that this machine can run
 	$(MAKE) --jobs=2 --output-sync=target lint test-quick
 	@echo; echo "The tests that take longer:"
-	$(MAKE) --jobs=3 test-processes test-containers test-audit
+	$(MAKE) --jobs=2 test-processes test-audit
 
 test-quick: venv ## the quick tests, and what they leave of the certifier and the pure machines
 	$(PYTEST) -m '$(QUICK)' -n auto --cov --cov-report= $(COVERED)
@@ -53,11 +53,8 @@ test-quick: venv ## the quick tests, and what they leave of the certifier and th
 	@echo; echo "The other quick tests, without the tracer:"
 	$(BIN)/pytest --durations-file=.build/durations/$@-rest.json -m '$(QUICK)' -n auto $(COVERED:%=--ignore=%)
 
-test-containers: venv ## clusters in containers
-	$(PYTEST) -m '$(LONGER)' tests/cluster
-
-test-processes: venv ## everything else that is not quick, two files at a time: they wait more than they compute
-	$(PYTEST) -m '$(LONGER)' -n 2 --dist loadfile --ignore=tests/cluster --ignore=tests/audit
+test-processes: venv ## all else that is not quick, in containers too, three files at a time: they wait more than they compute
+	$(PYTEST) -m '$(LONGER)' -n 3 --dist loadgroup --no-loadscope-reorder --ignore=tests/audit
 
 test-audit: venv ## the audit, with Spark and a browser
 	$(PYTEST) -m '$(LONGER)' tests/audit

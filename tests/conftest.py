@@ -18,6 +18,8 @@ settings.load_profile("groupcert")
 
 
 pytest_plugins = ["tests.durations"]
+CONTAINERS = "tests/cluster"
+"""Its tests share networks and images."""
 MARKERS_OF_FIXTURES = {
     "spark": ("spark",),
     "log_server": ("nats",),
@@ -34,8 +36,13 @@ MARKERS_OF_FIXTURES = {
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks tests by the fixtures that they use, before a run selects tests by their markers."""
+    """Marks tests by the fixtures that they use, before a run selects tests by their markers; and
+    for runs with several workers those that one worker takes: a file's, all clusters in containers.
+    """
     for item in items:
+        file = item.nodeid.partition("::")[0]
+        group = CONTAINERS if file.startswith(CONTAINERS) else file
+        item.add_marker(pytest.mark.xdist_group(group))
         for fixture in getattr(item, "fixturenames", ()):
             for marker in MARKERS_OF_FIXTURES.get(fixture, ()):
                 item.add_marker(marker)

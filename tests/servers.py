@@ -1,4 +1,4 @@
-"""Databases for tests, in real SQL servers that `members/benchmarks/database_servers.py` starts.
+"""Databases for tests, in real SQL servers that `members/host/database_servers.py` starts.
 
 The rule it keeps: nothing of a test's database is left when its block ends.
 """
@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 
 import psycopg
 
-from groupcert.members.benchmarks.database_servers import (
+from groupcert.members.host.database_servers import (
     MariaDbServer,
     PostgreSqlServer,
     ServerMissing,

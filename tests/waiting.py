@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-SECONDS_MAX = 60
+SECONDS_MAX = 120
 
 
 async def until(happened: Callable[[], object]) -> None:

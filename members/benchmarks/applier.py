@@ -33,14 +33,14 @@ from groupcert.members.benchmarks.applier_targets import (
     RocksDb,
     Slow,
 )
-from groupcert.members.benchmarks.database_servers import (
+from groupcert.members.benchmarks.machine import answer, machine
+from groupcert.members.benchmarks.mariadb_replica import MODES, MariaDbReplica
+from groupcert.members.benchmarks.source_stream import SourceOptions, final_rows, table_names
+from groupcert.members.host.database_servers import (
     ServerMissing,
     mariadb_server,
     postgresql_server,
 )
-from groupcert.members.benchmarks.machine import answer, machine
-from groupcert.members.benchmarks.mariadb_replica import MODES, MariaDbReplica
-from groupcert.members.benchmarks.source_stream import SourceOptions, final_rows, table_names
 from groupcert.members.wire.row_changes import decode_changes
 
 EMBEDDED, SERVERS = ("rocksdb", "slow"), ("postgresql", "mariadb")

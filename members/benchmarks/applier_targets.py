@@ -260,7 +260,7 @@ class MariaDb(SqlServer):
 @contextmanager
 def mariadb_session(url: str) -> Iterator[Any]:
     """Returns a function that runs a statement and returns its rows."""
-    from groupcert.members.benchmarks.database_servers import connect_mariadb
+    from groupcert.members.host.database_servers import connect_mariadb
 
     with closing(connect_mariadb(url)) as session, session.cursor() as cursor:
 

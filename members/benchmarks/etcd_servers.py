@@ -15,15 +15,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from groupcert.members.benchmarks.database_servers import ServerMissing
 from groupcert.members.host import die_with_parent
+from groupcert.members.host.database_servers import ServerMissing
 from groupcert.members.host.loopback import HOST, free_port
 
-START_SECONDS_MAX = 30.0
-STOP_SECONDS_MAX = 10.0
+START_SECONDS_MAX = 120.0
+STOP_SECONDS_MAX = 30.0
 POLL_SECONDS = 0.01
-SETTINGS = (
-    *("--heartbeat-interval", "50", "--election-timeout", "500"),
+FLAGS = (
+    *("--heartbeat-interval", "30", "--election-timeout", "300"),
     *("--snapshot-count", "2000", "--quota-backend-bytes", str(8 << 30)),
     *("--max-request-bytes", str(10 << 20), "--logger", "zap"),
 )
@@ -33,19 +33,19 @@ class EtcdServers:
     """Servers `log1`, `log2`, ...; started again, one has the same ports and data."""
 
     def __init__(
-        self, folder: Path, servers: int = 3, *, settings: tuple[str, ...] = (), scheme: str = ""
+        self, folder: Path, servers: int = 3, *, flags: tuple[str, ...] = (), scheme: str = ""
     ) -> None:
         """Prepares.
 
         Args:
-            settings: More flags of all servers, or the same with other values.
+            flags: More flags of all servers, or the same with other values.
             scheme: `s` where clients have to come over TLS.
         """
         self.names = tuple(f"log{number}" for number in range(1, servers + 1))
         self.ports = {name: free_port() for name in self.names}
         self._peer_ports = {name: free_port() for name in self.names}
         self._folder = folder
-        self._settings = settings
+        self._flags = flags
         self._scheme = scheme
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -53,6 +53,11 @@ class EtcdServers:
     def addresses(self) -> tuple[str, ...]:
         """Where members connect."""
         return tuple(f"etcd{self._scheme}://{HOST}:{port}" for port in self.ports.values())
+
+    @property
+    def settings(self) -> dict[str, object]:
+        """Settings of members on this log."""
+        return {"log_servers": list(self.addresses), "log_monitors": []}
 
     def name_of(self, address: str) -> str:
         """Returns the name of the server at `host:port`."""
@@ -73,8 +78,8 @@ class EtcdServers:
                     *("--listen-client-urls", client, "--advertise-client-urls", client),
                     *("--listen-peer-urls", peers[name]),
                     *("--initial-advertise-peer-urls", peers[name], "--initial-cluster", cluster),
-                    *SETTINGS,
-                    *self._settings,
+                    *FLAGS,
+                    *self._flags,
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=log,

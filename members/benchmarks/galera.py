@@ -15,7 +15,7 @@ from pathlib import Path
 import pymysql
 
 from groupcert.members.benchmarks.clients import ROWS, VALUE_BYTES, Load
-from groupcert.members.benchmarks.database_servers import (
+from groupcert.members.host.database_servers import (
     MariaDbServer,
     ServerMissing,
     connect_mariadb,

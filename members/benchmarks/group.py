@@ -33,12 +33,12 @@ from groupcert.members.benchmarks.clients import (
     commit_rows,
     stream_batches,
 )
-from groupcert.members.benchmarks.database_servers import MariaDbServer
 from groupcert.members.benchmarks.galera import galera_cluster, run_clients
 from groupcert.members.benchmarks.machine import answer, machine
 from groupcert.members.client.async_client import AsyncClient
 from groupcert.members.client.own_writes import KeyAndValue
 from groupcert.members.demo.local_group import LocalGroup
+from groupcert.members.host.database_servers import MariaDbServer
 from groupcert.members.security.credentials import ANONYMOUS, Credentials
 from groupcert.members.wire.channels import open_aio_channel
 from groupcert.v1.transaction_pb2 import Changes
@@ -175,7 +175,7 @@ def _galera(servers: Sequence[MariaDbServer], clients: int, seconds: float) -> G
 
 
 def _commits(group: LocalGroup, clients: int, seconds: float) -> GroupResult:
-    return _measure(group, "commits", _commit, clients, seconds)
+    return _measure(group, "commits", commit, clients, seconds)
 
 
 def _measure(
@@ -220,7 +220,7 @@ def _result(
     )
 
 
-async def _commit(group: LocalGroup, clients: int, deadline: float, load: Load) -> None:
+async def commit(group: LocalGroup, clients: int, deadline: float, load: Load) -> None:
     """Runs tasks that commit one row at a time, over one connection to each member."""
     picker = random.Random()
     tls, token = group.credentials.tls, group.credentials.token

@@ -17,7 +17,7 @@ from typing import Any, Self
 from groupcert.applier.queue.relay_group import RelayEntry
 from groupcert.members.benchmarks.applier_run import Clocks, Run
 from groupcert.members.benchmarks.applier_targets import MariaDb, cpu_seconds, mariadb_session
-from groupcert.members.benchmarks.database_servers import (
+from groupcert.members.host.database_servers import (
     MariaDbServer,
     connect_mariadb,
     mariadb_server,

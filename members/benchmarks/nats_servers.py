@@ -19,7 +19,7 @@ from groupcert.members.host import die_with_parent
 from groupcert.members.host.loopback import HOST, free_port
 from groupcert.members.total_order.embedded_server import server_binary
 
-START_SECONDS_MAX = STOP_SECONDS = 30.0
+START_SECONDS_MAX = STOP_SECONDS = 120.0
 POLL_SECONDS = 0.02
 CONFIG = """\
 server_name: {name}

@@ -1,8 +1,9 @@
 """`groupcert bench order`: the total order on JetStream and on etcd, side by side on this machine.
 
 Three servers each, in turns, which sync every write to the same disk; one publisher and one reader
-over the adapters that members use. Bounds: a message waits for the sync of two servers, one after
-the other where one is in flight; and after the death of a leader for the election of another.
+over the adapters that members use; then a group of three members. Bounds: a message waits for the
+sync of two servers, one after the other where one is in flight; and after the death of a leader for
+the election of another.
 """
 
 import asyncio
@@ -21,9 +22,12 @@ from pathlib import Path
 import typer
 import uvloop
 
+from groupcert.members.benchmarks.clients import Load
 from groupcert.members.benchmarks.etcd_servers import EtcdServers, etcd_binary
+from groupcert.members.benchmarks.group import commit
 from groupcert.members.benchmarks.machine import answer, machine
 from groupcert.members.benchmarks.nats_servers import NatsServers
+from groupcert.members.demo.local_group import LocalGroup
 from groupcert.members.total_order.etcd import EtcdOptions
 from groupcert.members.total_order.jetstream import JetStreamOptions
 from groupcert.members.total_order.log_options import LogOptions, make_order
@@ -34,6 +38,7 @@ SIZES = (1 << 10, 16 << 10)
 ACCEPTED_BESIDE = 4
 """Messages that a publisher has accepted beyond those in flight: it never waits for this loop."""
 LATENCY_BYTES = 1 << 10
+CLIENTS = 8
 BEAT_SECONDS = 0.005
 """Between two messages while leaders are killed; what a standstill is measured with."""
 WAIT_SECONDS_MAX = 60.0
@@ -46,7 +51,7 @@ class OrderBench:
     """The load, and how often it is repeated."""
 
     seconds: float = 5.0
-    """Of each rate, and of the latencies."""
+    """Of each rate, of the latencies, and of the commits in a group."""
     kills: int = 10
     rounds: int = 3
     """Turns of both; medians count."""
@@ -83,9 +88,12 @@ def main(bench: OrderBench, *, as_json: bool, output: Path | None) -> int:
         for kind in KINDS:
             kills = bench.kills // bench.rounds + (turn < bench.kills % bench.rounds)
             with tempfile.TemporaryDirectory(prefix="groupcert-bench-", dir=bench.folder) as folder:
-                with kind.start(Path(folder)) as servers:
-                    rounds[kind.name].append(uvloop.run(_measure(kind, servers, bench.seconds)))
+                with kind.start(Path(folder, "order")) as servers:
+                    measured = uvloop.run(_measure(kind, servers, bench.seconds))
                     stalls[kind.name] += uvloop.run(_kill_leaders(kind, servers, kills))
+                with kind.start(Path(folder, "group-order")) as servers:
+                    measured |= _commits(servers, Path(folder, "group"), bench.seconds)
+                rounds[kind.name].append(measured)
     found = {
         kind.name: {**_medians(rounds[kind.name]), "standstill_s": _spread(stalls[kind.name])}
         for kind in KINDS
@@ -151,6 +159,19 @@ async def _latencies(order: TotalOrder, seconds: float) -> list[float]:
             await anext(reading)
             taken_ms.append(1000 * (time.perf_counter() - began))
     return taken_ms
+
+
+def _commits(servers: Servers, folder: Path, seconds: float) -> dict[str, float]:
+    """Returns what clients of a group of three members see, who commit one row at a time."""
+    load = Load()
+    with LocalGroup(folder, settings=servers.settings) as group:
+        uvloop.run(commit(group, CLIENTS, time.perf_counter() + seconds, load))
+    latencies = load.latencies()
+    return {
+        f"commits_per_s_{CLIENTS}_clients": round(load.certified / seconds, 1),
+        "commit_ms_p50": latencies["p50"],
+        "commit_ms_p99": latencies["p99"],
+    }
 
 
 async def _kill_leaders(kind: _Kind, servers: Servers, kills: int) -> list[float]:

@@ -20,7 +20,6 @@ import psutil
 import typer
 
 from groupcert.members.benchmarks.clients import Load
-from groupcert.members.benchmarks.database_servers import MariaDbServer
 from groupcert.members.benchmarks.galera import galera_cluster, run_clients
 from groupcert.members.benchmarks.machine import answer, machine
 from groupcert.members.benchmarks.postgresql_servers import (
@@ -30,6 +29,7 @@ from groupcert.members.benchmarks.postgresql_servers import (
     PostgreSqlGroup,
     postgresql_group,
 )
+from groupcert.members.host.database_servers import MariaDbServer
 
 CLIENTS = (1, 8, 32)
 STATEMENTS = ("update", "insert")

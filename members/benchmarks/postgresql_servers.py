@@ -17,13 +17,13 @@ from pathlib import Path
 import psycopg
 
 from groupcert.members.benchmarks.clients import ROWS, VALUE_BYTES, Load
-from groupcert.members.benchmarks.database_servers import (
+from groupcert.members.demo.command_process import CommandProcess
+from groupcert.members.demo.local_group import LocalGroup
+from groupcert.members.host.database_servers import (
     PostgreSqlServer,
     postgresql_program,
     postgresql_server,
 )
-from groupcert.members.demo.command_process import CommandProcess
-from groupcert.members.demo.local_group import LocalGroup
 from groupcert.members.postgresql.attachment import attach
 
 PLAIN, ATTACHED = "plain", "attached"

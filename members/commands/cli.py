@@ -62,8 +62,14 @@ app.command()(export)
 
 @app.command()
 def demo(
+    postgresql: Annotated[
+        bool, typer.Option("--postgresql", help="Clients write at PostgreSQL servers, by SQL.")
+    ] = False,
     members: Annotated[int, typer.Option(min=1, max=9, help="Members of the group.")] = 3,
-    clients: Annotated[int, typer.Option(min=1, max=256, help="Clients, at all members.")] = 64,
+    clients: Annotated[
+        int | None,
+        typer.Option(min=1, max=256, help="Clients, at all members: 64, or 8 with --postgresql."),
+    ] = None,
     seconds: Seconds = 10.0,
     certification_log: Annotated[
         Path | None,
@@ -73,19 +79,24 @@ def demo(
 ) -> None:
     """Run a whole group on this machine, then check what it did.
 
-    Exits with 1 if a check fails.
+    With --postgresql each member has a PostgreSQL server, of which one is killed meanwhile. Exits
+    with 1 if a check fails.
     """
-    from groupcert.members.demo.demo import main
+    from groupcert.members.demo import demo, postgresql_demo
+    from groupcert.members.host.database_servers import ServerMissing
 
-    raise typer.Exit(
-        main(
+    main = postgresql_demo.main if postgresql else demo.main
+    try:
+        code = main(
             members=members,
-            clients=clients,
+            clients=clients or (8 if postgresql else 64),
             seconds=seconds,
             as_json=as_json,
             certification_log=certification_log,
         )
-    )
+    except ServerMissing as missing:
+        fail(missing, UNAVAILABLE)
+    raise typer.Exit(code)
 
 
 @app.command()

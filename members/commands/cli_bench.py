@@ -38,8 +38,8 @@ def bench_group(
 
     With TLS files members and clients use them; they must name 127.0.0.1.
     """
-    from groupcert.members.benchmarks.database_servers import ServerMissing
     from groupcert.members.benchmarks.group import GroupBench, main
+    from groupcert.members.host.database_servers import ServerMissing
 
     bench = GroupBench(
         seconds=seconds,
@@ -71,8 +71,8 @@ def bench_order(
 
     Needs an etcd (Debian's etcd-server).
     """
-    from groupcert.members.benchmarks.database_servers import ServerMissing
     from groupcert.members.benchmarks.order import OrderBench, main
+    from groupcert.members.host.database_servers import ServerMissing
 
     bench = OrderBench(seconds=seconds, kills=kills, rounds=rounds, folder=folder)
     try:
@@ -95,8 +95,8 @@ def bench_postgresql(
 
     Needs PostgreSQL with pgbench and PL/Python, and for --galera MariaDB with Galera.
     """
-    from groupcert.members.benchmarks.database_servers import ServerMissing
     from groupcert.members.benchmarks.postgresql import PostgreSqlBench, main
+    from groupcert.members.host.database_servers import ServerMissing
 
     bench = PostgreSqlBench(seconds=seconds, rounds=rounds, galera=galera)
     try:

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -10,11 +11,21 @@ import typer
 from groupcert.certifier.errors import InvalidSetting
 from groupcert.members.commands.connect_flags import ConnectFlags, connecting
 from groupcert.members.commands.options import FINDING, FINE, Json
+from groupcert.members.core.recovery_plan import readable
 
 postgresql = typer.Typer(
     help="Make a PostgreSQL server a primary of the group: run its companion.",
     invoke_without_command=True,
 )
+Offset = Annotated[
+    int | None,
+    typer.Option("--sequence-offset", help="This server's number, from 1 on: what its ids have."),
+]
+Increment = Annotated[
+    int | None,
+    typer.Option("--sequence-increment", help="The servers that the group may ever have."),
+]
+Socket = Annotated[Path | None, typer.Option(help="The companion's socket; by default in /tmp.")]
 Dsn = Annotated[str | None, typer.Option(help="The server, as libpq takes it; of a superuser.")]
 
 
@@ -50,13 +61,13 @@ def attach_tables(
     tables: Annotated[
         list[str] | None, typer.Option(help="Such as 'public.*'. Repeatable.")
     ] = None,
-    socket: Annotated[
-        Path | None, typer.Option(help="The companion's socket; by default in /tmp.")
-    ] = None,
+    socket: Socket = None,
     set_isolation: Annotated[
         bool,
         typer.Option("--set-isolation", help="Sessions of the database begin REPEATABLE READ."),
     ] = False,
+    sequence_offset: Offset = None,
+    sequence_increment: Increment = None,
     as_json: Json = False,
 ) -> None:
     """Install triggers at a server's tables, and say which are kept out and why.
@@ -64,8 +75,15 @@ def attach_tables(
     Exits with 1 if a table is kept out; the others are attached.
     """
     from groupcert.members.postgresql.attachment import attach
+    from groupcert.members.postgresql.sequences import Numbering
 
-    done = attach(_given(dsn), tables or ["public.*"], socket=socket, set_isolation=set_isolation)
+    done = attach(
+        _given(dsn),
+        tables or ["public.*"],
+        socket=socket,
+        set_isolation=set_isolation,
+        numbering=Numbering.checked(sequence_offset, sequence_increment),
+    )
     if as_json:
         sys.stdout.write(json.dumps(done._asdict()) + "\n")
     else:
@@ -73,7 +91,43 @@ def attach_tables(
             sys.stdout.write(f"attached {name}\n")
         for name, problem in done.kept_out.items():
             sys.stdout.write(f"kept out {name}: {problem}\n")
+        _print_sequences(done.sequences)
+        for name in done.sequences_alike:
+            sys.stdout.write(
+                f"sequence {name} gives the same numbers as at other servers: give each its own by"
+                " --sequence-offset and --sequence-increment\n"
+            )
     raise typer.Exit(FINDING if done.kept_out else FINE)
+
+
+@postgresql.command("join")
+def join_server(
+    dsn: Dsn = None,
+    source: Annotated[
+        str | None, typer.Option("--from", help="A running server of the group, as --dsn.")
+    ] = None,
+    socket: Socket = None,
+    sequence_offset: Offset = None,
+    as_json: Json = False,
+) -> None:
+    """Copy a running server of the group into an empty database; start its companion next.
+
+    The running server goes on. Roles have to be there before: `pg_dumpall --roles-only`.
+    """
+    from groupcert.members.commands.watching import bytes_bar
+    from groupcert.members.postgresql.join import join
+
+    source_dsn = _given(source, "--from")
+    with bytes_bar("copying the database") as show:
+        done = join(
+            _given(dsn), source_dsn, socket=socket, sequence_offset=sequence_offset, show=show
+        )
+    if as_json:
+        sys.stdout.write(json.dumps(done._asdict()) + "\n")
+        return
+    sys.stdout.write(f"joined as of version {done.version}, {readable(done.dump_bytes)}\n")
+    _print_sequences(done.sequences)
+    sys.stdout.write("start its companion: groupcert postgresql --dsn ... --member ...\n")
 
 
 @postgresql.command("detach")
@@ -88,7 +142,12 @@ def detach_tables(dsn: Dsn = None, as_json: Json = False) -> None:
         sys.stdout.write("".join(f"detached {name}\n" for name in names))
 
 
-def _given(dsn: str | None) -> str:
+def _given(dsn: str | None, name: str = "--dsn") -> str:
     if not dsn:
-        raise InvalidSetting(name="--dsn", value="", expected="postgresql://user@host/database")
+        raise InvalidSetting(name=name, value="", expected="postgresql://user@host/database")
     return dsn
+
+
+def _print_sequences(numbers: Mapping[str, int]) -> None:
+    for name, number in numbers.items():
+        sys.stdout.write(f"sequence {name} goes on with {number}\n")

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from rich.console import Console, RenderableType
 from rich.live import Live
-from rich.progress import Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
 
 Status = TypeVar("Status")
 Step = TypeVar("Step")
@@ -59,3 +59,13 @@ def progress(steps: Iterator[Step], text: str, period: int = 1) -> Iterator[Iter
                 yield step
 
         yield counted()
+
+
+@contextmanager
+def bytes_bar(text: str) -> Iterator[Callable[[int, int], None]]:
+    """Shows on a terminal how many bytes are done, of about how many; it is called with both."""
+    columns = (TextColumn(text), BarColumn(), DownloadColumn(), TimeElapsedColumn())
+    shown = sys.stderr.isatty()
+    with Progress(*columns, console=Console(stderr=True), transient=True, disable=not shown) as bar:
+        task = bar.add_task("", total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=max(done, total))

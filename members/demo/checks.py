@@ -5,7 +5,7 @@ Each check reads the members through the same calls that any client has.
 
 import hashlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from groupcert.certifier.errors import NotServing
@@ -15,7 +15,7 @@ from groupcert.v1.group_pb2 import MemberStatus
 
 SHOWN_MAX = 5
 """Findings of one kind that are described."""
-SETTLE_SECONDS = 60.0
+SETTLE_SECONDS = 120.0
 POLL_SECONDS = 0.05
 
 
@@ -87,13 +87,11 @@ def check_group(
 ) -> Findings:
     """Runs all checks on members that have committed the same version."""
     findings = Findings()
-    _check_convergence(observers, statuses, findings)
+    versions = check_members(observers, statuses, findings)
     acknowledged = set(counts.committed_ids)
-    versions: dict[bytes, set[int]] = {}
     for client, status in zip(observers, statuses, strict=True):
-        _check_total(workload, client, status.name, findings)
-        _check_ledger(workload, client, status.name, acknowledged, findings)
-        _check_history(client, status.name, versions, findings)
+        check_total(workload.total(client), workload.expected_total, status.name, findings)
+        check_ledger(workload.ledger(client), acknowledged, status.name, findings)
     certified = {each: len(versions.get(each, ())) for each in acknowledged}
     wrong = {each: times for each, times in certified.items() if times != 1}
     findings.exactly_once &= not wrong
@@ -101,6 +99,43 @@ def check_group(
         times = wrong[transaction_id]
         findings.texts.append(f"acknowledged {transaction_id.hex()} was certified {times} times")
     return findings
+
+
+def check_members(
+    observers: Sequence[Client], statuses: Sequence[MemberStatus], findings: Findings
+) -> dict[bytes, set[int]]:
+    """Checks what holds whoever the clients were. Returns the versions of each transaction in all
+    histories.
+    """
+    _check_convergence(observers, statuses, findings)
+    versions: dict[bytes, set[int]] = {}
+    for client, status in zip(observers, statuses, strict=True):
+        _check_history(client, status.name, versions, findings)
+    return versions
+
+
+def check_total(total: int, expected: int, name: str, findings: Findings) -> None:
+    """Checks the sum of all accounts at a member or server."""
+    if total != expected:
+        findings.invariant_ok = False
+        findings.texts.append(f"{name}: all accounts hold {total}, expected {expected}")
+
+
+def check_ledger(
+    ledger: Set[bytes], acknowledged: Set[bytes], name: str, findings: Findings
+) -> None:
+    """Checks that every acknowledged transfer left its row at a member or server."""
+    lost = acknowledged - ledger
+    findings.lost = max(findings.lost, len(lost))
+    for transaction_id in sorted(lost)[:SHOWN_MAX]:
+        findings.texts.append(f"{name}: acknowledged transfer {transaction_id.hex()} is lost")
+
+
+def check_equal(who: str, what: str, found: Mapping[str, object], findings: Findings) -> None:
+    """Checks that all members or servers (`who`) have the same; `found` is by their names."""
+    if len(set(found.values())) > 1:
+        findings.converged = False
+        findings.texts.append(f"{who} differ in their {what}: {found}")
 
 
 def _check_convergence(
@@ -112,10 +147,8 @@ def _check_convergence(
         ("digest of decisions", [status.digest for status in statuses]),
         ("executed GTIDs", [status.gtid_executed for status in statuses]),
     ):
-        if len(set(found)) > 1:
-            findings.converged = False
-            by_member = {status.name: each for status, each in zip(statuses, found, strict=True)}
-            findings.texts.append(f"members differ in their {what}: {by_member}")
+        names = (status.name for status in statuses)
+        check_equal("members", what, dict(zip(names, found, strict=True)), findings)
 
 
 def _rows_digest(client: Client) -> str:
@@ -124,28 +157,6 @@ def _rows_digest(client: Client) -> str:
         for key, value in transaction.scan(b"", b""):
             digest.update(len(key).to_bytes(4, "big") + key + len(value).to_bytes(4, "big") + value)
     return digest.hexdigest()
-
-
-def _check_total(workload: BankWorkload, client: Client, name: str, findings: Findings) -> None:
-    expected = workload.accounts * workload.initial_balance
-    total = workload.total(client)
-    if total != expected:
-        findings.invariant_ok = False
-        findings.texts.append(f"{name}: all accounts hold {total}, expected {expected}")
-
-
-def _check_ledger(
-    workload: BankWorkload,
-    client: Client,
-    name: str,
-    acknowledged: set[bytes],
-    findings: Findings,
-) -> None:
-    """Checks that every acknowledged transfer left its row."""
-    lost = acknowledged - workload.ledger(client)
-    findings.lost = max(findings.lost, len(lost))
-    for transaction_id in sorted(lost)[:SHOWN_MAX]:
-        findings.texts.append(f"{name}: acknowledged transfer {transaction_id.hex()} is lost")
 
 
 def _check_history(

@@ -5,13 +5,8 @@ with one another now and then. When they stop, `members/demo/checks.py` checks t
 histories.
 """
 
-import json
-import shutil
-import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rich.console import Console, Group
@@ -21,29 +16,17 @@ from rich.text import Text
 
 from groupcert.certifier.errors import InvalidSetting
 from groupcert.members.client.client import Client
-from groupcert.members.demo.checks import Findings, check_group, settle
+from groupcert.members.demo.checks import check_group, settle
 from groupcert.members.demo.load import BankWorkload, LoadCounts, run_load
 from groupcert.members.demo.local_group import LocalGroup
-from groupcert.v1.group_pb2 import MemberStatus
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DemoSummary:
-    """The output of `--json`."""
-
-    members: int
-    seconds: float
-    certified: int
-    conflicts: int
-    acknowledged: int
-    lost: int
-    converged: bool
-    invariant_ok: bool
-    exactly_once: bool
-    stamps_valid: bool
-    commits_per_second: float
-    parallelism_mean: float
-    findings: list[str]
+from groupcert.members.demo.report import (
+    DemoSummary,
+    checks_table,
+    demo_folder,
+    finish,
+    summary_of,
+    write_json,
+)
 
 
 def main(
@@ -61,20 +44,12 @@ def main(
     Raises:
         InvalidSetting: There is something in that folder.
     """
-    settings: dict[str, bool | int] = {}
-    if certification_log is not None:
-        _check_empty(certification_log)
-        # Several files, so that members report chains of their written rows.
-        settings |= {"certification_log_keys": True, "certification_log_file_seconds": 2}
     console = Console(stderr=True)
-    folder = Path(tempfile.mkdtemp(prefix="groupcert-demo-"))
     with ExitStack() as stack:
+        folder = stack.enter_context(demo_folder())
+        group = demo_group(folder, members, certification_log)
         console.print(f"starting a log server and {members} members in {folder}")
-        # The checks need to know when the appliers ran what.
-        logs = certification_log or folder / "certification-logs"
-        group = stack.enter_context(
-            LocalGroup(folder, members=members, settings=settings, certification_logs=logs)
-        )
+        stack.enter_context(group)
         observers = [stack.enter_context(Client(address)) for address in group.addresses.values()]
         workload = BankWorkload()
         workload.prepare(observers[0])
@@ -89,15 +64,30 @@ def main(
         console.print("clients stopped; checking every member")
         statuses = settle(observers)
         findings = check_group(workload, observers, statuses, counts)
-    summary = _summary(statuses, counts, took, findings)
-    _show(console, summary, counts, as_json=as_json)
+    summary = summary_of(statuses, counts, took, findings)
+    if as_json:
+        write_json(summary, {})
+    else:
+        _show(summary, counts)
     if certification_log is not None:
         console.print(f"the members' certification logs: {certification_log}")
-    if summary.findings:
-        console.print(f"the group's folder is kept: {folder}")
-        return 1
-    shutil.rmtree(folder)
-    return 0
+    return finish(console, summary, folder)
+
+
+def demo_group(folder: Path, members: int, certification_log: Path | None) -> LocalGroup:
+    """Returns the group of a demo, which is not started yet.
+
+    Raises:
+        InvalidSetting: There is something in the folder for certification logs.
+    """
+    settings: dict[str, bool | int] = {}
+    if certification_log is not None:
+        _check_empty(certification_log)
+        # Several files, so that members report chains of their written rows.
+        settings |= {"certification_log_keys": True, "certification_log_file_seconds": 2}
+    # The checks need to know when the appliers ran what.
+    logs = certification_log or folder / "certification-logs"
+    return LocalGroup(folder, members=members, settings=settings, certification_logs=logs)
 
 
 def _check_empty(folder: Path) -> None:
@@ -107,50 +97,16 @@ def _check_empty(folder: Path) -> None:
         raise InvalidSetting(name="--certification-log", value=str(folder), expected=expected)
 
 
-def _summary(
-    statuses: Sequence[MemberStatus], counts: LoadCounts, took: float, findings: Findings
-) -> DemoSummary:
-    applied = [status.parallelism_mean for status in statuses]
-    return DemoSummary(
-        members=len(statuses),
-        seconds=round(took, 2),
-        certified=max(status.transactions_certified for status in statuses),
-        conflicts=max(status.transactions_conflict for status in statuses),
-        acknowledged=len(counts.committed_ids),
-        lost=findings.lost,
-        converged=findings.converged,
-        invariant_ok=findings.invariant_ok,
-        exactly_once=findings.exactly_once,
-        stamps_valid=findings.stamps_valid,
-        commits_per_second=round(len(counts.committed_ids) / took, 1),
-        parallelism_mean=round(sum(applied) / len(applied), 2),
-        findings=findings.texts,
-    )
-
-
-def _show(console: Console, summary: DemoSummary, counts: LoadCounts, *, as_json: bool) -> None:
-    if as_json:
-        sys.stdout.write(json.dumps(asdict(summary)) + "\n")
-        return
-    table = Table(title="what the checks found", show_header=False)
-    for name, passed in (
-        ("the sum of all accounts is unchanged, at every member", summary.invariant_ok),
-        ("all members are equal, row for row and digest for digest", summary.converged),
-        ("no acknowledged commit is lost", not summary.lost),
-        ("every acknowledged commit is there exactly once", summary.exactly_once),
-        ("no two overlapping transactions ran at once", summary.stamps_valid),
-    ):
-        table.add_row(name, Text("yes", "green") if passed else Text("NO", "bold red"))
+def _show(summary: DemoSummary, counts: LoadCounts) -> None:
+    converged = "all members are equal, row for row and digest for digest"
     out = Console()
-    out.print(table)
+    out.print(checks_table(summary, converged=converged, place="member"))
     out.print(
         f"{summary.acknowledged:,} commits acknowledged in {summary.seconds} s "
         f"({summary.commits_per_second:,.0f}/s), {summary.conflicts:,} conflicts, "
         f"{len(counts.unknown_ids)} unknown; parallelism of the appliers "
         f"{summary.parallelism_mean}"
     )
-    for finding in summary.findings:
-        console.print(Text(finding, "red"))
 
 
 @contextmanager

@@ -68,6 +68,11 @@ class BankWorkload:
         self.accounts = accounts
         self.initial_balance = initial_balance
 
+    @property
+    def expected_total(self) -> int:
+        """The sum of all balances, always."""
+        return self.accounts * self.initial_balance
+
     def prepare(self, client: Client) -> None:
         """Opens the accounts that do not exist yet."""
         _put_missing(

@@ -23,9 +23,13 @@ from groupcert.members.security.credentials import ANONYMOUS, Credentials
 from groupcert.members.total_order.embedded_server import LogServer
 from groupcert.v1 import group_pb2
 
-START_SECONDS = 30.0
-STOP_SECONDS = 15.0
+START_SECONDS = 120.0
+STOP_SECONDS = 60.0
+"""More than a member takes, with all the limits of its steps."""
 POLL_SECONDS = 0.05
+POLL_MS = 2_000
+STATUS_MS = 30_000
+"""Milliseconds; a machine may stand still for some seconds."""
 
 
 class LocalGroup:
@@ -67,6 +71,7 @@ class LocalGroup:
         Raises:
             NotServing: A member did not come up in time; its log says why.
         """
+        self.folder.mkdir(parents=True, exist_ok=True)
         if "log_servers" not in self._settings:
             self.log_server.start()
         for name in self.names:
@@ -126,10 +131,14 @@ class LocalGroup:
         self.processes.clear()
         self.log_server.stop()
 
-    def status(self, name: str) -> group_pb2.GroupStatus:
-        """Returns the group as a member sees it."""
+    def status(self, name: str, timeout_ms: int = STATUS_MS) -> group_pb2.GroupStatus:
+        """Returns the group as a member sees it.
+
+        Raises:
+            NotServing: It did not answer within `timeout_ms` milliseconds.
+        """
         tls, token = self.credentials.tls, self.credentials.token
-        with Client(self.addresses[name], timeout_ms=2_000, tls=tls, token=token) as client:
+        with Client(self.addresses[name], timeout_ms=timeout_ms, tls=tls, token=token) as client:
             return client.status()
 
     def __enter__(self) -> Self:
@@ -150,7 +159,7 @@ class LocalGroup:
 
     def _is_online(self, name: str) -> bool:
         with suppress(grpc.RpcError, Unavailable):
-            status = self.status(name)
+            status = self.status(name, POLL_MS)
             online = status.observer.state == group_pb2.MEMBER_STATE_ONLINE
             return online and len(status.members) == len(self.processes)
         return False

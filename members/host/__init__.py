@@ -1,1 +1,1 @@
-"""This machine: its ports, its disk's sync, its child processes, its event loop, its log lines."""
+"""This machine: its ports, its disk's sync, processes, SQL servers, event loop and log lines."""

@@ -4,23 +4,48 @@ import ipaddress
 import itertools
 import random
 import socket
+from collections.abc import Iterator
+from functools import cache
 
 HOST = "127.0.0.1"
 _RANGE = range(20_000, 32_000)
 """Ports below those that Linux gives to connections, so that none of them gets a port between its
 choice and its use."""
-_PORTS = itertools.cycle(random.SystemRandom().sample(_RANGE, len(_RANGE)))
-"""A random order, different in each process even with a seed; each port comes once before any comes
-again."""
+_SHARE = 500
+"""Ports of one process: more than it uses at a time."""
 
 
 def free_port() -> int:
-    """Returns a port of `HOST` that is not in use, and that was not chosen here lately."""
+    """Returns a port of `HOST` that is not in use, that was not chosen here lately, and that no
+    other process chooses here while this one lives.
+    """
     while True:
-        port = next(_PORTS)
+        port = next(_ports())
         with socket.socket() as probe:
             if probe.connect_ex((HOST, port)):
                 return port
+
+
+@cache
+def _ports() -> Iterator[int]:
+    """Returns the ports of this process again and again, each once before any comes again."""
+    ports = _own_share()
+    return itertools.cycle(random.SystemRandom().sample(ports, len(ports)))
+
+
+def _own_share() -> range:
+    """Returns ports that are this process's own until it ends: a name in Linux's abstract namespace
+    says whose they are. Without such names, and where all are taken, it is the whole range.
+    """
+    for first in random.SystemRandom().sample(_RANGE[::_SHARE], len(_RANGE) // _SHARE):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as owner:
+            try:
+                owner.bind(f"\0groupcert/ports/{first}")
+            except OSError:
+                continue
+            owner.detach()  # It stays open.
+            return range(first, first + _SHARE)
+    return _RANGE
 
 
 def is_loopback(host: str) -> bool:

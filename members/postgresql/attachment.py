@@ -15,23 +15,40 @@ from psycopg import sql
 
 from groupcert.applier.errors import UnsuitableTarget
 from groupcert.certifier.errors import NotServing
+from groupcert.members.postgresql.sequences import (
+    Numbering,
+    number_sequences,
+    numbering_of,
+    read_sequences,
+    reset_sequences,
+    sequences_for,
+)
 from groupcert.members.postgresql.tables import Table, read_tables
 
-TRIGGERS = Path(__file__).with_name("triggers.sql")
+SCRIPTS = ("triggers.sql", "standing.sql")
 VERSION_MIN = 150_000
 ISOLATION = "default_transaction_isolation"
 _LANGUAGE = "plpython3u"
 
 
 class Attachment(NamedTuple):
-    """What `attach` has done: tables attached now or before, and those kept out."""
+    """What `attach` has done: tables attached now or before, and those kept out; the next number of
+    each sequence that gives the server's own, and those that give the same as at other servers.
+    """
 
     attached: list[str]
     kept_out: dict[str, str]
+    sequences: dict[str, int]
+    sequences_alike: list[str]
 
 
 def attach(
-    dsn: str, patterns: Sequence[str], *, socket: Path | None = None, set_isolation: bool = False
+    dsn: str,
+    patterns: Sequence[str],
+    *,
+    socket: Path | None = None,
+    set_isolation: bool = False,
+    numbering: Numbering | None = None,
 ) -> Attachment:
     """Attaches the tables that match the patterns, if nothing keeps them out.
 
@@ -40,26 +57,40 @@ def attach(
         patterns: Such as `public.*`.
         socket: Path of the companion's socket; None: in the temporary folder, by port and database.
         set_isolation: Have sessions of the database begin in REPEATABLE READ from now on.
+        numbering: The numbers that sequences give here from now on; None: what an earlier call
+            has said, or all.
 
     Raises:
         UnsuitableTarget: The server is older than 15, has no PL/Python, or no table matches.
+        InvalidSetting: A sequence cannot have the numbering.
         NotServing: It does not answer.
     """
     with opened(dsn) as connection:
-        _check(connection, dsn)
+        check_server(connection, dsn)
         tables = read_tables(connection, patterns)
         if not tables:
-            raise _unsuitable(dsn, f"no table matches {', '.join(patterns)}", "tables to attach")
+            raise unsuitable(dsn, f"no table matches {', '.join(patterns)}", "tables to attach")
         if not is_attached(connection):
-            path = socket or _socket_path(connection)
-            _install(connection, path, set_isolation=set_isolation)
+            had_language = has_language(connection)
+            if not had_language:
+                connection.execute("CREATE EXTENSION plpython3u")
+            for script in SCRIPTS:
+                connection.execute(Path(__file__).with_name(script).read_bytes())
+            write_settings(
+                connection, socket, created_language=not had_language, set_isolation=set_isolation
+            )
         fit = [table for table in tables if not table.problem]
         for table in fit:
             if not table.is_attached:
                 _add_triggers(connection, table)
+        attached = [table.full_name for table in fit]
+        sequences = sequences_for(read_sequences(connection), attached, patterns)
+        known = numbering or numbering_of(connection)
         return Attachment(
-            [table.full_name for table in fit],
+            attached,
             {table.full_name: table.problem for table in tables if table.problem},
+            number_sequences(connection, sequences, known) if known else {},
+            [] if known else [sequence.full_name for sequence in sequences],
         )
 
 
@@ -72,13 +103,17 @@ def detach(dsn: str) -> list[str]:
     """
     with opened(dsn) as connection:
         if not is_attached(connection):
-            raise _unsuitable(dsn, "nothing is attached", "a server after attach")
+            raise unsuitable(dsn, "nothing is attached", "a server after attach")
         names = [table.full_name for table in read_tables(connection, ["*"]) if table.is_attached]
         row = connection.execute(
             "SELECT created_language, isolation_before, sets_isolation FROM groupcert.settings"
         ).fetchone()
-        assert row is not None, "an attached server without settings"
+        if row is None:
+            expected = "a new one: drop it, create it, and join again"
+            raise unsuitable(dsn, "the database has a copy that was never finished", expected)
         created_language, isolation_before, sets_isolation = row
+        reset_sequences(connection)
+        connection.execute("SELECT groupcert.enter_group()")
         connection.execute("DROP SCHEMA groupcert CASCADE")
         if created_language:
             connection.execute("DROP EXTENSION plpython3u")
@@ -91,14 +126,21 @@ def detach(dsn: str) -> list[str]:
 def opened(dsn: str) -> "Iterator[psycopg.Connection[Any]]":
     """Yields a connection with a transaction, which commits at the end of the block.
 
-    Raises NotServing if the server does not answer.
+    Raises:
+        NotServing: The server does not answer.
+        UnsuitableTarget: A statement of the block fails.
     """
     try:
         connection = psycopg.connect(dsn)
     except psycopg.OperationalError as error:
         raise NotServing(member="PostgreSQL", state=str(error).strip()) from error
-    with connection:
-        yield connection
+    connection.read_only = False  # The database may be, while it is out of its group.
+    try:
+        with connection:
+            yield connection
+    except psycopg.Error as error:
+        expected = "a server that takes the change; it is as it was"
+        raise unsuitable(dsn, str(error).strip(), expected) from error
 
 
 def is_attached(connection: "psycopg.Connection[Any]") -> bool:
@@ -107,11 +149,11 @@ def is_attached(connection: "psycopg.Connection[Any]") -> bool:
     return bool(row and row[0])
 
 
-def _check(connection: "psycopg.Connection[Any]", dsn: str) -> None:
+def check_server(connection: "psycopg.Connection[Any]", dsn: str) -> None:
     """Raises UnsuitableTarget unless the server takes the triggers."""
     if connection.info.server_version < VERSION_MIN:
         version = connection.info.parameter_status("server_version")
-        raise _unsuitable(dsn, f"it is PostgreSQL {version}", "PostgreSQL 15 or newer")
+        raise unsuitable(dsn, f"it is PostgreSQL {version}", "PostgreSQL 15 or newer")
     row = connection.execute(
         "SELECT rolsuper, EXISTS (SELECT FROM pg_available_extensions WHERE name = %s)"
         " FROM pg_roles WHERE rolname = current_user",
@@ -119,26 +161,54 @@ def _check(connection: "psycopg.Connection[Any]", dsn: str) -> None:
     ).fetchone()
     assert row is not None, "a role that is not in pg_roles"
     if not row[0]:
-        raise _unsuitable(dsn, "the role is no superuser", "a superuser, for PL/Python")
+        raise unsuitable(dsn, "the role is no superuser", "a superuser, for PL/Python")
     if not row[1]:
         package = f"postgresql-plpython3-{connection.info.server_version // 10_000}"
-        raise _unsuitable(dsn, f"it has no {_LANGUAGE}", f"the package {package}")
+        install = f"sudo apt-get install {package}"
+        raise unsuitable(dsn, f"it has no {_LANGUAGE}", f"that of Debian's package: {install}")
 
 
-def _install(connection: "psycopg.Connection[Any]", socket: Path, *, set_isolation: bool) -> None:
-    """Makes the schema with its functions, and notes what `detach` has to undo."""
-    query = "SELECT 1 FROM pg_extension WHERE extname = %s"
-    had_language = connection.execute(query, (_LANGUAGE,)).fetchone() is not None
-    if not had_language:
-        connection.execute("CREATE EXTENSION plpython3u")
-    connection.execute(TRIGGERS.read_bytes())
-    before = _isolation_of_database(connection)
+def has_language(connection: "psycopg.Connection[Any]") -> bool:
+    """Returns whether the database has PL/Python."""
+    query = "SELECT FROM pg_extension WHERE extname = %s"
+    return connection.execute(query, (_LANGUAGE,)).fetchone() is not None
+
+
+def write_settings(
+    connection: "psycopg.Connection[Any]",
+    socket: Path | None,
+    *,
+    created_language: bool,
+    set_isolation: bool,
+) -> None:
+    """Notes what is the server's own: how its backends reach the companion, and what `detach` has
+    to undo.
+    """
     connection.execute(
-        "INSERT INTO groupcert.settings VALUES (%s, %s, %s, %s, %s)",
-        (str(socket), secrets.token_hex(16), not had_language, before, set_isolation),
+        "INSERT INTO groupcert.settings (socket_path, token, created_language, isolation_before,"
+        " sets_isolation) VALUES (%s, %s, %s, %s, %s)",
+        (
+            str(socket or _socket_path(connection)),
+            secrets.token_hex(16),
+            created_language,
+            _isolation_of_database(connection),
+            set_isolation,
+        ),
     )
     if set_isolation:
         _set_isolation(connection, "repeatable read")
+
+
+def unsuitable(dsn: str, problem: str, expected: str) -> UnsuitableTarget:
+    """Returns the error of a server that cannot take something."""
+    return UnsuitableTarget(target=name_of(dsn), problem=problem, expected=expected)
+
+
+def name_of(dsn: str) -> str:
+    """Returns what messages call a server: its host and database, no password."""
+    given = psycopg.conninfo.conninfo_to_dict(dsn)
+    port = f":{given['port']}" if "port" in given else ""
+    return f"PostgreSQL {given.get('host', '')}{port}/{given.get('dbname', '')}"
 
 
 def _add_triggers(connection: "psycopg.Connection[Any]", table: Table) -> None:
@@ -181,9 +251,3 @@ def _set_isolation(connection: "psycopg.Connection[Any]", value: str | None) -> 
 def _socket_path(connection: "psycopg.Connection[Any]") -> Path:
     info = connection.info
     return Path("/tmp") / f"groupcert-postgresql-{info.port}-{info.dbname}.sock"
-
-
-def _unsuitable(dsn: str, problem: str, expected: str) -> UnsuitableTarget:
-    given = psycopg.conninfo.conninfo_to_dict(dsn)
-    name = f"PostgreSQL {given.get('host', '')}/{given.get('dbname', '')}"
-    return UnsuitableTarget(target=name, problem=problem, expected=expected)

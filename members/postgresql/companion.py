@@ -26,8 +26,10 @@ from groupcert.members.postgresql.holds import Holds
 from groupcert.members.postgresql.items import key_items
 from groupcert.members.postgresql.log_follower import LogFollower
 from groupcert.members.postgresql.rows import Changes, changes_of, fits
+from groupcert.members.postgresql.standing import Standing
 from groupcert.members.postgresql.verdicts import (
     given_up,
+    out_of_group,
     refusal_of,
     refusal_of_error,
 )
@@ -49,13 +51,19 @@ class Companion:
     def __init__(
         self,
         database: Database,
+        standing: Standing,
         client: AsyncClient,
+        watch: AsyncClient,
         follower: LogFollower,
         version: int,
     ) -> None:
-        """Begins behind `version`, which is executed at the server."""
+        """Begins behind `version`, which is executed at the server. `client` certifies, `watch`
+        gives up soon where no member answers.
+        """
         self._database = database
+        self._standing = standing
         self._client = client
+        self._watch = watch
         self._follower = follower
         self._order = CommitOrder(version)
         self._backends: dict[Local, Backend] = {}
@@ -75,7 +83,7 @@ class Companion:
         """
         path, token = await self._database.socket()
         server = BackendServer(Path(path), token, self._serve, self._suspected.set)
-        holds = Holds(self._client, self._database, lambda: self._order.version)
+        holds = Holds(self._watch, self._database, self._standing, lambda: self._order.version)
         async with server:
             log.info("companion_started", version=self._order.version, socket=path)
             duties = (self._take_turns, self._confirm, self._fold, self._follow, holds.run)
@@ -92,6 +100,9 @@ class Companion:
 
     async def _serve(self, backend: Backend, request: Request) -> None:
         """Certifies a transaction, and lets it wait for its turn."""
+        if self._standing.reason:
+            backend.refuse(out_of_group(self._standing.reason))
+            return
         if not fits(request.rows, self._database.tables):
             await self._database.read_tables()
         changes = changes_of(request.rows, self._database.tables)

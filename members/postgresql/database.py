@@ -14,7 +14,7 @@ import structlog
 
 from groupcert.applier.errors import UnsuitableTarget
 from groupcert.certifier.gtid_set import GtidSet
-from groupcert.members.postgresql.attachment import is_attached
+from groupcert.members.postgresql.attachment import is_attached, name_of, unsuitable
 from groupcert.members.postgresql.commit_order import Entry
 from groupcert.members.postgresql.statements import Statement, statements_of
 from groupcert.members.postgresql.tables import Table, attached_tables
@@ -22,6 +22,9 @@ from groupcert.members.postgresql.tables import Table, attached_tables
 LOCK_CLASS = 1_735_156_336
 """The first number of the advisory locks of transactions; triggers.sql has it, too."""
 APPLICATION = "groupcert postgresql"
+JOINING = "groupcert join"
+"""The sessions that copy a server. They commit nothing, so that the group need not remember for
+them what was committed since they began; nor for those of `pg_dump`."""
 POLL_SECONDS = 0.01
 """Between two looks for those that stand in the way."""
 GRACE_SECONDS = 0.1
@@ -32,6 +35,7 @@ _SETTINGS = {
     "session_replication_role": "replica",
     "synchronous_commit": "off",
     "default_transaction_isolation": "read committed",
+    "default_transaction_read_only": "off",
     "datestyle": "ISO, YMD",
     "intervalstyle": "postgres",
     "timezone": "UTC",
@@ -70,6 +74,11 @@ class Database:
         self._watcher: Connection
         self._watching = asyncio.Lock()
 
+    @property
+    def name(self) -> str:
+        """What messages call the server."""
+        return name_of(self._dsn)
+
     async def open(self) -> Self:
         """Connects, and ends what an earlier companion has left.
 
@@ -104,8 +113,11 @@ class Database:
 
     async def socket(self) -> tuple[str, str]:
         """Returns the path of the socket, and the token that backends show."""
-        row = await self._ask("SELECT socket_path, token FROM groupcert.settings")
-        return str(row[0][0]), str(row[0][1])
+        rows = await self._ask("SELECT socket_path, token FROM groupcert.settings")
+        if not rows:
+            expected = "a new database, and groupcert postgresql join again"
+            raise self._unsuitable("its copy was never finished", expected)
+        return str(rows[0][0]), str(rows[0][1])
 
     async def executed(self) -> tuple[GtidSet, int]:
         """Returns the executed GTIDs, and the newest version."""
@@ -181,8 +193,14 @@ class Database:
                 "SELECT"
                 " coalesce(max(extract(epoch FROM clock_timestamp() - xact_start)), 0)::float8"
                 " FROM pg_stat_activity WHERE datname = current_database()"
+                f" AND application_name NOT IN ('{JOINING}', 'pg_dump')"
             )
         return float(age)
+
+    async def run(self, query: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """Runs a statement in a transaction of its own; returns its rows."""
+        async with self._watching:
+            return await (await self._watcher.execute(query.encode(), values)).fetchall()
 
     async def _execute(
         self, session: Connection, entries: Sequence[Entry], after: str | None
@@ -265,9 +283,7 @@ class Database:
         return await (await self._watcher.execute(query.encode())).fetchall()
 
     def _unsuitable(self, problem: str, expected: str) -> UnsuitableTarget:
-        given = psycopg.conninfo.conninfo_to_dict(self._dsn)
-        name = f"PostgreSQL {given.get('host', '')}/{given.get('dbname', '')}"
-        return UnsuitableTarget(target=name, problem=problem, expected=expected)
+        return unsuitable(self._dsn, problem, expected)
 
 
 async def _run(session: Connection, statements: Sequence[Statement], after: str | None) -> None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from groupcert.certifier.errors import GroupcertError
 from groupcert.members.client.async_client import AsyncClient, AsyncTransaction
 from groupcert.members.postgresql.database import Database
+from groupcert.members.postgresql.standing import Standing
 
 PERIOD_SECONDS = 1.0
 RENEW_SECONDS = 15.0
@@ -33,18 +34,31 @@ class _Held:
 class Holds:
     """The held snapshots, oldest first."""
 
-    def __init__(self, client: AsyncClient, database: Database, version: Callable[[], int]) -> None:
-        """Takes what it asks; `version` is the server's."""
+    def __init__(
+        self,
+        client: AsyncClient,
+        database: Database,
+        standing: Standing,
+        version: Callable[[], int],
+    ) -> None:
+        """Takes what it asks, and what it tells whether a member answers; `version` is the
+        server's.
+        """
         self._client = client
         self._database = database
+        self._standing = standing
         self._version = version
         self._held: deque[_Held] = deque()
 
     async def run(self) -> None:
         """Takes a snapshot each second and gives up those that nobody needs, until cancelled."""
         while True:
-            with suppress(GroupcertError):  # No member answers: nothing is certified then.
+            try:
                 await self._take()
+            except GroupcertError as error:  # No member answers: nothing is certified.
+                await self._standing.leave(str(error))
+            else:
+                await self._standing.serve()
             await self._give_up()
             await asyncio.sleep(PERIOD_SECONDS)
 

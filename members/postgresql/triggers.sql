@@ -17,8 +17,18 @@ CREATE TABLE groupcert.settings (
     token text NOT NULL,
     created_language boolean NOT NULL,
     isolation_before text,
-    sets_isolation boolean NOT NULL
+    sets_isolation boolean NOT NULL,
+    sequence_offset bigint,
+    sequence_increment bigint,
+    -- Why the server is out of its group, and what standing.sql notes meanwhile.
+    out_of_group text,
+    read_only_before text,
+    read_only_from timestamptz,
+    read_only_until timestamptz
 );
+
+-- Sequences that give this server's own numbers, and the steps that they had before.
+CREATE TABLE groupcert.sequences (sequence regclass PRIMARY KEY, step bigint NOT NULL);
 
 -- What is executed here: each commit inserts its GTID, the companion folds them into one set. The
 -- largest version is never folded away: a snapshot's version is max(version).
@@ -110,7 +120,9 @@ state = noted["state"]
 plans = SD.get("plans")
 if plans is None:
     plans = SD["plans"] = {
-        "settings": plpy.prepare("SELECT socket_path, token FROM groupcert.settings"),
+        "settings": plpy.prepare(
+            "SELECT socket_path, token, out_of_group FROM groupcert.settings"
+        ),
         "interrupts": plpy.prepare("SELECT 1"),
         "execute": plpy.prepare(
             "INSERT INTO groupcert.executed VALUES ($1, $2, $3)", ["bigint", "text", "bigint"]
@@ -198,9 +210,10 @@ except plpy.SPIError:  # A cancelled request is not whole, so the companion drop
     raise
 except OSError as error:
     GD.pop("groupcert_connection", None)
+    reason = plans["settings"].execute()[0]["out_of_group"]
     return [
         UNREACHABLE,
-        "this server is read-only: its companion does not answer",
+        "this server is read-only: " + (reason or "its companion does not answer"),
         str(error),
         "Start: groupcert postgresql --dsn ... --member ...",
     ]

@@ -318,5 +318,6 @@ async def end(runtime: MemberRuntime, *, goes_on: bool) -> None:
                 await asyncio.to_thread(writer.leave, LOG_LEAVE_SECONDS)
             else:
                 await asyncio.to_thread(writer.stop, LOG_STOP_SECONDS)
+        await asyncio.to_thread(unless_full, runtime.store.flush_tables)
     finally:
         runtime.close()

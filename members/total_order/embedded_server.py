@@ -21,8 +21,8 @@ from groupcert.certifier.errors import LogServerUnavailable, PortTaken
 from groupcert.members.host import die_with_parent
 from groupcert.members.host.loopback import HOST
 
-START_MS_MAX = 10_000
-STOP_MS_MAX = 10_000
+START_MS_MAX = 60_000
+STOP_MS_MAX = 30_000
 POLL_MS = 5
 MESSAGE_BYTES_MAX = 8 << 20
 """Bytes of the largest message, with its headers: the most that NATS recommends."""

@@ -24,7 +24,9 @@ from groupcert.members.total_order.server_address import ServerAddress, without_
 
 RETRY_MS = 50
 ATTEMPT_MS = 400
-"""Milliseconds for an answer; servers of a group elect a leader in about 500."""
+"""Milliseconds for an answer."""
+ELECTION_MS = 1_500
+"""Milliseconds that an election is waited for: servers of a group elect a leader in about 500."""
 ATTEMPT_MS_MAX = 3_200
 """It doubles with each attempt in a row that took all of it: perhaps a disk is just slow."""
 STATUS_MS = 100
@@ -201,8 +203,8 @@ class EtcdConnection:
             await self.wait_for_leader()
 
     async def wait_for_leader(self) -> None:
-        """Returns when a server says that it leads, or after some time: what is asked during an
-        election gets no answer, and would be waited for in vain after its end.
+        """Returns when a server says that it leads, or after the time that an election may take:
+        what is asked before its end gets no answer, and would be waited for in vain after it.
         """
         if self._leader_found is None or self._leader_found.done():
             self._leader_found = asyncio.ensure_future(self._find_leader())
@@ -263,7 +265,7 @@ class EtcdConnection:
             await channel.close(None)
 
     async def _find_leader(self) -> None:
-        deadline = time.monotonic() + ATTEMPT_MS / 1000
+        deadline = time.monotonic() + ELECTION_MS / 1000
         while not self.is_closed and time.monotonic() < deadline:
             await asyncio.sleep(RETRY_MS / 1000)
             answers = await self.statuses(STATUS_MS)

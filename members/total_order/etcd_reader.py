@@ -1,11 +1,12 @@
 """Reads a group's log in etcd from a sequence on, and checks that no message is missing.
 
 A reading is a chain of watches, each at one server, which sends each put of the log's key; what is
-far behind is fetched first. A message that is not the next one, silence, or an error ends a watch,
-and the next one starts where it ended. Before each one a majority is asked whether it is the same
-log, whether that still has the next message, and whether anybody else has written. A watch asks for
-no majority: a server that has lost the leader ends it, and one that stands still is noticed, as it
-is asked four times a second for its progress.
+far behind is fetched first. That server is the leader, which has a message half a millisecond
+before the others. A message that is not the next one, another leader, silence, or an error ends a
+watch, and the next one starts where it ended. Before each one a majority is asked whether it is the
+same log, whether that still has the next message, and whether anybody else has written. A watch
+asks for no majority: a server that has lost the leader ends it, and one that stands still is
+noticed, as it is asked four times a second for its progress.
 """
 
 import asyncio
@@ -81,7 +82,8 @@ class EtcdReader:
                         yield deliveries
                         next_sequence = deliveries[-1].sequence + 1
                 continue
-            watch = LogWatch(self._connection, self._connection.current, self._linger)
+            server = self._connection.leader or self._connection.current
+            watch = LogWatch(self._connection, server, self._linger)
             try:
                 await watch.open(self._log.keys.log, start, next_sequence)
                 while deliveries := await watch.take():
@@ -97,6 +99,8 @@ class EtcdReader:
         """Returns where to read a sequence; waits while the log is unavailable."""
         missing_since: float | None = None
         while True:
+            if not self._connection.leader:
+                await self._connection.wait_for_leader()
             try:
                 description = await self._log.find(once=True)
                 if description is not None:
@@ -106,7 +110,6 @@ class EtcdReader:
                     raise ForeignLog(expected=str(self._identity), found="no log")
             except (NotAnswered, LogServerUnavailable):
                 missing_since = None
-                await self._connection.wait_for_leader()
             except EtcdRefused as refused:
                 self._connection.problem = refused.description
             await asyncio.sleep(RETRY_MS / 1000)
@@ -195,6 +198,7 @@ class LogWatch:
         self._arrived_bytes = 0
         self._next_sequence = self._base = self._known_revision = self._offset = 0
         self._ended = False
+        self._silent_beats = 0
         self._room = asyncio.Event()
         self._room.set()
         self._call: WatchCall | None = None
@@ -246,50 +250,59 @@ class LogWatch:
 
     async def _follow(self, call: WatchCall, create: WatchRequest) -> None:
         """Takes what the server sends, until it sends no more."""
+        heard = asyncio.create_task(self._hear(call), name="log watch heard")
         try:
             await call.write(create)
             await self._receive(call)
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError, grpc.aio.InternalError) as error:
-            self.is_lost = True
-            self._connection.problem = f"{self.server}: {_text(error)}"
+            self._lose(_text(error))
         finally:
+            heard.cancel()
+            await asyncio.gather(heard, return_exceptions=True)
             self._end()
 
     async def _receive(self, call: WatchCall) -> None:
-        beats = 0
-        beat: asyncio.Task[None] | None = None
-        reading = asyncio.ensure_future(call.read())
-        try:
-            while not self._ended:
-                await asyncio.wait((reading,), timeout=HEARTBEAT_MS / 1000)
-                if not reading.done():
-                    beats += 1
-                    if beats > SILENT_BEATS_MAX:
-                        self.is_lost = True
-                        self._connection.problem = f"{self.server} sends nothing"
-                        return
-                    if beat is None or beat.done():
-                        progress = WatchRequest(progress_request=WatchProgressRequest())
-                        beat = asyncio.ensure_future(call.write(progress))
-                    continue
-                beats = 0
-                answer = reading.result()
-                if not isinstance(answer, WatchResponse) or answer.canceled:
-                    self.is_lost = True
-                    if isinstance(answer, WatchResponse) and not answer.compact_revision:
-                        self._connection.forget_token()
-                        self._connection.problem = f"{self.server}: {answer.cancel_reason}"
+        while not self._ended:
+            answer = await call.read()
+            self._silent_beats = 0
+            if not isinstance(answer, WatchResponse):
+                self._lose("the watch has ended")
+                return
+            if answer.canceled:
+                if not answer.compact_revision:
+                    self._connection.forget_token()
+                self._lose(answer.cancel_reason)
+                return
+            for event in answer.events:
+                if not self._take(event):
                     return
-                for event in answer.events:
-                    if not self._take(event):
-                        return
+            if not self._room.is_set():
                 await self._room.wait()
-                reading = asyncio.ensure_future(call.read())
+
+    async def _hear(self, call: WatchCall) -> None:
+        """Ends the watch at a server that does not lead any more, or sends nothing when asked."""
+        asking: asyncio.Future[None] | None = None
+        try:
+            while self._connection.leader in {"", self.server}:
+                await asyncio.sleep(HEARTBEAT_MS / 1000)
+                if not self._room.is_set():  # It is not read either.
+                    continue
+                if self._silent_beats > SILENT_BEATS_MAX:
+                    self._lose("sends nothing")
+                    break
+                self._silent_beats += 1
+                if self._silent_beats > 1 and (asking is None or asking.done()):
+                    progress = WatchRequest(progress_request=WatchProgressRequest())
+                    asking = asyncio.ensure_future(call.write(progress))
         finally:
-            for task in (reading, beat):
-                if task is not None:
-                    task.cancel()
-            await asyncio.gather(*filter(None, (reading, beat)), return_exceptions=True)
+            if asking is not None:
+                asking.cancel()
+                await asyncio.gather(asking, return_exceptions=True)
+        self._end()
+
+    def _lose(self, problem: str) -> None:
+        self.is_lost = True
+        self._connection.problem = f"{self.server}: {problem}"
 
     def _take(self, event: Event) -> bool:
         """Takes one put of the log's key; False: it is not the next message, or others wrote."""

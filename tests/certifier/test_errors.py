@@ -11,6 +11,7 @@ from groupcert.certifier.audit.answers import errors as audit_errors
 from groupcert.certifier.errors import GroupcertError
 from groupcert.members.errors import calls as call_errors
 from groupcert.members.errors import membership as membership_errors
+from groupcert.members.errors import postgresql as postgresql_errors
 from groupcert.members.errors import recovery as recovery_errors
 from groupcert.members.errors import security as security_errors
 from groupcert.members.errors import transactions as transaction_errors
@@ -86,6 +87,7 @@ def test_the_tree_in_the_docstring_is_the_tree_of_the_classes() -> None:
             audit_errors,
             call_errors,
             membership_errors,
+            postgresql_errors,
             recovery_errors,
             security_errors,
             transaction_errors,

@@ -31,7 +31,7 @@ from groupcert.members.host.loopback import HOST
 
 GROUP = "local"
 ETCD_KEY = f"groupcert/{GROUP}/log".encode()
-FETCH_SECONDS = 30
+FETCH_SECONDS = 240
 
 
 class KilledOrder(Protocol):
@@ -143,7 +143,7 @@ class EtcdOrder:
     @property
     def settings(self) -> dict[str, object]:
         """Settings of members on this order."""
-        return {"log_servers": list(self._servers.addresses), "log_monitors": []}
+        return self._servers.settings
 
     def start_all(self) -> None:
         """Starts every server, and returns when they are ready."""

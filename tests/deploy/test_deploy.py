@@ -62,12 +62,15 @@ def test_every_alert_says_what_to_do() -> None:
 
 
 def test_files_that_are_mounted_exist() -> None:
-    mounted = re.findall(r'"\./([^:"]+):[^:"]+:ro"', COMPOSE_FILE.read_text())
-    assert {"member.toml", "nats-server.conf", "prometheus.yml"} <= set(mounted)
+    texts = (path.read_text() for path in DEPLOY.glob("compose*.yaml"))
+    mounted = re.findall(r'"\./([^:"]+):[^:"]+:ro"', "".join(texts))
+    assert {"member.toml", "nats-server.conf", "prometheus.yml", "shop.sql"} <= set(mounted)
     assert [name for name in mounted if not (DEPLOY / name).is_file()] == []
 
 
-@pytest.mark.parametrize("over", ["compose.yaml", "compose.tls.yaml", "compose.etcd.yaml"])
+@pytest.mark.parametrize(
+    "over", ["compose.yaml", "compose.tls.yaml", "compose.etcd.yaml", "compose.postgresql.yaml"]
+)
 def test_compose_reads_its_file(over: str) -> None:
     if which(compose_command()[0]) is None:
         assert os.environ.get("REQUIRE_DOCKER") != "1", "docker-compose is not installed"
@@ -110,7 +113,7 @@ def test_a_member_takes_the_settings_of_a_log_on_etcd() -> None:
 
 def test_the_etcd_of_tests_and_benchmarks_are_set_as_those_of_the_compose_file() -> None:
     text = (DEPLOY / "compose.etcd.yaml").read_text()
-    flags = dict(zip(etcd_servers.SETTINGS[::2], etcd_servers.SETTINGS[1::2], strict=True))
+    flags = dict(zip(etcd_servers.FLAGS[::2], etcd_servers.FLAGS[1::2], strict=True))
     for flag, value in flags.items():
         name = f"ETCD_{flag.strip('-').replace('-', '_').upper()}"
         assert re.search(rf'^  {name}: "?{value}"?$', text, re.MULTILINE), name

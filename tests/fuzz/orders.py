@@ -102,8 +102,7 @@ def etcd_order(folder: Path) -> Iterator[FuzzedOrder]:
                     with suppress(asyncio.CancelledError):
                         await receiving
 
-        settings = {"log_servers": list(servers.addresses), "log_monitors": []}
-        yield FuzzedOrder(settings, stranger)
+        yield FuzzedOrder(servers.settings, stranger)
 
 
 ORDERS = {"nats": nats_order, "etcd": etcd_order}

@@ -108,10 +108,10 @@ class Watcher:
             return all(each.excused_since is None for each in self.members.values())
 
     def delays(self, name: str) -> list[dict[str, object]]:
-        """Returns the delays of a member's event loop so far."""
+        """Returns the delays of a member's event loop so far, of lines that are whole."""
         path = self._delays(name)
         lines = path.read_text().splitlines() if path.exists() else []
-        return [json.loads(line) for line in lines]
+        return [json.loads(line) for line in lines if line.endswith("}")]
 
     def wait_all_online(self) -> None:
         """Returns when nobody is excused any more, or somebody has failed."""
@@ -212,6 +212,8 @@ def error_problems(name: str, lines: list[str]) -> list[str]:
     for line in lines:
         if '"level": "error"' in line or '"level": "critical"' in line:
             if any(words in line for words in NO_ERRORS):
+                continue
+            if not line.endswith("}"):  # It is being written.
                 continue
             event = json.loads(line)
             words = str(event.get("exception", "")).strip().rpartition("\n")[2]

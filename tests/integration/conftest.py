@@ -1,11 +1,16 @@
 """Groups of real members, one for each module: a test leaves its group as it found it."""
 
+import os
 from collections.abc import Iterator, Mapping
 
 import pytest
 
 from groupcert import Client
+from groupcert.applier.errors import UnsuitableTarget
+from groupcert.members.demo.checks import settle
 from groupcert.members.demo.local_group import LocalGroup
+from tests import servers
+from tests.integration.postgresql_group import PostgresqlGroup, postgresql_group
 
 SETTINGS: Mapping[str, object] = {
     "stable_set_period_ms": 200,
@@ -25,9 +30,32 @@ def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalGroup]:
 
 
 @pytest.fixture
+def newest(clients: list[Client]) -> Iterator[int]:
+    """A version that every member has committed, and behind which nothing is collected during the
+    test: a snapshot of it is not too old, however slow the machine is.
+    """
+    settle(clients)
+    held = clients[0].transaction()
+    yield held.snapshot_version
+    held.rollback()
+
+
+@pytest.fixture
 def clients(group: LocalGroup) -> Iterator[list[Client]]:
     """A client at each member, in the order of their names; each stays with its member."""
     clients = [Client(address) for address in group.addresses.values()]
     yield clients
     for client in clients:
         client.close()
+
+
+@pytest.fixture(scope="module")
+def servers3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresqlGroup]:
+    """Three PostgreSQL servers that are primaries."""
+    try:
+        with postgresql_group(tmp_path_factory.mktemp("postgresql")) as group:
+            yield group
+    except (servers.ServerMissing, UnsuitableTarget) as error:
+        if os.environ.get("REQUIRE_DATABASES") == "1":
+            raise
+        pytest.skip(str(error))

@@ -1,10 +1,13 @@
 """Three PostgreSQL servers that are primaries of one group, each with its companion."""
 
 import os
+import random
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import psycopg
@@ -12,6 +15,7 @@ import psycopg
 from groupcert.members.demo.command_process import CommandProcess
 from groupcert.members.demo.local_group import LocalGroup
 from groupcert.members.postgresql.attachment import Attachment, attach
+from groupcert.members.postgresql.sequences import Numbering
 from tests import servers
 from tests.integration.waiting import wait_for
 
@@ -35,24 +39,29 @@ ROWS = (
     "SELECT max(version) FROM groupcert.executed",
 )
 
+SERVERS_MAX = 4
+
 
 class Primary:
     """A server with its companion."""
 
-    def __init__(self, server: servers.PostgreSqlServer, member: str, folder: Path) -> None:
-        self.server = server
+    def __init__(self, dsn: str, member: str, log: Path) -> None:
+        self.dsn = dsn
         self.member = member
-        self.dsn = server.dsn
-        self._log = folder / f"companion-{member}.log"
+        self.log = log
         self.companion: CommandProcess | None = None
+
+    def attach(self, offset: int) -> Attachment:
+        """Makes the tables, and attaches them."""
         with psycopg.connect(self.dsn) as session:
             session.execute(SCHEMA.encode())
-        self.attachment: Attachment = attach(self.dsn, ["public.*"], set_isolation=True)
+        numbering = Numbering(offset, SERVERS_MAX)
+        return attach(self.dsn, ["public.*"], set_isolation=True, numbering=numbering)
 
     def start(self) -> None:
         """Starts the companion."""
         arguments = ("postgresql", "--dsn", self.dsn, "--member", self.member)
-        self.companion = CommandProcess(arguments, self._log)
+        self.companion = CommandProcess(arguments, self.log)
 
     def kill(self) -> None:
         """Kills the companion without warning."""
@@ -86,15 +95,20 @@ class Primary:
 class PostgresqlGroup:
     """Three primaries, and the members behind them."""
 
-    def __init__(self, group: LocalGroup, primaries: Sequence[Primary]) -> None:
+    def __init__(
+        self, group: LocalGroup, primaries: Sequence[Primary], attachments: Sequence[Attachment]
+    ) -> None:
         self.group = group
         self.primaries = primaries
+        self.attachments = attachments
 
-    def settle(self) -> list[list[tuple[Any, ...]]]:
-        """Returns the rows of all servers once they are equal."""
+    def settle(self, *joined: Primary) -> list[list[tuple[Any, ...]]]:
+        """Returns the rows of all servers once they are equal, those of others that have joined,
+        too.
+        """
 
         def equal() -> list[list[tuple[Any, ...]]]:
-            first, *others = (primary.state() for primary in self.primaries)
+            first, *others = (primary.state() for primary in (*self.primaries, *joined))
             return first if all(other == first for other in others) else []
 
         return wait_for("all servers have the same rows", equal)
@@ -116,16 +130,68 @@ def postgresql_group(folder: Path) -> Iterator[PostgresqlGroup]:
     with ExitStack() as stack:
         (folder / "group").mkdir()
         group = stack.enter_context(LocalGroup(folder / "group"))
-        primaries = []
-        for name, address in group.addresses.items():
+        primaries, attachments = [], []
+        for offset, (name, address) in enumerate(group.addresses.items(), 1):
             server = stack.enter_context(servers.postgresql_server(folder / name))
-            primaries.append(Primary(server, address, folder))
+            primary = Primary(server.dsn, address, folder / f"companion-{name}.log")
+            attachments.append(primary.attach(offset))
+            primaries.append(primary)
         for primary in primaries:
             primary.start()
             stack.callback(primary.kill)
         for primary in primaries:
             wait_for("the companion serves", primary.takes_commits)
-        yield PostgresqlGroup(group, primaries)
+        yield PostgresqlGroup(group, primaries, attachments)
+
+
+def incremented(primary: Primary, accounts: Iterable[int]) -> Iterator[int]:
+    """Increments the balances of accounts, each in a transaction; yields each once it is committed.
+
+    One that has lost is run again. One that is so slow that it stands in the way of what others
+    have committed has its session ended, and is run again in another one.
+    """
+    session = primary.connect()
+    try:
+        for account in accounts:
+            is_committed = False
+            while not is_committed:
+                if session.closed:
+                    session = primary.connect()
+                with suppress(psycopg.OperationalError):
+                    with session.transaction():
+                        session.execute(
+                            "UPDATE accounts SET balance = balance + 1 WHERE id = %s", (account,)
+                        )
+                    is_committed = True
+            yield account
+    finally:
+        session.close()
+
+
+@contextmanager
+def increments(primaries: Sequence[Primary], accounts: Sequence[int]) -> Iterator[list[int]]:
+    """Has a client at each server increment balances until the block ends; yields how often each
+    did, which is final then.
+    """
+    done = [0] * len(primaries)
+    ended = Event()
+
+    def increment(number: int) -> None:
+        choose = random.Random(number)
+        chosen = iter(lambda: choose.choice(accounts), None)
+        for _ in incremented(primaries[number], chosen):
+            done[number] += 1
+            if ended.is_set():
+                return
+
+    with ThreadPoolExecutor(len(primaries)) as clients:
+        running = [clients.submit(increment, number) for number in range(len(primaries))]
+        try:
+            yield done
+        finally:
+            ended.set()
+        for each in running:
+            each.result()
 
 
 def stop_process(pid: int) -> None:

@@ -58,7 +58,8 @@ SCHEMES = (
     "jobs --conflicts merge",
     "rows",
 )
-STOP_SECONDS = 40
+STOP_SECONDS = 120
+TIMEOUT_MS = 60_000
 PAUSE_SECONDS = 0.02
 """Of each client after a commit, so that what is to be executed stays within seconds."""
 
@@ -129,8 +130,13 @@ class Load:
     def _work(self, count: int, seed: float) -> None:
         chance = random.Random(seed)
         with (
-            Client(self._addresses) as client,
-            Client(self._addresses, session="auditor", gtid_domain_id=AUDIT_DOMAIN) as auditor,
+            Client(self._addresses, timeout_ms=TIMEOUT_MS) as client,
+            Client(
+                self._addresses,
+                timeout_ms=TIMEOUT_MS,
+                session="auditor",
+                gtid_domain_id=AUDIT_DOMAIN,
+            ) as auditor,
         ):
             for _ in range(count):
                 if self._stopped.is_set():
@@ -264,9 +270,9 @@ class ReplicaProcess:
         wait_for("its start", lambda: len(self.events("replica_started")) >= run)
 
     def events(self, name: str = "") -> list[dict[str, Any]]:
-        """What it has logged, of all its runs."""
-        lines = self.log.read_text().splitlines() if self.log.exists() else []
-        events = [json.loads(line) for line in lines if line.startswith("{")]
+        """What it has logged, of all its runs, as far as its lines are whole."""
+        lines = self.log.read_text().splitlines() if self.log.exists() else ()
+        events = [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
         return [event for event in events if not name or event["event"] == name]
 
     def words(self) -> str:

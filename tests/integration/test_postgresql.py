@@ -19,34 +19,23 @@ from typing import Any
 import psycopg
 import pytest
 
-from groupcert.applier.errors import UnsuitableTarget
 from groupcert.members.postgresql.attachment import attach, detach
-from tests import servers
+from groupcert.members.postgresql.sequences import Numbering
 from tests.integration.postgresql_group import (
+    SERVERS_MAX,
     PostgresqlGroup,
     Primary,
     continue_process,
-    postgresql_group,
+    incremented,
     stop_process,
 )
-from tests.integration.waiting import wait_for
+from tests.integration.waiting import SECONDS_MAX, wait_for
 
 pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.database]
 
 SEED = 20
 INCREMENTS = 25
-
-
-@pytest.fixture(scope="module")
-def servers3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresqlGroup]:
-    """Three primaries."""
-    try:
-        with postgresql_group(tmp_path_factory.mktemp("postgresql")) as group:
-            yield group
-    except (servers.ServerMissing, UnsuitableTarget) as error:
-        if os.environ.get("REQUIRE_DATABASES") == "1":
-            raise
-        pytest.skip(str(error))
+READ_ONLY = "SHOW default_transaction_read_only"
 
 
 @pytest.fixture
@@ -74,7 +63,7 @@ class Commit(Thread):
 
     def ended(self) -> psycopg.Error | None:
         """Waits for the answer."""
-        self.join(60)
+        self.join(SECONDS_MAX)
         assert not self.is_alive(), "the COMMIT got no answer"
         return self.failure
 
@@ -91,6 +80,22 @@ def waits_for_verdict(primary: Primary, pid: int) -> bool:
     return waits == [(True,)] and stat.rpartition(")")[2].split()[0] == "S"
 
 
+def conflict_of(
+    group: PostgresqlGroup, one: "psycopg.Connection[Any]", other: "psycopg.Connection[Any]"
+) -> psycopg.Error:
+    """Commits at the first server, then at the second, which has not heard of that by then; returns
+    what the second one's client gets. One that is late is in the way, and its session is ended.
+    """
+    with group.member_stopped(1):
+        one.commit()
+        commit = Commit(other)
+        second = group.primaries[1]
+        wait_for("it waits for its verdict", lambda: waits_for_verdict(second, commit.pid))
+    failure = commit.ended()
+    assert failure is not None
+    return failure
+
+
 def balances(group: PostgresqlGroup) -> dict[int, int]:
     """Returns the balances by account, once all servers have the same rows."""
     return {row[0]: row[1] for row in group.settle()[0]}
@@ -102,16 +107,14 @@ def test_a_conflict_says_who_was_first(servers3: PostgresqlGroup) -> None:
     with first.connect() as one, second.connect() as other:
         for session in (one, other):
             session.execute("UPDATE accounts SET balance = balance + 1 WHERE id = 7")
-        one.commit()
-        with pytest.raises(psycopg.errors.SerializationFailure) as failure:
-            other.commit()
+        failure = conflict_of(servers3, one, other)
     winner = first.query("SELECT source, number, version FROM groupcert.executed ORDER BY version")
     source, number, version = winner[-1]
-    detail = failure.value.diag.message_detail or ""
+    detail = failure.diag.message_detail or ""
     assert detail.startswith(
         f"public.accounts/7 was written by {source}:{number} at member m1, version {version};"
     )
-    assert "again" in (failure.value.diag.message_hint or "")
+    assert "again" in (failure.diag.message_hint or "")
     assert balances(servers3)[7] == 101
 
 
@@ -121,18 +124,8 @@ def test_no_increment_is_lost(servers3: PostgresqlGroup) -> None:
 
     def increment(client: int) -> None:
         choose = random.Random(SEED + client)
-        done = 0
-        with servers3.primaries[client % 3].connect() as session:
-            while done < INCREMENTS:
-                try:
-                    with session.transaction():
-                        session.execute(
-                            "UPDATE accounts SET balance = balance + 1 WHERE id = %s",
-                            (choose.randint(1, 5),),
-                        )
-                    done += 1
-                except psycopg.errors.SerializationFailure:
-                    continue
+        accounts = (choose.randint(1, 5) for _ in range(INCREMENTS))
+        assert len(list(incremented(servers3.primaries[client % 3], accounts))) == INCREMENTS
 
     with ThreadPoolExecutor(6) as clients:
         list(clients.map(increment, range(6)))
@@ -155,7 +148,20 @@ def test_rows_of_all_types_are_equal_everywhere(servers3: PostgresqlGroup) -> No
     third.query("DELETE FROM counters WHERE count = 1")
     *_, things, counters, _ = servers3.settle()
     assert [row[0] for row in things] == ["", "c"]
-    assert [row[1] for row in counters] == [2]
+    assert 1 not in [row[1] for row in counters]
+
+
+def test_rows_that_servers_number_at_the_same_time_do_not_conflict(
+    servers3: PostgresqlGroup, stack: ExitStack
+) -> None:
+    sessions = [stack.enter_context(closing(each.connect())) for each in servers3.primaries]
+    for session in sessions:
+        session.execute("INSERT INTO counters (count) SELECT 5 FROM generate_series(1, 3)")
+    for session in sessions:
+        session.commit()
+    ids = [number for number, count in servers3.settle()[3] if count == 5]
+    assert len(ids) == 9
+    assert {number % SERVERS_MAX for number in ids} == {1, 2, 3}
 
 
 def test_rows_of_a_savepoint_that_was_rolled_back_are_not_sent(servers3: PostgresqlGroup) -> None:
@@ -186,9 +192,7 @@ def test_keys_conflict(servers3: PostgresqlGroup, one: str, other: str) -> None:
     with first.connect() as before, second.connect() as after:
         before.execute(one.encode())
         after.execute(other.encode())
-        before.commit()
-        with pytest.raises(psycopg.errors.SerializationFailure):
-            after.commit()
+        assert conflict_of(servers3, before, after).sqlstate == "40001"
     servers3.settle()
 
 
@@ -227,7 +231,7 @@ def test_what_cannot_be_certified_is_refused(servers3: PostgresqlGroup, statemen
 
 
 def test_a_table_without_a_key_is_kept_out(servers3: PostgresqlGroup) -> None:
-    attachment = servers3.primaries[0].attachment
+    attachment = servers3.attachments[0]
     assert attachment.kept_out == {"public.keyless": "it has no primary key"}
     assert len(attachment.attached) == 4
 
@@ -319,6 +323,49 @@ def test_a_transaction_may_be_open_longer_than_the_group_collects(
     assert balances(servers3)[25] == 1
 
 
+def test_a_server_out_of_its_group_is_read_only_and_comes_back_by_itself(
+    servers3: PostgresqlGroup, stack: ExitStack
+) -> None:
+    first, second, _ = servers3.primaries
+    before = stack.enter_context(closing(first.connect()))
+    before.execute("SET lock_timeout TO 0; COMMIT")
+    settings = _description(first.dsn)
+    servers3.group.kill("m1")
+    wait_for(
+        "it is read-only", lambda: first.query("SHOW default_transaction_read_only")[0] == ("on",)
+    )
+    meanwhile = stack.enter_context(closing(first.connect()))
+    with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
+        meanwhile.execute("UPDATE accounts SET balance = 0 WHERE id = 27")
+    meanwhile.rollback()
+    before.execute("UPDATE accounts SET balance = 0 WHERE id = 27")
+    with pytest.raises(psycopg.errors.ReadOnlySqlTransaction, match="is UNREACHABLE"):
+        before.commit()
+    second.query("UPDATE accounts SET balance = 1 WHERE id = 27")
+    servers3.group.start_member("m1")
+    wait_for("the server takes commits", first.takes_commits)
+    wait_for("it ends sessions that would stay read-only", lambda: _has_ended(meanwhile))
+    assert balances(servers3)[27] == 1
+    assert before.execute("SHOW transaction_read_only").fetchone() == ("off",)
+    assert _description(first.dsn) == settings
+
+
+def test_a_companion_that_is_stopped_says_so(servers3: PostgresqlGroup) -> None:
+    *_, last = servers3.primaries
+    with closing(last.connect()) as session:
+        session.execute("SELECT 1")
+        session.commit()
+        assert last.companion is not None
+        last.companion.send_signal(signal.SIGTERM)
+        assert last.companion.wait(60) == 0
+        session.execute("UPDATE accounts SET balance = 0 WHERE id = 28")
+        with pytest.raises(psycopg.errors.ReadOnlySqlTransaction, match="was stopped"):
+            session.commit()
+    assert last.query(READ_ONLY) == [("on",)]
+    last.start()
+    wait_for("the server takes commits", last.takes_commits)
+
+
 def test_a_second_companion_ends(servers3: PostgresqlGroup) -> None:
     first = servers3.primaries[0]
     done = subprocess.run(
@@ -332,7 +379,7 @@ def test_a_second_companion_ends(servers3: PostgresqlGroup) -> None:
         ],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=SECONDS_MAX,
     )
     assert done.returncode == 2
     assert "another companion serves it" in done.stderr
@@ -341,15 +388,24 @@ def test_a_second_companion_ends(servers3: PostgresqlGroup) -> None:
 
 def test_detach_leaves_nothing(postgresql_dsn: str) -> None:
     with psycopg.connect(postgresql_dsn, autocommit=True) as session:
-        session.execute("CREATE TABLE things (id int PRIMARY KEY)")
+        session.execute("CREATE TABLE things (id serial PRIMARY KEY)")
         before = _description(postgresql_dsn)
-        attach(postgresql_dsn, ["public.*"], set_isolation=True)
+        attach(postgresql_dsn, ["public.*"], set_isolation=True, numbering=Numbering(2, 3))
         assert _description(postgresql_dsn) != before
         with pytest.raises(psycopg.errors.FeatureNotSupported):
             session.execute("INSERT INTO things VALUES (1)")
         assert detach(postgresql_dsn) == ["public.things"]
         session.execute("INSERT INTO things VALUES (1)")
     assert _description(postgresql_dsn) == before
+
+
+def _has_ended(session: "psycopg.Connection[Any]") -> bool:
+    try:
+        session.execute("SELECT 1")
+        session.rollback()
+    except psycopg.OperationalError:
+        return True
+    return False
 
 
 def _description(dsn: str) -> str:

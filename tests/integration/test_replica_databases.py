@@ -20,7 +20,6 @@ import pytest
 
 from groupcert import Client
 from groupcert.certifier.gtid_set import GtidSet
-from groupcert.members.benchmarks import database_servers
 from groupcert.members.demo.local_group import LocalGroup
 from tests import servers
 from tests.integration.replica_bank import MAPPING, Bank, assert_whole
@@ -307,7 +306,7 @@ def test_when_its_server_crashes_it_goes_on_by_itself(
 
 @pytest.mark.slow
 def test_when_its_server_is_killed_and_started_again_it_goes_on_by_itself(
-    source: LocalGroup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    source: LocalGroup, tmp_path: Path
 ) -> None:
     folder = tmp_path / "server"
     with ExitStack() as stack:
@@ -321,8 +320,7 @@ def test_when_its_server_is_killed_and_started_again_it_goes_on_by_itself(
             wait_for("progress", lambda: len(bank.accounts()) > 0)
             os.kill(server.pid, signal.SIGKILL)
             wait_for("the failure", lambda: replica.events("target_failed"))
-            monkeypatch.setattr(database_servers, "free_port", lambda: server.port)
-            stack.enter_context(servers.mariadb_server(folder))
+            stack.enter_context(servers.mariadb_server(folder, port=server.port))
         assert_goes_on(bank, replica, History(source.addresses["m1"]))
 
 

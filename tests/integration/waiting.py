@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-SECONDS_MAX = 60.0
+SECONDS_MAX = 120.0
 POLL_SECONDS = 0.02
 
 Found = TypeVar("Found")

@@ -17,6 +17,7 @@ from groupcert import CertificationConflict, Client, Transaction, TransactionToo
 from groupcert.v1 import transaction_pb2
 from tests.integration.waiting import wait_for
 
+TIMEOUT_MS = 60_000
 PAUSE_SECONDS = 0.02
 ROWS = 20
 """Shared by all clients: some conflict."""
@@ -92,7 +93,7 @@ class WatchedClients:
         first = number % len(self._addresses)
         addresses = [*self._addresses[first:], *self._addresses[:first]]
         turn = 0
-        with Client(addresses) as client:
+        with Client(addresses, timeout_ms=TIMEOUT_MS) as client:
             while not self._stopped.is_set():
                 turn += 1
                 try:

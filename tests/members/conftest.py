@@ -32,7 +32,7 @@ def jetstream_options(log_server: LogServer, request: pytest.FixtureRequest) -> 
         servers=(log_server.address,),
         monitors=(log_server.monitor,),
         group=group,
-        connect_ms_max=5_000,
+        connect_ms_max=60_000,
     )
 
 

