@@ -69,6 +69,8 @@ class Database:
         self.tables: Mapping[str, Table] = {}
         self.skipped_total = 0
         """Rows of tables that are not attached here."""
+        self.cancelled_total = 0
+        """Sessions that stood in the way."""
         self._applier: Connection
         self._confirmer: Connection
         self._watcher: Connection
@@ -244,6 +246,7 @@ class Database:
                     make_way(pid)
                     continue
                 function = "pg_terminate_backend" if is_idle else "pg_cancel_backend"
+                self.cancelled_total += 1
                 log.info("backend_cancelled", pid=pid, idle_in_transaction=is_idle)
                 await self._watcher.execute(f"SELECT {function}(%s)".encode(), (pid,))
 

@@ -14,6 +14,7 @@ import psycopg
 
 from groupcert.members.demo.command_process import CommandProcess
 from groupcert.members.demo.local_group import LocalGroup
+from groupcert.members.host.loopback import HOST, free_port
 from groupcert.members.postgresql.attachment import Attachment, attach
 from groupcert.members.postgresql.sequences import Numbering
 from tests import servers
@@ -49,6 +50,7 @@ class Primary:
         self.dsn = dsn
         self.member = member
         self.log = log
+        self.metrics_address = f"{HOST}:{free_port()}"
         self.companion: CommandProcess | None = None
 
     def attach(self, offset: int) -> Attachment:
@@ -60,7 +62,8 @@ class Primary:
 
     def start(self) -> None:
         """Starts the companion."""
-        arguments = ("postgresql", "--dsn", self.dsn, "--member", self.member)
+        server = ("postgresql", "--dsn", self.dsn, "--member", self.member)
+        arguments = (*server, "--metrics-address", self.metrics_address)
         self.companion = CommandProcess(arguments, self.log)
 
     def kill(self) -> None:

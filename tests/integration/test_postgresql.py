@@ -4,11 +4,13 @@ Aim: no acknowledged commit is lost, none is doubled, and all servers have the s
 test needs a transaction between its verdict and its commit, it stops the member, then the backend.
 """
 
+import json
 import os
 import random
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
@@ -18,9 +20,13 @@ from typing import Any
 
 import psycopg
 import pytest
+from typer.testing import CliRunner
 
+from groupcert.certifier.errors import NotServing
+from groupcert.members.commands.cli import app
 from groupcert.members.postgresql.attachment import attach, detach
 from groupcert.members.postgresql.sequences import Numbering
+from groupcert.members.postgresql.status import CompanionStatus, ask_companion
 from tests.integration.postgresql_group import (
     SERVERS_MAX,
     PostgresqlGroup,
@@ -271,6 +277,8 @@ def test_a_companion_that_is_killed_goes_on_where_it_was(
         commit = Commit(session)
         wait_for("it waits for its verdict", lambda: waits_for_verdict(first, commit.pid))
         first.kill()
+        with pytest.raises(NotServing, match="without a companion"):
+            ask_companion(first.dsn)
         failure = commit.ended()
     assert failure is not None and failure.sqlstate == "08007"
     with pytest.raises(psycopg.errors.ReadOnlySqlTransaction, match="companion"):
@@ -282,6 +290,37 @@ def test_a_companion_that_is_killed_goes_on_where_it_was(
     found = balances(servers3)
     assert found[23] == 4
     assert found[22] in (100, 8000)  # Nobody could tell; it is the same everywhere.
+
+
+def test_status_and_metrics_say_whose_transaction_holds_up_the_order(
+    servers3: PostgresqlGroup, stack: ExitStack
+) -> None:
+    first = servers3.primaries[0]
+    session = stack.enter_context(closing(first.connect()))
+    session.execute("UPDATE accounts SET balance = 9000 WHERE id = 27")
+    with servers3.member_stopped(0):
+        commit = Commit(session)
+        wait_for("it waits for its verdict", lambda: waits_for_verdict(first, commit.pid))
+        stop_process(commit.pid)
+
+    def held_up() -> CompanionStatus | None:
+        status = ask_companion(first.dsn)
+        is_held = status.waits_for.startswith(f"backend {commit.pid}, which commits ")
+        return status if is_held else None
+
+    try:
+        status = wait_for("it holds up the order", held_up)
+        with urllib.request.urlopen(f"http://{first.metrics_address}/metrics") as page:
+            metrics = page.read().decode()
+    finally:
+        continue_process(commit.pid)
+    assert commit.ended() is None and status is not None
+    assert status.granted_transactions == 1 and not status.out_of_group
+    assert "groupcert_postgresql_granted_transactions 1.0" in metrics
+    assert 'groupcert_postgresql_refused_transactions_total{sqlstate="40001"}' in metrics
+    done = CliRunner().invoke(app, ["postgresql", "status", "--dsn", first.dsn, "--json"])
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["certified_transactions"] == status.certified_transactions
 
 
 def test_an_open_transaction_does_not_hold_others_up(
