@@ -65,10 +65,10 @@ def demos(tmp_path: Path) -> Iterator[list[Demo]]:
     started: list[Demo] = []
     yield started
     for demo in started:
-        for pid in demo.processes():
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        demo.process.communicate()
+        with demo.process:  # Closes what it reads from, once.
+            for pid in demo.processes():
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
 
 
 def test_the_document_has_what_the_checks_found(tmp_path: Path, demos: list[Demo]) -> None:
