@@ -14,6 +14,7 @@ from groupcert.members.host.database_servers import (
     ServerMissing,
     connect_mariadb,
     mariadb_server,
+    postgresql_program,
     postgresql_server,
 )
 
@@ -25,6 +26,7 @@ __all__ = [
     "mariadb_database",
     "mariadb_server",
     "postgresql_database",
+    "postgresql_program",
     "postgresql_server",
 ]
 

@@ -2,7 +2,8 @@
 
 A frame is four bytes of length, most significant first, and JSON. The first frame of a connection
 shows the token of `groupcert.settings`; each of the others is a transaction at its COMMIT, and gets
-answers: it may commit, perhaps after another one, or why it must not.
+answers: it may commit, perhaps after another one, or why it must not. `groupcert postgresql status`
+asks here, too.
 """
 
 import asyncio
@@ -50,9 +51,11 @@ class Backend(asyncio.Protocol):
         self._is_known = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begins."""
+        """Begins; ends at once if the companion has ended since it was accepted."""
         self._transport = cast(asyncio.Transport, transport)
         self._server.backends.add(self)
+        if self._server.is_over:
+            self.close()
 
     def data_received(self, data: bytes) -> None:
         """Takes bytes, and serves the frame that they complete."""
@@ -91,6 +94,9 @@ class Backend(asyncio.Protocol):
             if not self._is_known:
                 self.close()
             return
+        if "status" in frame:
+            self._send(self._server.describe())
+            return
         rows = [NotedRow(*row) for row in frame.pop("rows")]
         self._server.start(self, Request(rows=rows, **frame))
 
@@ -101,8 +107,8 @@ class Backend(asyncio.Protocol):
         self.close()
 
     def _send(self, message: object) -> None:
-        body = json.dumps(message).encode()
-        self._transport.write(struct.pack(">I", len(body)) + body)
+        if not self._transport.is_closing():  # A backend that died meanwhile gets no answer.
+            self._transport.write(framed(message))
 
 
 class BackendServer:
@@ -114,11 +120,16 @@ class BackendServer:
         token: str,
         serve: Callable[[Backend, Request], Coroutine[Any, Any, None]],
         lost: Callable[[], None],
+        describe: Callable[[], object],
     ) -> None:
-        """Serves each transaction by a task, and calls `lost` when a backend has hung up."""
+        """Serves each transaction by a task, calls `lost` when a backend has hung up, and answers
+        with what `describe` returns where somebody asks for the status.
+        """
         self.token = token
         self.lost = lost
+        self.describe = describe
         self.backends: set[Backend] = set()
+        self.is_over = False
         self._path = path
         self._serve = serve
         self._server: asyncio.Server | None = None
@@ -135,6 +146,7 @@ class BackendServer:
 
     async def __aexit__(self, *_error: object) -> None:
         assert self._server is not None, "left before it was entered"
+        self.is_over = True
         self._server.close()
         for backend in [*self.backends]:
             backend.close()
@@ -154,3 +166,9 @@ class BackendServer:
         except Exception:
             backend.close()  # Nobody answers it any more.
             raise
+
+
+def framed(message: object) -> bytes:
+    """Returns a message as it is sent."""
+    body = json.dumps(message).encode()
+    return struct.pack(">I", len(body)) + body

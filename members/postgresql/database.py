@@ -78,6 +78,8 @@ class Database:
         self.tables: Mapping[str, Table] = {}
         self.skipped_total = 0
         """Rows of tables that are not attached here."""
+        self.cancelled_total = 0
+        """Sessions that stood in the way."""
         self._applier: Connection
         self._confirmer: Connection
         self._watcher: Connection
@@ -283,6 +285,7 @@ class Database:
                 await self._clear_way_of(pid, at_commit, make_way)
             else:
                 function = "pg_terminate_backend" if is_idle else "pg_cancel_backend"
+                self.cancelled_total += 1
                 log.info("backend_cancelled", pid=pid, idle_in_transaction=is_idle)
                 await self._watcher.execute(f"SELECT {function}(%s)".encode(), (pid,))
 

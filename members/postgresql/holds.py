@@ -49,6 +49,13 @@ class Holds:
         self._standing = standing
         self._version = version
         self._held: deque[_Held] = deque()
+        self.oldest_transaction_seconds = 0.0
+        """Age of the server's oldest open transaction, when it was last looked at."""
+
+    @property
+    def oldest_version(self) -> int:
+        """The oldest held snapshot's version; 0: none is held."""
+        return self._held[0].snapshot.snapshot_version if self._held else 0
 
     async def run(self) -> None:
         """Takes a snapshot each second and gives up those that nobody needs, until cancelled."""
@@ -68,7 +75,8 @@ class Holds:
 
     async def _give_up(self) -> None:
         now = asyncio.get_running_loop().time()
-        began = now - await self._database.oldest_transaction_seconds()
+        self.oldest_transaction_seconds = await self._database.oldest_transaction_seconds()
+        began = now - self.oldest_transaction_seconds
         for held in self._held:
             if held.reached is None and held.snapshot.snapshot_version <= self._version():
                 held.reached = now

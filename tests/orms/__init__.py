@@ -1,0 +1,1 @@
+"""A small shop, written with SQLAlchemy and with Django, on two servers of a group."""

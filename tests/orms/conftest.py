@@ -1,0 +1,3 @@
+"""Django's modules are imported by its own process, after its settings."""
+
+collect_ignore = ["django_shop"]

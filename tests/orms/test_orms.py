@@ -1,0 +1,130 @@
+"""Applications on two servers at once: nothing of them knows of the group but the isolation level.
+
+Both run their transactions again after a serialization failure, as their frameworks say it.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, suppress
+from functools import partial
+
+import psycopg
+import pytest
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.orm import Session
+
+from groupcert.applier.errors import UnsuitableTarget
+from groupcert.members.demo.local_group import LocalGroup
+from groupcert.members.demo.postgresql_servers import Primary
+from groupcert.members.postgresql.attachment import attach
+from groupcert.members.postgresql.sequences import Numbering
+from tests import servers
+from tests.integration.waiting import wait_for
+from tests.orms import sqlalchemy_shop
+from tests.orms.retried import find_problems
+from tests.sources import ROOT
+
+pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.database]
+
+ORDERS = 20
+"""That each client places."""
+
+
+def django_shop(dsn: str, *arguments: str) -> str:
+    """Runs Django's application at a server; returns what it printed."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.orms.django_shop", *arguments],
+        env={**os.environ, "SHOP_DSN": dsn},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def shops(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Primary]]:
+    """Two servers; each application has made its tables and products at both."""
+    folder = tmp_path_factory.mktemp("shops")
+    (folder / "group").mkdir()
+    try:
+        with ExitStack() as stack:
+            members = stack.enter_context(LocalGroup(folder / "group", members=2))
+            primaries = [Primary(name, at, folder) for name, at in members.addresses.items()]
+            for offset, primary in enumerate(primaries, 1):
+                stack.callback(primary.stop_server)
+                primary.start_server()
+                sqlalchemy_shop.create(primary.dsn)
+                django_shop(primary.dsn, "create")
+                attach(primary.dsn, ["public.*"], numbering=Numbering(offset, 3))
+                stack.callback(primary.kill_companion)
+                primary.start_companion()
+            for primary in primaries:
+                wait_for("the server takes commits", partial(takes_commits, primary))
+            yield primaries
+    except (servers.ServerMissing, UnsuitableTarget) as error:
+        if os.environ.get("REQUIRE_DATABASES") == "1":
+            raise
+        pytest.skip(str(error))
+
+
+def takes_commits(primary: Primary) -> bool:
+    """Whether a transaction commits at a server; it changes nothing."""
+    with suppress(psycopg.Error), primary.connect() as session:
+        session.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        session.execute("UPDATE sqlalchemy_product SET stock = stock")
+        session.commit()
+        return True
+    return False
+
+
+def check_shop(primaries: list[Primary], prefix: str, orders: int) -> None:
+    """Asserts that the shop is right, and has the same rows at both servers."""
+
+    def rows(primary: Primary) -> list[object]:
+        tables = (f"{prefix}{name}" for name in ("customer", "product", "order", "line"))
+        return [primary.query(f'SELECT * FROM "{table}" ORDER BY id') for table in tables]
+
+    wait_for("rows are equal", lambda: len({str(rows(each)) for each in primaries}) == 1)
+    with closing(primaries[0].connect()) as session:
+        assert [*find_problems(session, prefix, orders)] == []
+
+
+def test_sqlalchemy_at_two_servers(shops: list[Primary]) -> None:
+    places = [primary.dsn for primary in shops for _ in range(2)]
+    with ThreadPoolExecutor(len(places)) as pool:
+        seeds = range(len(places))
+        retries = pool.map(partial(sqlalchemy_shop.place_orders, count=ORDERS), places, seeds)
+        assert sum(retries) > 0
+    check_shop(shops, sqlalchemy_shop.PREFIX, len(places) * ORDERS)
+
+
+def test_django_at_two_servers(shops: list[Primary]) -> None:
+    places = [primary.dsn for primary in shops]
+    with ThreadPoolExecutor(len(places)) as pool:
+        running = [
+            pool.submit(django_shop, dsn, "place", str(seed), str(ORDERS))
+            for seed, dsn in enumerate(places)
+        ]
+        assert sum(int(each.result()) for each in running) > 0
+    check_shop(shops, "django_shop_", len(places) * ORDERS)
+
+
+def test_sqlalchemy_is_told_what_it_has_to_know(shops: list[Primary]) -> None:
+    first, second = (sqlalchemy_shop.engine_of(primary.dsn) for primary in shops)
+    check_shop(shops, sqlalchemy_shop.PREFIX, 4 * ORDERS)
+    with Session(first) as one, Session(second) as other:
+        for session in (one, other):
+            sqlalchemy_shop.place_order(session, "0@shop", {"apple": 1})
+        one.commit()
+        with pytest.raises(OperationalError) as failure:
+            other.commit()
+    for engine in (first, second):
+        engine.dispose()
+    assert getattr(failure.value.orig, "sqlstate", None) == "40001"
+    assert "was written by" in str(failure.value)
+    assert not failure.value.connection_invalidated

@@ -1,0 +1,98 @@
+"""A group of PostgreSQL servers that can be killed and started again, from any thread."""
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from pathlib import Path
+
+import psycopg
+
+from groupcert.members.demo.local_group import LocalGroup
+from groupcert.members.demo.postgresql_servers import Primary
+from tests.integration.waiting import wait_for
+
+PROBE = "UPDATE probes SET id = id WHERE id = 1"
+SCHEMA = "CREATE TABLE probes (id int PRIMARY KEY); INSERT INTO probes VALUES (1);"
+
+
+class Group:
+    """Members, and one PostgreSQL server with its companion at each."""
+
+    def __init__(self, members: LocalGroup, starter: ThreadPoolExecutor) -> None:
+        """`starter` has one thread, and ends after the servers: a server ends with the thread that
+        started it.
+        """
+        self.members = members
+        self.primaries = [
+            Primary(name, address, members.folder.parent)
+            for name, address in members.addresses.items()
+        ]
+        self._starter = starter
+        self._members_lock = threading.Lock()
+
+    @property
+    def dsns(self) -> list[str]:
+        """Where clients connect."""
+        return [primary.dsn for primary in self.primaries]
+
+    def start_server(self, place: int) -> None:
+        """Starts a server; after a kill, once the last of its processes has ended."""
+        primary = self.primaries[place]
+
+        def has_started() -> bool:
+            with suppress(RuntimeError):  # The memory of the one that was killed is still in use.
+                primary.start_server()
+                return True
+            return False
+
+        wait_for("the server starts", lambda: self._starter.submit(has_started).result())
+
+    def restart_server(self, place: int, number: signal.Signals) -> None:
+        """Ends a server by a signal, SIGKILL or SIGQUIT (`pg_ctl stop --mode immediate`), and
+        starts it again.
+        """
+        os.kill(self.primaries[place].server.pid, number)
+        self.primaries[place].stop_server()
+        self.start_server(place)
+
+    def restart_companion(self, place: int) -> None:
+        """Kills a companion and starts it again."""
+        self.primaries[place].kill_companion()
+        self.primaries[place].start_companion()
+
+    def restart_member(self, place: int) -> None:
+        """Kills a member and starts it again; one of them is away at a time."""
+        name = self.members.names[place]
+        with self._members_lock:
+            self.members.kill(name)
+            self.members.start_member(name)
+            self.members.wait_online()
+
+    def takes_commits(self, place: int) -> bool:
+        """Whether a transaction commits at a server; it changes nothing."""
+        with suppress(psycopg.Error):
+            self.primaries[place].query(PROBE)
+            return True
+        return False
+
+
+@contextmanager
+def running_group(folder: Path, schema: str) -> Iterator[Group]:
+    """Starts a group over the tables of a schema; all servers take commits."""
+    with ExitStack() as stack:
+        (folder / "group").mkdir()
+        members = stack.enter_context(LocalGroup(folder / "group"))
+        group = Group(members, stack.enter_context(ThreadPoolExecutor(1)))
+        for place, primary in enumerate(group.primaries):
+            stack.callback(primary.stop_server)
+            group.start_server(place)
+            primary.attach(SCHEMA + schema)
+            stack.callback(primary.kill_companion)
+            primary.start_companion()
+        for place in range(len(group.primaries)):
+            wait_for("the server takes commits", partial(group.takes_commits, place))
+        yield group
