@@ -14,6 +14,7 @@ import psycopg
 import structlog
 
 from groupcert.applier.errors import UnsuitableTarget
+from groupcert.certifier.errors import InvalidGtidSet
 from groupcert.certifier.gtid_set import GtidSet
 from groupcert.members.postgresql.attachment import is_attached, name_of, unsuitable
 from groupcert.members.postgresql.commit_order import Entry
@@ -131,9 +132,17 @@ class Database:
         return str(rows[0][0]), str(rows[0][1])
 
     async def executed(self) -> tuple[GtidSet, int]:
-        """Returns the executed GTIDs, and the newest version."""
+        """Returns the executed GTIDs, and the newest version.
+
+        Raises:
+            UnsuitableTarget: Somebody has changed what the server notes of them.
+        """
         ((text,),) = await self._ask("SELECT gtid_set FROM groupcert.executed_set")
-        gtids = GtidSet.parse(text) if text else GtidSet()
+        try:
+            gtids = GtidSet.parse(text) if text else GtidSet()
+        except InvalidGtidSet as error:
+            expected = "what it has executed; nobody knows it now: join a new database"
+            raise self._unsuitable(f"groupcert.executed_set: {error}", expected) from error
         version = 0
         for source, number, at in await self._ask(
             "SELECT source, number, version FROM groupcert.executed ORDER BY version"

@@ -101,11 +101,11 @@ class _Process:
             GroupcertError: Its operator has to act before.
         """
         standing = Standing(database)
-        executed, version = await database.executed()
         tls, token = self._credentials.tls, self._credentials.token
         client = partial(AsyncClient, self._addresses, tls=tls, token=token)
-        follower = LogFollower(self._addresses, self._credentials, executed)
         try:
+            executed, version = await database.executed()
+            follower = LogFollower(self._addresses, self._credentials, executed)
             async with client() as certifier, client(timeout_ms=ANSWER_MS) as watch:
                 self._companion = Companion(database, standing, certifier, watch, follower, version)
                 await self._companion.run()

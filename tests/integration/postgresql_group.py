@@ -3,7 +3,7 @@
 import os
 import random
 import signal
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
@@ -41,6 +41,8 @@ ROWS = (
 )
 
 SERVERS_MAX = 4
+SETTINGS: Mapping[str, object] = {"transaction_bytes_max": 1 << 20}
+"""A limit that a test reaches quickly."""
 
 
 class Primary:
@@ -132,7 +134,7 @@ def postgresql_group(folder: Path) -> Iterator[PostgresqlGroup]:
     """Starts three members, three servers and three companions; all take commits."""
     with ExitStack() as stack:
         (folder / "group").mkdir()
-        group = stack.enter_context(LocalGroup(folder / "group"))
+        group = stack.enter_context(LocalGroup(folder / "group", settings=SETTINGS))
         primaries, attachments = [], []
         for offset, (name, address) in enumerate(group.addresses.items(), 1):
             server = stack.enter_context(servers.postgresql_server(folder / name))

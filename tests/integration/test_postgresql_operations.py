@@ -243,3 +243,45 @@ def test_a_schema_change_that_fails_at_its_trial_is_not_certified(
     assert 'relation "mine" already exists' in str(done.exception)
     assert servers3.settle()[-1] == versions
     assert first.query("SELECT to_regclass('mine')") == [(None,)]
+
+
+def test_a_transaction_over_the_limit_is_refused_and_nothing_of_it_is_left(
+    servers3: PostgresqlGroup,
+) -> None:
+    first, second, _ = servers3.primaries
+    query = "INSERT INTO things (name, data) VALUES ('large', decode(repeat('ab', 1100000), 'hex'))"
+    with pytest.raises(psycopg.errors.ProgramLimitExceeded) as failure:
+        first.query(query)
+    assert "the limit is 1048576" in (failure.value.diag.message_detail or "")
+    second.query("INSERT INTO things (name) VALUES ('small')")
+    names = [row[0] for row in servers3.settle()[2]]
+    assert "small" in names
+    assert "large" not in names
+
+
+@pytest.mark.parametrize(
+    ("gtid_set", "problem"),
+    [
+        ("nonsense", "groupcert.executed_set: invalid GTID set 'nonsense'"),
+        ("3e11fa47-71ca-11e1-9e33-c80aa9429562:1-7", "follow the group that they come from"),
+    ],
+    ids=["unreadable", "another group's"],
+)
+def test_a_wrong_gtid_set_ends_the_companion_and_the_server_stays_as_it_is(
+    servers3: PostgresqlGroup, gtid_set: str, problem: str
+) -> None:
+    *_, last = servers3.primaries
+    servers3.settle()
+    last.kill()
+    ((before,),) = last.query("SELECT gtid_set FROM groupcert.executed_set")
+    last.query(f"UPDATE groupcert.executed_set SET gtid_set = '{gtid_set}'")
+    last.start()
+    assert last.companion
+    assert last.companion.wait(60) in (1, 2)
+    assert problem in last.query("SELECT out_of_group FROM groupcert.settings")[0][0]
+    with psycopg.connect(last.dsn) as session:
+        session.read_only = False
+        session.execute(b"UPDATE groupcert.executed_set SET gtid_set = %s", (before,))
+    last.start()
+    wait_for("it takes commits", last.takes_commits)
+    assert servers3.settle()
