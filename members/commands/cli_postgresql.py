@@ -184,12 +184,10 @@ def change_schema(
         rewrite=rewrite,
     )
     newest = [ddl.try_at(each, change) for each in dsns]
-    if dry_run:
-        sys.stdout.write(f"tried at {len(dsns)} servers, and rolled back\n")
-        return
-    ddl.approve_at(dsns, change)
-    if approve:
-        sys.stdout.write(f"approved at {len(dsns)} servers\n")
+    if not dry_run:
+        ddl.approve_at(dsns, change)
+    if dry_run or approve:
+        sys.stdout.write(f"{'tried' if dry_run else 'approved'} at {len(dsns)} servers\n")
         return
     credentials = connect.credentials()
     with Client(member or [], tls=credentials.tls, token=credentials.token) as client:
@@ -197,13 +195,13 @@ def change_schema(
     with counter("servers that have executed it: {task.completed}") as show:
         missing = ddl.wait_for_servers(dsns, change, seconds=wait_seconds, show=show)
     if as_json:
-        document = {"gtid": gtid, "version": version, "missing": missing}
-        sys.stdout.write(json.dumps(document) + "\n")
+        document = json.dumps({"gtid": gtid, "version": version, "missing": missing})
+        sys.stdout.write(f"{document}\n")
     else:
         executed = len(dsns) - len(missing)
-        sys.stdout.write(f"{gtid} is version {version}, executed by {executed} servers\n")
-        for name, reason in missing.items():
-            sys.stdout.write(f"not by {name}: {reason}\n")
+        lines = [f"{gtid} is version {version}, executed by {executed} servers\n"]
+        lines += [f"not by {name}: {reason}\n" for name, reason in missing.items()]
+        sys.stdout.write("".join(lines))
     raise typer.Exit(FINDING if missing else FINE)
 
 

@@ -14,6 +14,7 @@ import uvloop
 
 from groupcert.applier.errors import ApplyFailed, PurgedAtSource, ReplicaAhead
 from groupcert.certifier.errors import Fenced, GroupcertError, Unavailable
+from groupcert.certifier.gtid_set import GtidSet
 from groupcert.members.client.async_client import AsyncClient
 from groupcert.members.errors.postgresql import CopyNeeded, SchemaChangeFailed
 from groupcert.members.postgresql.companion import Companion
@@ -28,7 +29,7 @@ PAUSE_SECONDS = 0.5
 ANSWER_MS = 8_000
 """Milliseconds for which no member may answer before the server is read-only: an election of the
 log's leader takes less."""
-ENDS = (ApplyFailed, ReplicaAhead, SchemaChangeFailed)
+ENDS = (ApplyFailed, SchemaChangeFailed)
 """What does not pass by itself."""
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
@@ -107,6 +108,7 @@ class _Process:
             executed, version = await database.executed()
             follower = LogFollower(self._addresses, self._credentials, executed)
             async with client() as certifier, client(timeout_ms=ANSWER_MS) as watch:
+                await _check_group(watch, executed)
                 self._companion = Companion(database, standing, certifier, watch, follower, version)
                 await self._companion.run()
         except asyncio.CancelledError:
@@ -122,3 +124,13 @@ class _Process:
             if isinstance(error, ENDS) or not isinstance(error, Unavailable | Fenced):
                 raise
             log.warning("companion_begins_again", text=str(error))
+
+
+async def _check_group(client: AsyncClient, executed: GtidSet) -> None:
+    """Raises ReplicaAhead if a server has transactions of a source of which its member has none: it
+    was a server of another group, whose versions mean something else.
+    """
+    known = GtidSet.parse((await client.status()).observer.gtid_executed).sources()
+    foreign = [source for source in executed.sources() if source not in known]
+    if foreign:
+        raise ReplicaAhead(source=client.address, extra=", ".join(foreign))
