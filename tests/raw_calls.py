@@ -37,7 +37,7 @@ class RawCalls:
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
         with self._changed:
-            assert self._changed.wait_for(lambda: self._greeted, 10)
+            assert self._changed.wait_for(lambda: self._greeted, 120)
 
     def __enter__(self) -> Self:
         return self
@@ -77,7 +77,7 @@ class RawCalls:
                 number: rest for number, rest in left.items() if rest and number not in self.ended
             }
 
-    def wait_ended(self, count: int, timeout_s: float = 30.0) -> None:
+    def wait_ended(self, count: int, timeout_s: float = 120.0) -> None:
         """Returns when so many calls have ended."""
         with self._changed:
             assert self._changed.wait_for(lambda: len(self.ended) >= count, timeout_s), self.ended

@@ -345,7 +345,7 @@ def test_the_quick_start_serves(tmp_path: Path) -> None:
         code = put_in(program.text, {f"{HOST}:{PORTS['m1']}": address})
         check_ends_well([sys.executable, "-c", code], tmp_path)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
+        assert process.wait(120) == 0
     finally:
         process.kill()
         process.wait()

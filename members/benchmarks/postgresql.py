@@ -11,31 +11,32 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
 import psutil
+import psycopg
 import typer
 
 from groupcert.members.benchmarks.clients import Load
 from groupcert.members.benchmarks.galera import galera_cluster, run_clients
 from groupcert.members.benchmarks.machine import answer, machine
-from groupcert.members.benchmarks.postgresql_servers import (
-    ATTACHED,
-    PLAIN,
-    PgBench,
-    PostgreSqlGroup,
-    postgresql_group,
-)
+from groupcert.members.benchmarks.pgbench import SCHEMA, PgBench
+from groupcert.members.demo.local_group import LocalGroup
+from groupcert.members.demo.postgresql_servers import Primary
 from groupcert.members.host.database_servers import MariaDbServer
 
 CLIENTS = (1, 8, 32)
 STATEMENTS = ("update", "insert")
 GROUP = "group"
+PLAIN = "plain"
+"""Also the name of its database."""
+WRITE = "UPDATE item SET value = '' WHERE id = 0"
 LAG_PERIOD_SECONDS = 0.1
 SETTLE_SECONDS_MAX = 60.0
+POLL_SECONDS = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +79,7 @@ def main(bench: PostgreSqlBench, *, as_json: bool, output: Path | None) -> int:
     with tempfile.TemporaryDirectory(prefix="groupcert-bench-") as name, ExitStack() as stack:
         folder = Path(name)
         folder.chmod(0o755)  # PostgreSQL runs as another user if this one is root.
-        group = stack.enter_context(postgresql_group(folder / "postgresql"))
+        group = stack.enter_context(_started(folder / "postgresql"))
         systems = _systems(group, folder, bench)
         if bench.galera:
             nodes = stack.enter_context(galera_cluster(folder / "galera"))
@@ -109,10 +110,61 @@ def main(bench: PostgreSqlBench, *, as_json: bool, output: Path | None) -> int:
     return 0
 
 
-def _systems(group: PostgreSqlGroup, folder: Path, bench: PostgreSqlBench) -> dict[str, System]:
-    first = group.servers[0]
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Members, and their servers. The first server has a second database, which is not attached:
+    plain PostgreSQL, in the same process with the same settings.
+    """
 
-    def system(database: str, processes: Sequence[int], synchronous_commit: str = "on") -> System:
+    group: LocalGroup
+    primaries: Sequence[Primary]
+
+    def pids(self) -> list[int]:
+        """Returns the processes that a commit goes through."""
+        members = [process.pid for process in self.group.processes.values()]
+        servers = [primary.server.pid for primary in self.primaries]
+        companions = [each.companion.pid for each in self.primaries if each.companion]
+        return [self.group.log_server.pid, *members, *servers, *companions]
+
+    def lag(self) -> int:
+        """Returns how many versions the last server is behind what the first member certified."""
+        newest = self.group.status(self.group.names[0]).observer.certified_version
+        return max(0, newest - min(primary.version() for primary in self.primaries))
+
+    def settle(self) -> None:
+        """Returns when all servers have everything."""
+        deadline = time.monotonic() + SETTLE_SECONDS_MAX
+        while self.lag():
+            assert time.monotonic() < deadline, "a server does not catch up"
+            time.sleep(POLL_SECONDS)
+
+
+@contextmanager
+def _started(folder: Path) -> Iterator[_Group]:
+    with ExitStack() as stack:
+        (folder / "group").mkdir(parents=True)
+        group = stack.enter_context(LocalGroup(folder / "group"))
+        primaries = [Primary(name, at, folder) for name, at in group.addresses.items()]
+        for primary in primaries:
+            primary.start_server()
+            stack.callback(primary.stop_server)
+            with psycopg.connect(primary.dsn, autocommit=True) as session:
+                session.execute(f"CREATE DATABASE {PLAIN}".encode())
+            with psycopg.connect(primary.server.dsn_of(PLAIN)) as session:
+                session.execute(SCHEMA.encode())
+            primary.attach(SCHEMA)
+            primary.start_companion()
+            stack.callback(primary.stop_companion)
+        for primary in primaries:
+            primary.wait_until_it_commits(WRITE)
+        yield _Group(group, primaries)
+
+
+def _systems(group: _Group, folder: Path, bench: PostgreSqlBench) -> dict[str, System]:
+    first = group.primaries[0]
+    plain = first.server.dsn_of(PLAIN)
+
+    def system(dsn: str, processes: Sequence[int], synchronous_commit: str = "on") -> System:
         def run(statement: str, clients: int) -> Numbers:
             group.settle()
             spent_s = _cpu_s(processes)
@@ -122,16 +174,18 @@ def _systems(group: PostgreSqlGroup, folder: Path, bench: PostgreSqlBench) -> di
                 seconds=bench.seconds,
                 folder=folder,
                 synchronous_commit=synchronous_commit,
-            ).run([first.dsn_of(database)])
+            ).run([dsn])
             group.settle()
-            return _numbers(load.load, load.seconds, load.first_ms, _cpu_s(processes) - spent_s)
+            return _numbers(
+                load.load, load.seconds or bench.seconds, load.first_ms, _cpu_s(processes) - spent_s
+            )
 
         return run
 
     return {
-        "plain": system(PLAIN, [first.pid]),
-        "plain, synchronous_commit off": system(PLAIN, [first.pid], "off"),
-        GROUP: system(ATTACHED, group.pids()),
+        PLAIN: system(plain, [first.server.pid]),
+        f"{PLAIN}, synchronous_commit off": system(plain, [first.server.pid], "off"),
+        GROUP: system(first.dsn, group.pids()),
     }
 
 
@@ -144,9 +198,7 @@ def _at_galera(
     return _numbers(load, bench.seconds, [0.0], _cpu_s(processes) - spent_s)
 
 
-def _at_three_servers(
-    group: PostgreSqlGroup, folder: Path, bench: PostgreSqlBench
-) -> dict[str, float]:
+def _at_three_servers(group: _Group, folder: Path, bench: PostgreSqlBench) -> dict[str, float]:
     """Returns the numbers of 30 clients at all servers, and how far these were behind: the largest
     number of versions meanwhile, and the seconds until all had everything.
     """
@@ -161,14 +213,16 @@ def _at_three_servers(
     thread.start()
     spent_s = _cpu_s(group.pids())
     load = PgBench(script="update", clients=30, seconds=bench.seconds, folder=folder).run(
-        [server.dsn_of(ATTACHED) for server in group.servers]
+        [primary.dsn for primary in group.primaries]
     )
     has_ended.set()
     thread.join()
     began = time.monotonic()
     group.settle()
     settled_s = time.monotonic() - began
-    numbers = _numbers(load.load, load.seconds, load.first_ms, _cpu_s(group.pids()) - spent_s)
+    numbers = _numbers(
+        load.load, load.seconds or bench.seconds, load.first_ms, _cpu_s(group.pids()) - spent_s
+    )
     return {**asdict(numbers), "lag_versions_max": max(lags), "settled_s": round(settled_s, 3)}
 
 

@@ -38,6 +38,7 @@ def companion(
     member: Annotated[
         list[str] | None, typer.Option(help="A member of the group, host:port. Repeatable.")
     ] = None,
+    metrics_address: Annotated[str | None, typer.Option(help="For metrics, host:port.")] = None,
     verbose: Annotated[bool, typer.Option(help="Log more.")] = False,
 ) -> None:
     """Run the companion of a PostgreSQL server until SIGTERM.
@@ -52,7 +53,8 @@ def companion(
     from groupcert.members.postgresql.process import run_companion
 
     configure_logs(verbose=verbose)
-    raise typer.Exit(run_companion(_given(dsn), member, connect.credentials()))
+    code = run_companion(_given(dsn), member, connect.credentials(), metrics_address)
+    raise typer.Exit(code)
 
 
 @postgresql.command("attach")
@@ -128,6 +130,24 @@ def join_server(
     sys.stdout.write(f"joined as of version {done.version}, {readable(done.dump_bytes)}\n")
     _print_sequences(done.sequences)
     sys.stdout.write("start its companion: groupcert postgresql --dsn ... --member ...\n")
+
+
+@postgresql.command("status")
+def companion_status(
+    dsn: Dsn = None,
+    as_json: Json = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Again and again.")] = False,
+    period_ms: Annotated[int, typer.Option(min=100, help="How often with --watch.")] = 1_000,
+) -> None:
+    """Show how far a server is, what its companion does, and whose transaction holds it up.
+
+    Exits with 1 if the server takes no writes, with 3 if it has no companion.
+    """
+    from groupcert.members.commands.companion_view import show_companion
+
+    address = _given(dsn)
+    code = show_companion(address, as_json=as_json, watch=watch, period_ms=period_ms)
+    raise typer.Exit(code)
 
 
 @postgresql.command("detach")

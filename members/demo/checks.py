@@ -15,7 +15,7 @@ from groupcert.v1.group_pb2 import MemberStatus
 
 SHOWN_MAX = 5
 """Findings of one kind that are described."""
-SETTLE_SECONDS = 60.0
+SETTLE_SECONDS = 120.0
 POLL_SECONDS = 0.05
 
 

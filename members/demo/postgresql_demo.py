@@ -6,11 +6,9 @@ told are checked against each other.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from textwrap import fill
-from typing import NamedTuple
 
 import psycopg
 from rich.console import Console, Group
@@ -33,64 +31,17 @@ from groupcert.members.demo.postgresql_bank import (
     NO_CHANGE,
     SCHEMA,
     BankLoad,
-    Conflict,
     check_servers,
     ledger,
     member_ledger,
     settle_servers,
 )
+from groupcert.members.demo.postgresql_report import Kill, Outcome, commits_in_words, show
 from groupcert.members.demo.postgresql_servers import Primary
-from groupcert.members.demo.report import (
-    DemoSummary,
-    checks_table,
-    demo_folder,
-    finish,
-    summary_of,
-    write_json,
-)
+from groupcert.members.demo.report import demo_folder, finish, summary_of, write_json
 
 KILLED_AT, STARTED_AT = 0.25, 0.5
 """When the one server is killed and started again, as parts of the load's time."""
-
-
-class Kill(NamedTuple):
-    """A server that was killed and started again."""
-
-    server: str
-    not_on_disk: int
-    """Commits that it had acknowledged and came back without; the group's log had them."""
-    back_seconds: float
-    """From its start to the first commit of a client there."""
-
-
-class Outcome(NamedTuple):
-    """What the demo has seen, beside what its summary says."""
-
-    summary: DemoSummary
-    postgresql: str
-    """Version of the servers."""
-    kill: Kill
-    counts: LoadCounts
-    unknown_committed: int
-    """How many of the transfers are there whose outcome no client was told."""
-    companion_restarts: int
-    conflicts: Sequence[Conflict]
-    """One of each server, if there were any between servers."""
-
-    def document(self) -> dict[str, object]:
-        """Returns what `--json` has beside the summary."""
-        told = self.counts.document(self.summary.seconds)
-        return {
-            "postgresql": self.postgresql,
-            "p50_ms": told["p50_ms"],
-            "p99_ms": told["p99_ms"],
-            "retried": self.counts.conflicts,
-            "unknown": len(self.counts.unknown_ids),
-            "unknown_committed": self.unknown_committed,
-            "killed": self.kill._asdict(),
-            "companion_restarts": self.companion_restarts,
-            "conflict_examples": [each._asdict() for each in self.conflicts],
-        }
 
 
 def main(
@@ -135,7 +86,7 @@ def main(
     if as_json:
         write_json(outcome.summary, outcome.document())
     else:
-        _show(outcome)
+        show(outcome)
     return finish(console, outcome.summary, folder)
 
 
@@ -192,7 +143,9 @@ def _kill_one(watch: "Watch", load: BankLoad, primary: Primary, seconds: float) 
     acknowledged, began = set(load.counts(name).committed_ids), watch.elapsed
     primary.start_server()
     lost = acknowledged - ledger(primary)
-    watch.say(f"started {name} again: it lacks {_commits(len(lost))} that it had acknowledged")
+    watch.say(
+        f"started {name} again: it lacks {commits_in_words(len(lost))} that it had acknowledged"
+    )
 
     def commits_again() -> bool:
         return load.commits(name) > len(acknowledged)
@@ -260,63 +213,3 @@ class Watch:
             )
         rate = commits / max(self.elapsed, 0.001)
         return Group(Text(f"{self.elapsed:4.1f} s   {commits:,} commits   {rate:,.0f}/s"), table)
-
-
-def _show(outcome: Outcome) -> None:
-    """Prints the checks, what the clients were told, and conflicts as they got them."""
-    out = Console()
-    converged = "all servers, and all members, are equal row for row"
-    out.print(checks_table(outcome.summary, converged=converged, place="server"))
-    story = Table.grid(padding=(0, 2))
-    story.add_column(style="bold", no_wrap=True)
-    for title, text in _story(outcome):
-        story.add_row(title, text)
-    out.print()
-    out.print(story)
-    for conflict in outcome.conflicts:
-        out.print(f"\nCOMMIT at {conflict.server}, as psql prints it:")
-        out.print(Text(_as_psql_prints(conflict, out.width)))
-
-
-def _as_psql_prints(conflict: Conflict, columns: int) -> str:
-    """Returns an error as psql prints it where VERBOSITY is verbose, in lines of some length."""
-    parts = {
-        "ERROR": f"{conflict.sqlstate}: {conflict.message}",
-        "DETAIL": conflict.detail,
-        "HINT": conflict.hint,
-    }
-    return "\n".join(
-        fill(f"{part}:  {text}", columns, initial_indent="  ", subsequent_indent="      ")
-        for part, text in parts.items()
-    )
-
-
-def _story(outcome: Outcome) -> Iterator[tuple[str, str]]:
-    """Yields what has happened, with a title each."""
-    summary, counts, kill = outcome.summary, outcome.counts, outcome.kill
-    told = counts.document(summary.seconds)
-    yield (
-        "acknowledged",
-        f"{summary.acknowledged:,} commits in {summary.seconds:.1f} s "
-        f"({summary.commits_per_second:,.0f}/s) by {summary.members} PostgreSQL "
-        f"{outcome.postgresql}; {told['p50_ms']:.1f} ms (p50), {told['p99_ms']:.1f} ms (p99)",
-    )
-    yield (
-        "conflicts",
-        f"SQLSTATE 40001 in {counts.conflicts:,} transactions, of which {summary.conflicts:,} lost "
-        "to another server; their clients ran them again",
-    )
-    yield (
-        "unknown",
-        f"the outcome of {_commits(len(counts.unknown_ids))}, of which "
-        f"{outcome.unknown_committed} are there",
-    )
-    yield (
-        f"{kill.server} killed",
-        f"it came back without {_commits(kill.not_on_disk)} that it had acknowledged, had them "
-        f"from the group's log, and took others {kill.back_seconds:.1f} s after its start",
-    )
-
-
-def _commits(count: int) -> str:
-    return f"{count:,} commit" + ("" if count == 1 else "s")

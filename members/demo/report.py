@@ -5,6 +5,7 @@ Answers go to standard output, as a table or as JSON; what happens meanwhile to 
 
 import json
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -87,13 +88,19 @@ def checks_table(summary: DemoSummary, *, converged: str, place: str) -> Table:
 
 @contextmanager
 def demo_folder() -> Iterator[Path]:
-    """Makes a demo's folder; removes it if the user ends the demo, or it cannot be run here."""
+    """Makes a demo's folder; removes it if the user ends the demo, or it cannot be run here.
+
+    SIGTERM within the block is an interrupt, so that it leaves no process behind, either.
+    """
     folder = Path(tempfile.mkdtemp(prefix="groupcert-demo-"))
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield folder
     except (KeyboardInterrupt, InvalidRequest, ServerMissing):
         shutil.rmtree(folder)
         raise
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def finish(console: Console, summary: DemoSummary, folder: Path) -> int:

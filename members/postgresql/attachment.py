@@ -25,7 +25,7 @@ from groupcert.members.postgresql.sequences import (
 )
 from groupcert.members.postgresql.tables import Table, read_tables
 
-TRIGGERS = Path(__file__).with_name("triggers.sql")
+SCRIPTS = ("triggers.sql", "standing.sql")
 VERSION_MIN = 150_000
 ISOLATION = "default_transaction_isolation"
 _LANGUAGE = "plpython3u"
@@ -74,7 +74,8 @@ def attach(
             had_language = has_language(connection)
             if not had_language:
                 connection.execute("CREATE EXTENSION plpython3u")
-            connection.execute(TRIGGERS.read_bytes())
+            for script in SCRIPTS:
+                connection.execute(Path(__file__).with_name(script).read_bytes())
             write_settings(
                 connection, socket, created_language=not had_language, set_isolation=set_isolation
             )
@@ -112,6 +113,7 @@ def detach(dsn: str) -> list[str]:
             raise unsuitable(dsn, "the database has a copy that was never finished", expected)
         created_language, isolation_before, sets_isolation = row
         reset_sequences(connection)
+        connection.execute("SELECT groupcert.enter_group()")
         connection.execute("DROP SCHEMA groupcert CASCADE")
         if created_language:
             connection.execute("DROP EXTENSION plpython3u")
@@ -132,6 +134,7 @@ def opened(dsn: str) -> "Iterator[psycopg.Connection[Any]]":
         connection = psycopg.connect(dsn)
     except psycopg.OperationalError as error:
         raise NotServing(member="PostgreSQL", state=str(error).strip()) from error
+    connection.read_only = False  # The database may be, while it is out of its group.
     try:
         with connection:
             yield connection

@@ -2,7 +2,8 @@
 
 A frame is four bytes of length, most significant first, and JSON. The first frame of a connection
 shows the token of `groupcert.settings`; each of the others is a transaction at its COMMIT, and gets
-answers: it may commit, perhaps after another one, or why it must not.
+answers: it may commit, perhaps after another one, or why it must not. `groupcert postgresql status`
+asks here, too.
 """
 
 import asyncio
@@ -93,6 +94,9 @@ class Backend(asyncio.Protocol):
             if not self._is_known:
                 self.close()
             return
+        if "status" in frame:
+            self._send(self._server.describe())
+            return
         rows = [NotedRow(*row) for row in frame.pop("rows")]
         self._server.start(self, Request(rows=rows, **frame))
 
@@ -104,8 +108,7 @@ class Backend(asyncio.Protocol):
 
     def _send(self, message: object) -> None:
         if not self._transport.is_closing():  # A backend that died meanwhile gets no answer.
-            body = json.dumps(message).encode()
-            self._transport.write(struct.pack(">I", len(body)) + body)
+            self._transport.write(framed(message))
 
 
 class BackendServer:
@@ -117,10 +120,14 @@ class BackendServer:
         token: str,
         serve: Callable[[Backend, Request], Coroutine[Any, Any, None]],
         lost: Callable[[], None],
+        describe: Callable[[], object],
     ) -> None:
-        """Serves each transaction by a task, and calls `lost` when a backend has hung up."""
+        """Serves each transaction by a task, calls `lost` when a backend has hung up, and answers
+        with what `describe` returns where somebody asks for the status.
+        """
         self.token = token
         self.lost = lost
+        self.describe = describe
         self.backends: set[Backend] = set()
         self.is_over = False
         self._path = path
@@ -159,3 +166,9 @@ class BackendServer:
         except Exception:
             backend.close()  # Nobody answers it any more.
             raise
+
+
+def framed(message: object) -> bytes:
+    """Returns a message as it is sent."""
+    body = json.dumps(message).encode()
+    return struct.pack(">I", len(body)) + body

@@ -91,6 +91,16 @@ class CommitOrder:
         """How many received transactions wait."""
         return len(self._entries)
 
+    @property
+    def in_flight_count(self) -> int:
+        """How many transactions of backends are being certified."""
+        return len(self._in_flight)
+
+    @property
+    def waiting_count(self) -> int:
+        """How many certified transactions of backends wait for their turn."""
+        return len(self._waiting)
+
     def submitted(self, local: Local) -> None:
         """Notes that a transaction is being certified: the binary log may have it at any time."""
         self._in_flight[local] = None

@@ -6,9 +6,11 @@ but what is in the server, and begins again from there whenever it loses its ses
 """
 
 import asyncio
+import time
 import uuid
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
 
 import psycopg
@@ -19,15 +21,18 @@ from groupcert.certifier.errors import GroupcertError
 from groupcert.certifier.gtid import parse_gtid
 from groupcert.certifier.write_set import item_from_text, store_key_item
 from groupcert.members.client.async_client import AsyncClient
-from groupcert.members.postgresql.backends import Backend, BackendServer, Request
+from groupcert.members.postgresql.backends import Backend, BackendServer, Refusal, Request
 from groupcert.members.postgresql.commit_order import CommitOrder, Entry, Execute, Grant, Local
 from groupcert.members.postgresql.database import Database
 from groupcert.members.postgresql.holds import Holds
 from groupcert.members.postgresql.items import key_items
 from groupcert.members.postgresql.log_follower import LogFollower
 from groupcert.members.postgresql.rows import Changes, changes_of, fits
+from groupcert.members.postgresql.standing import Standing
+from groupcert.members.postgresql.status import CompanionStatus, Totals
 from groupcert.members.postgresql.verdicts import (
     given_up,
+    out_of_group,
     refusal_of,
     refusal_of_error,
 )
@@ -49,12 +54,17 @@ class Companion:
     def __init__(
         self,
         database: Database,
+        standing: Standing,
         client: AsyncClient,
+        watch: AsyncClient,
         follower: LogFollower,
         version: int,
     ) -> None:
-        """Begins behind `version`, which is executed at the server."""
+        """Begins behind `version`, which is executed at the server. `client` certifies, `watch`
+        gives up soon where no member answers.
+        """
         self._database = database
+        self._standing = standing
         self._client = client
         self._follower = follower
         self._order = CommitOrder(version)
@@ -64,6 +74,11 @@ class Companion:
         self._suspected = asyncio.Event()
         """Set when a granted transaction may have ended without its commit."""
         self._settled = asyncio.Event()
+        self._totals = Totals()
+        self._executing: Entry | None = None
+        self._moved = 0.0
+        """When the order went on, by `time.monotonic`."""
+        self._holds = Holds(watch, database, standing, lambda: self._order.version)
 
     async def run(self) -> None:
         """Serves until an error, or until it is cancelled.
@@ -74,11 +89,12 @@ class Companion:
             GroupcertError: No member serves it any more.
         """
         path, token = await self._database.socket()
-        server = BackendServer(Path(path), token, self._serve, self._suspected.set)
-        holds = Holds(self._client, self._database, lambda: self._order.version)
+        server = BackendServer(
+            Path(path), token, self._serve, self._suspected.set, lambda: asdict(self.status())
+        )
         async with server:
             log.info("companion_started", version=self._order.version, socket=path)
-            duties = (self._take_turns, self._confirm, self._fold, self._follow, holds.run)
+            duties = (self._take_turns, self._confirm, self._fold, self._follow, self._holds.run)
             tasks = [asyncio.create_task(duty()) for duty in duties]
             try:
                 await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
@@ -90,8 +106,50 @@ class Companion:
             if isinstance(result, Exception):
                 raise result
 
+    def status(self) -> CompanionStatus:
+        """Returns what it does, from any thread."""
+        order, totals, follower = self._order, self._totals, self._follower
+        waits_for = self._waits_for()
+        return CompanionStatus(
+            server=self._database.name,
+            member=follower.connected,
+            out_of_group=self._standing.reason,
+            version=order.version,
+            behind_transactions=max(0, follower.source_version - order.version),
+            pending_transactions=order.entries_count,
+            certifying_transactions=order.in_flight_count,
+            waiting_transactions=order.waiting_count,
+            granted_transactions=len(order.granted),
+            held_snapshot_version=self._holds.oldest_version,
+            oldest_transaction_seconds=round(self._holds.oldest_transaction_seconds, 3),
+            waits_for=waits_for,
+            waits_seconds=round(time.monotonic() - self._moved, 3) if waits_for else 0.0,
+            certified_transactions=totals.certified,
+            refused_transactions=totals.refused,
+            committed_transactions=totals.committed,
+            executed_for_backends=totals.executed_for_backends,
+            cancelled_sessions=self._database.cancelled_total,
+            skipped_rows=self._database.skipped_total,
+        )
+
+    def _waits_for(self) -> str:
+        """Returns whose transaction holds up the order; "": none does."""
+        order = self._order
+        with suppress(IndexError):  # It ends while another thread asks.
+            first = order.granted[0]
+            assert first.entry is not None, "granted before the verdict"
+            return f"backend {first.pid}, which commits {first.entry.gtid}"
+        if (entry := self._executing) is not None:
+            return f"{entry.gtid} of another server, version {entry.version}"
+        if order.waiting_count or order.entries_count:
+            return f"version {order.version + 1}, which has not come"
+        return ""
+
     async def _serve(self, backend: Backend, request: Request) -> None:
         """Certifies a transaction, and lets it wait for its turn."""
+        if self._standing.reason:
+            self._refuse(backend, out_of_group(self._standing.reason))
+            return
         if not fits(request.rows, self._database.tables):
             await self._database.read_tables()
         changes = changes_of(request.rows, self._database.tables)
@@ -103,7 +161,7 @@ class Companion:
         try:
             outcome = await self._client.certify(certifiable(request, changes, texts))
         except GroupcertError as error:
-            backend.refuse(refusal_of_error(error))
+            self._refuse(backend, refusal_of_error(error))
             outcome = None
         finally:
             self._news.set()
@@ -111,11 +169,16 @@ class Companion:
         if outcome is None:
             return
         if outcome.verdict != transaction_pb2.VERDICT_CERTIFIED:
-            backend.refuse(refusal_of(outcome, item_names(changes, texts)))
+            self._refuse(backend, refusal_of(outcome, item_names(changes, texts)))
             return
         entry = Entry(outcome.version, parse_gtid(outcome.gtid), payload_of(changes))
+        self._totals.certified += 1
         self._backends[local] = backend
         self._order.decided(local, entry)
+
+    def _refuse(self, backend: Backend, refusal: Refusal) -> None:
+        self._totals.refused[refusal.sqlstate] += 1
+        backend.refuse(refusal)
 
     async def _take_turns(self) -> None:
         """Does what has its turn, again and again."""
@@ -135,11 +198,14 @@ class Companion:
         assert local.entry is not None, "granted before the verdict"
         version, gtid, _ = local.entry
         previous = after.transaction_id if after else None
+        if len(self._order.granted) == 1:
+            self._moved = time.monotonic()
         self._backends[local].grant(version, gtid.source, gtid.number, previous)
 
     async def _execute(self, step: Execute) -> None:
         """Executes entries; if the backend before them has died, once they have nobody before."""
         after = step.after.transaction_id if step.after else None
+        self._executing, self._moved = step.entries[0], time.monotonic()
         with _as_apply_failed(step.entries[0]):
             while not await self._database.execute(step.entries, after, self._make_way):
                 self._suspected.set()
@@ -147,6 +213,8 @@ class Companion:
                     self._settled.clear()
                     await self._settled.wait()
                 after = None
+        self._executing = None
+        self._totals.committed += len(step.entries)
 
     def _make_way(self, pid: int) -> None:
         """Has a backend make way that stands in it: one that is certified, and is executed for in
@@ -157,7 +225,8 @@ class Companion:
             return
         assert local.entry is not None, "waits before the verdict"
         local.is_given_up = True
-        self._backends.pop(local).refuse(given_up(local.entry))
+        self._totals.executed_for_backends += 1
+        self._refuse(self._backends.pop(local), given_up(local.entry))
 
     async def _confirm(self) -> None:
         """Notes how granted transactions ended; executes those whose backend died before it could
@@ -178,6 +247,7 @@ class Companion:
                     if end == "in progress":
                         break
                     self._backends.pop(local, None)
+                    self._moved = time.monotonic()
                     if end == "committed":
                         self._order.committed(local)
                         continue
@@ -188,6 +258,7 @@ class Companion:
     async def _execute_for(self, local: Local) -> None:
         """Executes a transaction whose backend did not commit it, and answers the next one."""
         assert local.entry is not None, "granted before the verdict"
+        self._totals.executed_for_backends += 1
         log.info("executed_for_backend", pid=local.pid, gtid=str(local.entry.gtid))
         with _as_apply_failed(local.entry):
             await self._database.execute_for(local.entry, self._make_way)

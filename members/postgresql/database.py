@@ -35,6 +35,7 @@ _SETTINGS = {
     "session_replication_role": "replica",
     "synchronous_commit": "off",
     "default_transaction_isolation": "read committed",
+    "default_transaction_read_only": "off",
     "datestyle": "ISO, YMD",
     "intervalstyle": "postgres",
     "timezone": "UTC",
@@ -68,6 +69,8 @@ class Database:
         self.tables: Mapping[str, Table] = {}
         self.skipped_total = 0
         """Rows of tables that are not attached here."""
+        self.cancelled_total = 0
+        """Sessions that stood in the way."""
         self._applier: Connection
         self._confirmer: Connection
         self._watcher: Connection
@@ -196,6 +199,11 @@ class Database:
             )
         return float(age)
 
+    async def run(self, query: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """Runs a statement in a transaction of its own; returns its rows."""
+        async with self._watching:
+            return await (await self._watcher.execute(query.encode(), values)).fetchall()
+
     async def _execute(
         self, session: Connection, entries: Sequence[Entry], after: str | None
     ) -> bool:
@@ -238,6 +246,7 @@ class Database:
                     make_way(pid)
                     continue
                 function = "pg_terminate_backend" if is_idle else "pg_cancel_backend"
+                self.cancelled_total += 1
                 log.info("backend_cancelled", pid=pid, idle_in_transaction=is_idle)
                 await self._watcher.execute(f"SELECT {function}(%s)".encode(), (pid,))
 

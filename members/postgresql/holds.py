@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from groupcert.certifier.errors import GroupcertError
 from groupcert.members.client.async_client import AsyncClient, AsyncTransaction
 from groupcert.members.postgresql.database import Database
+from groupcert.members.postgresql.standing import Standing
 
 PERIOD_SECONDS = 1.0
 RENEW_SECONDS = 15.0
@@ -33,18 +34,38 @@ class _Held:
 class Holds:
     """The held snapshots, oldest first."""
 
-    def __init__(self, client: AsyncClient, database: Database, version: Callable[[], int]) -> None:
-        """Takes what it asks; `version` is the server's."""
+    def __init__(
+        self,
+        client: AsyncClient,
+        database: Database,
+        standing: Standing,
+        version: Callable[[], int],
+    ) -> None:
+        """Takes what it asks, and what it tells whether a member answers; `version` is the
+        server's.
+        """
         self._client = client
         self._database = database
+        self._standing = standing
         self._version = version
         self._held: deque[_Held] = deque()
+        self.oldest_transaction_seconds = 0.0
+        """Age of the server's oldest open transaction, when it was last looked at."""
+
+    @property
+    def oldest_version(self) -> int:
+        """The oldest held snapshot's version; 0: none is held."""
+        return self._held[0].snapshot.snapshot_version if self._held else 0
 
     async def run(self) -> None:
         """Takes a snapshot each second and gives up those that nobody needs, until cancelled."""
         while True:
-            with suppress(GroupcertError):  # No member answers: nothing is certified then.
+            try:
                 await self._take()
+            except GroupcertError as error:  # No member answers: nothing is certified.
+                await self._standing.leave(str(error))
+            else:
+                await self._standing.serve()
             await self._give_up()
             await asyncio.sleep(PERIOD_SECONDS)
 
@@ -54,7 +75,8 @@ class Holds:
 
     async def _give_up(self) -> None:
         now = asyncio.get_running_loop().time()
-        began = now - await self._database.oldest_transaction_seconds()
+        self.oldest_transaction_seconds = await self._database.oldest_transaction_seconds()
+        began = now - self.oldest_transaction_seconds
         for held in self._held:
             if held.reached is None and held.snapshot.snapshot_version <= self._version():
                 held.reached = now

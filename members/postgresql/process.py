@@ -5,36 +5,57 @@ back.
 import asyncio
 import signal
 from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from functools import partial
 
 import psycopg
 import structlog
 import uvloop
 
-from groupcert.applier.errors import PurgedAtSource
-from groupcert.certifier.errors import Unavailable
+from groupcert.applier.errors import ApplyFailed, PurgedAtSource, ReplicaAhead
+from groupcert.certifier.errors import Fenced, GroupcertError, Unavailable
 from groupcert.members.client.async_client import AsyncClient
 from groupcert.members.errors.postgresql import CopyNeeded
 from groupcert.members.postgresql.companion import Companion
 from groupcert.members.postgresql.database import Database
 from groupcert.members.postgresql.log_follower import LogFollower
+from groupcert.members.postgresql.standing import Standing
+from groupcert.members.postgresql.status import CompanionStatus, measurements
 from groupcert.members.security.credentials import ANONYMOUS, Credentials
+from groupcert.members.services.metrics import PlainCollector, serve_metrics
 
 PAUSE_SECONDS = 0.5
+ANSWER_MS = 8_000
+"""Milliseconds for which no member may answer before the server is read-only: an election of the
+log's leader takes less."""
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 
-def run_companion(dsn: str, addresses: Sequence[str], credentials: Credentials = ANONYMOUS) -> int:
+def run_companion(
+    dsn: str,
+    addresses: Sequence[str],
+    credentials: Credentials = ANONYMOUS,
+    metrics_address: str | None = None,
+) -> int:
     """Runs a companion until SIGTERM or SIGINT; returns the exit code.
+
+    Args:
+        metrics_address: Where it serves its metrics, `host:port`; None: nowhere.
 
     Raises:
         GroupcertError: It cannot serve the server; nothing is lost.
     """
-    uvloop.run(_run_until_signal(dsn, addresses, credentials))
+    process = _Process(dsn, addresses, credentials)
+    with ExitStack() as stack:
+        if metrics_address:
+            collector = PlainCollector(lambda: measurements(process.status()))
+            stack.callback(serve_metrics(metrics_address, collector))
+        uvloop.run(_run_until_signal(process))
     return 0
 
 
-async def _run_until_signal(dsn: str, addresses: Sequence[str], credentials: Credentials) -> None:
-    task = asyncio.create_task(_run(dsn, addresses, credentials))
+async def _run_until_signal(process: "_Process") -> None:
+    task = asyncio.create_task(process.run())
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, task.cancel)
@@ -43,23 +64,61 @@ async def _run_until_signal(dsn: str, addresses: Sequence[str], credentials: Cre
         task.result()
 
 
-async def _run(dsn: str, addresses: Sequence[str], credentials: Credentials) -> None:
-    while True:
-        database = Database(dsn)
+class _Process:
+    """One companion after the other, at the same server."""
+
+    def __init__(self, dsn: str, addresses: Sequence[str], credentials: Credentials) -> None:
+        self._dsn = dsn
+        self._addresses = addresses
+        self._credentials = credentials
+        self._companion: Companion | None = None
+
+    def status(self) -> CompanionStatus | None:
+        """Returns the companion's status; None while there is none."""
+        return self._companion.status() if self._companion else None
+
+    async def run(self) -> None:
+        """Serves until an error for its operator, or until it is cancelled."""
+        while True:
+            database = Database(self._dsn)
+            try:
+                await database.open()
+                await self._serve(database)
+            except psycopg.OperationalError as error:
+                log.warning("companion_begins_again", text=str(error).strip())
+            finally:
+                self._companion = None
+                await database.close()
+            await asyncio.sleep(PAUSE_SECONDS)
+
+    async def _serve(self, database: Database) -> None:
+        """Runs the companion once; the server is read-only when it ends. Returns if it may be
+        served again: members may come back, or be mended.
+
+        Raises:
+            GroupcertError: Its operator has to act before.
+        """
+        standing = Standing(database)
+        executed, version = await database.executed()
+        tls, token = self._credentials.tls, self._credentials.token
+        client = partial(AsyncClient, self._addresses, tls=tls, token=token)
+        follower = LogFollower(self._addresses, self._credentials, executed)
         try:
-            await database.open()
-            executed, version = await database.executed()
-            async with AsyncClient(
-                addresses, tls=credentials.tls, token=credentials.token
-            ) as client:
-                follower = LogFollower(addresses, credentials, executed)
-                await Companion(database, client, follower, version).run()
+            async with client() as certifier, client(timeout_ms=ANSWER_MS) as watch:
+                self._companion = Companion(database, standing, certifier, watch, follower, version)
+                await self._companion.run()
+        except asyncio.CancelledError:
+            with suppress(psycopg.Error):
+                await standing.leave("its companion was stopped")
+            raise
         except PurgedAtSource as error:
-            raise CopyNeeded(
-                source=error.source, missing=error.missing, server=database.name
-            ) from error
-        except (psycopg.OperationalError, Unavailable) as error:
-            log.warning("companion_begins_again", text=str(error).strip())
-        finally:
-            await database.close()
-        await asyncio.sleep(PAUSE_SECONDS)
+            needed = CopyNeeded(source=error.source, missing=error.missing, server=database.name)
+            await standing.leave(str(needed))
+            raise needed from error
+        except GroupcertError as error:
+            await standing.leave(str(error))
+            if isinstance(error, ApplyFailed | ReplicaAhead):
+                raise
+            if not isinstance(error, Unavailable | Fenced):
+                raise
+            log.warning("companion_begins_again", text=str(error))

@@ -19,7 +19,12 @@ CREATE TABLE groupcert.settings (
     isolation_before text,
     sets_isolation boolean NOT NULL,
     sequence_offset bigint,
-    sequence_increment bigint
+    sequence_increment bigint,
+    -- Why the server is out of its group, and what standing.sql notes meanwhile.
+    out_of_group text,
+    read_only_before text,
+    read_only_from timestamptz,
+    read_only_until timestamptz
 );
 
 -- Sequences that give this server's own numbers, and the steps that they had before.
@@ -45,22 +50,28 @@ SET search_path = pg_catalog, pg_temp SET datestyle = 'ISO, YMD' SET intervalsty
 SET timezone = 'UTC' SET bytea_output = 'hex' AS $$
 plans = SD.get("plans")
 if plans is None:
-    plans = SD["plans"] = (
-        plpy.prepare("SELECT pg_current_xact_id()::text AS id"),
-        plpy.prepare(
-            "WITH locked AS MATERIALIZED (SELECT pg_advisory_xact_lock(1735156336,"
-            " ($1::bigint & 2147483647)::int))"
-            " INSERT INTO groupcert.commits SELECT $1 FROM locked",
-            ["text"],
+    plans = SD["plans"] = {
+        "id": plpy.prepare("SELECT pg_current_xact_id()::text AS id"),
+        "begin": plpy.prepare(
+            "INSERT INTO groupcert.commits VALUES (pg_current_xact_id()::text)"
+            " RETURNING transaction_id AS id, pg_advisory_xact_lock(1735156336,"
+            " (transaction_id::bigint & 2147483647)::int), pg_backend_pid() AS pid,"
+            " current_setting('transaction_isolation') AS isolation,"
+            " coalesce((SELECT max(version) FROM groupcert.executed), 0) AS version,"
+            r" current_query() ~* '^\s*(set\s+constraints|prepare\s+transaction)' AS is_early,"
+            " set_config('synchronous_commit', 'off', true),"
+            " set_config('lock_timeout', '0', true)"
         ),
-    )
+    }
+noted = GD.get("groupcert_noted")
 try:
-    transaction_id = plans[0].execute()[0]["id"]
-    noted = GD.get("groupcert_noted")
-    if noted is None or noted["transaction_id"] != transaction_id:
-        noted = {"transaction_id": transaction_id, "rows": [], "is_decided": False}
+    is_known = noted is not None and not noted["is_decided"]
+    if not is_known or noted["state"]["id"] != plans["id"].execute()[0]["id"]:
+        GD["groupcert_noted"] = None  # `decide` must not begin before this ends.
+        state = plans["begin"].execute()[0]
+        if noted is None or noted["state"]["id"] != state["id"]:
+            noted = {"state": state, "rows": [], "is_decided": False}
         GD["groupcert_noted"] = noted
-        plans[1].execute([transaction_id])
 except plpy.spiexceptions.QueryCanceled:  # The companion cancels no COMMIT after this point.
     plpy.error(
         "could not serialize access: the transaction was cancelled at its COMMIT",
@@ -80,9 +91,10 @@ if before is not None:
 noted["rows"].append([TD["table_schema"] + "." + TD["table_name"], before, TD["new"]])
 $$;
 
--- Returns NULL once the transaction may commit, else SQLSTATE, message, DETAIL and HINT.
+-- Returns NULL once the transaction may commit, else SQLSTATE, message, DETAIL and HINT. The row of
+-- `executed` is written before it waits for its turn: whoever is next waits for as little as may be.
 CREATE FUNCTION groupcert.decide() RETURNS text[]
-LANGUAGE plpython3u SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpython3u AS $$
 import json
 import socket
 import struct
@@ -94,32 +106,33 @@ UNKNOWN = [
     "If it has, its rows appear here: look for them before you run it again.",
 ]
 UNREACHABLE = "25006"
+EARLY = [
+    "0A000",
+    "a server of a group certifies at COMMIT alone",
+    "SET CONSTRAINTS ... IMMEDIATE and PREPARE TRANSACTION would have others wait for it.",
+    "Commit without it.",
+]
 noted = GD["groupcert_noted"]
+if noted is None:
+    return EARLY
 noted["is_decided"] = True
+state = noted["state"]
 plans = SD.get("plans")
 if plans is None:
     plans = SD["plans"] = {
-        "state": plpy.prepare(
-            "SELECT current_setting('transaction_isolation') AS isolation,"
-            " pg_backend_pid() AS pid,"
-            " coalesce((SELECT max(version) FROM groupcert.executed), 0) AS version,"
-            r" current_query() ~* '^\s*(set\s+constraints|prepare\s+transaction)' AS is_early,"
-            " set_config('synchronous_commit', 'off', true),"
-            " set_config('lock_timeout', '0', true)"
+        "settings": plpy.prepare(
+            "SELECT socket_path, token, out_of_group FROM groupcert.settings"
         ),
-        "settings": plpy.prepare("SELECT socket_path, token FROM groupcert.settings"),
         "interrupts": plpy.prepare("SELECT 1"),
-        "wait": plpy.prepare(
-            "SELECT pg_advisory_xact_lock_shared(1735156336,"
-            " ($1::bigint & 2147483647)::int)",
-            ["text"],
-        ),
-        "status": plpy.prepare("SELECT pg_xact_status($1::xid8) AS status", ["text"]),
         "execute": plpy.prepare(
             "INSERT INTO groupcert.executed VALUES ($1, $2, $3)", ["bigint", "text", "bigint"]
         ),
+        "wait": plpy.prepare(
+            "SELECT pg_advisory_xact_lock_shared(1735156336,"
+            " ($1::bigint & 2147483647)::int), pg_xact_status($1::xid8) AS status",
+            ["text"],
+        ),
     }
-state = plans["state"].execute()[0]
 if state["isolation"] != "repeatable read":
     return [
         "0A000",
@@ -130,18 +143,14 @@ if state["isolation"] != "repeatable read":
         " with it; and run the transaction again after SQLSTATE 40001.",
     ]
 if state["is_early"]:
-    return [
-        "0A000",
-        "a server of a group certifies at COMMIT alone",
-        "SET CONSTRAINTS ... IMMEDIATE and PREPARE TRANSACTION would have others wait for it.",
-        "Commit without it.",
-    ]
+    return EARLY
 
 
 def open_connection():
     settings = plans["settings"].execute()[0]
     connection = socket.socket(socket.AF_UNIX)
-    connection.settimeout(0.25)
+    for timeout in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+        connection.setsockopt(socket.SOL_SOCKET, timeout, struct.pack("ll", 0, 250_000))
     connection.connect(settings["socket_path"])
     send(connection, {"token": settings["token"]})
     GD["groupcert_connection"] = connection
@@ -156,31 +165,29 @@ def send(connection, message):
     while data:
         try:
             data = data[connection.send(data) :]
-        except socket.timeout:
+        except BlockingIOError:
             plans["interrupts"].execute()
 
 
-def received(connection, size):
-    data = b""
-    while len(data) < size:
+def receive(connection):
+    while len(received) < 4 or len(received) < 4 + int.from_bytes(received[:4], "big"):
         try:
-            part = connection.recv(size - len(data))
-        except socket.timeout:
+            part = connection.recv(65_536)
+        except BlockingIOError:
             plans["interrupts"].execute()
             continue
         if not part:
             raise OSError("the companion has ended")
-        data += part
-    return data
+        received.extend(part)
+    size = 4 + int.from_bytes(received[:4], "big")
+    answer = json.loads(received[4:size])
+    del received[:size]
+    return answer
 
 
-def receive(connection):
-    (size,) = struct.unpack(">I", received(connection, 4))
-    return json.loads(received(connection, size))
-
-
+received = bytearray()
 request = {
-    "transaction_id": noted["transaction_id"],
+    "transaction_id": state["id"],
     "pid": state["pid"],
     "version": state["version"],
     "rows": noted["rows"],
@@ -203,22 +210,25 @@ except plpy.SPIError:  # A cancelled request is not whole, so the companion drop
     raise
 except OSError as error:
     GD.pop("groupcert_connection", None)
+    reason = plans["settings"].execute()[0]["out_of_group"]
     return [
         UNREACHABLE,
-        "this server is read-only: its companion does not answer",
+        "this server is read-only: " + (reason or "its companion does not answer"),
         str(error),
         "Start: groupcert postgresql --dsn ... --member ...",
     ]
+is_executed = False
 try:
     while True:
         answer = receive(connection)
         if "error" in answer:
             return answer["error"]
+        if not is_executed:
+            plans["execute"].execute([answer["version"], answer["source"], answer["number"]])
+            is_executed = True
         if answer["after"]:
-            plans["wait"].execute([answer["after"]])
-            if plans["status"].execute([answer["after"]])[0]["status"] != "committed":
+            if plans["wait"].execute([answer["after"]])[0]["status"] != "committed":
                 continue  # The companion executes it, then answers again.
-        plans["execute"].execute([answer["version"], answer["source"], answer["number"]])
         return None
 except (OSError, plpy.SPIError) as error:
     GD.pop("groupcert_connection", None)

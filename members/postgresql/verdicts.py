@@ -55,10 +55,15 @@ def refusal_of_error(error: GroupcertError) -> Refusal:
         )
     if isinstance(error, InvalidRequest):
         return Refusal("0A000", "the group refuses the transaction", str(error), "Change it.")
+    return out_of_group(str(error))
+
+
+def out_of_group(reason: str) -> Refusal:
+    """Returns what is said while the server is out of its group."""
     return Refusal(
         "25006",
-        "this server is read-only: its member of the group does not take transactions",
-        str(error),
+        f"this server is read-only: {reason}",
+        "It is out of its group, and takes part again by itself.",
         "Try again later, or at another server.",
     )
 

@@ -5,7 +5,8 @@ from closed sets. members/services/README.md has the tables of them.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -227,6 +228,32 @@ class ApplierCollector(Collector):
         for name, text in WORKER_COUNTERS.items():
             counts = {str(each.worker): getattr(each, name) for each in status.workers}
             yield _labelled(CounterMetricFamily, f"{PREFIX}worker_{name}", text, "worker", counts)
+
+
+class Measurement(NamedTuple):
+    """One metric; with `label`, a number for each value of that."""
+
+    name: str
+    text: str
+    value: float | Mapping[str, float]
+    label: str = ""
+    is_counter: bool = False
+
+
+class PlainCollector(Collector):
+    """The metrics of a process that names them itself, such as a companion."""
+
+    def __init__(self, observe: Callable[[], Iterable[Measurement]]) -> None:
+        self._observe = observe
+
+    def collect(self) -> Iterator[Metric]:
+        """Yields what there is now."""
+        for name, text, value, label, is_counter in self._observe():
+            family = CounterMetricFamily if is_counter else GaugeMetricFamily
+            if isinstance(value, Mapping):
+                yield _labelled(family, name, text, label, value)
+            else:
+                yield family(name, text, value=value)
 
 
 def _number(status: MemberStatus, source: str | Callable[[MemberStatus], float]) -> float:

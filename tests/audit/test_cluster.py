@@ -28,7 +28,7 @@ from tests.audit.java_options import FAST_START
 
 pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(900)]
 SPARK = Path(pyspark.__file__).parent
-UP_SECONDS = 60
+UP_SECONDS = 300
 MEMBERS = ("m1", "m2", "m3")
 JOBS = ("verify", "profile")
 """Jobs with each kind of function that runs in an executor's Python: the others have no more."""
@@ -111,7 +111,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         for process in reversed(processes):
             process.terminate()
         for process in processes:
-            process.wait(30)
+            process.wait(120)
 
 
 def said(log: Path, pattern: str) -> str:
@@ -148,7 +148,7 @@ def flags(name: str) -> list[str]:
 
 def run(command: Sequence[str], environment: dict[str, str]) -> str:
     """Runs a command that must end well; returns its standard output."""
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=400)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=800)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -111,7 +111,7 @@ def test_command_reports_on_logs_and_keeps_standard_output_for_the_answer(tmp_pa
     settings = ["spark.sql.shuffle.partitions=2", f"spark.driver.extraJavaOptions={FAST_START}"]
     flags = [word for setting in settings for word in ("--spark-setting", setting)]
     asked = [*command, "--memory", "1g", *flags, "--json"]
-    done = subprocess.run(asked, capture_output=True, text=True, timeout=280)
+    done = subprocess.run(asked, capture_output=True, text=True, timeout=800)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == json.loads((out / "summary.json").read_text())
     lines = done.stderr.splitlines()
@@ -127,7 +127,7 @@ def test_command_names_what_is_no_log(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "groupcert.members", "audit", str(tmp_path), "--memory", "1g"]
     out = tmp_path.with_name("none")
     done = subprocess.run(
-        [*command, "--out", str(out)], capture_output=True, text=True, timeout=280
+        [*command, "--out", str(out)], capture_output=True, text=True, timeout=800
     )
     assert done.returncode == 2, done.stderr
     last = done.stderr.splitlines()[-1]

@@ -122,7 +122,7 @@ def test_spark_runs_on_the_packaged_java(tmp_path: Path) -> None:
         env=environment | {"PATH": str(tmp_path)},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=280,
     )
     assert done.returncode == 0, done.stderr
     home, total = done.stdout.split()

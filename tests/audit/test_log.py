@@ -94,7 +94,7 @@ def test_settings_are_those_of_the_group_at_the_place() -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 def test_java_that_is_killed_is_told_as_spark_that_failed() -> None:
     program = """
 import os, signal

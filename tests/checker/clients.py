@@ -23,7 +23,7 @@ from tests.integration.waiting import wait_for
 CLIENTS = 6
 ROWS = 40
 PAUSE_SECONDS = 0.05
-TIMEOUT_MS = 30_000
+TIMEOUT_MS = 60_000
 SESSION_TRANSACTIONS = 50
 """After as many, a client begins another session, with the token of the one before."""
 LEVELS = (

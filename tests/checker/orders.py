@@ -31,7 +31,7 @@ from groupcert.members.host.loopback import HOST
 
 GROUP = "local"
 ETCD_KEY = f"groupcert/{GROUP}/log".encode()
-FETCH_SECONDS = 30
+FETCH_SECONDS = 240
 
 
 class KilledOrder(Protocol):

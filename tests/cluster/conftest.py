@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterator
 import pytest
 
 from tests.cluster import engine
-from tests.cluster.docker_cluster import EVERYBODY, DockerCluster
+from tests.cluster.docker_cluster import DockerCluster
 from tests.cluster.faults import heal_all
 from tests.cluster.image import ImageFailed, ensure_image
 
@@ -64,6 +64,6 @@ def pytest_runtest_makereport(
     report = yield
     clusters = [each for each in item.funcargs.values() if isinstance(each, DockerCluster)]
     if report.failed and clusters:
-        for name in EVERYBODY:
+        for name in clusters[0].names:
             report.sections.append((f"the last of {name}", clusters[0].output(name)))
     return report

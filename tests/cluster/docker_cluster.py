@@ -17,7 +17,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import IO, Any, Self, TypeVar
 
 from groupcert import Client, Consistency, MemberFailed
 from groupcert.certifier.errors import GroupcertError
@@ -42,21 +42,30 @@ COMPOSE_FILE = TESTS.parent / "deploy" / "compose.yaml"
 MEMBERS = ("m1", "m2", "m3")
 TLS_FILE = COMPOSE_FILE.with_name("compose.tls.yaml")
 ETCD_FILE = COMPOSE_FILE.with_name("compose.etcd.yaml")
+POSTGRESQL_FILE = COMPOSE_FILE.with_name("compose.postgresql.yaml")
 LOG_SERVERS = ("log1", "log2", "log3")
 EVERYBODY = (*MEMBERS, *LOG_SERVERS)
-HOST_NUMBERS = dict(zip(EVERYBODY, (11, 12, 13, 21, 22, 23), strict=True))
+POSTGRESQL_SERVERS = ("pg1", "pg2", "pg3")
+COMPANIONS = ("companion1", "companion2", "companion3")
+HOST_NUMBERS = dict(
+    zip((*EVERYBODY, *POSTGRESQL_SERVERS), (11, 12, 13, 21, 22, 23, 31, 32, 33), strict=True)
+)
 PASSWORDS = {
     "MEMBER_PASSWORD": "test-member",
     "OPERATOR_PASSWORD": "test-operator",
     "ROUTE_PASSWORD": "test-route",
+    "POSTGRES_PASSWORD": "test-postgres",
+    "SHOP_PASSWORD": "test-shop",
 }
 PORT, METRICS_PORT, LOG_PORT = 7101, 9101, LogKind.NATS.port
 CLUSTERS_MAX = 8
 USER_ID = 10_001
-ONLINE_SECONDS_MAX = 120.0
+ONLINE_SECONDS_MAX = 240.0
 POLL_SECONDS = 0.1
+POLL_MS = 2_000
 CLIENT_TIMEOUT_MS = 20_000
 LAST_LINES = 60
+Found = TypeVar("Found")
 FAKETIME = "/usr/$LIB/faketime/libfaketimeMT.so.1"
 
 
@@ -74,6 +83,7 @@ class DockerCluster:
         tls: bool = False,
         mutant: str = "",
         log: LogKind = LogKind.NATS,
+        postgresql: bool = False,
     ) -> None:
         """Prepares; nothing runs before `start`.
 
@@ -87,6 +97,7 @@ class DockerCluster:
             tls: Everything speaks mutual TLS; `credentials` are a client's.
             mutant: What is wrong with all members, of `mutant.MUTANTS`; nothing by default.
             log: What the log servers are.
+            postgresql: Each member has a PostgreSQL server with a companion.
         """
         self.folder = folder
         self._lock, number = _take_number()
@@ -96,6 +107,7 @@ class DockerCluster:
         self._settings = dict(settings or {})
         self.has_clock_steps = clock_steps
         self.log = log
+        self._has_postgresql = postgresql
         self._small_disks = dict(small_disks or {})
         self.credentials = ANONYMOUS
         if tls:
@@ -106,7 +118,7 @@ class DockerCluster:
             "IMAGE": image,
             "SUBNET": self._subnet,
             "CERTIFICATES": str(self._certificates),
-            **{f"{name.upper()}_PORT": str(free_port()) for name in MEMBERS},
+            **{f"{name.upper()}_PORT": str(free_port()) for name in (*MEMBERS, "p1", "p2", "p3")},
         }
 
     def start(self) -> None:
@@ -136,6 +148,12 @@ class DockerCluster:
         _remove(self.project, self.network)
         self._lock.close()
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every container that is to run."""
+        more = (*POSTGRESQL_SERVERS, *COMPANIONS) if self._has_postgresql else ()
+        return (*EVERYBODY, *more)
+
     def ip(self, name: str) -> str:
         """A container's address, the same for as long as the cluster lives."""
         return f"{self._subnet}.{HOST_NUMBERS[name]}"
@@ -148,6 +166,10 @@ class DockerCluster:
     def addresses(self) -> dict[str, str]:
         """Where clients reach each member."""
         return {name: self.address(name) for name in MEMBERS}
+
+    def dsn(self, server: str) -> str:
+        """Where clients reach a PostgreSQL server, as the owner of its database."""
+        return f"postgresql://shop:{PASSWORDS['SHOP_PASSWORD']}@{self.ip(server)}/shop"
 
     def log_address(self, log_server: str, user: str) -> str:
         """Where `member` or `operator` connects to a log server, with the password."""
@@ -237,10 +259,12 @@ class DockerCluster:
             token=own.token,
         )
 
-    def status(self, member: str) -> group_pb2.GroupStatus | None:
-        """The group as a member sees it; None if it does not answer."""
+    def status(
+        self, member: str, timeout_ms: int = CLIENT_TIMEOUT_MS
+    ) -> group_pb2.GroupStatus | None:
+        """The group as a member sees it; None if it does not answer in time."""
         with suppress(GroupcertError, MemberFailed):
-            with self.client(member, timeout_ms=2_000) as client:
+            with self.client(member, timeout_ms=timeout_ms) as client:
                 return client.status()
         return None
 
@@ -265,12 +289,13 @@ class DockerCluster:
         """The log server that leads the group's log, as a majority of them says; None: none."""
         return self.log.leader({name: self.monitor(name) for name in LOG_SERVERS})
 
-    def wait_for(self, what: str, find: Callable[[], Any]) -> None:
-        """Returns when `find` finds something."""
+    def wait_for(self, what: str, find: Callable[[], Found]) -> Found:
+        """Returns what `find` finds, as soon as that is true."""
         deadline = time.monotonic() + ONLINE_SECONDS_MAX
-        while not find():
+        while not (found := find()):
             assert time.monotonic() < deadline, f"{what}: not within {ONLINE_SECONDS_MAX:.0f} s"
             time.sleep(POLL_SECONDS)
+        return found
 
     def output(self, name: str, lines: int = LAST_LINES) -> str:
         """What a container said last."""
@@ -283,7 +308,7 @@ class DockerCluster:
         try:
             self.start()
         except BaseException as error:
-            for name in EVERYBODY:
+            for name in self.names:
                 error.add_note(f"--- {name}\n{self.output(name)}")
             self.stop()
             raise
@@ -320,7 +345,7 @@ class DockerCluster:
 
     def _overlay(self) -> dict[str, object]:
         """What is laid over the compose file; YAML takes JSON as it is."""
-        services = {name: self._service(name) for name in EVERYBODY}
+        services = {name: self._service(name) for name in self.names}
         volumes = {
             name: {
                 "driver": "local",
@@ -364,6 +389,7 @@ class DockerCluster:
             *("--file", str(COMPOSE_FILE)),
             *(("--file", str(TLS_FILE)) if self.credentials.tls else ()),
             *(("--file", str(ETCD_FILE)) if self.log is LogKind.ETCD else ()),
+            *(("--file", str(POSTGRESQL_FILE)) if self._has_postgresql else ()),
             *("--file", str(self._overlay_path)),
             *arguments,
         )
@@ -374,7 +400,7 @@ class DockerCluster:
         return self.state(name) == "paused"
 
     def _is_online(self, name: str, wanted: set[str]) -> bool:
-        status = self.status(name)
+        status = self.status(name, POLL_MS)
         if status is None:
             assert self.state(name) != "exited", f"{name} ended:\n{self.output(name)}"
             return False

@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from shutil import which
 
-COMMAND_SECONDS_MAX = 120
+COMMAND_SECONDS_MAX = 300
 BRIDGE_FILTER = Path("/proc/sys/net/bridge/bridge-nf-call-iptables")
 TOOLS = ("docker", "iptables", "mount", "umount")
 

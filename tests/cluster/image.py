@@ -8,6 +8,7 @@ is made of, and is made only if there is none with that tag.
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -20,9 +21,12 @@ from typing import IO
 ROOT = Path(__file__).resolve().parents[2]
 WHEELS = ".build/wheels"
 BASE_REPOSITORY, REPOSITORY = "groupcert-test-base", "groupcert-test"
-PACKAGES = ("etcd-server", "libfaketime", "python3", "python3-venv")
-"""Python of the same version as here, since wheels are made here; etcd; and what steps a clock."""
-LEFT_OUT = ("usr/share/doc", "usr/share/man", "usr/share/locale", "var/cache", "var/lib/apt/lists")
+PACKAGES = ("etcd-server", "libfaketime", "postgresql", "python3", "python3-venv")
+"""Python of the same version as here, since wheels are made here; servers; what steps a clock."""
+LEFT_OUT = (
+    *("usr/share/doc", "usr/share/man", "usr/share/locale", "var/cache", "var/lib/apt/lists"),
+    "var/lib/postgresql",
+)
 SOURCES = ("certifier", "applier", "members", "proto", "pyproject.toml")
 RECIPE = (".dockerignore", "deploy/Dockerfile", "deploy/constraints.txt", "deploy/hatch_build.py")
 KEPT_IMAGES = 8
@@ -55,14 +59,15 @@ def ensure_image() -> str:
 
 
 def ensure_base_image() -> str:
-    """The tag of the base image: Debian of this machine's release, with Python."""
+    """The tag of the base image: Debian of this machine's release, with Python and servers."""
     release, mirror = _apt_source()
-    tag = f"{BASE_REPOSITORY}:{_hash_of([release, *PACKAGES, *LEFT_OUT])}"
+    packages = (*PACKAGES, f"postgresql-plpython3-{_postgresql_version()}")
+    tag = f"{BASE_REPOSITORY}:{_hash_of([release, *packages, *LEFT_OUT])}"
     if _exists(tag):
         return tag
     with tempfile.TemporaryDirectory(prefix="groupcert-base-") as folder:
         _say(f"installing Debian {release} for {tag}, about a minute")
-        include = f"--include={','.join(PACKAGES)}"
+        include = f"--include={','.join(packages)}"
         _run(["debootstrap", "--variant=minbase", include, release, folder, mirror])
         _say(f"importing {tag}")
         excluded = [f"--exclude=./{path}/*" for path in LEFT_OUT]
@@ -89,6 +94,15 @@ def _apt_source() -> tuple[str, str]:
         if codename == release:
             return release, site
     raise ImageFailed(f"apt knows no mirror of {release or 'this system'}: this needs a Debian")
+
+
+def _postgresql_version() -> str:
+    """The version of PostgreSQL that this machine's Debian has: its name for PL/Python has it."""
+    shown = _run(["apt-cache", "show", "--no-all-versions", "postgresql"])
+    found = re.search(r"^Version: (\d+)", shown, re.MULTILINE)
+    if found is None:
+        raise ImageFailed("apt knows no package postgresql")
+    return found[1]
 
 
 def _source_files() -> list[Path]:

@@ -44,7 +44,7 @@ PAUSE_SECONDS = (0.5, 2.0)
 CLIENTS = 6
 COMMITS = 30
 """Acknowledged before the first fault, and after the last."""
-HEAL_SECONDS_MAX = 120.0
+HEAL_SECONDS_MAX = 240.0
 POLL_SECONDS = 0.2
 SAVED = Path(__file__).resolve().parents[2] / ".build" / "nemesis"
 

@@ -63,14 +63,20 @@ def assert_everywhere(cluster: DockerCluster, rows: dict[bytes, bytes]) -> None:
         assert found == rows, name
 
 
+def sees_durable_log(cluster: DockerCluster, name: str) -> bool:
+    """Whether all are in a member's view, and three servers have the log: busy ones are asked
+    again whether they sync.
+    """
+    status = cluster.status(name)
+    if status is None or {member.name for member in status.members} != set(MEMBERS):
+        return False
+    return status.observer.log_durable and status.observer.log_replicas == 3
+
+
 def test_members_see_a_log_that_is_replicated_and_durable(plain_cluster: DockerCluster) -> None:
     for name in MEMBERS:
-        status = plain_cluster.status(name)
-        assert status is not None
-        assert {member.name for member in status.members} == set(MEMBERS)
-        assert status.observer.log_replicas == 3
-        assert status.observer.log_durable
-    assert plain_cluster.stream_leader() in LOG_SERVERS
+        plain_cluster.wait_for(f"{name} sees it", partial(sees_durable_log, plain_cluster, name))
+    assert plain_cluster.wait_for("a leader", plain_cluster.stream_leader) in LOG_SERVERS
 
 
 def test_commits_at_each_member_are_on_all(plain_cluster: DockerCluster) -> None:
@@ -108,7 +114,7 @@ def test_only_loopback_reaches_published_ports(plain_cluster: DockerCluster) -> 
 def test_members_tell_their_metrics(plain_cluster: DockerCluster) -> None:
     for name in MEMBERS:
         url = f"http://{plain_cluster.ip(name)}:{METRICS_PORT}/metrics"
-        with urllib.request.urlopen(url, timeout=10) as page:
+        with urllib.request.urlopen(url, timeout=60) as page:
             lines = page.read().decode().splitlines()
         assert 'groupcert_member_state{state="ONLINE"} 1.0' in lines
         assert "groupcert_log_durable 1.0" in lines
@@ -120,7 +126,7 @@ def test_every_container_becomes_healthy(plain_cluster: DockerCluster) -> None:
 
     for name in EVERYBODY:
         plain_cluster.wait_for(f"{name} healthy", partial(is_healthy, name))
-    assert all(map(is_healthy, EVERYBODY))
+    assert plain_cluster.wait_for("all healthy at once", lambda: all(map(is_healthy, EVERYBODY)))
 
 
 @pytest.mark.parametrize(
@@ -140,10 +146,10 @@ async def test_a_member_can_take_nothing_from_the_log(
 
     connection = await nats.connect(plain_cluster.log_address("log1", "member"), error_cb=note)
     try:
-        before = await connection.request(f"$JS.API.STREAM.INFO.{STREAM}", timeout=5)
+        before = await connection.request(f"$JS.API.STREAM.INFO.{STREAM}", timeout=60)
         with pytest.raises(NatsError):
             await connection.request(f"$JS.API.{verb}", b'{"seq": 1}', timeout=1)
-        after = await connection.request(f"$JS.API.STREAM.INFO.{STREAM}", timeout=5)
+        after = await connection.request(f"$JS.API.STREAM.INFO.{STREAM}", timeout=60)
     finally:
         await connection.close()
     assert any("permissions violation" in refusal.lower() for refusal in refusals)
@@ -155,7 +161,7 @@ async def test_an_operator_can_trim_the_log(plain_cluster: DockerCluster) -> Non
     connection = await nats.connect(plain_cluster.log_address("log1", "operator"))
     try:
         answer = await connection.request(
-            f"$JS.API.STREAM.PURGE.{STREAM}", b'{"seq": 1}', timeout=5
+            f"$JS.API.STREAM.PURGE.{STREAM}", b'{"seq": 1}', timeout=60
         )
     finally:
         await connection.close()
@@ -163,7 +169,7 @@ async def test_an_operator_can_trim_the_log(plain_cluster: DockerCluster) -> Non
 
 
 def test_the_log_answers_nobody_without_a_password(plain_cluster: DockerCluster) -> None:
-    with socket.create_connection((plain_cluster.ip("log1"), LOG_PORT), timeout=5) as connection:
+    with socket.create_connection((plain_cluster.ip("log1"), LOG_PORT), timeout=60) as connection:
         connection.sendall(b"CONNECT {}\r\nPING\r\n")
         answer = b"".join(iter(lambda: connection.recv(4096), b""))
     assert b"Authorization Violation" in answer
@@ -193,7 +199,7 @@ def test_nothing_is_lost_with_a_killed_member(plain_cluster: DockerCluster, vict
 
 def test_commits_resume_after_the_death_of_the_logs_leader(plain_cluster: DockerCluster) -> None:
     rows = commit_all(plain_cluster.address("m1"), "led", range(50))
-    leader = plain_cluster.stream_leader()
+    leader = plain_cluster.wait_for("a leader", plain_cluster.stream_leader)
     assert leader is not None
     fault = Killed(plain_cluster, [leader])
     fault.inject()
@@ -201,7 +207,9 @@ def test_commits_resume_after_the_death_of_the_logs_leader(plain_cluster: Docker
     rows |= commit_all(plain_cluster.address("m1"), "leaderless", range(1))
     sys.stderr.write(f"no commit for {time.monotonic() - began:.1f} s\n")
     rows |= commit_all(plain_cluster.address("m2"), "led-anew", range(50))
-    assert plain_cluster.stream_leader() not in {None, leader}
+    plain_cluster.wait_for(
+        "another leader", lambda: plain_cluster.stream_leader() not in {None, leader}
+    )
     fault.heal()
     rows |= commit_all(plain_cluster.address("m3"), "led-again", range(50))
     assert_everywhere(plain_cluster, rows)

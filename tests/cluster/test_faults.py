@@ -157,12 +157,14 @@ def view_ids_of(cluster: DockerCluster) -> set[int]:
 def test_members_leave_a_log_server_that_is_alone(cluster: DockerCluster) -> None:
     """It answers their pings and takes nothing: without this they would be expelled for silence."""
     view_ids = view_ids_of(cluster)
-    alone = log_server_of(cluster, "m1")
+    alone = cluster.wait_for("m1 with a server", lambda: log_server_of(cluster, "m1"))
     assert alone is not None
     Partition(cluster, [alone], [name for name in LOG_SERVERS if name != alone]).inject()
     for name in MEMBERS:
         put(cluster, name, f"alone/{name}")
-    assert log_server_of(cluster, "m1") not in {alone, None}
+    cluster.wait_for(
+        "m1 with another one", lambda: log_server_of(cluster, "m1") not in {alone, None}
+    )
     assert view_ids_of(cluster) == view_ids, "nobody was expelled"
 
 
@@ -268,8 +270,7 @@ def test_all_faults_at_once_are_healed(cluster: DockerCluster) -> None:
 
 
 def test_the_leader_is_found_and_changes_when_it_dies(cluster: DockerCluster) -> None:
-    cluster.wait_for("a leader", cluster.stream_leader)
-    leader = cluster.stream_leader()
+    leader = cluster.wait_for("a leader", cluster.stream_leader)
     assert leader in LOG_SERVERS
     cluster.kill(leader)
     cluster.wait_for("another leader", lambda: cluster.stream_leader() not in {None, leader})

@@ -62,12 +62,15 @@ def test_every_alert_says_what_to_do() -> None:
 
 
 def test_files_that_are_mounted_exist() -> None:
-    mounted = re.findall(r'"\./([^:"]+):[^:"]+:ro"', COMPOSE_FILE.read_text())
-    assert {"member.toml", "nats-server.conf", "prometheus.yml"} <= set(mounted)
+    texts = (path.read_text() for path in DEPLOY.glob("compose*.yaml"))
+    mounted = re.findall(r'"\./([^:"]+):[^:"]+:ro"', "".join(texts))
+    assert {"member.toml", "nats-server.conf", "prometheus.yml", "shop.sql"} <= set(mounted)
     assert [name for name in mounted if not (DEPLOY / name).is_file()] == []
 
 
-@pytest.mark.parametrize("over", ["compose.yaml", "compose.tls.yaml", "compose.etcd.yaml"])
+@pytest.mark.parametrize(
+    "over", ["compose.yaml", "compose.tls.yaml", "compose.etcd.yaml", "compose.postgresql.yaml"]
+)
 def test_compose_reads_its_file(over: str) -> None:
     if which(compose_command()[0]) is None:
         assert os.environ.get("REQUIRE_DOCKER") != "1", "docker-compose is not installed"

@@ -65,9 +65,20 @@ def test_messages_that_have_an_effect_by_design_are_known(
         (3_000, 100, 100, [], False),
         (240, 240, 240, [], False),
         (70_000, 0, 0, [], True),
-        (900, 800, 0, ["File members/runtime/parts.py, line 57, in __init__"], False),
+        (900, 800, 0, ['File "x/members/runtime/runtime.py", line 57, in __init__'], False),
+        (900, 10, 800, ['File "x/members/runtime/runtime.py", line 199, in close'], False),
+        (900, 800, 0, ['File "x/members/runtime/runtime.py", line 99, in deliver'], True),
     ],
-    ids=["works", "waits", "others have the processors", "short", "for ever", "opens its store"],
+    ids=[
+        "works",
+        "waits",
+        "others have the processors",
+        "short",
+        "for ever",
+        "begins",
+        "has ended",
+        "reads",
+    ],
 )
 def test_an_event_loop_that_is_held_is_found(
     late_ms: int, loop_ms: int, blocked_ms: int, stack: list[str], is_found: bool

@@ -32,7 +32,7 @@ LATE_SECONDS = 3 * PERIOD_SECONDS
 """A beat that is as late as this is looked at."""
 STACK_SECONDS = 0.15
 """A beat that is as late as this has the loop's stack taken."""
-STACK_LINES = 12
+STACK_LINES = 24
 
 
 class LoopWatch:

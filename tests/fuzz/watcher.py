@@ -4,6 +4,7 @@ It asks each one four times a second over a connection that lasts, as an operato
 """
 
 import json
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -30,8 +31,9 @@ HELD_MS_MAX = 250
 """How long the event loop may be held: by its own work, in processor time, or by a wait."""
 LATE_MS_MAX = 60_000
 """How late the loop may be while others have the processors."""
-STARTING = "members/runtime/parts.py"
-"""In the stack while a run opens its store: the member serves nothing before that."""
+BETWEEN_RUNS = re.compile(r'members/runtime/runtime\.py", line \d+, in (__init__|close)')
+"""In the stack while a run opens its store and reads its state, or ends its threads and closes it:
+the member serves nothing then."""
 NO_ERRORS = ("ExecuteBatchError",)
 """What gRPC's own code logs of a call whose connection has gone while it was refused."""
 STORE_BYTES_MAX = 256 << 20
@@ -108,10 +110,10 @@ class Watcher:
             return all(each.excused_since is None for each in self.members.values())
 
     def delays(self, name: str) -> list[dict[str, object]]:
-        """Returns the delays of a member's event loop so far."""
+        """Returns the delays of a member's event loop so far, of lines that are whole."""
         path = self._delays(name)
         lines = path.read_text().splitlines() if path.exists() else []
-        return [json.loads(line) for line in lines]
+        return [json.loads(line) for line in lines if line.endswith("}")]
 
     def wait_all_online(self) -> None:
         """Returns when nobody is excused any more, or somebody has failed."""
@@ -173,8 +175,8 @@ def held_ms(delay: dict[str, object]) -> int:
 
 
 def serving_delays(delays: list[dict[str, object]]) -> list[dict[str, object]]:
-    """Returns the delays without those of a run that opens its store."""
-    return [each for each in delays if STARTING not in str(each["stack"])]
+    """Returns the delays without those of a run that begins or has ended."""
+    return [each for each in delays if not BETWEEN_RUNS.search(str(each["stack"]))]
 
 
 def hold_problems(name: str, delays: list[dict[str, object]]) -> list[str]:
@@ -212,6 +214,8 @@ def error_problems(name: str, lines: list[str]) -> list[str]:
     for line in lines:
         if '"level": "error"' in line or '"level": "critical"' in line:
             if any(words in line for words in NO_ERRORS):
+                continue
+            if not line.endswith("}"):  # It is being written.
                 continue
             event = json.loads(line)
             words = str(event.get("exception", "")).strip().rpartition("\n")[2]

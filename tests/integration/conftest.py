@@ -7,6 +7,7 @@ import pytest
 
 from groupcert import Client
 from groupcert.applier.errors import UnsuitableTarget
+from groupcert.members.demo.checks import settle
 from groupcert.members.demo.local_group import LocalGroup
 from tests import servers
 from tests.integration.postgresql_group import PostgresqlGroup, postgresql_group
@@ -26,6 +27,17 @@ def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalGroup]:
     folder = tmp_path_factory.mktemp("group")
     with LocalGroup(folder, settings=SETTINGS, certification_logs=folder / "logs") as group:
         yield group
+
+
+@pytest.fixture
+def newest(clients: list[Client]) -> Iterator[int]:
+    """A version that every member has committed, and behind which nothing is collected during the
+    test: a snapshot of it is not too old, however slow the machine is.
+    """
+    settle(clients)
+    held = clients[0].transaction()
+    yield held.snapshot_version
+    held.rollback()
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import os
 import random
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
@@ -14,6 +14,7 @@ import psycopg
 
 from groupcert.members.demo.command_process import CommandProcess
 from groupcert.members.demo.local_group import LocalGroup
+from groupcert.members.host.loopback import HOST, free_port
 from groupcert.members.postgresql.attachment import Attachment, attach
 from groupcert.members.postgresql.sequences import Numbering
 from tests import servers
@@ -49,6 +50,7 @@ class Primary:
         self.dsn = dsn
         self.member = member
         self.log = log
+        self.metrics_address = f"{HOST}:{free_port()}"
         self.companion: CommandProcess | None = None
 
     def attach(self, offset: int) -> Attachment:
@@ -60,7 +62,8 @@ class Primary:
 
     def start(self) -> None:
         """Starts the companion."""
-        arguments = ("postgresql", "--dsn", self.dsn, "--member", self.member)
+        server = ("postgresql", "--dsn", self.dsn, "--member", self.member)
+        arguments = (*server, "--metrics-address", self.metrics_address)
         self.companion = CommandProcess(arguments, self.log)
 
     def kill(self) -> None:
@@ -144,6 +147,30 @@ def postgresql_group(folder: Path) -> Iterator[PostgresqlGroup]:
         yield PostgresqlGroup(group, primaries, attachments)
 
 
+def incremented(primary: Primary, accounts: Iterable[int]) -> Iterator[int]:
+    """Increments the balances of accounts, each in a transaction; yields each once it is committed.
+
+    One that has lost is run again. One that is so slow that it stands in the way of what others
+    have committed has its session ended, and is run again in another one.
+    """
+    session = primary.connect()
+    try:
+        for account in accounts:
+            is_committed = False
+            while not is_committed:
+                if session.closed:
+                    session = primary.connect()
+                with suppress(psycopg.OperationalError):
+                    with session.transaction():
+                        session.execute(
+                            "UPDATE accounts SET balance = balance + 1 WHERE id = %s", (account,)
+                        )
+                    is_committed = True
+            yield account
+    finally:
+        session.close()
+
+
 @contextmanager
 def increments(primaries: Sequence[Primary], accounts: Sequence[int]) -> Iterator[list[int]]:
     """Has a client at each server increment balances until the block ends; yields how often each
@@ -154,15 +181,11 @@ def increments(primaries: Sequence[Primary], accounts: Sequence[int]) -> Iterato
 
     def increment(number: int) -> None:
         choose = random.Random(number)
-        with closing(primaries[number].connect()) as session:
-            while not ended.is_set():
-                with suppress(psycopg.errors.SerializationFailure):
-                    with session.transaction():
-                        session.execute(
-                            "UPDATE accounts SET balance = balance + 1 WHERE id = %s",
-                            (choose.choice(accounts),),
-                        )
-                    done[number] += 1
+        chosen = iter(lambda: choose.choice(accounts), None)
+        for _ in incremented(primaries[number], chosen):
+            done[number] += 1
+            if ended.is_set():
+                return
 
     with ThreadPoolExecutor(len(primaries)) as clients:
         running = [clients.submit(increment, number) for number in range(len(primaries))]

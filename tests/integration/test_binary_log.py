@@ -48,7 +48,7 @@ class Subscriber:
         self.source_version = 0
         self.heartbeats = 0
 
-    def follow(self, address: str, *, version: int, timeout_s: float = 20) -> None:
+    def follow(self, address: str, *, version: int, timeout_s: float = 120) -> None:
         """Reads from a member until it has everything up to `version`, which may be there already.
 
         Raises what the member answers.
@@ -126,7 +126,7 @@ def test_a_member_that_is_killed_misses_nothing_and_repeats_nothing(group: Local
     subscriber, stop = Subscriber(), threading.Event()
 
     def write(name: str) -> None:
-        with Client(group.addresses[name], timeout_ms=5_000) as client:
+        with Client(group.addresses[name], timeout_ms=60_000) as client:
             number = 0
             while not stop.is_set():
                 number += 1
@@ -253,7 +253,7 @@ def test_a_quiet_source_says_that_it_is_there(group: LocalGroup) -> None:
     subscriber = Subscriber()
     with grpc.insecure_channel(group.addresses["m1"]) as channel:
         call = BinaryLogServiceStub(channel).Subscribe(
-            binary_log_pb2.SubscribeRequest(), timeout=20
+            binary_log_pb2.SubscribeRequest(), timeout=120
         )
         for response in call:
             subscriber._take(response)
@@ -317,12 +317,12 @@ def test_a_member_without_a_binary_log_says_so(group: LocalGroup) -> None:
 
 
 def test_commits_that_wait_for_company_are_committed_as_a_group(tmp_path: Path) -> None:
-    settings = {"binlog_commit_wait_count": 8, "binlog_commit_wait_usec": 200_000}
+    settings = {"binlog_commit_wait_count": 8, "binlog_commit_wait_usec": 60_000_000}
     with LocalGroup(tmp_path, members=1, settings=settings) as group:
         address = group.addresses["m1"]
 
         def write(number: int) -> None:
-            with Client(address) as client, client.transaction() as transaction:
+            with Client(address, timeout_ms=120_000) as client, client.transaction() as transaction:
                 transaction.put(f"t/{number}".encode(), b"x")
 
         threads = [threading.Thread(target=write, args=(number,)) for number in range(8)]
@@ -346,7 +346,7 @@ def test_a_commit_group_that_no_message_takes_is_divided(tmp_path: Path) -> None
     count, size = 40, (1 << 20) - 2_000
     settings = {
         "binlog_commit_wait_count": count,
-        "binlog_commit_wait_usec": 10_000_000,
+        "binlog_commit_wait_usec": 60_000_000,
         "fragment_bytes": 1 << 20,
     }
     with LocalGroup(tmp_path, members=1, settings=settings) as group:
@@ -354,7 +354,7 @@ def test_a_commit_group_that_no_message_takes_is_divided(tmp_path: Path) -> None
         value = bytes(size)
 
         def write(number: int) -> None:
-            with Client(address) as client, client.transaction() as transaction:
+            with Client(address, timeout_ms=120_000) as client, client.transaction() as transaction:
                 transaction.put(f"t/{number}".encode(), value)
 
         with ThreadPoolExecutor(count) as threads:

@@ -192,9 +192,8 @@ async def test_write_sets_are_certified_one_by_one_and_in_streams(
 ) -> None:
     item = uuid.uuid4().int >> 64
     async with connect(addresses) as client:
-        async with client.transaction() as now:
-            pass
-        known = certifiable(snapshot=now.snapshot_version, write_set=[item])
+        held = await client.transaction()  # Nothing behind it is collected.
+        known = certifiable(snapshot=held.snapshot_version, write_set=[item])
         outcome = await client.certify(known)
         assert outcome.verdict == VERDICT_CERTIFIED
         found = await client.outcome(known.transaction_id)
@@ -216,6 +215,7 @@ async def test_write_sets_are_certified_one_by_one_and_in_streams(
             await client.certify(too_large)
         with pytest.raises(TransactionTooLarge):
             [each async for each in client.certify_stream([[too_large]])]
+        await held.rollback()
 
 
 async def test_a_large_transaction_goes_in_parts_of_which_the_group_says_how_many(

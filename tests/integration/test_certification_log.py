@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from groupcert import Client
 from groupcert.applier.targets.rocksdb import RocksDbTarget
 from groupcert.certifier.gtid_set import GtidSet
 from groupcert.certifier.storage.store import Store, StoreIdentity
@@ -22,6 +21,7 @@ from groupcert.members.demo.local_group import LocalGroup
 from groupcert.members.process.log_trimmer import trim_log
 from groupcert.members.total_order.jetstream import JetStreamOptions
 from groupcert.members.wire.row_changes import changed_keys, decode_changes
+from groupcert.v1.group_pb2 import MemberStatus
 from tests.integration.bank_load import BankLoad, assert_whole
 from tests.integration.waiting import wait_for
 from tests.members.certification_logs import History, assert_applied, histories_in
@@ -173,18 +173,21 @@ def test_members_serve_without_the_folder_and_write_it_all_later(group: LocalGro
     folder.write_bytes(b"a file where the folder should be")
     group.start_member("m1")
     group.wait_online()
+
+    def status() -> MemberStatus:
+        return group.status("m1").observer
+
     load = BankLoad()
     with load.running([group.addresses["m1"]], seed=3):
         load.wait_for_commits(COMMITS)
-        wait_for("the error", lambda: group.status("m1").observer.certification_log_error)
+        wait_for("the error", lambda: status().certification_log_error)
         load.wait_for_commits(COMMITS)
-        assert group.status("m1").observer.certification_log_waiting_rows > COMMITS
+        wait_for("rows that wait", lambda: status().certification_log_waiting_rows > COMMITS)
         folder.unlink()
         kept.rename(folder)
-        wait_for("files", lambda: not group.status("m1").observer.certification_log_error)
+        wait_for("files", lambda: not status().certification_log_error)
     assert_whole(group, load.bank, load.counts)
-    with Client(group.addresses["m1"]) as client:
-        assert client.status().observer.certification_log_written_rows > COMMITS
+    wait_for("rows in files", lambda: status().certification_log_written_rows > COMMITS)
     histories = stopped_histories(group)
     (rows,) = histories["m1"]
     assert {each.hex() for each in load.counts.committed_ids} <= set(certified_ids(rows))

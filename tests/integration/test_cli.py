@@ -68,7 +68,7 @@ class TestDemo:
         """Somebody else writes to the bank while the demo runs: its sum is not what it was."""
         outsider = Thread(target=deposit, args=(tmp_path,))
         outsider.start()
-        done = groupcert("demo", "--seconds", "3", "--json", temporary=tmp_path)
+        done = groupcert("demo", "--seconds", "6", "--json", temporary=tmp_path)
         outsider.join()
         document = json.loads(done.stdout)
         assert done.returncode == FINDING
@@ -132,9 +132,13 @@ class TestStatus:
     """The group as a member sees it."""
 
     def test_the_document_has_the_view_and_every_member(self, group: LocalGroup) -> None:
-        done = groupcert("status", group.addresses["m2"], "--json")
-        assert done.returncode == FINE, done.stderr
-        document = json.loads(done.stdout)
+
+        def answer() -> str:
+            """What it prints where nothing is wrong: a busy machine shows members as silent."""
+            done = groupcert("status", group.addresses["m2"], "--json")
+            return done.stdout if done.returncode == FINE else ""
+
+        document = json.loads(wait_for("a group that is well", answer))
         assert [each["name"] for each in document["view"]] == ["m1", "m2", "m3"]
         assert {row["name"]: row["address"] for row in document["members"]} == group.addresses
         for row in document["members"]:

@@ -76,9 +76,12 @@ def test_nothing_is_lost_when_the_leader_of_the_log_is_killed(
 
 
 def test_the_status_says_that_the_log_is_durable(etcd_group: LocalGroup) -> None:
-    status = etcd_group.status("m2")
-    assert status.observer.log_durable
-    assert status.observer.log_replicas == 3
+    def durable() -> int:
+        """Servers, once they have said so; those that are busy are asked again."""
+        observer = etcd_group.status("m2").observer
+        return observer.log_replicas if observer.log_durable else 0
+
+    assert wait_for("a durable log", durable) == 3
 
 
 def test_a_large_transaction_goes_through_the_log_in_fragments(etcd_group: LocalGroup) -> None:

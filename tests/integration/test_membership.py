@@ -7,9 +7,9 @@ otherwise. Stopping a process with SIGSTOP is how a member falls silent and know
 import os
 import signal
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -58,6 +58,12 @@ def state_of(group: LocalGroup, name: str) -> int:
     return group.status(name).observer.state
 
 
+def held_at(group: LocalGroup, name: str) -> group_pb2.MemberStatus | None:
+    """A member's status if its clients wait for a slow one."""
+    observer = group.status(name).observer
+    return observer if observer.flow_control else None
+
+
 def is_online(group: LocalGroup, name: str) -> bool:
     return state_of(group, name) == group_pb2.MEMBER_STATE_ONLINE
 
@@ -97,15 +103,16 @@ class TestSilence:
         assert_whole(group, load.bank, load.counts)
 
     def test_its_clients_go_on_elsewhere(self, group: LocalGroup) -> None:
-        """They notice that it stands still, long before the time of an attempt is up."""
-        with Client([group.addresses["m3"], group.addresses["m1"]], timeout_ms=120_000) as client:
+        """They notice that it stands still, long before the time of an attempt is up: half of an
+        hour, which no test has.
+        """
+        addresses = [group.addresses["m3"], group.addresses["m1"]]
+        with Client(addresses, timeout_ms=3_600_000) as client:
             client.run(lambda transaction: transaction.put(b"a", b"1"))
             assert client.address == group.addresses["m3"]
             with standing_still(group, "m3"):
-                began = time.monotonic()
                 client.run(lambda transaction: transaction.put(b"a", b"2"))
                 assert client.address == group.addresses["m1"]
-                assert time.monotonic() - began < 30
 
     def test_a_member_that_was_killed_holds_nobody_up(self, group: LocalGroup) -> None:
         group.kill("m3")
@@ -118,16 +125,19 @@ class TestSilence:
                 return observer.stable_version == observer.certified_version
 
             wait_for("a stable set", is_collected)
-        assert view_of(group, "m1") == ["m1", "m2"]
+        assert wait_for("the same view", lambda: view_of(group, "m1") == ["m1", "m2"])
 
-    def test_nobody_is_expelled_while_the_log_is_away(self, group: LocalGroup) -> None:
-        view_id = group.status("m1").view_id
-        group.log_server.kill()
-        wait_for("an outage", lambda: group.status("m2").observer.log_unacknowledged_ms > 3_000)
-        group.log_server.start()
-        with Client(group.addresses["m2"]) as client:
-            client.run(lambda transaction: transaction.put(b"key", b"2"))
-        assert group.status("m1").view_id == view_id
+    def test_nobody_is_expelled_while_the_log_is_away(self, tmp_path: Path) -> None:
+        """For longer than a member may be silent, which is longer than one has no processor."""
+        settings = {**TIMES, "suspicion_timeout_ms": 3_000, "member_expel_timeout_ms": 2_000}
+        with LocalGroup(tmp_path, settings=settings) as group:
+            view_id = group.status("m1").view_id
+            group.log_server.kill()
+            wait_for("an outage", lambda: group.status("m2").observer.log_unacknowledged_ms > 7_000)
+            group.log_server.start()
+            with Client(group.addresses["m2"]) as client:
+                client.run(lambda transaction: transaction.put(b"key", b"2"))
+            assert group.status("m1").view_id == view_id
 
     def test_a_member_that_gives_the_log_up_says_so_and_comes_back(self, tmp_path: Path) -> None:
         settings = {**TIMES, "unreachable_majority_timeout_ms": 2_000, "autorejoin_tries": 100}
@@ -136,8 +146,7 @@ class TestSilence:
             wait_for("an error", lambda: state_of(group, "m1") != group_pb2.MEMBER_STATE_ONLINE)
             group.log_server.start()
             wait_for("all ONLINE", lambda: all(is_online(group, name) for name in group.names))
-            wait_for("its return", lambda: view_of(group, "m1") == list(group.names))
-            assert "m2" in view_of(group, "m1")
+            assert wait_for("its return", lambda: view_of(group, "m1") == list(group.names))
 
     def test_without_tries_it_stays_out_until_its_operator_acts(self, tmp_path: Path) -> None:
         settings = {**TIMES, "autorejoin_tries": 0}
@@ -155,7 +164,7 @@ class TestSilence:
         settings = {**TIMES, "autorejoin_tries": 0, "exit_state_action": "ABORT_SERVER"}
         with LocalGroup(tmp_path, members=2, settings=settings) as group:
             assert command("group", "expel", "m2", "--address", group.addresses["m1"]) == 0
-            assert group.processes.pop("m2").wait(30) == 3
+            assert group.processes.pop("m2").wait(120) == 3
 
     def test_or_to_answer_nothing_but_its_status(self, tmp_path: Path) -> None:
         settings = {**TIMES, "autorejoin_tries": 0, "exit_state_action": "OFFLINE_MODE"}
@@ -177,7 +186,7 @@ class TestSilence:
         address = group.addresses["m2"]
         assert command("group", "leave", "--address", address) == 0
         wait_for("a view without it", lambda: view_of(group, "m1") == ["m1", "m3"])
-        assert state_of(group, "m2") == group_pb2.MEMBER_STATE_LEFT
+        wait_for("m2 LEFT", lambda: state_of(group, "m2") == group_pb2.MEMBER_STATE_LEFT)
         assert command("group", "rejoin", "--address", address) == 0
         wait_for("its return", lambda: view_of(group, "m1") == ["m1", "m2", "m3"])
 
@@ -192,11 +201,9 @@ class TestFlowControl:
             with load.running([group.addresses["m1"], group.addresses["m2"]], seed=3):
                 load.wait_for_commits(COMMITS)
                 with standing_still(group, "m3"):
-                    held = wait_for(
-                        "an explanation", lambda: group.status("m1").observer.flow_control
-                    )
-                    assert held.startswith("m3 slows the group: it has ")
-                    observer = group.status("m1").observer
+                    observer = wait_for("an explanation", lambda: held_at(group, "m1"))
+                    assert observer is not None
+                    assert observer.flow_control.startswith("m3 slows the group: it has ")
                     assert 0 < observer.slowest_lag <= 300
                 wait_for("no more waiting", lambda: not group.status("m1").observer.flow_control)
                 load.wait_for_commits(COMMITS)
@@ -212,7 +219,7 @@ class TestSinglePrimary:
     ) -> None:
         at_m1 = ("--address", group.addresses["m1"])
         assert command("group", "mode", "single-primary", "--primary", "m3", *at_m1) == 0
-        assert group.status("m1").primary == "m3"
+        wait_for("m3 the primary", lambda: group.status("m1").primary == "m3")
         load = BankLoad()
         with load.running(list(group.addresses.values()), seed=2):
             load.wait_for_commits(COMMITS)
@@ -241,13 +248,18 @@ class TestSettings:
         group.stop_member("m2")
         group.start_member("m2")
         group.wait_online()
-        for address in group.addresses.values():
+
+        def shown(address: str) -> str:
+            """What a member shows once it has read the change."""
             capsys.readouterr()
             assert command("group", "settings", "--address", address) == 0
-            shown = capsys.readouterr().out
-            assert "version 2\n" in shown
-            assert "gc_window = tight\n" in shown
-            assert "write_set_items_max = 7\n" in shown
+            text = capsys.readouterr().out
+            return text if "version 2\n" in text else ""
+
+        for address in group.addresses.values():
+            text = wait_for("the second version", partial(shown, address))
+            assert "gc_window = tight\n" in text
+            assert "write_set_items_max = 7\n" in text
 
     @pytest.mark.parametrize(
         ("assignment", "words"),

@@ -4,11 +4,13 @@ Aim: no acknowledged commit is lost, none is doubled, and all servers have the s
 test needs a transaction between its verdict and its commit, it stops the member, then the backend.
 """
 
+import json
 import os
 import random
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
@@ -18,22 +20,28 @@ from typing import Any
 
 import psycopg
 import pytest
+from typer.testing import CliRunner
 
+from groupcert.certifier.errors import NotServing
+from groupcert.members.commands.cli import app
 from groupcert.members.postgresql.attachment import attach, detach
 from groupcert.members.postgresql.sequences import Numbering
+from groupcert.members.postgresql.status import CompanionStatus, ask_companion
 from tests.integration.postgresql_group import (
     SERVERS_MAX,
     PostgresqlGroup,
     Primary,
     continue_process,
+    incremented,
     stop_process,
 )
-from tests.integration.waiting import wait_for
+from tests.integration.waiting import SECONDS_MAX, wait_for
 
 pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.database]
 
 SEED = 20
 INCREMENTS = 25
+READ_ONLY = "SHOW default_transaction_read_only"
 
 
 @pytest.fixture
@@ -61,7 +69,7 @@ class Commit(Thread):
 
     def ended(self) -> psycopg.Error | None:
         """Waits for the answer."""
-        self.join(60)
+        self.join(SECONDS_MAX)
         assert not self.is_alive(), "the COMMIT got no answer"
         return self.failure
 
@@ -78,6 +86,22 @@ def waits_for_verdict(primary: Primary, pid: int) -> bool:
     return waits == [(True,)] and stat.rpartition(")")[2].split()[0] == "S"
 
 
+def conflict_of(
+    group: PostgresqlGroup, one: "psycopg.Connection[Any]", other: "psycopg.Connection[Any]"
+) -> psycopg.Error:
+    """Commits at the first server, then at the second, which has not heard of that by then; returns
+    what the second one's client gets. One that is late is in the way, and its session is ended.
+    """
+    with group.member_stopped(1):
+        one.commit()
+        commit = Commit(other)
+        second = group.primaries[1]
+        wait_for("it waits for its verdict", lambda: waits_for_verdict(second, commit.pid))
+    failure = commit.ended()
+    assert failure is not None
+    return failure
+
+
 def balances(group: PostgresqlGroup) -> dict[int, int]:
     """Returns the balances by account, once all servers have the same rows."""
     return {row[0]: row[1] for row in group.settle()[0]}
@@ -89,16 +113,14 @@ def test_a_conflict_says_who_was_first(servers3: PostgresqlGroup) -> None:
     with first.connect() as one, second.connect() as other:
         for session in (one, other):
             session.execute("UPDATE accounts SET balance = balance + 1 WHERE id = 7")
-        one.commit()
-        with pytest.raises(psycopg.errors.SerializationFailure) as failure:
-            other.commit()
+        failure = conflict_of(servers3, one, other)
     winner = first.query("SELECT source, number, version FROM groupcert.executed ORDER BY version")
     source, number, version = winner[-1]
-    detail = failure.value.diag.message_detail or ""
+    detail = failure.diag.message_detail or ""
     assert detail.startswith(
         f"public.accounts/7 was written by {source}:{number} at member m1, version {version};"
     )
-    assert "again" in (failure.value.diag.message_hint or "")
+    assert "again" in (failure.diag.message_hint or "")
     assert balances(servers3)[7] == 101
 
 
@@ -108,18 +130,8 @@ def test_no_increment_is_lost(servers3: PostgresqlGroup) -> None:
 
     def increment(client: int) -> None:
         choose = random.Random(SEED + client)
-        done = 0
-        with servers3.primaries[client % 3].connect() as session:
-            while done < INCREMENTS:
-                try:
-                    with session.transaction():
-                        session.execute(
-                            "UPDATE accounts SET balance = balance + 1 WHERE id = %s",
-                            (choose.randint(1, 5),),
-                        )
-                    done += 1
-                except psycopg.errors.SerializationFailure:
-                    continue
+        accounts = (choose.randint(1, 5) for _ in range(INCREMENTS))
+        assert len(list(incremented(servers3.primaries[client % 3], accounts))) == INCREMENTS
 
     with ThreadPoolExecutor(6) as clients:
         list(clients.map(increment, range(6)))
@@ -186,9 +198,7 @@ def test_keys_conflict(servers3: PostgresqlGroup, one: str, other: str) -> None:
     with first.connect() as before, second.connect() as after:
         before.execute(one.encode())
         after.execute(other.encode())
-        before.commit()
-        with pytest.raises(psycopg.errors.SerializationFailure):
-            after.commit()
+        assert conflict_of(servers3, before, after).sqlstate == "40001"
     servers3.settle()
 
 
@@ -267,6 +277,8 @@ def test_a_companion_that_is_killed_goes_on_where_it_was(
         commit = Commit(session)
         wait_for("it waits for its verdict", lambda: waits_for_verdict(first, commit.pid))
         first.kill()
+        with pytest.raises(NotServing, match="without a companion"):
+            ask_companion(first.dsn)
         failure = commit.ended()
     assert failure is not None and failure.sqlstate == "08007"
     with pytest.raises(psycopg.errors.ReadOnlySqlTransaction, match="companion"):
@@ -278,6 +290,37 @@ def test_a_companion_that_is_killed_goes_on_where_it_was(
     found = balances(servers3)
     assert found[23] == 4
     assert found[22] in (100, 8000)  # Nobody could tell; it is the same everywhere.
+
+
+def test_status_and_metrics_say_whose_transaction_holds_up_the_order(
+    servers3: PostgresqlGroup, stack: ExitStack
+) -> None:
+    first = servers3.primaries[0]
+    session = stack.enter_context(closing(first.connect()))
+    session.execute("UPDATE accounts SET balance = 9000 WHERE id = 27")
+    with servers3.member_stopped(0):
+        commit = Commit(session)
+        wait_for("it waits for its verdict", lambda: waits_for_verdict(first, commit.pid))
+        stop_process(commit.pid)
+
+    def held_up() -> CompanionStatus | None:
+        status = ask_companion(first.dsn)
+        is_held = status.waits_for.startswith(f"backend {commit.pid}, which commits ")
+        return status if is_held else None
+
+    try:
+        status = wait_for("it holds up the order", held_up)
+        with urllib.request.urlopen(f"http://{first.metrics_address}/metrics") as page:
+            metrics = page.read().decode()
+    finally:
+        continue_process(commit.pid)
+    assert commit.ended() is None and status is not None
+    assert status.granted_transactions == 1 and not status.out_of_group
+    assert "groupcert_postgresql_granted_transactions 1.0" in metrics
+    assert 'groupcert_postgresql_refused_transactions_total{sqlstate="40001"}' in metrics
+    done = CliRunner().invoke(app, ["postgresql", "status", "--dsn", first.dsn, "--json"])
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["certified_transactions"] == status.certified_transactions
 
 
 def test_an_open_transaction_does_not_hold_others_up(
@@ -319,6 +362,49 @@ def test_a_transaction_may_be_open_longer_than_the_group_collects(
     assert balances(servers3)[25] == 1
 
 
+def test_a_server_out_of_its_group_is_read_only_and_comes_back_by_itself(
+    servers3: PostgresqlGroup, stack: ExitStack
+) -> None:
+    first, second, _ = servers3.primaries
+    before = stack.enter_context(closing(first.connect()))
+    before.execute("SET lock_timeout TO 0; COMMIT")
+    settings = _description(first.dsn)
+    servers3.group.kill("m1")
+    wait_for(
+        "it is read-only", lambda: first.query("SHOW default_transaction_read_only")[0] == ("on",)
+    )
+    meanwhile = stack.enter_context(closing(first.connect()))
+    with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
+        meanwhile.execute("UPDATE accounts SET balance = 0 WHERE id = 27")
+    meanwhile.rollback()
+    before.execute("UPDATE accounts SET balance = 0 WHERE id = 27")
+    with pytest.raises(psycopg.errors.ReadOnlySqlTransaction, match="is UNREACHABLE"):
+        before.commit()
+    second.query("UPDATE accounts SET balance = 1 WHERE id = 27")
+    servers3.group.start_member("m1")
+    wait_for("the server takes commits", first.takes_commits)
+    wait_for("it ends sessions that would stay read-only", lambda: _has_ended(meanwhile))
+    assert balances(servers3)[27] == 1
+    assert before.execute("SHOW transaction_read_only").fetchone() == ("off",)
+    assert _description(first.dsn) == settings
+
+
+def test_a_companion_that_is_stopped_says_so(servers3: PostgresqlGroup) -> None:
+    *_, last = servers3.primaries
+    with closing(last.connect()) as session:
+        session.execute("SELECT 1")
+        session.commit()
+        assert last.companion is not None
+        last.companion.send_signal(signal.SIGTERM)
+        assert last.companion.wait(60) == 0
+        session.execute("UPDATE accounts SET balance = 0 WHERE id = 28")
+        with pytest.raises(psycopg.errors.ReadOnlySqlTransaction, match="was stopped"):
+            session.commit()
+    assert last.query(READ_ONLY) == [("on",)]
+    last.start()
+    wait_for("the server takes commits", last.takes_commits)
+
+
 def test_a_second_companion_ends(servers3: PostgresqlGroup) -> None:
     first = servers3.primaries[0]
     done = subprocess.run(
@@ -332,7 +418,7 @@ def test_a_second_companion_ends(servers3: PostgresqlGroup) -> None:
         ],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=SECONDS_MAX,
     )
     assert done.returncode == 2
     assert "another companion serves it" in done.stderr
@@ -350,6 +436,15 @@ def test_detach_leaves_nothing(postgresql_dsn: str) -> None:
         assert detach(postgresql_dsn) == ["public.things"]
         session.execute("INSERT INTO things VALUES (1)")
     assert _description(postgresql_dsn) == before
+
+
+def _has_ended(session: "psycopg.Connection[Any]") -> bool:
+    try:
+        session.execute("SELECT 1")
+        session.rollback()
+    except psycopg.OperationalError:
+        return True
+    return False
 
 
 def _description(dsn: str) -> str:

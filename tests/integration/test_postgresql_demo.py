@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.integration.waiting import wait_for
+from tests.integration.waiting import SECONDS_MAX, wait_for
 
 pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.database]
 
@@ -68,7 +68,7 @@ def demos(tmp_path: Path) -> Iterator[list[Demo]]:
         for pid in demo.processes():
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        demo.process.wait()
+        demo.process.communicate()
 
 
 def test_the_document_has_what_the_checks_found(tmp_path: Path, demos: list[Demo]) -> None:
@@ -97,12 +97,19 @@ def test_the_document_has_what_the_checks_found(tmp_path: Path, demos: list[Demo
     assert demo.processes() == []
 
 
-def test_an_interrupt_leaves_nothing(tmp_path: Path, demos: list[Demo]) -> None:
+@pytest.mark.parametrize(
+    ("number", "moment"),
+    [(signal.SIGINT, "clients transfer money"), (signal.SIGTERM, "starting a log server")],
+    ids=["Ctrl-C under load", "SIGTERM while it starts"],
+)
+def test_one_that_is_ended_leaves_nothing(
+    tmp_path: Path, demos: list[Demo], number: signal.Signals, moment: str
+) -> None:
     demo = Demo(tmp_path, "--seconds", "60")
     demos.append(demo)
-    wait_for("clients", lambda: demo.has_said("clients transfer money"))
-    demo.process.send_signal(signal.SIGINT)
-    assert demo.process.wait(60) == INTERRUPTED, demo.words()
+    wait_for(moment, lambda: demo.has_said(moment))
+    demo.process.send_signal(number)
+    assert demo.process.wait(SECONDS_MAX) == INTERRUPTED, demo.words()
     assert list(demo.folder.iterdir()) == []
     wait_for("the end of all processes", lambda: not demo.processes())
     assert "Traceback" not in demo.words()

@@ -19,7 +19,7 @@ from groupcert.members.postgresql.join import join
 from groupcert.v1 import binary_log_pb2
 from groupcert.v1.binary_log_pb2_grpc import BinaryLogServiceStub
 from tests.integration.postgresql_group import PostgresqlGroup, Primary, increments
-from tests.integration.waiting import wait_for
+from tests.integration.waiting import SECONDS_MAX, wait_for
 
 pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.database]
 
@@ -78,7 +78,7 @@ def test_a_copy_that_the_binary_log_does_not_reach_says_what_to_do(
         rotated = service.Rotate(binary_log_pb2.RotateRequest()).file
         service.Purge(binary_log_pb2.PurgeRequest(to_file=rotated))
     empty.start()
-    assert empty.companion and empty.companion.wait(60) == 1
+    assert empty.companion and empty.companion.wait(SECONDS_MAX) == 1
     said = empty.log.read_text()
     assert "groupcert postgresql join --dsn EMPTY --from RUNNING" in said
     assert "Traceback" not in said

@@ -18,6 +18,7 @@ from groupcert import (
     Client,
     Consistency,
     GetOutcomeResponse,
+    MemberStatus,
     Transaction,
     TransactionTooOld,
     certifiable,
@@ -75,6 +76,13 @@ def version_of(clients: Sequence[Client]) -> int:
     return min(status.committed_version for status in settle(clients))
 
 
+def at_rest(clients: Sequence[Client]) -> list[MemberStatus]:
+    """The members' statuses once they have settled, and clients that went have left nothing."""
+    statuses = settle(clients)
+    is_busy = any(each.open_snapshots or each.relay_queue_length for each in statuses)
+    return [] if is_busy or not all(each.log_durable for each in statuses) else statuses
+
+
 def put(client: Client, key: bytes, value: bytes) -> Transaction:
     """Commits one row and returns the transaction."""
     with client.transaction() as transaction:
@@ -109,13 +117,12 @@ class TestCommit:
             assert read(client, key) == b"1"
 
     def test_the_loser_is_aborted_with_the_row_the_winner_and_both_places(
-        self, clients: list[Client], channel: grpc.Channel, key: bytes
+        self, clients: list[Client], channel: grpc.Channel, key: bytes, newest: int
     ) -> None:
-        snapshot_version = version_of(clients)
         won = put(clients[1], key, b"winner")
         request = store_pb2.CommitRequest(
             transaction_id=b"loser",
-            snapshot_version=snapshot_version,
+            snapshot_version=newest,
             changes=Changes(put_keys=[key], put_values=[b"loser"]),
         )
         with pytest.raises(grpc.RpcError) as caught:
@@ -127,10 +134,7 @@ class TestCommit:
         assert status.code == grpc.StatusCode.ABORTED.value[0]
         assert conflict.key == key.decode()
         assert (conflict.winner_gtid, conflict.winner_member) == (won.gtid, "m2")
-        assert (conflict.winner_version, conflict.snapshot_version) == (
-            won.version,
-            snapshot_version,
-        )
+        assert (conflict.winner_version, conflict.snapshot_version) == (won.version, newest)
         assert 0 < conflict.winner_log_sequence < conflict.log_sequence
         assert read(clients[0], key) == b"winner"
 
@@ -234,29 +238,28 @@ class TestCertification:
     """Write sets in, verdicts out."""
 
     def test_a_stream_answers_in_order_and_a_loser_leaves_its_batch_alone(
-        self, clients: list[Client]
+        self, clients: list[Client], newest: int
     ) -> None:
-        with clients[0].transaction() as reading:
-            reading.get(b"held")  # Its snapshot keeps the certification info that these need.
-            version = version_of(clients)
-            sent = [certifiable(snapshot=version, write_set=[new_item()]) for _ in range(8 * BATCH)]
-            loser = 3 * BATCH + 7
-            sent[loser].write_set[:] = sent[5].write_set
-            batches = [sent[start : start + BATCH] for start in range(0, len(sent), BATCH)]
-            answers = list(clients[0].certify_stream(batches))
+        sent = [certifiable(snapshot=newest, write_set=[new_item()]) for _ in range(8 * BATCH)]
+        loser = 3 * BATCH + 7
+        sent[loser].write_set[:] = sent[5].write_set
+        batches = [sent[start : start + BATCH] for start in range(0, len(sent), BATCH)]
+        answers = list(clients[0].certify_stream(batches))
         assert [number for number, _ in answers] == list(range(len(sent)))
         verdicts = [outcome.verdict for _, outcome in answers]
         assert [n for n, verdict in enumerate(verdicts) if verdict == VERDICT_CONFLICT] == [loser]
         versions = [o.version for _, o in answers if o.verdict == VERDICT_CERTIFIED]
-        assert versions == list(range(version + 1, version + len(sent)))
+        assert versions == list(range(newest + 1, newest + len(sent)))
         conflict = answers[loser][1].conflict
         assert conflict.winner_gtid == answers[5][1].gtid
         assert len({status.digest for status in settle(clients)}) == 1
 
-    def test_a_key_in_words_comes_back_with_its_conflict(self, clients: list[Client]) -> None:
-        version, row = version_of(clients), f"shop.orders/PRIMARY/{uuid.uuid4()}"
-        won = clients[0].certify(certifiable(snapshot=version, write_set=["shop/1", row]))
-        lost = clients[2].certify(certifiable(snapshot=version, write_set=[row]))
+    def test_a_key_in_words_comes_back_with_its_conflict(
+        self, clients: list[Client], newest: int
+    ) -> None:
+        row = f"shop.orders/PRIMARY/{uuid.uuid4()}"
+        won = clients[0].certify(certifiable(snapshot=newest, write_set=["shop/1", row]))
+        lost = clients[2].certify(certifiable(snapshot=newest, write_set=[row]))
         assert (won.verdict, lost.verdict) == (VERDICT_CERTIFIED, VERDICT_CONFLICT)
         assert (lost.conflict.key, lost.conflict.winner_member) == (row, "m1")
 
@@ -285,22 +288,26 @@ class TestCertification:
                 assert len({outcome.gtid for outcome in outcomes}) == 1
         assert decided(clients) == [number + 20 for number in before]
 
-    def test_a_read_set_conflicts_and_is_not_recorded(self, clients: list[Client]) -> None:
-        version, row, written = version_of(clients), new_item(), new_item()
-        assert clients[0].certify(certifiable(snapshot=version, write_set=[row])).version
-        skewed = certifiable(snapshot=version, write_set=[written], read_set=[row])
+    def test_a_read_set_conflicts_and_is_not_recorded(
+        self, clients: list[Client], newest: int
+    ) -> None:
+        row, written = new_item(), new_item()
+        assert clients[0].certify(certifiable(snapshot=newest, write_set=[row])).version
+        skewed = certifiable(snapshot=newest, write_set=[written], read_set=[row])
         lost = clients[1].certify(skewed)
         assert (lost.verdict, lost.conflict.item) == (VERDICT_CONFLICT, row)
-        newest = version_of(clients)
-        reading = certifiable(snapshot=newest, write_set=[new_item()], read_set=[written])
+        version = version_of(clients)
+        reading = certifiable(snapshot=version, write_set=[new_item()], read_set=[written])
         assert clients[0].certify(reading).verdict == VERDICT_CERTIFIED
-        after = certifiable(snapshot=newest, write_set=[written])
+        after = certifiable(snapshot=version, write_set=[written])
         assert clients[1].certify(after).verdict == VERDICT_CERTIFIED
 
-    def test_a_gtid_that_is_brought_along_counts_once(self, clients: list[Client]) -> None:
-        version, gtid = version_of(clients), f"{FOREIGN_UUID}:{next(_gtid_numbers)}"
+    def test_a_gtid_that_is_brought_along_counts_once(
+        self, clients: list[Client], newest: int
+    ) -> None:
+        gtid = f"{FOREIGN_UUID}:{next(_gtid_numbers)}"
         first, again = (
-            client.certify(certifiable(snapshot=version, write_set=[new_item()], gtid=gtid))
+            client.certify(certifiable(snapshot=newest, write_set=[new_item()], gtid=gtid))
             for client in clients[:2]
         )
         assert (first.verdict, first.gtid) == (VERDICT_CERTIFIED, gtid)
@@ -308,6 +315,7 @@ class TestCertification:
         assert again.reason == f"GTID {gtid} was already used"
         assert all(gtid.partition(":")[0] in each.gtid_executed for each in settle(clients))
 
+    @pytest.mark.usefixtures("newest")
     def test_a_snapshot_may_be_a_set_of_gtids(self, clients: list[Client]) -> None:
         executed, row = settle(clients)[0].gtid_executed, new_item()
         won = clients[0].certify(certifiable(snapshot=executed, write_set=[row]))
@@ -394,7 +402,7 @@ class TestSnapshots:
         for transaction in held:
             transaction.rollback()
         clients[1].transaction().rollback()
-        assert clients[1].status().observer.open_snapshots == 0
+        wait_for("no snapshot", lambda: not clients[1].status().observer.open_snapshots)
 
     def test_a_held_snapshot_can_commit_however_much_was_committed_since(
         self, clients: list[Client], key: bytes
@@ -431,7 +439,7 @@ class TestServer:
         self, group: LocalGroup, clients: list[Client], key: bytes
     ) -> None:
         put(clients[0], key, b"1")
-        statuses = settle(clients)
+        statuses = wait_for("members at rest", partial(at_rest, clients))
         views = [client.status() for client in clients]
         assert {(view.group, view.view_id) for view in views} == {("local", views[0].view_id)}
         for view in views:

@@ -38,7 +38,7 @@ def commit_rows(group: LocalGroup) -> None:
 
 
 def rows_at(group: LocalGroup, name: str) -> int:
-    with Client(group.addresses[name], timeout_ms=5_000) as client:
+    with Client(group.addresses[name], timeout_ms=60_000) as client:
         transaction = client.transaction()
         found = sum(1 for _ in transaction.scan(b"row/", b"row0"))
         transaction.rollback()

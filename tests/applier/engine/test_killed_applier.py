@@ -27,7 +27,7 @@ from tests.stores import IDENTITY
 
 pytestmark = pytest.mark.slow
 KILLS = 3
-SECONDS_MAX = 60
+SECONDS_MAX = 240
 
 
 def start(module: ModuleType, *arguments: object) -> "subprocess.Popen[str]":

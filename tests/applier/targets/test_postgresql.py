@@ -124,9 +124,9 @@ def test_who_could_not_commit_is_named(postgresql_dsn: str) -> None:
         for n in range(1, 5)
     ]
     applier.append(entries)
-    assert not applier.drain(20)
+    assert not applier.drain(120)
     status = applier.status()
-    applier.stop(20)
+    applier.stop(120)
     target.close()
     assert status.failed_gtid == f"{SOURCE}:3"
     assert f"in worker {status.failed_worker}" in errors[0].__notes__

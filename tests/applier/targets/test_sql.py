@@ -332,14 +332,14 @@ def test_a_deadlock_is_transient(database: Database) -> None:
     """
     if database.is_postgresql:
         name = database.address.rpartition("/")[2]
-        database.query(f"ALTER DATABASE {name} SET deadlock_timeout TO '3s'")  # The target's.
-        opening = partial(postgresql.open_target, lock_timeout_ms=60_000)
+        database.query(f"ALTER DATABASE {name} SET deadlock_timeout TO '8s'")  # The target's.
+        opening = partial(postgresql.open_target, lock_timeout_ms=600_000)
         waits = (
             "SELECT 1 FROM pg_stat_activity"
             " WHERE wait_event_type = 'Lock' AND datname = current_database()"
         )
     else:
-        opening = partial(mysql.open_target, lock_timeout_seconds=60)
+        opening = partial(mysql.open_target, lock_timeout_seconds=600)
         waits = "SELECT 1 FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'"
     schema = SqlSchema.parse(SCHEMA)
     target = opening(database.address, schema, decode, replica="r1", workers=1)
@@ -350,7 +350,7 @@ def test_a_deadlock_is_transient(database: Database) -> None:
         ThreadPoolExecutor(1) as executor,
     ):
         if database.is_postgresql:
-            cursor.execute("SET deadlock_timeout TO '60s'")
+            cursor.execute("SET deadlock_timeout TO '600s'")
         cursor.execute("BEGIN")
         rows = ",".join(f"({number}, '')" for number in range(2, 100))
         cursor.execute(f"INSERT INTO orders VALUES {rows}")

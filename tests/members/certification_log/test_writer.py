@@ -30,8 +30,10 @@ from groupcert.members.core.log_records import (
 from groupcert.members.core.states import MemberState
 from groupcert.members.core.views import ViewMember
 from groupcert.members.host.sync import sync
+from groupcert.members.process import lifecycle
 from groupcert.members.recovery import store_swap
 from groupcert.members.recovery.copies import manifest_of
+from groupcert.members.runtime import parts
 from groupcert.members.runtime.observation import observe
 from groupcert.members.runtime.runtime import MemberRuntime
 from groupcert.members.services.group_status import group_status
@@ -41,7 +43,9 @@ from groupcert.members.wire.row_changes import encode_changes
 from tests.members.certification_logs import History, assert_applied, histories_in
 from tests.members.process.test_lifecycle import living
 from tests.members.runtime.test_runtime import runtime_at
+from tests.waiting import SECONDS_MAX
 
+FOREVER_SECONDS = 900.0
 WRITER = ViewMember(name="m2", incarnation=7, address="127.0.0.1:1")
 
 
@@ -122,7 +126,7 @@ def kinds(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def wait_until(happened: Any) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + SECONDS_MAX
     while not happened():
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -208,6 +212,7 @@ async def test_a_folder_that_takes_nothing_stops_nobody(tmp_path: Path) -> None:
     failing = group_status(observe(runtime)).observer
     folder.unlink()
     wait_until(lambda: not group_status(observe(runtime)).observer.certification_log_error)
+    wait_until(lambda: not group_status(observe(runtime)).observer.certification_log_waiting_rows)
     observer = group_status(observe(runtime)).observer
     assert "log" in failing.certification_log_error
     for told, waiting, written in ((failing, 7, 0), (observer, 0, 7)):
@@ -290,7 +295,7 @@ async def test_rows_wait_until_their_transactions_are_committed(
 
     again = member_at(tmp_path)
     assert outbox_of(again).waiting_rows == 2
-    assert again.applier.drain(10)
+    assert again.applier.drain(SECONDS_MAX)
     again.close()
     rows = history_in(tmp_path / "log")
     assert kinds(rows[3:]) == ["certified", "conflict", "certified", "certified"]
@@ -378,16 +383,20 @@ async def test_numbers_that_no_column_takes_end_no_life(tmp_path: Path) -> None:
 async def test_a_folder_that_hangs_holds_up_no_life_and_hears_no_more_of_the_last_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first run's writer hangs before its file has its name, and goes on after its end."""
+    """The first run's writer hangs before its file has its name, and goes on after its end. Who
+    waited for it would wait for longer than any test may take.
+    """
     hangs, goes_on = threading.Event(), threading.Event()
 
     def hang(path: Path) -> None:
         if not hangs.is_set() and path.suffix == ".unfinished":
             hangs.set()
-            goes_on.wait(20)
+            goes_on.wait(FOREVER_SECONDS)
         sync(path)
 
     monkeypatch.setattr(certification_log, "sync", hang)
+    for module in (lifecycle, parts):
+        monkeypatch.setattr(module, "LOG_STOP_SECONDS", FOREVER_SECONDS)
     log = tmp_path / "log"
     async with living(
         tmp_path / "data", certification_log=log, certification_log_file_seconds=1
@@ -395,24 +404,19 @@ async def test_a_folder_that_hangs_holds_up_no_life_and_hears_no_more_of_the_las
         await process.online()
         first = process.runtime
         await first.submit((write("one", first.committed_version),))
-        assert await asyncio.to_thread(hangs.wait, 20)
+        assert await asyncio.to_thread(hangs.wait, SECONDS_MAX)
         first.member.expel("m1")
         first._sender.schedule()
-        waits, expelled = 0.0, time.monotonic()
         while first is process.runtime or process.state is not MemberState.ONLINE:
-            began = time.monotonic()
             await asyncio.sleep(0.01)
-            waits = max(waits, time.monotonic() - began)
             if not first.closed:
                 assert first.target.open_snapshot().get(b"one") == b"value"
-        assert waits < 2.5, "the event loop goes on"
-        assert time.monotonic() - expelled < 12, "the next run writes what waits"
         monkeypatch.undo()
         assert first.history_writer
         thread = first.history_writer._thread
         assert thread.is_alive()
         goes_on.set()
-        await asyncio.to_thread(thread.join, 10)
+        await asyncio.to_thread(thread.join, SECONDS_MAX)
         assert not thread.is_alive()
         assert not list((tmp_path / "log").iterdir()), "it has published nothing"
     rows = history_in(tmp_path / "log")
@@ -429,5 +433,5 @@ async def test_a_bug_of_the_writer_ends_the_life(
     monkeypatch.setattr(certification_log_writer, "write_file", fail)
     runtime = member_at(tmp_path, certification_log_file_bytes=1)
     with pytest.raises(ZeroDivisionError, match="a bug"):
-        await asyncio.wait_for(runtime._failure, 10)
+        await asyncio.wait_for(runtime._failure, SECONDS_MAX)
     runtime.close()

@@ -1,0 +1,113 @@
+"""Runs PostgreSQL's own `pgbench`, at one server or at several at once, and reads its logs.
+
+The rule it keeps: a transaction counts once it has committed, with all the times that it was run
+again.
+"""
+
+import os
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from groupcert.members.benchmarks.clients import ROWS, VALUE_BYTES, Load
+from groupcert.members.host.database_servers import postgresql_program
+
+WAIT_SECONDS_MAX = 60.0
+TRIES_MAX = 1_000
+SCHEMA = f"""
+CREATE TABLE item (id int PRIMARY KEY, value varchar({VALUE_BYTES}) NOT NULL);
+INSERT INTO item SELECT number, '' FROM generate_series(0, {ROWS - 1}) number;
+CREATE TABLE added (id bigint PRIMARY KEY, value varchar({VALUE_BYTES}) NOT NULL);
+"""
+SCRIPTS = {
+    "update": f"""\\set id random(0, {ROWS - 1})
+\\set number random(1, 1000000000)
+UPDATE item SET value = rpad(:number::text, {VALUE_BYTES}, 'x') WHERE id = :id;
+""",
+    "insert": f"""\\set id random(1, 1000000000000000000)
+INSERT INTO added VALUES (:id, rpad(:id::text, {VALUE_BYTES}, 'x'));
+""",
+}
+"""Scripts of `pgbench`, one statement a transaction."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PgBench:
+    """One run of `pgbench` at each of some databases."""
+
+    script: str
+    clients: int
+    seconds: int
+    folder: Path
+    """For its script and its logs."""
+    synchronous_commit: str = "on"
+
+    def run(self, databases: Sequence[str]) -> "PgBenchLoad":
+        """Runs the clients, an equal share of them at each database.
+
+        Raises:
+            subprocess.CalledProcessError: A client could not go on; its output says why.
+        """
+        script = self.folder / f"{self.script}.sql"
+        script.write_text(SCRIPTS[self.script])
+        for old in self.folder.glob("log.*"):
+            old.unlink()
+        settings = (
+            "default_transaction_isolation=repeatable\\ read",
+            f"synchronous_commit={self.synchronous_commit}",
+        )
+        options = " ".join(f"-c {setting}" for setting in settings)
+        share = max(1, self.clients // len(databases))
+        command = [
+            *(str(postgresql_program("pgbench")), "--no-vacuum", "--protocol=prepared"),
+            *(f"--client={share}", f"--time={self.seconds}", f"--file={script}", "--log"),
+            f"--max-tries={TRIES_MAX}",
+        ]
+        running = [
+            subprocess.Popen(
+                [*command, f"--log-prefix={self.folder}/log.{number}", database],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                env={**os.environ, "PGOPTIONS": options},
+            )
+            for number, database in enumerate(databases)
+        ]
+        for process in running:
+            output, _ = process.communicate(timeout=self.seconds + WAIT_SECONDS_MAX)
+            if process.returncode:
+                raise subprocess.CalledProcessError(process.returncode, process.args, output)
+        return _load(self.folder)
+
+
+@dataclass(frozen=True, slots=True)
+class PgBenchLoad:
+    """What the logs of `pgbench` have: commits, `load.rejected` for those run again, the seconds
+    that it took, and the first latency of each session, which is not among the others: the backend
+    starts its Python, and plans its statements.
+    """
+
+    load: Load
+    seconds: float
+    first_ms: Sequence[float]
+
+
+def _load(folder: Path) -> PgBenchLoad:
+    load, first_ms, ends_s = Load(), [], []
+    for path in folder.glob("log.*"):
+        started: set[str] = set()
+        for line in path.read_text().splitlines():
+            client, _, taken_us, _, second, us, retries = line.split()
+            if client not in started:
+                started.add(client)
+                first_ms.append(int(taken_us) / 1e3)
+                continue
+            load.certified += 1
+            load.rejected += int(retries)
+            load.latencies_ms.append(int(taken_us) / 1e3)
+            ends_s.append(int(second) + int(us) / 1e6)
+    if not load.certified:  # On a machine that is nearly still.
+        load = Load(len(first_ms), 0, first_ms)
+    seconds = max(ends_s, default=0.0) - min(ends_s, default=0.0)
+    return PgBenchLoad(load, seconds, first_ms)
