@@ -68,7 +68,9 @@ def demos(tmp_path: Path) -> Iterator[list[Demo]]:
         for pid in demo.processes():
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        demo.process.communicate()
+        assert demo.process.stdout is not None
+        demo.process.stdout.close()
+        demo.process.wait()
 
 
 def test_the_document_has_what_the_checks_found(tmp_path: Path, demos: list[Demo]) -> None:
