@@ -169,8 +169,8 @@ class BankLoad:
     def running(self) -> Iterator[None]:
         """Runs the clients within the block. Raises what one of them did not expect."""
         with ThreadPoolExecutor(len(self._clients)) as pool:
-            tasks = [pool.submit(client.run) for client in self._clients]
-            try:
+            try:  # An interrupt may come before all of them run.
+                tasks = [pool.submit(client.run) for client in self._clients]
                 yield
             finally:
                 self._stopped.set()
