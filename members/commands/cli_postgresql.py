@@ -39,6 +39,9 @@ def companion(
         list[str] | None, typer.Option(help="A member of the group, host:port. Repeatable.")
     ] = None,
     metrics_address: Annotated[str | None, typer.Option(help="For metrics, host:port.")] = None,
+    turn_seconds: Annotated[
+        float, typer.Option(min=0.1, help="After as many a backend that holds up others is ended.")
+    ] = 5.0,
     verbose: Annotated[bool, typer.Option(help="Log more.")] = False,
 ) -> None:
     """Run the companion of a PostgreSQL server until SIGTERM.
@@ -53,7 +56,8 @@ def companion(
     from groupcert.members.postgresql.process import run_companion
 
     configure_logs(verbose=verbose)
-    code = run_companion(_given(dsn), member, connect.credentials(), metrics_address)
+    credentials = connect.credentials()
+    code = run_companion(_given(dsn), member, credentials, metrics_address, turn_seconds)
     raise typer.Exit(code)
 
 
