@@ -85,7 +85,7 @@ class Database:
     """The sessions: one executes, one waits for backends to end, one asks."""
 
     def __init__(self, dsn: str, turn_seconds: float = TURN_SECONDS) -> None:
-        """`turn_seconds`: for which a backend may hold up the commits of its server."""
+        """Prepares; a backend may hold up the commits of its server for `turn_seconds`."""
         self._dsn = dsn
         self.turn_seconds = turn_seconds
         self.tables: Mapping[str, Table] = {}
