@@ -26,6 +26,9 @@ Increment = Annotated[
     typer.Option("--sequence-increment", help="The servers that the group may ever have."),
 ]
 Socket = Annotated[Path | None, typer.Option(help="The companion's socket; by default in /tmp.")]
+Members = Annotated[
+    list[str] | None, typer.Option(help="A member of the group, host:port. Repeatable.")
+]
 Dsn = Annotated[str | None, typer.Option(help="The server, as libpq takes it; of a superuser.")]
 
 
@@ -35,9 +38,7 @@ def companion(
     context: typer.Context,
     connect: ConnectFlags,
     dsn: Dsn = None,
-    member: Annotated[
-        list[str] | None, typer.Option(help="A member of the group, host:port. Repeatable.")
-    ] = None,
+    member: Members = None,
     metrics_address: Annotated[str | None, typer.Option(help="For metrics, host:port.")] = None,
     turn_seconds: Annotated[
         float, typer.Option(min=0.1, help="After as many a backend that holds up others is ended.")
@@ -144,9 +145,7 @@ def change_schema(
     dsn: Annotated[
         list[str] | None, typer.Option(help="Each server of the group. Repeatable.")
     ] = None,
-    member: Annotated[
-        list[str] | None, typer.Option(help="A member of the group, host:port. Repeatable.")
-    ] = None,
+    member: Members = None,
     role: Annotated[
         str | None, typer.Option(help="Who owns what is made; by default the user of --dsn.")
     ] = None,
