@@ -26,6 +26,9 @@ Increment = Annotated[
     typer.Option("--sequence-increment", help="The servers that the group may ever have."),
 ]
 Socket = Annotated[Path | None, typer.Option(help="The companion's socket; by default in /tmp.")]
+Members = Annotated[
+    list[str] | None, typer.Option(help="A member of the group, host:port. Repeatable.")
+]
 Dsn = Annotated[str | None, typer.Option(help="The server, as libpq takes it; of a superuser.")]
 
 
@@ -35,10 +38,11 @@ def companion(
     context: typer.Context,
     connect: ConnectFlags,
     dsn: Dsn = None,
-    member: Annotated[
-        list[str] | None, typer.Option(help="A member of the group, host:port. Repeatable.")
-    ] = None,
+    member: Members = None,
     metrics_address: Annotated[str | None, typer.Option(help="For metrics, host:port.")] = None,
+    turn_seconds: Annotated[
+        float, typer.Option(min=0.1, help="After as many a backend that holds up others is ended.")
+    ] = 5.0,
     verbose: Annotated[bool, typer.Option(help="Log more.")] = False,
 ) -> None:
     """Run the companion of a PostgreSQL server until SIGTERM.
@@ -53,7 +57,8 @@ def companion(
     from groupcert.members.postgresql.process import run_companion
 
     configure_logs(verbose=verbose)
-    code = run_companion(_given(dsn), member, connect.credentials(), metrics_address)
+    credentials = connect.credentials()
+    code = run_companion(_given(dsn), member, credentials, metrics_address, turn_seconds)
     raise typer.Exit(code)
 
 
@@ -140,9 +145,7 @@ def change_schema(
     dsn: Annotated[
         list[str] | None, typer.Option(help="Each server of the group. Repeatable.")
     ] = None,
-    member: Annotated[
-        list[str] | None, typer.Option(help="A member of the group, host:port. Repeatable.")
-    ] = None,
+    member: Members = None,
     role: Annotated[
         str | None, typer.Option(help="Who owns what is made; by default the user of --dsn.")
     ] = None,

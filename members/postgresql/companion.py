@@ -46,6 +46,12 @@ FOLD_SECONDS = 5.0
 ROOM_SECONDS = 0.01
 CONFIRM_SECONDS = 0.05
 """Between two looks at how granted transactions ended."""
+LATE_SECONDS = 1.0
+"""Between two looks for backends that hold up the order."""
+HELD_UP = (
+    "backend {pid} has its turn, has not committed for {seconds:.0f} s and cannot be ended (a"
+    " debugger?); all commits wait for it, and kill -9 of it restarts the server"
+)
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 
@@ -79,6 +85,8 @@ class Companion:
         self._executing: Entry | None = None
         self._moved = 0.0
         """When the order went on, by `time.monotonic`."""
+        self._held_up = ""
+        """Which backend has its turn and does not react; "": none."""
         self._holds = Holds(watch, database, standing, lambda: self._order.version)
 
     async def run(self) -> None:
@@ -96,7 +104,7 @@ class Companion:
         async with server:
             log.info("companion_started", version=self._order.version, socket=path)
             duties = (self._take_turns, self._confirm, self._fold, self._follow, self._holds.run)
-            tasks = [asyncio.create_task(duty()) for duty in duties]
+            tasks = [asyncio.create_task(duty()) for duty in (*duties, self._end_late)]
             try:
                 await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
             finally:
@@ -114,7 +122,7 @@ class Companion:
         return CompanionStatus(
             server=self._database.name,
             member=follower.connected,
-            out_of_group=self._standing.reason,
+            out_of_group=self._standing.reason or self._held_up,
             version=order.version,
             behind_transactions=max(0, follower.source_version - order.version),
             pending_transactions=order.entries_count,
@@ -148,8 +156,8 @@ class Companion:
 
     async def _serve(self, backend: Backend, request: Request) -> None:
         """Certifies a transaction, and lets it wait for its turn."""
-        if self._standing.reason:
-            self._refuse(backend, out_of_group(self._standing.reason))
+        if reason := self._standing.reason or self._held_up:
+            self._refuse(backend, out_of_group(reason))
             return
         if not fits(request.rows, self._database.tables):
             await self._database.read_tables()
@@ -275,6 +283,24 @@ class Companion:
         following = self._order.executed_for(local)
         if following is not None:
             self._answer(Grant(following, None))
+
+    async def _end_late(self) -> None:
+        """Ends backends that have their turn and do not commit: all others wait for them. One that
+        does not even react to that is left to the operator, since to kill it ends every session of
+        the server; others are refused meanwhile, and go to another server.
+        """
+        ended: Local | None = None
+        while True:
+            await asyncio.sleep(LATE_SECONDS)
+            first = self._order.granted[0] if self._order.granted else None
+            seconds = time.monotonic() - self._moved
+            if first is None or seconds < self._database.turn_seconds:
+                self._held_up = ""
+                continue
+            self._held_up = HELD_UP.format(pid=first.pid, seconds=seconds) if first is ended else ""
+            log.warning("backend_is_late", pid=first.pid, seconds=round(seconds, 3))
+            await self._database.end_commit(first.pid, first.transaction_id)
+            ended = first
 
     async def _fold(self) -> None:
         while True:

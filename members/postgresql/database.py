@@ -5,6 +5,7 @@ one that stands in the way of them is ended, since it has lost: its snapshot doe
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
@@ -36,6 +37,8 @@ POLL_SECONDS = 0.01
 GRACE_SECONDS = 0.1
 """How long others may stand in the way: mostly they come to their COMMIT by then, lose there, and
 their clients get 40001; one that is cancelled before cannot be told why."""
+TURN_SECONDS = 5.0
+"""For which a backend may hold up the commits of its server; then it is ended."""
 START_POLLS_MAX = 500
 _SETTINGS = {
     "session_replication_role": "replica",
@@ -62,6 +65,14 @@ _BLOCKING = (
     " FROM pg_stat_activity"
     " WHERE pid = ANY(pg_blocking_pids(%s)) AND backend_type = 'client backend'"
 )
+_END = (
+    "SELECT pg_terminate_backend(pid), groupcert.continue_backend(pid)"
+    " FROM pg_stat_activity activity WHERE pid = %s AND backend_type = 'client backend'"
+)
+_END_COMMIT = (
+    f"{_END} AND EXISTS (SELECT FROM pg_locks WHERE pg_locks.pid = activity.pid"
+    f" AND classid = {LOCK_CLASS} AND objid = %s::bigint & 2147483647 AND mode = 'ExclusiveLock')"
+)
 _FOLD = (
     "DELETE FROM groupcert.executed"
     " WHERE version < (SELECT max(version) FROM groupcert.executed) RETURNING source, number"
@@ -74,8 +85,10 @@ Done = TypeVar("Done")
 class Database:
     """The sessions: one executes, one waits for backends to end, one asks."""
 
-    def __init__(self, dsn: str) -> None:
+    def __init__(self, dsn: str, turn_seconds: float = TURN_SECONDS) -> None:
+        """Prepares; a backend may hold up the commits of its server for `turn_seconds`."""
         self._dsn = dsn
+        self.turn_seconds = turn_seconds
         self.tables: Mapping[str, Table] = {}
         self.skipped_total = 0
         """Rows of tables that are not attached here."""
@@ -223,9 +236,12 @@ class Database:
         task = asyncio.create_task(work)
         try:
             timeout = GRACE_SECONDS
+            late = time.monotonic() + self.turn_seconds
             while not (await asyncio.wait({task}, timeout=timeout))[0]:
-                await self._clear_way(pid, make_way)
+                is_late = time.monotonic() > late
+                await self._clear_way(pid, make_way, is_late=is_late)
                 timeout = POLL_SECONDS
+                late += self.turn_seconds * is_late
         finally:
             task.cancel()
         return await task
@@ -249,11 +265,16 @@ class Database:
     async def _execute(
         self, session: Connection, entries: Sequence[Entry], after: str | None
     ) -> bool:
-        is_new = False
+        is_new = values_move = False
         while True:
             try:
-                await _run(session, statements_of(entries, self._table_of), after)
+                statements = statements_of(entries, self._table_of, values_move=values_move)
+                await _run(session, statements, after)
                 return True
+            except psycopg.errors.UniqueViolation:
+                if values_move:
+                    raise
+                values_move = True
             except psycopg.errors.DeadlockDetected:
                 log.info("deadlock", version=entries[0].version)
             except psycopg.errors.TransactionRollback:
@@ -273,30 +294,43 @@ class Database:
                 log.warning("rows_skipped", table=name, reason="it is not attached here")
         return table
 
-    async def _clear_way(self, own: int, make_way: Callable[[int], None]) -> None:
-        """Ends the backends whose rows a session of ours waits for. Which ones are at their COMMIT
-        is read first: one that has committed since then stands in nobody's way.
+    async def end_commit(self, pid: int, transaction_id: str) -> None:
+        """Ends a backend, even one that somebody has stopped, unless its transaction has ended."""
+        await self.run(_END_COMMIT, (pid, transaction_id))
+
+    async def _clear_way(self, own: int, make_way: Callable[[int], None], *, is_late: bool) -> None:
+        """Ends the backends whose rows a session of ours waits for; if they are late, even those
+        that somebody has stopped. Which ones are at their COMMIT is read first: one that has
+        committed since then stands in nobody's way.
         """
         async with self._watching:
             at_commit = dict(await self._ask(_AT_COMMIT))
             if at_commit.get(own) is False:
                 return  # It waits for the end of a transaction, not for a row.
-            await self._clear_way_of(own, at_commit, make_way)
+            await self._clear_way_of(own, at_commit, make_way, is_late=is_late)
 
     async def _clear_way_of(
-        self, own: int, at_commit: Collection[int], make_way: Callable[[int], None]
+        self,
+        own: int,
+        at_commit: Collection[int],
+        make_way: Callable[[int], None],
+        *,
+        is_late: bool,
     ) -> None:
         rows = await self._watcher.execute(_BLOCKING, (own,))
         for pid, is_idle, is_trial in await rows.fetchall():
             if pid in at_commit:
                 make_way(pid)
             elif is_trial:  # Who stands in its way may wait for us.
-                await self._clear_way_of(pid, at_commit, make_way)
+                await self._clear_way_of(pid, at_commit, make_way, is_late=is_late)
             else:
                 function = "pg_terminate_backend" if is_idle else "pg_cancel_backend"
                 self.cancelled_total += 1
                 log.info("backend_cancelled", pid=pid, idle_in_transaction=is_idle)
                 await self._watcher.execute(f"SELECT {function}(%s)".encode(), (pid,))
+            if is_late and not is_trial:
+                log.warning("backend_ended", pid=pid, held_up_seconds=self.turn_seconds)
+                await self._watcher.execute(_END, (pid,))
 
     async def _become_the_only_one(self) -> None:
         """Takes the lock of the server's companion, ends sessions of one that was killed, and waits

@@ -18,7 +18,7 @@ from groupcert.certifier.gtid_set import GtidSet
 from groupcert.members.client.async_client import AsyncClient
 from groupcert.members.errors.postgresql import CopyNeeded, SchemaChangeFailed
 from groupcert.members.postgresql.companion import Companion
-from groupcert.members.postgresql.database import Database
+from groupcert.members.postgresql.database import TURN_SECONDS, Database
 from groupcert.members.postgresql.log_follower import LogFollower
 from groupcert.members.postgresql.standing import Standing
 from groupcert.members.postgresql.status import CompanionStatus, measurements
@@ -39,16 +39,18 @@ def run_companion(
     addresses: Sequence[str],
     credentials: Credentials = ANONYMOUS,
     metrics_address: str | None = None,
+    turn_seconds: float = TURN_SECONDS,
 ) -> int:
     """Runs a companion until SIGTERM or SIGINT; returns the exit code.
 
     Args:
         metrics_address: Where it serves its metrics, `host:port`; None: nowhere.
+        turn_seconds: For which a backend may hold up the commits of its server.
 
     Raises:
         GroupcertError: It cannot serve the server; nothing is lost.
     """
-    process = _Process(dsn, addresses, credentials)
+    process = _Process(dsn, addresses, credentials, turn_seconds)
     with ExitStack() as stack:
         if metrics_address:
             collector = PlainCollector(lambda: measurements(process.status()))
@@ -70,8 +72,11 @@ async def _run_until_signal(process: "_Process") -> None:
 class _Process:
     """One companion after the other, at the same server."""
 
-    def __init__(self, dsn: str, addresses: Sequence[str], credentials: Credentials) -> None:
+    def __init__(
+        self, dsn: str, addresses: Sequence[str], credentials: Credentials, turn_seconds: float
+    ) -> None:
         self._dsn = dsn
+        self._turn_seconds = turn_seconds
         self._addresses = addresses
         self._credentials = credentials
         self._companion: Companion | None = None
@@ -83,7 +88,7 @@ class _Process:
     async def run(self) -> None:
         """Serves until an error for its operator, or until it is cancelled."""
         while True:
-            database = Database(self._dsn)
+            database = Database(self._dsn, self._turn_seconds)
             try:
                 await database.open()
                 await self._serve(database)

@@ -27,9 +27,16 @@ _EXECUTED = (
 )
 
 
-def statements_of(entries: Sequence[Entry], table_of: TableOf) -> list[Statement]:
+def statements_of(
+    entries: Sequence[Entry], table_of: TableOf, *, values_move: bool
+) -> list[Statement]:
     """Returns what executes entries and notes their GTIDs: one statement, if all rows are put into
     tables that take them at once.
+
+    Args:
+        values_move: Values of other unique indexes may have moved between rows of one transaction,
+            so that these are deleted before they are put. Without it a row stays where it is, and
+            a child that refers to it keeps its lock; a value that has moved is a UniqueViolation.
 
     Raises:
         KeyError: A table has other columns than where a row of it was written.
@@ -47,7 +54,7 @@ def statements_of(entries: Sequence[Entry], table_of: TableOf) -> list[Statement
         [gtid.number for gtid in gtids],
     )
     if any(table.unique_keys for table in tables.values()):
-        in_order = chain.from_iterable(_in_order(each, tables) for each in changes)
+        in_order = chain.from_iterable(_in_order(each, tables, values_move) for each in changes)
         return [*in_order, (_EXECUTED, executed)]
     one_by_one, at_once = _last_changes(net, tables)
     parts = [b"rows%d AS (%s)" % (number, query) for number, (query, _) in enumerate(at_once)]
@@ -78,17 +85,17 @@ def _last_changes(
     return one_by_one, at_once
 
 
-def _in_order(changes: Changes, tables: Mapping[bytes, Table]) -> Iterator[Statement]:
-    """Yields the statements of one transaction. Rows of a table that has other unique indexes, too,
-    are deleted before others are put: values may have moved between them.
-    """
+def _in_order(
+    changes: Changes, tables: Mapping[bytes, Table], values_move: bool
+) -> Iterator[Statement]:
+    """Yields the statements of one transaction."""
     keys, values, deleted = changes
     puts = [
         (key, table, value)
         for key, value in zip(keys, values, strict=True)
         if (table := tables.get(key))
     ]
-    moved = [key for key, table, _ in puts if table.unique_keys] if len(puts) > 1 else []
+    moved = [key for key, table, _ in puts if table.unique_keys] if values_move else []
     for key in (*deleted, *moved):
         if table := tables.get(key):
             yield delete(table), key_of(table, key)

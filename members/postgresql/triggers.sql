@@ -273,3 +273,14 @@ BEGIN
         DETAIL = 'It has no rows that the group could compare.',
         HINT = 'Use DELETE, in parts if the table is large.';
 END $$;
+
+-- Has a backend go on that somebody has stopped: what else it was told waits until then.
+CREATE FUNCTION groupcert.continue_backend(pid int) RETURNS void
+LANGUAGE plpython3u SET search_path = pg_catalog, pg_temp AS $$
+import os
+import signal
+from contextlib import suppress
+
+with suppress(ProcessLookupError):
+    os.kill(pid, signal.SIGCONT)
+$$;

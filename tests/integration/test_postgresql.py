@@ -242,7 +242,7 @@ def test_a_table_without_a_key_is_kept_out(servers3: PostgresqlGroup) -> None:
     assert len(attachment.attached) == 4
 
 
-@pytest.mark.parametrize("how", ["terminated", "killed"])
+@pytest.mark.parametrize("how", ["terminated", "killed", "stopped"])
 def test_a_backend_that_dies_after_the_verdict_loses_nothing(
     servers3: PostgresqlGroup, stack: ExitStack, how: str
 ) -> None:
@@ -257,7 +257,7 @@ def test_a_backend_that_dies_after_the_verdict_loses_nothing(
     wait_for("it is certified", lambda: second.query(query) == [(7000,)])
     if how == "killed":
         os.kill(commit.pid, signal.SIGKILL)  # The whole server recovers from its own log.
-    else:
+    elif how == "terminated":  # One that stays stopped is ended by the companion.
         first.query(f"SELECT pg_terminate_backend({commit.pid})")
         continue_process(commit.pid)
     assert commit.ended() is not None
@@ -265,6 +265,39 @@ def test_a_backend_that_dies_after_the_verdict_loses_nothing(
     assert balances(servers3)[21] == 7000
     second.query("UPDATE accounts SET balance = 100 WHERE id = 21")
     servers3.settle()
+
+
+def test_a_child_that_waits_for_its_turn_is_not_given_up_for_a_change_of_its_parent(
+    servers3: PostgresqlGroup, stack: ExitStack
+) -> None:
+    """The parent's table has another unique index, and the other server changes two rows of it."""
+    first, second, _ = servers3.primaries
+    servers3.settle()
+    ((applier,),) = first.query(
+        "SELECT pid FROM pg_stat_activity WHERE application_name = 'groupcert postgresql applier'"
+    )
+    session = stack.enter_context(closing(first.connect()))
+    session.execute("INSERT INTO orders VALUES (30, 1, 31)")
+    stop_process(applier)
+    try:
+        second.query("UPDATE accounts SET balance = 3000 WHERE id IN (31, 32)")
+        commit = Commit(session)
+        wait_for("it is certified", lambda: ask_companion(first.dsn).waiting_transactions == 1)
+    finally:
+        continue_process(applier)
+    assert commit.ended() is None
+    assert (30, 1, 31) in servers3.settle()[1]
+
+
+def test_rows_that_swap_a_unique_value_are_swapped_everywhere(servers3: PostgresqlGroup) -> None:
+    first, second, _ = servers3.primaries
+    first.query("UPDATE accounts SET email = 'at ' || id WHERE id IN (33, 34)")
+    servers3.settle()
+    with second.connect() as session:
+        for number, email in ((33, "at none"), (34, "at 33"), (33, "at 34")):
+            session.execute("UPDATE accounts SET email = %s WHERE id = %s", (email, number))
+    emails = {row[0]: row[2] for row in servers3.settle()[0]}
+    assert (emails[33], emails[34]) == ("at 34", "at 33")
 
 
 def test_a_companion_that_is_killed_goes_on_where_it_was(
@@ -323,14 +356,17 @@ def test_status_and_metrics_say_whose_transaction_holds_up_the_order(
     assert json.loads(done.stdout)["certified_transactions"] == status.certified_transactions
 
 
+@pytest.mark.parametrize("is_stopped", [False, True])
 def test_an_open_transaction_does_not_hold_others_up(
-    servers3: PostgresqlGroup, stack: ExitStack
+    servers3: PostgresqlGroup, stack: ExitStack, is_stopped: bool
 ) -> None:
     """It has lost: what others committed is not in its snapshot."""
     first, second, _ = servers3.primaries
     servers3.settle()
     session = stack.enter_context(closing(first.connect()))
     session.execute("UPDATE accounts SET balance = 1 WHERE id = 24")
+    if is_stopped:
+        stop_process(session.info.backend_pid)
     second.query("UPDATE accounts SET balance = 2 WHERE id = 24")
     assert balances(servers3)[24] == 2
     with pytest.raises(psycopg.OperationalError):

@@ -10,9 +10,13 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
 from functools import partial
+from uuid import uuid4
 
 import psycopg
 import pytest
+from sqlalchemy.engine import Engine
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.orm import Session
 
 from groupcert.applier.errors import UnsuitableTarget
 from groupcert.members.demo.local_group import LocalGroup
@@ -120,3 +124,30 @@ def test_django_at_two_servers(shops: list[Primary]) -> None:
         retries = sum(map(int, pool.map(end_of, shopping)))
     assert retries > 0
     check_shop(shops, "django_shop_", len(shops) * ORDERS)
+
+
+def test_sqlalchemy_is_told_what_it_has_to_know(shops: list[Primary]) -> None:
+    first, second = (sqlalchemy_shop.engine_of(primary.dsn) for primary in shops)
+    check_shop(shops, sqlalchemy_shop.PREFIX, 4 * ORDERS)
+    failure = wait_for("a conflict", lambda: conflict_of(first, second))
+    for engine in (first, second):
+        engine.dispose()
+    assert failure is not None
+    assert getattr(failure.orig, "sqlstate", None) == "40001"
+    assert not failure.connection_invalidated
+
+
+def conflict_of(first: Engine, second: Engine) -> OperationalError | None:
+    """Returns what the second of two that commit is told: one that is slow is in the way of the
+    first one, and its session is ended before it can be told.
+    """
+    with Session(first) as one, Session(second) as other:
+        try:
+            for session in (one, other):
+                sqlalchemy_shop.place_order(session, uuid4(), "0@shop", {"apple": 1})
+                session.flush()
+            one.commit()
+            other.commit()
+        except OperationalError as error:
+            return error if "was written by" in str(error) else None
+    pytest.fail("both have committed")

@@ -1,8 +1,9 @@
-"""A short run of the load under kills; `make nightly` has a long one."""
+"""A short run of the load under kills; `make nightly` has a long one, and wrong companions."""
 
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,12 @@ pytestmark = [
 ]
 
 
-def test_nothing_is_lost_or_doubled_while_processes_are_killed(tmp_path: Path) -> None:
+MUTANT_FOLDER = ROOT / "tests" / "postgresql" / "mutant"
+"""A `sitecustomize.py` that makes all companions wrong."""
+
+
+def check(folder: Path, *, environment: Mapping[str, str]) -> tuple[int, str]:
+    """Runs the command with its files in a folder; returns its exit code, and what it printed."""
     try:
         servers.postgresql_program("pgbench")
     except servers.ServerMissing as error:
@@ -28,7 +34,19 @@ def test_nothing_is_lost_or_doubled_while_processes_are_killed(tmp_path: Path) -
         capture_output=True,
         text=True,
         cwd=ROOT,
-        env={**os.environ, "TMPDIR": str(tmp_path)},
+        env={**os.environ, "TMPDIR": str(folder), **environment},
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "violations 0" in done.stdout
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_nothing_is_lost_or_doubled_while_processes_are_killed(tmp_path: Path) -> None:
+    code, text = check(tmp_path, environment={})
+    assert code == 0, text
+    assert "violations 0" in text
+
+
+@pytest.mark.nightly
+def test_updates_that_a_wrong_companion_loses_are_found(tmp_path: Path) -> None:
+    code, text = check(tmp_path, environment={"PYTHONPATH": f"{MUTANT_FOLDER}:{ROOT}"})
+    assert code == 1, text
+    assert "lost append" in text or "two orders" in text or "lost update" in text, text
