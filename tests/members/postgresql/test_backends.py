@@ -49,7 +49,7 @@ def test_a_backend_that_connects_while_the_companion_ends_is_hung_up_on(
 
     async def connect_and_end() -> bytes:
         with socket.socket(socket.AF_UNIX) as client:
-            async with BackendServer(path, TOKEN, never, lost=lambda: None):
+            async with BackendServer(path, TOKEN, never, lost=lambda: None, describe=dict):
                 client.connect(str(path))
                 client.sendall(REQUEST)
                 for _ in range(turns):
@@ -64,7 +64,7 @@ def test_a_backend_with_another_token_is_hung_up_on(tmp_path: Path) -> None:
 
     async def connect() -> bytes:
         with socket.socket(socket.AF_UNIX) as client:
-            async with BackendServer(path, "another", never, lost=lambda: None):
+            async with BackendServer(path, "another", never, lost=lambda: None, describe=dict):
                 client.connect(str(path))
                 client.sendall(REQUEST)
                 return await end_of(client)
@@ -82,7 +82,7 @@ def test_a_backend_that_has_died_gets_no_answer(tmp_path: Path) -> None:
         asked.set()
 
     async def die_and_answer() -> list[Backend]:
-        async with BackendServer(path, TOKEN, wait, lost.set):
+        async with BackendServer(path, TOKEN, wait, lost.set, describe=dict):
             with socket.socket(socket.AF_UNIX) as client:
                 client.connect(str(path))
                 client.sendall(REQUEST)
