@@ -132,6 +132,81 @@ def join_server(
     sys.stdout.write("start its companion: groupcert postgresql --dsn ... --member ...\n")
 
 
+@postgresql.command("ddl")
+@connecting
+def change_schema(
+    file: Annotated[Path, typer.Argument(help="Statements of SQL that change the schema.")],
+    connect: ConnectFlags,
+    dsn: Annotated[
+        list[str] | None, typer.Option(help="Each server of the group. Repeatable.")
+    ] = None,
+    member: Annotated[
+        list[str] | None, typer.Option(help="A member of the group, host:port. Repeatable.")
+    ] = None,
+    role: Annotated[
+        str | None, typer.Option(help="Who owns what is made; by default the user of --dsn.")
+    ] = None,
+    search_path: Annotated[
+        str | None, typer.Option(help="By default that of the first --dsn.")
+    ] = None,
+    attach: Annotated[
+        bool, typer.Option("--attach", help="Attach new tables that match what was attached.")
+    ] = False,
+    rewrite: Annotated[
+        bool, typer.Option("--rewrite", help="Tables may be written anew: old snapshots lose them.")
+    ] = False,
+    approve: Annotated[
+        bool, typer.Option("--approve", help="Only approve it, at a server that was not named.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only try it at each server.")] = False,
+    wait_seconds: Annotated[
+        float, typer.Option(min=0, help="How long to wait until servers have executed it.")
+    ] = 60.0,
+    as_json: Json = False,
+) -> None:
+    """Change the schema of all servers, at the same place of the order.
+
+    It is tried at each server first, and rolled back. Exits with 1 if a server has not executed it.
+    """
+    from groupcert.members.client.client import Client
+    from groupcert.members.commands.watching import counter
+    from groupcert.members.postgresql import ddl
+
+    dsns = [_given(each) for each in dsn or [""]]
+    if not member and not (approve or dry_run):
+        raise InvalidSetting(name="--member", value="", expected="a member, host:port")
+    change = ddl.change_for(
+        dsns[0],
+        file.read_text(),
+        role=role,
+        search_path=search_path,
+        attach=attach,
+        rewrite=rewrite,
+    )
+    newest = [ddl.try_at(each, change) for each in dsns]
+    if dry_run:
+        sys.stdout.write(f"tried at {len(dsns)} servers, and rolled back\n")
+        return
+    ddl.approve_at(dsns, change)
+    if approve:
+        sys.stdout.write(f"approved at {len(dsns)} servers\n")
+        return
+    credentials = connect.credentials()
+    with Client(member or [], tls=credentials.tls, token=credentials.token) as client:
+        gtid, version = ddl.certify(dsns, client, change, newest[0], seconds=wait_seconds)
+    with counter("servers that have executed it: {task.completed}") as show:
+        missing = ddl.wait_for_servers(dsns, change, seconds=wait_seconds, show=show)
+    if as_json:
+        document = {"gtid": gtid, "version": version, "missing": missing}
+        sys.stdout.write(json.dumps(document) + "\n")
+    else:
+        executed = len(dsns) - len(missing)
+        sys.stdout.write(f"{gtid} is version {version}, executed by {executed} servers\n")
+        for name, reason in missing.items():
+            sys.stdout.write(f"not by {name}: {reason}\n")
+    raise typer.Exit(FINDING if missing else FINE)
+
+
 @postgresql.command("status")
 def companion_status(
     dsn: Dsn = None,

@@ -69,3 +69,15 @@ def bytes_bar(text: str) -> Iterator[Callable[[int, int], None]]:
     with Progress(*columns, console=Console(stderr=True), transient=True, disable=not shown) as bar:
         task = bar.add_task("", total=None)
         yield lambda done, total: bar.update(task, completed=done, total=max(done, total))
+
+
+@contextmanager
+def counter(text: str) -> Iterator[Callable[[int], None]]:
+    """Shows on a terminal how much is done; it is called with that. `text` has it in braces, as
+    `{task.completed}`.
+    """
+    columns = (TextColumn(text), TimeElapsedColumn())
+    shown = sys.stderr.isatty()
+    with Progress(*columns, console=Console(stderr=True), transient=True, disable=not shown) as bar:
+        task = bar.add_task("", total=None)
+        yield lambda done: bar.update(task, completed=done)

@@ -1,13 +1,16 @@
-"""What ends the companion of a PostgreSQL server, in the tree of `certifier/errors.py`.
+"""What the operator of a PostgreSQL server is told, in the tree of `certifier/errors.py`.
 
+    InvalidRequest
+    └── SchemaChangeRefused       SCHEMA_CHANGE_REFUSED
     Fenced
-    └── CopyNeeded                COPY_NEEDED
+    ├── CopyNeeded                COPY_NEEDED
+    └── SchemaChangeFailed        SCHEMA_CHANGE_FAILED
 
 The rule is that of the whole tree: a leaf's `reason` is never reused, and its message gives the
 value, the limit and the next step.
 """
 
-from groupcert.certifier.errors import Fenced
+from groupcert.certifier.errors import Fenced, InvalidRequest
 
 
 class CopyNeeded(Fenced):
@@ -21,3 +24,24 @@ class CopyNeeded(Fenced):
     source: str
     missing: str
     server: str
+
+
+class SchemaChangeFailed(Fenced):
+    """A certified schema change fails at a server, whose companion stops before it."""
+
+    message = (
+        "schema change {gtid} failed at {server}: {cause} (its statements: {statements!q}); "
+        "nothing of it is left there: mend the cause, and start the companion again"
+    )
+    gtid: str
+    server: str
+    cause: str
+    statements: str
+
+
+class SchemaChangeRefused(InvalidRequest):
+    """A schema change was tried at a server, and cannot be run by a group."""
+
+    message = "schema change refused at {server}: {problem}; nothing was changed"
+    server: str
+    problem: str

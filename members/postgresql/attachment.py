@@ -25,7 +25,9 @@ from groupcert.members.postgresql.sequences import (
 )
 from groupcert.members.postgresql.tables import Table, read_tables
 
-SCRIPTS = ("triggers.sql", "standing.sql")
+SCRIPTS = ("triggers.sql", "standing.sql", "schema_changes.sql")
+UNWATCHED = "SET LOCAL session_replication_role TO replica"
+"""Has the event triggers of the schema `groupcert` let a superuser's statements pass."""
 VERSION_MIN = 150_000
 ISOLATION = "default_transaction_isolation"
 _LANGUAGE = "plpython3u"
@@ -67,6 +69,7 @@ def attach(
     """
     with opened(dsn) as connection:
         check_server(connection, dsn)
+        connection.execute(UNWATCHED)
         tables = read_tables(connection, patterns)
         if not tables:
             raise unsuitable(dsn, f"no table matches {', '.join(patterns)}", "tables to attach")
@@ -77,12 +80,17 @@ def attach(
             for script in SCRIPTS:
                 connection.execute(Path(__file__).with_name(script).read_bytes())
             write_settings(
-                connection, socket, created_language=not had_language, set_isolation=set_isolation
+                connection,
+                socket,
+                created_language=not had_language,
+                set_isolation=set_isolation,
+                patterns=patterns,
             )
+        _note_patterns(connection, patterns)
         fit = [table for table in tables if not table.problem]
         for table in fit:
             if not table.is_attached:
-                _add_triggers(connection, table)
+                add_triggers(connection, table)
         attached = [table.full_name for table in fit]
         sequences = sequences_for(read_sequences(connection), attached, patterns)
         known = numbering or numbering_of(connection)
@@ -104,6 +112,7 @@ def detach(dsn: str) -> list[str]:
     with opened(dsn) as connection:
         if not is_attached(connection):
             raise unsuitable(dsn, "nothing is attached", "a server after attach")
+        connection.execute(UNWATCHED)
         names = [table.full_name for table in read_tables(connection, ["*"]) if table.is_attached]
         row = connection.execute(
             "SELECT created_language, isolation_before, sets_isolation FROM groupcert.settings"
@@ -180,23 +189,53 @@ def write_settings(
     *,
     created_language: bool,
     set_isolation: bool,
+    patterns: Sequence[str],
 ) -> None:
     """Notes what is the server's own: how its backends reach the companion, and what `detach` has
     to undo.
     """
     connection.execute(
         "INSERT INTO groupcert.settings (socket_path, token, created_language, isolation_before,"
-        " sets_isolation) VALUES (%s, %s, %s, %s, %s)",
+        " sets_isolation, patterns) VALUES (%s, %s, %s, %s, %s, %s)",
         (
             str(socket or _socket_path(connection)),
             secrets.token_hex(16),
             created_language,
             _isolation_of_database(connection),
             set_isolation,
+            [*patterns],
         ),
     )
     if set_isolation:
         _set_isolation(connection, "repeatable read")
+
+
+def patterns_of(connection: "psycopg.Connection[Any]") -> list[str]:
+    """Returns the patterns by which tables were attached."""
+    row = connection.execute("SELECT patterns FROM groupcert.settings").fetchone()
+    return list(row[0]) if row else []
+
+
+def add_triggers(connection: "psycopg.Connection[Any]", table: Table) -> None:
+    """Attaches a table, or renews the triggers of one whose keys have changed."""
+    name = sql.Identifier(table.schema, table.name)
+    for trigger in ("groupcert_note", "groupcert_truncate"):
+        connection.execute(
+            sql.SQL("DROP TRIGGER IF EXISTS {} ON {}").format(sql.Identifier(trigger), name)
+        )
+    columns = sql.SQL(", ").join(map(sql.Literal, table.key_columns))
+    connection.execute(
+        sql.SQL(
+            "CREATE CONSTRAINT TRIGGER groupcert_note AFTER INSERT OR UPDATE OR DELETE ON {}"
+            " DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION groupcert.note({})"
+        ).format(name, columns)
+    )
+    connection.execute(
+        sql.SQL(
+            "CREATE TRIGGER groupcert_truncate BEFORE TRUNCATE ON {}"
+            " FOR EACH STATEMENT EXECUTE FUNCTION groupcert.refuse_truncate()"
+        ).format(name)
+    )
 
 
 def unsuitable(dsn: str, problem: str, expected: str) -> UnsuitableTarget:
@@ -211,21 +250,9 @@ def name_of(dsn: str) -> str:
     return f"PostgreSQL {given.get('host', '')}{port}/{given.get('dbname', '')}"
 
 
-def _add_triggers(connection: "psycopg.Connection[Any]", table: Table) -> None:
-    name = sql.Identifier(table.schema, table.name)
-    columns = sql.SQL(", ").join(map(sql.Literal, table.key_columns))
-    connection.execute(
-        sql.SQL(
-            "CREATE CONSTRAINT TRIGGER groupcert_note AFTER INSERT OR UPDATE OR DELETE ON {}"
-            " DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION groupcert.note({})"
-        ).format(name, columns)
-    )
-    connection.execute(
-        sql.SQL(
-            "CREATE TRIGGER groupcert_truncate BEFORE TRUNCATE ON {}"
-            " FOR EACH STATEMENT EXECUTE FUNCTION groupcert.refuse_truncate()"
-        ).format(name)
-    )
+def _note_patterns(connection: "psycopg.Connection[Any]", patterns: Sequence[str]) -> None:
+    known = dict.fromkeys([*patterns_of(connection), *patterns])
+    connection.execute("UPDATE groupcert.settings SET patterns = %s", ([*known],))
 
 
 def _isolation_of_database(connection: "psycopg.Connection[Any]") -> str | None:

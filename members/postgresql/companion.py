@@ -28,6 +28,7 @@ from groupcert.members.postgresql.holds import Holds
 from groupcert.members.postgresql.items import key_items
 from groupcert.members.postgresql.log_follower import LogFollower
 from groupcert.members.postgresql.rows import Changes, changes_of, fits
+from groupcert.members.postgresql.schema_changes import ITEM, change_of, in_turns
 from groupcert.members.postgresql.standing import Standing
 from groupcert.members.postgresql.status import CompanionStatus, Totals
 from groupcert.members.postgresql.verdicts import (
@@ -206,15 +207,24 @@ class Companion:
         """Executes entries; if the backend before them has died, once they have nobody before."""
         after = step.after.transaction_id if step.after else None
         self._executing, self._moved = step.entries[0], time.monotonic()
-        with _as_apply_failed(step.entries[0]):
-            while not await self._database.execute(step.entries, after, self._make_way):
-                self._suspected.set()
-                while not self._order.is_settled:
-                    self._settled.clear()
-                    await self._settled.wait()
-                after = None
+        for entries in in_turns(step.entries):
+            if change := change_of(entries[0]):
+                await self._until_settled()
+                await self._database.change_schema(change, entries[0], self._make_way)
+                continue
+            with _as_apply_failed(entries[0]):
+                while not await self._database.execute(entries, after, self._make_way):
+                    await self._until_settled()
+                    after = None
         self._executing = None
         self._totals.committed += len(step.entries)
+
+    async def _until_settled(self) -> None:
+        """Returns when every granted transaction has ended."""
+        while not self._order.is_settled:
+            self._suspected.set()
+            self._settled.clear()
+            await self._settled.wait()
 
     def _make_way(self, pid: int) -> None:
         """Has a backend make way that stands in it: one that is certified, and is executed for in
@@ -290,6 +300,7 @@ def certifiable(
         transaction_id=uuid.uuid4().bytes,
         snapshot_version=request.version,
         write_set=map(item_from_text, texts),
+        read_set=[ITEM],
         changes=payload_of(changes),
     )
 
@@ -304,7 +315,8 @@ def payload_of(changes: Changes) -> bytes:
 def item_names(changes: Changes, texts: Sequence[str]) -> dict[int, str]:
     """Returns the rows and keys of a transaction in words, by their items."""
     names = {store_key_item(key): key.decode(errors="replace") for key in changes.rows}
-    return names | {item_from_text(text): text for text in texts}
+    names |= {item_from_text(text): text for text in texts}
+    return names | {ITEM: "the schema"}
 
 
 def _keys_of(entry: Entry) -> Collection[bytes]:

@@ -5,9 +5,10 @@ one that stands in the way of them is ended, since it has lost: its snapshot doe
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
-from typing import Any, Self
+from functools import partial
+from typing import Any, Self, TypeVar
 
 import psycopg
 import structlog
@@ -16,6 +17,7 @@ from groupcert.applier.errors import UnsuitableTarget
 from groupcert.certifier.gtid_set import GtidSet
 from groupcert.members.postgresql.attachment import is_attached, name_of, unsuitable
 from groupcert.members.postgresql.commit_order import Entry
+from groupcert.members.postgresql.schema_changes import SchemaChange, execute_change
 from groupcert.members.postgresql.statements import Statement, statements_of
 from groupcert.members.postgresql.tables import Table, attached_tables
 
@@ -25,6 +27,9 @@ APPLICATION = "groupcert postgresql"
 JOINING = "groupcert join"
 """The sessions that copy a server. They commit nothing, so that the group need not remember for
 them what was committed since they began; nor for those of `pg_dump`."""
+TRYING = "groupcert ddl"
+"""The sessions of a superuser that try a schema change: these are waited for."""
+CANCEL_SECONDS = 5.0
 POLL_SECONDS = 0.01
 """Between two looks for those that stand in the way."""
 GRACE_SECONDS = 0.1
@@ -50,7 +55,10 @@ _AT_COMMIT = (
     f" AND classid = {LOCK_CLASS} AND (mode = 'ExclusiveLock' OR NOT granted)"
 )
 _BLOCKING = (
-    "SELECT pid, state LIKE 'idle%%' FROM pg_stat_activity"
+    "SELECT pid, state LIKE 'idle%%',"
+    f" application_name = '{TRYING}' AND usesysid IN (SELECT oid FROM pg_roles WHERE rolsuper)"
+    " AND (state = 'active' OR clock_timestamp() - state_change < '5 s')"
+    " FROM pg_stat_activity"
     " WHERE pid = ANY(pg_blocking_pids(%s)) AND backend_type = 'client backend'"
 )
 _FOLD = (
@@ -59,6 +67,7 @@ _FOLD = (
 )
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 Connection = psycopg.AsyncConnection[Any]
+Done = TypeVar("Done")
 
 
 class Database:
@@ -163,26 +172,50 @@ class Database:
             make_way: Is called with the process of a backend that stands in the way at its COMMIT,
                 which ends by itself once it has an answer.
         """
-        return await self._clearing(self._applier, entries, after, make_way)
+        work = self._execute(self._applier, entries, after)
+        return await self._clearing(self._applier.info.backend_pid, work, make_way)
 
     async def execute_for(self, entry: Entry, make_way: Callable[[int], None]) -> None:
         """Executes an entry in the place of a backend that has died, beside `execute`, which may
         wait for one that comes behind it.
         """
-        await self._clearing(self._confirmer, [entry], None, make_way)
+        work = self._execute(self._confirmer, [entry], None)
+        await self._clearing(self._confirmer.info.backend_pid, work, make_way)
+
+    async def change_schema(
+        self, change: SchemaChange, entry: Entry, make_way: Callable[[int], None]
+    ) -> None:
+        """Executes a schema change; ends backends that stand in the way, as `execute`.
+
+        Raises:
+            SchemaChangeFailed: It fails here.
+        """
+        connect = partial(psycopg.connect, self._dsn, application_name=f"{APPLICATION} ddl")
+        session = await asyncio.to_thread(connect, autocommit=True)
+        try:
+            session.read_only = False
+            session.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
+            is_done = False
+            while not is_done:
+                work = asyncio.to_thread(execute_change, session, change, entry)
+                is_done = await self._clearing(session.info.backend_pid, work, make_way)
+        except asyncio.CancelledError:
+            session.cancel_safe(timeout=CANCEL_SECONDS)
+            raise
+        finally:
+            session.close()
+        log.info("schema_changed", gtid=str(entry.gtid), version=entry.version)
+        await self.read_tables()
 
     async def _clearing(
-        self,
-        session: Connection,
-        entries: Sequence[Entry],
-        after: str | None,
-        make_way: Callable[[int], None],
-    ) -> bool:
-        task = asyncio.create_task(self._execute(session, entries, after))
+        self, pid: int, work: Coroutine[Any, Any, Done], make_way: Callable[[int], None]
+    ) -> Done:
+        """Returns what work at a session of ours returns, and ends who stands in its way."""
+        task = asyncio.create_task(work)
         try:
             timeout = GRACE_SECONDS
             while not (await asyncio.wait({task}, timeout=timeout))[0]:
-                await self._clear_way(session, make_way)
+                await self._clear_way(pid, make_way)
                 timeout = POLL_SECONDS
         finally:
             task.cancel()
@@ -231,20 +264,26 @@ class Database:
                 log.warning("rows_skipped", table=name, reason="it is not attached here")
         return table
 
-    async def _clear_way(self, session: Connection, make_way: Callable[[int], None]) -> None:
+    async def _clear_way(self, own: int, make_way: Callable[[int], None]) -> None:
         """Ends the backends whose rows a session of ours waits for. Which ones are at their COMMIT
         is read first: one that has committed since then stands in nobody's way.
         """
-        own = session.info.backend_pid
         async with self._watching:
             at_commit = dict(await self._ask(_AT_COMMIT))
             if at_commit.get(own) is False:
                 return  # It waits for the end of a transaction, not for a row.
-            rows = await self._watcher.execute(_BLOCKING, (own,))
-            for pid, is_idle in await rows.fetchall():
-                if pid in at_commit:
-                    make_way(pid)
-                    continue
+            await self._clear_way_of(own, at_commit, make_way)
+
+    async def _clear_way_of(
+        self, own: int, at_commit: Collection[int], make_way: Callable[[int], None]
+    ) -> None:
+        rows = await self._watcher.execute(_BLOCKING, (own,))
+        for pid, is_idle, is_trial in await rows.fetchall():
+            if pid in at_commit:
+                make_way(pid)
+            elif is_trial:  # Who stands in its way may wait for us.
+                await self._clear_way_of(pid, at_commit, make_way)
+            else:
                 function = "pg_terminate_backend" if is_idle else "pg_cancel_backend"
                 self.cancelled_total += 1
                 log.info("backend_cancelled", pid=pid, idle_in_transaction=is_idle)

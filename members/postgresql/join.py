@@ -25,6 +25,7 @@ from groupcert.members.postgresql.attachment import (
     has_language,
     is_attached,
     opened,
+    patterns_of,
     unsuitable,
     write_settings,
 )
@@ -104,9 +105,14 @@ def join(
         ((sets_isolation,),) = source.execute(
             "SELECT sets_isolation FROM groupcert.settings"
         ).fetchall()
+        patterns = patterns_of(source)
     with opened(dsn) as target:
         write_settings(
-            target, socket, created_language=not had_language, set_isolation=sets_isolation
+            target,
+            socket,
+            created_language=not had_language,
+            set_isolation=sets_isolation,
+            patterns=patterns,
         )
         own = [each for each in read_sequences(target) if each.is_numbered]
         given = number_sequences(target, own, numbering) if numbering else {}

@@ -15,7 +15,7 @@ import uvloop
 from groupcert.applier.errors import ApplyFailed, PurgedAtSource, ReplicaAhead
 from groupcert.certifier.errors import Fenced, GroupcertError, Unavailable
 from groupcert.members.client.async_client import AsyncClient
-from groupcert.members.errors.postgresql import CopyNeeded
+from groupcert.members.errors.postgresql import CopyNeeded, SchemaChangeFailed
 from groupcert.members.postgresql.companion import Companion
 from groupcert.members.postgresql.database import Database
 from groupcert.members.postgresql.log_follower import LogFollower
@@ -28,6 +28,8 @@ PAUSE_SECONDS = 0.5
 ANSWER_MS = 8_000
 """Milliseconds for which no member may answer before the server is read-only: an election of the
 log's leader takes less."""
+ENDS = (ApplyFailed, ReplicaAhead, SchemaChangeFailed)
+"""What does not pass by itself."""
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 
@@ -117,8 +119,6 @@ class _Process:
             raise needed from error
         except GroupcertError as error:
             await standing.leave(str(error))
-            if isinstance(error, ApplyFailed | ReplicaAhead):
-                raise
-            if not isinstance(error, Unavailable | Fenced):
+            if isinstance(error, ENDS) or not isinstance(error, Unavailable | Fenced):
                 raise
             log.warning("companion_begins_again", text=str(error))

@@ -18,6 +18,7 @@ CREATE TABLE groupcert.settings (
     created_language boolean NOT NULL,
     isolation_before text,
     sets_isolation boolean NOT NULL,
+    patterns text[] NOT NULL,
     sequence_offset bigint,
     sequence_increment bigint,
     -- Why the server is out of its group, and what standing.sql notes meanwhile.

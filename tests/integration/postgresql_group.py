@@ -171,30 +171,52 @@ def incremented(primary: Primary, accounts: Iterable[int]) -> Iterator[int]:
         session.close()
 
 
-@contextmanager
-def increments(primaries: Sequence[Primary], accounts: Sequence[int]) -> Iterator[list[int]]:
-    """Has a client at each server increment balances until the block ends; yields how often each
-    did, which is final then.
-    """
-    done = [0] * len(primaries)
-    ended = Event()
+class Increments:
+    """How often clients have incremented a balance; `unknown`: those that were not told."""
 
-    def increment(number: int) -> None:
+    def __init__(self, primaries: Sequence[Primary], accounts: Sequence[int]) -> None:
+        self._accounts = accounts
+        self._ended = Event()
+        self.done = [0] * len(primaries)
+        self.unknown = 0
+        self._clients = ThreadPoolExecutor(len(primaries))
+        self._running = [
+            self._clients.submit(self._increment, number, primary)
+            for number, primary in enumerate(primaries)
+        ]
+
+    def end(self) -> None:
+        """Returns when all clients have ended, each with an answer."""
+        self._ended.set()
+        with self._clients:
+            for each in self._running:
+                each.result()
+
+    def _increment(self, number: int, primary: Primary) -> None:
         choose = random.Random(number)
-        chosen = iter(lambda: choose.choice(accounts), None)
-        for _ in incremented(primaries[number], chosen):
-            done[number] += 1
-            if ended.is_set():
-                return
+        query = "UPDATE accounts SET balance = balance + 1 WHERE id = %s"
+        while not self._ended.is_set():
+            with suppress(psycopg.OperationalError), closing(primary.connect()) as session:
+                while not self._ended.is_set():
+                    try:
+                        with session.transaction():
+                            found = session.execute(query, (choose.choice(self._accounts),))
+                            assert found.rowcount == 1, "the row is not there"
+                        self.done[number] += 1
+                    except psycopg.errors.SerializationFailure:
+                        continue
+                    except psycopg.errors.TransactionResolutionUnknown:
+                        self.unknown += 1
 
-    with ThreadPoolExecutor(len(primaries)) as clients:
-        running = [clients.submit(increment, number) for number in range(len(primaries))]
-        try:
-            yield done
-        finally:
-            ended.set()
-        for each in running:
-            each.result()
+
+@contextmanager
+def increments(primaries: Sequence[Primary], accounts: Sequence[int]) -> Iterator[Increments]:
+    """Has a client at each server increment balances, again and again, until the block ends."""
+    running = Increments(primaries, accounts)
+    try:
+        yield running
+    finally:
+        running.end()
 
 
 def stop_process(pid: int) -> None:

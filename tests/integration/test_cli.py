@@ -151,13 +151,17 @@ class TestStatus:
             }
 
     def test_a_member_that_is_down_is_a_finding(self, group: LocalGroup) -> None:
+        """On a busy machine it is in the view no more by the time that somebody looks."""
         group.kill("m3")
         done = groupcert("status", group.addresses["m1"], "--json")
-        states = {row["name"]: row["state"] for row in json.loads(done.stdout)["members"]}
+        document = json.loads(done.stdout)
         group.start_member("m3")
         group.wait_online()
         assert done.returncode == FINDING
-        assert states == {"m1": "ONLINE", "m2": "ONLINE", "m3": "UNREACHABLE"}
+        states = {row["name"]: row["state"] for row in document["members"]}
+        states |= {row["name"]: row["cause"] for row in document["departed"]}
+        assert states.pop("m3") in {"UNREACHABLE", "SILENT"}
+        assert states == {"m1": "ONLINE", "m2": "ONLINE"}
 
 
 @pytest.mark.parametrize("workload", ["bank", "update", "append"])

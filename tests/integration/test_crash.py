@@ -13,6 +13,7 @@ from groupcert import Client
 from groupcert.members.demo.local_group import LocalGroup
 from groupcert.members.total_order.jetstream import JetStreamOptions, JetStreamOrder
 from tests.integration.bank_load import BankLoad, assert_whole
+from tests.integration.waiting import wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -49,7 +50,7 @@ def test_commits_resume_after_the_log_server_was_killed(group: LocalGroup) -> No
         group.log_server.kill()
         with Client(group.addresses["m1"]) as client, client.transaction() as transaction:
             assert transaction.get(load.bank.account(0)) is not None, "reads go on"
-        time.sleep(1.0)
+        wait_for("an outage", lambda: group.status("m1").observer.log_unacknowledged_ms > 1_000)
         group.log_server.start()
         load.wait_for_commits(COMMITS)
     assert_whole(group, load.bank, load.counts)

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -20,6 +20,16 @@ FINE, INTERRUPTED = 0, 130
 LACKING = ("no PostgreSQL server here", "it has no plpython3u")
 
 
+@contextmanager
+def heard(number: signal.Signals) -> Iterator[None]:
+    """Has what is started in the block hear a signal, which who runs in the background ignores."""
+    before = signal.signal(number, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
+
+
 class Demo:
     """The command, running; its temporary files are in a folder of the test's."""
 
@@ -27,7 +37,7 @@ class Demo:
         self.folder = folder / "temporary"
         self.folder.mkdir()
         self._log = folder / "stderr"
-        with self._log.open("wb") as log:
+        with self._log.open("wb") as log, heard(signal.SIGINT):
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "groupcert.members", "demo", "--postgresql", *flags],
                 stdout=subprocess.PIPE,
@@ -65,10 +75,10 @@ def demos(tmp_path: Path) -> Iterator[list[Demo]]:
     started: list[Demo] = []
     yield started
     for demo in started:
-        for pid in demo.processes():
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        demo.process.communicate()
+        with demo.process:  # Closes what it reads from, once.
+            for pid in demo.processes():
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
 
 
 def test_the_document_has_what_the_checks_found(tmp_path: Path, demos: list[Demo]) -> None:

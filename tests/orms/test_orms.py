@@ -13,8 +13,6 @@ from functools import partial
 
 import psycopg
 import pytest
-from sqlalchemy.exc import OperationalError
-from sqlalchemy.orm import Session
 
 from groupcert.applier.errors import UnsuitableTarget
 from groupcert.members.demo.local_group import LocalGroup
@@ -24,7 +22,7 @@ from groupcert.members.postgresql.sequences import Numbering
 from tests import servers
 from tests.integration.waiting import wait_for
 from tests.orms import sqlalchemy_shop
-from tests.orms.retried import find_problems
+from tests.orms.shop import find_problems
 from tests.sources import ROOT
 
 pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.database]
@@ -33,17 +31,24 @@ ORDERS = 20
 """That each client places."""
 
 
-def django_shop(dsn: str, *arguments: str) -> str:
-    """Runs Django's application at a server; returns what it printed."""
-    done = subprocess.run(
+def django_shop(dsn: str, *arguments: str) -> "subprocess.Popen[str]":
+    """Starts Django's application at a server; it waits for its standard input to end."""
+    return subprocess.Popen(
         [sys.executable, "-m", "tests.orms.django_shop", *arguments],
         env={**os.environ, "SHOP_DSN": dsn},
         cwd=ROOT,
-        capture_output=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+
+
+def end_of(application: "subprocess.Popen[str]") -> str:
+    """Lets an application go on; returns what it prints."""
+    printed, problem = application.communicate()
+    assert application.returncode == 0, problem
+    return printed
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +64,8 @@ def shops(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Primary]]:
                 stack.callback(primary.stop_server)
                 primary.start_server()
                 sqlalchemy_shop.create(primary.dsn)
-                django_shop(primary.dsn, "create")
+                with django_shop(primary.dsn, "create") as making:
+                    end_of(making)
                 attach(primary.dsn, ["public.*"], numbering=Numbering(offset, 3))
                 stack.callback(primary.kill_companion)
                 primary.start_companion()
@@ -98,33 +104,19 @@ def test_sqlalchemy_at_two_servers(shops: list[Primary]) -> None:
     places = [primary.dsn for primary in shops for _ in range(2)]
     with ThreadPoolExecutor(len(places)) as pool:
         seeds = range(len(places))
-        retries = pool.map(partial(sqlalchemy_shop.place_orders, count=ORDERS), places, seeds)
-        assert sum(retries) > 0
+        retries = sum(pool.map(partial(sqlalchemy_shop.place_orders, count=ORDERS), places, seeds))
+    assert retries > 0
     check_shop(shops, sqlalchemy_shop.PREFIX, len(places) * ORDERS)
 
 
 def test_django_at_two_servers(shops: list[Primary]) -> None:
-    places = [primary.dsn for primary in shops]
-    with ThreadPoolExecutor(len(places)) as pool:
-        running = [
-            pool.submit(django_shop, dsn, "place", str(seed), str(ORDERS))
-            for seed, dsn in enumerate(places)
+    with ExitStack() as stack:
+        shopping = [
+            stack.enter_context(django_shop(primary.dsn, "place", str(seed), str(ORDERS)))
+            for seed, primary in enumerate(shops)
         ]
-        assert sum(int(each.result()) for each in running) > 0
-    check_shop(shops, "django_shop_", len(places) * ORDERS)
-
-
-def test_sqlalchemy_is_told_what_it_has_to_know(shops: list[Primary]) -> None:
-    first, second = (sqlalchemy_shop.engine_of(primary.dsn) for primary in shops)
-    check_shop(shops, sqlalchemy_shop.PREFIX, 4 * ORDERS)
-    with Session(first) as one, Session(second) as other:
-        for session in (one, other):
-            sqlalchemy_shop.place_order(session, "0@shop", {"apple": 1})
-        one.commit()
-        with pytest.raises(OperationalError) as failure:
-            other.commit()
-    for engine in (first, second):
-        engine.dispose()
-    assert getattr(failure.value.orig, "sqlstate", None) == "40001"
-    assert "was written by" in str(failure.value)
-    assert not failure.value.connection_invalidated
+        assert [each.stdout.readline() for each in shopping if each.stdout] == ["ready\n"] * 2
+        pool = stack.enter_context(ThreadPoolExecutor(len(shopping)))
+        retries = sum(map(int, pool.map(end_of, shopping)))
+    assert retries > 0
+    check_shop(shops, "django_shop_", len(shops) * ORDERS)

@@ -134,7 +134,8 @@ def test_a_member_that_was_killed_is_unreachable_and_a_finding(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    with LocalGroup(tmp_path_factory.mktemp("killed"), members=2) as group:
+    settings = {"member_expel_timeout_ms": 600_000}
+    with LocalGroup(tmp_path_factory.mktemp("killed"), members=2, settings=settings) as group:
         group.kill("m2")
         monkeypatch.setattr(sys, "argv", ["groupcert", "status", group.addresses["m1"], "--json"])
         with pytest.raises(SystemExit) as caught:

@@ -1,4 +1,7 @@
-"""`python -m tests.orms.django_shop create` or `... place SEED COUNT`, at the server `SHOP_DSN`."""
+"""`python -m tests.orms.django_shop create` or `... place SEED COUNT`, at the server `SHOP_DSN`.
+
+To place orders it says that it is ready, and begins when its standard input ends.
+"""
 
 import os
 import sys
@@ -18,6 +21,9 @@ def main(verb: str, *numbers: str) -> int:
         stock_up()
         return 0
     seed, count = map(int, numbers)
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    sys.stdin.read()
     sys.stdout.write(f"{place_orders(seed, count)}\n")
     return 0
 

@@ -19,6 +19,7 @@ class Product(models.Model):
 class Order(models.Model):
     """Some lines of one customer; `total` is the sum of their quantities."""
 
+    reference = models.UUIDField(unique=True)
     customer = models.ForeignKey(Customer, on_delete=models.PROTECT, related_name="orders")
     total = models.IntegerField()
 

@@ -1,4 +1,9 @@
-"""What an application runs again, and what must hold of the shop at the end."""
+"""The shop as both frameworks have it: what it sells, and what must hold at the end.
+
+Each order has a reference of its client's in a unique column. So a client may run an order again
+after any error, even if it cannot know whether that was committed: it looks for the reference, and
+one that it does not see yet conflicts with its own.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
@@ -6,8 +11,6 @@ from typing import Any, TypeAlias
 import psycopg
 
 Connection: TypeAlias = "psycopg.Connection[Any]"
-RETRIED = frozenset(("40001", "40P01", "57014", "57P01"))
-"""SQLSTATEs after which nothing is committed: another server was first, or is before this one."""
 STOCK = 1_000
 PRODUCTS = ("apple", "bread", "cheese")
 CUSTOMERS = 4

@@ -1,10 +1,11 @@
-"""A PostgreSQL server that joins a group of others with a copy of one of them.
+"""What an operator of PostgreSQL servers does with a group: joins another one, changes the schema.
 
-Aim: it has all rows of the group at the end, whatever was committed while it was copied; where it
-cannot join, an error says why, and the database is as it was. The server that joins is a database
-of its own beside one of the others.
+Aim: all servers have the same rows at the end, whatever was committed meanwhile; where something
+cannot be done, an error says why, and nothing is left of it. The server that joins is a database of
+its own beside one of the others.
 """
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,9 +13,12 @@ import grpc
 import psycopg
 import pytest
 from psycopg import conninfo
+from typer.testing import CliRunner, Result
 
 from groupcert.applier.errors import UnsuitableTarget
 from groupcert.certifier.errors import InvalidSetting
+from groupcert.members.commands.cli import app
+from groupcert.members.errors.postgresql import SchemaChangeRefused
 from groupcert.members.postgresql.join import join
 from groupcert.v1 import binary_log_pb2
 from groupcert.v1.binary_log_pb2_grpc import BinaryLogServiceStub
@@ -43,23 +47,36 @@ def tables_of(primary: Primary) -> list[str]:
     return [name for (name,) in primary.query(query)]
 
 
+def total_of(group: PostgresqlGroup) -> int:
+    """The sum of all balances, once all servers have the same rows."""
+    return sum(row[1] for row in group.settle()[0])
+
+
+def change_schema(file: Path, statements: str, *arguments: str) -> Result:
+    """Runs `groupcert postgresql ddl`."""
+    file.write_text(statements)
+    return CliRunner().invoke(app, ["postgresql", "ddl", str(file), *arguments])
+
+
 def test_a_server_joins_while_others_commit(servers3: PostgresqlGroup, empty: Primary) -> None:
     first = servers3.primaries[0]
     shown = []
-    with increments(servers3.primaries, [1, 2, 3]) as done:
-        wait_for("some commits", lambda: min(done) > 5)
+    before = total_of(servers3)
+    with increments(servers3.primaries, [1, 2, 3]) as load:
+        wait_for("some commits", lambda: min(load.done) > 5)
         joined = join(
             empty.dsn, first.dsn, sequence_offset=4, show=lambda *both: shown.append(both)
         )
-        copied = sum(done)
-        wait_for("more commits", lambda: sum(done) > copied + 5)
+        copied = sum(load.done)
+        wait_for("more commits", lambda: sum(load.done) > copied + 5)
         empty.start()
         wait_for("it takes commits", empty.takes_commits)
         empty.query("INSERT INTO counters (count) VALUES (9)")
     assert 0 < joined.version < first.query("SELECT max(version) FROM groupcert.executed")[0][0]
     assert shown[-1][0] == joined.dump_bytes
     balances, *_, counters, _ = servers3.settle(empty)
-    assert sum(balance for _, balance, _ in balances) == 4_000 + sum(done)
+    total = sum(balance for _, balance, _ in balances) - before
+    assert sum(load.done) <= total <= sum(load.done) + load.unknown
     assert [number % 4 for number, count in counters if count == 9] == [0]
     settings = "SELECT socket_path, token FROM groupcert.settings"
     assert first.query(settings) != empty.query(settings)
@@ -145,3 +162,84 @@ def test_a_server_that_is_in_no_group_is_not_copied(
     with pytest.raises(UnsuitableTarget, match="nothing is attached"):
         join(servers3.primaries[0].dsn, empty.dsn)
     assert servers3.primaries[0].takes_commits()
+
+
+def test_a_schema_change_comes_at_one_place_of_the_order(
+    servers3: PostgresqlGroup, tmp_path: Path
+) -> None:
+    before = total_of(servers3)
+    statements = """
+        ALTER TABLE accounts ADD touched int NOT NULL DEFAULT 7;
+        ALTER TABLE accounts ADD CHECK (balance > -1000000);
+        CREATE TABLE notes (id bigserial PRIMARY KEY, account int REFERENCES accounts);
+    """
+    dsns = [part for primary in servers3.primaries for part in ("--dsn", primary.dsn)]
+    with increments(servers3.primaries, [4, 5, 6]) as load:
+        wait_for("some commits", lambda: min(load.done) > 5)
+        member = servers3.primaries[0].member
+        done = change_schema(
+            tmp_path / "change.sql", statements, *dsns, "--member", member, "--attach", "--json"
+        )
+        assert done.exit_code == 0, done.output
+        more = sum(load.done)
+        wait_for("more commits", lambda: sum(load.done) > more + 5)
+    assert json.loads(done.stdout)["missing"] == {}
+    total = total_of(servers3) - before
+    assert sum(load.done) <= total <= sum(load.done) + load.unknown
+    query = "INSERT INTO notes (account) VALUES (1) RETURNING id"
+    ids = [primary.query(query)[0][0] for primary in servers3.primaries]
+    assert [number % 4 for number in ids] == [1, 2, 3]
+    *_, last = servers3.primaries
+    wait_for("the notes are everywhere", lambda: len(last.query("SELECT * FROM notes")) == 3)
+    assert {row[3] for row in servers3.settle()[0]} == {7}
+
+
+def test_a_transaction_that_began_before_a_schema_change_runs_again(
+    servers3: PostgresqlGroup, tmp_path: Path
+) -> None:
+    first, second, third = servers3.primaries
+    servers3.settle()
+    with second.connect() as session:
+        session.execute("INSERT INTO orders VALUES (10, 1, 1)")
+        servers = ("--dsn", first.dsn, "--dsn", third.dsn, "--dsn", second.dsn)
+        statements = "CREATE TABLE unrelated (id int PRIMARY KEY)"
+        change_schema(tmp_path / "change.sql", statements, *servers, "--member", second.member)
+        with pytest.raises(psycopg.errors.SerializationFailure) as failure:
+            session.commit()
+    assert "the schema was written by" in (failure.value.diag.message_detail or "")
+    servers3.settle()
+
+
+def test_a_server_that_cannot_change_stops_and_goes_on_once_it_can(
+    servers3: PostgresqlGroup, tmp_path: Path
+) -> None:
+    first, second, third = servers3.primaries
+    file = tmp_path / "change.sql"
+    servers = ("--dsn", first.dsn, "--dsn", second.dsn)
+    statements = "ALTER TABLE orders ADD weight int"
+    done = change_schema(file, statements, *servers, "--member", first.member)
+    assert done.exit_code == 0, done.output
+    assert third.companion and third.companion.wait(60) == 1
+    assert "nobody has approved it" in third.log.read_text()
+    second.query("INSERT INTO orders VALUES (11, 1, 1, 5)")
+    reason = third.query("SELECT out_of_group FROM groupcert.settings")[0][0]
+    assert "ALTER TABLE orders ADD weight int" in reason
+    done = change_schema(file, statements, "--dsn", third.dsn, "--approve")
+    assert done.exit_code == 0, done.output
+    third.start()
+    wait_for("it takes commits", third.takes_commits)
+    assert (11, 1, 1, 5) in servers3.settle()[1]
+
+
+def test_a_schema_change_that_fails_at_its_trial_is_not_certified(
+    servers3: PostgresqlGroup, tmp_path: Path
+) -> None:
+    first, second, _ = servers3.primaries
+    second.query("CREATE TABLE mine (id int)")
+    versions = servers3.settle()[-1]
+    servers = ("--dsn", first.dsn, "--dsn", second.dsn, "--member", first.member)
+    done = change_schema(tmp_path / "change.sql", "CREATE TABLE mine (id int)", *servers)
+    assert isinstance(done.exception, SchemaChangeRefused)
+    assert 'relation "mine" already exists' in str(done.exception)
+    assert servers3.settle()[-1] == versions
+    assert first.query("SELECT to_regclass('mine')") == [(None,)]

@@ -1,0 +1,150 @@
+"""Has all servers of a group change their schema: what `groupcert postgresql ddl` does.
+
+The rule it keeps: nothing is certified that was not tried at each server, in a transaction that is
+rolled back, and approved there by its superuser.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+
+from groupcert.certifier.errors import NotServing
+from groupcert.members.client.client import Client
+from groupcert.members.errors.postgresql import SchemaChangeRefused
+from groupcert.members.errors.transactions import CertificationConflict
+from groupcert.members.postgresql.attachment import is_attached, name_of, opened, unsuitable
+from groupcert.members.postgresql.database import TRYING
+from groupcert.members.postgresql.schema_changes import (
+    KEY,
+    SchemaChange,
+    approve,
+    executed_version,
+    is_executed,
+    newest_change,
+    reason_of,
+    try_change,
+    withdraw,
+)
+
+LOCK_TIMEOUT_MS = 5_000
+"""Longest wait of a trial for a lock: transactions that have it are not ended."""
+POLL_SECONDS = 0.05
+
+
+def change_for(
+    dsn: str,
+    statements: str,
+    *,
+    role: str | None = None,
+    search_path: str | None = None,
+    attach: bool = False,
+    rewrite: bool = False,
+) -> SchemaChange:
+    """Returns a change; a role and a search path that are not given are those of the session."""
+    with opened(dsn) as connection:
+        ((user, path),) = connection.execute(
+            "SELECT current_user, current_setting('search_path')"
+        ).fetchall()
+    return SchemaChange(
+        statements=statements,
+        role=role or user,
+        search_path=search_path or path,
+        attach=attach,
+        rewrite=rewrite,
+    )
+
+
+def try_at(dsn: str, change: SchemaChange) -> int:
+    """Tries a change at a server; returns the version of the newest one that it has executed.
+
+    Raises:
+        SchemaChangeRefused: The group cannot run it.
+        UnsuitableTarget: The server is not attached.
+    """
+    with opened(dsn) as connection:
+        connection.execute(f"SET application_name TO '{TRYING}'".encode())
+        if not is_attached(connection):
+            raise unsuitable(dsn, "nothing is attached", "a server of the group")
+        newest = newest_change(connection)
+        connection.execute(f"SET LOCAL lock_timeout TO {LOCK_TIMEOUT_MS}".encode())
+        try_change(connection, change)
+        connection.rollback()
+    return newest
+
+
+def approve_at(dsns: Sequence[str], change: SchemaChange) -> None:
+    """Has the companions of servers run a change when they have its turn."""
+    for dsn in dsns:
+        with opened(dsn) as connection:
+            approve(connection, change)
+
+
+def certify(
+    dsns: Sequence[str], client: Client, change: SchemaChange, newest: int, *, seconds: float
+) -> tuple[str, int]:
+    """Has the group certify a change that is approved; returns its GTID and its version.
+
+    Args:
+        newest: What `try_at` returned of the first server.
+        seconds: How long the first server may take to be where its member is.
+
+    Raises:
+        SchemaChangeRefused: Another change came after the trial: try it again.
+        GroupcertError: It is not certified, or nobody knows.
+    """
+    try:
+        with client.transaction() as transaction:
+            _check_newest(dsns[0], transaction.snapshot_version, newest, seconds)
+            transaction.put(KEY, change.encode())
+    except (CertificationConflict, SchemaChangeRefused) as error:
+        for dsn in dsns:
+            with opened(dsn) as connection:
+                withdraw(connection, change)
+        problem = "another schema change came first: run this one again"
+        raise SchemaChangeRefused(server=name_of(dsns[0]), problem=problem) from error
+    return transaction.gtid, transaction.version
+
+
+def wait_for_servers(
+    dsns: Sequence[str],
+    change: SchemaChange,
+    *,
+    seconds: float,
+    show: Callable[[int], None] = lambda done: None,
+) -> dict[str, str]:
+    """Returns which servers have not executed a change, and why; none, at best.
+
+    Args:
+        seconds: How long it waits at most. A server that is out of its group is not waited for.
+        show: Is called with how many servers have executed it.
+    """
+    deadline = time.monotonic() + seconds
+    missing = dict.fromkeys(dsns, "")
+    while True:
+        for dsn in dsns:
+            with opened(dsn) as connection:
+                if is_executed(connection, change):
+                    missing.pop(dsn, None)
+                elif dsn in missing:
+                    missing[dsn] = reason_of(connection)
+        show(len(dsns) - len(missing))
+        if all(missing.values()) or time.monotonic() > deadline:
+            late = f"its companion has not executed it within {seconds:.0f} s"
+            return {name_of(dsn): reason or late for dsn, reason in missing.items()}
+        time.sleep(POLL_SECONDS)
+
+
+def _check_newest(dsn: str, version: int, newest: int, seconds: float) -> None:
+    """Raises SchemaChangeRefused unless the newest change is still the same as of a version."""
+    deadline = time.monotonic() + seconds
+    while True:
+        with opened(dsn) as connection:
+            found = newest_change(connection)
+            if found != newest:
+                raise SchemaChangeRefused(server=name_of(dsn), problem="another one came first")
+            if executed_version(connection) >= version:
+                return
+            reason = reason_of(connection)
+        if time.monotonic() > deadline:
+            state = f"at an older version than {version} for {seconds:.0f} s: {reason or 'behind'}"
+            raise NotServing(member=name_of(dsn), state=state)
+        time.sleep(POLL_SECONDS)

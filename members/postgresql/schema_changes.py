@@ -1,0 +1,299 @@
+"""Schema changes, which all servers of a group execute at the same place of the total order.
+
+A change is a certified transaction with one row under a key of its own; a companion runs its
+statements when it has its turn. Every transaction of a server reads that key: one that began before
+a change and comes behind it conflicts, so that no row of an older shape is ever executed.
+
+Whoever may commit at a member may write that row. So a change runs only where a superuser has
+approved it before, in `groupcert.schema_changes` of the server itself.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from groupcert.certifier.write_set import store_key_item
+from groupcert.members.errors.postgresql import SchemaChangeFailed, SchemaChangeRefused
+from groupcert.members.postgresql.attachment import add_triggers, name_of, patterns_of
+from groupcert.members.postgresql.commit_order import Entry
+from groupcert.members.postgresql.sequences import (
+    number_sequences,
+    numbering_of,
+    read_sequences,
+    sequences_for,
+)
+from groupcert.members.postgresql.tables import Table, read_tables
+from groupcert.members.wire.row_changes import decode_changes
+
+KEY = b"groupcert.schema_changes/newest"
+ITEM = store_key_item(KEY)
+"""What each transaction of a server reads."""
+STATEMENT_CHARACTERS = 300
+_ARGUMENTS = (
+    "SELECT n.nspname || '.' || c.relname, tgargs FROM pg_trigger t JOIN pg_class c"
+    " ON c.oid = t.tgrelid JOIN pg_namespace n ON n.oid = c.relnamespace"
+    " WHERE tgname = 'groupcert_note'"
+)
+_CHANGED_ROWS = (
+    "SELECT schemaname || '.' || relname FROM pg_stat_xact_user_tables"
+    " WHERE n_tup_ins + n_tup_upd + n_tup_del > 0"
+)
+_FILES = (
+    "SELECT c.oid::bigint, c.relfilenode::bigint, c.oid::regclass::text FROM pg_trigger t"
+    " JOIN pg_class c ON c.oid = t.tgrelid WHERE tgname = 'groupcert_note'"
+)
+_DEFAULT = """
+SELECT format_type(a.atttypid, a.atttypmod), pg_get_expr(d.adbin, d.adrelid)
+FROM pg_attribute a LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
+WHERE a.attrelid = format('%%I.%%I', %s::text, %s::text)::regclass AND a.attname = %s
+  AND a.attgenerated = '' AND (d.oid IS NOT NULL OR a.attidentity <> '')"""
+Connection = psycopg.Connection[Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaChange:
+    """Statements, and how they are run: as which role, with which search path, whether new tables
+    are attached that match the patterns of `attach`, and whether tables may be written anew.
+    """
+
+    statements: str
+    role: str
+    search_path: str
+    attach: bool
+    rewrite: bool
+
+    def encode(self) -> bytes:
+        """Returns it as the value of a row."""
+        return json.dumps(asdict(self), ensure_ascii=False).encode()
+
+    @property
+    def digest(self) -> str:
+        """What it is approved by."""
+        return hashlib.sha256(self.encode()).hexdigest()
+
+
+def change_of(entry: Entry) -> SchemaChange | None:
+    """Returns the schema change that an entry is; None if it is a transaction with rows."""
+    if KEY not in entry.payload:
+        return None
+    keys, values, _ = decode_changes(entry.payload)
+    return SchemaChange(**json.loads(values[0])) if list(keys) == [KEY] else None
+
+
+def in_turns(entries: Sequence[Entry]) -> list[list[Entry]]:
+    """Returns entries in their order, each schema change alone, others together."""
+    turns: list[list[Entry]] = []
+    is_open = False
+    for entry in entries:
+        is_change = KEY in entry.payload
+        if is_open and not is_change:
+            turns[-1].append(entry)
+        else:
+            turns.append([entry])
+        is_open = not is_change
+    return turns
+
+
+def try_change(connection: Connection, change: SchemaChange) -> None:
+    """Runs a change in the transaction of a connection, which the caller rolls back.
+
+    Raises:
+        SchemaChangeRefused: A statement fails, cannot be run in a transaction, changes rows, gives
+            each server other values, or leaves a table that the group cannot take.
+    """
+    try:
+        _run(connection, change)
+    except psycopg.errors.ActiveSqlTransaction as error:
+        step = "run it at each server by itself, as an index that is not unique may be"
+        raise _refused(connection, f"{_cause(error)}; {step}") from error
+    except psycopg.Error as error:
+        raise _refused(connection, _cause(error)) from error
+
+
+def approve(connection: Connection, change: SchemaChange) -> None:
+    """Has the server's companion run a change when it has its turn."""
+    connection.execute(
+        "INSERT INTO groupcert.schema_changes (digest, change) VALUES (%s, %s)"
+        " ON CONFLICT (digest) DO UPDATE SET version = NULL, gtid = NULL",
+        (change.digest, change.encode().decode()),
+    )
+
+
+def withdraw(connection: Connection, change: SchemaChange) -> None:
+    """Takes back what `approve` has done, of a change that was not certified."""
+    connection.execute(
+        "DELETE FROM groupcert.schema_changes WHERE digest = %s AND version IS NULL",
+        (change.digest,),
+    )
+
+
+def newest_change(connection: Connection) -> int:
+    """Returns the version of the newest change that the server has executed; 0: none."""
+    return _number(connection, "SELECT coalesce(max(version), 0) FROM groupcert.schema_changes")
+
+
+def executed_version(connection: Connection) -> int:
+    """Returns the newest version that the server has executed."""
+    return _number(connection, "SELECT coalesce(max(version), 0) FROM groupcert.executed")
+
+
+def is_executed(connection: Connection, change: SchemaChange) -> bool:
+    """Returns whether the server has executed a change since it was approved."""
+    query = "SELECT FROM groupcert.schema_changes WHERE digest = %s AND version IS NOT NULL"
+    return connection.execute(query, (change.digest,)).fetchone() is not None
+
+
+def reason_of(connection: Connection) -> str:
+    """Returns why the server is out of its group; "" if it is in it."""
+    row = connection.execute("SELECT out_of_group FROM groupcert.settings").fetchone()
+    return str(row[0]) if row and row[0] else ""
+
+
+def execute_change(connection: Connection, change: SchemaChange, entry: Entry) -> bool:
+    """Runs a change and notes its GTID, in one transaction of the server; False if it was the
+    victim of a deadlock, and is to run again.
+
+    Raises:
+        SchemaChangeFailed: It is not approved here, or fails: the server is as it was.
+        psycopg.OperationalError: The session was ended.
+    """
+    try:
+        with connection.transaction():
+            noted = connection.execute(
+                "UPDATE groupcert.schema_changes SET version = %s, gtid = %s WHERE digest = %s",
+                (entry.version, str(entry.gtid), change.digest),
+            )
+            if not noted.rowcount:
+                problem = "nobody has approved it there: groupcert postgresql ddl FILE --approve"
+                raise _refused(connection, problem)
+            _run(connection, change)
+            connection.execute(
+                "INSERT INTO groupcert.executed VALUES (%s, %s, %s)",
+                (entry.version, entry.gtid.source, entry.gtid.number),
+            )
+        return True
+    except psycopg.errors.DeadlockDetected:
+        return False
+    except (psycopg.Error, SchemaChangeRefused) as error:
+        if connection.closed or isinstance(error, psycopg.errors.QueryCanceled):
+            raise
+        raise SchemaChangeFailed(
+            gtid=str(entry.gtid),
+            server=name_of(connection.info.dsn),
+            cause=error.problem if isinstance(error, SchemaChangeRefused) else _cause(error),
+            statements=change.statements.strip(),
+        ) from error
+
+
+def _run(connection: Connection, change: SchemaChange) -> None:
+    """Runs the statements, and has the triggers fit what they leave."""
+    connection.execute("SET LOCAL session_replication_role TO replica")
+    before = {table.full_name: table for table in read_tables(connection, ["*"])}
+    files = {oid: file for oid, file, _ in connection.execute(_FILES).fetchall()}
+    connection.execute("SELECT set_config('search_path', %s, true)", (change.search_path,))
+    connection.execute(sql.SQL("SET LOCAL ROLE {}").format(sql.Identifier(change.role)))
+    body = sql.Literal(f"BEGIN EXECUTE {sql.Literal(change.statements).as_string()}; END")
+    connection.execute(sql.SQL("DO {}").format(body))  # It refuses COMMIT and the like.
+    connection.execute("RESET ROLE; SET LOCAL session_replication_role TO replica")
+    connection.execute("SET LOCAL search_path TO pg_catalog")
+    after = _attached(connection, change, before)
+    changed = {name for (name,) in connection.execute(_CHANGED_ROWS).fetchall()}
+    for name in sorted(changed & after.keys()):
+        problem = f"it changes rows of {name}: change them by SQL, before or after it"
+        raise _refused(connection, problem)
+    _check_defaults(connection, before, after)
+    if not change.rewrite:
+        _check_files(connection, files)
+
+
+def _attached(
+    connection: Connection, change: SchemaChange, before: Mapping[str, Table]
+) -> dict[str, Table]:
+    """Returns the attached tables after a change, their triggers renewed, new ones among them."""
+    noted = dict(connection.execute(_ARGUMENTS.encode()).fetchall())
+    patterns = patterns_of(connection) if change.attach else []
+    matching = {table.full_name for table in read_tables(connection, patterns)}
+    tables = {}
+    for table in read_tables(connection, ["*"]):
+        is_new = table.full_name in matching - before.keys()
+        if not table.is_attached and not is_new:
+            continue
+        if table.problem:
+            raise _refused(connection, f"it leaves {table.full_name} so that {table.problem}")
+        tables[table.full_name] = table
+        arguments = b"".join(column.encode() + b"\0" for column in table.key_columns)
+        if noted.get(table.full_name) != arguments:
+            add_triggers(connection, table)
+    numbering = numbering_of(connection)
+    if numbering:
+        sequences = sequences_for(read_sequences(connection), tables, patterns)
+        new = [sequence for sequence in sequences if not sequence.is_numbered]
+        number_sequences(connection, new, numbering)
+    return tables
+
+
+def _check_defaults(
+    connection: Connection, before: Mapping[str, Table], after: Mapping[str, Table]
+) -> None:
+    """Raises SchemaChangeRefused where rows get a new column whose value differs from server to
+    server. PostgreSQL says so of a generated column.
+    """
+    for name, table in after.items():
+        former = before[name].column_names if name in before else table.column_names
+        for column in sorted(table.column_names - former):
+            default = connection.execute(_DEFAULT, (table.schema, table.name, column)).fetchone()
+            if default is None:
+                continue
+            kind, expression = default
+            if expression is None or not _is_immutable(connection, kind, expression):
+                problem = (
+                    f"column {column} of {name} gets other values at each server: add it without a"
+                    " default, fill it by SQL, then set the default"
+                )
+                raise _refused(connection, problem)
+
+
+def _check_files(connection: Connection, before: Mapping[int, int]) -> None:
+    """Raises SchemaChangeRefused if a table was written anew, which older snapshots do not see."""
+    for oid, file, name in connection.execute(_FILES).fetchall():
+        if before.get(oid, file) != file:
+            problem = (
+                f"it writes {name} anew, and transactions that began before it see an empty table"
+                " then: add a column, fill it by SQL and drop the other one, or give --rewrite"
+                " while nobody uses it"
+            )
+            raise _refused(connection, problem)
+
+
+def _is_immutable(connection: Connection, kind: str, expression: str) -> bool:
+    try:
+        with connection.transaction(force_rollback=True):
+            connection.execute(
+                f"CREATE TEMPORARY TABLE groupcert_probe (value {kind}"
+                f" GENERATED ALWAYS AS ({expression}) STORED)".encode()
+            )
+    except psycopg.errors.InvalidObjectDefinition:
+        return False
+    return True
+
+
+def _cause(error: psycopg.Error) -> str:
+    """Returns what a server says, and of which of several statements."""
+    said = (error.diag.message_primary, error.diag.message_detail)
+    statement = (error.diag.context or "").partition("\n")[0][:STATEMENT_CHARACTERS]
+    return "; ".join(part for part in (*said, statement) if part) or str(error).strip()
+
+
+def _number(connection: Connection, query: str) -> int:
+    row = connection.execute(query.encode()).fetchone()
+    assert row is not None, "an aggregate without a row"
+    return int(row[0])
+
+
+def _refused(connection: Connection, problem: str) -> SchemaChangeRefused:
+    return SchemaChangeRefused(server=name_of(connection.info.dsn), problem=problem)

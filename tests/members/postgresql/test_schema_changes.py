@@ -1,0 +1,201 @@
+"""Schema changes at one server: what is refused, what is left, and what a failure leaves."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+import pytest
+
+from groupcert.certifier.gtid import Gtid
+from groupcert.members.errors.postgresql import SchemaChangeFailed, SchemaChangeRefused
+from groupcert.members.postgresql.attachment import attach
+from groupcert.members.postgresql.commit_order import Entry
+from groupcert.members.postgresql.ddl import approve_at, change_for, try_at
+from groupcert.members.postgresql.schema_changes import (
+    KEY,
+    SchemaChange,
+    change_of,
+    execute_change,
+    in_turns,
+)
+from groupcert.members.postgresql.sequences import Numbering
+from groupcert.members.postgresql.tables import attached_tables
+from groupcert.members.wire.row_changes import encode_changes
+from tests import servers
+
+SCHEMA = """
+CREATE TYPE colour AS ENUM ('red');
+CREATE TABLE people (id int PRIMARY KEY, name text, colour colour);
+CREATE TABLE teams (id int PRIMARY KEY, name text UNIQUE);
+CREATE TABLE keyless (note text);
+INSERT INTO people VALUES (1, 'Ann', 'red');
+"""
+ROWS = Entry(1, Gtid("u", 1), encode_changes([b"public.people/1"], [b"{}"]))
+
+
+@contextmanager
+def session(dsn: str) -> "Iterator[psycopg.Connection[Any]]":
+    """A session of a client whose statements commit."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        yield connection
+
+
+def prepared(dsn: str) -> str:
+    """Attaches tables."""
+    with session(dsn) as connection:
+        connection.execute(SCHEMA.encode())
+    attach(dsn, ["public.*"], numbering=Numbering(2, 3))
+    return dsn
+
+
+@pytest.fixture
+def dsn(postgresql_dsn: str) -> str:
+    """A server with attached tables."""
+    return prepared(postgresql_dsn)
+
+
+@pytest.fixture(scope="module")
+def refusing(postgresql: servers.PostgreSqlServer) -> Iterator[str]:
+    """The same, for tests that leave it as it was."""
+    with servers.postgresql_database(postgresql, "schema_changes") as dsn:
+        yield prepared(dsn)
+
+
+def change(dsn: str, statements: str, *, rewrite: bool = False) -> SchemaChange:
+    """A change that attaches new tables."""
+    return change_for(dsn, statements, attach=True, rewrite=rewrite)
+
+
+def entry_of(changed: SchemaChange, version: int) -> Entry:
+    """A change as the binary log has it."""
+    return Entry(version, Gtid("u", version), encode_changes([KEY], [changed.encode()]))
+
+
+def execute(dsn: str, changed: SchemaChange, version: int) -> None:
+    """Executes a change, as the companion does in its turn."""
+    with session(dsn) as connection:
+        assert execute_change(connection, changed, entry_of(changed, version))
+
+
+def test_changes_stand_alone_among_transactions() -> None:
+    changed = SchemaChange(
+        statements="SELECT 1", role="r", search_path="p", attach=False, rewrite=False
+    )
+    entry = entry_of(changed, 3)
+    assert change_of(entry) == changed
+    assert change_of(ROWS) is None
+    assert in_turns([ROWS, ROWS, entry, entry, ROWS]) == [[ROWS, ROWS], [entry], [entry], [ROWS]]
+
+
+@pytest.mark.parametrize(
+    ("statements", "problem"),
+    [
+        ("ALTER TABLE people ADD COLUMN x nonsense", 'type "nonsense" does not exist'),
+        ("CREATE INDEX CONCURRENTLY ON people (name)", r"a transaction block; .* run it at each"),
+        ("VACUUM people", r"a transaction block; .* run it at each"),
+        ("ALTER TABLE people ADD x int; COMMIT; SELECT 1", "transaction commands"),
+        ("UPDATE people SET name = 'Bob'", "it changes rows of public.people: change them by SQL"),
+        ("CREATE TABLE new (id int PRIMARY KEY); INSERT INTO new VALUES (1)", "rows of public.new"),
+        ("ALTER TABLE people DROP CONSTRAINT people_pkey", "people so that it has no primary key"),
+        ("ALTER TABLE people ALTER id TYPE bigint", "it writes public.people anew"),
+        ("TRUNCATE people", "it writes public.people anew"),
+        ("CREATE TABLE new (note text)", "it leaves public.new so that it has no primary key"),
+        ("ALTER TABLE people ADD at timestamptz DEFAULT now()", "column at of public.people gets"),
+        ("ALTER TABLE people ADD number serial", "column number of public.people gets other"),
+    ],
+)
+def test_what_a_group_cannot_run_is_refused_before_it_is_certified(
+    refusing: str, statements: str, problem: str
+) -> None:
+    with pytest.raises(SchemaChangeRefused, match=problem):
+        try_at(refusing, change(refusing, statements))
+    with session(refusing) as connection:
+        assert attached_tables(connection).keys() == {"public.people", "public.teams"}
+        assert connection.execute("SELECT * FROM people").fetchall() == [(1, "Ann", "red")]
+
+
+def test_a_change_is_tried_and_then_left_as_attach_would_leave_it(dsn: str) -> None:
+    changed = change(
+        dsn,
+        "ALTER TABLE people ADD team int DEFAULT 1 + 1, ADD twice int GENERATED ALWAYS AS (id * 2)"
+        " STORED; ALTER TABLE people RENAME name TO called;"
+        "CREATE UNIQUE INDEX called ON people (called);"
+        "ALTER TYPE colour ADD VALUE 'blue';"
+        "SET search_path TO pg_catalog; SET session_replication_role TO origin;"
+        "CREATE TABLE public.pets (id serial PRIMARY KEY, owner int REFERENCES public.people)",
+        rewrite=True,
+    )
+    assert try_at(dsn, changed) == 0
+    with session(dsn) as connection:
+        assert "public.pets" not in attached_tables(connection)
+    approve_at([dsn], changed)
+    execute(dsn, changed, 7)
+    with session(dsn) as connection:
+        tables = attached_tables(connection)
+        query = "SELECT tgargs FROM pg_trigger WHERE tgname = 'groupcert_note' ORDER BY 1"
+        noted = [row[0] for row in connection.execute(query).fetchall()]
+        assert connection.execute("SELECT nextval('pets_id_seq')").fetchone() == (2,)
+        executed = connection.execute("SELECT version FROM groupcert.executed").fetchall()
+        people = connection.execute("SELECT * FROM people").fetchall()
+    assert tables.keys() == {"public.people", "public.teams", "public.pets"}
+    assert noted == [b"id\0called\0", b"id\0name\0", b"id\0owner\0"]
+    assert executed == [(7,)]
+    assert people == [(1, "Ann", "red", 2, 2)]
+    assert try_at(dsn, change(dsn, "SELECT 1")) == 7
+
+
+def test_a_change_that_nobody_approved_is_not_run(refusing: str) -> None:
+    with pytest.raises(SchemaChangeFailed, match="nobody has approved it") as failure:
+        execute(refusing, change(refusing, "DROP TABLE teams"), 7)
+    assert "DROP TABLE teams" in str(failure.value)
+    with session(refusing) as connection:
+        assert "public.teams" in attached_tables(connection)
+
+
+def test_a_change_that_fails_leaves_nothing(dsn: str) -> None:
+    changed = change(dsn, "ALTER TABLE people ADD x int; ALTER TABLE people ADD CHECK (id > 1)")
+    approve_at([dsn], changed)
+    with pytest.raises(SchemaChangeFailed, match="is violated by some row") as failure:
+        execute(dsn, changed, 7)
+    assert failure.value.gtid == "u:7"
+    with session(dsn) as connection:
+        assert connection.execute("SELECT * FROM groupcert.executed").fetchall() == []
+        assert "x" not in attached_tables(connection)["public.people"].column_names
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ALTER TABLE people ADD x int",
+        "ALTER TABLE people RENAME name TO called",
+        "DROP TABLE people",
+        "CREATE UNIQUE INDEX ON people (name)",
+        "ALTER TYPE colour ADD VALUE 'blue'",
+        "CREATE RULE none AS ON DELETE TO people DO INSTEAD NOTHING",
+    ],
+)
+def test_a_change_of_one_server_alone_is_refused_with_a_hint(refusing: str, statement: str) -> None:
+    with session(refusing) as connection:
+        with pytest.raises(psycopg.errors.FeatureNotSupported, match="is refused") as failure:
+            connection.execute(statement.encode())
+        assert "groupcert postgresql ddl FILE" in (failure.value.diag.message_hint or "")
+        with connection.transaction(force_rollback=True):
+            connection.execute("SET LOCAL session_replication_role TO replica")
+            connection.execute(statement.encode())
+
+
+def test_what_changes_no_attached_table_is_let_through(dsn: str) -> None:
+    with session(dsn) as connection:
+        for statement in (
+            "CREATE INDEX CONCURRENTLY ON people (name)",
+            "CREATE TABLE mine (id int UNIQUE)",
+            "ALTER TABLE mine ADD x int",
+            "DROP TABLE mine, keyless",
+            "CREATE TEMPORARY TABLE people (id int)",
+            "ANALYZE public.people",
+            "COMMENT ON TABLE public.people IS 'all'",
+            "GRANT SELECT ON public.people TO PUBLIC",
+        ):
+            connection.execute(statement.encode())
+        assert attached_tables(connection).keys() == {"public.people", "public.teams"}
