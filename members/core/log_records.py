@@ -18,6 +18,8 @@ whose it is. A message of 8 MiB that clients' transactions fill has fewer."""
 CONTROL_BYTES_MAX = 2 * FIELDS_MAX
 """Most bytes of a message's control records, together: views of 300 members. No smaller message has
 too many fields: each takes two bytes."""
+TRANSACTIONS_MAX = 4_096
+"""Most transactions of a message: its reader makes them at once, in 10 ms."""
 GTID_SETS_BYTES_MAX = (1 << 20) + (256 << 10)
 """Most bytes of the snapshots of a message that are GTID sets, together: a request of 1 MiB behind
 as much as a message takes before it is full. A megabyte takes its reader 150 ms."""

@@ -8,9 +8,10 @@ Pure.
 
 Of the bytes (`wire/log_batches.py` decodes them):
 
-1. They are a LogBatch in a format that this release knows, with at most `FIELDS_MAX` fields, and
-   `CONTROL_BYTES_MAX` of control records. One in another format is skipped, too, unless its run is
-   in the view: that is a newer release, and this one must not guess.
+1. They are a LogBatch in a format that this release knows, with at most `FIELDS_MAX` fields,
+   `TRANSACTIONS_MAX` transactions and `CONTROL_BYTES_MAX` of control records. One in another format
+   is skipped, too, unless its run is in the view: that is a newer release, and this one must not
+   guess.
 2. GTIDs and GTID sets are valid, and the sets no longer than `GTID_SETS_BYTES_MAX` together;
    transaction ids and numbers of large transactions are within their limits; row changes are a
    Changes message with a value for each key that is put. A snapshot that is too new, and the

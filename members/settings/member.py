@@ -189,7 +189,7 @@ class MemberConfig(SecuritySettings):
     ingress_bytes_max: Positive = 600_000_000
     """Bytes of large transactions that a member is taking in; one alone is always taken. Default:
     four of the largest."""
-    batch_transactions_max: Positive = 128
+    batch_transactions_max: int = Field(default=128, ge=1, le=4_096)
     """Transactions in one message of the log. Default: more gain little and wait longer."""
     batch_bytes_max: Positive = 256 << 10
     """Bytes after which a message takes no further transaction. Default 256 KiB: what a log server

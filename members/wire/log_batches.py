@@ -19,6 +19,7 @@ from groupcert.members.core.log_records import (
     FORMAT_VERSION,
     GTID_SETS_BYTES_MAX,
     LARGE_NUMBER_MAX,
+    TRANSACTIONS_MAX,
     Abandonment,
     Appointment,
     Control,
@@ -111,6 +112,9 @@ def decode_batch(payload: bytes) -> Message:
     if not 0 < message.format_version <= FORMAT_VERSION:
         return _unreadable("", payload)
     claims = (message.member, message.incarnation, message.batch_number)
+    if len(message.transactions) + len(message.plain_ids) > TRANSACTIONS_MAX:
+        problem = f"it has more than {TRANSACTIONS_MAX} transactions"
+        return Unreadable(problem, *claims, encoded=payload)
     if not message.incarnation:
         return Unreadable("it names no run of a member", *claims, encoded=payload)
     try:

@@ -26,6 +26,7 @@ from groupcert.members.core.log_records import (
     FIELDS_MAX,
     FRAMING_BYTES,
     GTID_SETS_BYTES_MAX,
+    TRANSACTIONS_MAX,
     Appointment,
     Forgetting,
     LogBatch,
@@ -192,9 +193,21 @@ def test_more_fields_than_a_message_may_have_are_not_looked_at() -> None:
     assert isinstance(found, Unreadable)
     assert found.problem == "it has more than 65536 fields"
     del batch.transactions[-1]
-    whole = decode_batch(batch.SerializeToString())
+    found = decode_batch(batch.SerializeToString())
+    assert isinstance(found, Unreadable)
+    assert found.problem == "it has more than 4096 transactions"
+
+
+@pytest.mark.parametrize("domain_id", [0, 1], ids=["columns", "records"])
+def test_more_transactions_than_a_message_may_have_are_not_made(domain_id: int) -> None:
+    """65,536 of them held the event loops of all members for a quarter of a second."""
+    each = LoggedTransaction(b"t" * 16, 0, [7], b"", domain_id=domain_id)
+    whole = decode_batch(encode_batch(LogBatch("m1", 7, 1, [each] * TRANSACTIONS_MAX)))
     assert isinstance(whole, LogBatch)
-    assert len(whole.transactions) == FIELDS_MAX - 3
+    assert len(whole.transactions) == TRANSACTIONS_MAX
+    found = decode_batch(encode_batch(LogBatch("m1", 7, 1, [each] * (TRANSACTIONS_MAX + 1))))
+    assert isinstance(found, Unreadable)
+    assert found.problem == "it has more than 4096 transactions"
 
 
 def test_gtid_sets_that_no_members_let_into_a_message_are_not_read() -> None:
