@@ -259,15 +259,20 @@ def _middle(values: Iterator[float]) -> float:
 
 def _cpu_s(processes: Sequence[int]) -> float:
     """Returns the processor time of processes and of all below them, ended ones too."""
-    spent = 0.0
-    for pid in processes:
-        process = psutil.Process(pid)
-        times = process.cpu_times()
-        spent += times.user + times.system + times.children_user + times.children_system
-        for child in process.children(recursive=True):
-            with suppress(psutil.NoSuchProcess):  # It has ended meanwhile.
-                spent += sum(child.cpu_times()[:2])
-    return spent
+    return sum(map(_cpu_of_tree, map(psutil.Process, processes)))
+
+
+def _cpu_of_tree(process: psutil.Process) -> float:
+    """Returns that of one, read again if a process below it ended or began meanwhile: its time was
+    counted twice, or not at all.
+    """
+    while True:
+        children = process.children(recursive=True)
+        with suppress(psutil.NoSuchProcess):
+            spent = sum(sum(child.cpu_times()[:2]) for child in children)
+            spent += sum(process.cpu_times()[:4])  # The last two are those of ended ones.
+            if process.children(recursive=True) == children:
+                return float(spent)
 
 
 def _table(loads: Loads) -> str:
