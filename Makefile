@@ -85,6 +85,7 @@ bench: venv ## the benchmarks, one table each
 	$(BIN)/groupcert bench group
 	$(BIN)/groupcert bench recovery
 	$(BIN)/groupcert bench order
+	$(BIN)/groupcert bench postgresql
 	$(BIN)/groupcert bench applier --start-servers --mariadb-replica --repeat 1
 	$(BIN)/groupcert bench audit
 

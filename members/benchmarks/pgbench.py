@@ -1,12 +1,13 @@
 """Runs PostgreSQL's own `pgbench`, at one server or at several at once, and reads its logs.
 
 The rule it keeps: a transaction counts once it has committed, with all the times that it was run
-again.
+again. The first half of a run does not count: sessions begin, and their backends start Python.
 """
 
 import os
 import subprocess
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from groupcert.members.host.database_servers import postgresql_program
 
 WAIT_SECONDS_MAX = 60.0
 TRIES_MAX = 1_000
+END_SECONDS = 0.1
+"""Before the end of a run, when backends end and their processor time is not known for a moment."""
 SCHEMA = f"""
 CREATE TABLE item (id int PRIMARY KEY, value varchar({VALUE_BYTES}) NOT NULL);
 INSERT INTO item SELECT number, '' FROM generate_series(0, {ROWS - 1}) number;
@@ -43,8 +46,11 @@ class PgBench:
     """For its script and its logs."""
     synchronous_commit: str = "on"
 
-    def run(self, databases: Sequence[str]) -> "PgBenchLoad":
+    def run(self, databases: Sequence[str], cpu_s: Callable[[], float]) -> "PgBenchLoad":
         """Runs the clients, an equal share of them at each database.
+
+        Args:
+            cpu_s: Returns the processor time spent so far by what is measured, in seconds.
 
         Raises:
             subprocess.CalledProcessError: A client could not go on; its output says why.
@@ -74,40 +80,42 @@ class PgBench:
             )
             for number, database in enumerate(databases)
         ]
+        time.sleep(self.seconds / 2)
+        began_s, spent_s = time.time(), cpu_s()
+        time.sleep(self.seconds / 2 - END_SECONDS)
+        ended_s, spent_s = time.time(), cpu_s() - spent_s
         for process in running:
             output, _ = process.communicate(timeout=self.seconds + WAIT_SECONDS_MAX)
             if process.returncode:
                 raise subprocess.CalledProcessError(process.returncode, process.args, output)
-        return _load(self.folder)
+        return _load(self.folder, began_s, ended_s, spent_s)
 
 
 @dataclass(frozen=True, slots=True)
 class PgBenchLoad:
-    """What the logs of `pgbench` have: commits, `load.rejected` for those run again, the seconds
-    that it took, and the first latency of each session, which is not among the others: the backend
-    starts its Python, and plans its statements.
+    """What the logs of `pgbench` have of some seconds: commits, `load.rejected` for those run
+    again, the processor time; and the first latency of each session.
     """
 
     load: Load
     seconds: float
+    cpu_s: float
     first_ms: Sequence[float]
 
 
-def _load(folder: Path) -> PgBenchLoad:
-    load, first_ms, ends_s = Load(), [], []
+def _load(folder: Path, began_s: float, ended_s: float, cpu_s: float) -> PgBenchLoad:
+    load, first_ms = Load(), []
     for path in folder.glob("log.*"):
         started: set[str] = set()
         for line in path.read_text().splitlines():
             client, _, taken_us, _, second, us, retries = line.split()
+            taken_ms, at_s = int(taken_us) / 1e3, int(second) + int(us) / 1e6
             if client not in started:
                 started.add(client)
-                first_ms.append(int(taken_us) / 1e3)
-                continue
-            load.certified += 1
-            load.rejected += int(retries)
-            load.latencies_ms.append(int(taken_us) / 1e3)
-            ends_s.append(int(second) + int(us) / 1e6)
-    if not load.certified:  # On a machine that is nearly still.
-        load = Load(len(first_ms), 0, first_ms)
-    seconds = max(ends_s, default=0.0) - min(ends_s, default=0.0)
-    return PgBenchLoad(load, seconds, first_ms)
+                first_ms.append(taken_ms)
+            if began_s <= at_s < ended_s:
+                load.certified += 1
+                load.rejected += int(retries)
+                load.latencies_ms.append(taken_ms)
+    assert load.certified, "no commit in the second half of the run: give it more seconds"
+    return PgBenchLoad(load, ended_s - began_s, cpu_s, first_ms)

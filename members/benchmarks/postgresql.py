@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -43,15 +43,15 @@ POLL_SECONDS = 0.02
 class PostgreSqlBench:
     """How long each load lasts, in seconds, and how often the systems take their turns."""
 
-    seconds: int = 2
+    seconds: int = 3
     rounds: int = 3
     galera: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Numbers:
-    """One load. `first_ms`: the median of the sessions' first transactions, which are not among the
-    others. `cpu_us`: processor time of all servers, members and companions for each commit.
+    """One load. `first_ms`: the median of the sessions' first transactions. `cpu_us`: processor
+    time of all servers, members and companions for each commit.
     """
 
     commits_per_second: float
@@ -167,18 +167,14 @@ def _systems(group: _Group, folder: Path, bench: PostgreSqlBench) -> dict[str, S
     def system(dsn: str, processes: Sequence[int], synchronous_commit: str = "on") -> System:
         def run(statement: str, clients: int) -> Numbers:
             group.settle()
-            spent_s = _cpu_s(processes)
             load = PgBench(
                 script=statement,
                 clients=clients,
                 seconds=bench.seconds,
                 folder=folder,
                 synchronous_commit=synchronous_commit,
-            ).run([dsn])
-            group.settle()
-            return _numbers(
-                load.load, load.seconds or bench.seconds, load.first_ms, _cpu_s(processes) - spent_s
-            )
+            ).run([dsn], partial(_cpu_s, processes))
+            return _numbers(load.load, load.seconds, load.first_ms, load.cpu_s)
 
         return run
 
@@ -211,18 +207,15 @@ def _at_three_servers(group: _Group, folder: Path, bench: PostgreSqlBench) -> di
 
     thread = threading.Thread(target=watch)
     thread.start()
-    spent_s = _cpu_s(group.pids())
     load = PgBench(script="update", clients=30, seconds=bench.seconds, folder=folder).run(
-        [primary.dsn for primary in group.primaries]
+        [primary.dsn for primary in group.primaries], partial(_cpu_s, group.pids())
     )
     has_ended.set()
     thread.join()
     began = time.monotonic()
     group.settle()
     settled_s = time.monotonic() - began
-    numbers = _numbers(
-        load.load, load.seconds or bench.seconds, load.first_ms, _cpu_s(group.pids()) - spent_s
-    )
+    numbers = _numbers(load.load, load.seconds, load.first_ms, load.cpu_s)
     return {**asdict(numbers), "lag_versions_max": max(lags), "settled_s": round(settled_s, 3)}
 
 
@@ -266,13 +259,20 @@ def _middle(values: Iterator[float]) -> float:
 
 def _cpu_s(processes: Sequence[int]) -> float:
     """Returns the processor time of processes and of all below them, ended ones too."""
-    spent = 0.0
-    for pid in processes:
-        process = psutil.Process(pid)
-        times = process.cpu_times()
-        spent += times.user + times.system + times.children_user + times.children_system
-        spent += sum(sum(child.cpu_times()[:2]) for child in process.children(recursive=True))
-    return spent
+    return sum(map(_cpu_of_tree, map(psutil.Process, processes)))
+
+
+def _cpu_of_tree(process: psutil.Process) -> float:
+    """Returns that of one, read again if a process below it ended or began meanwhile: its time was
+    counted twice, or not at all.
+    """
+    while True:
+        children = process.children(recursive=True)
+        with suppress(psutil.NoSuchProcess):
+            spent = sum(sum(child.cpu_times()[:2]) for child in children)
+            spent += sum(process.cpu_times()[:4])  # The last two are those of ended ones.
+            if process.children(recursive=True) == children:
+                return float(spent)
 
 
 def _table(loads: Loads) -> str:

@@ -86,7 +86,7 @@ def bench_order(
 @bench.command("postgresql")
 def bench_postgresql(
     as_json: Json = False,
-    seconds: Annotated[int, typer.Option(min=1, help="How long each load runs.")] = 2,
+    seconds: Annotated[int, typer.Option(min=1, help="How long each load runs.")] = 3,
     rounds: Annotated[int, typer.Option(min=1, help="Turns; the median counts.")] = 3,
     galera: Annotated[bool, typer.Option(help="Also a Galera Cluster, started here.")] = True,
     output: Output = None,
