@@ -52,9 +52,9 @@ def entry(version: int, puts: dict[str, dict[str, object]], *deleted: str) -> En
     return Entry(version, Gtid("s", version), changes.SerializeToString())
 
 
-def statements(*entries: Entry) -> list[Statement]:
+def statements(*entries: Entry, values_move: bool = False) -> list[Statement]:
     """The statements, without the last one's GTIDs."""
-    *others, (query, values) = statements_of(entries, table_of)
+    *others, (query, values) = statements_of(entries, table_of, values_move=values_move)
     versions = [each.version for each in entries]
     assert [*values][-3:] == [versions, ["s"] * len(entries), versions]
     return [*others, (query, [*values][:-3])]
@@ -94,6 +94,13 @@ def test_transactions_of_a_table_with_another_unique_index_are_executed_in_order
         *(update(UNIQUE), put(UNIQUE)),
         *(delete(UNIQUE), update(UNIQUE), put(UNIQUE)),
     ]
+
+
+def test_rows_whose_values_may_have_moved_are_deleted_before_they_are_put() -> None:
+    rows = {"public.unique/1": {"id": 1, "email": "y"}, "public.unique/2": {"id": 2, "email": "x"}}
+    found = statements(entry(1, rows), values_move=True)
+    put_both = [update(UNIQUE), put(UNIQUE)] * 2
+    assert [query for query, _ in found[:-1]] == [delete(UNIQUE), delete(UNIQUE), *put_both]
 
 
 def test_json_is_put_as_its_text() -> None:
