@@ -8,6 +8,8 @@ from zlib import crc32
 import pytest
 import structlog
 from hypothesis import settings
+from xdist.remote import Producer  # type: ignore[import-untyped]
+from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
 from groupcert.members.benchmarks.etcd_servers import EtcdServers
 from tests import servers
@@ -36,16 +38,23 @@ MARKERS_OF_FIXTURES = {
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks tests by the fixtures that they use, before a run selects tests by their markers; and
-    for runs with several workers those that one worker takes: a file's, all clusters in containers.
-    """
+    """Marks tests by the fixtures that they use, before a run selects tests by their markers."""
     for item in items:
-        file = item.nodeid.partition("::")[0]
-        group = CONTAINERS if file.startswith(CONTAINERS) else file
-        item.add_marker(pytest.mark.xdist_group(group))
         for fixture in getattr(item, "fixturenames", ()):
             for marker in MARKERS_OF_FIXTURES.get(fixture, ()):
                 item.add_marker(marker)
+
+
+class _Files(LoadFileScheduling):  # type: ignore[misc]
+    """Gives each worker a file after the other, and all of those with containers to one."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return CONTAINERS if nodeid.startswith(CONTAINERS) else super()._split_scope(nodeid)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
+    """Schedules `--dist loadfile`."""
+    return _Files(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

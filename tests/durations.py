@@ -40,10 +40,9 @@ class DurationsPlugin:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Adds one phase of a test."""
-        test = report.nodeid.partition("@tests/")[0]  # With several workers the group follows it.
-        self._seconds[test] += report.duration
+        self._seconds[report.nodeid] += report.duration
         if report.when == "teardown":
-            self._cpu_seconds[test] += sum(
+            self._cpu_seconds[report.nodeid] += sum(
                 value
                 for name, value in report.user_properties
                 if name == CPU_PROPERTY and isinstance(value, float)
