@@ -125,6 +125,18 @@ def test_runs_cross_segments_of_the_window() -> None:
     assert state_of(together) == state_of(alone)
 
 
+def test_transactions_that_write_the_items_of_others_depend_on_them() -> None:
+    together, alone = Certifier(options()), Certifier(options())
+    items = [[each] for each in range(1, TOGETHER_MIN + 1)]
+    for round_of_all in range(3):
+        newest = alone.window.newest_version
+        plain = PlainTransactions(round_of_all * 1_000, "m2", False, [newest] * len(items), items)
+        found = result_of(certify_plain(together, plain))
+        assert found == one_by_one(alone, plain)
+        assert {each.verdict for each in found} == {Verdict.CERTIFIED}
+    assert state_of(together) == state_of(alone)
+
+
 def test_a_large_transaction_takes_steps_of_its_own() -> None:
     certifier = Certifier(options())
     items = list(range(1, core.STEP_ITEMS + 2))

@@ -7,6 +7,7 @@ its own beside one of the others.
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import grpc
@@ -23,9 +24,20 @@ from groupcert.members.postgresql.join import join
 from groupcert.v1 import binary_log_pb2
 from groupcert.v1.binary_log_pb2_grpc import BinaryLogServiceStub
 from tests.integration.postgresql_group import PostgresqlGroup, Primary, increments
+from tests.integration.replicas import ReplicaProcess
 from tests.integration.waiting import SECONDS_MAX, wait_for
+from tests.servers import connect_mariadb
 
 pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.database]
+
+MAPPING = """
+[tables."public.accounts"]
+table = "accounts"
+key = { id = "integer" }
+columns = { balance = "integer", email = "text" }
+
+[tables."*"]
+"""
 
 
 @pytest.fixture
@@ -56,6 +68,33 @@ def change_schema(file: Path, statements: str, *arguments: str) -> Result:
     """Runs `groupcert postgresql ddl`."""
     file.write_text(statements)
     return CliRunner().invoke(app, ["postgresql", "ddl", str(file), *arguments])
+
+
+def test_a_replica_on_mariadb_has_the_same_rows(
+    servers3: PostgresqlGroup, mariadb_url: str, tmp_path: Path
+) -> None:
+    """Those that clients have written since the servers were attached: here all."""
+    servers3.primaries[0].query("UPDATE accounts SET balance = balance")
+    with increments(servers3.primaries, [1, 2, 3]) as load:
+        wait_for("some commits", lambda: min(load.done) > 5)
+    accounts = servers3.settle()[0]
+    mapping = tmp_path / "mapping.toml"
+    mapping.write_text(MAPPING)
+    members = list(servers3.group.addresses.values())
+    arguments = ("logical-clock", "--mapping", str(mapping))
+    with (
+        closing(connect_mariadb(mariadb_url)) as session,
+        session.cursor() as cursor,
+        ReplicaProcess(tmp_path, members, mariadb_url, *arguments) as replica,
+    ):
+        cursor.execute("CREATE TABLE accounts (id int PRIMARY KEY, balance bigint, email text)")
+
+        def rows() -> list[tuple[object, ...]]:
+            cursor.execute("SELECT * FROM accounts ORDER BY id")
+            return [*cursor.fetchall()]
+
+        replica.start()
+        assert wait_for("the same rows", lambda: rows() == accounts), replica.words()
 
 
 def test_a_server_joins_while_others_commit(servers3: PostgresqlGroup, empty: Primary) -> None:
