@@ -137,6 +137,22 @@ def test_transactions_that_write_the_items_of_others_depend_on_them() -> None:
     assert state_of(together) == state_of(alone)
 
 
+@pytest.mark.parametrize("first", [(-TOGETHER_MIN, [1]), (0, [201]), (2, [300]), (0, [])])
+def test_with_one_that_may_not_pass_all_are_looked_at_one_by_one(
+    first: tuple[int, list[int]],
+) -> None:
+    """It lost against the message before, writes an item of another one, comes from the future, or
+    writes nothing.
+    """
+    before, others = ([(0, [start + each]) for each in range(TOGETHER_MIN)] for start in (1, 201))
+    check_equal([("m2", before), ("m1", [first, *others])], "close", 0, 1_000)
+
+
+def test_a_collection_makes_its_steps_between_those_of_a_message() -> None:
+    message = ("m2", [(0, [each]) for each in range(1, 3 * TOGETHER_MIN)])
+    check_equal([message, 0, message, message], "close", 3, 1_000)
+
+
 def test_a_large_transaction_takes_steps_of_its_own() -> None:
     certifier = Certifier(options())
     items = list(range(1, core.STEP_ITEMS + 2))
