@@ -102,8 +102,10 @@ async def test_a_member_that_was_away_while_the_log_was_trimmed_copies_another_o
     etcd_group: LocalGroup, logs: EtcdServers
 ) -> None:
     etcd_group.kill("m3")
-    with Client(etcd_group.addresses["m1"]) as client, client.transaction() as transaction:
-        transaction.put(b"large/3", b"while it was away")
+    with Client(etcd_group.addresses["m1"]) as client:
+        for words in (b"one message", b"and another one", b"while it was away"):
+            with client.transaction() as transaction:
+                transaction.put(b"large/3", words)
     last = etcd_group.status("m1").observer.log_sequence
     await trim_log(EtcdOptions(servers=logs.addresses, group="local"), last)
     etcd_group.start_member("m3")

@@ -2,9 +2,11 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -31,11 +33,12 @@ def heard(number: signal.Signals) -> Iterator[None]:
 
 
 class Demo:
-    """The command, running; its temporary files are in a folder of the test's."""
+    """The command, running; its temporary files are in a folder of its own, whose path is short:
+    those of sockets have 107 bytes at most.
+    """
 
     def __init__(self, folder: Path, *flags: str) -> None:
-        self.folder = folder / "temporary"
-        self.folder.mkdir()
+        self.folder = Path(tempfile.mkdtemp(prefix="demo-", dir="/tmp"))
         self._log = folder / "stderr"
         with self._log.open("wb") as log, heard(signal.SIGINT):
             self.process = subprocess.Popen(
@@ -79,6 +82,7 @@ def demos(tmp_path: Path) -> Iterator[list[Demo]]:
             for pid in demo.processes():
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
+        shutil.rmtree(demo.folder)
 
 
 def test_the_document_has_what_the_checks_found(tmp_path: Path, demos: list[Demo]) -> None:
