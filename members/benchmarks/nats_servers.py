@@ -126,9 +126,9 @@ class NatsServers:
             time.sleep(POLL_SECONDS)
 
     def __enter__(self) -> Self:
-        for name in self.names:
-            self.start(name)
         try:
+            for name in self.names:
+                self.start(name)
             self.wait_ready()
         except BaseException:
             self.__exit__(None, None, None)

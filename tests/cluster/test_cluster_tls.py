@@ -64,7 +64,9 @@ def finds_itself_healthy(cluster: DockerCluster, name: str, address: str) -> boo
 @pytest.mark.parametrize("shown", ["nothing", "a stranger's"])
 def test_others_stay_outside(secured: DockerCluster, shown: str, tmp_path: Path) -> None:
     tls = _stranger(tmp_path, secured) if shown == "a stranger's" else None
-    secured.wait_for("a refusal for want of a certificate", partial(is_kept_out, secured, tls))
+    assert secured.wait_for(
+        "a refusal for want of a certificate", partial(is_kept_out, secured, tls)
+    )
 
 
 def is_kept_out(cluster: DockerCluster, tls: Tls | None) -> bool:

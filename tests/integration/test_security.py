@@ -170,7 +170,7 @@ def test_others_do_not_get_in(secured: Secured) -> None:
         (expired, "takes no such certificate for TLS"),
         (None, "speaks TLS only"),
     ):
-        wait_for(problem, lambda: problem in refusal(secured.address, tls))  # noqa: B023
+        assert wait_for(problem, lambda: problem in refusal(secured.address, tls))  # noqa: B023
 
 
 def refusal(address: str, tls: Tls | None) -> str:
