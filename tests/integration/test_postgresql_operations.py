@@ -225,8 +225,11 @@ def test_a_schema_change_comes_at_one_place_of_the_order(
     assert json.loads(done.stdout)["missing"] == {}
     total = total_of(servers3) - before
     assert sum(load.done) <= total <= sum(load.done) + load.unknown
-    query = "INSERT INTO notes (account) VALUES (1) RETURNING id"
-    ids = [primary.query(query)[0][0] for primary in servers3.primaries]
+    query = "INSERT INTO notes (account) VALUES ({}) RETURNING id"  # one parent's would conflict
+    ids = [
+        primary.query(query.format(account))[0][0]
+        for account, primary in enumerate(servers3.primaries, 1)
+    ]
     assert [number % 4 for number in ids] == [1, 2, 3]
     *_, last = servers3.primaries
     wait_for("the notes are everywhere", lambda: len(last.query("SELECT * FROM notes")) == 3)
