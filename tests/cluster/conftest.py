@@ -1,7 +1,8 @@
 """Clusters in containers for tests; where no Docker runs, the tests are skipped and say why."""
 
 import os
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,17 @@ from tests.cluster.image import ImageFailed, ensure_image
 
 collect_ignore = ["mutant"]
 """A container's own `sitecustomize`; Debian's Python has loaded another module of that name."""
+
+SECONDS_MAX = 1200
+"""Of a test and what it is the first to need: on a new machine the image is made, and its base."""
+
+
+def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
+    """Gives the tests that may make an image the time for it."""
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.timeout(SECONDS_MAX))
 
 
 @pytest.fixture(scope="session")

@@ -80,10 +80,15 @@ class Primary:
         return psycopg.connect(self.dsn)
 
     def query(self, statement: str) -> list[tuple[Any, ...]]:
-        """Runs a statement in a transaction of its own; its rows."""
-        with closing(self.connect()) as session, session.transaction():
-            cursor = session.execute(statement.encode())
-            return cursor.fetchall() if cursor.description else []
+        """Runs a statement in a transaction of its own, again after each conflict; its rows."""
+        while True:
+            with (
+                suppress(psycopg.errors.SerializationFailure),
+                closing(self.connect()) as session,
+                session.transaction(),
+            ):
+                cursor = session.execute(statement.encode())
+                return cursor.fetchall() if cursor.description else []
 
     def state(self) -> list[list[tuple[Any, ...]]]:
         """All rows, and the newest version."""
