@@ -20,6 +20,7 @@ from groupcert.members.commands.cli_audit import audit, export
 from groupcert.members.commands.cli_bench import bench as bench_verbs
 from groupcert.members.commands.cli_group import group as group_verbs
 from groupcert.members.commands.cli_postgresql import postgresql as postgresql_verbs
+from groupcert.members.commands.cli_up import down, up
 from groupcert.members.commands.connect_flags import ConnectFlags, connecting
 from groupcert.members.commands.options import (
     FINDING,
@@ -56,6 +57,8 @@ app = typer.Typer(
 app.add_typer(bench_verbs, name="bench")
 app.add_typer(group_verbs, name="group")
 app.add_typer(postgresql_verbs, name="postgresql")
+app.command()(up)
+app.command()(down)
 app.command()(audit)
 app.command()(export)
 

@@ -10,8 +10,10 @@ import os
 import runpy
 import signal
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from multiprocessing.connection import wait
 from pathlib import Path
 
 _FORKING = multiprocessing.get_context("forkserver")
@@ -72,7 +74,10 @@ class CommandProcess:
 
 
 def _run(module: str, arguments: Sequence[str], log: Path, environment: Mapping[str, str]) -> None:
-    """Becomes the command: in a session of its own, with the environment of who started it."""
+    """Becomes the command: in a session of its own, with the environment of who started it, and
+    asked to stop when that was killed.
+    """
+    threading.Thread(target=_stop_after_parent, daemon=True).start()
     os.setsid()
     os.environ.clear()
     os.environ.update(environment)
@@ -81,3 +86,11 @@ def _run(module: str, arguments: Sequence[str], log: Path, environment: Mapping[
         os.dup2(output, stream.fileno())
     sys.argv = ["groupcert", *arguments]
     runpy.run_module(module, run_name="__main__")
+
+
+def _stop_after_parent() -> None:
+    """Waits for the end of who started this process, then asks it to stop."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None, "forked for a program"
+    wait([parent.sentinel])
+    os.kill(os.getpid(), signal.SIGTERM)

@@ -33,14 +33,17 @@ STATUS_MS = 30_000
 
 
 class LocalGroup:
-    """Members `m1`, `m2`, ... on free ports of the loopback interface, with one log server."""
+    """Members `m1`, `m2`, ... on ports of the loopback interface, with one log server."""
 
     def __init__(
         self,
         folder: Path,
         *,
         members: int = 3,
+        addresses: Mapping[str, str] | None = None,
+        log_port: int = 0,
         settings: Mapping[str, object] | None = None,
+        own_settings: Mapping[str, Mapping[str, object]] | None = None,
         credentials: Credentials = ANONYMOUS,
         certification_logs: Path | None = None,
         module: str = "groupcert.members",
@@ -49,21 +52,32 @@ class LocalGroup:
 
         Args:
             folder: Holds everything; a folder of an earlier group of the same name goes on with it.
+            members: How many there are, on free ports, unless `addresses` says which and where.
+            addresses: The address of each member by its name.
+            log_port: The port of the log server; 0: a free one.
             settings: Settings of the members beside their names, addresses and folders; with
                 `log_servers` the group runs on these, which the caller has started.
+            own_settings: Settings of single members, by their names, which win.
             credentials: What `status` shows to members.
             certification_logs: Each member keeps its log in a folder of its name there.
             module: What runs as the command `groupcert` in the members' processes.
         """
         self.folder = folder
-        self.names = tuple(f"m{number}" for number in range(1, members + 1))
-        self.addresses = {name: f"{HOST}:{free_port()}" for name in self.names}
-        self.log_server = LogServer(folder / "log-server")
+        names = (f"m{number}" for number in range(1, members + 1))
+        self.addresses = dict(addresses or {name: f"{HOST}:{free_port()}" for name in names})
+        self.names = tuple(self.addresses)
+        self.log_server = LogServer(folder / "log-server", port=log_port)
         self.processes: dict[str, CommandProcess] = {}
         self._settings = dict(settings or {})
+        self._own_settings = dict(own_settings or {})
         self.credentials = credentials
         self.certification_logs = certification_logs
         self._module = module
+
+    @property
+    def has_log_server(self) -> bool:
+        """True unless its settings name the log servers of somebody else."""
+        return "log_servers" not in self._settings
 
     def start(self) -> None:
         """Starts everything and returns when every member is ONLINE.
@@ -72,7 +86,7 @@ class LocalGroup:
             NotServing: A member did not come up in time; its log says why.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        if "log_servers" not in self._settings:
+        if self.has_log_server:
             self.log_server.start()
         for name in self.names:
             self.start_member(name)
@@ -91,6 +105,7 @@ class LocalGroup:
             "seeds": [each for other, each in self.addresses.items() if other != name],
             "create_log": True,
             **self._settings,
+            **self._own_settings.get(name, {}),
             **(settings or {}),
         }
         if self.certification_logs is not None:

@@ -19,11 +19,13 @@ def free_port() -> int:
     """Returns a port of `HOST` that is not in use, that was not chosen here lately, and that no
     other process chooses here while this one lives.
     """
-    while True:
-        port = next(_ports())
-        with socket.socket() as probe:
-            if probe.connect_ex((HOST, port)):
-                return port
+    return next(port for port in _ports() if is_free(port))
+
+
+def is_free(port: int) -> bool:
+    """Returns whether nobody listens on a port of `HOST`."""
+    with socket.socket() as probe:
+        return probe.connect_ex((HOST, port)) != 0
 
 
 @cache

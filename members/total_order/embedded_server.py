@@ -66,6 +66,11 @@ class LogServer:
         return self._monitor
 
     @property
+    def is_running(self) -> bool:
+        """True from `start` on, until the server ends, by itself too."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
     def pid(self) -> int:
         """The server's process id."""
         assert self._process is not None, "not started"
@@ -82,7 +87,7 @@ class LogServer:
             LogServerUnavailable: It ended, or was not ready within the limit; or the directory is
                 in use.
         """
-        assert self._process is None or self._process.poll() is not None, "already started"
+        assert not self.is_running, "already started"
         self._directory.mkdir(parents=True, exist_ok=True)
         self._remove_ports_files()
         self._config_path.write_text(self._config())

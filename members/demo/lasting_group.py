@@ -1,0 +1,224 @@
+"""A group that lasts, on this machine: `groupcert up` starts it in a folder, and starts it again.
+
+What was chosen at the first start stands in the folder's `group.json`: names, addresses, log
+servers. A program has a folder alone while it holds the folder's lock, and its process id is in
+that file: so `groupcert down` never asks another process to end.
+"""
+
+import fcntl
+import itertools
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Self
+
+from groupcert.certifier.errors import InvalidSetting
+from groupcert.members.demo.local_group import LocalGroup
+from groupcert.members.host.loopback import HOST, is_free
+
+LOG_PORT, MEMBER_PORT, CONSOLE_PORT = 7100, 7101, 7180
+"""Where the log server, the first member and its console are, unless others listen there."""
+MEMBERS = 3
+RESTART_SECONDS = 10.0
+"""A member that ended by itself is started again so much later."""
+POLL_SECONDS = 0.1
+DOWN_SECONDS_MAX = 120.0
+"""More than members and log server take to end, with all the limits of their steps."""
+UP_LOG = "up.log"
+"""What a group in the background says."""
+_GROUP_FILE, _LOCK_FILE = "group.json", "up.lock"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    """Where the parts of a group are. Where `log_servers` is empty, it has a log server of its own
+    on `log_port`.
+    """
+
+    group: str
+    members: Mapping[str, str]
+    consoles: Mapping[str, str]
+    log_servers: tuple[str, ...] = ()
+    log_port: int = 0
+
+    @classmethod
+    def read(cls, folder: Path) -> Self | None:
+        """Returns those of the folder's group, if there is one.
+
+        Raises InvalidSetting: the folder has something else.
+        """
+        try:
+            values = json.loads((folder / _GROUP_FILE).read_text())
+            return cls(**{**values, "log_servers": tuple(values["log_servers"])})
+        except FileNotFoundError:
+            if folder.is_dir() and {each.name for each in folder.iterdir()} - {_LOCK_FILE, UP_LOG}:
+                raise _not_a_group(folder) from None
+            return None
+        except (ValueError, KeyError, TypeError, NotADirectoryError):
+            raise _not_a_group(folder) from None
+
+    def write(self, folder: Path) -> None:
+        """Keeps them for the next start."""
+        new = folder / f"{_GROUP_FILE}.new"
+        new.write_text(json.dumps(asdict(self), indent=2) + "\n")
+        new.replace(folder / _GROUP_FILE)
+
+
+def places_of(
+    folder: Path, *, group: str | None, members: int | None, log_servers: tuple[str, ...]
+) -> Places:
+    """Returns where a group is now: where its folder has it, or else at the default ports; where
+    others listen, at the next free ones. The folder keeps the first choice.
+
+    Raises InvalidSetting: the folder has another group, or one on another log.
+    """
+    before = Places.read(folder)
+    if before is not None:
+        _check_same(group or before.group, before.group, "--group")
+        _check_same(log_servers or before.log_servers, before.log_servers, "--log-server")
+    else:
+        before = Places(group=group or "local", members={}, consoles={}, log_servers=log_servers)
+    count = members or len(before.members) or MEMBERS
+    names = [f"m{number}" for number in range(1, count + 1)]
+    taken: set[int] = set()
+    places = replace(
+        before,
+        log_port=_next_free(before.log_port or LOG_PORT, taken),
+        members=_addresses(names, before.members, MEMBER_PORT, taken),
+        consoles=_addresses(names, before.consoles, CONSOLE_PORT, taken),
+    )
+    first_choice = replace(
+        before,
+        log_port=before.log_port or places.log_port,
+        members={**places.members, **before.members},
+        consoles={**places.consoles, **before.consoles},
+    )
+    first_choice.write(folder)
+    return places
+
+
+def group_at(folder: Path, places: Places) -> LocalGroup:
+    """Returns the group, not started yet."""
+    settings: dict[str, object] = {"group": places.group}
+    if places.log_servers:
+        settings |= {"log_servers": places.log_servers, "log_monitors": ()}
+    return LocalGroup(
+        folder,
+        addresses=places.members,
+        log_port=places.log_port,
+        settings=settings,
+        own_settings={
+            name: {"metrics_address": console} for name, console in places.consoles.items()
+        },
+    )
+
+
+def keep_up(group: LocalGroup, tell: Callable[[str], None]) -> None:
+    """Starts again what ends by itself, members after `RESTART_SECONDS`, until it is interrupted;
+    `tell` gets a line about each.
+    """
+    due: dict[str, float] = {}
+    while True:
+        time.sleep(POLL_SECONDS)
+        if group.has_log_server and not group.log_server.is_running:
+            tell("the log server ended; it starts again")
+            group.log_server.start()
+        for name, process in group.processes.items():
+            if (code := process.poll()) is None:
+                continue
+            if name not in due:
+                due[name] = time.monotonic() + RESTART_SECONDS
+                how = f"by signal {-code}" if code < 0 else f"with exit status {code}"
+                tell(
+                    f"{name} ended {how}, see {group.folder / name}.log; "
+                    f"it starts again in {RESTART_SECONDS:.0f} s"
+                )
+        for name in [name for name, at in due.items() if at <= time.monotonic()]:
+            del due[name]
+            group.start_member(name)
+            tell(f"{name} starts again as process {group.processes[name].pid}")
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Has a folder for this process alone, which is made if it is not there.
+
+    Raises InvalidSetting: another process has it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / _LOCK_FILE).open("a+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            expected = "a folder whose group is down: `groupcert down` stops it"
+            raise InvalidSetting(
+                name="--data-folder", value=str(folder), expected=expected
+            ) from None
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
+        yield
+
+
+def take_down(folder: Path) -> bool:
+    """Has the group of a folder stop, and waits until all of it has; False if it was not up.
+
+    Raises:
+        TimeoutError: It has not stopped within `DOWN_SECONDS_MAX`.
+    """
+    deadline = time.monotonic() + DOWN_SECONDS_MAX
+    asked = False
+    try:
+        lock = (folder / _LOCK_FILE).open()
+    except FileNotFoundError:
+        return False
+    with lock:
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return asked
+            except BlockingIOError:
+                pid = lock.read()
+            if pid and not asked:
+                os.kill(int(pid), signal.SIGTERM)
+                asked = True
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"process {pid} did not stop within {DOWN_SECONDS_MAX:.0f} s")
+            lock.seek(0)
+            time.sleep(POLL_SECONDS)
+
+
+def _addresses(
+    names: list[str], before: Mapping[str, str], first: int, taken: set[int]
+) -> dict[str, str]:
+    return {
+        name: f"{HOST}:{_next_free(_port_of(before.get(name)) or first + at, taken)}"
+        for at, name in enumerate(names)
+    }
+
+
+def _port_of(address: str | None) -> int:
+    return int(address.rpartition(":")[2]) if address else 0
+
+
+def _next_free(wanted: int, taken: set[int]) -> int:
+    """Returns the first port from `wanted` on that is free, and adds it to `taken`."""
+    port = next(each for each in itertools.count(wanted) if each not in taken and is_free(each))
+    taken.add(port)
+    return port
+
+
+def _check_same(asked: object, before: object, flag: str) -> None:
+    if asked != before:
+        expected = f"{before or 'none'}, as at this folder's first start; or another --data-folder"
+        raise InvalidSetting(name=flag, value=str(asked), expected=expected)
+
+
+def _not_a_group(folder: Path) -> InvalidSetting:
+    expected = "a folder of `groupcert up`, an empty one, or none yet"
+    return InvalidSetting(name="--data-folder", value=str(folder), expected=expected)
