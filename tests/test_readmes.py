@@ -5,11 +5,11 @@ run. A block of a kind that they do not name fails, so that none is skipped with
 """
 
 import ast
+import json
 import os
 import re
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 import tomllib
@@ -22,13 +22,13 @@ import pytest
 from typer import BadParameter
 from typer.main import get_command
 
+import groupcert
 from groupcert.applier.targets.sql_schema import SqlSchema
 from groupcert.members.commands.cli import app
 from groupcert.members.demo.local_group import LocalGroup
-from groupcert.members.host.loopback import HOST, free_port
+from groupcert.members.host.loopback import HOST
 from groupcert.members.settings.member import load_config
 from groupcert.members.settings.replica import load_replica_config
-from tests.integration.waiting import wait_for
 from tests.sources import ROOT, Source, tree
 
 README_BYTES_MAX = 10_000
@@ -111,7 +111,8 @@ VERBS = {
     **dict.fromkeys(("replay", "whatif", "export"), ALONE),
     **dict.fromkeys(("status", "health", "load", "backup", "restore"), AT_GROUP),
     "demo": PARSED,  # tests/integration/test_cli.py runs it
-    "member": PARSED,  # test_the_quick_start_serves runs that of the first README
+    **dict.fromkeys(("up", "down"), PARSED),  # the quick start runs those of the first README
+    "member": PARSED,  # runs until SIGTERM: tests/integration/test_cli.py
     "bootstrap": PARSED,  # needs log servers: tests/integration/test_membership.py
     "group": PARSED,  # restarts containers: tests/integration/test_rolling_restart.py
     "postgresql": PARSED,  # tests/integration/test_postgresql.py
@@ -324,31 +325,26 @@ def test_commands_end_well_at_a_group(
 
 @pytest.mark.nats
 @pytest.mark.cluster
-def test_the_quick_start_serves(tmp_path: Path) -> None:
-    (member,) = (
+def test_the_quick_start_runs_at_a_group_that_lasts(tmp_path: Path) -> None:
+    (up,) = (
         command
         for block in blocks_of(READMES["README.md"])
-        if block.kind == "sh"
-        for command in block.commands
-        if command[:2] == ["groupcert", "member"]
+        for command in (block.commands if block.kind == "sh" else ())
+        if command[:2] == ["groupcert", "up"]
     )
     (program,) = (each for each in BLOCKS if each.path == "README.md" and each.kind == "python")
-    address = f"{HOST}:{free_port()}"
-    process = subprocess.Popen(
-        [sys.executable, "-m", "groupcert.members", *member[1:], "--address", address],
-        cwd=tmp_path,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        health = [sys.executable, "-m", "groupcert.members", "health", address]
-        wait_for("a member that serves", lambda: not subprocess.run(health).returncode)
-        code = put_in(program.text, {f"{HOST}:{PORTS['m1']}": address})
-        check_ends_well([sys.executable, "-c", code], tmp_path)
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(120) == 0
-    finally:
-        process.kill()
-        process.wait()
+    values = []
+    for _ in range(2):  # After a restart it is the same group.
+        ready = json.loads(check_verb([*up[1:], "--json"], tmp_path))
+        address = ready["members"]["m1"]
+        try:
+            code = put_in(program.text, {f"{HOST}:{PORTS['m1']}": address})
+            check_ends_well([sys.executable, "-c", code], tmp_path)
+            with groupcert.Client(address) as client, client.transaction() as transaction:
+                values.append(int(transaction.get(b"account/1") or b""))
+        finally:
+            check_verb(["down"], tmp_path)
+    assert values == [10, 20]
 
 
 def put_in(text: str, addresses: dict[str, str]) -> str:

@@ -1,0 +1,119 @@
+"""`groupcert up`: what ends by itself starts again, and what is killed leaves nothing behind.
+
+The groups are real ones, in folders of their own; `tests/test_readmes.py` runs the quick start.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+import groupcert
+from groupcert.members.commands.up import Ready
+from tests.integration.waiting import wait_for
+
+pytestmark = [pytest.mark.nats, pytest.mark.cluster]
+GROUPCERT = (sys.executable, "-m", "groupcert.members")
+
+
+def run(folder: Path, verb: str, *flags: str) -> subprocess.CompletedProcess[str]:
+    """Runs a verb for a folder."""
+    command = [*GROUPCERT, verb, *flags, "--data-folder", str(folder)]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def up(folder: Path, *flags: str) -> Ready:
+    """Starts a group in the background."""
+    done = run(folder, "up", "--detach", "--json", *flags)
+    assert done.returncode == 0, done.stderr
+    ready: Ready = json.loads(done.stdout)
+    return ready
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """A folder whose group is down in the end."""
+    yield tmp_path / "group"
+    assert run(tmp_path / "group", "down").returncode == 0
+
+
+def put(ready: Ready, name: str, key: bytes) -> None:
+    with groupcert.Client(ready["members"][name], timeout_ms=120_000) as client:
+        client.run(lambda transaction: transaction.put(key, b"here"))
+
+
+def has(ready: Ready, name: str, key: bytes) -> bool:
+    with (
+        groupcert.Client(ready["members"][name], timeout_ms=120_000) as client,
+        client.transaction() as transaction,
+    ):
+        return transaction.get(key) == b"here"
+
+
+def is_online(ready: Ready, name: str) -> bool:
+    health = [*GROUPCERT, "health", ready["members"][name]]
+    return subprocess.run(health, capture_output=True).returncode == 0
+
+
+def test_what_ends_by_itself_starts_again(folder: Path) -> None:
+    ready = up(folder, "--members", "2")
+    os.kill(ready["processes"]["m2"], signal.SIGKILL)
+    (server,) = (each for each in psutil.process_iter() if is_log_server(each, folder))
+    server.kill()
+    put(ready, "m1", b"meanwhile")
+    wait_for("the member is back", lambda: is_online(ready, "m2"))
+    assert has(ready, "m2", b"meanwhile")
+    said = (folder / "up.log").read_text()
+    assert "m2 ended by signal 9" in said and "the log server ended; it starts again" in said
+
+
+def is_log_server(process: psutil.Process, folder: Path) -> bool:
+    try:
+        words = process.cmdline()
+    except psutil.Error:
+        return False
+    return "nats-server" in " ".join(words[:1]) and str(folder) in words[-1]
+
+
+def test_a_killed_command_leaves_no_member_and_no_log_server(folder: Path) -> None:
+    ready = up(folder, "--members", "1")
+    put(ready, "m1", b"before")
+    second = run(folder, "up")
+    assert second.returncode == 2 and "whose group is down" in second.stderr
+    os.kill(int((folder / "up.lock").read_text()), signal.SIGKILL)
+    wait_for("its member ended", lambda: not psutil.pid_exists(ready["processes"]["m1"]))
+    assert run(folder, "down").stdout == f"nothing was up in {folder}\n"
+    again = up(folder)
+    assert again["members"] == ready["members"]
+    assert has(again, "m1", b"before")
+
+
+def test_ctrl_c_stops_it_in_order(folder: Path) -> None:
+    command = [*GROUPCERT, "up", "--members", "1", "--data-folder", str(folder)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    lines = iter(process.stdout.readline, "")
+    shown = [next(lines)]
+    while not shown[-1].startswith("Ctrl-C"):
+        shown.append(next(lines))
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 0, said
+    assert "groupcert: stopping" in said
+    assert shown[0] == f"group local is up, its data in {folder}\n"
+    state = [json.loads(line).get("state") for line in (folder / "m1.log").read_text().splitlines()]
+    assert state[-1] == "LEFT"
+
+
+def test_a_group_that_cannot_start_says_why(folder: Path) -> None:
+    folder.mkdir()
+    (folder / "something").touch()
+    done = run(folder, "up", "--detach")
+    assert done.returncode == 2
+    assert "a folder of `groupcert up`, an empty one, or none yet" in done.stderr
