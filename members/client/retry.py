@@ -4,14 +4,14 @@ The rule it keeps: a transaction that lost is run again for as long as its calle
 those that meet at a row commits each time, so that none of them has reason to give up.
 """
 
-import random
 import time
 
 from groupcert.certifier.errors import GroupcertError, Unavailable
 from groupcert.members.errors.transactions import CertificationConflict, TransactionTooOld
+from groupcert.members.host.backoff import Backoff
 
 REPEATED = (CertificationConflict, TransactionTooOld, Unavailable)
-PAUSE_MS_FIRST = 2
+PAUSE_MS_FIRST = 4
 CONFLICT_PAUSE_MS_MAX = 32
 UNAVAILABLE_PAUSE_MS_MAX = 250
 
@@ -26,16 +26,14 @@ class Retry:
         self._ends = time.monotonic() + timeout_s
         self._attempts_max = attempts_max
         self._attempts = 0
+        self._backoff = Backoff(first_ms=PAUSE_MS_FIRST, max_ms=UNAVAILABLE_PAUSE_MS_MAX)
 
     def pause_s(self, failure: GroupcertError) -> float:
-        """Returns the seconds until the next attempt, drawn by chance from a range that doubles
-        with each one. Raises the failure if there is none.
-        """
+        """Returns the seconds until the next attempt. Raises the failure if there is none."""
         self._attempts += 1
-        longest = (
+        pause_s = self._backoff.next_s(
             UNAVAILABLE_PAUSE_MS_MAX if isinstance(failure, Unavailable) else CONFLICT_PAUSE_MS_MAX
         )
-        pause_s = random.uniform(0, min(PAUSE_MS_FIRST << min(self._attempts, 16), longest)) / 1000
         if self._attempts == self._attempts_max or time.monotonic() + pause_s > self._ends:
             raise failure
         return pause_s

@@ -22,6 +22,7 @@ from groupcert.etcd.rpc_pb2 import (
     TxnRequest,
     TxnResponse,
 )
+from groupcert.members.host.backoff import Backoff
 from groupcert.members.total_order.etcd_connection import (
     ATTEMPT_MS,
     ATTEMPT_MS_MAX,
@@ -106,7 +107,8 @@ class EtcdPublisher:
 
     async def _write(self, message: _Message) -> None:
         """Returns when the log has the message, once."""
-        attempt_ms, backoff_ms = ATTEMPT_MS, BACKOFF_FIRST_MS
+        attempt_ms = ATTEMPT_MS
+        backoff = Backoff(first_ms=BACKOFF_FIRST_MS, max_ms=BACKOFF_MAX_MS)
         while True:
             server = self._connection.leader or self._connection.current
             try:
@@ -126,8 +128,7 @@ class EtcdPublisher:
                 continue
             except EtcdRefused as refused:
                 self.refusal = refused.description
-            await asyncio.sleep(backoff_ms / 1000)
-            backoff_ms = min(2 * backoff_ms, BACKOFF_MAX_MS)
+            await asyncio.sleep(backoff.next_s())
 
     async def _begin(self, server: str) -> None:
         """Begins with a key of its own, and finds those of publishers that are gone."""

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import nats.errors
 
+from groupcert.members.host.backoff import Backoff
 from groupcert.members.total_order.jetstream_connection import JetStreamConnection
 from groupcert.members.total_order.port import PUBLISHING_MAX
 
@@ -51,7 +52,7 @@ class JetStreamPublisher:
         self._in_flight: dict[int, _Message] = {}
         self._progress_ns = self._acknowledged_ns = 0
         self._failed = self._hears = False
-        self._backoff_ms = BACKOFF_FIRST_MS
+        self._backoff = Backoff(first_ms=BACKOFF_FIRST_MS, max_ms=BACKOFF_MAX_MS)
         self._wake = asyncio.Event()
         self._inbox = connection.client.new_inbox()
         self.refusal = ""
@@ -96,7 +97,7 @@ class JetStreamPublisher:
 
     def resume(self) -> None:
         """Sends everything in flight again soon: the connection is new."""
-        self._backoff_ms = BACKOFF_FIRST_MS
+        self._backoff.reset()
         self.interrupt()
 
     async def run(self) -> None:
@@ -107,8 +108,7 @@ class JetStreamPublisher:
         while not self._connection.client.is_closed:
             self._wake.clear()
             if self._failed:
-                await asyncio.sleep(self._backoff_ms / 1000)
-                self._backoff_ms = min(2 * self._backoff_ms, BACKOFF_MAX_MS)
+                await asyncio.sleep(self._backoff.next_s())
                 self._send_again()
             self._send_next()
             await self._wake.wait()
@@ -157,7 +157,7 @@ class JetStreamPublisher:
         elif self._in_flight.pop(int(subject[len(self._inbox) + 1 :]), None) is not None:
             self.refusal = ""
             self._progress_ns = self._acknowledged_ns = time.monotonic_ns()
-            self._backoff_ms = BACKOFF_FIRST_MS
+            self._backoff.reset()
             self._send_next()
 
 
