@@ -1,26 +1,31 @@
-"""Measures how long a member's own commits spend in each stage."""
+"""Measures how long a member's own commits take: each stage, and all of it by outcome."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable
+
+from groupcert.certifier.records import Outcome, Verdict
+from groupcert.members.host.histogram import Histogram
 
 STAGES = ("queued", "ordered", "committed")
 """Taken but not sent; sent but not read back; read back but not visible yet."""
 
 
 class StageTimes:
-    """Seconds spent in each stage since the start, and how many submissions passed it."""
+    """Seconds since the start of the run: of submissions in each stage, and of transactions from
+    the call to the answer by verdict.
+    """
 
-    __slots__ = ("_count", "_seconds")
+    __slots__ = ("stages", "verdicts")
 
     def __init__(self) -> None:
-        self._seconds = dict.fromkeys(STAGES, 0.0)
-        self._count = dict.fromkeys(STAGES, 0)
+        self.stages = {stage: Histogram() for stage in STAGES}
+        self.verdicts = {verdict: Histogram() for verdict in Verdict}
 
     def add(self, stage: str, seconds: float) -> None:
         """Counts one submission's time in a stage."""
-        self._seconds[stage] += seconds
-        self._count[stage] += 1
+        self.stages[stage].add(seconds)
 
-    def __iter__(self) -> Iterator[tuple[str, float, int]]:
-        """Yields each stage with its seconds and its count."""
-        for stage in STAGES:
-            yield stage, self._seconds[stage], self._count[stage]
+    def end(self, outcomes: Iterable[Outcome | None], seconds: float) -> None:
+        """Counts the time that a submission took as that of each of its transactions."""
+        for outcome in outcomes:
+            assert outcome is not None, "a submission ended undecided"
+            self.verdicts[outcome.verdict].add(seconds)

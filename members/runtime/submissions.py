@@ -54,7 +54,9 @@ class Submissions:
         self.stages.add("ordered", decided - sent)
 
         def visible() -> None:
-            self.stages.add("committed", time.perf_counter() - decided)
+            now = time.perf_counter()
+            self.stages.add("committed", now - decided)
+            self.stages.end(submission.outcomes, now - submission.taken_seconds)
             submission.end()
 
         self._waiters.visible.wait(submission.version, visible)

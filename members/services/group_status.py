@@ -113,8 +113,8 @@ def _member_status(observed: Observation) -> group_pb2.MemberStatus:
         log_identity=str(observed.log_identity or ""),
         vouches_for_log=observed.vouches_for_log,
         stages=[
-            group_pb2.StageTime(name=name, total_us=seconds * 1e6, count=count)
-            for name, seconds, count in observed.stages
+            group_pb2.StageTime(name=name, total_us=spent.sum * 1e6, count=spent.count)
+            for name, spent in observed.stages.stages.items()
         ],
         recovery=group_pb2.RecoveryProgress(**asdict(recovery)) if recovery else None,
         log=_log(observed.log_health) if observed.log_opened else None,
