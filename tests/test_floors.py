@@ -93,7 +93,7 @@ ONLY_IN = {
     "groupcert.etcd": ETCD_MODULES,
     **dict.fromkeys(("grpc_health", "grpc_reflection", "grpc_status"), WIRE_ROOMS),
     "nats": ("members/total_order/",),
-    "prometheus_client": ("members/services/metrics.py",),
+    "prometheus_client": tuple(f"members/services/{each}metrics.py" for each in ("", "detail_")),
 }
 
 

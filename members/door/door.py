@@ -26,6 +26,7 @@ from google.protobuf.message import DecodeError
 
 from groupcert.certifier.errors import GroupcertError
 from groupcert.members.door.call_limit import Room, Rooms
+from groupcert.members.door.call_times import CallTimes, TimedCall
 from groupcert.members.door.callers import CALLER, Callers
 from groupcert.members.door.refusal_log import RefusalLog
 from groupcert.members.errors.calls import InvalidMessage
@@ -43,7 +44,8 @@ Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 class Door(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # stubs only
     """Wraps the handler of each call in the steps above."""
 
-    def __init__(self, callers: Callers, rooms: Rooms) -> None:
+    def __init__(self, callers: Callers, rooms: Rooms, times: CallTimes) -> None:
+        self._times = times
         self._callers = callers
         self._rooms = rooms
         self._log = RefusalLog()
@@ -67,20 +69,22 @@ class Door(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # stubs only
 
     def carried_by(self, context: Context) -> "CarriedCalls":
         """Returns the door of calls that come as messages of one stream."""
-        return CarriedCalls(partial(self._enter, context=context), self._rooms)
+        timed = partial(self._times.timed, context=context)
+        return CarriedCalls(partial(self._enter, context=context), self._rooms, timed)
 
     def _behind(self, call: str, handler: Handler) -> Handler:
         """Returns a handler of streams of bytes that does what `handler` does with messages."""
         room = self._rooms.of(call, is_stream=handler.response_streaming)
         receive = self._receiver(call, handler, room)
         answer = _answer_of(handler)
-        enter = self._enter
+        enter, timed = self._enter, partial(self._times.timed, call)
 
         async def single(_received: object, context: Context) -> Any:
             caller = ""
             try:
-                caller = enter(call, room, context)
-                return await answer(await receive(caller, context), context)
+                with timed(context):
+                    caller = enter(call, room, context)
+                    return await answer(await receive(caller, context), context)
             except GroupcertError as error:
                 await abort(context, error)
             finally:
@@ -90,13 +94,14 @@ class Door(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # stubs only
         async def stream(_received: object, context: Context) -> AsyncIterator[Any]:
             caller = ""
             try:
-                caller = enter(call, room, context)
-                if handler.request_streaming:
-                    await context.send_initial_metadata(((ADMITTED, ""),))
-                request = await receive(caller, context)
-                async with aclosing(answer(request, context)) as responses:
-                    async for response in responses:
-                        yield response
+                with timed(context):
+                    caller = enter(call, room, context)
+                    if handler.request_streaming:
+                        await context.send_initial_metadata(((ADMITTED, ""),))
+                    request = await receive(caller, context)
+                    async with aclosing(answer(request, context)) as responses:
+                        async for response in responses:
+                            yield response
             except GroupcertError as error:
                 await abort(context, error)
             finally:
@@ -159,7 +164,14 @@ class CarriedCalls:
     and its own place.
     """
 
-    def __init__(self, enter: Callable[[str, Room], str], rooms: Rooms) -> None:
+    def __init__(
+        self,
+        enter: Callable[[str, Room], str],
+        rooms: Rooms,
+        timed: Callable[[str], TimedCall],
+    ) -> None:
+        self.timed = timed
+        """Returns a context manager that counts the call that its block answers."""
         self._enter = enter
         self._rooms = rooms
         self._known: dict[str, tuple[Room, str]] = {}

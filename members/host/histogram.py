@@ -27,10 +27,16 @@ class Histogram:
         self.counts = [0] * (len(bounds) + 1)
         self.sum = 0.0
 
-    def add(self, measured: float) -> None:
-        """Counts one measurement. Cost: O(log bounds), some 0.1 us."""
-        self.counts[bisect_left(self.bounds, measured)] += 1
-        self.sum += measured
+    def add(self, measured: float, times: int = 1) -> None:
+        """Counts a measurement. Cost: O(log bounds), 0.2 us."""
+        self.counts[bisect_left(self.bounds, measured)] += times
+        self.sum += measured * times
+
+    def copy(self) -> "Histogram":
+        """Returns a histogram that does not change any more."""
+        copied = Histogram(self.bounds)
+        copied.counts, copied.sum = self.counts.copy(), self.sum
+        return copied
 
     @property
     def count(self) -> int:

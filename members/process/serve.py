@@ -19,6 +19,7 @@ from grpc_reflection.v1alpha import reflection
 
 from groupcert.members.core.states import MemberState
 from groupcert.members.door.call_limit import UNCHECKED_CALLS_MAX, Rooms
+from groupcert.members.door.call_times import CallTimes
 from groupcert.members.door.callers import Callers
 from groupcert.members.door.door import Door
 from groupcert.members.process.lifecycle import Lifecycle
@@ -30,6 +31,12 @@ from groupcert.members.services.admin import AdminService
 from groupcert.members.services.binary_log import BinaryLogService
 from groupcert.members.services.certification import CertificationService
 from groupcert.members.services.current_runtime import CurrentRuntime
+from groupcert.members.services.detail_metrics import (
+    PROCESS_COLLECTORS,
+    DetailCollector,
+    Details,
+    details,
+)
 from groupcert.members.services.group import GroupService, MemberApplierService
 from groupcert.members.services.group_status import group_applier_status, group_status
 from groupcert.members.services.metrics import ApplierCollector, MemberCollector, serve_metrics
@@ -156,8 +163,9 @@ async def _serve(config: MemberConfig, options: LogOptions) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop)
     copies = Copies(config.data_folder / "copies")
-    server = await _start_server(config, current, copies, checks)
-    stop_metrics = _start_metrics(config, current)
+    calls = CallTimes()
+    server = await _start_server(config, current, copies, checks, calls)
+    stop_metrics = _start_metrics(config, current, calls)
 
     def on_state(state: MemberState) -> None:
         serving = health_pb2.HealthCheckResponse.SERVING
@@ -186,9 +194,13 @@ async def _serve(config: MemberConfig, options: LogOptions) -> int:
 
 
 async def _start_server(
-    config: MemberConfig, current: CurrentRuntime, copies: Copies, checks: HealthChecks
+    config: MemberConfig,
+    current: CurrentRuntime,
+    copies: Copies,
+    checks: HealthChecks,
+    calls: CallTimes,
 ) -> grpc.aio.Server:
-    door = Door(Callers(config.access, has_tls=config.tls is not None), Rooms())
+    door = Door(Callers(config.access, has_tls=config.tls is not None), Rooms(), calls)
     server = grpc.aio.server(
         interceptors=(door,),
         maximum_concurrent_rpcs=UNCHECKED_CALLS_MAX,
@@ -227,7 +239,9 @@ async def _start_server(
     return server
 
 
-def _start_metrics(config: MemberConfig, current: CurrentRuntime) -> Callable[[], None]:
+def _start_metrics(
+    config: MemberConfig, current: CurrentRuntime, calls: CallTimes
+) -> Callable[[], None]:
     """Serves the member's metrics if an address is set; returns a function that stops that."""
     if config.metrics_address is None:
         return lambda: None
@@ -241,10 +255,17 @@ def _start_metrics(config: MemberConfig, current: CurrentRuntime) -> Callable[[]
 
         return asyncio.run_coroutine_threadsafe(see(), loop).result(SCRAPE_SECONDS_MAX)
 
+    def counted(observation: Observation) -> Details:
+        return details(observation, calls)
+
     return serve_metrics(
         config.metrics_address,
         MemberCollector(lambda: observed(group_status)),
         ApplierCollector(lambda: observed(group_applier_status)),
+        DetailCollector(
+            config.group, config.member, lambda: observed(lambda seen: details(seen, calls))
+        ),
+        *PROCESS_COLLECTORS,
     )
 
 

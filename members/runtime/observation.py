@@ -4,9 +4,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from groupcert.applier.engine.status import ApplierStatus
+from groupcert.certifier.storage.store import Store
 from groupcert.members.binary_log.log import BinaryLog
 from groupcert.members.core.member import Member
 from groupcert.members.core.recovery_plan import RecoveryProgress
+from groupcert.members.host.histogram import Histogram
 from groupcert.members.runtime.runtime import MemberRuntime
 from groupcert.members.runtime.stage_times import StageTimes
 from groupcert.members.total_order.port import LogIdentity
@@ -31,6 +33,9 @@ class Observation:
     uploads: int
     uploads_bytes: int
     stages: StageTimes
+    batch_sizes: Histogram
+    append_seconds: Histogram
+    store: Store
     log_opened: bool
     log_health: LogHealth
     log_identity: LogIdentity | None
@@ -58,6 +63,9 @@ def observe(runtime: MemberRuntime) -> Observation:
         uploads=runtime.uploads.count,
         uploads_bytes=runtime.uploads.bytes,
         stages=runtime.stages,
+        batch_sizes=runtime.batch_sizes,
+        append_seconds=order.append_seconds,
+        store=runtime.store,
         log_opened=log_opened,
         log_health=order.health(),
         log_identity=runtime.log_identity,

@@ -98,6 +98,7 @@ class MemberRuntime:
         self._waiters = Waiters(self.member, self._linger.end)
         self._submissions = Submissions(self.member, self._sender, self._waiters)
         self.stages = self._submissions.stages
+        self.batch_sizes = self._sender.batch_sizes
         self.is_whole = False
         self._unsaved = Delivered()
         self._unsaved_bytes = self._saved_log_sequence = self._saved_ms = 0
@@ -394,10 +395,7 @@ class MemberRuntime:
         tell_skipped(self.config.member, delivered.skipped)  # 1
         self._store_fragments(delivered)  # 2
         self._parts.appender.add(delivered.entries)  # 3
-        for submission in delivered.ended:  # 4
-            self._submissions.decided(submission)
-        for submission in delivered.turned_away:
-            submission.end()
+        self._submissions.delivered(delivered)  # 4
         self._unsaved.absorb(delivered)  # 5
         self._note_state()
         self._waiters.everywhere.advance(self.member.applied_everywhere_version)

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 
 from groupcert.members.core.member import Member
+from groupcert.members.host.histogram import AMOUNTS, Histogram
 from groupcert.members.total_order.port import PUBLISHING_MAX, TotalOrder
 from groupcert.members.wire.log_batches import encode_batch
 
@@ -29,6 +30,8 @@ class Sender:
         """Sends to `order`; calls `on_error` with an error after which sending cannot go on."""
         self._on_error = on_error
         self._member = member
+        self.batch_sizes = Histogram(AMOUNTS)
+        """Transactions of each message that had any."""
         self._publisher = member.publisher
         self._order = order
         self._linger_seconds = linger_ms / 1000
@@ -64,6 +67,8 @@ class Sender:
             self._sent_seconds[batch.batch_number] = time.perf_counter()
             self._sent_seconds.pop(batch.batch_number - SENT_TIMES_KEPT, None)
             message_id = f"{batch.incarnation:016x}-{batch.batch_number}"
+            if batch.transactions:
+                self.batch_sizes.add(len(batch.transactions))
             encoded = encode_batch(batch)
             self._publisher.note_encoded(batch.batch_number, encoded)
             self._order.publish(message_id, encoded)

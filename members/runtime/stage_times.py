@@ -11,14 +11,16 @@ STAGES = ("queued", "ordered", "committed")
 
 class StageTimes:
     """Seconds since the start of the run: of submissions in each stage, and of transactions from
-    the call to the answer by verdict.
+    the call to the answer by verdict; and of every member's transactions, `applied`, from the time
+    that they are read from the log until they are visible here.
     """
 
-    __slots__ = ("stages", "verdicts")
+    __slots__ = ("applied", "stages", "verdicts")
 
     def __init__(self) -> None:
         self.stages = {stage: Histogram() for stage in STAGES}
         self.verdicts = {verdict: Histogram() for verdict in Verdict}
+        self.applied = Histogram()
 
     def add(self, stage: str, seconds: float) -> None:
         """Counts one submission's time in a stage."""

@@ -3,9 +3,11 @@
 import asyncio
 import time
 from collections.abc import Sequence
+from functools import partial
 
 from groupcert.members.binary_log.log import BinaryLog
 from groupcert.members.core.admission import check_admitted, why_not
+from groupcert.members.core.effects import Delivered
 from groupcert.members.core.log_records import LoggedTransaction
 from groupcert.members.core.member import Member
 from groupcert.members.core.publisher import Submission
@@ -46,7 +48,25 @@ class Submissions:
         self._sender.schedule()
         return future
 
-    def decided(self, submission: Submission) -> None:
+    def delivered(self, delivered: Delivered) -> None:
+        """Answers the submissions that messages have decided, and notes when all that was certified
+        in the messages is visible here.
+        """
+        for submission in delivered.ended:
+            self._decided(submission)
+        for submission in delivered.turned_away:
+            submission.end()
+        versions = delivered.entries.versions
+        if versions:
+            applied = partial(self._applied, versions[-1], len(versions), delivered.decided_us)
+            self._waiters.visible.wait(versions[-1], applied)
+
+    def _applied(self, version: int, transactions: int, read_us: int) -> None:
+        if self._waiters.visible.version >= version:  # Else the run has ended.
+            spent_us = max(time.time_ns() // 1000 - read_us, 0)
+            self.stages.applied.add(spent_us / 1e6, transactions)
+
+    def _decided(self, submission: Submission) -> None:
         """Answers a decided submission once its certified transactions are visible here."""
         decided = time.perf_counter()
         sent = self._sender.sent_at(submission.batch_number) or decided

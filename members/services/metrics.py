@@ -140,7 +140,6 @@ MEMBER_COUNTERS: Mapping[str, Reading] = {
         "messages of the log that were no valid message of a member",
         "skipped_messages",
     ),
-    "member_cpu_seconds": ("processor time of this process", "cpu_seconds"),
     "binary_log_transactions": ("transactions that the binary log took", "binlog_commits"),
     "certification_log_written_rows": (
         "rows in the files of the certification log that this process has written",
@@ -196,12 +195,6 @@ class MemberCollector(Collector):
         verdicts = {verdict: getattr(status.run_verdicts, verdict) for verdict in VERDICTS}
         name, text = "groupcert_certification_transactions", "transactions that were certified here"
         yield _labelled(CounterMetricFamily, name, text, "verdict", verdicts)
-        seconds = {stage.name: stage.total_us / 1e6 for stage in status.stages}
-        name, text = "groupcert_commit_stage_seconds", "time that own commits spent"
-        yield _labelled(CounterMetricFamily, name, text, "stage", seconds)
-        commits = {stage.name: stage.count for stage in status.stages}
-        name, text = "groupcert_commit_stage_transactions", "own commits that passed"
-        yield _labelled(CounterMetricFamily, name, text, "stage", commits)
 
 
 class ApplierCollector(Collector):

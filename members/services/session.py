@@ -170,11 +170,12 @@ class _Session:
                 expected = f"one of {', '.join(self._methods)} in request {number}"
                 raise InvalidMessage(call=CALL, bytes=request.ByteSize(), expected=expected)
             call, method = self._methods[field]
-            self._carried.enter(call)
-            try:
-                response = await self._response(field, method, getattr(request, field))
-            finally:
-                self._carried.leave(call)
+            with self._carried.timed(call):
+                self._carried.enter(call)
+                try:
+                    response = await self._response(field, method, getattr(request, field))
+                finally:
+                    self._carried.leave(call)
         except GroupcertError as error:
             return SessionAnswer(number=number, error=rpc_status(error).SerializeToString())
         except Exception as error:  # As gRPC does it for the same call by itself.

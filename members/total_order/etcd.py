@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from groupcert.certifier.errors import InvalidSetting, LogServerTooOld, LogServerUnavailable
 from groupcert.etcd.rpc_pb2 import StatusRequest
 from groupcert.members.errors.membership import GroupMissing
+from groupcert.members.host.histogram import Histogram
 from groupcert.members.security.credentials import Tls
 from groupcert.members.total_order.etcd_connection import (
     STATUS,
@@ -82,6 +83,7 @@ class EtcdOrder:
     """`TotalOrder` on the puts of a key. After `open` one task writes, another asks for health."""
 
     def __init__(self, options: EtcdOptions) -> None:
+        self.append_seconds = Histogram()
         self._options = options
         self._connection = EtcdConnection(options.servers, options.tls)
         self._log = EtcdLog(self._connection, options.group, options.connect_ms_max)
@@ -122,7 +124,9 @@ class EtcdOrder:
                 cause = error.description
                 raise LogServerUnavailable(address=connection.address, cause=cause) from None
             raise
-        self._publisher = EtcdPublisher(connection, self._log.keys, description.base)
+        self._publisher = EtcdPublisher(
+            connection, self._log.keys, description.base, self.append_seconds
+        )
         self._health = EtcdHealth(connection, members, self._publisher.acknowledged_ms)
         self._tasks = [
             asyncio.create_task(self._health.run(), name="log health"),

@@ -23,6 +23,7 @@ from groupcert.etcd.rpc_pb2 import (
     TxnResponse,
 )
 from groupcert.members.host.backoff import Backoff
+from groupcert.members.host.histogram import Histogram
 from groupcert.members.total_order.etcd_connection import (
     ATTEMPT_MS,
     ATTEMPT_MS_MAX,
@@ -55,11 +56,14 @@ class _Message(NamedTuple):
 class EtcdPublisher:
     """The sending half of the adapter; `run` does the sending."""
 
-    def __init__(self, connection: EtcdConnection, keys: LogKeys, base: int) -> None:
+    def __init__(
+        self, connection: EtcdConnection, keys: LogKeys, base: int, append_seconds: Histogram
+    ) -> None:
         """Writes to the log that was made in revision `base`, and to no other."""
         self._connection = connection
         self._keys = keys
         self._base = base
+        self._append_seconds = append_seconds
         self._queue: deque[_Message] = deque()
         self._recent: dict[str, None] = {}
         self._acknowledged_ns = 0
@@ -102,8 +106,9 @@ class EtcdPublisher:
                 self._wake.clear()
                 await self._wake.wait()
             await self._write(self._queue[0])
-            self._queue.popleft()
+            message = self._queue.popleft()
             self._acknowledged_ns = time.monotonic_ns()
+            self._append_seconds.add((self._acknowledged_ns - message.accepted_ns) / 1e9)
 
     async def _write(self, message: _Message) -> None:
         """Returns when the log has the message, once."""

@@ -17,6 +17,7 @@ from typing import Any
 
 from groupcert.certifier.errors import InvalidSetting, LogServerUnavailable
 from groupcert.members.errors.membership import GroupMissing
+from groupcert.members.host.histogram import Histogram
 from groupcert.members.security.credentials import Tls
 from groupcert.members.total_order.jetstream_connection import (
     STREAM_NOT_FOUND,
@@ -124,6 +125,7 @@ class JetStreamOrder:
     """`TotalOrder` on a stream. After `open`, a task sends and another one watches for silence."""
 
     def __init__(self, options: JetStreamOptions) -> None:
+        self.append_seconds = Histogram()
         self._options = options
         self._connection = JetStreamConnection(
             options.servers, options.request_timeout_ms, options.tls
@@ -161,6 +163,7 @@ class JetStreamOrder:
             stream=options.stream,
             subject=options.subject,
             in_flight_max=options.in_flight_max,
+            append_seconds=self.append_seconds,
         )
         self._connection.on_interruption = self._on_interruption
         self._health = JetStreamHealth(

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import nats.errors
 
 from groupcert.members.host.backoff import Backoff
+from groupcert.members.host.histogram import Histogram
 from groupcert.members.total_order.jetstream_connection import JetStreamConnection
 from groupcert.members.total_order.port import PUBLISHING_MAX
 
@@ -41,12 +42,19 @@ class JetStreamPublisher:
     """The sending half of the adapter; `run` sends again what may be lost."""
 
     def __init__(
-        self, connection: JetStreamConnection, *, stream: str, subject: str, in_flight_max: int
+        self,
+        connection: JetStreamConnection,
+        *,
+        stream: str,
+        subject: str,
+        in_flight_max: int,
+        append_seconds: Histogram,
     ) -> None:
         self._connection = connection
         self._stream = stream
         self._subject = subject
         self._in_flight_max = in_flight_max
+        self._append_seconds = append_seconds
         self._number_next = 0
         self._queue: deque[_Message] = deque()
         self._in_flight: dict[int, _Message] = {}
@@ -154,10 +162,11 @@ class JetStreamPublisher:
         if refusal:
             self.refusal = refusal
             self.interrupt()
-        elif self._in_flight.pop(int(subject[len(self._inbox) + 1 :]), None) is not None:
+        elif message := self._in_flight.pop(int(subject[len(self._inbox) + 1 :]), None):
             self.refusal = ""
             self._progress_ns = self._acknowledged_ns = time.monotonic_ns()
             self._backoff.reset()
+            self._append_seconds.add((self._acknowledged_ns - message.accepted_ns) / 1e9)
             self._send_next()
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from groupcert.certifier.errors import ForeignLog, LogGap
+from groupcert.members.host.histogram import Histogram
 from groupcert.members.total_order.linger import Linger
 from groupcert.members.total_order.server_health import LogHealth
 
@@ -68,6 +69,9 @@ class LogState:
 
 class TotalOrder(Protocol):
     """A group's log, as one member holds it. All calls are made from one event loop."""
+
+    append_seconds: Histogram
+    """Seconds from `publish` to the acknowledgement, by message."""
 
     async def open(self, *, create: bool) -> LogState:
         """Connects, and checks that the log can be relied on. Called once, before anything else.

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from groupcert.certifier.errors import LogServerUnavailable
 from groupcert.members.errors.membership import GroupMissing
+from groupcert.members.host.histogram import Histogram
 from groupcert.members.total_order.linger import Linger
 from groupcert.members.total_order.port import (
     PUBLISHING_MAX,
@@ -130,6 +131,7 @@ class MemoryOrder:
     """One member's `TotalOrder` on a `MemoryLog`."""
 
     def __init__(self, log: MemoryLog) -> None:
+        self.append_seconds = Histogram()
         self._log = log
         self._identity: LogIdentity
         self._queue: deque[_Message] = deque()
@@ -222,6 +224,7 @@ class MemoryOrder:
             while self._queue:
                 message = self._queue.popleft()
                 self._log.append(message.message_id, message.payload)
+                self.append_seconds.add((self._log.now_ms - message.accepted_ms) / 1e3)
 
     def wake(self) -> None:
         """Has the readers look again."""

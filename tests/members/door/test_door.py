@@ -16,12 +16,14 @@ from grpc_health.v1._async import HealthServicer
 from grpc_reflection.v1alpha import reflection, reflection_pb2, reflection_pb2_grpc
 
 from groupcert.members.door.call_limit import Rooms
+from groupcert.members.door.call_times import CallTimes
 from groupcert.members.door.callers import Callers
 from groupcert.members.door.door import Door
 from groupcert.members.errors.security import NotAuthenticated
 from groupcert.members.host.loopback import free_port
 from groupcert.members.security.access import AccessList
 from groupcert.members.wire.statuses import error_from
+from tests.waiting import until
 
 TOKEN = "a-token"
 BEARER = (("authorization", f"Bearer {TOKEN}"),)
@@ -40,13 +42,18 @@ Metadata = tuple[tuple[str, str], ...]
 
 
 @contextmanager
-def guarded(*addresses: str) -> Iterator[None]:
-    """Runs a server without TLS behind the door; it serves health checks and reflection."""
+def guarded(*addresses: str) -> Iterator[CallTimes]:
+    """Runs a server without TLS behind the door; it serves health checks and reflection. Yields
+    what it counts.
+    """
+    times = CallTimes()
     loop = asyncio.new_event_loop()
     stopped = asyncio.Event()
 
     async def serve() -> None:
-        server = grpc.aio.server(interceptors=(Door(Callers(ACCESS, has_tls=False), Rooms()),))
+        server = grpc.aio.server(
+            interceptors=(Door(Callers(ACCESS, has_tls=False), Rooms(), times),)
+        )
         health_pb2_grpc.add_HealthServicer_to_server(HealthServicer(), server)
         reflection.enable_server_reflection((reflection.SERVICE_NAME,), server)
         for address in addresses:
@@ -58,7 +65,7 @@ def guarded(*addresses: str) -> Iterator[None]:
     with ThreadPoolExecutor(1) as thread:
         serving = thread.submit(loop.run_until_complete, serve())
         try:
-            yield
+            yield times
         finally:
             loop.call_soon_threadsafe(stopped.set)
             serving.result(10)
@@ -148,3 +155,32 @@ def test_a_call_that_nobody_serves_stays_unknown(address: str) -> None:
         with pytest.raises(grpc.RpcError) as caught:
             call(b"", timeout=10)
     assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+def test_each_call_is_counted_by_its_code_and_a_refusal_by_its_reason() -> None:
+    address = f"127.0.0.1:{free_port()}"
+    call = "/grpc.health.v1.Health/Check"
+    with guarded(address) as times, grpc.insecure_channel(address) as channel:
+        check(address)
+        for _ in range(2):
+            with pytest.raises(NotAuthenticated):
+                check(address, ())
+        unknown = health_pb2.HealthCheckRequest(service="unknown")
+        with pytest.raises(grpc.RpcError):
+            health_pb2_grpc.HealthStub(channel).Check(unknown, 30, BEARER)
+        with pytest.raises(grpc.RpcError):
+            channel.unary_unary("/grpc.health.v1.Health/Other", None, None)(b"", 30, BEARER)
+        watched = health_pb2_grpc.HealthStub(channel).Watch(
+            health_pb2.HealthCheckRequest(), 30, BEARER
+        )
+        assert next(watched).status == health_pb2.HealthCheckResponse.SERVING
+        assert (call.replace("Check", "Watch"), "OK") not in times.seconds
+        watched.cancel()
+        asyncio.run(until(lambda: len(times.seconds) == 4))
+    assert {each: seconds.count for each, seconds in times.seconds.items()} == {
+        (call, "OK"): 1,
+        (call, "UNAUTHENTICATED"): 2,
+        (call, "NOT_FOUND"): 1,
+        (call.replace("Check", "Watch"), "CANCELLED"): 1,
+    }
+    assert times.refusals == {"NOT_AUTHENTICATED": 2}

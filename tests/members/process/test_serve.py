@@ -18,6 +18,7 @@ from grpc_health.v1._async import HealthServicer
 from groupcert import Client
 from groupcert.certifier.errors import NotServing, TooManyKeys, UploadExpired
 from groupcert.members.door.call_limit import CALLS, PLACES_MAX, STREAMS
+from groupcert.members.door.call_times import CallTimes
 from groupcert.members.errors.calls import TooManyCalls
 from groupcert.members.host.loopback import HOST, free_port
 from groupcert.members.process import serve
@@ -86,7 +87,7 @@ async def serving(folder: Path, **settings: object) -> AsyncIterator[tuple[Membe
         current = CurrentRuntime()
         current.runtime = runtime
         copies = Copies(folder / "copies")
-        server = await serve._start_server(config, current, copies, HealthServicer())
+        server = await serve._start_server(config, current, copies, HealthServicer(), CallTimes())
         try:
             yield runtime, address
         finally:

@@ -148,6 +148,7 @@ async def test_messages_are_read_in_the_order_published(order: TotalOrder) -> No
     ]
     assert order.unacknowledged_for_ms() == 0
     assert order.refusal() == ""
+    assert order.append_seconds.count == 100
 
 
 async def test_all_readers_see_one_order_of_many_publishers(make_order: MakeOrder) -> None:
@@ -262,6 +263,7 @@ async def test_a_memory_log_that_is_away_keeps_messages_waiting() -> None:
     assert (health.leader, health.leaderless_ms, health.problem) == ("", 300, "not available")
     log.available = True
     assert (order.publishing(), order.unacknowledged_for_ms()) == (0, 0)
+    assert (order.append_seconds.count, order.append_seconds.sum) == (1, 0.3)
     assert await read_until(order, 1, 1) == [Delivery(1, b"1")]
 
 
