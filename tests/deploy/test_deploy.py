@@ -5,60 +5,110 @@ import os
 import re
 import subprocess
 import tempfile
+from itertools import product
 from pathlib import Path
 from shutil import which
+from typing import Any
 
 import pytest
-from prometheus_client.registry import Collector
 
 from groupcert.members.benchmarks import etcd_servers
-from groupcert.members.services.metrics import ApplierCollector, MemberCollector
 from groupcert.members.settings.member import load_config
 from groupcert.members.total_order.embedded_server import server_binary
-from groupcert.v1 import applier_pb2, group_pb2
 from tests.cluster.engine import compose_command
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 COMPOSE_FILE = DEPLOY / "compose.yaml"
-METRIC = re.compile(r"\bgroupcert_\w+")
+METRIC = re.compile(r"\b(?:groupcert|process|python)_\w+")
+METRICS_README = DEPLOY.parent / "members" / "services" / "README.md"
+"""Its tables are tested against what a member serves (`tests/members/services`)."""
 
 
 def metric_names() -> set[str]:
-    """Every metric that a member serves."""
-    collectors: tuple[Collector, ...] = (
-        MemberCollector(group_pb2.GroupStatus),
-        ApplierCollector(applier_pb2.GetApplierStatusResponse),
-    )
-    return {
-        metric.name + ("_total" if metric.type == "counter" else "")
-        for collector in collectors
-        for metric in collector.collect()
-    }
+    """Every metric that a member serves; a histogram has several."""
+    names = set()
+    for first, text in re.findall(
+        r"^\| (`\w+`.*?) \| (.*) \|$", METRICS_README.read_text(), re.MULTILINE
+    ):
+        ends = ("_bucket", "_count", "_sum") if text.startswith("histogram: ") else ("",)
+        names |= {name + end for name in METRIC.findall(first) for end in ends}
+    return names
 
 
-@pytest.mark.parametrize("name", ["dashboard.json", "alerts.yml"])
+@pytest.mark.parametrize("name", ["dashboard.json", "alerts.yml", "alerts.test.yml"])
 def test_metrics_that_are_shown_or_watched_exist(name: str) -> None:
     named = set(METRIC.findall((DEPLOY / name).read_text()))
     assert named
     assert named <= metric_names()
 
 
-def test_the_dashboard_asks_its_data_source_in_every_panel() -> None:
+def panels() -> list[dict[str, Any]]:
+    """The panels of the dashboard, without the headings of its rows."""
     dashboard = json.loads((DEPLOY / "dashboard.json").read_text())
+    return [panel for panel in dashboard["panels"] if panel["type"] != "row"]
+
+
+def test_every_panel_asks_the_data_source_for_the_chosen_members_and_is_described() -> None:
     uid = re.search(r"uid: (\w+)", (DEPLOY / "grafana-datasources.yaml").read_text())
     assert uid is not None
-    assert dashboard["panels"]
-    for panel in dashboard["panels"]:
-        assert panel["datasource"] == {"type": "prometheus", "uid": uid.group(1)}
-        assert all(target["expr"] for target in panel["targets"])
+    source = {"type": "prometheus", "uid": uid.group(1)}
+    for panel in panels():
+        assert panel["datasource"] == source
+        assert len(panel["description"].split()) > 5, panel["title"]
+        for target in panel["targets"]:
+            metrics = METRIC.findall(target["expr"])
+            assert metrics
+            assert target["expr"].count('instance=~"$instance"') == len(metrics), target["expr"]
 
 
-def test_every_alert_says_what_to_do() -> None:
+def test_panels_lie_beside_each_other() -> None:
+    taken: set[tuple[int, int]] = set()
+    for panel in json.loads((DEPLOY / "dashboard.json").read_text())["panels"]:
+        at = panel["gridPos"]
+        place = set(product(range(at["x"], at["x"] + at["w"]), range(at["y"], at["y"] + at["h"])))
+        assert not taken & place, panel["title"]
+        assert at["x"] + at["w"] <= 24
+        taken |= place
+
+
+def test_every_alert_says_what_to_do_and_has_a_paragraph_of_its_own() -> None:
+    text = (DEPLOY / "README.md").read_text().partition("\n## Alerts\n")[2].partition("\n## ")[0]
+    paragraphs = dict(re.findall(r"^### (\w+)\n(.*?)(?=^###|\Z)", text, re.MULTILINE | re.DOTALL))
     alerts = (DEPLOY / "alerts.yml").read_text().split("- alert: ")[1:]
-    assert alerts
+    assert [alert.split()[0] for alert in alerts] == list(paragraphs)
     for alert in alerts:
-        for part in ("expr: ", "severity: ", "summary: ", "action: "):
+        for part in ("expr: ", "severity: ", "summary: ", "action: ", "runbook: "):
             assert alert.count(part) == 1, alert
+        assert f'runbook: "deploy/README.md#{alert.split()[0].lower()}"' in alert
+    for paragraph in paragraphs.values():
+        said = re.findall(r"^- \*\*(.+?)\*\*", paragraph, re.MULTILINE)
+        assert said == ["Means", "Look first", "Do", "Over"]
+
+
+def promtool(*arguments: str) -> str:
+    """What Prometheus' own tool says of files here, which it takes."""
+    if which("promtool") is None:
+        assert os.environ.get("REQUIRE_DATABASES") != "1", "prometheus is not installed"
+        pytest.skip("prometheus is not installed")
+    done = subprocess.run(["promtool", *arguments], cwd=DEPLOY, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_prometheus_takes_its_configuration_and_its_rules() -> None:
+    rules = (DEPLOY / "alerts.yml").read_text().count("- alert: ")
+    assert f"{rules} rules found" in promtool("check", "config", "prometheus.yml")
+
+
+@pytest.mark.slow
+def test_each_alert_fires_when_it_should_and_does_not_when_it_should_not() -> None:
+    tests = (DEPLOY / "alerts.test.yml").read_text().split("  - name: ")[1:]
+    alerts = re.findall(r"- alert: (\w+)", (DEPLOY / "alerts.yml").read_text())
+    assert [test.split()[0] for test in tests] == alerts
+    for alert, test in zip(alerts, tests, strict=True):
+        assert set(re.findall(r"alertname=\"(\w+)\"", test)) == {alert}
+        assert test.count("exp_samples: []") == 2, "before it fires, and after"
+    assert "SUCCESS" in promtool("test", "rules", "alerts.test.yml")
 
 
 def test_files_that_are_mounted_exist() -> None:

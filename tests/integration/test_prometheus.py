@@ -1,4 +1,7 @@
-"""A real Prometheus that watches a member: every panel and every alert finds what it asks for."""
+"""A real Prometheus that watches a member: every panel and every alert finds what it asks for.
+
+Grafana is not here: its variables are replaced as it does that.
+"""
 
 import json
 import os
@@ -15,6 +18,7 @@ from typing import Any
 import pytest
 
 from groupcert import Client
+from groupcert.certifier.errors import InvalidRequest
 from groupcert.members.demo.local_group import LocalGroup
 from groupcert.members.host.loopback import HOST, free_port
 from tests.integration.waiting import wait_for
@@ -23,6 +27,7 @@ pytestmark = pytest.mark.slow
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 COMPARISON = re.compile(r" (==|>|<) ")
+LABEL_VALUES = re.compile(r"label_values\((.*), (\w+)\)")
 
 
 class Prometheus:
@@ -82,32 +87,69 @@ def group(tmp_path: Path) -> Iterator[LocalGroup]:
         yield group
 
 
+def metrics_address(folder: Path) -> str:
+    """Where the member serves its metrics."""
+    lines = (folder / "m1.toml").read_text().splitlines()
+    settings = dict(line.split(" = ", 1) for line in lines)
+    address: str = json.loads(settings["metrics_address"])
+    return address
+
+
 @pytest.fixture
 def prometheus(tmp_path: Path, group: LocalGroup) -> Iterator[Prometheus]:
     """It watches the member."""
-    settings = dict(
-        line.split(" = ", 1) for line in (tmp_path / "m1.toml").read_text().splitlines()
-    )
-    server = Prometheus(tmp_path, json.loads(settings["metrics_address"]))
+    server = Prometheus(tmp_path, metrics_address(tmp_path))
     try:
         yield server
     finally:
         server.stop()
 
 
-def test_every_panel_and_alert_finds_its_metrics(prometheus: Prometheus) -> None:
-    panels = json.loads((DEPLOY / "dashboard.json").read_text())["panels"]
-    for panel in panels:
-        for target in panel["targets"]:
-            wait_for(panel["title"], partial(prometheus.finds, target["expr"]))
-    (group,) = prometheus.api("rules")["groups"]
+def filled(text: str, variables: dict[str, str]) -> str:
+    """A query as Grafana asks it."""
+    for name, value in variables.items():
+        text = text.replace(f"${name}", value)
+    return text
+
+
+def variables_of(dashboard: Any, prometheus: Prometheus) -> dict[str, str]:
+    """The variables of the dashboard, with all of their values chosen."""
+    variables = {"__rate_interval": "30s"}
+    for variable in dashboard["templating"]["list"]:
+        query = filled(variable["query"]["query"], variables)
+        asked = LABEL_VALUES.fullmatch(query)
+        assert asked is not None, query
+        match, label = asked.groups()
+        wait_for(variable["name"], partial(prometheus.finds, match))
+        series = prometheus.api("series", **{"match[]": match})
+        variables[variable["name"]] = "|".join({each[label] for each in series})
+    return variables
+
+
+def test_every_panel_and_alert_finds_its_metrics(prometheus: Prometheus, group: LocalGroup) -> None:
+    with urllib.request.urlopen(f"http://{metrics_address(group.folder)}/metrics") as page:
+        text = page.read()
+    assert b"groupcert_commit_seconds_bucket" in text
+    done = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    dashboard = json.loads((DEPLOY / "dashboard.json").read_text())
+    variables = variables_of(dashboard, prometheus)
+    assert (variables["group"], variables["member"]) == ("local", "m1")
+    wait_for("a first look", partial(prometheus.finds, "groupcert_call_refusals_total"))
+    with Client(group.addresses["m1"]) as client, pytest.raises(InvalidRequest):
+        client.outcome(b"an id that is far too long" * 100)
+    for panel in dashboard["panels"]:
+        for target in panel.get("targets", []):
+            expression = filled(target["expr"], variables)
+            wait_for(panel["title"], partial(prometheus.finds, expression))
+    (rules,) = prometheus.api("rules")["groups"]
     wait_for(
         "a first look at the alerts",
         lambda: (
             {"ok"} == {rule["health"] for rule in prometheus.api("rules")["groups"][0]["rules"]}
         ),
     )
-    for rule in group["rules"]:
+    for rule in rules["rules"]:
         watched, comparison, _ = COMPARISON.split(rule["query"])
         assert comparison
         wait_for(rule["name"], partial(prometheus.finds, watched))
