@@ -103,7 +103,7 @@ proto: | $(INSTALLED) ## makes the stubs of proto/ again
 
 venv: $(STUBS) ## the virtual environment .venv, with everything in it
 
-$(STUBS): $(wildcard proto/groupcert/*/*.proto) deploy/hatch_build.py | $(INSTALLED)
+$(STUBS): $(shell find proto -name '*.proto') deploy/hatch_build.py | $(INSTALLED)
 	$(BIN)/python deploy/hatch_build.py
 
 $(INSTALLED): pyproject.toml $(PINS)

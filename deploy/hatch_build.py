@@ -3,6 +3,7 @@
     groupcert/__init__.py      members/client/public.py: the names that a user's program imports
     groupcert/py.typed         its types count
     groupcert/v1/              stubs of protobuf and gRPC, made from `proto/`
+    groupcert/internal/v1/     likewise, of the records that members alone write and read
     groupcert/etcd/            likewise, of the part of etcd's contract that the total order uses
     groupcert/certifier/, applier/, members/
 
@@ -25,7 +26,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 PACKAGE = Path(".build/package/groupcert")
 FOLDERS = ("certifier", "applier", "members")
 PUBLIC = Path("members/client/public.py")
-STUBS = ("v1", "etcd")
+STUBS = ("v1", "internal", "etcd")
 OUTPUTS = {"python": "", "grpc_python": "", "mypy": "quiet:", "mypy_grpc": "quiet:"}
 PLUGINS = ("protoc-gen-mypy", "protoc-gen-mypy_grpc")
 
@@ -69,7 +70,7 @@ def make_stubs(root: Path, package: Path) -> None:
     arguments = [f"--proto_path={path}" for path in (contract, well_known)]
     arguments += [f"--plugin={name}={find_script(name)}" for name in PLUGINS]
     arguments += [f"--{name}_out={options}{fresh}" for name, options in OUTPUTS.items()]
-    arguments += [str(path) for path in sorted((contract / "groupcert").glob("*/*.proto"))]
+    arguments += [str(path) for path in sorted((contract / "groupcert").rglob("*.proto"))]
     if protoc.main(["protoc", *arguments]) != 0:
         sys.exit(f"{contract} does not compile; the stubs in {package} are left as they were")
     for name in STUBS:

@@ -105,7 +105,7 @@ class RemoteMember:
         its own, which holds up no other.
 
         Args:
-            field: The request's name in a `SessionRequest`, such as `commit`.
+            field: The request's name in a `SessionCall`, such as `commit`.
 
         Raises:
             TimeoutError: No answer came within `timeout_s` seconds.

@@ -17,7 +17,7 @@ import grpc.aio
 from groupcert.certifier.errors import GroupcertError, NotServing
 from groupcert.members.wire.channels import STREAM_ENDED, is_admitted
 from groupcert.members.wire.statuses import carried_error
-from groupcert.v1.session_pb2 import SessionAnswers, SessionRequest, SessionRequests
+from groupcert.v1.session_pb2 import SessionCall, SessionRequest, SessionResponse
 
 MESSAGE_BYTES = 256 << 10
 """Bytes of requests from which on a message is full."""
@@ -33,7 +33,7 @@ class SessionStream:
 
     def __init__(
         self,
-        stream: "grpc.aio.StreamStreamCall[SessionRequests, SessionAnswers]",
+        stream: "grpc.aio.StreamStreamCall[SessionRequest, SessionResponse]",
         address: str,
         failure: Callable[[grpc.RpcError], GroupcertError],
     ) -> None:
@@ -45,7 +45,7 @@ class SessionStream:
         self._failure = failure
         self._numbers = count(1)
         self._answers: dict[int, asyncio.Future[Any]] = {}
-        self._unsent: deque[SessionRequests] = deque()
+        self._unsent: deque[SessionRequest] = deque()
         self._unsent_bytes = 0
         """Of the last message that is not sent."""
         self._places = asyncio.Semaphore(CALLS_MAX)
@@ -58,7 +58,7 @@ class SessionStream:
         """Returns the answer to a request.
 
         Args:
-            field: Its name in a `SessionRequest`, such as `commit`.
+            field: Its name in a `SessionCall`, such as `commit`.
 
         Raises:
             TimeoutError: No answer came within `timeout_s` seconds; the member is told.
@@ -70,7 +70,7 @@ class SessionStream:
             number = next(self._numbers)
             answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
             self._answers[number] = answer
-            self._add(SessionRequest(number=number, **{field: request}))
+            self._add(SessionCall(number=number, **{field: request}))
             try:
                 return await answer
             except asyncio.CancelledError:
@@ -95,26 +95,26 @@ class SessionStream:
         self._stream.cancel()
         self._receiving.cancel()
 
-    def _add(self, request: SessionRequest) -> None:
+    def _add(self, request: SessionCall) -> None:
         size = request.ByteSize()
-        self._message(size).requests.append(request)
+        self._message(size).calls.append(request)
         self._unsent_bytes += size
 
     def _withdraw(self, number: int) -> None:
         """Removes a request that was not sent; of one that was, tells the member."""
         for message in self._unsent:
-            for index, request in enumerate(message.requests):
+            for index, request in enumerate(message.calls):
                 if request.number == number:
-                    del message.requests[index]
+                    del message.calls[index]
                     return
         self._message(0).cancelled.append(number)
 
-    def _message(self, size: int) -> SessionRequests:
+    def _message(self, size: int) -> SessionRequest:
         """Returns the unsent message that has room for `size` bytes more."""
         unsent = self._unsent
         is_full = self._unsent_bytes + size > MESSAGE_BYTES
-        if not unsent or is_full or len(unsent[-1].requests) >= MESSAGE_REQUESTS:
-            unsent.append(SessionRequests())
+        if not unsent or is_full or len(unsent[-1].calls) >= MESSAGE_REQUESTS:
+            unsent.append(SessionRequest())
             self._unsent_bytes = 0
         self._news.set()
         return unsent[-1]

@@ -25,7 +25,7 @@ from groupcert.members.services.serving import Context
 from groupcert.members.services.store import StoreService
 from groupcert.members.wire.statuses import rpc_status
 from groupcert.v1 import session_pb2_grpc
-from groupcert.v1.session_pb2 import SessionAnswer, SessionAnswers, SessionRequest, SessionRequests
+from groupcert.v1.session_pb2 import SessionAnswer, SessionCall, SessionRequest, SessionResponse
 
 CALL = "/groupcert.v1.SessionService/Session"
 ANSWER_BYTES = 1 << 20
@@ -63,8 +63,8 @@ class SessionService(session_pb2_grpc.SessionServiceServicer):
         """By the field of a request, the full name of its call and who answers it."""
 
     async def Session(
-        self, request_iterator: AsyncIterator[SessionRequests], context: Context
-    ) -> AsyncIterator[SessionAnswers]:
+        self, request_iterator: AsyncIterator[SessionRequest], context: Context
+    ) -> AsyncIterator[SessionResponse]:
         """Answers the calls of one stream; see the protocol."""
         session = _Session(self, self._door.carried_by(context), context)
         stopping = self.current.stopping
@@ -92,21 +92,21 @@ class _Session:
         self._carried = carried
         self._context = context
         self._running: dict[int, asyncio.Task[SessionAnswer]] = {}
-        self._answers = SessionAnswers()
+        self._answers = SessionResponse()
         self._answer_bytes = 0
         self._news, self._sent = asyncio.Event(), asyncio.Event()
         self._reads = asyncio.Semaphore(READS_MAX)
         self._snapshots: Snapshots | None = None
         self._session_id = 0
 
-    async def read(self, messages: AsyncIterator[SessionRequests]) -> None:
+    async def read(self, messages: AsyncIterator[SessionRequest]) -> None:
         """Begins the calls of each message. Raises InvalidMessage if two have one number."""
         async for message in messages:
             for number in message.cancelled:
                 cancelled = self._running.pop(number, None)
                 if cancelled is not None:
                     cancelled.cancel()
-            for count, request in enumerate(message.requests, start=1):
+            for count, request in enumerate(message.calls, start=1):
                 self._begin(request)
                 if count % BEGUN_AT_ONCE == 0:
                     await asyncio.sleep(0)
@@ -117,7 +117,7 @@ class _Session:
         """Wakes who waits for the next answers."""
         self._news.set()
 
-    async def next_answers(self, reading: "asyncio.Task[None]") -> SessionAnswers | None:
+    async def next_answers(self, reading: "asyncio.Task[None]") -> SessionResponse | None:
         """Returns all answers that wait, once there are any; None if there will be no more, as
         nothing runs or the client sent what it must not.
         """
@@ -127,7 +127,7 @@ class _Session:
                 return None
             self._news.clear()
             await self._news.wait()
-        answers, self._answers, self._answer_bytes = self._answers, SessionAnswers(), 0
+        answers, self._answers, self._answer_bytes = self._answers, SessionResponse(), 0
         return answers
 
     def end(self) -> None:
@@ -143,7 +143,7 @@ class _Session:
             self._sent.clear()
             await self._sent.wait()
 
-    def _begin(self, request: SessionRequest) -> None:
+    def _begin(self, request: SessionCall) -> None:
         number = request.number
         if number in self._running:
             expected = f"a number that no unanswered request has, not {number} again"
@@ -162,7 +162,7 @@ class _Session:
             self._answer_bytes += answer.ByteSize()
         self._news.set()
 
-    async def _answer(self, request: SessionRequest) -> SessionAnswer:
+    async def _answer(self, request: SessionCall) -> SessionAnswer:
         """Runs one call, and returns its answer."""
         field, number = request.WhichOneof("call"), request.number
         try:

@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError
 
 from groupcert.applier.queue.fragments import DIGEST_BYTES, FragmentSet, is_reference
 from groupcert.certifier.errors import InvalidRequest, InvalidWriteSet
+from groupcert.internal.v1 import log_pb2
 from groupcert.members.core.log_records import (
     CONTROL_BYTES_MAX,
     FIELDS_MAX,
@@ -39,7 +40,6 @@ from groupcert.members.core.views import ViewMember
 from groupcert.members.wire.message_fields import fields
 from groupcert.members.wire.requests import check_id, logged_of
 from groupcert.members.wire.row_changes import checked_changes
-from groupcert.v1 import log_pb2, transaction_pb2
 
 LINGERING_BYTES_MAX = 4 << 10
 """Bytes of a message that waits for others: a larger one is worth a turn of its own."""
@@ -91,7 +91,7 @@ def encode_batch(batch: LogBatch) -> bytes:
             _, number, count, size, digest = FragmentSet.of(logged.payload)
             transaction.ClearField("changes")
             transaction.fragments.MergeFrom(
-                transaction_pb2.FragmentSet(number=number, count=count, bytes=size, digest=digest)
+                log_pb2.FragmentSet(number=number, count=count, bytes=size, digest=digest)
             )
     for number, index, data in batch.fragments:
         message.fragments.add(number=number, index=index, data=data)
@@ -165,7 +165,7 @@ def _transactions(message: log_pb2.LogBatch) -> Sequence[LoggedTransaction]:
     return PlainColumns(ids, snapshots, write_sets, payloads)
 
 
-def _check_gtid_sets(transactions: Iterable[transaction_pb2.Transaction]) -> None:
+def _check_gtid_sets(transactions: Iterable[log_pb2.LoggedTransaction]) -> None:
     """Raises InvalidWriteSet if a message has more of them than members let into one."""
     size = sum(len(each.snapshot_gtid_set) for each in transactions)
     if size > GTID_SETS_BYTES_MAX:
@@ -233,7 +233,7 @@ def skips_in(payload: bytes) -> list[int]:
     return [each.log_sequence for each in controls if isinstance(each, Skip)]
 
 
-def _ordered(message: transaction_pb2.Transaction, incarnation: int) -> LoggedTransaction:
+def _ordered(message: log_pb2.LoggedTransaction, incarnation: int) -> LoggedTransaction:
     """Returns a transaction of a message of the log.
 
     Raises:
@@ -242,12 +242,15 @@ def _ordered(message: transaction_pb2.Transaction, incarnation: int) -> LoggedTr
     check_id(message.transaction_id)
     if not message.HasField("fragments"):
         checked_changes(message.changes)
-        return logged_of(message, incarnation)
-    _check_number(message.fragments.number)
-    if len(message.fragments.digest) > DIGEST_BYTES:
+        return logged_of(message)
+    found = message.fragments
+    _check_number(found.number)
+    if len(found.digest) > DIGEST_BYTES:
         expected = f"a digest of fragments of {DIGEST_BYTES} bytes"
-        raise InvalidWriteSet(value=f"{len(message.fragments.digest)} bytes", expected=expected)
-    return logged_of(message, incarnation)
+        raise InvalidWriteSet(value=f"{len(found.digest)} bytes", expected=expected)
+    digest = found.digest.ljust(DIGEST_BYTES, b"\0")
+    fragments = FragmentSet(incarnation, found.number, found.count, found.bytes, digest)
+    return logged_of(message)._replace(payload=fragments.reference())
 
 
 def _fragment(message: log_pb2.Fragment) -> Fragment:

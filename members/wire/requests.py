@@ -7,7 +7,6 @@ from collections.abc import Container, Iterable, Sized
 from functools import partial
 from typing import NamedTuple
 
-from groupcert.applier.queue.fragments import DIGEST_BYTES, FragmentSet
 from groupcert.certifier.errors import (
     DomainNotAllowed,
     InvalidGtidSet,
@@ -21,6 +20,7 @@ from groupcert.certifier.outcomes import TRANSACTION_ID_BYTES_MAX
 from groupcert.certifier.position import log_index_of, log_sequence_of
 from groupcert.certifier.records import Conflict, Outcome
 from groupcert.certifier.write_set import check_write_set, items_from_texts, store_key_items
+from groupcert.internal.v1 import log_pb2
 from groupcert.members.core.log_records import LoggedTransaction, bytes_of
 from groupcert.members.wire.row_changes import changed_items, check_pairs, checked_changes
 from groupcert.v1 import store_pb2, transaction_pb2
@@ -87,29 +87,22 @@ def submitted_commit(
     return logged
 
 
-def logged_of(message: transaction_pb2.Transaction, incarnation: int = 0) -> LoggedTransaction:
-    """Reads a transaction as it stands in a message.
-
-    Args:
-        incarnation: The run that a message of the log is of, to which its fragments belong; 0: a
-            client's message, which has none.
+def logged_of(
+    message: transaction_pb2.Transaction | log_pb2.LoggedTransaction,
+) -> LoggedTransaction:
+    """Returns a transaction as it stands in a message of a client, or of the log, but for what it
+    says of fragments.
     """
     snapshot_gtid_set = message.snapshot_gtid_set
     read_set = message.read_set
     gtid = message.gtid
-    payload = message.changes
-    if incarnation and message.HasField("fragments"):
-        found = message.fragments
-        digest = found.digest.ljust(DIGEST_BYTES, b"\0")
-        fragments = FragmentSet(incarnation, found.number, found.count, found.bytes, digest)
-        payload = fragments.reference()
     fields = (
         message.transaction_id,
         GtidSet.parse(snapshot_gtid_set) if snapshot_gtid_set else message.snapshot_version,
         list(message.write_set),
         list(read_set) if read_set else (),
         parse_gtid(gtid) if gtid else None,
-        payload,
+        message.changes,
         message.report_applied,
         message.gtid_domain_id,
     )

@@ -2,14 +2,14 @@
 
 from dataclasses import dataclass
 
-from groupcert.v1.transaction_pb2 import Transaction
+from groupcert.internal.v1.log_pb2 import LoggedTransaction
 
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
     """What became of a transaction at its place."""
 
-    transaction: Transaction
+    transaction: LoggedTransaction
     place: tuple[int, int]
     """The message's sequence, and the index in it."""
     origin: str

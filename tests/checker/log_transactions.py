@@ -2,11 +2,10 @@
 
 import struct
 
-from groupcert.v1.log_pb2 import LogBatch
-from groupcert.v1.transaction_pb2 import Transaction
+from groupcert.internal.v1.log_pb2 import LogBatch, LoggedTransaction
 
 
-def transactions_of(batch: LogBatch) -> list[Transaction]:
+def transactions_of(batch: LogBatch) -> list[LoggedTransaction]:
     """Returns them as messages; from format 2 on most are columns, as `log.proto` says."""
     if not batch.plain_ids:
         return list(batch.transactions)
@@ -18,7 +17,7 @@ def transactions_of(batch: LogBatch) -> list[Transaction]:
     for index, size in enumerate(sizes):
         first = sum(sizes[:index])
         found.append(
-            Transaction(
+            LoggedTransaction(
                 transaction_id=batch.plain_ids[index],
                 snapshot_version=snapshots[index],
                 write_set=items[first : first + size],

@@ -2,9 +2,16 @@
 
 import struct
 
-from groupcert.v1.log_pb2 import ControlRecord, GroupSettings, LogBatch, Member, StableSet
-from groupcert.v1.log_pb2 import ViewChange as Change
-from groupcert.v1.transaction_pb2 import Changes, Transaction
+from groupcert.internal.v1.log_pb2 import (
+    ControlRecord,
+    GroupSettings,
+    LogBatch,
+    LoggedTransaction,
+    Member,
+    StableSet,
+)
+from groupcert.internal.v1.log_pb2 import ViewChange as Change
+from groupcert.v1.transaction_pb2 import Changes
 from tests.checker.check import item_of
 
 UUID = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa"
@@ -14,7 +21,7 @@ Rows = dict[bytes, bytes | None]
 
 def transaction(
     transaction_id: bytes, snapshot: int, writes: Rows, reads: tuple[bytes, ...] = ()
-) -> Transaction:
+) -> LoggedTransaction:
     """A transaction of the embedded store, as a member puts it into the log."""
     puts = {key: value for key, value in writes.items() if value is not None}
     changes = Changes(
@@ -22,7 +29,7 @@ def transaction(
         put_values=list(puts.values()),
         delete_keys=[key for key, value in writes.items() if value is None],
     )
-    return Transaction(
+    return LoggedTransaction(
         transaction_id=transaction_id,
         snapshot_version=snapshot,
         write_set=list(map(item_of, writes)),
@@ -44,11 +51,11 @@ class LogWriter:
         self.control("m1", ControlRecord(group_settings=settings))
         self.change_view(0, "m1", "m2")
 
-    def write(self, member: str, *transactions: Transaction) -> int:
+    def write(self, member: str, *transactions: LoggedTransaction) -> int:
         """Adds a batch; returns its sequence."""
         return self._add(member, LogBatch(transactions=transactions))
 
-    def write_columns(self, member: str, *transactions: Transaction) -> int:
+    def write_columns(self, member: str, *transactions: LoggedTransaction) -> int:
         """Adds a batch whose transactions are columns."""
         sizes = [len(each.write_set) for each in transactions]
         items = [item for each in transactions for item in each.write_set]

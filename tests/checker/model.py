@@ -9,8 +9,13 @@ what is slow and plain is preferred. Only messages of members are expected: nobo
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from groupcert.v1.log_pb2 import GroupSettings, LogBatch, StableSet, ViewChange
-from groupcert.v1.transaction_pb2 import Transaction
+from groupcert.internal.v1.log_pb2 import (
+    GroupSettings,
+    LogBatch,
+    LoggedTransaction,
+    StableSet,
+    ViewChange,
+)
 from tests.checker.decision import Decision
 from tests.checker.gtid_numbers import GtidNumbers
 from tests.checker.log_transactions import transactions_of
@@ -65,7 +70,7 @@ class Model:
                     self.settings = control.group_settings
 
     def _decide(
-        self, batch: LogBatch, place: tuple[int, int], transaction: Transaction
+        self, batch: LogBatch, place: tuple[int, int], transaction: LoggedTransaction
     ) -> Decision:
         origin = self.runs[batch.incarnation]
         snapshot, newest = transaction.snapshot_version, len(self.certified)
@@ -98,7 +103,7 @@ class Model:
                 self._collect()
         return decision
 
-    def _stamp(self, transaction: Transaction) -> tuple[int, int]:
+    def _stamp(self, transaction: LoggedTransaction) -> tuple[int, int]:
         sequence_number = self.next_sequence_number
         self.next_sequence_number += 1
         if not transaction.write_set:

@@ -10,7 +10,7 @@ from groupcert.v1.binary_log_pb2 import PurgeRequest, SubscribeRequest
 from groupcert.v1.certification_pb2 import CertifyRequest, CertifyStreamRequest
 from groupcert.v1.group_pb2 import ReadHistoryRequest, WatchStatusRequest
 from groupcert.v1.recovery_pb2 import OpenCopyRequest, ReadCopyRequest
-from groupcert.v1.session_pb2 import SessionRequest, SessionRequests
+from groupcert.v1.session_pb2 import SessionCall, SessionRequest
 from groupcert.v1.store_pb2 import (
     CommitHeader,
     CommitPart,
@@ -65,7 +65,7 @@ def _huge_numbers(chance: random.Random, answers: Answers) -> list[Call]:
     huge = chance.choice(HUGE)
     change = row_changes(chance)
     whole = CommitRequest(snapshot_id=huge, snapshot_version=huge, changes=change)
-    session = SessionRequest(number=huge, get=GetRequest(snapshot_id=huge))
+    session = SessionCall(number=huge, get=GetRequest(snapshot_id=huge))
     large = CommitHeader(commit=commit(chance, answers), changes_bytes=huge)
     made = (
         ("StoreService/Commit", whole),
@@ -74,7 +74,7 @@ def _huge_numbers(chance: random.Random, answers: Answers) -> list[Call]:
         ("StoreService/OpenSnapshot", OpenSnapshotRequest(version_min=huge)),
         ("StoreService/OpenSnapshot", OpenSnapshotRequest(session_id=huge)),
         ("StoreService/CommitStream", CommitStreamRequest(header=large)),
-        ("SessionService/Session", SessionRequests(requests=[session], cancelled=[huge])),
+        ("SessionService/Session", SessionRequest(calls=[session], cancelled=[huge])),
         ("GroupService/ReadHistory", ReadHistoryRequest(after_version=huge)),
         ("GroupService/WatchStatus", WatchStatusRequest(period_ms=2**32 - 1)),
         ("BinaryLogService/Subscribe", SubscribeRequest(events_max=2**32 - 1)),
@@ -141,13 +141,13 @@ def _large_write_sets(chance: random.Random, answers: Answers) -> list[Call]:
 
 def _many_requests(chance: random.Random, answers: Answers) -> list[Call]:
     count = chance.choice((1_000, 10_000, 10_001))
-    opening = SessionRequest(number=1, open_snapshot=OpenSnapshotRequest())
+    opening = SessionCall(number=1, open_snapshot=OpenSnapshotRequest())
     kinds = (
-        [SessionRequest(number=number) for number in range(count)],
+        [SessionCall(number=number) for number in range(count)],
         [opening] * (count // 10),
-        [SessionRequest(number=number, get=GetRequest(snapshot_id=1)) for number in range(count)],
+        [SessionCall(number=number, get=GetRequest(snapshot_id=1)) for number in range(count)],
     )
-    sent = SessionRequests(requests=chance.choice(kinds), cancelled=range(0, count, 3))
+    sent = SessionRequest(calls=chance.choice(kinds), cancelled=range(0, count, 3))
     return [call("many requests in a message", "SessionService/Session", sent, timeout_s=3.0)]
 
 

@@ -14,18 +14,19 @@ from typing import NamedTuple
 
 from google.protobuf.message import DecodeError, Message
 
-from groupcert.members.core.log_records import FORMAT_VERSION
-from groupcert.v1.log_pb2 import (
+from groupcert.internal.v1.log_pb2 import (
     ControlRecord,
     Fragment,
+    FragmentSet,
     GroupSettings,
     LogBatch,
     LogBatchHead,
+    LoggedTransaction,
     StableSet,
     ViewChange,
 )
-from groupcert.v1.log_pb2 import Member as NamedRun
-from groupcert.v1.transaction_pb2 import FragmentSet, Transaction
+from groupcert.internal.v1.log_pb2 import Member as NamedRun
+from groupcert.members.core.log_records import FORMAT_VERSION
 from tests.fuzz.calls import harmless
 from tests.fuzz.methods import MEMBERS
 from tests.fuzz.mutations import MESSAGE_BYTES_MAX, mutated
@@ -230,7 +231,7 @@ def _control(chance: random.Random, messages: LogMessages) -> bytes:
 def _fragments(chance: random.Random, messages: LogMessages) -> bytes:
     huge = chance.choice((0, 1, 2**32, 2**63, 2**64 - 1))
     pieces = [Fragment(number=huge, index=2**32 - 1, data=chance.randbytes(50)) for _ in range(9)]
-    refers = Transaction(
+    refers = LoggedTransaction(
         fragments=FragmentSet(number=huge, count=2**32 - 1, bytes=2**64 - 1, digest=bytes(99))
     )
     if chance.random() < 0.5:
@@ -241,7 +242,7 @@ def _fragments(chance: random.Random, messages: LogMessages) -> bytes:
 def _many(chance: random.Random, messages: LogMessages) -> bytes:
     """Returns a message with too many of something small."""
     many: Sequence[dict[str, Sequence[Message]]] = (
-        {"transactions": [Transaction()] * 65_537},
+        {"transactions": [LoggedTransaction()] * 65_537},
         {"fragments": [Fragment()] * 65_537},
         {"controls": [ControlRecord()] * 65_537},
     )
@@ -250,12 +251,12 @@ def _many(chance: random.Random, messages: LogMessages) -> bytes:
 
 def _long_sets(chance: random.Random, messages: LogMessages) -> bytes:
     text = ":".join(map(str, range(1, chance.choice((20_000, 200_000, 380_000)), 2)))
-    transaction = Transaction(snapshot_gtid_set=f"{'0' * 8}-f022-4e5d-8000-{'0' * 12}:{text}")
+    transaction = LoggedTransaction(snapshot_gtid_set=f"{'0' * 8}-f022-4e5d-8000-{'0' * 12}:{text}")
     return _stranger(chance, transactions=[transaction])
 
 
 def _too_far_ahead(chance: random.Random, messages: LogMessages) -> bytes:
-    payload = _in_a_name(chance, messages.log, transactions=[Transaction()])
+    payload = _in_a_name(chance, messages.log, transactions=[LoggedTransaction()])
     batch = LogBatch.FromString(payload)
     batch.batch_number = 2**63
     batch.member = next(each for each in MEMBERS if each != batch.member)

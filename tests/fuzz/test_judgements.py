@@ -4,8 +4,14 @@ import json
 
 import pytest
 
-from groupcert.v1.log_pb2 import ControlRecord, GroupSettings, LogBatch, Member, ViewChange
-from groupcert.v1.transaction_pb2 import Transaction
+from groupcert.internal.v1.log_pb2 import (
+    ControlRecord,
+    GroupSettings,
+    LogBatch,
+    LoggedTransaction,
+    Member,
+    ViewChange,
+)
 from tests.fuzz.log_messages import CapturedLog, Judgement, judged
 from tests.fuzz.watcher import error_problems, growth_problems, hold_problems
 
@@ -23,7 +29,7 @@ def batch(number: int, incarnation: int = RUN, **fields: object) -> bytes:
 def log() -> CapturedLog:
     """A log in which m1 has written its batch 5."""
     log = CapturedLog()
-    log.take(batch(5, transactions=[Transaction()]))
+    log.take(batch(5, transactions=[LoggedTransaction()]))
     log.take(b"\xff")
     return log
 
@@ -35,9 +41,9 @@ TWIN = [
 ]
 JUDGED = {
     "noise": (b"\xff", Judgement()),
-    "a repetition": (batch(5, transactions=[Transaction()]), Judgement()),
-    "a stranger's": (batch(1, incarnation=9, transactions=[Transaction()]), Judgement()),
-    "its next batch": (batch(6, transactions=[Transaction()]), Judgement(run_of="m1")),
+    "a repetition": (batch(5, transactions=[LoggedTransaction()]), Judgement()),
+    "a stranger's": (batch(1, incarnation=9, transactions=[LoggedTransaction()]), Judgement()),
+    "its next batch": (batch(6, transactions=[LoggedTransaction()]), Judgement(run_of="m1")),
     "of another format": (batch(5, format_version=9), "another format in a run's name"),
     "a view of its run": (batch(6, controls=VIEW), "may change settings and views"),
     "settings of its run": (batch(6, controls=SETTINGS), "may change settings and views"),

@@ -9,7 +9,7 @@ from groupcert.v1.binary_log_pb2 import ListFilesRequest, PurgeRequest, Subscrib
 from groupcert.v1.certification_pb2 import CertifyRequest, CertifyStreamRequest, GetOutcomeRequest
 from groupcert.v1.group_pb2 import ReadHistoryRequest, WatchStatusRequest
 from groupcert.v1.recovery_pb2 import CloseCopyRequest, OpenCopyRequest, ReadCopyRequest
-from groupcert.v1.session_pb2 import SessionRequest, SessionRequests
+from groupcert.v1.session_pb2 import SessionCall, SessionRequest
 from groupcert.v1.store_pb2 import (
     CloseSnapshotRequest,
     CommitHeader,
@@ -73,15 +73,15 @@ def session(chance: random.Random, answers: Answers) -> list[Message]:
     messages: list[Message] = []
     for _ in range(chance.randrange(1, 4)):
         requests = []
-        for field in SessionRequest.DESCRIPTOR.oneofs_by_name["call"].fields:
+        for field in SessionCall.DESCRIPTOR.oneofs_by_name["call"].fields:
             number += 1
             name = f"{_SERVICES[field.name]}/{_camel(field.name)}"
             (made,) = VALID[name](chance, answers)
-            request = SessionRequest(number=number)
+            request = SessionCall(number=number)
             getattr(request, field.name).CopyFrom(made)
             requests.append(request)
         cancelled = [number] if chance.random() < 0.2 else []
-        messages.append(SessionRequests(requests=requests, cancelled=cancelled))
+        messages.append(SessionRequest(calls=requests, cancelled=cancelled))
     return messages
 
 

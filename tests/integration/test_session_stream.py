@@ -17,7 +17,7 @@ from groupcert.members.wire.channels import ADMITTED
 from groupcert.members.wire.message_fields import REPEATED_MAX
 from groupcert.members.wire.statuses import carried_error, error_from
 from groupcert.v1.certification_pb2 import CertifyRequest, GetOutcomeRequest, GetOutcomeResponse
-from groupcert.v1.session_pb2 import SessionAnswer, SessionAnswers, SessionRequest, SessionRequests
+from groupcert.v1.session_pb2 import SessionAnswer, SessionCall, SessionRequest, SessionResponse
 from groupcert.v1.session_pb2_grpc import SessionServiceStub
 from groupcert.v1.store_pb2 import (
     CloseSnapshotRequest,
@@ -40,19 +40,19 @@ class Stream:
     """A session stream."""
 
     def __init__(self, channel: grpc.Channel) -> None:
-        self._messages: SimpleQueue[SessionRequests | None] = SimpleQueue()
+        self._messages: SimpleQueue[SessionRequest | None] = SimpleQueue()
         self.call = SessionServiceStub(channel).Session(iter(self._messages.get, None), SECONDS_MAX)
         self._found: dict[int, SessionAnswer] = {}
 
-    def send(self, *requests: SessionRequest, cancelled: tuple[int, ...] = ()) -> None:
+    def send(self, *requests: SessionCall, cancelled: tuple[int, ...] = ()) -> None:
         """Sends requests in one message."""
-        self._messages.put(SessionRequests(requests=requests, cancelled=cancelled))
+        self._messages.put(SessionRequest(calls=requests, cancelled=cancelled))
 
     def end(self) -> None:
         """Says that no more requests come."""
         self._messages.put(None)
 
-    def messages(self) -> Iterator[SessionAnswers]:
+    def messages(self) -> Iterator[SessionResponse]:
         """Yields what the member sends. Raises the error that the stream ends with."""
         try:
             yield from self.call
@@ -72,7 +72,7 @@ class Stream:
 
     def open_snapshot(self, number: int) -> int:
         """Opens a snapshot, and returns its id."""
-        self.send(SessionRequest(number=number, open_snapshot=OpenSnapshotRequest()))
+        self.send(SessionCall(number=number, open_snapshot=OpenSnapshotRequest()))
         return self.answer(number).open_snapshot.snapshot_id
 
 
@@ -108,9 +108,9 @@ def test_every_call_is_answered_as_by_itself(stream: Stream) -> None:
     transaction = Transaction(transaction_id=key, write_set_keys=["shop.orders/PRIMARY/1"])
     first = commit(key, snapshot_id=stream.open_snapshot(2))
     stream.send(
-        SessionRequest(number=3, get=GetRequest(snapshot_id=snapshot_id, keys=[key])),
-        SessionRequest(number=4, commit=first),
-        SessionRequest(number=5, certify=CertifyRequest(transaction=transaction)),
+        SessionCall(number=3, get=GetRequest(snapshot_id=snapshot_id, keys=[key])),
+        SessionCall(number=4, commit=first),
+        SessionCall(number=5, certify=CertifyRequest(transaction=transaction)),
     )
     assert [row.HasField("value") for row in stream.answer(3).get.rows] == [False]
     version = stream.answer(4).commit.version
@@ -119,16 +119,16 @@ def test_every_call_is_answered_as_by_itself(stream: Stream) -> None:
     scan = ScanRequest(snapshot_id=later, start_key=key, end_key=key + b"\x00")
     outcome = GetOutcomeRequest(transaction_id=first.transaction_id)
     stream.send(
-        SessionRequest(number=7, scan=scan),
-        SessionRequest(number=8, get_outcome=outcome),
-        SessionRequest(number=9, close_snapshot=CloseSnapshotRequest(snapshot_id=later)),
+        SessionCall(number=7, scan=scan),
+        SessionCall(number=8, get_outcome=outcome),
+        SessionCall(number=9, close_snapshot=CloseSnapshotRequest(snapshot_id=later)),
     )
     assert [(row.key, row.value) for row in stream.answer(7).scan.rows] == [(key, b"1")]
     found = stream.answer(8).get_outcome
     assert found.state == GetOutcomeResponse.STATE_DECIDED
     assert (found.outcome.verdict, found.outcome.version) == (VERDICT_CERTIFIED, version)
     assert stream.answer(9).WhichOneof("answer") == "close_snapshot"
-    stream.send(SessionRequest(number=10, get=GetRequest(snapshot_id=later, keys=[key])))
+    stream.send(SessionCall(number=10, get=GetRequest(snapshot_id=later, keys=[key])))
     assert stream.error(10).reason == "SNAPSHOT_EXPIRED"
 
 
@@ -140,7 +140,7 @@ def test_a_conflict_has_the_status_of_the_unary_call(stream: Stream, channel: gr
         StoreServiceStub(channel).Commit(commit(key, version=version - 1), SECONDS_MAX)
     unary = rpc_status.from_call(caught.value)  # type: ignore[arg-type]  # it is a Call, too
     assert unary is not None
-    stream.send(SessionRequest(number=2, commit=commit(key, snapshot_id=snapshot_id)))
+    stream.send(SessionCall(number=2, commit=commit(key, snapshot_id=snapshot_id)))
     status = status_pb2.Status.FromString(stream.answer(2).error)
     assert (status.code, unary.code) == (code_pb2.ABORTED, code_pb2.ABORTED)
     assert [each.type_url for each in status.details] == [each.type_url for each in unary.details]
@@ -156,8 +156,8 @@ def test_answers_come_in_any_order_and_a_thousand_in_few_messages(stream: Stream
     waits = OpenSnapshotRequest(version_min=FAR_VERSION)
     get = GetRequest(snapshot_id=snapshot_id, keys=[b"k"])
     stream.send(
-        SessionRequest(number=2, open_snapshot=waits),
-        *(SessionRequest(number=number, get=get) for number in range(10, 1_010)),
+        SessionCall(number=2, open_snapshot=waits),
+        *(SessionCall(number=number, get=get) for number in range(10, 1_010)),
     )
     numbers: list[int] = []
     sizes: list[int] = []
@@ -172,8 +172,8 @@ def test_answers_come_in_any_order_and_a_thousand_in_few_messages(stream: Stream
 
 def test_a_cancelled_request_is_not_answered_and_its_number_is_free(stream: Stream) -> None:
     waits = OpenSnapshotRequest(version_min=FAR_VERSION)
-    stream.send(SessionRequest(number=1, open_snapshot=waits))
-    again = SessionRequest(number=1, open_snapshot=OpenSnapshotRequest())
+    stream.send(SessionCall(number=1, open_snapshot=waits))
+    again = SessionCall(number=1, open_snapshot=OpenSnapshotRequest())
     stream.send(again, cancelled=(1, 99))
     assert stream.answer(1).open_snapshot.snapshot_id
     assert stream.open_snapshot(2)
@@ -181,15 +181,15 @@ def test_a_cancelled_request_is_not_answered_and_its_number_is_free(stream: Stre
 
 def test_a_number_twice_ends_the_stream(stream: Stream) -> None:
     waits = OpenSnapshotRequest(version_min=FAR_VERSION)
-    stream.send(*[SessionRequest(number=1, open_snapshot=waits)] * 2)
+    stream.send(*[SessionCall(number=1, open_snapshot=waits)] * 2)
     with pytest.raises(InvalidMessage, match="a number that no unanswered request has, not 1"):
         list(stream.messages())
 
 
 def test_an_empty_request_is_answered_and_too_many_end_the_stream(stream: Stream) -> None:
-    stream.send(SessionRequest(number=1))
+    stream.send(SessionCall(number=1))
     assert "expected one of open_snapshot, " in str(stream.error(1))
-    stream.send(*[SessionRequest()] * (REPEATED_MAX + 1))
+    stream.send(*[SessionCall()] * (REPEATED_MAX + 1))
     with pytest.raises(GroupcertError, match=f"at most {REPEATED_MAX}"):
         list(stream.messages())
 
@@ -228,7 +228,7 @@ def test_an_orderly_stop_answers_what_it_received_and_says_that_the_rest_was_not
                 while True:
                     number += 1
                     get = GetRequest(snapshot_id=snapshot_id, keys=[b"k"])
-                    stream.send(SessionRequest(number=number, get=get))
+                    stream.send(SessionCall(number=number, get=get))
                     answers.append(stream.answer(number).number)
             stopping.join()
             assert caught.value.ordered == "nothing"

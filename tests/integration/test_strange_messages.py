@@ -18,6 +18,7 @@ import pytest
 
 from groupcert import Client
 from groupcert.certifier.errors import NotServing
+from groupcert.internal.v1.log_pb2 import LogBatchHead
 from groupcert.members.core.log_records import (
     GroupSettings,
     LogBatch,
@@ -34,7 +35,6 @@ from groupcert.v1.group_pb2 import (
     GroupStatus,
     MemberStatus,
 )
-from groupcert.v1.log_pb2 import LogBatchHead
 from tests.integration.bank_load import BankLoad, assert_whole
 from tests.integration.conftest import SETTINGS
 from tests.integration.waiting import wait_for

@@ -102,7 +102,7 @@ class TestWheel:
         site = installed[0]
         assert [each.name for each in site.iterdir() if "." not in each.name] == ["groupcert"]
         assert (site / "groupcert" / "py.typed").exists()
-        assert (site / "groupcert" / "v1" / "log_pb2.py").exists()
+        assert (site / "groupcert" / "internal" / "v1" / "log_pb2.py").exists()
 
     def test_a_program_with_modules_of_its_own_named_as_ours_is_left_alone(
         self, installed: tuple[Path, ...], tmp_path: Path

@@ -10,7 +10,7 @@ import pytest
 from groupcert.certifier.errors import GroupcertError, NotServing
 from groupcert.members.client.session_stream import MESSAGE_BYTES, SessionStream
 from groupcert.members.wire.channels import ADMITTED
-from groupcert.v1.session_pb2 import SessionAnswer, SessionAnswers, SessionRequests
+from groupcert.v1.session_pb2 import SessionAnswer, SessionRequest, SessionResponse
 from groupcert.v1.store_pb2 import CloseSnapshotResponse, GetRequest, GetResponse, Row
 from tests.waiting import until
 
@@ -20,25 +20,25 @@ class Wire:
 
     def __init__(self) -> None:
         self.admitted = asyncio.Event()
-        self.sent: list[SessionRequests] = []
-        self._answers: asyncio.Queue[SessionAnswers | None] = asyncio.Queue()
+        self.sent: list[SessionRequest] = []
+        self._answers: asyncio.Queue[SessionResponse | None] = asyncio.Queue()
 
     async def initial_metadata(self) -> Any:
         """Comes once the call is let in."""
         await self.admitted.wait()
         return ((ADMITTED, ""),)
 
-    async def write(self, message: SessionRequests) -> None:
+    async def write(self, message: SessionRequest) -> None:
         """Takes a message."""
         self.sent.append(message)
 
-    async def __aiter__(self) -> AsyncIterator[SessionAnswers]:
+    async def __aiter__(self) -> AsyncIterator[SessionResponse]:
         while (answers := await self._answers.get()) is not None:
             yield answers
 
     def answer(self, *answers: SessionAnswer) -> None:
         """Sends answers in one message."""
-        self._answers.put_nowait(SessionAnswers(answers=answers))
+        self._answers.put_nowait(SessionResponse(answers=answers))
 
     async def done_writing(self) -> None:
         """Ends the call in order."""
@@ -66,7 +66,7 @@ async def test_what_waits_travels_in_one_message_and_is_answered_in_any_order() 
     calls = [asyncio.create_task(stream.call("get", get(), 10)) for _ in range(3)]
     wire.admitted.set()
     await until(lambda: bool(wire.sent))
-    assert [[each.number for each in message.requests] for message in wire.sent] == [[1, 2, 3]]
+    assert [[each.number for each in message.calls] for message in wire.sent] == [[1, 2, 3]]
     rows = GetResponse(rows=[Row(key=b"k")])
     wire.answer(SessionAnswer(number=3, get=GetResponse()), SessionAnswer(number=1, get=rows))
     wire.answer(SessionAnswer(number=99, get=rows), SessionAnswer(number=2, get=GetResponse()))
@@ -80,7 +80,7 @@ async def test_a_message_is_full_at_its_bytes() -> None:
     calls = [asyncio.create_task(stream.call("get", get(100_000), 10)) for _ in range(5)]
     wire.admitted.set()
     await until(lambda: len(wire.sent) == 3)
-    assert [len(message.requests) for message in wire.sent] == [2, 2, 1]
+    assert [len(message.calls) for message in wire.sent] == [2, 2, 1]
     assert all(message.ByteSize() <= MESSAGE_BYTES for message in wire.sent)
     await stream.close()
     ended = await asyncio.gather(*calls, return_exceptions=True)
@@ -96,7 +96,7 @@ async def test_a_call_whose_time_is_up_is_not_sent_later_and_is_cancelled_if_it_
     with pytest.raises(TimeoutError):
         await stream.call("get", get(), 0.05)
     await until(lambda: bool(wire.sent and wire.sent[-1].cancelled))
-    assert [each.number for message in wire.sent for each in message.requests] == [2]
+    assert [each.number for message in wire.sent for each in message.calls] == [2]
     assert [number for message in wire.sent for number in message.cancelled] == [2]
     wire.answer(SessionAnswer(number=2, close_snapshot=CloseSnapshotResponse()))
     await stream.close()

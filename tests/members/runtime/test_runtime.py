@@ -11,6 +11,7 @@ from groupcert.certifier.errors import DiskFull, LogGap, NotServing, Unsupported
 from groupcert.certifier.records import Verdict
 from groupcert.certifier.storage.store import Batch, Family, Store, StoreIdentity
 from groupcert.certifier.write_set import store_key_item
+from groupcert.internal.v1.log_pb2 import LogBatchHead
 from groupcert.members.core.catch_up import CatchUp
 from groupcert.members.core.log_records import (
     Forgetting,
@@ -26,7 +27,6 @@ from groupcert.members.runtime.runtime import MemberRuntime
 from groupcert.members.runtime.state_store import MEMBER_KEY
 from groupcert.members.total_order.port import Delivery
 from groupcert.members.wire.log_batches import encode_batch
-from groupcert.v1.log_pb2 import LogBatchHead
 from groupcert.v1.transaction_pb2 import Changes
 from tests.members.process.test_lifecycle import config_of
 from tests.sim.memory_order import MemoryLog, MemoryOrder

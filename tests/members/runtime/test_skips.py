@@ -12,6 +12,7 @@ from groupcert.certifier.errors import (
     LogServerUnavailable,
     NotServing,
 )
+from groupcert.internal.v1.log_pb2 import LogBatchHead
 from groupcert.members.core.effects import Delivered
 from groupcert.members.core.log_records import LogBatch, Skip
 from groupcert.members.core.member import Member
@@ -27,7 +28,6 @@ from groupcert.members.runtime.skips import (
 )
 from groupcert.members.total_order.port import Delivery
 from groupcert.members.wire.log_batches import encode_batch
-from groupcert.v1.log_pb2 import LogBatchHead
 from tests.members.runtime.test_runtime import messages, runtime_at
 from tests.members.state_machines import new_member
 from tests.sim.memory_order import MemoryLog, MemoryOrder

@@ -14,13 +14,14 @@ from pathlib import Path
 import pytest
 
 from groupcert.certifier.errors import ForeignLog, UnsupportedFormat
+from groupcert.internal.v1 import log_pb2
 from groupcert.members.core.log_records import LogBatch, ViewProposal
 from groupcert.members.core.member import Member
 from groupcert.members.core.views import View, ViewMember
 from groupcert.members.runtime.runtime import MemberRuntime
 from groupcert.members.total_order.port import Delivery
 from groupcert.members.wire.log_batches import encode_batch
-from groupcert.v1 import log_pb2, transaction_pb2
+from groupcert.v1 import transaction_pb2
 from tests.members.runtime.test_runtime import WRITER, runtime_at
 
 MESSAGES = 500
@@ -82,7 +83,7 @@ class Forger:
         proposal = ViewProposal(view.view_id, view.with_member(run))
         return encode_batch(LogBatch(run.name, run.incarnation, 1, controls=[proposal]))
 
-    def _add_transaction(self, message: transaction_pb2.Transaction) -> None:
+    def _add_transaction(self, message: log_pb2.LoggedTransaction) -> None:
         dice = self._dice
         newest = self._member.certifier.window.newest_version
         message.transaction_id = dice.choice((*(b"",) * 20, b"id", dice.randbytes(16), bytes(33)))

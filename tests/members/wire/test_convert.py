@@ -20,6 +20,7 @@ from groupcert.certifier.outcomes import TRANSACTION_ID_BYTES_MAX
 from groupcert.certifier.position import position_of
 from groupcert.certifier.records import Conflict, Outcome, Verdict
 from groupcert.certifier.write_set import item_from_text, store_key_item
+from groupcert.internal.v1 import log_pb2
 from groupcert.members.core.log_records import (
     COLUMNS_MIN,
     CONTROL_BYTES_MAX,
@@ -56,7 +57,7 @@ from groupcert.members.wire.row_changes import (
     decode_changes,
     encode_changes,
 )
-from groupcert.v1 import log_pb2, store_pb2, transaction_pb2
+from groupcert.v1 import store_pb2, transaction_pb2
 from tests.datadriven import Command, run_script
 from tests.members.state_machines import SETTINGS, run_of
 
@@ -147,7 +148,7 @@ def test_many_plain_transactions_go_as_columns() -> None:
         ("plain_write_set_sizes", bytes(16)),
         ("plain_write_set_sizes", b"\xff" * 16),
         ("plain_write_sets", bytes(8)),
-        ("transactions", [transaction_pb2.Transaction()]),
+        ("transactions", [log_pb2.LoggedTransaction()]),
     ],
 )
 def test_columns_that_no_member_has_written_are_no_batch(column: str, value: object) -> None:

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groupcert.certifier.errors import InvalidWriteSet
+from groupcert.internal.v1.log_pb2 import LogBatch, LoggedTransaction
 from groupcert.members.wire.message_fields import REPEATED_MAX, check_repeated, fields
 from groupcert.v1.certification_pb2 import CertifyStreamRequest
-from groupcert.v1.log_pb2 import LogBatch
 from groupcert.v1.store_pb2 import GetRequest
 from groupcert.v1.transaction_pb2 import Transaction
 
@@ -17,7 +17,7 @@ BATCH = LogBatch(
     member="m1",
     incarnation=2**64 - 1,
     batch_number=2**64 - 1,
-    transactions=[Transaction(), Transaction(changes=bytes(300))],
+    transactions=[LoggedTransaction(), LoggedTransaction(changes=bytes(300))],
 )
 
 
