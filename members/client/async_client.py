@@ -35,7 +35,7 @@ from groupcert.members.client.options import (
 )
 from groupcert.members.client.own_writes import KeyAndValue, OwnRange, OwnWrites
 from groupcert.members.client.remote import RemoteMember, RemoteMembers, no_answer
-from groupcert.members.client.retry import REPEATED, Retry
+from groupcert.members.client.retry import Retry
 from groupcert.members.errors.transactions import CertificationConflict
 from groupcert.members.security.credentials import Credentials, Tls
 from groupcert.v1 import certification_pb2, group_pb2, store_pb2, transaction_pb2
@@ -163,7 +163,7 @@ class AsyncClient:
             try:
                 async with transaction:
                     return await function(transaction)
-            except REPEATED as failure:
+            except GroupcertError as failure:
                 await self.pause(retry, transaction, failure)
 
     async def certify(self, transaction: CertifiableTransaction) -> Outcome:

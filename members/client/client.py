@@ -13,11 +13,11 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequenc
 from itertools import chain
 from typing import Generic, Self, TypeVar, Unpack
 
+from groupcert.certifier.errors import GroupcertError
 from groupcert.members.client.async_client import PAGE_ROWS, AsyncClient, AsyncTransaction
 from groupcert.members.client.loop_thread import iterate, run
 from groupcert.members.client.options import ClientOptions, Consistency
 from groupcert.members.client.own_writes import KeyAndValue
-from groupcert.members.client.retry import REPEATED
 from groupcert.v1.certification_pb2 import GetOutcomeResponse
 from groupcert.v1.group_pb2 import GroupStatus, ReadHistoryResponse
 from groupcert.v1.transaction_pb2 import Outcome
@@ -106,7 +106,7 @@ class Client:
                 with self.transaction() as transaction:
                     begun = transaction.asynchronous
                     return function(transaction)
-            except REPEATED as failure:
+            except GroupcertError as failure:
                 run(self.asynchronous.pause(retry, begun, failure))
 
     def certify(self, transaction: CertifiableTransaction) -> Outcome:

@@ -16,22 +16,16 @@ from typing import Any, Self, TypeVar
 import grpc
 import grpc.aio
 
-from groupcert.certifier.errors import (
-    GroupcertError,
-    InvalidRequest,
-    NotServing,
-    SnapshotExpired,
-    UploadExpired,
-)
+from groupcert.certifier.errors import GroupcertError, NotServing
 from groupcert.members.client.session_stream import SessionStream
-from groupcert.members.errors.calls import RequestIncomplete, TooManySnapshots
 from groupcert.members.errors.membership import NotPrimary
 from groupcert.members.errors.transactions import MemberFailed, OutcomeUnknown, TransactionFailed
 from groupcert.members.security.credentials import ANONYMOUS, Credentials
 from groupcert.members.wire.channels import is_admitted, open_aio_channel, token_metadata
-from groupcert.members.wire.statuses import code_of, error_from
+from groupcert.members.wire.statuses import advice_of, error_from, is_without_effect
 from groupcert.v1.certification_pb2 import GetOutcomeRequest
 from groupcert.v1.certification_pb2_grpc import CertificationServiceStub
+from groupcert.v1.error_pb2 import RETRY_ADVICE_BEGIN_AGAIN, RETRY_ADVICE_NEVER
 from groupcert.v1.group_pb2_grpc import GroupServiceStub
 from groupcert.v1.session_pb2_grpc import SessionServiceStub
 from groupcert.v1.store_pb2_grpc import StoreServiceStub
@@ -66,8 +60,8 @@ CHANNEL_OPTIONS = (
     ("grpc.max_reconnect_backoff_ms", 1_000),
     ("grpc.use_local_subchannel_pool", 1),  # clients of one process have connections of their own
 )
-_REFUSALS = (InvalidRequest, SnapshotExpired, TooManySnapshots)
-"""A member raises these before it has ordered anything."""
+_FINAL_ADVICE = (RETRY_ADVICE_NEVER, RETRY_ADVICE_BEGIN_AGAIN)
+"""Another member would say the same, of the request as it stands."""
 _REFUSING_CODES = {"INVALID_ARGUMENT", "RESOURCE_EXHAUSTED", "UNIMPLEMENTED"}
 """gRPC itself answers with these before a member sees the call: too large, or not known."""
 
@@ -240,7 +234,7 @@ class RemoteMembers:
                 failure = failure or no_answer(member, timeout_s)  # An earlier one says more.
             except GroupcertError as error:
                 failure = error
-                if isinstance(failure, (*_REFUSALS, MemberFailed)):
+                if is_refusal(failure) or isinstance(failure, MemberFailed):
                     break
         assert failure is not None, "a time limit of 0"
         raise failure
@@ -276,12 +270,11 @@ class RemoteMembers:
                 failure = error
                 if isinstance(failure, TransactionFailed) and perhaps_ordered:
                     return await self._recall(member, transaction_id, snapshot_version, failure)
-                if isinstance(failure, TransactionFailed) or is_refusal(failure):
+                if is_refusal(failure):
                     break
                 if isinstance(failure, NotPrimary):
                     attempts.ask_next(failure.address)
-                elif not _is_turned_away(failure):
-                    perhaps_ordered = True
+                perhaps_ordered = perhaps_ordered or not is_without_effect(failure)
             else:
                 if outcome.verdict != VERDICT_CERTIFIED and perhaps_ordered:
                     return await self._recall(member, transaction_id, snapshot_version, outcome)
@@ -389,20 +382,11 @@ class _Attempts:
         return member, min(left_s, half_s)
 
 
-def is_refusal(failure: Exception) -> bool:
-    """Returns whether a member refused a request without ordering anything."""
-    return isinstance(failure, _REFUSALS) or (
-        isinstance(failure, MemberFailed) and failure.code in _REFUSING_CODES
-    )
-
-
-def _is_turned_away(failure: GroupcertError) -> bool:
-    """Returns whether a member, or gRPC for it, was too full for a request, refused it at its door
-    or gave up its upload: no member has ordered such a request.
-    """
-    exhausted = code_of(failure) is grpc.StatusCode.RESOURCE_EXHAUSTED
-    refused = isinstance(failure, NotServing) and failure.ordered == "nothing"
-    return exhausted or refused or isinstance(failure, (RequestIncomplete, UploadExpired))
+def is_refusal(failure: GroupcertError) -> bool:
+    """Returns whether a member, or gRPC for it, has refused a request, as any other would."""
+    if isinstance(failure, MemberFailed):
+        return failure.code in _REFUSING_CODES
+    return advice_of(failure) in _FINAL_ADVICE
 
 
 def no_answer(member: RemoteMember, timeout_s: float) -> NotServing:

@@ -7,10 +7,15 @@ those that meet at a row commits each time, so that none of them has reason to g
 import time
 
 from groupcert.certifier.errors import GroupcertError, Unavailable
-from groupcert.members.errors.transactions import CertificationConflict, TransactionTooOld
 from groupcert.members.host.backoff import Backoff
+from groupcert.members.wire.statuses import advice_of
+from groupcert.v1 import error_pb2
 
-REPEATED = (CertificationConflict, TransactionTooOld, Unavailable)
+_REPEATED = (
+    error_pb2.RETRY_ADVICE_BEGIN_AGAIN,
+    error_pb2.RETRY_ADVICE_SAME_REQUEST,
+    error_pb2.RETRY_ADVICE_OTHER_MEMBER,
+)
 PAUSE_MS_FIRST = 4
 CONFLICT_PAUSE_MS_MAX = 32
 UNAVAILABLE_PAUSE_MS_MAX = 250
@@ -29,7 +34,11 @@ class Retry:
         self._backoff = Backoff(first_ms=PAUSE_MS_FIRST, max_ms=UNAVAILABLE_PAUSE_MS_MAX)
 
     def pause_s(self, failure: GroupcertError) -> float:
-        """Returns the seconds until the next attempt. Raises the failure if there is none."""
+        """Returns the seconds until the next attempt. Raises the failure if there is none, or if it
+        would not help.
+        """
+        if advice_of(failure) not in _REPEATED:
+            raise failure
         self._attempts += 1
         pause_s = self._backoff.next_s(
             UNAVAILABLE_PAUSE_MS_MAX if isinstance(failure, Unavailable) else CONFLICT_PAUSE_MS_MAX

@@ -15,7 +15,6 @@ import grpc.aio
 import uvloop
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_health.v1._async import HealthServicer
-from grpc_reflection.v1alpha import reflection
 
 from groupcert.members.core.states import MemberState
 from groupcert.members.door.call_limit import UNCHECKED_CALLS_MAX, Rooms
@@ -41,6 +40,7 @@ from groupcert.members.services.group import GroupService, MemberApplierService
 from groupcert.members.services.group_status import group_applier_status, group_status
 from groupcert.members.services.metrics import ApplierCollector, MemberCollector, serve_metrics
 from groupcert.members.services.recovery import RecoveryService
+from groupcert.members.services.reflection import serve_reflection
 from groupcert.members.services.serving import Context
 from groupcert.members.services.session import SessionService
 from groupcert.members.services.store import StoreService
@@ -232,8 +232,7 @@ async def _start_server(
     )
     health_pb2_grpc.add_HealthServicer_to_server(checks, server)
     if config.reflection:
-        names = (*_SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME)
-        reflection.enable_server_reflection(names, server)
+        serve_reflection((*_SERVICES, health.SERVICE_NAME), server)
     add_port(server, config.listen_address or config.address, config.tls)
     await server.start()
     return server

@@ -81,6 +81,7 @@ ROLES_OF_CALL: Mapping[str, frozenset[Role]] = {
     "/grpc.health.v1.Health/Check": frozenset(Role),
     "/grpc.health.v1.Health/List": frozenset(Role),
     "/grpc.health.v1.Health/Watch": frozenset(Role),
+    "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo": frozenset(Role),
     "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": frozenset(Role),
 }
 """The roles of each call; any of them is enough. Calls in a session stream need their own, too."""

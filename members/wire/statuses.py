@@ -1,9 +1,9 @@
 """Converts errors to gRPC statuses, and back: the one table that both sides of the wire share.
 
 The rule it keeps: a status carries an ErrorInfo whose `reason` is the error's own and whose
-metadata are its fields as text, so that a client of any language can act on names and numbers, and
-the Python client raises again what the member raised. A conflict also carries the typed
-`groupcert.v1.Conflict`.
+metadata are its fields as text, so that the Python client raises again what the member raised; and
+an ErrorDetail with reason and advice as enums, so that a client of any language can act without
+knowing our errors. A conflict also carries the typed `groupcert.v1.Conflict`.
 
 Source: gRPC's guide to status codes; AIP-193 for the details.
 """
@@ -19,7 +19,8 @@ from google.protobuf.message import DecodeError, Message
 from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]  # has no types
 from grpc_status import rpc_status as grpc_rpc_status
 
-import groupcert.applier.errors  # noqa: F401 - adds its classes to the tree
+import groupcert.applier.errors
+import groupcert.members.errors.postgresql  # noqa: F401 - likewise
 from groupcert.certifier import errors
 from groupcert.certifier.errors import GroupcertError
 from groupcert.members.errors import calls as call_errors
@@ -35,6 +36,17 @@ from groupcert.members.errors.transactions import (
     TransactionTooOld,
 )
 from groupcert.v1 import transaction_pb2
+from groupcert.v1.error_pb2 import (
+    RETRY_ADVICE_AFTER_OPERATOR,
+    RETRY_ADVICE_BEGIN_AGAIN,
+    RETRY_ADVICE_NEVER,
+    RETRY_ADVICE_OTHER_MEMBER,
+    RETRY_ADVICE_SAME_REQUEST,
+    RETRY_ADVICE_UNSPECIFIED,
+    ErrorDetail,
+    Reason,
+    RetryAdvice,
+)
 
 DOMAIN = "groupcert"
 DETAIL_CHARACTERS_MAX = 256
@@ -68,6 +80,34 @@ CODES: Mapping[type[GroupcertError], grpc.StatusCode] = {
     MemberFailed: grpc.StatusCode.UNKNOWN,
 }
 """The status code of a class and those below it; the nearest class counts."""
+
+ADVICE: Mapping[type[GroupcertError], RetryAdvice.ValueType] = {
+    errors.InvalidRequest: RETRY_ADVICE_NEVER,
+    errors.Unavailable: RETRY_ADVICE_SAME_REQUEST,
+    errors.DiskFull: RETRY_ADVICE_OTHER_MEMBER,
+    errors.NotServing: RETRY_ADVICE_OTHER_MEMBER,
+    errors.SnapshotExpired: RETRY_ADVICE_BEGIN_AGAIN,
+    call_errors.SessionEnded: RETRY_ADVICE_BEGIN_AGAIN,
+    call_errors.TooManySnapshots: RETRY_ADVICE_BEGIN_AGAIN,
+    membership_errors.ChangedMeanwhile: RETRY_ADVICE_BEGIN_AGAIN,
+    membership_errors.NotPrimary: RETRY_ADVICE_OTHER_MEMBER,
+    membership_errors.OutOfGroup: RETRY_ADVICE_OTHER_MEMBER,
+    recovery_errors.CopyExpired: RETRY_ADVICE_BEGIN_AGAIN,
+    recovery_errors.TooManyCopies: RETRY_ADVICE_OTHER_MEMBER,
+    errors.Fenced: RETRY_ADVICE_AFTER_OPERATOR,
+    errors.CorruptLog: RETRY_ADVICE_AFTER_OPERATOR,
+    TransactionFailed: RETRY_ADVICE_BEGIN_AGAIN,
+    TransactionRefused: RETRY_ADVICE_NEVER,
+    OutcomeUnknown: RETRY_ADVICE_UNSPECIFIED,
+    MemberFailed: RETRY_ADVICE_UNSPECIFIED,
+}
+"""What the caller does next, likewise; `error.proto` says what each advice asks of it."""
+WITHOUT_EFFECT = (
+    *(errors.InvalidRequest, errors.SnapshotExpired, errors.UploadExpired),
+    *(CertificationConflict, TransactionTooOld, TransactionRefused),
+    *(call_errors.RequestIncomplete, call_errors.TooManySnapshots, membership_errors.NotPrimary),
+)
+"""A member raises these of requests that have had no effect, and will have none."""
 
 TLS_PROBLEMS: Mapping[str, str] = {
     "certificate has expired": "its certificate has expired",
@@ -122,6 +162,20 @@ def code_of(error: GroupcertError) -> grpc.StatusCode:
     return next(CODES[kind] for kind in type(error).__mro__ if kind in CODES)
 
 
+def advice_of(error: GroupcertError) -> RetryAdvice.ValueType:
+    """Returns what the caller of a failed call does next: the nearest class in the table."""
+    return next(ADVICE[kind] for kind in type(error).__mro__ if kind in ADVICE)
+
+
+def is_without_effect(error: GroupcertError) -> bool:
+    """Returns whether the request that failed has had no effect and will have none, since a member,
+    or gRPC for it, refused it, was too full for it, or gave it up before it was whole.
+    """
+    is_exhausted = code_of(error) is grpc.StatusCode.RESOURCE_EXHAUSTED
+    is_turned_away = isinstance(error, errors.NotServing) and error.ordered == "nothing"
+    return is_exhausted or is_turned_away or isinstance(error, WITHOUT_EFFECT)
+
+
 def rpc_status(error: GroupcertError) -> status_pb2.Status:
     """Returns an error as a `google.rpc.Status`; a conflict whole, but for a key that is too long.
 
@@ -130,13 +184,13 @@ def rpc_status(error: GroupcertError) -> status_pb2.Status:
     the transaction cannot commit as it stands.
     """
     if not isinstance(error, CertificationConflict):
-        return _status(code_of(error), error.reason, str(error), _texts(error))
+        return _status(error, str(error), _texts(error))
     detail = transaction_pb2.Conflict(**vars(error))
     detail.key = _cut(error.key)
     if len(error.key_bytes) > KEY_BYTES_MAX:
         detail.key_bytes = b""
     metadata = {name: getattr(detail, name) for name in ("key", "winner_gtid", "winner_member")}
-    return _status(code_of(error), error.reason, str(_conflict(detail)), metadata, detail)
+    return _status(error, str(_conflict(detail)), metadata, detail)
 
 
 def commit_error(outcome: transaction_pb2.Outcome) -> TransactionFailed:
@@ -206,19 +260,25 @@ def _is_cut_off(code: grpc.StatusCode, explanation: str) -> bool:
 
 
 def _status(
-    code: grpc.StatusCode,
-    reason: str,
-    message: str,
-    metadata: Mapping[str, str],
-    *more: Message,
+    error: GroupcertError, message: str, metadata: Mapping[str, str], *more: Message
 ) -> status_pb2.Status:
     metadata = {name: _cut(text) for name, text in metadata.items()}
-    info = error_details_pb2.ErrorInfo(reason=reason, domain=DOMAIN, metadata=metadata)
-    number, _ = code.value
+    info = error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN, metadata=metadata)
+    number, _ = code_of(error).value
     status = status_pb2.Status(code=number, message=_cut(message, MESSAGE_CHARACTERS_MAX))
-    for detail in (info, *more):
+    for detail in (info, _error_detail(error), *more):
         status.details.add().Pack(detail)
     return status
+
+
+def _error_detail(error: GroupcertError) -> ErrorDetail:
+    address = error.address if isinstance(error, membership_errors.NotPrimary) else ""
+    return ErrorDetail(
+        reason=Reason.Value(f"REASON_{error.reason}"),
+        advice=advice_of(error),
+        without_effect=is_without_effect(error),
+        address=_cut(address),
+    )
 
 
 def _texts(error: GroupcertError) -> dict[str, str]:

@@ -17,6 +17,7 @@ from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 
 import groupcert.v1
+from groupcert.members.services import reflection
 
 MEMBERS = ("m1", "m2", "m3")
 
@@ -71,7 +72,11 @@ EXCLUSIONS: Mapping[str, Exclusion] = {
 @cache
 def methods() -> tuple[Method, ...]:
     """Returns all rpcs, by path: the package's, and those of gRPC's health and reflection."""
-    files: list[FileDescriptor] = [health_pb2.DESCRIPTOR, reflection_pb2.DESCRIPTOR]
+    files: list[FileDescriptor] = [
+        health_pb2.DESCRIPTOR,
+        reflection_pb2.DESCRIPTOR,
+        reflection.DESCRIPTOR,
+    ]
     names = (each.name for each in iter_modules(groupcert.v1.__path__, "groupcert.v1."))
     files += [import_module(name).DESCRIPTOR for name in names if name.endswith("_pb2")]
     found = [

@@ -15,6 +15,7 @@ import groupcert.v1
 from groupcert.certifier.errors import InvalidRequest
 from groupcert.members.errors.security import CallNotAllowed, NotAuthenticated
 from groupcert.members.security.access import ROLES_OF_CALL, AccessList, AccessRules, Caller, Role
+from groupcert.members.services import reflection
 
 COMMIT = "/groupcert.v1.StoreService/Commit"
 TOKEN = "a-token-of-the-dashboard"
@@ -34,7 +35,7 @@ def described() -> Iterator[FileDescriptor]:
     for found in pkgutil.iter_modules(groupcert.v1.__path__, "groupcert.v1."):
         if found.name.endswith("_pb2"):
             yield importlib.import_module(found.name).DESCRIPTOR
-    yield from (health_pb2.DESCRIPTOR, reflection_pb2.DESCRIPTOR)
+    yield from (health_pb2.DESCRIPTOR, reflection_pb2.DESCRIPTOR, reflection.DESCRIPTOR)
 
 
 def refused(call: str, *names: str, authorization: str = "", is_private: bool = True) -> str:

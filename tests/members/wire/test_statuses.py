@@ -1,7 +1,7 @@
 """Errors survive the wire: what a real server aborts with is what the client raises again."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
@@ -21,8 +21,11 @@ from groupcert import (
 )
 from groupcert.certifier import errors
 from groupcert.certifier.errors import GroupcertError
+from groupcert.members.errors import calls as call_errors
+from groupcert.members.errors.membership import NotPrimary
 from groupcert.members.wire import statuses as status
 from groupcert.v1 import transaction_pb2
+from groupcert.v1.error_pb2 import ErrorDetail, Reason, RetryAdvice
 
 CONFLICT = transaction_pb2.Conflict(
     item=7,
@@ -110,9 +113,16 @@ def test_every_error_has_a_code_of_its_own_category(kind: type[GroupcertError]) 
     assert category in status.CODES
 
 
-def test_every_row_of_the_table_is_used() -> None:
-    nearest = {next(base for base in kind.__mro__ if base in status.CODES) for kind in LEAVES}
-    assert nearest == set(status.CODES)
+@pytest.mark.parametrize("table", [status.CODES, status.ADVICE], ids=["codes", "advice"])
+def test_every_row_of_a_table_is_used(table: Mapping[type[GroupcertError], object]) -> None:
+    assert {next(base for base in kind.__mro__ if base in table) for kind in LEAVES} == set(table)
+
+
+def test_every_reason_is_a_number_of_the_contract() -> None:
+    audits = "groupcert.certifier.audit."  # No service raises what only its command can say.
+    reasons = [each.reason for each in status.leaves() if not each.__module__.startswith(audits)]
+    assert len(reasons) > 60
+    assert {f"REASON_{reason}" for reason in (*reasons, "UNSPECIFIED")} == set(Reason.keys())
 
 
 @pytest.mark.parametrize("kind", status.kinds().values(), ids=lambda kind: kind.reason)
@@ -155,6 +165,46 @@ def test_a_conflict_crosses_the_wire_with_all_it_knows() -> None:
     assert error.key_bytes == b"\xff\x00"
     assert repr("\\xff\x00") in str(error)
     assert "run it again" in str(error)
+
+
+def detail_of(error: GroupcertError) -> ErrorDetail:
+    """Returns what a client of any language reads of an error."""
+    detail = ErrorDetail()
+    (found,) = (each for each in status.rpc_status(error).details if each.Is(detail.DESCRIPTOR))
+    found.Unpack(detail)
+    return detail
+
+
+@pytest.mark.parametrize(
+    ("error", "advice", "without_effect"),
+    [
+        (errors.TooManyKeys(keys=2, keys_max=1), "NEVER", True),
+        (TransactionRefused(explanation="because"), "NEVER", True),
+        (conflict_error(CONFLICT), "BEGIN_AGAIN", True),
+        (errors.SnapshotExpired(snapshot_id=1, lease_ms=1), "BEGIN_AGAIN", True),
+        (call_errors.SessionEnded(session_id=1), "BEGIN_AGAIN", False),
+        (errors.Overloaded(waiting=2, waiting_max=1), "SAME_REQUEST", True),
+        (errors.LogServerUnavailable(address="a:1", cause="none"), "SAME_REQUEST", False),
+        (errors.NotServing(member="m1", state="LEFT"), "OTHER_MEMBER", False),
+        (errors.NotServing(member="m1", state="LEFT", ordered="nothing"), "OTHER_MEMBER", True),
+        (errors.CorruptStore(path="/data", problem="a hole"), "AFTER_OPERATOR", False),
+    ],
+    ids=lambda value: value.reason if isinstance(value, GroupcertError) else None,
+)
+def test_an_error_says_what_its_caller_does_next(
+    error: GroupcertError, advice: str, without_effect: bool
+) -> None:
+    detail = detail_of(error)
+    assert Reason.Name(detail.reason) == f"REASON_{error.reason}"
+    assert RetryAdvice.Name(detail.advice) == f"RETRY_ADVICE_{advice}"
+    assert detail.without_effect is without_effect
+    assert detail.address == ""
+
+
+def test_a_member_that_is_not_the_primary_says_who_is_to_be_asked() -> None:
+    detail = detail_of(NotPrimary(member="m1", primary="m2", address="b:2"))
+    assert (detail.advice, detail.address) == (RetryAdvice.RETRY_ADVICE_OTHER_MEMBER, "b:2")
+    assert detail.without_effect
 
 
 def test_a_conflict_on_an_unknown_row_names_its_item() -> None:
