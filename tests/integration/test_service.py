@@ -1,5 +1,7 @@
 """What a group promises its clients, asked over gRPC at three real members."""
 
+import subprocess
+import sys
 import uuid
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +12,6 @@ from pathlib import Path
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from grpc_status import rpc_status
 
 from groupcert import (
@@ -27,6 +28,7 @@ from groupcert.certifier.errors import SnapshotExpired
 from groupcert.members.demo.checks import settle
 from groupcert.members.demo.local_group import LocalGroup
 from groupcert.members.errors.calls import TooManySnapshots
+from groupcert.members.security.access import ROLES_OF_CALL
 from groupcert.v1 import store_pb2, store_pb2_grpc
 from groupcert.v1.transaction_pb2 import (
     VERDICT_CERTIFIED,
@@ -428,12 +430,13 @@ class TestServer:
             answer = stub.Check(health_pb2.HealthCheckRequest(service=name))
             assert answer.status == health_pb2.HealthCheckResponse.SERVING
 
-    def test_reflection_lists_the_services(self, channel: grpc.Channel) -> None:
-        stub = reflection_pb2_grpc.ServerReflectionStub(channel)
-        request = reflection_pb2.ServerReflectionRequest(list_services="")
-        (answer,) = stub.ServerReflectionInfo(iter([request]))
-        listed = {service.name for service in answer.list_services_response.service}
-        assert listed >= SERVICES | {"grpc.health.v1.Health"}
+    @pytest.mark.parametrize("protocol", ["grpc-v1", "grpc-v1alpha"])
+    def test_a_tool_finds_every_call_by_reflection(self, group: LocalGroup, protocol: str) -> None:
+        buf = Path(sys.executable).with_name("buf")
+        options = f"--http2-prior-knowledge --protocol grpc --reflect-protocol {protocol}"
+        command = (buf, "curl", *options.split(), "--list-methods")
+        listed = subprocess.check_output((*command, f"http://{group.addresses['m1']}"), text=True)
+        assert {f"/{call}" for call in listed.split()} == set(ROLES_OF_CALL)
 
     def test_members_agree_in_their_statuses(
         self, group: LocalGroup, clients: list[Client], key: bytes
