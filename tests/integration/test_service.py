@@ -434,7 +434,7 @@ class TestServer:
     def test_a_tool_finds_every_call_by_reflection(self, group: LocalGroup, protocol: str) -> None:
         buf = Path(sys.executable).with_name("buf")
         options = f"--http2-prior-knowledge --protocol grpc --reflect-protocol {protocol}"
-        command = (buf, "curl", *options.split(), "--list-methods")
+        command = (str(buf), "curl", *options.split(), "--list-methods")
         listed = subprocess.check_output((*command, f"http://{group.addresses['m1']}"), text=True)
         assert {f"/{call}" for call in listed.split()} == set(ROLES_OF_CALL)
 
