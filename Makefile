@@ -93,7 +93,6 @@ lint: venv
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	cd proto && ../$(BIN)/buf lint --config ../deploy/buf.yaml
 
 format: venv ## rewrites the sources in the one format
 	$(BIN)/ruff check --fix

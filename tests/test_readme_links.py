@@ -20,6 +20,8 @@ import groupcert
 from groupcert.members.settings.member import MemberConfig
 from groupcert.members.settings.replica import ReplicaConfig
 from groupcert.members.settings.security import SecuritySettings
+from groupcert.members.wire import statuses
+from groupcert.v1.error_pb2 import Reason, RetryAdvice
 from tests.sources import ROOT, Source, tree
 from tests.test_floors import FLOORS
 from tests.test_readmes import READMES, without_blocks
@@ -148,7 +150,22 @@ def shown_default(field: Any) -> str:
     return f"`{str(default).lower() if isinstance(default, bool) else default}`"
 
 
+def advice_table() -> str:
+    """Returns the table of what callers of failed calls are advised, and for which reasons."""
+    reasons: dict[int, list[str]] = {number: [] for number in RetryAdvice.values()}
+    for kind in sorted(statuses.leaves(), key=lambda kind: kind.reason):
+        if f"REASON_{kind.reason}" in Reason.keys():
+            advice = next(statuses.ADVICE[each] for each in kind.__mro__ if each in statuses.ADVICE)
+            reasons[advice].append(f"`{kind.reason}`")
+    rows = ["| advice | reasons |", "| --- | --- |"]
+    for name, number in RetryAdvice.items():
+        short = name.removeprefix("RETRY_ADVICE_")
+        rows.append(f"| `{short}` | {', '.join(reasons[number])} |")
+    return "\n".join(rows)
+
+
 TABLES: dict[str, tuple[str, Callable[[], str]]] = {
+    "advice": ("members/wire/README.md", advice_table),
     "packages": ("members/README.md", packages_table),
     "settings of members": (
         *("members/settings/README.md",),
