@@ -14,7 +14,7 @@ _SHARED = (
     *("__init__.py", "errors.py", "position.py"),
     *("history/__init__.py", "history/schema.py"),
 )
-_SUFFIXES = (".py", ".html")
+_SUFFIXES = (".py", ".js", ".css")
 
 
 def write_archive(path: Path) -> None:
@@ -25,7 +25,8 @@ def write_archive(path: Path) -> None:
         f"groupcert/certifier/{name}": certifier.joinpath(name).read_text("utf-8")
         for name in _SHARED
     }
-    held |= _sources(certifier.joinpath("audit"), "groupcert/certifier/audit")
+    for room in ("audit", "pages"):
+        held |= _sources(certifier.joinpath(room), f"groupcert/certifier/{room}")
     with ZipFile(path, "w", ZIP_DEFLATED) as archive:
         for name, text in sorted(held.items()):
             archive.writestr(ZipInfo(name), text, ZIP_DEFLATED)

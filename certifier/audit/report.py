@@ -1,21 +1,14 @@
-"""The page about an audit: one HTML file for people.
+"""The page about an audit: one HTML file for people."""
 
-It contains the summary as JSON and draws from that alone; nothing is loaded from anywhere. Texts
-from a log, such as keys, reach the document only as text, never as HTML.
-"""
-
-import json
 from importlib.resources import files
 
 from groupcert.certifier.audit.answers.result import JsonObject
+from groupcert.certifier.pages import page as pages
 
-_TEMPLATE = files("groupcert.certifier.audit").joinpath("report.html")
-_PLACE = "SUMMARY_AS_JSON"
+_ROOM = files("groupcert.certifier.audit")
 
 
 def page(summary: JsonObject) -> str:
     """Returns the page of a summary."""
-    text = json.dumps(summary, separators=(",", ":"), allow_nan=False)
-    for character in "<>&":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return _TEMPLATE.read_text(encoding="utf-8").replace(_PLACE, text)
+    script, style = (_ROOM.joinpath(f"report.{kind}").read_text("utf-8") for kind in ("js", "css"))
+    return pages.page("Audit of certification logs", script, summary, style=style)

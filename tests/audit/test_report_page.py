@@ -3,15 +3,12 @@
 The summaries are written by hand, so that each section has something to show.
 """
 
-import os
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from selenium.webdriver import Chrome, ChromeOptions
-from selenium.webdriver.chrome.service import Service
+from selenium.webdriver import Chrome
 
 from groupcert.certifier.audit.answers.result import JsonObject
 from groupcert.certifier.audit.report import page
@@ -26,65 +23,18 @@ from tests.audit.summaries import (
     empty_summary,
     summary_with_findings,
 )
+from tests.browser import asked_of_others, colours, count, logged, opened, pointed, resize, text
 
 pytestmark = pytest.mark.slow
-WIDTHS = (390, 800, 1400)
+WIDTHS = (390, 420, 800, 1400)
 Look = Callable[[JsonObject], Chrome]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Chrome]:
-    """A browser without a window; skips where there is none, unless `REQUIRE_BROWSER=1`."""
-    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if not (chromium and driver):
-        assert os.environ.get("REQUIRE_BROWSER") != "1", "chromium and chromium-driver are missing"
-        pytest.skip("there is no chromium with its driver: packages chromium, chromium-driver")
-    options = ChromeOptions()
-    # Chromium runs as root, as in containers, only without its sandbox; it shows our own file.
-    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage"):
-        options.add_argument(argument)
-    options.binary_location = chromium
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    browser = Chrome(options=options, service=Service(driver))
-    yield browser
-    browser.quit()
 
 
 @pytest.fixture
 def look(browser: Chrome, tmp_path: Path) -> Look:
     """Opens the page of a summary."""
 
-    def opened(summary: JsonObject) -> Chrome:
-        file = tmp_path / "report.html"
-        file.write_text(page(summary), encoding="utf-8")
-        resize(browser, WIDTHS[-1])
-        logged(browser, "browser")
-        browser.get(file.as_uri())
-        return browser
-
-    return opened
-
-
-def logged(browser: Chrome, kind: str) -> list[dict[str, str]]:
-    """What the browser has logged since it was asked."""
-    told: list[dict[str, str]] = browser.get_log(kind)  # type: ignore[no-untyped-call] # has none
-    return told
-
-
-def resize(browser: Chrome, width: int) -> None:
-    """Gives the page so much room."""
-    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-
-
-def count(browser: Chrome, selector: str) -> int:
-    """How many elements there are."""
-    return int(browser.execute_script(f"return document.querySelectorAll({selector!r}).length"))
-
-
-def text(browser: Chrome, selector: str = "main") -> str:
-    """What a person reads."""
-    return str(browser.execute_script(f"return document.querySelector({selector!r}).innerText"))
+    return lambda summary: opened(browser, page(summary), tmp_path / "report.html", WIDTHS[-1])
 
 
 def total(summary: JsonObject, observer: str) -> Any:
@@ -116,10 +66,7 @@ def test_page_draws_without_an_error_and_fits_every_width(look: Look, name: str)
 
 
 def test_page_loads_nothing_but_itself(look: Look) -> None:
-    browser = look(clean_summary())
-    asked = [entry["message"] for entry in logged(browser, "performance")]
-    assert any("Network.requestWillBeSent" in message for message in asked)
-    assert not [message for message in asked if '"url":"http' in message]
+    assert asked_of_others(look(clean_summary())) == []
 
 
 def test_verdict_says_first_how_much_was_proved(look: Look) -> None:
@@ -188,18 +135,17 @@ def test_item_without_a_key_is_shown_to_its_last_bit(look: Look) -> None:
 
 MARKS = {
     "#timeline rect.history": len(MEMBERS),
-    "#by-time rect.hover": HOURS,
-    "#by-time rect[data-verdict=certified]": HOURS,
-    "#by-time rect[data-verdict=too_old]": 1,
-    "#lost-by-time rect[data-verdict=certified]": 0,
-    "#pairs rect.pair": len(MEMBERS) ** 2,
+    "#by-time g[data-series=certified] rect": HOURS,
+    "#by-time g[data-series='too old'] rect": 1,
+    "#lost-by-time g[data-series=certified]": 0,
+    "#pairs td.pair": len(MEMBERS) ** 2,
     "#whatif": 1,
     "#windows .track": 2,
     "#without-write-set .track": len(MEMBERS),
-    "#width path[data-series]": 2,
-    "#lag-1 path[data-series]": 3,
-    "#running-0 path[data-series]": 2,
-    "#running-0 line.bound": 1,
+    "#width .curve": 2,
+    "#lag-1 .curve": 3,
+    "#running-0 .curve": 3,
+    "#running-0 [data-series=possible] .curve": 1,
     "#workers-0 .track": 4,
     "#jobs .track": 6,
 }
@@ -212,7 +158,8 @@ def test_each_plot_has_the_marks_of_its_data(look: Look) -> None:
 
 def test_a_curve_has_a_step_for_each_bucket_and_a_gap_where_nothing_is_known(look: Look) -> None:
     browser = look(clean_summary())
-    script = "return document.querySelector('#lag-0 path[data-series=p50]').getAttribute('d')"
+    script = """const line = document.querySelector('#lag-0 [data-series=p50] .curve');
+      return line.getAttribute('d')"""
     path = browser.execute_script(script)
     assert path.count("H") == BUCKETS - 2
     assert path.count("M") == 2
@@ -220,7 +167,7 @@ def test_a_curve_has_a_step_for_each_bucket_and_a_gap_where_nothing_is_known(loo
 
 def test_height_of_a_bar_is_its_share(look: Look) -> None:
     browser = look(clean_summary())
-    script = """return [...document.querySelectorAll('#by-time rect[data-verdict=certified]')]
+    script = """return [...document.querySelectorAll('#by-time [data-series=certified] rect')]
       .map(bar => Number(bar.getAttribute('height')))"""
     heights = browser.execute_script(script)
     profile = clean_summary()["profile"]
@@ -249,8 +196,7 @@ def test_bars_say_how_much_time_they_are_about(
     summary["profile"]["conflicts"]["by_time"] = {"width_us": width, "parts": parts}
     browser = look(summary)
     assert f"Decisions {title}" in text(browser, "#decisions")
-    script = "return document.querySelector('#by-time rect.hover').dataset.tip"
-    assert str(browser.execute_script(script)).split("\n")[0].endswith(tip)
+    assert pointed(browser, "#by-time .pane", 0.1, 0.5).split("\n")[0].endswith(tip)
 
 
 def test_what_was_measured_in_parts_is_a_bound(look: Look) -> None:
@@ -298,22 +244,19 @@ def test_what_was_not_searched_is_told_and_not_ticked_off(look: Look) -> None:
 def test_dark_mode_is_drawn_in_its_own_colours(look: Look) -> None:
     browser = look(clean_summary())
     script = """const style = node => getComputedStyle(document.querySelector(node));
-      return [style("body").backgroundColor, style("#by-time rect.piece").fill]"""
+      return [style("body").backgroundColor, style("#by-time [data-series=certified] rect").fill]"""
     seen = {}
     for scheme in ("light", "dark"):
-        features = [{"name": "prefers-color-scheme", "value": scheme}]
-        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+        colours(browser, scheme)
         seen[scheme] = browser.execute_script(script)
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+    colours(browser, "")
     assert seen["light"] == ["rgb(246, 246, 243)", "rgb(42, 114, 212)"]
     assert seen["dark"] == ["rgb(19, 19, 22)", "rgb(107, 164, 242)"]
 
 
 def test_tooltip_tells_what_is_under_the_pointer(look: Look) -> None:
     browser = look(clean_summary())
-    script = """const pane = document.querySelector("#timeline rect.history");
-      const box = pane.getBoundingClientRect();
-      pane.dispatchEvent(new PointerEvent("pointermove", {bubbles: true, clientX: box.x + 9,
-        clientY: box.y + 9}));
-      return document.getElementById("tip").innerText"""
-    assert browser.execute_script(script).startswith("m1: log 1, record 0 to log 9000, record 4")
+    told = pointed(browser, "#timeline rect.history", 0.1, 0.5)
+    assert told.startswith("m1: log 1, record 0 to log 9000, record 4")
+    told = pointed(browser, "#by-time .pane", 0.01, 0.5)
+    assert all(words in told for words in ("certified", "too old", "one hour"))

@@ -5,7 +5,6 @@
     │   ├── ForeignOutput             FOREIGN_OUTPUT
     │   └── UnreadableLog             UNREADABLE_LOG
     └── Unavailable
-        ├── AuditNotInstalled         AUDIT_NOT_INSTALLED
         ├── NoSuitableJava            NO_SUITABLE_JAVA
         └── SparkFailed               SPARK_FAILED
 
@@ -30,13 +29,6 @@ class UnreadableLog(InvalidRequest):
     message = "{problem}: {advice}"
     problem: str
     advice: str
-
-
-class AuditNotInstalled(Unavailable):
-    """A package that an audit needs is not installed."""
-
-    message = "the audit needs {missing}: pip install 'groupcert[audit]'"
-    missing: str
 
 
 class NoSuitableJava(Unavailable):

@@ -101,8 +101,15 @@ def test_an_empty_workload_divides_nothing_by_nothing() -> None:
 def test_the_page_holds_the_report_and_refers_to_nothing_outside() -> None:
     found = report(chain(), files=["</script><b>&"], notes=["<i>"])
     text = page(found)
-    embedded = re.search(r'<script id="report" type="application/json">(.*?)</script>', text)
+    embedded = re.search(r'<script id="data" type="application/json">(.*?)</script>', text)
     assert embedded
     assert json.loads(embedded[1]) == json.loads(json.dumps(found))
     assert "</script><b>" not in text
+    policy = re.search(r'"Content-Security-Policy" content="(.*?)"', text)
+    assert policy
+    assert policy[1].startswith("default-src 'none'; script-src 'sha256-")
+    assert "unsafe" not in policy[1] and "connect-src" not in policy[1]
+    inside = ('<link rel="icon" href="data:,">', "http://www.w3.org/2000/svg")
+    for known in inside:
+        text = text.replace(known, "")
     assert not re.search(r"https?:|//\w+\.|\bsrc=|<link|@import|url\(|\bfetch\(|import\(", text)

@@ -1,0 +1,1 @@
+"""What a self-contained page is made of: assembly, style, elements, numbers, charts."""
