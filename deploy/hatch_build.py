@@ -2,14 +2,15 @@
 
     groupcert/__init__.py      members/client/public.py: the names that a user's program imports
     groupcert/py.typed         its types count
-    groupcert/v1/              stubs of protobuf and gRPC, made from `proto/`
+    groupcert/v1/              stubs of protobuf and gRPC, made from `proto/`, and the files there
     groupcert/internal/v1/     likewise, of the records that members alone write and read
     groupcert/etcd/            likewise, of the part of etcd's contract that the total order uses
+    groupcert/deploy/          of `deploy/` what a group is watched with
     groupcert/certifier/, applier/, members/
 
 Hatchling calls `PackageBuildHook` for every wheel, which gets copies; `make proto` runs this file
 when the contract changed. In the tree the package is in `.build/package`, which git ignores, with
-links to the three folders: an editable install puts that directory on the import path
+links to the sources: an editable install puts that directory on the import path
 (`dev-mode-dirs` in `pyproject.toml`).
 """
 
@@ -27,6 +28,7 @@ PACKAGE = Path(".build/package/groupcert")
 FOLDERS = ("certifier", "applier", "members")
 PUBLIC = Path("members/client/public.py")
 STUBS = ("v1", "internal", "etcd")
+WATCHED_WITH = ("deploy/alerts.yml", "deploy/dashboard.json")
 OUTPUTS = {"python": "", "grpc_python": "", "mypy": "quiet:", "mypy_grpc": "quiet:"}
 PLUGINS = ("protoc-gen-mypy", "protoc-gen-mypy_grpc")
 
@@ -38,7 +40,7 @@ class PackageBuildHook(BuildHookInterface[Any]):
         """Makes the stubs before the build; `version` is "standard" or "editable"."""
         package = make_package(Path(self.root))
         if version == "standard":
-            for name in ("__init__.py", "py.typed", *STUBS):
+            for name in ("__init__.py", "py.typed", *STUBS, *WATCHED_WITH):
                 build_data["force_include"][str((package / name).resolve())] = f"groupcert/{name}"
 
 
@@ -52,16 +54,19 @@ def make_package(root: Path) -> Path:
     package = root / PACKAGE
     package.mkdir(parents=True, exist_ok=True)
     make_stubs(root, package)
-    links = {"__init__.py": PUBLIC, **{name: Path(name) for name in FOLDERS}}
+    (package / "deploy").mkdir(exist_ok=True)
+    links = {"__init__.py": PUBLIC, **{name: Path(name) for name in (*FOLDERS, *WATCHED_WITH)}}
     for name, path in links.items():
         (package / name).unlink(missing_ok=True)
-        (package / name).symlink_to(os.path.relpath(root / path, package))
+        (package / name).symlink_to(os.path.relpath(root / path, (package / name).parent))
     (package / "py.typed").touch()
     return package
 
 
 def make_stubs(root: Path, package: Path) -> None:
-    """Compiles `proto/` to directories of `package`, each of which it replaces as a whole."""
+    """Compiles `proto/` to directories of `package`, each of which it replaces as a whole. The
+    contract lies beside its stubs: the import path is the include path of other compilers, too.
+    """
     fresh = package / "stubs.new"
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir()
@@ -75,6 +80,7 @@ def make_stubs(root: Path, package: Path) -> None:
         sys.exit(f"{contract} does not compile; the stubs in {package} are left as they were")
     for name in STUBS:
         made = fresh / "groupcert" / name
+        shutil.copytree(contract / "groupcert" / name, made, dirs_exist_ok=True)
         (made / "py.typed").touch()
         shutil.rmtree(package / name, ignore_errors=True)
         made.rename(package / name)

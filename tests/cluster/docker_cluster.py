@@ -113,7 +113,7 @@ class DockerCluster:
         if tls:
             self.credentials = Credentials(tls=self._make_certificates())
         self._mutant = mutant
-        self._environment = {
+        self.environment = {
             **PASSWORDS,
             "IMAGE": image,
             "SUBNET": self._subnet,
@@ -166,6 +166,19 @@ class DockerCluster:
     def addresses(self) -> dict[str, str]:
         """Where clients reach each member."""
         return {name: self.address(name) for name in MEMBERS}
+
+    @property
+    def compose(self) -> tuple[str, ...]:
+        """The first words of Compose's commands for this cluster, which need its environment."""
+        return (
+            *compose_command(),
+            *("--project-name", self.project),
+            *("--file", str(COMPOSE_FILE)),
+            *(("--file", str(TLS_FILE)) if self.credentials.tls else ()),
+            *(("--file", str(ETCD_FILE)) if self.log is LogKind.ETCD else ()),
+            *(("--file", str(POSTGRESQL_FILE)) if self._has_postgresql else ()),
+            *("--file", str(self._overlay_path)),
+        )
 
     def dsn(self, server: str) -> str:
         """Where clients reach a PostgreSQL server, as the owner of its database."""
@@ -381,18 +394,8 @@ class DockerCluster:
         return service
 
     def _compose(self, *arguments: str) -> None:
-        run(
-            "env",
-            *(f"{name}={value}" for name, value in self._environment.items()),
-            *compose_command(),
-            *("--project-name", self.project),
-            *("--file", str(COMPOSE_FILE)),
-            *(("--file", str(TLS_FILE)) if self.credentials.tls else ()),
-            *(("--file", str(ETCD_FILE)) if self.log is LogKind.ETCD else ()),
-            *(("--file", str(POSTGRESQL_FILE)) if self._has_postgresql else ()),
-            *("--file", str(self._overlay_path)),
-            *arguments,
-        )
+        values = (f"{name}={value}" for name, value in self.environment.items())
+        run("env", *values, *self.compose, *arguments)
 
     def _try_to_pause(self, name: str) -> bool:
         with suppress(EngineFailed):

@@ -18,17 +18,23 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import IO
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.sources import ROOT
+from tests.wheels import SOURCES, WheelsFailed, files_of, make_wheels
+
 WHEELS = ".build/wheels"
 BASE_REPOSITORY, REPOSITORY = "groupcert-test-base", "groupcert-test"
-PACKAGES = ("etcd-server", "libfaketime", "postgresql", "python3", "python3-venv")
-"""Python of the same version as here, since wheels are made here; servers; what steps a clock."""
+PACKAGES = ("binutils", "etcd-server", "libfaketime", "postgresql", "python3", "python3-venv")
+"""Python of the same version as here, since wheels are made here; servers; what steps a clock; and
+what the builder would install."""
+ONLY_PYTHON = ("python3",)
+"""What an image needs that is no cluster's: as much as a registry's image of Python has."""
+EXTRAS = "member,postgresql,certification-log"
+"""Members of the tests keep certification logs."""
 LEFT_OUT = (
     *("usr/share/doc", "usr/share/man", "usr/share/locale", "var/cache", "var/lib/apt/lists"),
     "var/lib/postgresql",
 )
-SOURCES = ("certifier", "applier", "members", "proto", "pyproject.toml")
-RECIPE = (".dockerignore", "deploy/Dockerfile", "deploy/constraints.txt", "deploy/hatch_build.py")
+RECIPE = (".dockerignore", "deploy/Dockerfile", "deploy/constraints.txt")
 KEPT_IMAGES = 8
 COMMAND_SECONDS_MAX = 600
 
@@ -37,31 +43,46 @@ class ImageFailed(Exception):
     """An image cannot be made; the text has the command and the last it said."""
 
 
-def ensure_image() -> str:
+def ensure_image(
+    extras: str = EXTRAS, revision: str = "", base_packages: Sequence[str] | None = None
+) -> str:
     """The tag of the image of this tree, which is made if it does not exist.
 
     Raises:
         ImageFailed: As it says.
     """
-    base = ensure_base_image()
-    tag = f"{REPOSITORY}:{_hash_of([base, *_contents(_source_files())])}"
+    builder = ensure_base_image()
+    base = ensure_base_image(base_packages) if base_packages else builder
+    made_of = [builder, base, extras, revision, *_contents(_source_files())]
+    tag = f"{REPOSITORY}:{_hash_of(made_of)}"
     if _exists(tag):
         return tag
     _say(f"making wheels in {WHEELS}")
     shutil.rmtree(ROOT / WHEELS, ignore_errors=True)
-    pins = ("-c", "deploy/constraints.txt", "--build-constraint", "deploy/constraints.txt")
-    _run([sys.executable, "-m", "pip", "wheel", "--quiet", *pins, "-w", WHEELS, "."])
+    try:
+        make_wheels(ROOT / WHEELS, extras)
+    except WheelsFailed as error:
+        raise ImageFailed(str(error)) from None
     _say(f"building {tag}")
-    arguments = ("--build-arg", f"BASE_IMAGE={base}", "--build-arg", f"WHEELS={WHEELS}")
+    values = {
+        "BASE_IMAGE": base,
+        "BUILDER_IMAGE": builder,
+        "WHEELS": WHEELS,
+        "EXTRAS": extras,
+        "REVISION": revision,
+    }
+    arguments = [f"--build-arg={name}={value}" for name, value in values.items()]
     _run(["docker", "build", "--quiet", "-f", "deploy/Dockerfile", *arguments, "-t", tag, "."])
     _remove_older()
     return tag
 
 
-def ensure_base_image() -> str:
-    """The tag of the base image: Debian of this machine's release, with Python and servers."""
+def ensure_base_image(packages: Sequence[str] | None = None) -> str:
+    """The tag of a base image: Debian of this machine's release, with Python and servers, or with
+    these packages.
+    """
     release, mirror = _apt_source()
-    packages = (*PACKAGES, f"postgresql-plpython3-{_postgresql_version()}")
+    packages = packages or (*PACKAGES, f"postgresql-plpython3-{_postgresql_version()}")
     tag = f"{BASE_REPOSITORY}:{_hash_of([release, *packages, *LEFT_OUT])}"
     if _exists(tag):
         return tag
@@ -106,11 +127,8 @@ def _postgresql_version() -> str:
 
 
 def _source_files() -> list[Path]:
-    """What the image is made of, as git knows it; texts change nothing in it."""
-    command = ["git", "-c", f"safe.directory={ROOT}", "ls-files", "-z"]
-    listed = _run([*command, "--cached", "--others", "--exclude-standard", *SOURCES, *RECIPE])
-    names = sorted(name for name in set(listed.split("\0")) if name and not name.endswith(".md"))
-    return [path for name in names if (path := ROOT / name).is_file()]
+    """What the image is made of; texts change nothing in it."""
+    return [path for path in files_of((*SOURCES, *RECIPE)) if path.suffix != ".md"]
 
 
 def _contents(paths: Iterable[Path]) -> Iterable[str]:

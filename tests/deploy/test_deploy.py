@@ -16,10 +16,12 @@ from groupcert.members.benchmarks import etcd_servers
 from groupcert.members.settings.member import load_config
 from groupcert.members.total_order.embedded_server import server_binary
 from tests.cluster.engine import compose_command
+from tests.handbook import HANDBOOK
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 COMPOSE_FILE = DEPLOY / "compose.yaml"
 METRIC = re.compile(r"\b(?:groupcert|process|python)_\w+")
+SIZES = DEPLOY.parent / "tests" / "bench" / "results" / "sizing.json"
 METRICS_README = DEPLOY.parent / "members" / "services" / "README.md"
 """Its tables are tested against what a member serves (`tests/members/services`)."""
 
@@ -72,7 +74,7 @@ def test_panels_lie_beside_each_other() -> None:
 
 
 def test_every_alert_says_what_to_do_and_has_a_paragraph_of_its_own() -> None:
-    text = (DEPLOY / "README.md").read_text().partition("\n## Alerts\n")[2].partition("\n## ")[0]
+    text = HANDBOOK.read_text().partition("\n## Alerts\n")[2].partition("\n## ")[0]
     paragraphs = dict(re.findall(r"^### (\w+)\n(.*?)(?=^###|\Z)", text, re.MULTILINE | re.DOTALL))
     alerts = (DEPLOY / "alerts.yml").read_text().split("- alert: ")[1:]
     assert [alert.split()[0] for alert in alerts] == list(paragraphs)
@@ -83,6 +85,25 @@ def test_every_alert_says_what_to_do_and_has_a_paragraph_of_its_own() -> None:
     for paragraph in paragraphs.values():
         said = re.findall(r"^- \*\*(.+?)\*\*", paragraph, re.MULTILINE)
         assert said == ["Means", "Look first", "Do", "Over"]
+
+
+@pytest.mark.parametrize(
+    ("row", "place"),
+    [
+        ("log, on each log server", "log, each server"),
+        ("binary log", "binary log"),
+        ("certification log, if there is one", "certification log"),
+    ],
+)
+def test_the_handbook_has_the_sizes_that_were_measured(row: str, place: str) -> None:
+    found = re.search(
+        rf"^\| {row} \| (.*?) \| (.*?) \| (.*?) \|", HANDBOOK.read_text(), re.MULTILINE
+    )
+    measured = json.loads(SIZES.read_text())["loads"]
+    assert found is not None
+    assert list(found.groups()) == [
+        f"{load['bytes_a_transaction'][place]:,.0f}" for load in measured
+    ]
 
 
 def promtool(*arguments: str) -> str:
@@ -119,7 +140,11 @@ def test_files_that_are_mounted_exist() -> None:
 
 
 @pytest.mark.parametrize(
-    "over", ["compose.yaml", "compose.tls.yaml", "compose.etcd.yaml", "compose.postgresql.yaml"]
+    "over",
+    [
+        *("compose.yaml", "compose.tls.yaml", "compose.etcd.yaml", "compose.postgresql.yaml"),
+        "compose.m4.yaml",
+    ],
 )
 def test_compose_reads_its_file(over: str) -> None:
     if which(compose_command()[0]) is None:

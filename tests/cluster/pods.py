@@ -1,0 +1,152 @@
+"""The pods of `deploy/kubernetes/` as containers of this machine's engine, without a cluster.
+
+Each container has its pod's image, command, user, rights, variables, files, probes and names, and
+its volume over restarts; started again it has another address, as a pod has. What a cluster does
+beside that (placing pods, enforcing policies and budgets) is not here.
+"""
+
+import random
+import urllib.request
+from contextlib import suppress
+from http import HTTPStatus
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tests.cluster.engine import docker, run, try_run
+from tests.deploy.manifests import Manifests, Workload
+
+FIRST_HOST = 10
+
+
+class Pods:
+    """All pods of the manifests, under names and a network of their own."""
+
+    def __init__(self, folder: Path, image: str, manifests: Manifests) -> None:
+        """Prepares; nothing runs before `start`."""
+        self._folder, self._image, self._manifests = folder, image, manifests
+        self._project = f"groupcert-pods-{random.randrange(1 << 32):08x}"
+        self._subnet = f"10.214.{random.randrange(256)}"
+        self._hosts = iter(range(FIRST_HOST, 255))
+        self._addresses: dict[str, str] = {}
+        self.workload_of = {
+            pod: workload for workload in manifests.workloads() for pod in workload.pods
+        }
+
+    def container(self, pod: str) -> str:
+        """The container's name at the engine."""
+        return f"{self._project}-{pod}"
+
+    def address(self, pod: str) -> str:
+        """A pod's address on this machine, until it is started again."""
+        return self._addresses[pod]
+
+    def start(self, pod: str) -> None:
+        """Starts a pod at an address that none had before."""
+        workload = self.workload_of[pod]
+        own, container = workload.pod["securityContext"], workload.container
+        self._addresses[pod] = f"{self._subnet}.{next(self._hosts)}"
+        flags = {
+            "--name": [self.container(pod)],
+            "--hostname": [pod],
+            "--network": [self._project],
+            "--ip": [self.address(pod)],
+            "--network-alias": self._names(workload, pod),
+            "--user": [f"{own['runAsUser']}:{own['runAsGroup']}"],
+            "--cap-drop": container["securityContext"]["capabilities"]["drop"],
+            "--security-opt": ["no-new-privileges:true"],
+            "--memory": [container["resources"]["limits"]["memory"].removesuffix("i")],
+            "--restart": ["on-failure" if "restartPolicy" in workload.pod else "no"],
+            "--env": [
+                f"{name}={value}"
+                for name, value in self._manifests.environment(workload, pod).items()
+            ],
+            "--volume": list(self._volumes(workload, pod)),
+        }
+        if "command" in container:
+            flags["--entrypoint"] = container["command"][:1]
+        words = [*container.get("command", [])[1:], *container.get("args", [])]
+        docker(
+            *("run", "--detach", "--no-healthcheck", "--read-only", "--tmpfs", "/tmp"),
+            *(f"{flag}={value}" for flag, values in flags.items() for value in values),
+            *(self._image, *words),
+        )
+
+    def stop(self, pod: str) -> int:
+        """Ends a pod as its machine's agent does, and removes it; its process' exit status."""
+        grace = self.workload_of[pod].pod["terminationGracePeriodSeconds"]
+        docker("stop", f"--time={grace}", self.container(pod))
+        status = docker("inspect", "--format={{.State.ExitCode}}", self.container(pod))
+        docker("rm", self.container(pod))
+        return int(status)
+
+    def is_over(self, pod: str) -> bool:
+        """Whether a job's process has ended well."""
+        state = docker(
+            "inspect", "--format={{.State.Status}} {{.State.ExitCode}}", self.container(pod)
+        )
+        return state.split() == ["exited", "0"]
+
+    def passes(self, pod: str, probe: str) -> bool:
+        """Whether a pod passes its probe now."""
+        workload = self.workload_of[pod]
+        asked = workload.container[probe]["httpGet"]
+        url = f"http://{self.address(pod)}:{workload.ports[asked['port']]}{asked['path']}"
+        with suppress(OSError), urllib.request.urlopen(url, timeout=5) as page:
+            return bool(page.status == HTTPStatus.OK)
+        return False
+
+    def output(self, pod: str) -> str:
+        """What a pod said last."""
+        return run("sh", "-c", f"docker logs --tail=40 {self.container(pod)} 2>&1 || true")
+
+    def __enter__(self) -> Self:
+        try:
+            docker("network", "create", f"--subnet={self._subnet}.0/24", self._project)
+            for pod in self.workload_of:
+                self.start(pod)
+        except BaseException:
+            self._remove()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is not None:
+            for pod in self.workload_of:
+                error.add_note(f"--- {pod}\n{self.output(pod)}")
+        self._remove()
+
+    def _remove(self) -> None:
+        try_run("docker", "rm", "--force", "--volumes", *map(self.container, self.workload_of))
+        try_run("docker", "volume", "rm", "--force", *map(self.container, self.workload_of))
+        try_run("docker", "network", "rm", self._project)
+
+    def _names(self, workload: Workload, pod: str) -> list[str]:
+        """The names that a headless Service gives a pod."""
+        service = workload.document["spec"].get("serviceName")
+        namespace = workload.document["metadata"]["namespace"]
+        return [f"{pod}.{service}", f"{pod}.{service}.{namespace}.svc"] if service else []
+
+    def _volumes(self, workload: Workload, pod: str) -> list[str]:
+        """The volumes of a pod: its settings, in the links that a ConfigMap is mounted as."""
+        settings = self._folder / workload.name
+        if not settings.exists():
+            (settings / "..1").mkdir(parents=True)
+            self._manifests.write_settings(workload, settings / "..1")
+            (settings / "..data").symlink_to("..1")
+            for file in (settings / "..1").iterdir():
+                (settings / file.name).symlink_to(f"..data/{file.name}")
+        volumes = [f"{settings}:/etc/groupcert:ro"]
+        for claim in workload.document["spec"].get("volumeClaimTemplates", ()):
+            (mount,) = (
+                each["mountPath"]
+                for each in workload.container["volumeMounts"]
+                if each["name"] == claim["metadata"]["name"]
+            )
+            volumes.append(f"{self.container(pod)}:{mount}")
+        return volumes
