@@ -26,7 +26,7 @@ from groupcert.certifier.audit.spark.java import is_heap
 from groupcert.certifier.audit.spark.progress import OnProgress, ProgressLines, tasks_text
 from groupcert.certifier.audit.spark.progress import Progress as AuditProgress
 from groupcert.certifier.audit.spark.session import spark_session
-from groupcert.certifier.errors import InvalidSetting
+from groupcert.members.errors.usage import InvalidOption, MissingOption
 
 _CAUSE_LINES = 20
 
@@ -46,24 +46,25 @@ class AuditOptions:
         """Returns Spark's settings by name.
 
         Raises:
-            InvalidSetting: One of the options cannot be.
+            InvalidOption: One of the options cannot be.
+            MissingOption: One is not given.
         """
         if not self.paths:
-            raise InvalidSetting(name="PATH", value="", expected="a folder of certification logs")
+            raise MissingOption(name="PATHS", ways="behind the verb")
         if not self.out:
-            raise InvalidSetting(name="--out", value="", expected="a folder for the answers")
+            raise MissingOption(name="out", ways="as --out")
         if not is_heap(self.memory):
-            raise InvalidSetting(name="--memory", value=self.memory, expected="such as 4g or 800m")
+            raise InvalidOption(name="--memory", value=self.memory, expected="such as 4g or 800m")
         for name in self.jobs:
             if name not in known_jobs():
                 expected = f"one of {', '.join(known_jobs())}"
-                raise InvalidSetting(name="--job", value=name, expected=expected)
+                raise InvalidOption(name="--job", value=name, expected=expected)
         settings = {}
         for setting in self.spark_settings:
             name, found, value = setting.partition("=")
             if not (found and name.startswith("spark.")):
                 expected = "spark.NAME=VALUE"
-                raise InvalidSetting(name="--spark-setting", value=setting, expected=expected)
+                raise InvalidOption(name="--spark-setting", value=setting, expected=expected)
             settings[name] = value
         return settings
 

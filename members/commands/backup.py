@@ -8,28 +8,30 @@ store is read, and the digest of its content is compared with the backup's.
 import asyncio
 import json
 import shutil
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 import typer
 from pydantic import TypeAdapter, ValidationError
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
 
-from groupcert.certifier.errors import InvalidSetting
-from groupcert.certifier.storage.store import ROCKSDB_FOLDER, StoreIdentity
-from groupcert.members.core.recovery_plan import RecoveryProgress, readable
+from groupcert.applier.targets.rocksdb import ROW_PREFIX
+from groupcert.certifier.errors import InvalidSetting, UnsupportedFormat
+from groupcert.certifier.storage.store import ROCKSDB_FOLDER, Family, StoreIdentity
+from groupcert.members.commands.options import FINDING, FINE
+from groupcert.members.core.recovery_progress import RecoveryProgress, readable
+from groupcert.members.errors.recovery import CorruptCopy
 from groupcert.members.host.logs import configure_logs
+from groupcert.members.host.progress import Progress, progress
 from groupcert.members.recovery import store_swap
 from groupcert.members.recovery.donors import donor_at
 from groupcert.members.recovery.download import check_space, download_copy, written_error
 from groupcert.members.recovery.manifest import (
+    FORMAT_VERSION,
     CopyManifest,
     appearing,
+    file_problems,
     read_manifest,
     verify_content,
     verify_files,
@@ -37,6 +39,8 @@ from groupcert.members.recovery.manifest import (
 )
 from groupcert.members.security.credentials import Credentials
 from groupcert.members.settings.member import Name
+
+CHECKING = "checking files"
 
 
 def backup(address: str, out: Path, *, credentials: Credentials, as_json: bool) -> int:
@@ -48,10 +52,9 @@ def backup(address: str, out: Path, *, credentials: Credentials, as_json: bool) 
         CorruptCopy: What it gave cannot be read.
     """
     configure_logs()
-    with _bar() as bar, appearing(out) as work:
-        manifest = asyncio.run(_download(address, credentials, work, bar))
-        bar.description("reading it")
-        digest = verify_content(work, manifest)
+    with progress("asking for a copy") as state, appearing(out) as work:
+        manifest = asyncio.run(_download(address, credentials, work, state))
+        digest = _read(work, manifest, state).digest
         manifest = replace(manifest, content_digest=digest)
         write_manifest(work, manifest)
     _tell(manifest, out, "backed up", as_json=as_json)
@@ -63,6 +66,7 @@ def restore(folder: Path, data_folder: Path, member: str, *, dry_run: bool, as_j
     checks whether that would work.
 
     Raises:
+        DiskFull: There is no space for it.
         InvalidSetting: There is no backup, or the data folder has something in it.
         CorruptCopy: The backup is not what was written.
     """
@@ -75,24 +79,78 @@ def restore(folder: Path, data_folder: Path, member: str, *, dry_run: bool, as_j
     if data_folder.exists() and (not data_folder.is_dir() or any(data_folder.iterdir())):
         expected = "a folder that is empty, or not there"
         raise InvalidSetting(name="--data-folder", value=str(data_folder), expected=expected)
-    with _bar() as bar:
-        bar.description("checking files")
-        verify_files(folder, manifest, partial(bar.advance, manifest.bytes_total))
-        bar.description("reading it")
-        verify_content(folder, manifest)
-        if not dry_run:
-            bar.description("copying")
+    with progress(CHECKING, manifest.bytes_total, readable) as state:
+        verify_files(folder, manifest, state.advance)
+        _read(folder, manifest, state)
+        if dry_run:
+            check_space(_existing(data_folder), manifest.bytes_total)
+        else:
+            state.step("copying")
             _put(folder, manifest, data_folder, member)
     _tell(manifest, data_folder, "can be restored" if dry_run else "restored", as_json=as_json)
     return 0
 
 
+def check(folder: Path, *, as_json: bool) -> int:
+    """Checks a backup by itself, and prints what it has and all that is wrong with it; returns 1 if
+    anything is.
+
+    Raises InvalidSetting: There is no backup.
+    """
+    try:
+        manifest = read_manifest(folder)
+    except (CorruptCopy, UnsupportedFormat) as error:
+        return _tell_findings({"folder": str(folder)}, [str(error)], as_json=as_json)
+    document = _document(manifest, folder)
+    document["format_version"] = FORMAT_VERSION
+    document["created"] = f"{datetime.fromtimestamp(manifest.created_us / 1e6, UTC):%FT%TZ}"
+    with progress(CHECKING, manifest.bytes_total, readable) as state:
+        findings = list(file_problems(folder, manifest, state.advance))
+        if not findings:  # Of files that are not those that were written, no content is known.
+            try:
+                document["rows"] = _read(folder, manifest, state).rows
+            except CorruptCopy as error:
+                findings.append(error.problem)
+    return _tell_findings(document, findings, as_json=as_json)
+
+
+class _Content(NamedTuple):
+    """What a store holds: its digest, and how many rows of clients."""
+
+    digest: str
+    rows: int
+
+
+def _read(folder: Path, manifest: CopyManifest, state: Progress) -> _Content:
+    """Reads all of a copy's store. Raises CorruptCopy."""
+    state.step("reading it", number="{:,.0f} entries".format)
+    rows = 0
+
+    def count(family: Family, keys: list[bytes]) -> None:
+        nonlocal rows
+        state.advance(len(keys))
+        if family is Family.DATA:
+            rows += sum(key.startswith(ROW_PREFIX) for key in keys)
+
+    return _Content(verify_content(folder, manifest, count), rows)
+
+
+def _existing(folder: Path) -> Path:
+    """Returns a folder that may not be there yet, or the nearest one above it that is."""
+    return next(each for each in (folder, *folder.absolute().parents) if each.is_dir())
+
+
 async def _download(
-    address: str, credentials: Credentials, work: Path, bar: "_Bar"
+    address: str, credentials: Credentials, work: Path, state: Progress
 ) -> CopyManifest:
+    def show(copied: RecoveryProgress) -> None:
+        if not state.total:
+            state.step(f"copying the state of {copied.donor}", number=readable)
+        state.at(copied.bytes_done, copied.bytes_total)
+
     async with donor_at(address, credentials) as donor:
         return await download_copy(
-            *(donor, work, "groupcert backup", bar.show, lambda manifest: None), reads_on=False
+            *(donor, work, "groupcert backup", show, lambda manifest: None), reads_on=False
         )
 
 
@@ -121,9 +179,8 @@ def _put(folder: Path, manifest: CopyManifest, data_folder: Path, member: str) -
         raise
 
 
-def _tell(manifest: CopyManifest, folder: Path, what: str, *, as_json: bool) -> None:
-    document = {
-        "result": what,
+def _document(manifest: CopyManifest, folder: Path) -> dict[str, object]:
+    return {
         "folder": str(folder),
         "group": manifest.group,
         "member": manifest.member,
@@ -134,45 +191,26 @@ def _tell(manifest: CopyManifest, folder: Path, what: str, *, as_json: bool) -> 
         "files": len(manifest.files),
         "content_digest": manifest.content_digest,
     }
+
+
+def _tell_findings(document: dict[str, object], findings: list[str], *, as_json: bool) -> int:
     if as_json:
-        typer.echo(json.dumps(document))
+        result = "damaged" if findings else "whole"
+        typer.echo(json.dumps({"result": result, **document, "findings": findings}))
+    else:
+        for name, value in document.items():
+            number = isinstance(value, int)
+            typer.echo(f"{name.replace('_', ' '):16}{f'{value:,}' if number else value}")
+        typer.echo("".join(f"damaged: {each}\n" for each in findings) or "whole\n", nl=False)
+    return FINDING if findings else FINE
+
+
+def _tell(manifest: CopyManifest, folder: Path, what: str, *, as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps({"result": what, **_document(manifest, folder)}))
         return
     typer.echo(
         f"{what}: {readable(manifest.bytes_total)} in {len(manifest.files)} files of member "
         f"{manifest.member} of group {manifest.group}, as of position {manifest.log_sequence} "
         f"of the log, {manifest.version} transactions; {folder}"
     )
-
-
-class _Bar:
-    """A progress bar on a terminal, nothing elsewhere."""
-
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
-        self._task = progress.add_task("asking for a copy", total=None)
-
-    def description(self, text: str) -> None:
-        """Shows what is done from now on."""
-        self._progress.reset(self._task, total=None, description=text)
-
-    def show(self, progress: RecoveryProgress) -> None:
-        """Shows how far a copy is."""
-        self._progress.update(
-            self._task,
-            description=str(progress),
-            completed=progress.bytes_done,
-            total=progress.bytes_total,
-        )
-
-    def advance(self, total: int, count: int) -> None:
-        """Adds some of all bytes."""
-        self._progress.update(self._task, advance=count, total=total)
-
-
-@contextmanager
-def _bar() -> Iterator[_Bar]:
-    console = Console(stderr=True)
-    columns = (BarColumn(), TextColumn("{task.description}"))
-    shown = sys.stderr.isatty()
-    with Progress(*columns, console=console, transient=True, disable=not shown) as progress:
-        yield _Bar(progress)

@@ -1,24 +1,24 @@
 """The verbs of certification logs: `groupcert audit` checks them, `groupcert export` makes them."""
 
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 from uuid import UUID
 
 import typer
 
-from groupcert.certifier.audit.answers.errors import AuditNotInstalled
-from groupcert.certifier.errors import InvalidSetting
+from groupcert.members.commands.extras import check_extras
 from groupcert.members.commands.options import (
     GROUP_UUID,
     BlockSize,
     GcWindow,
     Json,
+    LogServers,
     Window,
     load_settings,
     trace_options,
 )
+from groupcert.members.errors.usage import InvalidOption, MissingOption
 
 if TYPE_CHECKING:
     from groupcert.members.commands.export import ExportOptions
@@ -49,8 +49,7 @@ def audit(
 
     Exits with 1 if there are findings.
     """
-    if missing := [name for name in ("pyspark", "pandas", "numpy") if not find_spec(name)]:
-        raise AuditNotInstalled(missing=" and ".join(missing))
+    check_extras("audit")
     from groupcert.members.commands.audit import AuditOptions, main, write_audit_archive
 
     if make_archive is not None:
@@ -75,10 +74,7 @@ def export(
         list[Path] | None,
         typer.Option(help="A binary log of MySQL or MariaDB. Repeatable, in the log's order."),
     ] = None,
-    log_server: Annotated[
-        list[str] | None,
-        typer.Option(help="nats:// or etcd://host:port of a group's log. Repeatable."),
-    ] = None,
+    log_server: LogServers = None,
     group: Annotated[str | None, typer.Option(help="The group of that log.")] = None,
     config: Annotated[
         Path | None,
@@ -112,14 +108,17 @@ def export(
     of_log = {"log-server": log_server, "config": config, "group": group}
     given = {"trace": trace is not None, "binlog": binlog, **of_log}
     has_log = any(of_log.values())
-    if (trace is not None) + bool(binlog) + has_log != 1:
+    count = (trace is not None) + bool(binlog) + has_log
+    expected = "as one of --trace TRACE, --binlog FILE, --log-server ADDRESS with --group NAME"
+    if not count:
+        raise MissingOption(name="source", ways=expected)
+    if count > 1:
         names = [f"--{name}" for name, is_given in given.items() if is_given]
-        expected = "one of --trace TRACE, --binlog FILE, --log-server ADDRESS with --group NAME"
-        raise InvalidSetting(name="source", value=" ".join(names), expected=expected)
+        raise InvalidOption(name="source", value=" ".join(names), expected=expected)
     of_trace = (group_uuid, gtid_assignment_block_size, gc_window.value)
     if trace is None and of_trace != (GROUP_UUID, 1, GcWindow.CLOSE.value):
-        raise InvalidSetting(
-            name="group-uuid, gtid-assignment-block-size, gc-window",
+        raise InvalidOption(
+            name="--group-uuid, --gtid-assignment-block-size, --gc-window",
             value=", ".join(map(str, of_trace)),
             expected="not given: they decide of a trace",
         )
@@ -128,7 +127,7 @@ def export(
         _export_group_log(options, log_server, group, config, observer, first, last)
     elif (first, last) != (1, None):
         expected = "not given: they are messages of a group's log"
-        raise InvalidSetting(name="first, last", value=f"{first}, {last}", expected=expected)
+        raise InvalidOption(name="--first, --last", value=f"{first}, {last}", expected=expected)
     elif trace is not None:
         certifier = trace_options(group_uuid, gtid_assignment_block_size, gc_window)
         export_trace(trace, certifier, observer, options)
@@ -152,7 +151,7 @@ def _export_group_log(
     settings = load_settings(lambda: load_config(config, flags), verbose=False)
     if not settings.log_servers:
         expected = "log servers; that of a member with an embedded one is in its log"
-        raise InvalidSetting(name="log_servers", value="", expected=expected)
+        raise InvalidOption(name="log_server", value=settings.log_server, expected=expected)
     from groupcert.members.commands.export_total_order import export_total_order
     from groupcert.members.process.serve import log_options
 

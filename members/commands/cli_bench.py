@@ -6,21 +6,22 @@ from typing import Annotated
 import typer
 
 from groupcert.members.commands.connect_flags import ConnectFlags, connecting
-from groupcert.members.commands.options import Json, Output, Seconds
+from groupcert.members.commands.extras import check_extras
+from groupcert.members.commands.options import Json, Output, Seconds, example
 
 bench = typer.Typer(help="Run the benchmarks.", no_args_is_help=True)
 
 
-@bench.command("certify")
+@bench.command("certify", epilog=example("bench certify --json"))
 def bench_certify(as_json: Json = False, output: Output = None) -> None:
     """Certify on one thread, with small and large certification info."""
     from groupcert.members.benchmarks.certify import main
 
-    raise typer.Exit(main(as_json=as_json, output=output))
+    raise SystemExit(main(as_json=as_json, output=output))
 
 
-@bench.command("group")
-@connecting
+@bench.command("group", epilog=example("bench group --seconds 5"))
+@connecting(help=None)
 def bench_group(
     connect: ConnectFlags,
     as_json: Json = False,
@@ -39,7 +40,6 @@ def bench_group(
     With TLS files members and clients use them; they must name 127.0.0.1.
     """
     from groupcert.members.benchmarks.group import GroupBench, main
-    from groupcert.members.host.database_servers import ServerMissing
 
     bench = GroupBench(
         seconds=seconds,
@@ -48,15 +48,10 @@ def bench_group(
         galera=galera,
         rounds=rounds,
     )
-    try:
-        code = main(bench, as_json=as_json, output=output)
-    except ServerMissing as missing:
-        typer.echo(str(missing), err=True)
-        raise typer.Exit(2) from None
-    raise typer.Exit(code)
+    raise SystemExit(main(bench, as_json=as_json, output=output))
 
 
-@bench.command("order")
+@bench.command("order", epilog=example("bench order --kills 3"))
 def bench_order(
     as_json: Json = False,
     seconds: Seconds = 5.0,
@@ -72,18 +67,12 @@ def bench_order(
     Needs an etcd (Debian's etcd-server).
     """
     from groupcert.members.benchmarks.order import OrderBench, main
-    from groupcert.members.host.database_servers import ServerMissing
 
     bench = OrderBench(seconds=seconds, kills=kills, rounds=rounds, folder=folder)
-    try:
-        code = main(bench, as_json=as_json, output=output)
-    except ServerMissing as missing:
-        typer.echo(str(missing), err=True)
-        raise typer.Exit(2) from None
-    raise typer.Exit(code)
+    raise SystemExit(main(bench, as_json=as_json, output=output))
 
 
-@bench.command("postgresql")
+@bench.command("postgresql", epilog=example("bench postgresql --rounds 1"))
 def bench_postgresql(
     as_json: Json = False,
     seconds: Annotated[int, typer.Option(min=1, help="How long each load runs.")] = 3,
@@ -96,18 +85,12 @@ def bench_postgresql(
     Needs PostgreSQL with pgbench and PL/Python, and for --galera MariaDB with Galera.
     """
     from groupcert.members.benchmarks.postgresql import PostgreSqlBench, main
-    from groupcert.members.host.database_servers import ServerMissing
 
     bench = PostgreSqlBench(seconds=seconds, rounds=rounds, galera=galera)
-    try:
-        code = main(bench, as_json=as_json, output=output)
-    except ServerMissing as missing:
-        typer.echo(str(missing), err=True)
-        raise typer.Exit(2) from None
-    raise typer.Exit(code)
+    raise SystemExit(main(bench, as_json=as_json, output=output))
 
 
-@bench.command("recovery")
+@bench.command("recovery", epilog=example("bench recovery"))
 def bench_recovery(
     as_json: Json = False,
     size: Annotated[int, typer.Option(min=1, help="Bytes of rows that are copied.")] = 550_000_000,
@@ -118,10 +101,10 @@ def bench_recovery(
     from groupcert.members.benchmarks.recovery import main
 
     code = main(as_json=as_json, size=size, transactions=transactions, output=output)
-    raise typer.Exit(code)
+    raise SystemExit(code)
 
 
-@bench.command("applier")
+@bench.command("applier", epilog=example("bench applier --scheme logical-clock --workers 1,4"))
 def bench_applier(
     as_json: Json = False,
     scheme: Annotated[
@@ -157,10 +140,10 @@ def bench_applier(
         start_servers=start_servers,
         mariadb_replica=mariadb_replica,
     )
-    raise typer.Exit(main(options, as_json=as_json, output=output))
+    raise SystemExit(main(options, as_json=as_json, output=output))
 
 
-@bench.command("audit")
+@bench.command("audit", epilog=example("bench audit --transactions 1000000"))
 def bench_audit(
     as_json: Json = False,
     transactions: Annotated[
@@ -181,6 +164,7 @@ def bench_audit(
 
     Exits with 1 if an answer was wrong.
     """
+    check_extras("audit", "bench")
     from groupcert.members.benchmarks.audit import BenchOptions, main
 
     default = BenchOptions()
@@ -190,4 +174,4 @@ def bench_audit(
         memory=memory,
         folder=folder,
     )
-    raise typer.Exit(main(chosen, as_json=as_json, output=output))
+    raise SystemExit(main(chosen, as_json=as_json, output=output))

@@ -4,16 +4,15 @@ The rule it keeps: each answer says what has changed, and what to do next if som
 """
 
 import json
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
 
 from groupcert.certifier.errors import InvalidSetting
-from groupcert.members.commands.connect_flags import ConnectFlags, connecting
-from groupcert.members.commands.options import Json
-
-ADDRESS = "127.0.0.1:7101"
+from groupcert.members.commands.connect_flags import ONE, SEVERAL, ConnectFlags, connecting, parsed
+from groupcert.members.commands.options import Json, example
 
 
 class Mode(StrEnum):
@@ -33,116 +32,122 @@ class Part(StrEnum):
 
 group = typer.Typer(help="Change a group, or a member's part in it.", no_args_is_help=True)
 
-Address = Annotated[str, typer.Option(help="A member of the group, host:port.")]
 
-
-@group.command()
-@connecting
-def settings(connect: ConnectFlags, address: Address = ADDRESS, as_json: Json = False) -> None:
+@group.command(epilog=example("group settings 127.0.0.1:7101"))
+@connecting(former="--address")
+def settings(connect: ConnectFlags, as_json: Json = False) -> None:
     """Show the settings that all members agree on."""
-    answer = _ask(connect, address, "GetSettings")
+    answer = _ask(connect, "GetSettings")
     settings = dict(sorted(answer.settings.items()))
-    if as_json:
-        document = {"settings_version": answer.settings_version, "settings": settings}
-        typer.echo(json.dumps(document))
-        return
-    typer.echo(f"version {answer.settings_version}")
-    for name, value in settings.items():
-        typer.echo(f"{name} = {value}")
+    document = {"settings_version": answer.settings_version, "settings": settings}
+    lines = (f"{name} = {value}" for name, value in settings.items())
+    _tell(document, as_json, f"version {answer.settings_version}", *lines)
 
 
-@group.command(name="set")
-@connecting
+@group.command(name="set", epilog=example("group set flow_control_lag_max=10000 127.0.0.1:7101"))
+@connecting(help=None, former="--address")
 def change(
     connect: ConnectFlags,
-    assignments: Annotated[list[str], typer.Argument(metavar="NAME=VALUE...")],
-    address: Address = ADDRESS,
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="NAME=VALUE... [ADDRESS]", help=f"Settings. Behind them: {ONE.lower()}"
+        ),
+    ],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check, change nothing.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Change settings on all members, from one position in the group's log on."""
+    *assignments, last = words
+    if "=" not in last and assignments:
+        connect = connect._replace(addresses=parsed([last], several=False))
+    else:
+        assignments = words
     settings = {}
     for assignment in assignments:
         name, equals, value = assignment.partition("=")
         if not equals:
             raise InvalidSetting(name=assignment, value="", expected="NAME=VALUE")
         settings[name] = value
-    answer = _ask(connect, address, "ChangeSettings", settings=settings, dry_run=dry_run)
-    if dry_run:
-        typer.echo(f"valid; nothing was changed, settings have version {answer.settings_version}")
-    else:
-        typer.echo(f"settings have version {answer.settings_version} at all members")
+    answer = _ask(connect, "ChangeSettings", settings=settings, dry_run=dry_run)
+    text = f"settings have version {answer.settings_version}"
+    text = f"valid; nothing was changed, {text}" if dry_run else f"{text} at all members"
+    document = {"settings_version": answer.settings_version, "changed": not dry_run}
+    _tell(document, as_json, text)
 
 
-@group.command()
-@connecting
+@group.command(epilog=example("group mode single-primary --primary m1 127.0.0.1:7101"))
+@connecting(former="--address")
 def mode(
     connect: ConnectFlags,
     to: Annotated[Mode, typer.Argument(help="Who may write.")],
     primary: Annotated[str, typer.Option(help="Who shall be it; else one is elected.")] = "",
-    address: Address = ADDRESS,
+    as_json: Json = False,
 ) -> None:
     """Switch between single-primary and multi-primary mode."""
     single = to is Mode.SINGLE_PRIMARY
-    answer = _ask(connect, address, "SwitchMode", single_primary=single, primary=primary)
-    typer.echo(f"{to} mode, primary {answer.primary}" if single else f"{to} mode")
+    answer = _ask(connect, "SwitchMode", single_primary=single, primary=primary)
+    text = f"{to} mode, primary {answer.primary}" if single else f"{to} mode"
+    _tell({"mode": to.value, "primary": answer.primary if single else ""}, as_json, text)
 
 
-@group.command()
-@connecting
+@group.command(epilog=example("group primary m2 127.0.0.1:7101"))
+@connecting(former="--address")
 def primary(
     connect: ConnectFlags,
     member: Annotated[str, typer.Argument(help="A member of the view.")],
-    address: Address = ADDRESS,
+    as_json: Json = False,
 ) -> None:
     """Make another member the primary, in single-primary mode."""
-    _ask(connect, address, "SetPrimary", primary=member)
-    typer.echo(f"primary {member}")
+    _ask(connect, "SetPrimary", primary=member)
+    _tell({"primary": member}, as_json, f"primary {member}")
 
 
-@group.command()
-@connecting
+@group.command(epilog=example("group expel m3 127.0.0.1:7101"))
+@connecting(former="--address")
 def expel(
     connect: ConnectFlags,
     member: Annotated[str, typer.Argument(help="A member of the view.")],
-    address: Address = ADDRESS,
+    as_json: Json = False,
 ) -> None:
     """Remove a member from the view; if it runs, it rejoins."""
-    answer = _ask(connect, address, "ExpelMember", member=member)
-    typer.echo(f"view {answer.view_id} is without {member}; if it runs, it rejoins")
+    answer = _ask(connect, "ExpelMember", member=member)
+    text = f"view {answer.view_id} is without {member}; if it runs, it rejoins"
+    _tell({"expelled": member, "view_id": answer.view_id}, as_json, text)
 
 
-@group.command()
-@connecting
+@group.command(epilog=example("group forget m3 127.0.0.1:7101"))
+@connecting(former="--address")
 def forget(
     connect: ConnectFlags,
     member: Annotated[str, typer.Argument(help="One that left, or was expelled.")],
-    address: Address = ADDRESS,
+    as_json: Json = False,
 ) -> None:
     """Remove a member from the list of the departed: it is not expected back."""
-    _ask(connect, address, "ForgetMember", member=member)
-    typer.echo(f"{member} is forgotten; if it comes back, it is a member as before")
+    _ask(connect, "ForgetMember", member=member)
+    text = f"{member} is forgotten; if it comes back, it is a member as before"
+    _tell({"forgotten": member}, as_json, text)
 
 
-@group.command()
-@connecting
-def leave(connect: ConnectFlags, address: Address = ADDRESS) -> None:
+@group.command(epilog=example("group leave 127.0.0.1:7103"))
+@connecting(former="--address")
+def leave(connect: ConnectFlags, as_json: Json = False) -> None:
     """Make the member at the address leave its group and go on answering reads."""
-    answer = _ask(connect, address, "Leave")
-    if answer.view_id:
-        typer.echo(
-            f"it is in view {answer.view_id} until the log takes that it leaves, or the others "
+    view_id = _ask(connect, "Leave").view_id
+    text = "it has left its group, and answers reads"
+    if view_id:
+        text = (
+            f"it is in view {view_id} until the log takes that it leaves, or the others "
             "expel it; it takes no more transactions, and answers reads"
         )
-    else:
-        typer.echo("it has left its group, and answers reads")
-    typer.echo("`groupcert group rejoin` brings it back")
+    document = {"left": not view_id, "view_id": view_id or None}
+    _tell(document, as_json, text, "`groupcert group rejoin` brings it back")
 
 
-@group.command()
-@connecting
+@group.command(epilog=example("group rejoin 127.0.0.1:7103"))
+@connecting(former="--address")
 def rejoin(
     connect: ConnectFlags,
-    address: Address = ADDRESS,
     unfence: Annotated[
         bool, typer.Option("--unfence", help="What fenced the member is mended.")
     ] = False,
@@ -154,25 +159,27 @@ def rejoin(
         bool,
         typer.Option("--trust-log", help="The log is whole: wait for nobody who could know more."),
     ] = False,
+    as_json: Json = False,
 ) -> None:
     """Make the member at the address begin another run, whatever keeps it out of its group."""
     given = {"unfence": unfence, "discard_state": discard_state, "trust_log": trust_log}
-    answer = _ask(connect, address, "Rejoin", **given)
+    path = _ask(connect, "Rejoin", **given).discarded_path
     begins = "it joins without asking others" if trust_log else "it begins anew"
-    typer.echo(f"{begins}; `groupcert status` shows how far it is")
-    if answer.discarded_path:
-        path = answer.discarded_path
-        typer.echo(f"its state was set aside in {path}: remove that when it is ONLINE")
+    lines = [f"{begins}; `groupcert status` shows how far it is"]
+    if path:
+        lines.append(f"its state was set aside in {path}: remove that when it is ONLINE")
+    _tell({"rejoins": True, "discarded_path": path or None}, as_json, *lines)
 
 
-@group.command()
-@connecting
+@group.command(
+    epilog=example("group restart 127.0.0.1:7101 --run 'systemctl restart groupcert@{name}'")
+)
+@connecting(help=SEVERAL, several=True, former="--address")
 def restart(
     connect: ConnectFlags,
     run: Annotated[
         str, typer.Option(help="The command that restarts a process; {name} is its name.")
     ],
-    address: Annotated[str, typer.Option(help="Members, host:port, with commas.")] = ADDRESS,
     run_log_server: Annotated[
         str, typer.Option(help="The command for log servers, if it is another one.")
     ] = "",
@@ -181,36 +188,47 @@ def restart(
         float, typer.Option(min=1, help="How long a process may take until all is whole again.")
     ] = 180,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the steps only.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Restart log servers and members one by one; each waits until the group is whole."""
     from groupcert.members.commands.rolling_restart import Commands, restart_group
 
     code = restart_group(
-        address.split(","),
+        connect.addresses,
         Commands(run, run_log_server or run),
         connect.credentials(),
         limit_s=limit_s,
         log_servers=only is not Part.MEMBERS,
         members=only is not Part.LOG_SERVERS,
         dry_run=dry_run,
+        as_json=as_json,
     )
     raise typer.Exit(code)
 
 
-@group.command()
-@connecting
+@group.command(epilog=example("group skip 4711 127.0.0.1:7101"))
+@connecting(former="--address")
 def skip(
     connect: ConnectFlags,
     log_sequence: Annotated[int, typer.Argument(min=1, metavar="LOG_SEQUENCE")],
-    address: Address = ADDRESS,
+    as_json: Json = False,
 ) -> None:
     """Make members skip a message of the log that none of them can read and all are fenced at."""
-    _ask(connect, address, "SkipMessage", log_sequence=log_sequence)
-    typer.echo(f"who cannot read message {log_sequence} of the log skips it from now on")
-    typer.echo("`groupcert group rejoin --unfence` brings each member back that is fenced at it")
+    _ask(connect, "SkipMessage", log_sequence=log_sequence)
+    _tell(
+        {"skipped_log_sequence": log_sequence},
+        as_json,
+        f"who cannot read message {log_sequence} of the log skips it from now on",
+        "`groupcert group rejoin --unfence` brings each member back that is fenced at it",
+    )
 
 
-def _ask(connect: ConnectFlags, address: str, call: str, **fields: object) -> Any:
+def _ask(connect: ConnectFlags, call: str, **fields: object) -> Any:
     from groupcert.members.commands.group_admin import ask
 
-    return ask(address, connect.credentials(), call, **fields)
+    return ask(connect.address, connect.credentials(), call, **fields)
+
+
+def _tell(document: Mapping[str, object], as_json: bool, *lines: str) -> None:
+    """Prints an answer: lines for people, or one document."""
+    typer.echo(json.dumps(document) if as_json else "\n".join(lines))

@@ -8,13 +8,15 @@ from typing import Annotated
 
 import typer
 
-from groupcert.certifier.errors import InvalidSetting
-from groupcert.members.commands.connect_flags import ConnectFlags, connecting
-from groupcert.members.commands.options import FINDING, FINE, Json
-from groupcert.members.core.recovery_plan import readable
+from groupcert.members.commands.connect_flags import ConnectFlags, connecting, parsed
+from groupcert.members.commands.options import FINDING, FINE, Json, example
+from groupcert.members.core.recovery_progress import readable
+from groupcert.members.errors.usage import InvalidUsage, MissingOption
 
+SHOP = "postgresql://postgres@127.0.0.1/shop"
 postgresql = typer.Typer(
     help="Make a PostgreSQL server a primary of the group: run its companion.",
+    epilog=example(f"postgresql --dsn {SHOP} --member 127.0.0.1:7101"),
     invoke_without_command=True,
 )
 Offset = Annotated[
@@ -27,13 +29,14 @@ Increment = Annotated[
 ]
 Socket = Annotated[Path | None, typer.Option(help="The companion's socket; by default in /tmp.")]
 Members = Annotated[
-    list[str] | None, typer.Option(help="A member of the group, host:port. Repeatable.")
+    list[str] | None,
+    typer.Option(help="Members of the group, host:port. Repeatable, or with commas."),
 ]
 Dsn = Annotated[str | None, typer.Option(help="The server, as libpq takes it; of a superuser.")]
 
 
 @postgresql.callback()
-@connecting
+@connecting(help=None)
 def companion(
     context: typer.Context,
     connect: ConnectFlags,
@@ -52,17 +55,21 @@ def companion(
     if context.invoked_subcommand is not None:
         return
     if not member:
-        raise InvalidSetting(name="--member", value="", expected="a member, host:port")
+        raise MissingOption(name="member", ways="as --member")
+    members = parsed(member, name="--member")
     from groupcert.members.host.logs import configure_logs
     from groupcert.members.postgresql.process import run_companion
 
     configure_logs(verbose=verbose)
     credentials = connect.credentials()
-    code = run_companion(_given(dsn), member, credentials, metrics_address, turn_seconds)
+    code = run_companion(_given(dsn), members, credentials, metrics_address, turn_seconds)
     raise typer.Exit(code)
 
 
-@postgresql.command("attach")
+@postgresql.command(
+    "attach",
+    epilog=example(f"postgresql attach --dsn {SHOP} --tables 'public.*'"),
+)
 def attach_tables(
     dsn: Dsn = None,
     tables: Annotated[
@@ -107,7 +114,13 @@ def attach_tables(
     raise typer.Exit(FINDING if done.kept_out else FINE)
 
 
-@postgresql.command("join")
+@postgresql.command(
+    "join",
+    epilog=example(
+        "postgresql join --dsn postgresql://postgres@10.0.0.4/shop"
+        " --from postgresql://postgres@10.0.0.1/shop"
+    ),
+)
 def join_server(
     dsn: Dsn = None,
     source: Annotated[
@@ -121,13 +134,13 @@ def join_server(
 
     The running server goes on. Roles have to be there before: `pg_dumpall --roles-only`.
     """
-    from groupcert.members.commands.watching import bytes_bar
+    from groupcert.members.host.progress import progress
     from groupcert.members.postgresql.join import join
 
     source_dsn = _given(source, "--from")
-    with bytes_bar("copying the database") as show:
+    with progress("copying the database", number=readable) as state:
         done = join(
-            _given(dsn), source_dsn, socket=socket, sequence_offset=sequence_offset, show=show
+            _given(dsn), source_dsn, socket=socket, sequence_offset=sequence_offset, show=state.at
         )
     if as_json:
         sys.stdout.write(json.dumps(done._asdict()) + "\n")
@@ -137,8 +150,11 @@ def join_server(
     sys.stdout.write("start its companion: groupcert postgresql --dsn ... --member ...\n")
 
 
-@postgresql.command("ddl")
-@connecting
+@postgresql.command(
+    "ddl",
+    epilog=example(f"postgresql ddl change.sql --dsn {SHOP} --member 127.0.0.1:7101"),
+)
+@connecting(help=None)
 def change_schema(
     file: Annotated[Path, typer.Argument(help="Statements of SQL that change the schema.")],
     connect: ConnectFlags,
@@ -172,12 +188,13 @@ def change_schema(
     It is tried at each server first, and rolled back. Exits with 1 if a server has not executed it.
     """
     from groupcert.members.client.client import Client
-    from groupcert.members.commands.watching import counter
+    from groupcert.members.host.progress import progress
     from groupcert.members.postgresql import ddl
 
     dsns = [_given(each) for each in dsn or [""]]
     if not member and not (approve or dry_run):
-        raise InvalidSetting(name="--member", value="", expected="a member, host:port")
+        raise MissingOption(name="member", ways="as --member")
+    members = parsed(member or (), name="--member")
     change = ddl.change_for(
         dsns[0],
         file.read_text(),
@@ -193,10 +210,10 @@ def change_schema(
         sys.stdout.write(f"{'tried' if dry_run else 'approved'} at {len(dsns)} servers\n")
         return
     credentials = connect.credentials()
-    with Client(member or [], tls=credentials.tls, token=credentials.token) as client:
+    with Client(members, tls=credentials.tls, token=credentials.token) as client:
         gtid, version = ddl.certify(dsns, client, change, newest[0], seconds=wait_seconds)
-    with counter("servers that have executed it: {task.completed}") as show:
-        missing = ddl.wait_for_servers(dsns, change, seconds=wait_seconds, show=show)
+    with progress("executing it", len(dsns), "{:.0f} servers".format) as state:
+        missing = ddl.wait_for_servers(dsns, change, seconds=wait_seconds, show=state.at)
     if as_json:
         document = json.dumps({"gtid": gtid, "version": version, "missing": missing})
         sys.stdout.write(f"{document}\n")
@@ -208,7 +225,7 @@ def change_schema(
     raise typer.Exit(FINDING if missing else FINE)
 
 
-@postgresql.command("status")
+@postgresql.command("status", epilog=example(f"postgresql status --dsn {SHOP}"))
 def companion_status(
     dsn: Dsn = None,
     as_json: Json = False,
@@ -226,7 +243,7 @@ def companion_status(
     raise typer.Exit(code)
 
 
-@postgresql.command("detach")
+@postgresql.command("detach", epilog=example(f"postgresql detach --dsn {SHOP}"))
 def detach_tables(dsn: Dsn = None, as_json: Json = False) -> None:
     """Remove all that attach installed; the rows stay."""
     from groupcert.members.postgresql.attachment import detach
@@ -240,7 +257,14 @@ def detach_tables(dsn: Dsn = None, as_json: Json = False) -> None:
 
 def _given(dsn: str | None, name: str = "--dsn") -> str:
     if not dsn:
-        raise InvalidSetting(name=name, value="", expected="postgresql://user@host/database")
+        raise MissingOption(name=name.removeprefix("--"), ways=f"as {name}")
+    import psycopg
+
+    try:
+        psycopg.conninfo.conninfo_to_dict(dsn)
+    except psycopg.ProgrammingError:  # Its text may have a part of the password.
+        problem = f"{name} cannot be read: expected postgresql://user@host/database, or as libpq"
+        raise InvalidUsage(problem=f"{problem} takes it") from None
     return dsn
 
 

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from groupcert.members.commands.extras import check_extras
 from groupcert.members.commands.options import Json
 
 DataFolder = Annotated[Path, typer.Option(help="Where the group keeps everything.")]
@@ -20,7 +21,8 @@ def up(
     log_server: Annotated[
         list[str] | None,
         typer.Option(
-            help="nats://host:port or etcd://host:port, in place of one of its own. Repeatable."
+            help="A log server, nats://host:port or etcd://host:port, in place of one of its own."
+            " Repeatable."
         ),
     ] = None,
     detach: Annotated[
@@ -33,6 +35,7 @@ def up(
     Members are at 7101 and up, their consoles at 7180 and up; where others listen, at the next free
     ports. Ctrl-C stops it in order. Started again, it is the same group with its data.
     """
+    check_extras("member")
     from groupcert.members.commands.up import up as run
     from groupcert.members.commands.up import up_detached
 
@@ -49,8 +52,8 @@ def up(
     raise typer.Exit(up_detached(data_folder, flags, as_json=as_json))
 
 
-def down(data_folder: DataFolder = Path(".groupcert")) -> None:
+def down(data_folder: DataFolder = Path(".groupcert"), as_json: Json = False) -> None:
     """Stop the group that `groupcert up` runs in a folder; its data stays."""
     from groupcert.members.commands.up import down as stop
 
-    raise typer.Exit(stop(data_folder))
+    raise typer.Exit(stop(data_folder, as_json=as_json))

@@ -1,35 +1,48 @@
-"""Flags of all verbs that call members: how they connect.
+"""Flags of all verbs that call members: which ones, and how they connect.
 
-The rule it keeps: a verb that calls members takes these flags as one argument, `connect`, so that
-each verb has the same flags, and the same names in the environment as the settings of members.
+The rule it keeps: a verb that calls members takes all of this as one argument, `connect`, so that
+each verb has the same flags, and the same names in the environment as the settings of members. The
+address stands behind the verb's other arguments.
 """
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from groupcert.members.errors.usage import InvalidOption
+
 if TYPE_CHECKING:
     from groupcert.members.security.credentials import Credentials
 
+DEFAULT_ADDRESS = "127.0.0.1:7101"
+ONE = f"A member, host:port. [default: {DEFAULT_ADDRESS}]"
+SEVERAL = f"Members, host:port, one after the other or with commas. [default: {DEFAULT_ADDRESS}]"
 _HELP = {
     "tls_authority": "PEM: authorities to trust. Mutual TLS, with the two below.",
     "tls_certificate": "PEM: the certificate to show.",
     "tls_key": "PEM: its private key.",
     "token_file": "A file with the token to show.",
 }
+Verb = Callable[..., None]
 
 
 class ConnectFlags(NamedTuple):
-    """The flags given for connections to members."""
+    """The members to call, and the flags given for connections to them."""
 
     tls_authority: Path | None
     tls_certificate: Path | None
     tls_key: Path | None
     token_file: Path | None
+    addresses: tuple[str, ...] = (DEFAULT_ADDRESS,)
+
+    @property
+    def address(self) -> str:
+        """The member to call, in a verb that calls one."""
+        return self.addresses[0]
 
     def credentials(self) -> "Credentials":
         """Returns the credentials shown to members. Raises InvalidSetting if a file is unfit."""
@@ -39,27 +52,98 @@ class ConnectFlags(NamedTuple):
         return credentials_of(tls, self.token_file)
 
 
-def connecting(verb: Callable[..., None]) -> Callable[..., None]:
-    """Gives a verb the flags in place of its parameter `connect`."""
-    signature = inspect.signature(verb)
-    own = [each for name, each in signature.parameters.items() if name != "connect"]
-    assert len(own) < len(signature.parameters), "it has no parameter connect"
+def connecting(
+    *,
+    help: str | None = ONE,
+    several: bool = False,
+    former: str = "",
+    in_environment: bool = True,
+    schemes: tuple[str, ...] = (),
+) -> Callable[[Verb], Verb]:
+    """Makes what gives a verb the flags in place of its parameter `connect`.
 
-    @wraps(verb)
-    def run(**given: Any) -> None:
-        flags = ConnectFlags(*(given.pop(name) for name in ConnectFlags._fields))
-        verb(**given, connect=flags)
+    Args:
+        help: Of the argument ADDRESS; None: the verb has its addresses from elsewhere.
+        several: Whether it takes several.
+        former: An option that gave the address in earlier releases, and still does; it wins.
+        in_environment: Whether GROUPCERT_ADDRESS stands for it.
+        schemes: Beginnings of addresses that are no member's.
+    """
+    address = _address(help, several, in_environment) if help else None
 
-    parameters = [*own, *(_parameter(name) for name in ConnectFlags._fields)]
-    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    return run
+    def with_flags(verb: Verb) -> Verb:
+        signature = inspect.signature(verb)
+        own = [each for name, each in signature.parameters.items() if name != "connect"]
+        assert len(own) < len(signature.parameters), "it has no parameter connect"
+
+        @wraps(verb)
+        def run(**given: Any) -> None:
+            flags = ConnectFlags(*(given.pop(name) for name in _HELP))
+            behind_verb = _listed(given.pop("address", None))
+            if texts := given.pop("former", None) or behind_verb:
+                flags = flags._replace(addresses=parsed(texts, schemes, several=several))
+            verb(**given, connect=flags)
+
+        parameters = [*own, *([address] if address else []), *map(_parameter, _HELP)]
+        parameters += [_former(former, in_environment and address is None)] if former else []
+        run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        return run
+
+    return with_flags
+
+
+def parsed(
+    texts: Sequence[str],
+    schemes: tuple[str, ...] = (),
+    *,
+    several: bool = True,
+    name: str = "ADDRESS",
+) -> tuple[str, ...]:
+    """Returns the addresses in texts, which may have several with commas.
+
+    Raises InvalidOption: One is malformed, or there are several where one is meant.
+
+    >>> parsed(["a:1,[::1]:7101", "b:2"])
+    ('a:1', '[::1]:7101', 'b:2')
+    """
+    from groupcert.members.core.addresses import ADDRESS_SHAPE, is_address
+
+    addresses = [each.strip() for text in texts for each in text.split(",")]
+    for address in addresses:
+        if not is_address(address) and not address.startswith(schemes):
+            raise InvalidOption(name=name, value=address, expected=ADDRESS_SHAPE)
+    if not several and len(addresses) > 1:
+        raise InvalidOption(name=name, value=",".join(texts), expected="one member's")
+    return tuple(addresses)
+
+
+def _listed(value: str | list[str] | None) -> list[str]:
+    return [value] if isinstance(value, str) else value or []
+
+
+def _address(help: str, several: bool, in_environment: bool) -> inspect.Parameter:
+    argument = typer.Argument(
+        help=help,
+        metavar="ADDRESS..." if several else "ADDRESS",
+        envvar="GROUPCERT_ADDRESS" if in_environment else None,
+        show_default=False,
+    )
+    kind = list[str] | None if several else str | None
+    return _keyword("address", Annotated[kind, argument])
+
+
+def _former(flag: str, in_environment: bool) -> inspect.Parameter:
+    """Returns an option of earlier releases; `in_environment`: no argument has the variable."""
+    variable = "GROUPCERT_ADDRESS" if in_environment else None
+    option = typer.Option(flag, hidden=True, envvar=variable)
+    return _keyword("former", Annotated[list[str] | None, option])
 
 
 def _parameter(name: str) -> inspect.Parameter:
     option = typer.Option(help=_HELP[name], envvar=f"GROUPCERT_{name.upper()}")
-    return inspect.Parameter(
-        name,
-        inspect.Parameter.KEYWORD_ONLY,
-        default=None,
-        annotation=Annotated[Path | None, option],
-    )
+    return _keyword(name, Annotated[Path | None, option])
+
+
+def _keyword(name: str, annotation: Any) -> inspect.Parameter:
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(name, kind, default=None, annotation=annotation)

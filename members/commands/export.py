@@ -31,10 +31,9 @@ from groupcert.members.certification_log.export_folder import (
 )
 from groupcert.members.certification_log.files import FULL_DISK_NUMBERS, write_file
 from groupcert.members.commands.replay import opened, read_lines
-from groupcert.members.commands.watching import progress
+from groupcert.members.host.progress import progress
 
 FILE_ROWS = 1_000_000
-PROGRESS = "exporting: {task.completed:,.0f} rows"
 PROGRESS_ROWS = 1_000
 
 
@@ -126,7 +125,8 @@ def write_history(rows: Iterator[Row], observer: str, options: ExportOptions) ->
     check_absent(options.out, observer)
     exported = Exported(observer)
     with _full_disk_named(options.out), locked_work_folder(options.out, observer) as work:
-        with progress(_counted(rows, exported), PROGRESS, PROGRESS_ROWS) as remaining:
+        with progress("exporting", number="{:,.0f} rows".format) as state:
+            remaining = state.counted(_counted(rows, exported), PROGRESS_ROWS)
             while written := write_file(
                 work, islice(remaining, options.file_rows), exported.cursor
             ):

@@ -5,7 +5,7 @@ own address. One that does not answer is UNREACHABLE, as nothing more is known o
 `members/services/group_problems.py` lists the problems; any problem makes the exit code 1.
 """
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from functools import partial
@@ -17,17 +17,10 @@ from rich.table import Table
 from groupcert.certifier.errors import InvalidRequest, Unavailable
 from groupcert.members.client.client import Client
 from groupcert.members.commands.watching import show
-from groupcert.members.core.recovery_plan import RecoveryProgress
+from groupcert.members.core.recovery_progress import RecoveryProgress
 from groupcert.members.errors.transactions import MemberFailed
 from groupcert.members.security.credentials import ANONYMOUS, Credentials
-from groupcert.members.services.group_problems import (
-    OF_OTHERS,
-    Problem,
-    ProblemKind,
-    cause_name,
-    problems_of,
-    since,
-)
+from groupcert.members.services.group_problems import cause_name, problems_of_all, since
 from groupcert.v1.group_pb2 import GroupStatus, LogServerState, MemberState, MemberStatus
 
 JsonObject = dict[str, object]
@@ -44,7 +37,8 @@ COUNTS = {
 _PLAIN = (
     *("gtid_executed", "certified_version", "committed_version", "durable_version"),
     *("stable_version", "digest", "certification_info_items", "last_committed_global"),
-    *("sequence_number", "relay_queue_length", "relay_queue_bytes", "open_snapshots"),
+    *("release", "format_version", "sequence_number", "relay_queue_length", "relay_queue_bytes"),
+    "open_snapshots",
     *("publishing_messages", "log_unacknowledged_ms", "log_durable", "log_replicas"),
     *("skipped_messages", "binary_log_files", "binary_log_bytes", "binary_log_first_gtid"),
     *("binlog_commits", "binlog_group_commits", "certification_log_waiting_rows"),
@@ -107,6 +101,8 @@ def group_document(address: str, credentials: Credentials = ANONYMOUS) -> JsonOb
             "stable_version": each.stable_version,
             "suspected": each.suspected,
             "weight": each.weight,
+            "release": each.release,
+            "format_version": each.format_version,
             "role": "SECONDARY" if seen.primary not in ("", each.name) else "PRIMARY",
         }
         for each in seen.members
@@ -115,6 +111,7 @@ def group_document(address: str, credentials: Credentials = ANONYMOUS) -> JsonOb
         "group": seen.group,
         "view_id": seen.view_id,
         "primary": seen.primary,
+        "format_version": seen.format_version,
         "view": view,
         "departed": [
             {
@@ -128,23 +125,8 @@ def group_document(address: str, credentials: Credentials = ANONYMOUS) -> JsonOb
         ],
         "log": log_document(seen.observer),
         "members": [_row(name, addresses[name], answers[name]) for name in sorted(answers)],
-        "problems": [problem._asdict() for problem in _problems(seen, answers)],
+        "problems": [problem._asdict() for problem in problems_of_all(seen, answers)],
     }
-
-
-def _problems(seen: GroupStatus, answers: Mapping[str, GroupStatus | str]) -> list[Problem]:
-    """Returns the problems, each once: the asked member's of the group, and every member's of
-    itself and of the log as it sees it.
-    """
-    found = [*problems_of(seen)]
-    for name, answer in sorted(answers.items()):
-        if isinstance(answer, str):
-            text = f"{name} does not answer: {answer}"
-            found.append(Problem(ProblemKind.MEMBER_UNREACHABLE, name, text))
-        elif answer is not seen:
-            found += (each for each in problems_of(answer) if each.kind not in OF_OTHERS)
-    first = {(each.kind, each.name): each for each in reversed(found)}
-    return sorted(first.values())
 
 
 def member_document(status: MemberStatus) -> JsonObject:
@@ -196,6 +178,7 @@ def status_table(document: JsonObject) -> Table:
     notes += [f"{row['name']}: {row['flow_control']}" for row in members if row.get("flow_control")]
     notes += sorted({_words(row) for row in members if row.get("skipped_last")})
     notes += [f"{row['name']}: RECOVERING {_copied(row)}" for row in members if _copied(row)]
+    notes += _formats(document, members)
     primary = f", primary {document['primary']}" if document["primary"] else ""
     table = Table(
         title=f"group {document['group']}, view {document['view_id']}{primary}",
@@ -206,7 +189,7 @@ def status_table(document: JsonObject) -> Table:
         collapse_padding=True,
         pad_edge=False,
     )
-    for heading in ("member", "address", "state"):
+    for heading in ("member", "address", "state", "release"):
         table.add_column(heading, no_wrap=True)
     for heading in COUNTS:
         table.add_column(heading, justify="right", overflow="fold")
@@ -216,6 +199,7 @@ def status_table(document: JsonObject) -> Table:
             str(row["name"]),
             str(row["address"]),
             f"[{STATE_STYLES.get(state, 'red')}]{state}[/]",
+            str(row.get("release") or "-"),
             *(_number(row.get(name)) for name in COUNTS.values()),
         )
     return table
@@ -266,6 +250,15 @@ def _recovery(status: MemberStatus) -> JsonObject | None:
 def _copied(row: JsonObject) -> str:
     recovery = row.get("recovery")
     return str(recovery["text"]) if isinstance(recovery, dict) else ""
+
+
+def _formats(document: JsonObject, members: Sequence[JsonObject]) -> list[str]:
+    """Returns as one line which format the group writes, while members could write others."""
+    written = document["format_version"]
+    found = [row for row in members if row.get("format_version") not in (None, 0, written)]
+    newest = ", ".join(f"{row['name']} {row['format_version']}" for row in found)
+    text = f"the group writes format {written} of the log: not all read what these do"
+    return [f"{text}: {newest}"] if found else []
 
 
 def _log_line(log: object) -> list[str]:

@@ -3,6 +3,7 @@
 The rule it keeps: it imports little, because it is called often: asking costs less than the answer.
 """
 
+import json
 import sys
 import urllib.request
 
@@ -12,7 +13,7 @@ FINE, UNAVAILABLE = 0, 3
 TIMEOUT_SECONDS = 2.0
 
 
-def show_health(address: str, credentials: Credentials) -> int:
+def show_health(address: str, credentials: Credentials, *, as_json: bool = False) -> int:
     """Prints the health of `address`; returns 0 if it serves, else 3.
 
     Args:
@@ -24,7 +25,8 @@ def show_health(address: str, credentials: Credentials) -> int:
         is_serving, text = _log_server(address, credentials)
     else:
         is_serving, text = _member(address, credentials)
-    sys.stdout.write(f"{address} {text}\n")
+    document = {"address": address, "serving": is_serving, "state": text}
+    sys.stdout.write(f"{json.dumps(document) if as_json else f'{address} {text}'}\n")
     return FINE if is_serving else UNAVAILABLE
 
 

@@ -1,10 +1,9 @@
-"""Shared parts of the command's verbs: options, exit codes, settings, printing of errors."""
+"""Shared parts of the command's verbs: options, exit codes, settings, examples."""
 
-import sys
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 from uuid import UUID
 
 import typer
@@ -28,6 +27,12 @@ class GcWindow(StrEnum):
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
 Output = Annotated[Path | None, typer.Option(help="Also write the results to this file.")]
 Seconds = Annotated[float, typer.Option(min=0.1, help="How long the load runs.")]
+LogServers = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--log-server", help="A log server, nats://host:port or etcd://host:port. Repeatable."
+    ),
+]
 BlockSize = Annotated[
     int, typer.Option(min=1, help="GTID numbers that a member reserves at a time.")
 ]
@@ -50,22 +55,18 @@ def trace_options(group_uuid: UUID, block_size: int, gc_window: GcWindow) -> "Ce
 
 
 def load_settings(load: Callable[[], Settings], *, verbose: bool) -> Settings:
-    """Returns loaded settings, and configures logs; ends the command if the settings are wrong."""
+    """Returns loaded settings, and configures logs. Raises InvalidConfig: They are wrong."""
     from groupcert.members.host.logs import configure_logs
-    from groupcert.members.settings.member import InvalidConfig
 
-    try:
-        settings = load()
-    except InvalidConfig as error:
-        fail(error, USAGE)
+    settings = load()
     configure_logs(verbose=verbose)
     return settings
 
 
-def fail(error: Exception, code: int) -> NoReturn:
-    """Ends the command with one line about an error."""
-    text = str(error)
-    if isinstance(error, OSError) and error.filename is not None:
-        text = f"{error.filename}: {error.strerror}"
-    sys.stderr.write(f"groupcert: {' '.join(text.split())}\n")
-    raise SystemExit(code) from None
+def example(line: str) -> str:
+    """Returns how the help of a verb ends; where an option is missing, the error has it, too.
+
+    >>> example("status 127.0.0.1:7101")
+    'Example: groupcert status 127.0.0.1:7101'
+    """
+    return f"Example: groupcert {line}"

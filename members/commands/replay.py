@@ -20,10 +20,9 @@ from rich.table import Table
 from groupcert.certifier.core import Certifier, CertifierOptions
 from groupcert.certifier.errors import InvalidTrace
 from groupcert.certifier.history.trace import LINE_CHARACTERS_MAX, JsonObject, Replay, ReplaySummary
-from groupcert.members.commands.watching import progress
+from groupcert.members.host.progress import progress
 
 GZIP_MAGIC = b"\x1f\x8b"
-PROGRESS = "certifying: {task.completed:,.0f} lines"
 PROGRESS_LINES = 1_000
 SNAPSHOT_LAG_MAX = 1 << 62
 
@@ -84,8 +83,8 @@ def replay(trace: str, options: CertifierOptions, observer: str | None, *, as_js
     with ExitStack() as stack:
         source = stack.enter_context(opened(trace))
         lines: Iterator[str] = stack.enter_context(closing(read_lines(source)))
-        lines = stack.enter_context(progress(lines, PROGRESS, PROGRESS_LINES))
-        for line in lines:
+        state = stack.enter_context(progress("certifying", number="{:,.0f} lines".format))
+        for line in state.counted(lines, PROGRESS_LINES):
             answer = run.replay(line)
             if answer is None:
                 continue

@@ -7,13 +7,13 @@ have the log, and until that has held for some seconds. The operator's command r
 Docker, systemd or anything else that returns once the process was asked to stop and start.
 """
 
+import json
 import shlex
 import subprocess
 import sys
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from typing import NamedTuple
 
 from groupcert.certifier.errors import InvalidSetting
@@ -48,6 +48,10 @@ class Process(NamedTuple):
     def __str__(self) -> str:
         return f"{'log server' if self.is_log_server else 'member'} {self.name}"
 
+    def fields(self) -> dict[str, str]:
+        """Returns it as `--json` prints it."""
+        return {"process": self.name, "kind": "log server" if self.is_log_server else "member"}
+
 
 class Group(NamedTuple):
     """The processes that a group has to have at each step."""
@@ -73,6 +77,20 @@ class Commands(NamedTuple):
         return words
 
 
+class Steps:
+    """Prints what is done, for people or for programs."""
+
+    def __init__(self, as_json: bool) -> None:
+        self._as_json = as_json
+
+    def tell(self, text: str, **document: object) -> None:
+        """Prints a step at once: its text, unless that is empty, or its document."""
+        line = json.dumps(document) if self._as_json else text
+        if line:
+            sys.stdout.write(f"{line}\n")
+            sys.stdout.flush()
+
+
 class Stuck(Exception):
     """The group is not whole, or a process was not restarted; the restart ends here."""
 
@@ -86,6 +104,7 @@ def restart_group(
     log_servers: bool,
     members: bool,
     dry_run: bool,
+    as_json: bool = False,
 ) -> int:
     """Restarts a group's processes, and prints each step; returns 1 if it had to stop.
 
@@ -94,6 +113,7 @@ def restart_group(
         limit_s: How long a process may take until the group is whole again.
         log_servers: Whether to restart them, if there are several; they come first.
         members: Whether to restart them.
+        as_json: Whether to print each step as a JSON document; the last one has `result`.
 
     Raises:
         NotServing: No member answers.
@@ -102,11 +122,13 @@ def restart_group(
     for name, template in commands._asdict().items():
         if not any(place in template for place in ("{name}", "{address}")):
             raise InvalidSetting(name=f"run ({name})", value=template, expected="{name} in it")
+    steps = Steps(as_json)
     asked = Asked(addresses, credentials)
     group = asked.group()
     waiting = [Process(name, True) for name in sorted(group.log_servers) if log_servers]
     if log_servers and len(waiting) < 2:
-        _tell("the log has one server, which is left out: without it the group takes nothing")
+        text = "the log has one server, which is left out: without it the group takes nothing"
+        steps.tell(text, step="left out", log_servers=sorted(group.log_servers))
         waiting.clear()
     waiting += [Process(name, False) for name in sorted(group.members) if members]
     try:
@@ -115,18 +137,27 @@ def restart_group(
             process = next_of(waiting, statuses)
             waiting.remove(process)
             words = commands.of(process, group)
-            _tell(f"{process}: {shlex.join(words)}")
+            steps.tell(
+                f"{process}: {shlex.join(words)}", step="restart", **process.fields(), command=words
+            )
             if not dry_run:
                 runs = _runs_of(statuses, process.name)
-                with _timed(process):
-                    _run(process, words, limit_s)
-                    statuses = _whole(asked, group, limit_s)
+                began = time.monotonic()
+                _run(process, words, limit_s)
+                statuses = _whole(asked, group, limit_s)
+                seconds = round(time.monotonic() - began, 1)
+                text = f"{process}: the group is whole after {seconds} s"
+                steps.tell(text, step="whole", **process.fields(), seconds=seconds)
                 if not process.is_log_server and runs & _runs_of(statuses, process.name):
                     raise Stuck(f"{process} is the run that it was: nothing has restarted it")
     except Stuck as stuck:
         sys.stderr.write(f"groupcert: {stuck}\n")
+        steps.tell("", result="stuck", why=str(stuck))
         return FINDING
-    _tell("nothing was restarted" if dry_run else "all are restarted, and the group is whole")
+    if dry_run:
+        steps.tell("nothing was restarted", result="nothing was restarted")
+    else:
+        steps.tell("all are restarted, and the group is whole", result="restarted")
     return FINE
 
 
@@ -241,17 +272,5 @@ def _runs_of(statuses: Statuses, name: str) -> set[int]:
     return {each.incarnation for status in seen for each in status.members if each.name == name}
 
 
-@contextmanager
-def _timed(process: Process) -> Iterator[None]:
-    began = time.monotonic()
-    yield
-    _tell(f"{process}: the group is whole after {time.monotonic() - began:.1f} s")
-
-
 def _names(names: Collection[str]) -> str:
     return ", ".join(sorted(names)) or "nobody"
-
-
-def _tell(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()

@@ -92,9 +92,10 @@ def up_detached(folder: Path, flags: list[str], *, as_json: bool) -> int:
     except KeyboardInterrupt:
         process.terminate()
         raise
-    if not line:
+    if not line or "error" in json.loads(line):
         code = process.wait()
         sys.stderr.write(log.read_bytes()[offset:].decode(errors="replace"))
+        sys.stdout.write(line if as_json else "")
         return code
     if not as_json:
         flag = "" if folder == DEFAULT_FOLDER else f" --data-folder {folder}"
@@ -103,15 +104,18 @@ def up_detached(folder: Path, flags: list[str], *, as_json: bool) -> int:
     return FINE
 
 
-def down(folder: Path) -> int:
+def down(folder: Path, *, as_json: bool) -> int:
     """Stops the group of a folder, if it is up; its data stays."""
+    code = FINE
     try:
-        was_up = take_down(folder)
+        result = "stopped" if take_down(folder) else "nothing was up"
     except TimeoutError as error:
         _tell(f"{error}: see {folder / UP_LOG}")
-        return UNAVAILABLE
-    sys.stdout.write(f"{'stopped' if was_up else 'nothing was up'} in {folder}\n")
-    return FINE
+        result, code = "did not stop", UNAVAILABLE
+    document = {"result": result, "data_folder": str(folder)}
+    text = json.dumps(document) if as_json else f"{result} in {folder}"
+    sys.stdout.write(f"{text}\n")
+    return code
 
 
 def _ready(places: Places, group: LocalGroup) -> Ready:

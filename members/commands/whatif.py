@@ -6,12 +6,12 @@ processors.
 """
 
 import json
-import multiprocessing
 import sys
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import cast
@@ -30,11 +30,11 @@ from groupcert.applier.whatif.trace_work import TraceWork
 from groupcert.applier.whatif.workload import Costs, Workload, load
 from groupcert.certifier.core import CertifierOptions
 from groupcert.members.commands.replay import opened, read_lines
-from groupcert.members.commands.watching import progress
+from groupcert.members.host.progress import progress
+from groupcert.members.host.worker_processes import WorkerProcesses
 
 Task = tuple[Line, int]
 
-READING = "reading: {task.completed:,.0f}"
 HOT_SHOWN = 10
 SCHEME_COLUMNS = 15
 PROGRESS_LINES = 1_000
@@ -73,8 +73,8 @@ def whatif_trace(
     with ExitStack() as stack:
         source = stack.enter_context(opened(trace))
         lines: Iterator[str] = stack.enter_context(closing(read_lines(source)))
-        lines = stack.enter_context(progress(lines, READING, PROGRESS_LINES))
-        workload = load(reader.read(lines), options.costs)
+        state = stack.enter_context(progress("reading", number="{:,.0f} lines".format))
+        workload = load(reader.read(state.counted(lines, PROGRESS_LINES)), options.costs)
     notes = []
     if not workload.has_commit_ids:
         notes.append(_group(workload, options.commit_group_transactions))
@@ -104,8 +104,8 @@ def whatif_binary_log(
     reader = BinaryLogWork()
     logs = [read_binary_log(path) for path in paths]
     works = chain.from_iterable(reader.read(log.path.name, log) for log in logs)
-    with progress(works, READING, PROGRESS_LINES) as shown:
-        workload = load(shown, options.costs)
+    with progress("reading", number="{:,.0f} transactions".format) as state:
+        workload = load(state.counted(works, PROGRESS_LINES), options.costs)
     if not reader.transactions:
         raise without_transactions(paths[-1], "schedule")
     notes = [note for log in logs for note in log.notes]
@@ -155,10 +155,8 @@ def _compare(workload: Workload, options: WhatIfOptions) -> list[Compared]:
     processes = min(options.processes, len(tasks))
     if len(workload) * len(tasks) < SHARED_ENTRIES_MIN:
         processes = 1
-    with progress(
-        _runs(workload, tasks, processes), f"scheduling: {{task.completed}} of {len(tasks)}"
-    ) as runs:
-        done = dict(runs)
+    with progress("scheduling", len(tasks), "{:.0f} runs".format) as state:
+        done = dict(state.counted(_runs(workload, tasks, processes)))
     return [
         Compared(line, [done[line, workers] for workers in options.workers])
         for line in options.lines
@@ -171,12 +169,7 @@ def _runs(workload: Workload, tasks: Sequence[Task], processes: int) -> Iterator
         for line, workers in tasks:
             yield (line, workers), run_line(workload, line, workers)
         return
-    with ProcessPoolExecutor(
-        processes,
-        mp_context=multiprocessing.get_context("spawn"),
-        initializer=_Process.begin,
-        initargs=(workload,),
-    ) as pool:
+    with WorkerProcesses(processes, partial(_Process.begin, workload)) as pool:
         futures = {pool.submit(_Process.run, *task): task for task in tasks}
         for future in as_completed(futures):
             yield futures[future], future.result()

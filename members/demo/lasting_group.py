@@ -19,7 +19,7 @@ from typing import Self
 
 from groupcert.certifier.errors import InvalidSetting
 from groupcert.members.demo.local_group import LocalGroup
-from groupcert.members.host.loopback import HOST, is_free
+from groupcert.members.host.loopback import HOST, claim
 
 LOG_PORT, MEMBER_PORT, CONSOLE_PORT = 7100, 7101, 7180
 """Where the log server, the first member and its console are, unless others listen there."""
@@ -207,8 +207,10 @@ def _port_of(address: str | None) -> int:
 
 
 def _next_free(wanted: int, taken: set[int]) -> int:
-    """Returns the first port from `wanted` on that is free, and adds it to `taken`."""
-    port = next(each for each in itertools.count(wanted) if each not in taken and is_free(each))
+    """Returns the first port from `wanted` on that is free and no other group's here, and adds it
+    to `taken`: of two groups that start at once each has its own.
+    """
+    port = next(each for each in itertools.count(wanted) if each not in taken and claim(each))
     taken.add(port)
     return port
 

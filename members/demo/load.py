@@ -13,12 +13,11 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
-import uvloop
 from rich.console import Console
 from rich.table import Table
 
@@ -30,12 +29,17 @@ from groupcert.members.errors.transactions import (
     OutcomeUnknown,
     TransactionTooOld,
 )
+from groupcert.members.host import client_loop
+from groupcert.members.host.interruption import Course
+from groupcert.members.host.progress import progress
 from groupcert.members.security.credentials import ANONYMOUS, Credentials
 
 ACCOUNTS = 1_000
 INITIAL_BALANCE = 1_000
 PREPARED_ROWS = 1_000
 TICK_MS = 250
+ANSWER_MS = 5_000
+"""Milliseconds in which a member has to answer before any load begins."""
 PAUSE_SECONDS = 0.1
 """Seconds that a client pauses when no member takes its transaction."""
 
@@ -202,6 +206,7 @@ def run_load(
     credentials: Credentials = ANONYMOUS,
     on_tick: Callable[[int, float], None] = lambda commits, elapsed: None,
     stopped: threading.Event | None = None,
+    course: Course[None] | None = None,
 ) -> tuple[LoadCounts, float]:
     """Runs a workload whose rows are prepared; returns what happened, and the seconds it took.
 
@@ -212,17 +217,19 @@ def run_load(
         seed: Makes what the clients draw by chance; not in which order they are served.
         on_tick: Called several times a second with the commits so far and the time since the start.
         stopped: Ends the load before its time when the caller sets it.
+        course: Takes note if the user ends it, whose counts are returned then.
     """
     each = [LoadCounts() for _ in range(clients)]
     stopped = stopped or threading.Event()
     began = time.monotonic()
     with ThreadPoolExecutor(1) as pool:
         work = partial(_run_clients, workload, addresses, seed, each, stopped, credentials)
-        running = pool.submit(lambda: uvloop.run(work()))
+        running = pool.submit(lambda: client_loop.run(work()))
         try:
-            while (elapsed := time.monotonic() - began) < seconds and not running.done():
-                on_tick(sum(len(counts.committed_ids) for counts in each), elapsed)
-                stopped.wait(min(TICK_MS / 1000, seconds - elapsed))
+            with course or nullcontext():
+                while (elapsed := time.monotonic() - began) < seconds and not running.done():
+                    on_tick(sum(len(counts.committed_ids) for counts in each), elapsed)
+                    stopped.wait(min(TICK_MS / 1000, seconds - elapsed))
         finally:
             stopped.set()
         running.result()
@@ -242,26 +249,30 @@ def show_load(
     as_json: bool,
     credentials: Credentials = ANONYMOUS,
 ) -> int:
-    """Runs a workload for `groupcert load` and prints a summary; returns 1 if the bank's sum
-    changed.
+    """Runs a workload for `groupcert load` and prints a summary, also if the user ends it; returns
+    1 if the bank's sum changed.
 
     Raises:
         NotServing: No member answers.
     """
+    tls, token = credentials.tls, credentials.token
+    with Client(addresses, timeout_ms=ANSWER_MS, tls=tls, token=token) as client:
+        client.status()
     bank = BankWorkload(accounts=rows)
     workloads: dict[str, Workload] = {
         "bank": bank,
         "update": UpdateWorkload(rows=rows),
         "append": AppendWorkload(),
     }
-    console = Console(stderr=True)
-    with Client(addresses, tls=credentials.tls, token=credentials.token) as client:
+    course = Course[None]()
+    with Client(addresses, tls=tls, token=token) as client:
         workloads[name].prepare(client)
         before = bank.total(client) if name == "bank" else 0
-        with console.status(f"{name}: started") as line:
+        with progress(name, seconds, "{:.0f} s".format) as state:
 
             def on_tick(commits: int, elapsed: float) -> None:
-                line.update(f"{name}: {elapsed:.0f} s, {commits:,} commits")
+                state.name = f"{name}, {commits:,} commits"
+                state.at(elapsed)
 
             counts, took = run_load(
                 *(workloads[name], addresses),
@@ -269,16 +280,18 @@ def show_load(
                 seconds=seconds,
                 credentials=credentials,
                 on_tick=on_tick,
+                course=course,
             )
         after = bank.total(client) if name == "bank" else 0
     document: dict[str, object] = {"workload": name, "clients": clients, **counts.document(took)}
     if name == "bank":
         document["total_unchanged"] = before == after
+    document |= course.document()
     if as_json:
         sys.stdout.write(json.dumps(document) + "\n")
     else:
         Console().print(_table(document))
-    return 0 if before == after else 1
+    return course.exit_code(0) if before == after else 1
 
 
 async def _run_clients(

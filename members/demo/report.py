@@ -5,7 +5,6 @@ Answers go to standard output, as a table or as JSON; what happens meanwhile to 
 
 import json
 import shutil
-import signal
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +19,7 @@ from rich.text import Text
 from groupcert.certifier.errors import InvalidRequest
 from groupcert.members.demo.checks import Findings
 from groupcert.members.demo.load import LoadCounts
-from groupcert.members.host.database_servers import ServerMissing
+from groupcert.members.host.server_missing import ServerMissing
 from groupcert.v1.group_pb2 import MemberStatus
 
 
@@ -88,19 +87,13 @@ def checks_table(summary: DemoSummary, *, converged: str, place: str) -> Table:
 
 @contextmanager
 def demo_folder() -> Iterator[Path]:
-    """Makes a demo's folder; removes it if the user ends the demo, or it cannot be run here.
-
-    SIGTERM within the block is an interrupt, so that it leaves no process behind, either.
-    """
+    """Makes a demo's folder; removes it if the user ends the demo, or it cannot be run here."""
     folder = Path(tempfile.mkdtemp(prefix="groupcert-demo-"))
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield folder
     except (KeyboardInterrupt, InvalidRequest, ServerMissing):
         shutil.rmtree(folder)
         raise
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def finish(console: Console, summary: DemoSummary, folder: Path) -> int:

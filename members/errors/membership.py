@@ -6,7 +6,8 @@ Unavailable
 ├── ChangedMeanwhile          CHANGED_MEANWHILE
 ├── GroupMissing              GROUP_MISSING
 ├── NotPrimary                NOT_PRIMARY
-└── OutOfGroup                OUT_OF_GROUP
+├── OutOfGroup                OUT_OF_GROUP
+└── ReleaseTooOld             RELEASE_TOO_OLD
 Fenced
 ├── NameTaken                 NAME_TAKEN
 ├── StillFenced               STILL_FENCED
@@ -86,6 +87,22 @@ class OutOfGroup(Unavailable):
     message = "{member} is out of its group: {explanation}"
     member: str
     explanation: str
+
+
+class ReleaseTooOld(Unavailable):
+    """The group writes a format of the log that this release does not read."""
+
+    message = (
+        "{member} runs release {release}, which reads formats of the log to {newest}; the group "
+        "writes format {written} from view {view_id} on ({others}): start the member with such a "
+        "release; its data is as it was"
+    )
+    member: str
+    release: str
+    newest: int
+    written: int
+    view_id: int
+    others: str
 
 
 class StillFenced(Fenced):

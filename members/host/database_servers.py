@@ -22,6 +22,7 @@ import pymysql
 
 from groupcert.members.host import die_with_parent
 from groupcert.members.host.loopback import HOST, free_port
+from groupcert.members.host.server_missing import ServerMissing
 
 MARIADB_USER = "root"
 START_SECONDS_MAX = 120
@@ -29,10 +30,6 @@ STOP_SECONDS_MAX = 60
 POLL_SECONDS = 0.02
 POSTGRESQL_FOLDERS = "/usr/lib/postgresql"
 LOG_CHARACTERS = 2_000
-
-
-class ServerMissing(Exception):
-    """The machine has no such server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +157,7 @@ def postgresql_program(name: str) -> Path:
     newest = max(versions, key=lambda path: float(path.parts[-3]), default=None)
     if newest or found:
         return newest or Path(str(found))
-    raise ServerMissing("no PostgreSQL server here: sudo apt-get install postgresql")
+    raise ServerMissing(server="PostgreSQL server", advice="sudo apt-get install postgresql")
 
 
 def kill_server(pid: int) -> None:
@@ -235,4 +232,4 @@ def _program(name: str) -> str:
     found = shutil.which(name, path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin")
     if found:
         return found
-    raise ServerMissing("no MariaDB server here: sudo apt-get install mariadb-server")
+    raise ServerMissing(server="MariaDB server", advice="sudo apt-get install mariadb-server")

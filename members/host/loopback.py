@@ -1,5 +1,6 @@
 """The loopback address, and ports for the servers that are started here."""
 
+import errno
 import ipaddress
 import itertools
 import random
@@ -13,6 +14,8 @@ _RANGE = range(20_000, 32_000)
 choice and its use."""
 _SHARE = 500
 """Ports of one process: more than it uses at a time."""
+_claimed: set[int] = set()
+"""Ports that this process has claimed by name."""
 
 
 def free_port() -> int:
@@ -26,6 +29,25 @@ def is_free(port: int) -> bool:
     """Returns whether nobody listens on a port of `HOST`."""
     with socket.socket() as probe:
         return probe.connect_ex((HOST, port)) != 0
+
+
+def claim(port: int) -> bool:
+    """Returns whether a certain port of `HOST` may be used: it is free, and no other process here
+    has claimed it. From then on it is this process's own until that ends, also while what listens
+    there has not started yet, or starts again.
+    """
+    return is_free(port) and (port in _claimed or _claim_by_name(port))
+
+
+def _claim_by_name(port: int) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as owner:
+        try:
+            owner.bind(f"\0groupcert/port/{port}")
+        except OSError as error:  # Without such names only who listens already counts.
+            return error.errno != errno.EADDRINUSE
+        owner.detach()  # It stays open.
+    _claimed.add(port)
+    return True
 
 
 @cache

@@ -23,14 +23,15 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails
 
-from groupcert.members.core.group_settings import (
+from groupcert.members.core.addresses import (
     ADDRESS,
     ADDRESS_CHARACTERS_MAX,
-    NAME,
+    ADDRESS_SHAPE,
     PORT_MAX,
-    RANGES,
 )
+from groupcert.members.core.group_settings import NAME, RANGES
 from groupcert.members.core.views import WEIGHT
+from groupcert.members.errors.usage import InvalidConfig
 from groupcert.members.security.credentials import Tls
 from groupcert.members.settings.security import File, SecuritySettings, complete_tls
 
@@ -42,12 +43,13 @@ REPORTS_MISSED_MIN = 4
 """Reports that a member may miss before it is expelled, at least."""
 _LOG_ADDRESS = r"^(nats|tls|etcd|etcds)://[^\s/]+$"
 _MONITOR_ADDRESS = r"^https?://[^\s/]+$"
-_FLAGS = {"sources": "source"}
-"""Flags that are called otherwise than their setting."""
+_EVERY_INTERFACE = ("0.0.0.0", "[::]")
+_FLAGS = {"sources": "ADDRESS"}
+"""Settings that are given otherwise than by a flag of their name."""
 _BEFORE_HOST = re.compile(r"""(['"]?)\S*@""")
 _SHAPES = {
     NAME: "1 to 64 letters, digits, - and _",
-    ADDRESS: "host:port",
+    ADDRESS: ADDRESS_SHAPE,
     _LOG_ADDRESS: "nats://host:port, tls://host:port, etcd://host:port or etcds://host:port",
     _MONITOR_ADDRESS: "http://host:port",
 }
@@ -100,14 +102,6 @@ MonitorAddress = Annotated[str, Field(pattern=_MONITOR_ADDRESS)]
 Positive = Annotated[int, Field(ge=1)]
 
 
-class InvalidConfig(Exception):
-    """Settings that a member cannot start with; `problems` lists all that is wrong."""
-
-    def __init__(self, problems: tuple[str, ...]) -> None:
-        super().__init__("settings: " + "; ".join(problems))
-        self.problems = problems
-
-
 class MemberConfig(SecuritySettings):
     """One member's settings. Those of the group must be the same at every member."""
 
@@ -122,7 +116,8 @@ class MemberConfig(SecuritySettings):
     """Where the member listens, if not at `address`: in a container, every interface. Default:
     `address`."""
     metrics_address: Address | None = None
-    """Where the member serves metrics for Prometheus, `host:port`. Default: nowhere."""
+    """Where the member serves its console (`members/console/README.md`), metrics for Prometheus,
+    and probes over HTTP, `host:port`. Default: nowhere."""
     data_folder: Path = Path(".groupcert")
     """Rows, certification info and relay queue; of one member only. Default: the folder that it is
     started in."""
@@ -352,7 +347,12 @@ class MemberConfig(SecuritySettings):
 
     @model_validator(mode="after")
     def _check_log(self) -> "MemberConfig":
-        if (self.log_server is None) == (not self.log_servers):
+        if self.log_server is None and not self.log_servers:
+            raise ValueError(
+                "log_servers is missing: give it as --log-server, in the file or as "
+                'GROUPCERT_LOG_SERVERS, or log_server = "embedded"'
+            )
+        if self.log_server is not None and self.log_servers:
             raise ValueError('log: give either log_servers or log_server = "embedded"')
         addresses = (*self.log_servers, *self.log_trim_servers)
         if len({each.startswith("etcd") for each in addresses}) > 1:
@@ -376,6 +376,14 @@ class MemberConfig(SecuritySettings):
                 "with a letter, a digit or -, as Spark takes no file whose name begins with _"
             )
         return self
+
+    @property
+    def console_address(self) -> str:
+        """Returns where others reach `metrics_address`; empty: nowhere."""
+        host, _, port = (self.metrics_address or "").rpartition(":")
+        if host in _EVERY_INTERFACE:
+            host = self.address.rpartition(":")[0]
+        return f"{host}:{port}" if host else ""
 
     @property
     def log_tls(self) -> Tls | None:
@@ -419,7 +427,8 @@ def loaded(
     try:
         return kind.model_validate(_named(path, flags, environment))
     except ValidationError as error:
-        raise InvalidConfig(tuple(filter(None, map(problem_text, error.errors())))) from None
+        problems = tuple(filter(None, map(problem_text, error.errors())))
+        raise InvalidConfig(problems=problems) from None
 
 
 def _named(
@@ -445,7 +454,8 @@ def _read(path: Path | None) -> dict[str, object]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise InvalidConfig((f"{path} cannot be read ({error}): expected a TOML file",)) from None
+        problem = f"{path} cannot be read ({error}): expected a TOML file"
+        raise InvalidConfig(problems=(problem,)) from None
 
 
 def problem_text(error: ErrorDetails) -> str:
@@ -456,9 +466,9 @@ def problem_text(error: ErrorDetails) -> str:
         case "default_factory_not_called":
             return ""
         case "missing":
-            flag = _FLAGS.get(name, name).replace("_", "-")
+            flag = _FLAGS.get(name) or f"--{name.replace('_', '-')}"
             variable = f"{ENVIRONMENT_PREFIX}{name.upper()}"
-            return f"{name} is missing: give it as --{flag}, in the file or as {variable}"
+            return f"{name} is missing: give it as {flag}, in the file or as {variable}"
         case "extra_forbidden":
             return f"{name} is not a setting"
         case "string_pattern_mismatch":

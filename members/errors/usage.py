@@ -1,0 +1,46 @@
+"""What is wrong with a command line or with settings, in the tree of `certifier/errors.py`.
+
+    InvalidRequest
+    ├── InvalidConfig             INVALID_CONFIG
+    ├── InvalidOption             INVALID_OPTION
+    ├── InvalidUsage              INVALID_USAGE
+    └── MissingOption             MISSING_OPTION
+
+They are told to who starts a process, and cross no wire.
+"""
+
+from groupcert.certifier.errors import InvalidRequest
+
+
+class InvalidConfig(InvalidRequest):
+    """Settings that a process cannot start with; `problems` lists all that is wrong."""
+
+    problems: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return "settings: " + "; ".join(self.problems)
+
+
+class InvalidOption(InvalidRequest):
+    """An option or an argument of the command has a value that it cannot have."""
+
+    message = "{name} is {value!q}: expected {expected}"
+    name: str
+    value: object
+    expected: str
+
+
+class InvalidUsage(InvalidRequest):
+    """A command line is not one that the command understands."""
+
+    message = "{problem}"
+    problem: str
+
+
+class MissingOption(InvalidRequest):
+    """An option or an argument of the command was not given."""
+
+    message = "{name} is missing: give it {ways}"
+    name: str
+    ways: str
+    """All ways to give it, such as `as --group, in the file or as GROUPCERT_GROUP`."""

@@ -1,0 +1,122 @@
+"""Ctrl-C and SIGTERM: the first one ends a program in good order, the second one at once.
+
+What has been measured when somebody has enough of it is worth something: a program keeps it, stops
+the processes that it has started, and removes its folders. That may take seconds; who does not
+wait for it asks again.
+"""
+
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from multiprocessing.resource_tracker import ensure_running
+from types import FrameType, TracebackType
+from typing import Generic, Self, TypeVar
+
+INTERRUPTED = 130
+"""The exit code of what was interrupted, as shells give it."""
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+Part = TypeVar("Part")
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Has the first Ctrl-C or SIGTERM raise KeyboardInterrupt, and the second one end the process.
+
+    A signal that is ignored, as Ctrl-C by what a shell has put into the background, stays ignored.
+    Outside of the main thread, which alone gets signals, it does nothing.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    heard = [each for each in _SIGNALS if signal.getsignal(each) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, _raise) for number in heard}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _raise(_number: int, _frame: FrameType | None) -> None:
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_DFL)
+    raise KeyboardInterrupt
+
+
+@contextmanager
+def beginning_undisturbed() -> Iterator[None]:
+    """Has the processes that are started in the block never get Ctrl-C, which a terminal sends to
+    all of them: who has started them ends them.
+
+    Here it is late by as long as the block takes.
+    """
+    ensure_running()  # The first process would start it, and then let Ctrl-C through.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+class Course(Generic[Part]):
+    """The parts of a long piece of work, which keeps those that are done when it is interrupted.
+
+        with Course(parts) as course, servers():  # What has been started ends before the block.
+            for part in course:
+                results.append(measure(part))
+        document |= course.document()
+        return course.exit_code(0)
+
+    A part that was interrupted counts as not run. Each is named on standard error when it begins.
+    """
+
+    def __init__(
+        self, parts: Iterable[Part] = (), name: Callable[[Part], object] = lambda part: part
+    ) -> None:
+        self.is_interrupted = False
+        self._parts = [(str(name(part)), part) for part in parts]
+        self._done = 0
+
+    def __iter__(self) -> Iterator[Part]:
+        """Yields the parts; one is done when the next one is asked for."""
+        for number, (name, part) in enumerate(self._parts, 1):
+            sys.stderr.write(f"[{number}/{len(self._parts)}] {name}\n")
+            sys.stderr.flush()
+            yield part
+            self._done = number
+
+    @property
+    def not_run(self) -> list[str]:
+        """The names of the parts that are not done."""
+        return [name for name, _ in self._parts[self._done :]]
+
+    def document(self) -> dict[str, object]:
+        """Returns what a result says of it: nothing unless it was interrupted."""
+        if not self.is_interrupted:
+            return {}
+        return {"interrupted": True, **({"not_run": self.not_run} if self._parts else {})}
+
+    def text(self) -> str:
+        """Returns the same in words, as a line; empty unless it was interrupted."""
+        if not self.is_interrupted:
+            return ""
+        return f"interrupted; not run: {'; '.join(self.not_run)}\n"
+
+    def exit_code(self, code: int) -> int:
+        """Returns an exit code, or the one of what was interrupted."""
+        return INTERRUPTED if self.is_interrupted else code
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool:
+        is_interrupt = isinstance(error, KeyboardInterrupt)
+        self.is_interrupted |= is_interrupt
+        return is_interrupt
