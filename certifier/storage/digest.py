@@ -4,24 +4,37 @@ Every block of every column family is read, so that RocksDB checks its checksum.
 be read raises CorruptStore; it never makes a shorter digest.
 """
 
+import shutil
+import tempfile
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+from rocksdict import AccessType, Rdict
 from xxhash import xxh3_128
 
-from groupcert.certifier.storage.store import IDENTITY_KEY, Family, open_read_only, scan_whole
+from groupcert.certifier.storage.store import (
+    IDENTITY_KEY,
+    ROCKSDB_FOLDER,
+    Family,
+    open_families,
+    scan_whole,
+)
 
 PAGE_ROWS = 4_096
 PAGE_BYTES = 4 << 20
 """Limits of what is hashed at a time, and in memory at once."""
 
 
-def content_digest(path: Path, on_rows: Callable[[int], None] = lambda rows: None) -> str:
+OnPage = Callable[[Family, list[bytes]], None]
+
+
+def content_digest(path: Path, on_page: OnPage = lambda family, keys: None) -> str:
     """Returns the digest, in hexadecimal, of a store that no process has open.
 
     Args:
-        on_rows: called with the number of rows read since its last call.
+        on_page: Is called with each page of keys that was read, and where they are.
 
     Raises:
         CorruptStore: some of it cannot be read.
@@ -29,15 +42,14 @@ def content_digest(path: Path, on_rows: Callable[[int], None] = lambda rows: Non
     Cost: reads all; some million rows a second.
     """
     digest = xxh3_128()
-    families = open_read_only(path)
 
-    def fold(keys: list[bytes], values: list[bytes]) -> None:
+    def fold(family: Family, keys: list[bytes], values: list[bytes]) -> None:
         for column in (keys, values):
             digest.update(array("Q", [len(column), *map(len, column)]).tobytes())
             digest.update(b"".join(column))
-        on_rows(len(keys))
+        on_page(family, keys)
 
-    try:
+    with _opened(path) as families:
         for family, rdict in families.items():
             digest.update(family.value.encode())
             keys: list[bytes] = []
@@ -50,9 +62,30 @@ def content_digest(path: Path, on_rows: Callable[[int], None] = lambda rows: Non
                 values.append(value)
                 size += len(value)
                 if size >= PAGE_BYTES or len(keys) >= PAGE_ROWS:
-                    fold(keys, values)
+                    fold(family, keys, values)
                     keys, values, size = [], [], 0
-            fold(keys, values)
-    finally:
-        families.pop(Family.META).close()
+            fold(family, keys, values)
     return digest.hexdigest()
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[dict[Family, Rdict]]:
+    """Yields the families of a store for reading. Nothing in its folder is written, which may be on
+    a read-only file system: RocksDB and rocksdict write notes of their own where they open a store,
+    which is another folder here, with links to the files.
+    """
+    with tempfile.TemporaryDirectory(prefix="groupcert-") as other:
+        links = Path(other) / ROCKSDB_FOLDER
+        links.mkdir()
+        for file in (path / ROCKSDB_FOLDER).glob("*"):
+            if file.suffix == ".json":  # rocksdict writes it again at each start.
+                shutil.copyfile(file, links / file.name)
+            else:
+                (links / file.name).symlink_to(file.absolute())
+        rdict = open_families(Path(other), AccessType.read_only(False))
+        families = {family: rdict.get_column_family(family.value) for family in Family}
+        try:
+            yield {**families, Family.META: rdict}
+        finally:
+            families.clear()
+            rdict.close()

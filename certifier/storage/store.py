@@ -221,7 +221,7 @@ class Store:
         self.path = path
         self._failure: Exception | None = None
         self._syncing, self._flushing = threading.Lock(), threading.Lock()
-        self._rdict = _open(path, AccessType.read_write())
+        self._rdict = open_families(path, AccessType.read_write())
         self._families = {
             family: self._rdict.get_column_family_handle(family.value) for family in Family
         }
@@ -422,13 +422,6 @@ class Store:
         self.flush()
 
 
-def open_read_only(path: Path) -> dict[Family, Rdict]:
-    """Returns the families of a store that no process writes, for reading; files stay."""
-    rdict = _open(path, AccessType.read_only(False))
-    families = {family: rdict.get_column_family(family.value) for family in Family}
-    return {**families, Family.META: rdict}
-
-
 def scan_whole(family: Rdict, start: bytes, path: Path) -> Iterator[tuple[bytes, bytes]]:
     """Yields keys and values from `start` on; raises CorruptStore at a block that cannot be read.
     RocksDB's fast iteration ends at such a block as at the end of the family, so the next row is
@@ -454,7 +447,8 @@ def _check(iterator: RdictIter, path: Path) -> None:
         raise _explained(path, error) from error.with_traceback(None)
 
 
-def _open(path: Path, access: AccessType) -> Rdict:
+def open_families(path: Path, access: AccessType) -> Rdict:
+    """Opens RocksDB in a store's folder; raises this project's exceptions."""
     try:
         path.mkdir(parents=True, exist_ok=True)
         return Rdict(

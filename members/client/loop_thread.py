@@ -10,7 +10,7 @@ import threading
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from typing import Any, TypeVar
 
-import uvloop
+from groupcert.members.host.client_loop import new_event_loop
 
 Result = TypeVar("Result")
 _lock = threading.Lock()
@@ -55,7 +55,7 @@ def _running_loop() -> asyncio.AbstractEventLoop:
     global _loop
     with _lock:
         if _loop is None:
-            _loop = uvloop.new_event_loop()
+            _loop = new_event_loop()
             thread = threading.Thread(
                 target=_loop.run_forever, name="groupcert-client", daemon=True
             )

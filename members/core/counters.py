@@ -1,9 +1,11 @@
 """Counts transactions by verdict, for the status of a member."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from groupcert.certifier.records import Outcome, Verdict
+from groupcert.members.core.conflict_record import ConflictRecord
+from groupcert.members.core.log_records import LogBatch
 
 
 def _none_yet() -> list[int]:
@@ -20,12 +22,25 @@ class Counters:
     """Transactions of the log before those, by verdict, counted in earlier runs or at a donor."""
     local: int = 0
     repeated: int = 0
+    conflicts: ConflictRecord = field(default_factory=ConflictRecord)
+    """The last of those that lost, and to whom."""
+    _conflicts_noted: int = 0
 
     def add(self, outcomes: Iterable[Outcome], *, local: bool) -> None:
         """Counts the transactions of a message; `local`: they were executed here."""
         for outcome in outcomes:
             self.verdicts[outcome.verdict] += 1
             self.local += local and outcome.version > 0
+
+    def note_conflicts(
+        self, batch: LogBatch, outcomes: Sequence[Outcome], log_sequence: int, at_us: int
+    ) -> None:
+        """Notes who lost in a message of the log, whose outcomes are counted. Cost: O(1) if nobody
+        did.
+        """
+        if self.verdicts[Verdict.CONFLICT] != self._conflicts_noted:
+            self._conflicts_noted = self.verdicts[Verdict.CONFLICT]
+            self.conflicts.note(batch, outcomes, log_sequence, at_us)
 
     @property
     def log_verdicts(self) -> list[int]:

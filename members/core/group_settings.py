@@ -12,14 +12,12 @@ from typing import NamedTuple
 from groupcert.certifier.core import GC_WINDOWS
 from groupcert.certifier.errors import InvalidGtid, quoted
 from groupcert.certifier.gtid import NUMBER_MAX, parse_uuid
+from groupcert.members.core.addresses import is_address
 from groupcert.members.core.log_records import GroupSettings
 from groupcert.members.core.views import ViewMember
 
 NAME = r"^[A-Za-z0-9_-]{1,64}$"
 """Of groups and members."""
-ADDRESS = r"^(\[[0-9A-Fa-f:.]+\]|[^\s:/]+):\d{1,5}$"
-ADDRESS_CHARACTERS_MAX = 300
-PORT_MAX = 65_535
 
 
 class Range(NamedTuple):
@@ -65,17 +63,6 @@ def is_name(text: str) -> bool:
     (True, False, False)
     """
     return re.fullmatch(NAME, text) is not None
-
-
-def is_address(text: str) -> bool:
-    """Returns whether `text` is `host:port`.
-
-    >>> is_address("[::1]:7101"), is_address("m1"), is_address("m1:0")
-    (True, False, False)
-    """
-    if len(text) > ADDRESS_CHARACTERS_MAX or not re.fullmatch(ADDRESS, text):
-        return False
-    return 1 <= int(text.rpartition(":")[2]) <= PORT_MAX
 
 
 def member_problem(member: ViewMember) -> str:

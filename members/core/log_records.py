@@ -9,9 +9,6 @@ from groupcert.certifier.gtid_set import GtidSet
 from groupcert.certifier.plain_runs import PlainTransactions
 from groupcert.members.core.views import ViewMember
 
-FORMAT_VERSION = 2
-"""Format of a log message; a member fences itself at a member's message in a format that it does
-not know. Format 1 has no columns."""
 FIELDS_MAX = 65_536
 """Most fields of a message: its transactions, control records and fragments, and the four that say
 whose it is. A message of 8 MiB that clients' transactions fill has fewer."""
@@ -224,6 +221,8 @@ class LogBatch(NamedTuple):
     fragments: Sequence[Fragment] = ()
     encoded: bytes = b""
     """The message itself, where it was read from one; a member recognizes its own ones by it."""
+    format_version: int = 0
+    """Format of the message, where it was read from one."""
 
 
 class Unreadable(NamedTuple):

@@ -8,10 +8,11 @@ Pure.
 
 Of the bytes (`wire/log_batches.py` decodes them):
 
-1. They are a LogBatch in a format that this release knows, with at most `FIELDS_MAX` fields,
-   `TRANSACTIONS_MAX` transactions and `CONTROL_BYTES_MAX` of control records. One in another format
-   is skipped, too, unless its run is in the view: that is a newer release, and this one must not
-   guess.
+1. They are a LogBatch in a format that the group writes in this view or wrote before, with at most
+   `FIELDS_MAX` fields, `TRANSACTIONS_MAX` transactions and `CONTROL_BYTES_MAX` of control records.
+   Where that format is not known, as a member of an earlier release has announced none, one that
+   this release does not know is skipped unless its run is in the view: that may be a newer release,
+   and this one must not guess.
 2. GTIDs and GTID sets are valid, and the sets no longer than `GTID_SETS_BYTES_MAX` together;
    transaction ids and numbers of large transactions are within their limits; row changes are a
    Changes message with a value for each key that is put. A snapshot that is too new, and the
@@ -38,7 +39,8 @@ Of any other run, as a joiner is one:
 9. It has only first settings and views; a run that was in the view until lately may have had other
    records on their way, which have no effect.
 10. A view that is to follow the present one is that one with the sender in it, instead of an
-    earlier run of its name; name and address are valid, and the group has settings.
+    earlier run of its name; name and address are valid, the group has settings, and the sender
+    reads the format that it writes.
 """
 
 from typing import NamedTuple
@@ -47,7 +49,6 @@ from groupcert.certifier.errors import ForeignLog, UnsupportedFormat, quoted
 from groupcert.members.core.batch_numbers import NUMBERS_AHEAD_MAX, BatchNumbers
 from groupcert.members.core.group_settings import is_name, member_problem, settings_problem
 from groupcert.members.core.log_records import (
-    FORMAT_VERSION,
     Appointment,
     Control,
     GroupSettings,
@@ -59,6 +60,7 @@ from groupcert.members.core.log_records import (
     ViewProposal,
     is_change,
 )
+from groupcert.members.core.releases import FORMAT_VERSION
 from groupcert.members.core.views import View
 
 DIGEST_BYTES_MAX = 64
@@ -82,6 +84,9 @@ def why_skipped(message: Message, before: GroupBefore) -> str:
         ForeignLog: It makes a group of another name.
         UnsupportedFormat: A member wrote it in a format that this release does not know.
     """
+    written = before.view.format_version
+    if message.format_version > written > 0:
+        return f"it has format {message.format_version}, the group writes {written}"
     member = before.view.member(message.incarnation)
     if isinstance(message, Unreadable):
         if message.format_version and member:
@@ -142,6 +147,8 @@ def _why_no_entry(
         return "it proposes a view that is not the present one with its sender"
     if not settings.settings_version:
         return "it proposes a view of a group that has no settings"
+    if me.newest_format < view.format_version:
+        return f"it reads formats to {me.newest_format}, the group writes {view.format_version}"
     if not 0 < batch.batch_number <= NUMBERS_AHEAD_MAX:
         return f"its run joins with batch {batch.batch_number}: expected 1 to {NUMBERS_AHEAD_MAX}"
     return member_problem(me)

@@ -43,6 +43,7 @@ from groupcert.members.core.options import MemberOptions, certifier_options
 from groupcert.members.core.plain_batches import entries_of, new_columns, remember
 from groupcert.members.core.progress_reports import ProgressReports, ReportSchedule
 from groupcert.members.core.publisher import Publisher, end_parts, locked_since
+from groupcert.members.core.releases import check_release
 from groupcert.members.core.skipped_messages import SkippedMessages
 from groupcert.members.core.states import MemberState
 from groupcert.members.core.suspicions import Suspicions
@@ -75,9 +76,8 @@ class Member:
         self.decisions.follow(self.certifier)
         self.outcomes = OutcomeTable(options.settings.outcomes_max)
         self.publisher = Publisher(self.me.name, self.me.incarnation, options.batches)
-        self.log_sequence = 0
         self.counters = Counters()
-        self.applied_version = self.durable_log_sequence = 0
+        self.log_sequence = self.applied_version = self.durable_log_sequence = 0
         self.history_cursor = Cursor()
         self.stable_version = self.applied_everywhere_version = 0
         self.flow = FlowControl()
@@ -111,6 +111,7 @@ class Member:
             DigestMismatch: Most of the group certified something else.
             ForeignLog, UnsupportedFormat: This member cannot read it; it had no effect, and is read
                 again unless `skip_sequence` names it.
+            ReleaseTooOld: From this message on the group writes what this release cannot read.
         """
         assert log_sequence == self.log_sequence + 1, f"{log_sequence} after {self.log_sequence}"
         why = self._why_skipped(log_sequence, message)
@@ -277,6 +278,7 @@ class Member:
                 into.entries += entries
             else:
                 outcomes = yield from self._certify_all(batch, local, locked, into)
+            self.counters.note_conflicts(batch, outcomes, self.log_sequence, into.decided_us)
         else:
             into.turned_away += [submission for submission, index in parts if index >= 0]
             parts = [(submission, index) for submission, index in parts if index < 0]
@@ -367,8 +369,7 @@ class Member:
             if self.view.member(batch.incarnation):
                 self.departures.forget(control.member)
         elif isinstance(control, Abandonment):
-            name = (batch.incarnation, control.number)
-            if self.fragment_sets.drop(name):
+            if self.fragment_sets.drop(name := (batch.incarnation, control.number)):
                 into.dropped.append(name)
         elif isinstance(control, GroupSettings):
             self._take_settings(batch, position, control, into)
@@ -405,7 +406,8 @@ class Member:
                 self._proposed_view_id = None
                 (self.leave if self._is_leaving else self._propose_joining)()
             return
-        self.view = view.with_primary(view.primary) if self.settings.single_primary else view
+        check_release(self.me, view)
+        self.view = view.in_mode(single_primary=self.settings.single_primary)
         self.departures.followed(before, view, batch.incarnation, proposal)
         here = {each.incarnation for each in view.members}
         joined = here - {each.incarnation for each in before.members}
@@ -472,8 +474,7 @@ class Member:
 
     def _propose(self, members: tuple[ViewMember, ...], cause: Cause) -> None:
         """Proposes a view; `cause` says why some members are not in it any more."""
-        view_id, proposed_us = self.view.view_id, self._read_us
-        self.publisher.control(ViewProposal(view_id, members, cause.value, proposed_us))
+        self.publisher.control(ViewProposal(self.view.view_id, members, cause.value, self._read_us))
 
     def _take_settings(
         self, batch: LogBatch, position: int, settings: GroupSettings, into: Delivered
@@ -488,8 +489,7 @@ class Member:
         else:
             self.settings = settings
             self.certifier.change_options(certifier_options(settings))
-            view, single = self.view, settings.single_primary
-            self.view = view.with_primary(view.primary) if single else view.without_primary()
+            self.view = self.view.in_mode(single_primary=settings.single_primary)
         self.decisions.settings_changed(into.noted, into.decided_us, position)
 
     def found(self, settings: GroupSettings) -> None:

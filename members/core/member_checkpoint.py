@@ -8,6 +8,7 @@ from typing import TypedDict
 
 from groupcert.members.core.log_records import GroupSettings
 from groupcert.members.core.member import Member
+from groupcert.members.core.releases import check_release
 from groupcert.members.core.views import View, ViewMember
 
 
@@ -18,6 +19,8 @@ class MemberCheckpoint(TypedDict):
     view_id: int
     view: list[tuple[str, int, str, int]]
     primary: str
+    format_version: int
+    announced: list[tuple[int, int, str]]
     settings: list[object]
     batch_numbers: list[tuple[int, int]]
     reports: list[tuple[int, int, int]]
@@ -35,6 +38,8 @@ def checkpoint_of(member: Member) -> MemberCheckpoint:
         view_id=member.view.view_id,
         view=[each.dump() for each in member.view.members],
         primary=member.view.primary,
+        format_version=member.view.format_version,
+        announced=[(m.incarnation, m.format_version, m.release) for m in member.view.members],
         settings=list(member.settings),
         batch_numbers=member.numbers.dump(),
         reports=member.reports.dump(),
@@ -47,13 +52,21 @@ def checkpoint_of(member: Member) -> MemberCheckpoint:
 
 
 def restore(member: Member, checkpoint: MemberCheckpoint) -> None:
-    """Sets a new member to a checkpoint; the caller restores the certifier and the outcomes."""
-    member.log_sequence = checkpoint["log_sequence"]
-    member.view = View(
+    """Sets a new member to a checkpoint; the caller restores the certifier and the outcomes.
+
+    Raises ReleaseTooOld if the group writes a format of the log that the member does not read.
+    """
+    announced = {run: what for run, *what in checkpoint.get("announced", ())}
+    view = View(
         view_id=checkpoint["view_id"],
-        members=tuple(ViewMember.restored(*each) for each in checkpoint["view"]),
+        members=tuple(
+            ViewMember.restored(*each, *announced.get(each[1], ())) for each in checkpoint["view"]
+        ),
         primary=checkpoint["primary"],
+        format_version=checkpoint.get("format_version", 0),
     )
+    check_release(member.me, view)
+    member.view, member.log_sequence = view, checkpoint["log_sequence"]
     for each in member.view.members:  # Those that are gone for good were silent all the time.
         member.suspicions.heard(each.incarnation)
     member.numbers.restore(checkpoint["batch_numbers"], checkpoint.get("runs_gone", ()))

@@ -3,14 +3,20 @@
 The rule it keeps: a proposal names the view that it wants to follow, and counts only if that is the
 group's view at the proposal's position in the total order. So of two proposals one wins, on every
 member the same. Pure.
+
+Members of two releases can be in one view. Each announces, when it joins, the newest format of the
+log that it reads, and the group writes the newest one that all of the view read. That format rises
+with a view and never falls: messages in it stay in the log, and who joins has to read them.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 WEIGHT = 50
 """A member's weight in elections where none is set: Group Replication's default."""
+FORMAT_UNANNOUNCED = 2
+"""Format of the log that releases write, and the newest that they read, which announce none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,15 +28,40 @@ class ViewMember:
     address: str
     weight: int = WEIGHT
     """In single-primary mode the member with the largest weight is elected."""
+    format_version: int = field(default=0, compare=False)
+    """Newest format of the log that it reads; 0: not known. Earlier releases propose views without
+    it, which have the same members."""
+    release: str = field(default="", compare=False)
+    """The release that it runs; empty: not known."""
+
+    @property
+    def newest_format(self) -> int:
+        """The newest format of the log that it is known to read."""
+        return self.format_version or FORMAT_UNANNOUNCED
 
     def dump(self) -> tuple[str, int, str, int]:
         """Returns JSON values; see `restored`."""
         return self.name, self.incarnation, self.address, self.weight
 
     @classmethod
-    def restored(cls, name: str, incarnation: int, address: str, weight: int) -> Self:
-        """Returns the member that `dump` was called on."""
-        return cls(name=name, incarnation=incarnation, address=address, weight=weight)
+    def restored(
+        cls,
+        name: str,
+        incarnation: int,
+        address: str,
+        weight: int,
+        format_version: int = 0,
+        release: str = "",
+    ) -> Self:
+        """Returns the member that `dump` was called on, with what it has announced."""
+        return cls(
+            name=name,
+            incarnation=incarnation,
+            address=address,
+            weight=weight,
+            format_version=format_version,
+            release=release,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +72,14 @@ class View:
     members: tuple[ViewMember, ...] = ()
     primary: str = ""
     """Name of the member that may write in single-primary mode; else empty."""
+    format_version: int = 0
+    """Newest format of the log that the group writes; 0: not known, as a member that is or was in
+    the view has announced none, and no view since had members that all did."""
+
+    @property
+    def written_format(self) -> int:
+        """The format of the messages that members of this view write."""
+        return self.format_version or FORMAT_UNANNOUNCED
 
     def member(self, incarnation: int) -> ViewMember | None:
         """Returns the member with that run, if it is in the view."""
@@ -57,7 +96,10 @@ class View:
         """Returns the next view, or None if the proposal was made for another view."""
         if previous_view_id != self.view_id:
             return None
-        return replace(self, view_id=self.view_id + 1, members=tuple(members))
+        there = {each.incarnation: each for each in self.members}
+        after = tuple(there.get(each.incarnation, each) for each in members)
+        formats = [self.format_version, min((each.format_version for each in after), default=0)]
+        return replace(self, view_id=self.view_id + 1, members=after, format_version=max(formats))
 
     def with_primary(self, name: str) -> "View":
         """Returns this view with the named member as its primary; without a name, the elected one.
@@ -70,9 +112,9 @@ class View:
             name = chosen.name if chosen else ""
         return replace(self, primary=name)
 
-    def without_primary(self) -> "View":
-        """Returns the same view in multi-primary mode."""
-        return replace(self, primary="")
+    def in_mode(self, *, single_primary: bool) -> "View":
+        """Returns this view in single-primary mode, with a primary, or in multi-primary mode."""
+        return self.with_primary(self.primary) if single_primary else replace(self, primary="")
 
     def with_member(self, member: ViewMember) -> tuple[ViewMember, ...]:
         """Returns the members once `member` has joined; it replaces an earlier run of its name."""

@@ -142,7 +142,8 @@ def opened(dsn: str) -> "Iterator[psycopg.Connection[Any]]":
     try:
         connection = psycopg.connect(dsn)
     except psycopg.OperationalError as error:
-        raise NotServing(member="PostgreSQL", state=str(error).strip()) from error
+        state = f"UNREACHABLE ({str(error).strip()})"
+        raise NotServing(member=name_of(dsn), state=state) from error
     connection.read_only = False  # The database may be, while it is out of its group.
     try:
         with connection:

@@ -16,6 +16,7 @@ from groupcert.applier.errors import ApplyFailed, PurgedAtSource, ReplicaAhead
 from groupcert.certifier.errors import Fenced, GroupcertError, Unavailable
 from groupcert.certifier.gtid_set import GtidSet
 from groupcert.members.client.async_client import AsyncClient
+from groupcert.members.console.metrics import serve_metrics
 from groupcert.members.errors.postgresql import CopyNeeded, SchemaChangeFailed
 from groupcert.members.postgresql.companion import Companion
 from groupcert.members.postgresql.database import TURN_SECONDS, Database
@@ -23,7 +24,7 @@ from groupcert.members.postgresql.log_follower import LogFollower
 from groupcert.members.postgresql.standing import Standing
 from groupcert.members.postgresql.status import CompanionStatus, measurements
 from groupcert.members.security.credentials import ANONYMOUS, Credentials
-from groupcert.members.services.metrics import PlainCollector, serve_metrics
+from groupcert.members.services.metrics import PlainCollector
 
 PAUSE_SECONDS = 0.5
 ANSWER_MS = 8_000

@@ -11,7 +11,7 @@ from groupcert.certifier.errors import GroupcertError
 from groupcert.certifier.gtid_set import GtidSet
 from groupcert.certifier.position import log_sequence_of
 from groupcert.certifier.storage.store import Family
-from groupcert.members.core.recovery_plan import RecoveryProgress, readable
+from groupcert.members.core.recovery_progress import RecoveryProgress, readable
 from groupcert.members.core.states import MemberState
 from groupcert.members.errors.recovery import LogTooLong, LogTrimmed
 from groupcert.members.recovery.joiner import Joiner, fetch_copy

@@ -7,8 +7,8 @@ an error that stops a member says what to do about it.
 import asyncio
 import signal
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from typing import TypeVar
 
 import grpc.aio
@@ -16,6 +16,7 @@ import uvloop
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_health.v1._async import HealthServicer
 
+from groupcert.members.console.console import Console
 from groupcert.members.core.states import MemberState
 from groupcert.members.door.call_limit import UNCHECKED_CALLS_MAX, Rooms
 from groupcert.members.door.call_times import CallTimes
@@ -30,15 +31,14 @@ from groupcert.members.services.admin import AdminService
 from groupcert.members.services.binary_log import BinaryLogService
 from groupcert.members.services.certification import CertificationService
 from groupcert.members.services.current_runtime import CurrentRuntime
-from groupcert.members.services.detail_metrics import (
-    PROCESS_COLLECTORS,
-    DetailCollector,
-    Details,
-    details,
-)
+from groupcert.members.services.detail_metrics import PROCESS_COLLECTORS, DetailCollector, details
 from groupcert.members.services.group import GroupService, MemberApplierService
 from groupcert.members.services.group_status import group_applier_status, group_status
-from groupcert.members.services.metrics import ApplierCollector, MemberCollector, serve_metrics
+from groupcert.members.services.metrics import (
+    ApplierCollector,
+    MemberCollector,
+    metrics_application,
+)
 from groupcert.members.services.recovery import RecoveryService
 from groupcert.members.services.reflection import serve_reflection
 from groupcert.members.services.serving import Context
@@ -165,7 +165,6 @@ async def _serve(config: MemberConfig, options: LogOptions) -> int:
     copies = Copies(config.data_folder / "copies")
     calls = CallTimes()
     server = await _start_server(config, current, copies, checks, calls)
-    stop_metrics = _start_metrics(config, current, calls)
 
     def on_state(state: MemberState) -> None:
         serving = health_pb2.HealthCheckResponse.SERVING
@@ -178,19 +177,19 @@ async def _serve(config: MemberConfig, options: LogOptions) -> int:
     def on_runtime(runtime: MemberRuntime) -> None:
         current.runtime = runtime
 
-    try:
-        lifecycle = Lifecycle(
-            config,
-            lambda: make_order(options),
-            on_runtime,
-            on_state,
-            lambda runtime: keep_log(runtime, options, copies.log_sequences),
-        )
-        return await lifecycle.run(asyncio.ensure_future(current.stopping.begun()))
-    finally:
-        current.stopping.end()
-        await server.stop(GRACE_SECONDS)
-        await asyncio.to_thread(stop_metrics)
+    async with _console(config, current, calls):
+        try:
+            lifecycle = Lifecycle(
+                config,
+                lambda: make_order(options),
+                on_runtime,
+                on_state,
+                lambda runtime: keep_log(runtime, options, copies.log_sequences),
+            )
+            return await lifecycle.run(asyncio.ensure_future(current.stopping.begun()))
+        finally:
+            current.stopping.end()
+            await server.stop(GRACE_SECONDS)
 
 
 async def _start_server(
@@ -238,27 +237,24 @@ async def _start_server(
     return server
 
 
-def _start_metrics(
+@asynccontextmanager
+async def _console(
     config: MemberConfig, current: CurrentRuntime, calls: CallTimes
-) -> Callable[[], None]:
-    """Serves the member's metrics if an address is set; returns a function that stops that."""
+) -> AsyncIterator[None]:
+    """Serves the member's console and its metrics while the block runs, if an address is set."""
     if config.metrics_address is None:
-        return lambda: None
-    loop = asyncio.get_running_loop()
+        yield
+        return
+    console = Console(config, current)
 
     def observed(look: Callable[[Observation], Observed]) -> Observed | None:
         """Returns what `look` sees on the event loop: no other thread may look at a runtime."""
+        return console.on_loop(
+            lambda: None if current.runtime is None else look(current.observed()),
+            SCRAPE_SECONDS_MAX,
+        )
 
-        async def see() -> Observed | None:
-            return None if current.runtime is None else look(current.observed())
-
-        return asyncio.run_coroutine_threadsafe(see(), loop).result(SCRAPE_SECONDS_MAX)
-
-    def counted(observation: Observation) -> Details:
-        return details(observation, calls)
-
-    return serve_metrics(
-        config.metrics_address,
+    metrics = metrics_application(
         MemberCollector(lambda: observed(group_status)),
         ApplierCollector(lambda: observed(group_applier_status)),
         DetailCollector(
@@ -266,6 +262,8 @@ def _start_metrics(
         ),
         *PROCESS_COLLECTORS,
     )
+    async with console.serving(config.metrics_address, metrics):
+        yield
 
 
 @contextmanager

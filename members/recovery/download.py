@@ -20,7 +20,7 @@ from xxhash import xxh3_64_intdigest, xxh3_128
 
 from groupcert.certifier.errors import DiskFull, NotServing
 from groupcert.certifier.storage.store import ROCKSDB_FOLDER
-from groupcert.members.core.recovery_plan import RecoveryProgress
+from groupcert.members.core.recovery_progress import RecoveryProgress
 from groupcert.members.errors.calls import TooManyCalls
 from groupcert.members.errors.recovery import CorruptCopy
 from groupcert.members.host.sync import sync

@@ -24,10 +24,10 @@ from groupcert.certifier.storage.store import StoreIdentity
 from groupcert.members.core.recovery_plan import (
     Candidate,
     DonorChoice,
-    RecoveryProgress,
     choose_donor,
     why_none,
 )
+from groupcert.members.core.recovery_progress import RecoveryProgress
 from groupcert.members.errors.recovery import ExtraTransactions, NoDonor
 from groupcert.members.recovery import store_swap
 from groupcert.members.recovery.donors import donor_at

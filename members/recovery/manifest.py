@@ -18,7 +18,7 @@ from xxhash import xxh3_128
 
 from groupcert.certifier.errors import CorruptStore, InvalidSetting, UnsupportedFormat
 from groupcert.certifier.gtid_set import GtidSet
-from groupcert.certifier.storage.digest import content_digest
+from groupcert.certifier.storage.digest import OnPage, content_digest
 from groupcert.certifier.storage.store import ROCKSDB_FOLDER
 from groupcert.members.errors.recovery import CorruptCopy
 from groupcert.members.host.sync import sync
@@ -158,26 +158,29 @@ def verify_files(
     folder: Path, manifest: CopyManifest, on_bytes: OnBytes = lambda count: None
 ) -> None:
     """Raises CorruptCopy, naming the file, unless all files are there and match the manifest."""
+    for problem in file_problems(folder, manifest, on_bytes):
+        raise CorruptCopy(path=str(folder), problem=problem)
+
+
+def file_problems(
+    folder: Path, manifest: CopyManifest, on_bytes: OnBytes = lambda count: None
+) -> Iterator[str]:
+    """Yields what is wrong with the files of a copy: each file is compared with the manifest."""
+    found = {path.name: path for path in (folder / ROCKSDB_FOLDER).glob("*")}
     for file in manifest.files:
-        path = folder / ROCKSDB_FOLDER / file.name
-        if not path.is_file():
-            raise CorruptCopy(path=str(folder), problem=f"file {file.name} is missing")
-        size = path.stat().st_size
-        if size != file.bytes:
-            problem = f"file {file.name} has {size} bytes, {file.bytes} were written"
-            raise CorruptCopy(path=str(folder), problem=problem)
-        if checksum_of(path, on_bytes) != file.checksum:
-            raise CorruptCopy(
-                path=str(folder), problem=f"the checksum of file {file.name} does not match"
-            )
-    known = {file.name for file in manifest.files}
-    for path in sorted((folder / ROCKSDB_FOLDER).iterdir()):
-        if path.name not in known:
-            raise CorruptCopy(path=str(folder), problem=f"file {path.name} is not in the manifest")
+        path = found.pop(file.name, None)
+        if path is None or not path.is_file():
+            yield f"file {file.name} is missing"
+        elif (size := path.stat().st_size) != file.bytes:
+            yield f"file {file.name} has {size} bytes, {file.bytes} were written"
+        elif checksum_of(path, on_bytes) != file.checksum:
+            yield f"the checksum of file {file.name} does not match"
+    for name in sorted(found):
+        yield f"file {name} is not in the manifest"
 
 
 def verify_content(
-    folder: Path, manifest: CopyManifest, on_rows: Callable[[int], None] = lambda rows: None
+    folder: Path, manifest: CopyManifest, on_page: OnPage = lambda family, keys: None
 ) -> str:
     """Reads all that the copy's store holds, and returns the digest of it.
 
@@ -185,7 +188,7 @@ def verify_content(
         CorruptCopy: Some cannot be read, or the digest is not the manifest's.
     """
     try:
-        digest = content_digest(folder, on_rows)
+        digest = content_digest(folder, on_page)
     except CorruptStore as error:
         raise CorruptCopy(path=str(folder), problem=error.problem) from error
     if manifest.content_digest not in ("", digest):

@@ -21,11 +21,12 @@ from groupcert.applier.queue.checkpoint import Checkpoint
 from groupcert.applier.schemes import Scheme
 from groupcert.applier.schemes.catalogue import scheme
 from groupcert.certifier.gtid_set import GtidSet
+from groupcert.members.console.metrics import serve_metrics
 from groupcert.members.replica.follower import Replica, now_us
 from groupcert.members.replica.sources import ReplicaSources
 from groupcert.members.replica.targets import opens_target
 from groupcert.members.services.applier import ApplierMessage, serving_status
-from groupcert.members.services.metrics import ApplierCollector, serve_metrics
+from groupcert.members.services.metrics import ApplierCollector
 from groupcert.members.settings.replica import ReplicaConfig
 from groupcert.members.wire.applier_status import applier_status
 

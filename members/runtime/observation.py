@@ -7,7 +7,7 @@ from groupcert.applier.engine.status import ApplierStatus
 from groupcert.certifier.storage.store import Store
 from groupcert.members.binary_log.log import BinaryLog
 from groupcert.members.core.member import Member
-from groupcert.members.core.recovery_plan import RecoveryProgress
+from groupcert.members.core.recovery_progress import RecoveryProgress
 from groupcert.members.host.histogram import Histogram
 from groupcert.members.runtime.runtime import MemberRuntime
 from groupcert.members.runtime.stage_times import StageTimes
@@ -30,6 +30,8 @@ class Observation:
     publishing_messages: int
     unacknowledged_ms: int
     open_snapshots: int
+    oldest_snapshot_version: int
+    console_address: str
     uploads: int
     uploads_bytes: int
     stages: StageTimes
@@ -60,6 +62,8 @@ def observe(runtime: MemberRuntime) -> Observation:
         publishing_messages=order.publishing() if log_opened else 0,
         unacknowledged_ms=order.unacknowledged_for_ms() if log_opened else 0,
         open_snapshots=len(runtime.snapshots),
+        oldest_snapshot_version=runtime.snapshots.oldest_version,
+        console_address=runtime.config.console_address,
         uploads=runtime.uploads.count,
         uploads_bytes=runtime.uploads.bytes,
         stages=runtime.stages,

@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Callable
+from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from groupcert.certifier.history.schema import Cursor
@@ -12,6 +13,7 @@ from groupcert.members.core.decisions import Decisions
 from groupcert.members.core.log_records import GroupSettings
 from groupcert.members.core.options import MemberOptions
 from groupcert.members.core.publisher import BatchLimits
+from groupcert.members.core.releases import FORMAT_VERSION
 from groupcert.members.core.views import ViewMember
 from groupcert.members.settings.member import MemberConfig
 from groupcert.members.wire.row_changes import changed_keys
@@ -38,6 +40,8 @@ def member_options(config: MemberConfig) -> MemberOptions:
             incarnation=secrets.randbits(64),
             address=config.address,
             weight=config.weight,
+            format_version=FORMAT_VERSION,
+            release=version("groupcert"),
         ),
         settings=group_settings(config),
         batches=BatchLimits(

@@ -25,7 +25,8 @@ from groupcert.members.core.effects import Delivered
 from groupcert.members.core.log_records import LoggedTransaction
 from groupcert.members.core.member import Member
 from groupcert.members.core.publisher import Submission
-from groupcert.members.core.recovery_plan import RecoveryProgress, why_gap
+from groupcert.members.core.recovery_plan import why_gap
+from groupcert.members.core.recovery_progress import RecoveryProgress
 from groupcert.members.core.states import MemberState
 from groupcert.members.errors.membership import OutOfGroup, StillFenced
 from groupcert.members.host.turns import Turns

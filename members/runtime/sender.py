@@ -69,7 +69,7 @@ class Sender:
             message_id = f"{batch.incarnation:016x}-{batch.batch_number}"
             if batch.transactions:
                 self.batch_sizes.add(len(batch.transactions))
-            encoded = encode_batch(batch)
+            encoded = encode_batch(batch, self._member.view.written_format)
             self._publisher.note_encoded(batch.batch_number, encoded)
             self._order.publish(message_id, encoded)
         self._linger(self._publisher.lingers)

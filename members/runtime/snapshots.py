@@ -141,6 +141,11 @@ class Snapshots:
             self._latest = None
         return len(late)
 
+    @property
+    def oldest_version(self) -> int:
+        """The version of the oldest one; 0: none is open."""
+        return self._versions.peekitem(0)[0] if self._versions else 0
+
     def stable_version(self, durable_version: int) -> int:
         """Returns the newest version that no held snapshot is older than."""
         if not self._versions:

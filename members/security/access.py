@@ -29,7 +29,7 @@ class Role(StrEnum):
     REPLICATE = "replicate"
     """The binary log, as a replica follows it."""
     OBSERVE = "observe"
-    """Status, history, the applier's status."""
+    """Status, history, the applier's status, settings, the console."""
     MEMBER = "member"
     """What members ask of each other."""
     ADMIN = "admin"
@@ -59,7 +59,7 @@ ROLES_OF_CALL: Mapping[str, frozenset[Role]] = {
         ),
         frozenset({Role.MEMBER, Role.ADMIN}),
     ),
-    "/groupcert.v1.AdminService/GetSettings": frozenset({Role.OBSERVE, Role.ADMIN}),
+    "/groupcert.v1.AdminService/GetSettings": frozenset({Role.OBSERVE, Role.MEMBER, Role.ADMIN}),
     **dict.fromkeys(
         (
             "/groupcert.v1.AdminService/ChangeSettings",
@@ -85,6 +85,9 @@ ROLES_OF_CALL: Mapping[str, frozenset[Role]] = {
     "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": frozenset(Role),
 }
 """The roles of each call; any of them is enough. Calls in a session stream need their own, too."""
+CONSOLE = "the console"
+"""Stands for the pages that a member serves over HTTP, among calls."""
+_ROLES = {**ROLES_OF_CALL, CONSOLE: frozenset({Role.OBSERVE})}
 _UNKNOWN_CALL = frozenset({Role.ADMIN})
 
 
@@ -173,7 +176,7 @@ class AccessRules:
             principal, problem = None, "it shows neither a token nor a certificate"
         if principal is None:
             raise NotAuthenticated(call=call, problem=problem)
-        roles = ROLES_OF_CALL.get(call, _UNKNOWN_CALL)
+        roles = _ROLES.get(call, _UNKNOWN_CALL)
         if roles.isdisjoint(principal.roles):
             needed = " or ".join(sorted(roles))
             raise CallNotAllowed(principal=principal.name, call=call, roles=needed)

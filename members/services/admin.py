@@ -24,6 +24,7 @@ from groupcert.members.runtime.runtime import MemberRuntime
 from groupcert.members.runtime.skip_order import order_skip
 from groupcert.members.services.current_runtime import CurrentRuntime
 from groupcert.members.settings.member import MemberConfig, problem_text
+from groupcert.members.settings.shown import shown_settings
 from groupcert.v1 import admin_pb2, admin_pb2_grpc
 
 LEAVE_SECONDS = 10.0
@@ -41,10 +42,13 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
     async def GetSettings(
         self, request: admin_pb2.GetSettingsRequest, context: Context
     ) -> admin_pb2.GetSettingsResponse:
-        """Returns the group's settings."""
-        settings = self._current.operated().member.settings
+        """Returns the group's settings, and this member's own."""
+        runtime = self._current.operated()
+        settings = runtime.member.settings
         return admin_pb2.GetSettingsResponse(
-            settings_version=settings.settings_version, settings=settings_texts(settings)
+            settings_version=settings.settings_version,
+            settings=settings_texts(settings),
+            member_settings=shown_settings(runtime.config),
         )
 
     async def ChangeSettings(

@@ -41,7 +41,7 @@ class CertificationService(certification_pb2_grpc.CertificationServiceServicer):
         size, limits = request.ByteSize(), runtime.limits()
         (logged,) = await _submitted([request.transaction], size, limits)
         ended = await submit(runtime, logged)
-        (message,) = await _outcome_messages(ended, [request.transaction], request.ByteSize())
+        (message,) = await self._answers(ended, [request.transaction], request.ByteSize())
         return certification_pb2.CertifyResponse(outcome=message)
 
     async def CertifyStream(
@@ -59,7 +59,7 @@ class CertificationService(certification_pb2_grpc.CertificationServiceServicer):
             while (answer := await answers.get()) is not None:
                 if isinstance(answer, GroupcertError):
                     raise answer
-                messages = await _outcome_messages(await answer, *undecided.pop(0))
+                messages = await self._answers(await answer, *undecided.pop(0))
                 numbers = range(number, number + len(messages))
                 number = numbers.stop
                 yield certification_pb2.CertifyStreamResponse(numbers=numbers, outcomes=messages)
@@ -93,6 +93,16 @@ class CertificationService(certification_pb2_grpc.CertificationServiceServicer):
             await answers.put(error.with_traceback(None))  # Its frames hold the request.
         else:
             await answers.put(None)
+
+    async def _answers(
+        self, ended: Submission, transactions: Transactions, size: int
+    ) -> list[transaction_pb2.Outcome]:
+        """Returns the outcomes for the client, and notes the rows that it has named."""
+        messages = await _outcome_messages(ended, transactions, size)
+        for message in messages:
+            if message.conflict.key_bytes:
+                self._current.name_row(message.conflict.item, message.conflict.key_bytes)
+        return messages
 
     async def GetOutcome(
         self, request: certification_pb2.GetOutcomeRequest, context: Context

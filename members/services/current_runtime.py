@@ -49,6 +49,10 @@ class CurrentRuntime:
         """
         return observe(self.operated())
 
+    def name_row(self, item: int, key: bytes) -> None:
+        """Notes the key of a row that a client has lost over, for consoles."""
+        self.operated().member.counters.conflicts.name(item, key)
+
     @contextmanager
     def fencing(self) -> Iterator[None]:
         """Fences the member if the block raises CorruptStore: its applier reads the same store."""

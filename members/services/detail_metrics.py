@@ -21,7 +21,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from groupcert.certifier.storage.store import Store
-from groupcert.members.core.log_records import FORMAT_VERSION
+from groupcert.members.core.releases import FORMAT_VERSION
 from groupcert.members.door.call_times import CallTimes
 from groupcert.members.host.histogram import Histogram
 from groupcert.members.runtime.observation import Observation
@@ -89,7 +89,7 @@ class DetailCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yields every metric; while the member is starting, only what it is."""
-        text = "1, with the member that this is, its release and the format that it writes"
+        text = "1, with the member that this is, its release and the newest format that it reads"
         build = GaugeMetricFamily("groupcert_build_info", text, labels=[*self._build])
         build.add_metric([*self._build.values()], 1)
         yield build

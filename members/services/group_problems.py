@@ -1,10 +1,10 @@
 """Lists what is wrong with a group, as one member sees it: for status, exit code and alerts.
 
-All three ask here, so that they agree. What a member cannot see, namely that another one does not
-answer, `groupcert status` adds. Pure.
+All of them ask here, so that they agree. That a member does not answer, only whoever asks it can
+tell: `groupcert status`, and consoles. Pure.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import NamedTuple
@@ -84,6 +84,24 @@ def problems_of(status: GroupStatus) -> Iterator[Problem]:
             f"{observer.certification_log_error}"
         )
         yield Problem(ProblemKind.CERTIFICATION_LOG, observer.name, text)
+
+
+def problems_of_all(seen: GroupStatus, answers: Mapping[str, GroupStatus | str]) -> list[Problem]:
+    """Returns the problems, each once: the asked member's of the group, and every member's of
+    itself and of the log as it sees it.
+
+    Args:
+        answers: By name, what members say; of one that does not answer, why.
+    """
+    found = [*problems_of(seen)]
+    for name, answer in sorted(answers.items()):
+        if isinstance(answer, str):
+            text = f"{name} does not answer: {answer}"
+            found.append(Problem(ProblemKind.MEMBER_UNREACHABLE, name, text))
+        elif answer is not seen:
+            found += (each for each in problems_of(answer) if each.kind not in OF_OTHERS)
+    first = {(each.kind, each.name): each for each in reversed(found)}
+    return sorted(first.values())
 
 
 def cause_name(cause: DepartureCause.ValueType) -> str:

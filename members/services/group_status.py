@@ -4,10 +4,12 @@ import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from groupcert.applier.engine.status import ApplierStatus
 from groupcert.applier.schemes import Consistency
 from groupcert.certifier.records import Verdict
 from groupcert.members.binary_log.log import BinaryLog
 from groupcert.members.core.states import MemberState
+from groupcert.members.host.histogram import Histogram
 from groupcert.members.runtime.observation import Observation
 from groupcert.members.total_order.server_health import LogHealth
 from groupcert.members.wire.applier_status import applier_status
@@ -32,6 +34,8 @@ def group_status(observed: Observation) -> group_pb2.GroupStatus:
                 suspected=member.is_suspected(each.incarnation),
                 weight=each.weight,
                 silent_ms=member.suspicions.overdue_ms(each.incarnation),
+                format_version=each.format_version,
+                release=each.release,
             )
             for each in member.view.members
         ],
@@ -41,6 +45,7 @@ def group_status(observed: Observation) -> group_pb2.GroupStatus:
         ],
         observer=_member_status(observed),
         primary=member.view.primary,
+        format_version=member.view.written_format,
     )
 
 
@@ -65,6 +70,8 @@ def _member_status(observed: Observation) -> group_pb2.MemberStatus:
     skipped = member.skipped.last if member.skipped.total else None
     return group_pb2.MemberStatus(
         name=member.me.name,
+        release=member.me.release,
+        format_version=member.me.format_version,
         state=member.state.value,  # type: ignore[arg-type]  # the numbers are the same by design
         reason=_reason(observed),
         log_sequence=member.log_sequence,
@@ -85,14 +92,7 @@ def _member_status(observed: Observation) -> group_pb2.MemberStatus:
         transactions_applied=applier.committed_total,
         relay_queue_length=applier.length,
         relay_queue_bytes=observed.relay_queue_bytes,
-        workers=[
-            group_pb2.WorkerStatus(
-                worker=worker.number,
-                state=worker.state.value,
-                transactions_applied=worker.executed_total,
-            )
-            for worker in applier.workers
-        ],
+        workers=_workers(applier),
         parallelism_mean=applier.parallelism_mean,
         publishing_messages=observed.publishing_messages,
         open_snapshots=observed.open_snapshots,
@@ -116,6 +116,9 @@ def _member_status(observed: Observation) -> group_pb2.MemberStatus:
             group_pb2.StageTime(name=name, total_us=spent.sum * 1e6, count=spent.count)
             for name, spent in observed.stages.stages.items()
         ],
+        commit_durations=_durations(observed.stages.verdicts[Verdict.CERTIFIED]),
+        oldest_snapshot_version=observed.oldest_snapshot_version,
+        console_address=observed.console_address,
         recovery=group_pb2.RecoveryProgress(**asdict(recovery)) if recovery else None,
         log=_log(observed.log_health) if observed.log_opened else None,
         run_verdicts=group_pb2.VerdictCounts(
@@ -124,6 +127,21 @@ def _member_status(observed: Observation) -> group_pb2.MemberStatus:
         **_binary_log(observed.binary_log),
         **_certification_log(observed.history_writer),
     )
+
+
+def _workers(applier: ApplierStatus) -> list[group_pb2.WorkerStatus]:
+    return [
+        group_pb2.WorkerStatus(
+            worker=worker.number,
+            state=worker.state.value,
+            transactions_applied=worker.executed_total,
+        )
+        for worker in applier.workers
+    ]
+
+
+def _durations(histogram: Histogram) -> group_pb2.DurationCounts:
+    return group_pb2.DurationCounts(bounds=histogram.bounds, counts=histogram.counts)
 
 
 def _reason(observed: Observation) -> str:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from groupcert.certifier.history.schema import Verdict
-from groupcert.members.certification_log.files import rows_after
 from groupcert.members.certification_log.outbox import Outbox
 from groupcert.v1 import group_pb2
 
@@ -26,6 +25,9 @@ async def rows_of(
 
     Rows that become a file meanwhile are read from the file. A history that is given up ends early.
     """
+    # Parquet is not installed where no member keeps a certification log.
+    from groupcert.members.certification_log.files import rows_after
+
     history, place = outbox.history, -1
     while outbox.history == history:
         cursor = outbox.cursor

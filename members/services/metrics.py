@@ -7,14 +7,14 @@ from closed sets. members/services/README.md has the tables of them.
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
+from wsgiref.types import WSGIApplication
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.exposition import start_http_server
+from prometheus_client.exposition import make_wsgi_app
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from groupcert.certifier.errors import PortTaken
 from groupcert.members.services.applier import Observe
 from groupcert.members.services.group_problems import ProblemKind, problems_of
 from groupcert.v1.group_pb2 import LOG_SERVER_STATE_CURRENT, GroupStatus, MemberState, MemberStatus
@@ -267,24 +267,9 @@ def _labelled(
     return family
 
 
-def serve_metrics(address: str, *collectors: Collector) -> Callable[[], None]:
-    """Serves the metrics over HTTP at `host:port`, from a thread of its own; returns a function
-    that stops that.
-
-    Raises PortTaken if another program serves there.
-    """
+def metrics_application(*collectors: Collector) -> WSGIApplication:
+    """Returns what answers Prometheus with the metrics, in the format that it asks for."""
     registry = CollectorRegistry()
     for collector in collectors:
         registry.register(collector)
-    host, _, port = address.rpartition(":")
-    try:
-        server, thread = start_http_server(int(port), addr=host.strip("[]"), registry=registry)
-    except OSError:
-        raise PortTaken(address=address) from None
-
-    def stop() -> None:
-        server.shutdown()
-        server.server_close()
-        thread.join()
-
-    return stop
+    return make_wsgi_app(registry)

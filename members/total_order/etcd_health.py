@@ -90,8 +90,20 @@ class EtcdHealth:
         """Asks until it is cancelled."""
         while True:
             self._connection.renew_certificates()
-            self._take(await self._connection.statuses(ANSWER_MS_MAX))
+            answers = await self._connection.statuses(ANSWER_MS_MAX)
+            if not all(self._names.get(each.header.member_id) for each in answers.values()):
+                await self._ask_names()
+            self._take(answers)
             await asyncio.sleep(PERIOD_SECONDS)
+
+    async def _ask_names(self) -> None:
+        """Asks for the servers' names again: one that was replaced has its old name and a new id,
+        and tells its name once it runs.
+        """
+        with suppress(NotAnswered, EtcdRefused):
+            question = MemberListRequest()
+            answer = await self._connection.ask(MEMBER_LIST, question, limit_ms=ANSWER_MS_MAX)
+            self._names = {each.id: each.name for each in answer.members}
 
     def _take(self, answers: Mapping[str, StatusResponse]) -> None:
         for server, answer in answers.items():

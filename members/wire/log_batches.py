@@ -17,7 +17,6 @@ from groupcert.internal.v1 import log_pb2
 from groupcert.members.core.log_records import (
     CONTROL_BYTES_MAX,
     FIELDS_MAX,
-    FORMAT_VERSION,
     GTID_SETS_BYTES_MAX,
     LARGE_NUMBER_MAX,
     TRANSACTIONS_MAX,
@@ -36,7 +35,8 @@ from groupcert.members.core.log_records import (
     Unreadable,
     ViewProposal,
 )
-from groupcert.members.core.views import ViewMember
+from groupcert.members.core.releases import FORMAT_VERSION
+from groupcert.members.core.views import FORMAT_UNANNOUNCED, ViewMember
 from groupcert.members.wire.message_fields import fields
 from groupcert.members.wire.requests import check_id, logged_of
 from groupcert.members.wire.row_changes import checked_changes
@@ -54,13 +54,14 @@ _CONTROLS: dict[type[Control], str] = {
 }
 """Where a control record has each; the fields of a record and of its message are named alike."""
 _KINDS = {name: kind for kind, name in _CONTROLS.items()}
-_MEMBER_FIELDS = ("name", "incarnation", "address", "weight")
+_MEMBER_FIELDS = ("name", "incarnation", "address", "weight", "format_version", "release")
+RELEASE_CHARACTERS_MAX = 64
 
 
-def encode_batch(batch: LogBatch) -> bytes:
-    """Returns a batch as the bytes of one message of the log."""
+def encode_batch(batch: LogBatch, format_version: int = FORMAT_UNANNOUNCED) -> bytes:
+    """Returns a batch as the bytes of one message of the log, in a format that members read."""
     message = log_pb2.LogBatch(
-        format_version=FORMAT_VERSION,
+        format_version=format_version,
         member=batch.member,
         incarnation=batch.incarnation,
         batch_number=batch.batch_number,
@@ -124,6 +125,7 @@ def decode_batch(payload: bytes) -> Message:
             list(map(_control_value, message.controls)) if message.controls else (),
             list(map(_fragment, message.fragments)) if message.fragments else (),
             payload,
+            message.format_version,
         )
     except InvalidRequest as error:
         return Unreadable(str(error), *claims, encoded=payload)
@@ -279,14 +281,17 @@ def _control_value(message: log_pb2.ControlRecord) -> Control:
     found = getattr(message, name)
     values = _named(found, kind._fields)
     if kind is ViewProposal:
-        values["members"] = tuple(
-            ViewMember(**_named(each, _MEMBER_FIELDS)) for each in found.members
-        )
+        values["members"] = tuple(map(_view_member, found.members))
     elif kind is GroupSettings:
         values["members_allowed"] = tuple(found.members_allowed)
     elif kind is Abandonment:
         _check_number(found.number)
     return kind(**values)
+
+
+def _view_member(message: log_pb2.Member) -> ViewMember:
+    values = _named(message, _MEMBER_FIELDS)
+    return ViewMember(**values | {"release": message.release[:RELEASE_CHARACTERS_MAX]})
 
 
 def _named(source: object, names: Iterable[str]) -> dict[str, Any]:

@@ -92,6 +92,7 @@ ADVICE: Mapping[type[GroupcertError], RetryAdvice.ValueType] = {
     membership_errors.ChangedMeanwhile: RETRY_ADVICE_BEGIN_AGAIN,
     membership_errors.NotPrimary: RETRY_ADVICE_OTHER_MEMBER,
     membership_errors.OutOfGroup: RETRY_ADVICE_OTHER_MEMBER,
+    membership_errors.ReleaseTooOld: RETRY_ADVICE_AFTER_OPERATOR,
     recovery_errors.CopyExpired: RETRY_ADVICE_BEGIN_AGAIN,
     recovery_errors.TooManyCopies: RETRY_ADVICE_OTHER_MEMBER,
     errors.Fenced: RETRY_ADVICE_AFTER_OPERATOR,
