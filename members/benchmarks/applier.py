@@ -24,7 +24,6 @@ from rich.table import Table
 
 from groupcert.applier.engine.worker import check_workers
 from groupcert.applier.queue.relay_group import RelayEntry
-from groupcert.certifier.errors import InvalidSetting
 from groupcert.members.benchmarks.applier_run import LINES, SEED, MakeScheme, Run, measure, stream
 from groupcert.members.benchmarks.applier_targets import (
     BenchTarget,
@@ -36,11 +35,9 @@ from groupcert.members.benchmarks.applier_targets import (
 from groupcert.members.benchmarks.machine import answer, machine
 from groupcert.members.benchmarks.mariadb_replica import MODES, MariaDbReplica
 from groupcert.members.benchmarks.source_stream import SourceOptions, final_rows, table_names
-from groupcert.members.host.database_servers import (
-    ServerMissing,
-    mariadb_server,
-    postgresql_server,
-)
+from groupcert.members.errors.usage import InvalidOption
+from groupcert.members.host.database_servers import mariadb_server, postgresql_server
+from groupcert.members.host.interruption import Course
 from groupcert.members.wire.row_changes import decode_changes
 
 EMBEDDED, SERVERS = ("rocksdb", "slow"), ("postgresql", "mariadb")
@@ -80,7 +77,7 @@ class BenchOptions:
             for value in values:
                 if value not in known:
                     expected = f"one of {', '.join(sorted(known))}{more}"
-                    raise InvalidSetting(name=name, value=value, expected=expected)
+                    raise InvalidOption(name=f"--{name}", value=value, expected=expected)
 
     @property
     def measurable(self) -> tuple[str, ...]:
@@ -139,7 +136,7 @@ def parse_counts(text: str) -> tuple[int, ...]:
     """Numbers of workers from a list with commas.
 
     Raises:
-        InvalidSetting: it is no such list.
+        InvalidOption: it is no such list.
 
     >>> parse_counts("8,0")
     (8, 0)
@@ -147,7 +144,7 @@ def parse_counts(text: str) -> tuple[int, ...]:
     words = [word.strip() for word in text.split(",")]
     if not all(word.isdecimal() for word in words):
         expected = "numbers with commas, such as 0,1,2,4,8,16"
-        raise InvalidSetting(name="workers", value=text, expected=expected)
+        raise InvalidOption(name="--workers", value=text, expected=expected)
     return tuple(map(int, words))
 
 
@@ -155,21 +152,19 @@ def main(options: BenchOptions, *, as_json: bool, output: Path | None) -> int:
     """Measures, and prints one JSON document or tables; returns 1 if rows were wrong."""
     source = SourceOptions(transactions=options.transactions)
     results = []
-    with ExitStack() as stack:
+    versions: dict[str, str] = {}
+    with Course(_names(options)) as course, ExitStack() as stack:
         tables = table_names(source)
-        try:
-            names = options.targets or options.measurable
-            targets = {name: _target(name, tables, stack) for name in dict.fromkeys(names)}
-            versions = {name: targets[name].version() for name in SERVERS if name in targets}
-            replica = None
-            if options.mariadb_replica:
-                replica = MariaDbReplica(_folder(stack), tables, source.sessions)
-                versions[replica.name] = stack.enter_context(replica).version()
-        except ServerMissing as error:
-            raise InvalidSetting(name="start_servers", value=True, expected=str(error)) from None
-        for result in _measured(options, stream(source), targets, replica):
+        names = options.targets or options.measurable
+        targets = {name: _target(name, tables, stack) for name in dict.fromkeys(names)}
+        versions |= {name: targets[name].version() for name in SERVERS if name in targets}
+        replica = None
+        if options.mariadb_replica:
+            replica = MariaDbReplica(_folder(stack), tables, source.sessions)
+            versions[replica.name] = stack.enter_context(replica).version()
+        measured = _measured(options, stream(source), targets, replica)
+        for name, result in zip(course, measured, strict=True):
             results.append(result)
-            name = f"{result.target}, {result.scheme}, {result.workers} workers"
             typer.echo(f"{name}: {result}", err=True)
     document = {
         "benchmark": "applier",
@@ -178,11 +173,25 @@ def main(options: BenchOptions, *, as_json: bool, output: Path | None) -> int:
         "stream": asdict(source),
         "options": asdict(options),
         "results": [asdict(result) for result in results],
+        **course.document(),
     }
     if not answer(document, as_json=as_json, output=output):
         for table in _tables(results):
             Console().print(table)
-    return 0 if all(result.run.is_correct for result in results) else 1
+        typer.echo(course.text(), nl=False)
+    return course.exit_code(0) if all(result.run.is_correct for result in results) else 1
+
+
+def _names(options: BenchOptions) -> Iterator[str]:
+    """Yields the names of what `_measured` measures."""
+    choices: dict[str, Mapping[str, object]] = {
+        name: options.lines for name in dict.fromkeys(options.targets or options.measurable)
+    }
+    if options.mariadb_replica:
+        choices[MariaDbReplica.name] = dict.fromkeys(MODES)
+    for target, of_target in choices.items():
+        for label, _, workers in options.plan(of_target):
+            yield f"{target}, {label}, {workers} workers"
 
 
 def _target(name: str, tables: Sequence[str], stack: ExitStack) -> BenchTarget:

@@ -101,9 +101,11 @@ def measure(
             options=ApplierOptions(coordinator=limits),
         )
         before = Clocks.read(target.server_cpu_seconds())
-        _apply(applier, entries)
-        ended = Clocks.read(target.server_cpu_seconds())
-        applier.stop(STOP_SECONDS_MAX)
+        try:
+            _apply(applier, entries)
+            ended = Clocks.read(target.server_cpu_seconds())
+        finally:
+            applier.stop(STOP_SECONDS_MAX)
         if errors:
             raise errors[0]
         status = applier.status()

@@ -9,7 +9,7 @@ import importlib.util
 import json
 import tempfile
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from multiprocessing import get_context
@@ -26,6 +26,7 @@ from groupcert.certifier.audit.spark.java import is_heap
 from groupcert.certifier.errors import InvalidSetting
 from groupcert.members.benchmarks.audit_history import Workload, make
 from groupcert.members.benchmarks.machine import answer, machine
+from groupcert.members.host.interruption import Course, beginning_undisturbed
 
 TARGETS = {
     "transactions": 10_000_000,
@@ -109,13 +110,12 @@ def main(options: BenchOptions, *, as_json: bool, output: Path | None) -> int:
     if importlib.util.find_spec("duckdb"):
         engines["duckdb"] = (queried, DUCKDB_MEMORY)
     runs = []
-    with kept as folder:
-        for workload in options.workloads:
-            typer.echo(f"making {workload.name}", err=True)
-            log = make(Path(folder), workload)
-            for engine, (check, memory) in engines.items():
-                runs.append(measure(workload, engine, check, log, memory))
-                typer.echo(f"{engine}, {workload.name}: {runs[-1].seconds} s", err=True)
+    parts = [(workload, engine) for workload in options.workloads for engine in engines]
+    with Course(parts, lambda part: f"{part[1]}, {part[0].name}") as course, kept as folder:
+        for workload, engine in course:
+            check, memory = engines[engine]
+            runs.append(measure(workload, engine, check, make(Path(folder), workload), memory))
+            typer.echo(f"{engine}, {workload.name}: {runs[-1].seconds} s", err=True)
     document = {
         "benchmark": "audit",
         **machine(),
@@ -123,10 +123,12 @@ def main(options: BenchOptions, *, as_json: bool, output: Path | None) -> int:
         "targets": TARGETS,
         "memory": options.memory,
         "results": [asdict(run) for run in runs],
+        **course.document(),
     }
     if not answer(document, as_json=as_json, output=output):
         _print(runs)
-    return 0 if all(run.is_right for run in runs) else 1
+        typer.echo(course.text(), nl=False)
+    return course.exit_code(0) if all(run.is_right for run in runs) else 1
 
 
 def measure(workload: Workload, engine: str, check: Check, log: Path, memory: str) -> Run:
@@ -141,7 +143,8 @@ def measure(workload: Workload, engine: str, check: Check, log: Path, memory: st
     with tempfile.TemporaryDirectory() as scratch:
         process = processes.Process(target=_answer, args=(check, log, memory, scratch, sender))
         began = time()
-        process.start()
+        with beginning_undisturbed():
+            process.start()
         sender.close()
         assert process.pid
         peaks = Peaks(process.pid)
@@ -158,7 +161,7 @@ def measure(workload: Workload, engine: str, check: Check, log: Path, memory: st
             text = f"checking {log} ended with exit code {process.exitcode}; it had {had}"
             raise ChildProcessError(text) from None
         finally:
-            process.terminate()
+            _kill(process.pid)
         written, spilled = _moved(Path(scratch)) if engine == "spark" else (None, None)
     wrong = workload.wrong_stamps
     expected = {"STAMP_TOO_LOW": wrong, "STAMP_TOO_HIGH": wrong} if wrong else {}
@@ -229,6 +232,15 @@ def queried(folder: Path, memory: str, scratch: str) -> tuple[dict[str, int], fl
     from groupcert.members.benchmarks.audit_duckdb import check_stamps
 
     return check_stamps(folder, memory, scratch)
+
+
+def _kill(pid: int) -> None:
+    """Ends a process with all that it has started, which would else say how it misses its files."""
+    with suppress(psutil.NoSuchProcess):
+        process = psutil.Process(pid)
+        for each in (*process.children(recursive=True), process):
+            with suppress(psutil.NoSuchProcess):
+                each.kill()
 
 
 def _answer(check: Check, log: Path, memory: str, scratch: str, sender: Connection) -> None:

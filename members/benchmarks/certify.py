@@ -9,14 +9,13 @@ looked up, recorded and purged once, at random places of a map that no cache hol
 import gc
 import random
 import statistics
+import sys
 from array import array
 from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from itertools import chain
-from multiprocessing import get_context
 from pathlib import Path
 from time import perf_counter_ns, thread_time_ns
 
@@ -28,6 +27,8 @@ from groupcert.certifier.core import Certifier, CertifierOptions
 from groupcert.certifier.plain_runs import PlainTransactions, certify_plain
 from groupcert.certifier.records import GarbageCollection
 from groupcert.members.benchmarks.machine import answer, machine
+from groupcert.members.host.interruption import Course
+from groupcert.members.host.worker_processes import WorkerProcesses
 
 RESIDENT_ITEMS = (10_000, 1_000_000, 5_000_000)
 TARGETS = {
@@ -106,9 +107,14 @@ def run(resident_items: int) -> Size:
 
 
 def main(*, as_json: bool, output: Path | None) -> int:
-    """Measures each size in a new process, and prints one JSON document or a table; returns 0."""
-    with ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1) as processes:
-        sizes = [processes.submit(run, items).result() for items in RESIDENT_ITEMS]
+    """Measures each size in a new process, and prints one JSON document or a table; returns the
+    exit code.
+    """
+    sizes: list[Size] = []
+    with Course(RESIDENT_ITEMS, "{:,} resident items".format) as course:
+        for items in course:
+            with WorkerProcesses(1) as process:
+                sizes.append(process.submit(run, items).result())
     document = {
         "benchmark": "certify",
         "machine": machine(),
@@ -116,9 +122,10 @@ def main(*, as_json: bool, output: Path | None) -> int:
         "targets": TARGETS,
         "workload": asdict(Workload()),
         "sizes": [asdict(size) for size in sizes],
+        **course.document(),
     }
     if answer(document, as_json=as_json, output=output):
-        return 0
+        return course.exit_code(0)
     table = Table(
         *("resident items", "transactions/s", "slowest and fastest round"),
         *("bytes/item", "after collections", "worst pause ms"),
@@ -135,7 +142,8 @@ def main(*, as_json: bool, output: Path | None) -> int:
             f"{size.pause_ms_worst}",
         )
     Console().print(table)
-    return 0
+    sys.stdout.write(course.text())
+    return course.exit_code(0)
 
 
 class _Bench:

@@ -16,8 +16,8 @@ from types import TracebackType
 from typing import Self
 
 from groupcert.members.host import die_with_parent
-from groupcert.members.host.database_servers import ServerMissing
 from groupcert.members.host.loopback import HOST, free_port
+from groupcert.members.host.server_missing import ServerMissing
 
 START_SECONDS_MAX = 120.0
 STOP_SECONDS_MAX = 30.0
@@ -44,7 +44,7 @@ class EtcdServers:
         self.names = tuple(f"log{number}" for number in range(1, servers + 1))
         self.ports = {name: free_port() for name in self.names}
         self._peer_ports = {name: free_port() for name in self.names}
-        self._folder = folder
+        self.folder = folder
         self._flags = flags
         self._scheme = scheme
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -53,6 +53,11 @@ class EtcdServers:
     def addresses(self) -> tuple[str, ...]:
         """Where members connect."""
         return tuple(f"etcd{self._scheme}://{HOST}:{port}" for port in self.ports.values())
+
+    @property
+    def peers(self) -> dict[str, str]:
+        """Where servers reach each other, by name."""
+        return {name: f"http://{HOST}:{port}" for name, port in self._peer_ports.items()}
 
     @property
     def settings(self) -> dict[str, object]:
@@ -64,22 +69,23 @@ class EtcdServers:
         port = int(address.rpartition(":")[2])
         return next(name for name, each in self.ports.items() if each == port)
 
-    def start(self, name: str) -> None:
-        """Starts a server that is not running; it is ready later."""
-        self._folder.mkdir(parents=True, exist_ok=True)
+    def start(self, name: str, *flags: str) -> None:
+        """Starts a server that is not running, with flags of its own; it is ready later."""
+        self.folder.mkdir(parents=True, exist_ok=True)
         client = f"http{self._scheme}://{HOST}:{self.ports[name]}"
-        peers = {each: f"http://{HOST}:{port}" for each, port in self._peer_ports.items()}
+        peers = self.peers
         cluster = ",".join(f"{each}={peer}" for each, peer in peers.items())
-        with (self._folder / f"{name}.log").open("ab") as log:
+        with (self.folder / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(
                 [
                     *(sys.executable, "-I", "-S", die_with_parent.__file__, str(os.getpid())),
-                    *(etcd_binary(), "--name", name, "--data-dir", str(self._folder / name)),
+                    *(etcd_binary(), "--name", name, "--data-dir", str(self.folder / name)),
                     *("--listen-client-urls", client, "--advertise-client-urls", client),
                     *("--listen-peer-urls", peers[name]),
                     *("--initial-advertise-peer-urls", peers[name], "--initial-cluster", cluster),
                     *FLAGS,
                     *self._flags,
+                    *flags,
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -105,20 +111,20 @@ class EtcdServers:
         """Returns when every server says that it can serve.
 
         Raises:
-            ServerMissing: One has ended, or is not ready in time; the text has the last it said.
+            RuntimeError: One has ended, or is not ready in time; the text has the last it said.
         """
         deadline = time.monotonic() + START_SECONDS_MAX
         for name in self.processes:
             while not self._is_healthy(name):
                 is_running = self.processes[name].poll() is None
                 if not is_running or time.monotonic() > deadline:
-                    said = (self._folder / f"{name}.log").read_text(errors="replace")[-2_000:]
-                    raise ServerMissing(f"etcd {name} is not ready: {said}")
+                    said = (self.folder / f"{name}.log").read_text(errors="replace")[-2_000:]
+                    raise RuntimeError(f"etcd {name} is not ready: {said}")
                 time.sleep(POLL_SECONDS)
 
     def _is_healthy(self, name: str) -> bool:
         if self._scheme:  # Its own metrics would ask for a certificate.
-            said = (self._folder / f"{name}.log").read_text(errors="replace")
+            said = (self.folder / f"{name}.log").read_text(errors="replace")
             return "ready to serve client requests" in said or "serving client" in said
         with suppress(OSError):
             url = f"http://{HOST}:{self.ports[name]}/health"
@@ -151,5 +157,5 @@ def etcd_binary() -> str:
     """Returns the path of the server. Raises ServerMissing if there is none."""
     found = shutil.which("etcd")
     if found is None:
-        raise ServerMissing("no etcd: install etcd-server")
+        raise ServerMissing(server="etcd", advice="sudo apt-get install etcd-server")
     return found

@@ -17,11 +17,11 @@ import pymysql
 from groupcert.members.benchmarks.clients import ROWS, VALUE_BYTES, Load
 from groupcert.members.host.database_servers import (
     MariaDbServer,
-    ServerMissing,
     connect_mariadb,
     mariadb_server,
 )
 from groupcert.members.host.loopback import HOST, free_port
+from groupcert.members.host.server_missing import ServerMissing
 
 NODES = 3
 DATABASE = "bench"
@@ -43,7 +43,8 @@ def galera_cluster(folder: Path) -> Iterator[list[MariaDbServer]]:
     """
     provider = next((path for path in PROVIDERS if Path(path).exists()), None)
     if provider is None:
-        raise ServerMissing("no Galera here: sudo apt-get install galera-4 mariadb-server rsync")
+        advice = "sudo apt-get install galera-4 mariadb-server rsync"
+        raise ServerMissing(server="Galera", advice=advice)
     listen, transfer, state = ([free_port() for _ in range(NODES)] for _ in range(3))
     members = ",".join(f"{HOST}:{port}" for port in listen)
 

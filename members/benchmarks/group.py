@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 import typer
@@ -39,11 +40,13 @@ from groupcert.members.client.async_client import AsyncClient
 from groupcert.members.client.own_writes import KeyAndValue
 from groupcert.members.demo.local_group import LocalGroup
 from groupcert.members.host.database_servers import MariaDbServer
+from groupcert.members.host.interruption import Course
 from groupcert.members.security.credentials import ANONYMOUS, Credentials
 from groupcert.members.wire.channels import open_aio_channel
 from groupcert.v1.transaction_pb2 import Changes
 
 CLIENTS = (8, 32)
+STREAM = "stream"
 STREAMS = 3
 RATE = "commits_per_second"
 SETTLE_SECONDS = 60.0
@@ -97,37 +100,43 @@ def main(bench: GroupBench, *, as_json: bool, output: Path | None) -> int:
     Raises:
         ServerMissing: Galera is to be measured and not installed.
     """
-    with tempfile.TemporaryDirectory(prefix="groupcert-bench-") as folder, ExitStack() as stack:
+    results: list[GroupResult] = []
+    turns: list[Turn] = []
+    with (
+        Course(_parts(bench), lambda part: part.name) as course,
+        tempfile.TemporaryDirectory(prefix="groupcert-bench-") as folder,
+        ExitStack() as stack,
+    ):
         servers: list[MariaDbServer] = []
         if bench.galera:
             servers = stack.enter_context(galera_cluster(Path(folder) / "galera"))
         group = stack.enter_context(_group(Path(folder), bench))
-        document: dict[str, object] = {"machine": machine()}
-        comparison: Comparison = {}
-        results = [_measure(group, "stream", _stream, STREAMS, bench.seconds)]
-        if not bench.galera:
-            results += [_commits(group, clients, bench.seconds) for clients in CLIENTS]
-        else:
-            turns = [_turn(group, servers, bench) for _ in range(bench.rounds)]
-            results += [ours for turn in turns for ours, _ in turn]
-            comparison = _compared(turns)
-            rates = {each: found[RATE] for each, found in comparison["ratios"].items()}
-            document |= {**comparison, "ratio": rates, "rounds": bench.rounds}
-        document["results"] = [asdict(result) for result in results]
+        for part in course:
+            if part.clients:
+                results.append(part.measure(group, bench.seconds))
+            else:
+                turns.append(_turn(group, servers, bench))
+    results += [ours for turn in turns for ours, _ in turn]
+    document: dict[str, object] = {"machine": machine()}
+    comparison = _compared(turns) if turns else {}
+    if comparison:
+        rates = {each: found[RATE] for each, found in comparison["ratios"].items()}
+        document |= {**comparison, "ratio": rates, "rounds": len(turns)}
+    document |= {"results": [asdict(result) for result in results], **course.document()}
     if not answer(document, as_json=as_json, output=output):
         for result in results:
             typer.echo(_sentence(result))
         if comparison:
             typer.echo(_table(comparison))
-    return 0
+        typer.echo(course.text(), nl=False)
+    return course.exit_code(0)
 
 
 def run(bench: GroupBench) -> list[GroupResult]:
     """Measures streams of batches of 64, then commits of 8 and of 32 clients."""
     with tempfile.TemporaryDirectory(prefix="groupcert-bench-") as folder:
         with _group(Path(folder), bench) as group:
-            streams = _measure(group, "stream", _stream, STREAMS, bench.seconds)
-            return [streams, *(_commits(group, clients, bench.seconds) for clients in CLIENTS)]
+            return [part.measure(group, bench.seconds) for part in _LOADS]
 
 
 def tls_settings(credentials: Credentials) -> dict[str, object]:
@@ -172,6 +181,28 @@ def _galera(servers: Sequence[MariaDbServer], clients: int, seconds: float) -> G
     load = run_clients(servers, clients, seconds)
     elapsed = time.perf_counter() - started
     return _result("galera", clients, load, load.certified, elapsed, before, spent(), {})
+
+
+class _Part(NamedTuple):
+    """A load of the group alone; without clients, a turn of it and Galera under all loads."""
+
+    name: str
+    clients: int = 0
+
+    def measure(self, group: LocalGroup, seconds: float) -> GroupResult:
+        """Runs the load."""
+        if self.name == STREAM:
+            return _measure(group, STREAM, _stream, self.clients, seconds)
+        return _commits(group, self.clients, seconds)
+
+
+_LOADS = (_Part(STREAM, STREAMS), *(_Part(f"commits of {each} clients", each) for each in CLIENTS))
+
+
+def _parts(bench: GroupBench) -> Sequence[_Part]:
+    if not bench.galera:
+        return _LOADS
+    return (_LOADS[0], *(_Part(f"round {number + 1}") for number in range(bench.rounds)))
 
 
 def _commits(group: LocalGroup, clients: int, seconds: float) -> GroupResult:

@@ -28,6 +28,7 @@ from groupcert.members.benchmarks.group import commit
 from groupcert.members.benchmarks.machine import answer, machine
 from groupcert.members.benchmarks.nats_servers import NatsServers
 from groupcert.members.demo.local_group import LocalGroup
+from groupcert.members.host.interruption import Course
 from groupcert.members.total_order.etcd import EtcdOptions
 from groupcert.members.total_order.jetstream import JetStreamOptions
 from groupcert.members.total_order.log_options import LogOptions, make_order
@@ -84,8 +85,9 @@ def main(bench: OrderBench, *, as_json: bool, output: Path | None) -> int:
     etcd = subprocess.run([etcd_binary(), "--version"], capture_output=True, text=True, check=True)
     rounds: dict[str, list[dict[str, float]]] = {kind.name: [] for kind in KINDS}
     stalls: dict[str, list[float]] = {kind.name: [] for kind in KINDS}
-    for turn in range(bench.rounds):
-        for kind in KINDS:
+    turns = [(turn, kind) for turn in range(bench.rounds) for kind in KINDS]
+    with Course(turns, lambda part: f"round {part[0] + 1} of {part[1].name}") as course:
+        for turn, kind in course:
             kills = bench.kills // bench.rounds + (turn < bench.kills % bench.rounds)
             with tempfile.TemporaryDirectory(prefix="groupcert-bench-", dir=bench.folder) as folder:
                 with kind.start(Path(folder, "order")) as servers:
@@ -95,8 +97,9 @@ def main(bench: OrderBench, *, as_json: bool, output: Path | None) -> int:
                     measured |= _commits(servers, Path(folder, "group"), bench.seconds)
                 rounds[kind.name].append(measured)
     found = {
-        kind.name: {**_medians(rounds[kind.name]), "standstill_s": _spread(stalls[kind.name])}
-        for kind in KINDS
+        name: {**_medians(of_kind), "standstill_s": _spread(stalls[name])}
+        for name, of_kind in rounds.items()
+        if of_kind
     }
     document = {
         "machine": machine(),
@@ -105,13 +108,15 @@ def main(bench: OrderBench, *, as_json: bool, output: Path | None) -> int:
         "seconds": bench.seconds,
         "kills": bench.kills,
         "orders": found,
+        **course.document(),
     }
     if not answer(document, as_json=as_json, output=output):
         for kind_name, results in found.items():
             for name, spread in results.items():
                 low, high = spread["min"], spread["max"]
                 typer.echo(f"{kind_name:10} {name:28} {spread['median']:>9,} [{low:,} to {high:,}]")
-    return 0
+        typer.echo(course.text(), nl=False)
+    return course.exit_code(0)
 
 
 async def _measure(kind: _Kind, servers: Servers, seconds: float) -> dict[str, float]:

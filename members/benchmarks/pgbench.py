@@ -80,14 +80,18 @@ class PgBench:
             )
             for number, database in enumerate(databases)
         ]
-        time.sleep(self.seconds / 2)
-        began_s, spent_s = time.time(), cpu_s()
-        time.sleep(self.seconds / 2 - END_SECONDS)
-        ended_s, spent_s = time.time(), cpu_s() - spent_s
-        for process in running:
-            output, _ = process.communicate(timeout=self.seconds + WAIT_SECONDS_MAX)
-            if process.returncode:
-                raise subprocess.CalledProcessError(process.returncode, process.args, output)
+        try:
+            time.sleep(self.seconds / 2)
+            began_s, spent_s = time.time(), cpu_s()
+            time.sleep(self.seconds / 2 - END_SECONDS)
+            ended_s, spent_s = time.time(), cpu_s() - spent_s
+            for process in running:
+                output, _ = process.communicate(timeout=self.seconds + WAIT_SECONDS_MAX)
+                if process.returncode:
+                    raise subprocess.CalledProcessError(process.returncode, process.args, output)
+        finally:
+            for process in running:
+                process.kill()
         return _load(self.folder, began_s, ended_s, spent_s)
 
 

@@ -14,7 +14,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import product
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 import psycopg
@@ -27,6 +29,7 @@ from groupcert.members.benchmarks.pgbench import SCHEMA, PgBench
 from groupcert.members.demo.local_group import LocalGroup
 from groupcert.members.demo.postgresql_servers import Primary
 from groupcert.members.host.database_servers import MariaDbServer
+from groupcert.members.host.interruption import Course
 
 CLIENTS = (1, 8, 32)
 STATEMENTS = ("update", "insert")
@@ -76,7 +79,13 @@ def main(bench: PostgreSqlBench, *, as_json: bool, output: Path | None) -> int:
         ServerMissing: PostgreSQL or Galera is not installed.
         UnsuitableTarget: PL/Python is not.
     """
-    with tempfile.TemporaryDirectory(prefix="groupcert-bench-") as name, ExitStack() as stack:
+    rounds: dict[str, list[dict[str, Numbers]]] = {}
+    three: list[dict[str, float]] = []
+    with (
+        Course(_parts(bench), lambda part: part.name) as course,
+        tempfile.TemporaryDirectory(prefix="groupcert-bench-") as name,
+        ExitStack() as stack,
+    ):
         folder = Path(name)
         folder.chmod(0o755)  # PostgreSQL runs as another user if this one is root.
         group = stack.enter_context(_started(folder / "postgresql"))
@@ -84,30 +93,53 @@ def main(bench: PostgreSqlBench, *, as_json: bool, output: Path | None) -> int:
         if bench.galera:
             nodes = stack.enter_context(galera_cluster(folder / "galera"))
             systems["galera"] = partial(_at_galera, nodes, bench)
-        rounds = [
-            {
-                f"{statement}, {clients} clients": {
-                    system: run(statement, clients) for system, run in systems.items()
+        for part in course:
+            if part.clients:
+                measured = {
+                    system: run(part.statement, part.clients) for system, run in systems.items()
                 }
-                for statement in STATEMENTS
-                for clients in CLIENTS
-            }
-            for _ in range(bench.rounds)
-        ]
-        three = [_at_three_servers(group, folder, bench) for _ in range(bench.rounds)]
-    loads = {load: _medians([each[load] for each in rounds]) for load in rounds[0]}
+                rounds.setdefault(part.load, []).append(measured)
+            else:
+                three.append(_at_three_servers(group, folder, bench))
+    loads = {load: _medians(turns) for load, turns in rounds.items()}
     document = {
         "machine": machine(),
         "seconds": bench.seconds,
         "rounds": bench.rounds,
         "loads": loads,
         "at_three_servers": three,
+        **course.document(),
     }
     if not answer(document, as_json=as_json, output=output):
         typer.echo(_table(loads))
         for found in three:
             typer.echo("at three servers: " + ", ".join(f"{k} {v}" for k, v in found.items()))
-    return 0
+        typer.echo(course.text(), nl=False)
+    return course.exit_code(0)
+
+
+class _Part(NamedTuple):
+    """A load of one round; without clients, the one at all three servers."""
+
+    round: int
+    statement: str = ""
+    clients: int = 0
+
+    @property
+    def load(self) -> str:
+        """The name under which rounds of the same load are put together."""
+        return f"{self.statement}, {self.clients} clients" if self.clients else "at three servers"
+
+    @property
+    def name(self) -> str:
+        """The load and its round."""
+        return f"{self.load}, round {self.round}"
+
+
+def _parts(bench: PostgreSqlBench) -> Iterator[_Part]:
+    numbers = range(1, bench.rounds + 1)
+    yield from (_Part(*each) for each in product(numbers, STATEMENTS, CLIENTS))
+    yield from map(_Part, numbers)
 
 
 @dataclass(frozen=True, slots=True)

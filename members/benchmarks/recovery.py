@@ -33,12 +33,15 @@ from groupcert.members.benchmarks.machine import answer, machine
 from groupcert.members.client.async_client import AsyncClient
 from groupcert.members.client.own_writes import KeyAndValue
 from groupcert.members.demo.local_group import LocalGroup
+from groupcert.members.host.interruption import Course
 from groupcert.members.process.log_trimmer import trim_log
 from groupcert.members.total_order.jetstream import JetStreamOptions
 from groupcert.v1 import group_pb2
 
 DONOR, JOINER = "m1", "m2"
 CLIENTS = 4
+RATES = (100 << 20, 0)
+"""Bytes per second at most of the copies; 0: no limit."""
 VALUE_BYTES = 4_000
 SMALL_VALUE_BYTES = 100
 WAIT_SECONDS = 300.0
@@ -79,15 +82,22 @@ def main(*, as_json: bool, size: int, transactions: int, output: Path | None) ->
         size: Bytes of rows; the copy has them twice, as the binary log has them, too.
         transactions: That the member that was away lacks.
     """
-    copies = [_measure_copy(size, rate) for rate in (100 << 20, 0)]
-    by_log = _measure_log(transactions)
+    copies: list[CopyResult] = []
+    by_log: LogResult | None = None
+    with Course((*RATES, None), _name) as course:
+        for rate in course:
+            if rate is None:
+                by_log = _measure_log(transactions)
+            else:
+                copies.append(_measure_copy(size, rate))
     document = {
         "machine": machine(),
         "copies": [asdict(each) for each in copies],
-        "log": asdict(by_log),
+        "log": asdict(by_log) if by_log else None,
+        **course.document(),
     }
     if answer(document, as_json=as_json, output=output):
-        return 0
+        return course.exit_code(0)
     for each in copies:
         limit = f"{each.bytes_per_second_max >> 20} MiB/s" if each.bytes_per_second_max else "none"
         latencies = ", ".join(
@@ -99,11 +109,19 @@ def main(*, as_json: bool, size: int, transactions: int, output: Path | None) ->
             f"after {each.seconds:.1f} s; the donor stood still for {each.stall_ms:.1f} ms; its "
             f"commits {latencies}"
         )
-    typer.echo(
-        f"log   {by_log.transactions:,} transactions in {by_log.messages:,} messages: "
-        f"{by_log.seconds:.1f} s, {by_log.transactions_per_second:,.0f}/s"
-    )
-    return 0
+    if by_log:
+        typer.echo(
+            f"log   {by_log.transactions:,} transactions in {by_log.messages:,} messages: "
+            f"{by_log.seconds:.1f} s, {by_log.transactions_per_second:,.0f}/s"
+        )
+    typer.echo(course.text(), nl=False)
+    return course.exit_code(0)
+
+
+def _name(rate: int | None) -> str:
+    if rate is None:
+        return "the log"
+    return f"a copy with at most {rate >> 20} MiB/s" if rate else "a copy without a limit"
 
 
 def _measure_copy(size: int, rate: int) -> CopyResult:
@@ -203,8 +221,10 @@ async def _commit_while(group: LocalGroup, goes_on: Callable[[], bool]) -> dict[
             await commit_rows(client, one, lambda: not stopped.is_set(), load)
 
     clients = [asyncio.create_task(commit(number)) for number in range(CLIENTS)]
-    await asyncio.to_thread(_wait_while, goes_on)
-    stopped.set()
+    try:
+        await asyncio.to_thread(_wait_while, lambda: goes_on() and not stopped.is_set())
+    finally:
+        stopped.set()
     await asyncio.gather(*clients)
     return load.latencies()
 
