@@ -114,7 +114,7 @@ $(INSTALLED): pyproject.toml $(PINS)
 	  { echo 'No virtual environments here: sudo apt-get install python3-venv' >&2; exit 1; }
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade -c $(PINS) pip
-	$(BIN)/python -m pip install --quiet -c $(PINS) --build-constraint $(PINS) --editable '.[dev,audit,bench]'
+	$(BIN)/python -m pip install --quiet -c $(PINS) --build-constraint $(PINS) --editable '.[dev]'
 	touch $@
 
 clean: ## removes what was made, but not .venv

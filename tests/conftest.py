@@ -2,6 +2,7 @@
 
 import logging
 import os
+import signal
 from collections.abc import Iterator
 from zlib import crc32
 
@@ -19,7 +20,7 @@ settings.register_profile("groupcert", deadline=None)  # How long an example tak
 settings.load_profile("groupcert")
 
 
-pytest_plugins = ["tests.durations"]
+pytest_plugins = ["tests.durations", "tests.browser"]
 CONTAINERS = "tests/cluster"
 """Its tests share networks and images."""
 MARKERS_OF_FIXTURES = {
@@ -55,6 +56,13 @@ class _Files(LoadFileScheduling):  # type: ignore[misc]
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
     """Schedules `--dist loadfile`."""
     return _Files(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+def pytest_configure() -> None:
+    """Has Ctrl-C reach what tests start: a shell has it ignored in what it puts into the
+    background, and all processes below inherit that.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from groupcert.etcd.rpc_pb2 import DeleteRangeRequest
 from groupcert.members.benchmarks.etcd_servers import EtcdServers
-from groupcert.members.host.database_servers import ServerMissing
+from groupcert.members.host.server_missing import ServerMissing
 from groupcert.members.total_order.etcd import EtcdOptions
 from groupcert.members.total_order.etcd_connection import DELETE_RANGE, EtcdConnection
 

@@ -11,12 +11,12 @@ import psycopg
 from groupcert.members.host.database_servers import (
     MariaDbServer,
     PostgreSqlServer,
-    ServerMissing,
     connect_mariadb,
     mariadb_server,
     postgresql_program,
     postgresql_server,
 )
+from groupcert.members.host.server_missing import ServerMissing
 
 __all__ = [
     "MariaDbServer",

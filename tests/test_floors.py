@@ -19,7 +19,7 @@ from tests.sources import ROOT, Check, Source, imported_names, tree
 # floors; rooms of one floor do not import each other. Prefixes are of paths, the longest counts.
 FLOORS: tuple[tuple[str, ...], ...] = (
     ("certifier/",),
-    ("certifier/history/", "certifier/storage/"),
+    ("certifier/history/", "certifier/storage/", "certifier/pages/"),
     ("certifier/audit/answers/",),
     ("certifier/audit/spark/",),
     ("certifier/audit/rows/",),
@@ -43,6 +43,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("members/runtime/",),
     ("members/recovery/",),
     ("members/services/",),
+    ("members/console/",),
     ("members/process/", "members/client/"),
     ("members/replica/",),
     ("members/postgresql/",),
@@ -71,12 +72,13 @@ LIBRARIES = {
 SHARED_WITH_AUDITS = {
     *("groupcert.certifier.audit", "groupcert.certifier.errors"),
     *("groupcert.certifier.position", "groupcert.certifier.history.schema"),
+    "groupcert.certifier.pages",
 }
 # The rooms above these know nothing of gRPC, nor of NATS.
 WIRE_ROOMS = tuple(
     f"members/{room}/"
     for room in (
-        *("wire", "door", "client", "services", "recovery", "process", "replica"),
+        *("wire", "door", "client", "services", "console", "recovery", "process", "replica"),
         *("large_transactions", "postgresql"),
         *("demo", "benchmarks", "commands"),
     )
@@ -94,7 +96,10 @@ ONLY_IN = {
     "groupcert.etcd": ETCD_MODULES,
     **dict.fromkeys(("grpc_health", "grpc_reflection", "grpc_status"), WIRE_ROOMS),
     "nats": ("members/total_order/",),
-    "prometheus_client": tuple(f"members/services/{each}metrics.py" for each in ("", "detail_")),
+    "prometheus_client": (
+        *("members/services/metrics.py", "members/services/detail_metrics.py"),
+        "members/console/metrics.py",
+    ),
 }
 
 

@@ -29,6 +29,7 @@ from groupcert.members.demo.local_group import LocalGroup
 from groupcert.members.host.loopback import HOST
 from groupcert.members.settings.member import load_config
 from groupcert.members.settings.replica import load_replica_config
+from tests.handbook import blocks_by_heading
 from tests.sources import ROOT, Source, tree
 
 README_BYTES_MAX = 10_000
@@ -171,9 +172,32 @@ def check_pip(words: Sequence[str]) -> None:
 def check_docker(words: Sequence[str]) -> None:
     """The compose files are there, and what is asked of them is known."""
     files = [words[at + 1] for at, word in enumerate(words) if word == "-f"]
-    assert words[0] == "compose" and files
     assert all((ROOT / file).is_file() for file in files)
-    assert [word for word in words if word != "--build"][-1] == "up"
+    match [word for word in words if word not in {"-f", *files}]:
+        case ["compose", "up"] | ["compose", "up", "--build"]:
+            assert files
+        case ["compose", "up" | "rm" | "run", *_] | ["volume", "rm", _]:
+            pass  # Of the handbook, which tests run as a whole: `test_the_handbook_is_run`.
+        case _:
+            raise AssertionError(f"what does docker {shlex.join(words)} do?")
+
+
+def check_kubectl(words: Sequence[str]) -> None:
+    """The manifests are there, and have what is named; what runs in a pod is known."""
+    rest = words[2:] if list(words[:2]) == ["-n", "groupcert"] else words
+    match list(rest):
+        case ["apply" | "create", "-k", folder]:
+            assert (ROOT / folder / "kustomization.yaml").is_file()
+        case ["apply", "-f", file]:
+            assert (ROOT / file).is_file()
+        case ["create", "secret", "generic", "passwords", *values]:
+            assert all(value.startswith("--from-literal=") for value in values)
+        case ["rollout", "status" | "restart", "statefulset/log" | "statefulset/member"]:
+            pass
+        case ["exec", "member-0", "--", "groupcert", *command]:
+            check_groupcert(command)
+        case _:
+            raise AssertionError(f"what does kubectl {shlex.join(words)} do?")
 
 
 @cache
@@ -199,6 +223,7 @@ PROGRAMS: dict[str, Callable[[Sequence[str]], None]] = {
     "make": check_make,
     "pip": check_pip,
     "docker": check_docker,
+    "kubectl": check_kubectl,
     "python": check_python,
     "spark-submit": check_spark_submit,
 }
@@ -239,6 +264,9 @@ def test_each_command_is_one_that_there_is(block: Block) -> None:
         "pip install something-else",
         "pip install '.[no-such-extra]'",
         "docker compose -f deploy/no-such.yaml up",
+        "docker compose -f deploy/compose.yaml kill",
+        "kubectl apply -k deploy",
+        "kubectl -n groupcert exec member-0 -- groupcert stat",
         "python -m tests.cluster --no-such-option 1",
         "spark-submit --master local audit.py logs --no-such-option",
         "curl http://127.0.0.1",
@@ -248,6 +276,20 @@ def test_a_wrong_command_is_found(line: str) -> None:
     program, *words = shlex.split(line)
     with pytest.raises((AssertionError, KeyError, *BadParameter.__bases__)):
         PROGRAMS[program](words)
+
+
+def test_the_handbook_is_run() -> None:
+    """Each block of commands is taken by a test, by its heading, or is run at a group here."""
+    texts = (path.read_text() for path in (ROOT / "tests").rglob("test_handbook.py"))
+    taken = set(re.findall(r'"([A-Z][a-z ]+)"', "".join(texts)))
+    at_group = {block.text for block in BLOCKS if is_at_group(block)}
+    found = blocks_by_heading()
+    missing = [
+        heading for heading, texts in found.items() for text in texts if text not in at_group
+    ]
+    assert set(missing) <= taken
+    assert len(missing) > 5
+    assert all(len(texts) <= 1 for texts in found.values())
 
 
 @blocks("sh", where=is_script)

@@ -34,7 +34,7 @@ PURE = tuple(
     if line.startswith(("PURE_APPLIER", "PURE_MEMBERS"))
     for pattern in line.partition(":= ")[2].split(",")
 )
-IMPURE = ("certifier/storage/", "certifier/audit/")
+IMPURE = ("certifier/storage/", "certifier/pages/", "certifier/audit/")
 IMPURE_MODULES = {
     *("asyncio", "concurrent", "multiprocessing", "signal", "socket", "subprocess", "threading"),
     *("logging", "random", "secrets", "structlog", "time"),

@@ -9,12 +9,15 @@ from groupcert.applier import errors as applier_errors
 from groupcert.certifier import errors
 from groupcert.certifier.audit.answers import errors as audit_errors
 from groupcert.certifier.errors import GroupcertError
+from groupcert.members.commands import extras as extra_errors
 from groupcert.members.errors import calls as call_errors
 from groupcert.members.errors import membership as membership_errors
 from groupcert.members.errors import postgresql as postgresql_errors
 from groupcert.members.errors import recovery as recovery_errors
 from groupcert.members.errors import security as security_errors
 from groupcert.members.errors import transactions as transaction_errors
+from groupcert.members.errors import usage as usage_errors
+from groupcert.members.host import server_missing
 from tests.datadriven import Command, run_script
 
 CATEGORIES = (
@@ -86,11 +89,14 @@ def test_the_tree_in_the_docstring_is_the_tree_of_the_classes() -> None:
             applier_errors,
             audit_errors,
             call_errors,
+            extra_errors,
             membership_errors,
             postgresql_errors,
             recovery_errors,
             security_errors,
             transaction_errors,
+            usage_errors,
+            server_missing,
         )
         for line in (module.__doc__ or "").splitlines()
         if "── " in line

@@ -44,7 +44,7 @@ JUDGED = {
     "a repetition": (batch(5, transactions=[LoggedTransaction()]), Judgement()),
     "a stranger's": (batch(1, incarnation=9, transactions=[LoggedTransaction()]), Judgement()),
     "its next batch": (batch(6, transactions=[LoggedTransaction()]), Judgement(run_of="m1")),
-    "of another format": (batch(5, format_version=9), "another format in a run's name"),
+    "of another format": (batch(6, format_version=9), Judgement()),
     "a view of its run": (batch(6, controls=VIEW), "may change settings and views"),
     "settings of its run": (batch(6, controls=SETTINGS), "may change settings and views"),
     "an old view of its run": (batch(4, controls=VIEW), Judgement()),

@@ -83,6 +83,62 @@ def test_a_dry_run_checks_all_and_writes_nothing(backup: Path, tmp_path: Path) -
     assert before == {path: path.read_bytes() for path in backup.rglob("*") if path.is_file()}
 
 
+def test_a_check_says_what_a_backup_has(backup: Path, group: LocalGroup) -> None:
+    """Of rows, as many as a client reads: the log has gone on since, but nobody writes."""
+    before = {path: path.read_bytes() for path in backup.rglob("*") if path.is_file()}
+    done = groupcert("restore", str(backup), "--check", "--json")
+    assert done.returncode == FINE, done.stderr
+    document = json.loads(done.stdout)
+    manifest = read_manifest(backup)
+    assert (document["result"], document["findings"]) == ("whole", [])
+    assert (document["group"], document["member"]) == ("local", "m1")
+    assert document["log_sequence"] == manifest.log_sequence
+    assert document["gtid_executed"] == manifest.gtid_executed
+    assert document["content_digest"] == manifest.content_digest
+    assert (document["bytes"], document["format_version"]) == (manifest.bytes_total, 1)
+    with Client(group.addresses["m1"]) as client, client.transaction() as transaction:
+        assert document["rows"] == len(list(transaction.scan(b"fill/", b"fill0"))) == 8
+    assert before == {path: path.read_bytes() for path in backup.rglob("*") if path.is_file()}
+    told = groupcert("restore", str(backup), "--check").stdout
+    assert told.endswith("whole\n") and "rows            8\n" in told
+
+
+def test_a_check_names_all_damage_and_not_the_first_alone(backup: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    shutil.copytree(backup, broken)
+    flipped, cut, *_ = sorted((broken / ROCKSDB_FOLDER).glob("*.sst"))
+    content = bytearray(flipped.read_bytes())
+    content[7] ^= 4
+    flipped.write_bytes(content)
+    cut.write_bytes(cut.read_bytes()[:-10])
+    current = broken / ROCKSDB_FOLDER / "CURRENT"
+    current.rename(current.with_name("OTHER"))
+    done = groupcert("restore", str(broken), "--check", "--json")
+    document = json.loads(done.stdout)
+    assert (done.returncode, document["result"]) == (FINDING, "damaged")
+    assert sorted(document["findings"]) == sorted(
+        [
+            f"the checksum of file {flipped.name} does not match",
+            f"file {cut.name} has {cut.stat().st_size} bytes, {cut.stat().st_size + 10} were"
+            " written",
+            "file CURRENT is missing",
+            "file OTHER is not in the manifest",
+        ]
+    )
+    (broken / MANIFEST).write_bytes(b"{}")
+    done = groupcert("restore", str(broken), "--check")
+    assert done.returncode == FINDING
+    assert "damaged: copy" in done.stdout
+
+
+def test_a_check_needs_no_data_folder_and_takes_none(backup: Path, tmp_path: Path) -> None:
+    assert restored(backup, tmp_path / "data", "--check").returncode == USAGE
+    assert groupcert("restore", str(tmp_path), "--check").returncode == USAGE
+    done = groupcert("restore", str(backup))
+    assert done.returncode == USAGE
+    assert "data-folder is missing: give it as --data-folder; or only --check" in done.stderr
+
+
 def test_a_flipped_bit_in_any_file_is_refused_and_the_file_named(
     backup: Path, tmp_path: Path
 ) -> None:

@@ -433,10 +433,14 @@ def test_a_malformed_trace_is_refused_at_its_line(line: str, problem: str) -> No
         text=True,
     )
     assert done.returncode == USAGE
-    assert [json.loads(answer)["decision"] for answer in done.stdout.splitlines()] == ["certified"]
+    answered, refused = map(json.loads, done.stdout.splitlines())
+    assert answered["decision"] == "certified"
+    assert refused["error"]["reason"] == "INVALID_TRACE"
+    assert refused["error"]["fields"]["line"] == 3
     (words,) = done.stderr.splitlines()
     assert words.startswith(f"groupcert: trace line 3: {problem}")
     assert "; expected " in words
+    assert words.removeprefix("groupcert: ") == refused["error"]["message"]
 
 
 def test_a_member_that_is_configured_otherwise_than_its_group_says_so(tmp_path: Path) -> None:

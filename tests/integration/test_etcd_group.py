@@ -4,18 +4,25 @@ The leader of the log is killed under load: nothing acknowledged is lost, and me
 """
 
 import json
+import shutil
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
 
 import pytest
 
 from groupcert import Client
 from groupcert.members.benchmarks.etcd_servers import EtcdServers
 from groupcert.members.demo.local_group import LocalGroup
+from groupcert.members.host.loopback import HOST
 from groupcert.members.process.log_trimmer import trim_log
 from groupcert.members.total_order.etcd import EtcdOptions
+from groupcert.v1 import group_pb2
 from tests.etcd import running_etcd
 from tests.integration.bank_load import BankLoad, assert_whole
 from tests.integration.conftest import SETTINGS
@@ -73,6 +80,41 @@ def test_nothing_is_lost_when_the_leader_of_the_log_is_killed(
             logs.wait_ready()
         load.wait_for_commits(COMMITS)
     assert_whole(etcd_group, load.bank, load.counts)
+
+
+def test_a_server_that_lost_its_disk_is_replaced_as_the_handbook_says(
+    etcd_group: LocalGroup, logs: EtcdServers
+) -> None:
+    """The calls of `etcdctl member`, as etcd takes them over HTTP: not while it calls the cluster
+    unhealthy, some seconds after a loss.
+    """
+    load = BankLoad()
+    leader = leader_of(etcd_group)
+    lost, other = (name for name in logs.names if name != leader)
+
+    def ask(call: str, **values: object) -> Any:
+        url = f"http://{HOST}:{logs.ports[other]}/v3/cluster/member/{call}"
+        with suppress(HTTPError), urllib.request.urlopen(url, json.dumps(values).encode()) as page:
+            return json.load(page)
+
+    with load.running(list(etcd_group.addresses.values()), seed=2):
+        load.wait_for_commits(COMMITS)
+        logs.kill(lost)
+        shutil.rmtree(logs.folder / lost)
+        ids = {each["name"]: each["ID"] for each in ask("list")["members"]}
+        wait_for("it is removed", lambda: ask("remove", ID=ids[lost]))
+        wait_for("it is added", lambda: ask("add", peerURLs=[logs.peers[lost]]))
+        logs.start(lost, "--initial-cluster-state", "existing")
+        logs.wait_ready()
+        load.wait_for_commits(COMMITS)
+        wait_for("all are current", lambda: current_servers(etcd_group) == set(logs.names))
+        leader_of(etcd_group)
+    assert_whole(etcd_group, load.bank, load.counts)
+
+
+def current_servers(group: LocalGroup) -> set[str]:
+    servers = group.status("m1").observer.log.servers
+    return {each.name for each in servers if each.state == group_pb2.LOG_SERVER_STATE_CURRENT}
 
 
 def test_the_status_says_that_the_log_is_durable(etcd_group: LocalGroup) -> None:

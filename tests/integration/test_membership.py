@@ -4,6 +4,7 @@ Members are real processes with short times, so that a test sees in seconds what
 otherwise. Stopping a process with SIGSTOP is how a member falls silent and knows nothing of it.
 """
 
+import json
 import os
 import signal
 import sys
@@ -295,7 +296,9 @@ class TestBootstrap:
             assert "group shop bootstrapped, at 20" in capsys.readouterr().out
             assert command(*words) == 2
             assert "group shop was bootstrapped before" in capsys.readouterr().err
-            assert command(*words, "--if-absent") == 0
+            assert command(*words, "--if-absent", "--json") == 0
+            document = json.loads(capsys.readouterr().out)
+            assert (document["group"], document["is_new"]) == ("shop", False)
         finally:
             server.stop()
 

@@ -7,10 +7,12 @@ import json
 import os
 import re
 import subprocess
+import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from functools import partial
+from http import HTTPStatus
 from pathlib import Path
 from shutil import which
 from typing import Any
@@ -60,9 +62,14 @@ class Prometheus:
             return json.load(page)["data"]
 
     def finds(self, expression: str) -> bool:
-        """Whether there is anything that an expression names."""
+        """Whether there is anything that an expression names; fails if it is none."""
         try:
             return bool(self.api("query", query=expression)["result"])
+        except urllib.error.HTTPError as error:
+            with error:
+                said = error.read().decode()
+            assert error.code == HTTPStatus.SERVICE_UNAVAILABLE, f"{expression}: {said}"
+            return False
         except OSError:  # It is still starting.
             return False
 
@@ -93,6 +100,23 @@ def metrics_address(folder: Path) -> str:
     settings = dict(line.split(" = ", 1) for line in lines)
     address: str = json.loads(settings["metrics_address"])
     return address
+
+
+def metrics(folder: Path) -> bytes:
+    """What the member tells whoever asks."""
+    with urllib.request.urlopen(f"http://{metrics_address(folder)}/metrics") as page:
+        text: bytes = page.read()
+    return text
+
+
+def served(folder: Path) -> set[str]:
+    """The names of all series that the member has."""
+    return set(re.findall(r"^(\w+)[{ ]", metrics(folder).decode(), re.MULTILINE))
+
+
+def names_in(file: str) -> set[str]:
+    """The metrics that a file of `deploy/` names; Prometheus itself has `up`."""
+    return set(re.findall(r"\b(?:groupcert|process|python)_\w+", (DEPLOY / file).read_text()))
 
 
 @pytest.fixture
@@ -127,9 +151,8 @@ def variables_of(dashboard: Any, prometheus: Prometheus) -> dict[str, str]:
 
 
 def test_every_panel_and_alert_finds_its_metrics(prometheus: Prometheus, group: LocalGroup) -> None:
-    with urllib.request.urlopen(f"http://{metrics_address(group.folder)}/metrics") as page:
-        text = page.read()
-    assert b"groupcert_commit_seconds_bucket" in text
+    assert "groupcert_commit_seconds_bucket" in served(group.folder)
+    text = metrics(group.folder)
     done = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
     dashboard = json.loads((DEPLOY / "dashboard.json").read_text())
@@ -138,6 +161,7 @@ def test_every_panel_and_alert_finds_its_metrics(prometheus: Prometheus, group: 
     wait_for("a first look", partial(prometheus.finds, "groupcert_call_refusals_total"))
     with Client(group.addresses["m1"]) as client, pytest.raises(InvalidRequest):
         client.outcome(b"an id that is far too long" * 100)
+    assert names_in("dashboard.json") | names_in("alerts.yml") <= served(group.folder)
     for panel in dashboard["panels"]:
         for target in panel.get("targets", []):
             expression = filled(target["expr"], variables)
@@ -153,6 +177,9 @@ def test_every_panel_and_alert_finds_its_metrics(prometheus: Prometheus, group: 
         watched, comparison, _ = COMPARISON.split(rule["query"])
         assert comparison
         wait_for(rule["name"], partial(prometheus.finds, watched))
+        prometheus.finds(rule["query"])  # The whole of it is no mistake, found or not.
+    with pytest.raises(AssertionError, match="parse error"):
+        prometheus.finds("rate(groupcert_problems[1m)")
 
 
 def test_an_operator_is_told_of_a_log_that_is_lost_and_of_a_member_that_is(

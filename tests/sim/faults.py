@@ -19,8 +19,9 @@ from groupcert.members.core.log_records import (
     StableReport,
     ViewProposal,
 )
+from groupcert.members.core.releases import FORMAT_VERSION
 from groupcert.members.core.states import MemberState
-from groupcert.members.core.views import ViewMember
+from groupcert.members.core.views import FORMAT_UNANNOUNCED, ViewMember
 from groupcert.members.wire.log_batches import encode_batch
 from tests.sim.member import SUSPICION_MS
 from tests.sim.settings import some_settings
@@ -235,13 +236,16 @@ def write_junk(cluster: "Cluster") -> None:
             by_stranger._replace(controls=[junk._replace(settings_version=1)]),
             forged._replace(batch_number=1 << 63),
             forged._replace(member=stranger.name),
+            forged._replace(format_version=FORMAT_VERSION + 1),
             forged._replace(controls=[junk]),
             forged._replace(controls=[far_ahead]),
             forged._replace(controls=[ViewProposal(view.view_id, (stranger,))]),
             forged._replace(transactions=[LoggedTransaction(b"", 0, [1], payload=b"\xff")]),
         )
     )
-    _write(cluster, message if isinstance(message, bytes) else encode_batch(message))
+    if isinstance(message, LogBatch):
+        message = encode_batch(message, message.format_version or FORMAT_UNANNOUNCED)
+    _write(cluster, message)
 
 
 def impersonate(cluster: "Cluster") -> None:

@@ -5,6 +5,7 @@ What that one leaves to threads and to the event loop, the cluster's scheduler d
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 from groupcert.applier.queue.relay_queue import RelayQueue
@@ -16,6 +17,7 @@ from groupcert.members.core.log_records import GroupSettings, LoggedTransaction
 from groupcert.members.core.member import Member
 from groupcert.members.core.options import MemberOptions
 from groupcert.members.core.publisher import BatchLimits, Submission
+from groupcert.members.core.releases import FORMAT_VERSION
 from groupcert.members.core.states import MemberState
 from groupcert.members.core.views import ViewMember
 from groupcert.members.large_transactions.fragments import FragmentStore
@@ -78,7 +80,7 @@ class SimulatedMember:
         self.disk = disk
         self.machine = Member(
             MemberOptions(
-                me=me,
+                me=replace(me, format_version=FORMAT_VERSION),
                 settings=settings,
                 batches=BATCHES,
                 stable_period_ms=STABLE_PERIOD_MS,
@@ -172,7 +174,7 @@ class SimulatedMember:
             credit=self.machine.credit(self.now_ms), is_taken=not self.outbox
         ):
             message_id = f"{batch.incarnation:x}-{batch.batch_number}"
-            encoded = encode_batch(batch)
+            encoded = encode_batch(batch, self.machine.view.written_format)
             self.machine.publisher.note_encoded(batch.batch_number, encoded)
             self.outbox.append(Message(message_id, encoded))
 

@@ -148,7 +148,7 @@ class Model:
     st.lists(shapes, max_size=8),
     st.sampled_from(Ordering),
     st.integers(1, 6),
-    st.randoms(use_true_random=False),
+    st.randoms(use_true_random=True),
 )
 def test_taken_and_low_water_mark_are_those_of_a_naive_model(
     shapes: list[Shape], ordering: Ordering, transactions_max: int, chance: random.Random

@@ -19,7 +19,7 @@ def runs_of(lengths: list[int]) -> list[tuple[int, int]]:
     return runs
 
 
-@given(run_lengths, st.randoms(use_true_random=False))
+@given(run_lengths, st.randoms(use_true_random=True))
 def test_the_low_water_mark_passes_what_is_done_with_all_before(
     lengths: list[int], chance: random.Random
 ) -> None:

@@ -51,7 +51,7 @@ def commit_next(coordinator: Coordinator[None], *jobs: Job[Any]) -> None:
     worker_queue_max=st.integers(1, 4),
     room=st.integers(1, 30),
     preserve=st.booleans(),
-    chance=st.randoms(use_true_random=False),
+    chance=st.randoms(use_true_random=True),
 )
 @pytest.mark.slow
 def test_nothing_starts_before_what_shares_a_database_with_it_and_all_commits(

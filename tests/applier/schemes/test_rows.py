@@ -21,7 +21,7 @@ from tests.applier.scheme_driver import SchemeDriver, run_randomly, streams
     stream=streams,
     workers=st.integers(1, 4),
     room=st.integers(1, 30),
-    chance=st.randoms(use_true_random=False),
+    chance=st.randoms(use_true_random=True),
 )
 def test_nothing_starts_beside_another_transaction_and_all_commit_in_order(
     stream: Sequence[RelayEntry], workers: int, room: int, chance: random.Random

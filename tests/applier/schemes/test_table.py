@@ -33,7 +33,7 @@ def tables_of(job: Job[Any]) -> frozenset[str] | None:
     workers=st.integers(1, 4),
     worker_queue_max=st.integers(1, 4),
     room=st.integers(1, 30),
-    chance=st.randoms(use_true_random=False),
+    chance=st.randoms(use_true_random=True),
 )
 @pytest.mark.slow
 def test_each_table_is_changed_by_one_worker_at_a_time_in_the_order_of_the_source(

@@ -142,11 +142,20 @@ def test_the_digest_is_of_the_content_not_of_the_owner_or_the_files(tmp_path: Pa
     Store(second, M2, adopt=True).close()
     counted: list[int] = []
     before = sorted((first / ROCKSDB_FOLDER).iterdir())
-    digest = content_digest(first, counted.append)
+    digest = content_digest(first, lambda family, keys: counted.append(len(keys)))
     assert sorted((first / ROCKSDB_FOLDER).iterdir()) == before, "reading leaves no trace"
     assert sum(counted) > ROWS
     assert digest == content_digest(second) != content_digest(third)
     assert content_digest(fourth) not in (digest, content_digest(third))
+
+
+def test_the_digest_of_a_copy_writes_nothing_in_its_folder(tmp_path: Path) -> None:
+    """A backup may be on a file system that is read-only."""
+    with filled(tmp_path / "m1") as store:
+        copy = copied(store, tmp_path / "copy")
+    before = {path: path.stat().st_mtime_ns for path in (copy, *copy.rglob("*"))}
+    assert content_digest(copy)
+    assert before == {path: path.stat().st_mtime_ns for path in (copy, *copy.rglob("*"))}
 
 
 def test_a_block_that_cannot_be_read_ends_no_scan_quietly(tmp_path: Path) -> None:

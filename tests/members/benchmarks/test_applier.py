@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from groupcert.applier.targets import Target
-from groupcert.certifier.errors import InvalidSetting
+from groupcert.certifier.errors import InvalidRequest
 from groupcert.members.benchmarks.applier import BenchOptions, main
 from groupcert.members.benchmarks.applier_run import LINES, measure, stream
 from groupcert.members.benchmarks.applier_targets import MariaDb, PostgreSql, RocksDb, Rows, Slow
@@ -18,8 +18,8 @@ from groupcert.members.benchmarks.source_stream import SourceOptions, final_rows
 from groupcert.members.host.database_servers import (
     MariaDbServer,
     PostgreSqlServer,
-    ServerMissing,
 )
+from groupcert.members.host.server_missing import ServerMissing
 from groupcert.members.wire.row_changes import decode_changes
 
 SMALL = SourceOptions(transactions=300)
@@ -107,7 +107,7 @@ def test_a_scheme_is_chosen_by_its_name_or_with_its_settings(label: str) -> None
 )
 def test_what_cannot_be_measured_is_refused(setting: str, value: object, expected: str) -> None:
     given: dict[str, Any] = {"targets": ("slow",), setting: value}
-    with pytest.raises(InvalidSetting, match=expected):
+    with pytest.raises(InvalidRequest, match=expected):
         BenchOptions(**given)
 
 
@@ -146,9 +146,9 @@ def test_a_server_that_is_missing_is_said_before_anything_runs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def missing(*_: object) -> None:
-        raise ServerMissing("no PostgreSQL server here: sudo apt-get install postgresql")
+        raise ServerMissing(server="PostgreSQL", advice="sudo apt-get install postgresql")
 
     monkeypatch.setattr("groupcert.members.benchmarks.applier.postgresql_server", missing)
     options = BenchOptions(targets=("postgresql",), start_servers=True)
-    with pytest.raises(InvalidSetting, match="apt-get install postgresql"):
+    with pytest.raises(ServerMissing, match="apt-get install postgresql"):
         main(options, as_json=True, output=None)

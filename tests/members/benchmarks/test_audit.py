@@ -131,11 +131,13 @@ def test_a_wrong_answer_is_told_and_progress_stays_beside_the_answer(
     assert main(options, as_json=as_json, output=None) == 1
     answer, told = capsys.readouterr()
     assert [line.partition(":")[0] for line in told.splitlines()] == [
-        "making uniform-1200-wrong100",
+        "[1/4] spark, uniform-1200-wrong100",
         "spark, uniform-1200-wrong100",
+        "[2/4] duckdb, uniform-1200-wrong100",
         "duckdb, uniform-1200-wrong100",
-        "making uniform-1200",
+        "[3/4] spark, uniform-1200",
         "spark, uniform-1200",
+        "[4/4] duckdb, uniform-1200",
         "duckdb, uniform-1200",
     ]
     if as_json:

@@ -43,7 +43,9 @@ def test_a_malformed_trace_is_one_line_of_error_and_no_traceback() -> None:
     assert done.stderr.splitlines() == [
         b"groupcert: trace line 1: it is a JSON list; expected one JSON object a line"
     ]
-    assert (done.returncode, done.stdout) == (2, b"")
+    error = json.loads(done.stdout)["error"]
+    assert (done.returncode, error["exit_code"], error["reason"]) == (2, 2, "INVALID_TRACE")
+    assert error["fields"]["line"] == 1
 
 
 def test_a_missing_file_is_named(
@@ -73,7 +75,7 @@ def test_the_options_of_replay_reach_the_certifier(
         ("replay", "-", "--gc-window", "ajar"),
         ("replay", "-", "--group-uuid", "no"),
         ("replay", "-", "--gtid-assignment-block-size", "0"),
-        ("load",),
+        ("backup",),
         ("nonsense",),
     ],
     ids=" ".join,
@@ -102,8 +104,10 @@ def test_a_member_that_is_not_there_exits_with_3(
     monkeypatch.setattr("groupcert.members.commands.group_view.TIMEOUT_MS", 200)
     assert code_of(monkeypatch, "status", "127.0.0.1:1", "--json") == 3
     captured = capsys.readouterr()
-    assert captured.out == ""
     assert captured.err.startswith("groupcert: member 127.0.0.1:1 is UNREACHABLE")
+    error = json.loads(captured.out)["error"]
+    assert (error["reason"], error["exit_code"]) == ("NOT_SERVING", 3)
+    assert error["fields"]["member"] == "127.0.0.1:1"
 
 
 @pytest.mark.parametrize(

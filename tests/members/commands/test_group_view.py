@@ -2,12 +2,14 @@
 
 import json
 import sys
+from importlib.metadata import version
 
 import pytest
 from rich.console import Console
 
 from groupcert.members.commands import cli
 from groupcert.members.commands.group_view import group_document, member_document, status_table
+from groupcert.members.core.releases import FORMAT_VERSION
 from groupcert.members.demo.local_group import LocalGroup
 from groupcert.v1 import group_pb2
 from tests.integration.waiting import wait_for
@@ -48,6 +50,7 @@ def test_the_table_tells_why_a_member_is_not_there() -> None:
         "group": "shop",
         "view_id": 3,
         "primary": "m1",
+        "format_version": 2,
         "members": [online, gone],
         "log": log,
         "problems": [problem],
@@ -58,6 +61,20 @@ def test_the_table_tells_why_a_member_is_not_there() -> None:
     assert "log: leader not known; n1 CURRENT, n2 SILENT; it took a message 1,234 ms ago" in text
     assert "m2 does not answer: it is gone" in text
     assert "m1:" not in text
+
+
+def test_the_table_says_what_keeps_the_group_at_an_earlier_format() -> None:
+    rows = [
+        {"name": "m1", "address": "a:1", "state": "ONLINE", "release": "1.0", "format_version": 2},
+        {"name": "m2", "address": "b:1", "state": "ONLINE", "release": "1.1", "format_version": 3},
+        {"name": "m3", "address": "c:1", "state": "UNREACHABLE"},
+    ]
+    nothing: dict[str, object] = {"log": None, "problems": [], "primary": ""}
+    group = {"group": "shop", "view_id": 3, "members": rows, **nothing}
+    mixed = rendered({**group, "format_version": 2})
+    assert "1.0" in mixed and "1.1" in mixed
+    assert "writes format 2 of the log: not all read what these do: m2 3" in mixed
+    assert "format" not in rendered({**group, "format_version": 2, "members": rows[:1]})
 
 
 def test_a_copy_that_comes_in_is_shown_with_its_estimate() -> None:
@@ -77,6 +94,7 @@ def test_a_copy_that_comes_in_is_shown_with_its_estimate() -> None:
             "group": "shop",
             "view_id": 3,
             "primary": "",
+            "format_version": 0,
             "members": [row],
             "log": None,
             "problems": [],
@@ -118,8 +136,12 @@ def test_the_verb_status_answers_with_one_document_and_0(
 
     document = json.loads(wait_for("a group that is well", answer))
     assert set(document) == {
-        *("group", "view_id", "primary", "view", "departed", "log", "members", "problems")
+        *("group", "view_id", "primary", "format_version", "view", "departed", "log"),
+        *("members", "problems"),
     }
+    for row in (*document["members"], *document["view"]):
+        assert (row["release"], row["format_version"]) == (version("groupcert"), FORMAT_VERSION)
+    assert document["format_version"] == FORMAT_VERSION
     assert document["problems"] == []
     assert [each["state"] for each in document["log"]["servers"]] == ["CURRENT"]
     assert document["log"]["leader"] == document["log"]["servers"][0]["name"]
@@ -159,6 +181,7 @@ def test_messages_that_were_skipped_are_told_once_and_are_no_markup() -> None:
     assert member_document(group_pb2.MemberStatus())["skipped_last"] is None
     rows = [{"name": name, "address": "a:1", **document} for name in ("m1", "m2")]
     nothing: dict[str, object] = {"log": None, "problems": []}
-    text = rendered({"group": "shop", "view_id": 3, "primary": "", "members": rows, **nothing})
+    group = {"group": "shop", "view_id": 3, "primary": "", "format_version": 0}
+    text = rendered({**group, "members": rows, **nothing})
     words = "3 messages of the log were skipped, the last one is 7, which says it is of '[/]'"
     assert " ".join(text.split()).count(words) == 1

@@ -13,10 +13,11 @@ from groupcert.applier.errors import InvalidBinaryLog
 from groupcert.applier.whatif.comparison import LINES, chosen_lines
 from groupcert.applier.whatif.workload import Costs
 from groupcert.certifier.core import CertifierOptions
-from groupcert.certifier.errors import InvalidSetting, InvalidTrace
+from groupcert.certifier.errors import InvalidRequest, InvalidTrace
 from groupcert.members.commands import whatif
 from groupcert.members.commands.cli import app
 from groupcert.members.commands.whatif import WhatIfOptions, whatif_binary_log, whatif_trace
+from groupcert.members.errors.usage import MissingOption
 from tests.applier.mysql_logs import log_writer
 
 UUID = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa"
@@ -202,18 +203,18 @@ def test_a_binary_log_of_mariadb_brings_its_group_commits(
     [
         (["--workers", "0"], "numbers from 1 to 1024 with commas"),
         (["--scheme", "writeset"], "one of logical-clock, commit-parent"),
-        (["--binlog", "log.000001"], "either a trace or --binlog FILE"),
+        (["--binlog", "log.000001"], "expected none beside --binlog"),
     ],
 )
 def test_wrong_flags_say_what_is_expected(arguments: list[str], message: str, trace: Path) -> None:
     result = CliRunner().invoke(app, ["whatif", str(trace), *arguments])
-    assert isinstance(result.exception, InvalidSetting)
+    assert isinstance(result.exception, InvalidRequest)
     assert message in str(result.exception)
 
 
 def test_neither_trace_nor_log_is_wrong_usage() -> None:
     result = CliRunner().invoke(app, ["whatif"])
-    assert isinstance(result.exception, InvalidSetting)
+    assert isinstance(result.exception, MissingOption)
 
 
 def test_the_command_takes_its_costs_from_flags(trace: Path) -> None:

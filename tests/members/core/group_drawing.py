@@ -101,7 +101,10 @@ def stored_of(member: Member) -> str:
 def view_text(view: View) -> str:
     """Returns a view as scripts draw it."""
     members = " ".join(map(run_text, view.members)) or "nobody"
-    return f"view {view.view_id}: {members}" + (f", primary {view.primary}" if view.primary else "")
+    words = [f"view {view.view_id}: {members}"]
+    words += [f"primary {view.primary}"] if view.primary else []
+    words += [f"format {view.format_version}"] if view.format_version else []
+    return ", ".join(words)
 
 
 def effects(

@@ -306,8 +306,9 @@ class GroupScript:
         if batch is None:
             return None
         encoded = message_text(batch).encode()
+        written = self.members[name].view.format_version
         publisher.note_encoded(batch.batch_number, encoded)
-        return batch._replace(encoded=encoded)
+        return batch._replace(encoded=encoded, format_version=written)
 
     def _message(self, line: str) -> Message:
         if line in self.held:

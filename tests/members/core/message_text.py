@@ -1,8 +1,8 @@
 """Messages of the log as text, as the scripts in tests/testdata/members write and draw them.
 
 `m2#4: write a b snapshot=1; report applied=1 stable=1` is batch 4 of member m2. `m2.1` is the run
-of m2 after its first, `m2*90` has weight 90, `m2~z` the name z, `m2@b:1` another address; `G` is
-the group's UUID.
+of m2 after its first, `m2*90` has weight 90, `m2!3` announces format 3, `m2~z` has the name z,
+`m2@b:1` another address; `G` is the group's UUID.
 """
 
 import re
@@ -53,10 +53,12 @@ def words_of(command: Command) -> list[str]:
 
 def run_named(text: str) -> ViewMember:
     """Returns the run that a text such as `m2`, `m2.1`, `m2*90` or `m2@b:1` names."""
-    found = re.fullmatch(r"m(\d+)(?:\.(\d+))?(?:\*(\d+))?(?:~([^@]*))?(?:@(.*))?", text)
+    found = re.fullmatch(r"m(\d+)(?:\.(\d+))?(?:\*(\d+))?(?:!(\d+))?(?:~([^@]*))?(?:@(.*))?", text)
     assert found, f"{text} names no member"
-    number, run, weight, name, address = found.groups()
+    number, run, weight, newest, name, address = found.groups()
     member = replace(run_of(int(number), int(run or 0)), weight=int(weight or WEIGHT))
+    if newest:
+        member = replace(member, format_version=int(newest), release=f"{newest}.0")
     member = replace(member, name=name or member.name)
     return member if address is None else replace(member, address=address)
 
@@ -65,7 +67,8 @@ def run_text(member: ViewMember) -> str:
     """Returns the text that `run_named` reads."""
     run, number = divmod(member.incarnation, 10)
     weight = "" if member.weight == WEIGHT else f"*{member.weight}"
-    return f"m{number}" + (f".{run}" if run else "") + weight
+    newest = f"!{member.format_version}" if member.format_version else ""
+    return f"m{number}" + (f".{run}" if run else "") + weight + newest
 
 
 def item_of(key: str) -> int:
@@ -163,7 +166,8 @@ def message_of(line: str, reader: Member, next_number: int) -> Message:
     """Returns the message that a line `<run>[#<number>] [as=<name>]: <part>; ...` describes.
 
     Args:
-        line: Parts are `write`, `fragment` and control records; or `unreadable [format=]`.
+        line: Parts are `write`, `fragment` and control records; or `unreadable [format=]`. Flags
+            are `as=<name>`, `bytes=` and `format=`.
         reader: It has read the log so far.
         next_number: The batch's number where the line has none.
     """
@@ -179,6 +183,7 @@ def message_of(line: str, reader: Member, next_number: int) -> Message:
     if commands and commands[0].name == "unreadable":
         version = int(commands[0].arguments.get("format", 0))
         return Unreadable("it is junk", member, incarnation, batch_number, version, encoded)
+    version = int(claims.get("format", 0))
     writes: list[LoggedTransaction] = []
     controls: list[Control] = []
     fragments: list[Fragment] = []
@@ -189,7 +194,9 @@ def message_of(line: str, reader: Member, next_number: int) -> Message:
             fragments += map(fragment_of, words_of(each))
         else:
             controls.append(control_of(each, reader))
-    return LogBatch(member, incarnation, batch_number, writes, controls, fragments, encoded)
+    return LogBatch(
+        *(member, incarnation, batch_number, writes, controls, fragments, encoded, version)
+    )
 
 
 def fragment_of(word: str) -> Fragment:
@@ -202,13 +209,13 @@ def message_text(message: Message) -> str:
     """Returns a message as a line that `message_of` reads."""
     run, number = divmod(message.incarnation, 10)
     head = f"m{number}" + (f".{run}" if run else "") + f"#{message.batch_number}"
+    version = f" format={message.format_version}" if message.format_version else ""
     if isinstance(message, Unreadable):
-        version = f" format={message.format_version}" if message.format_version else ""
         return f"{head}: unreadable{version}"
     parts = [transaction_text(each) for each in message.transactions]
     parts += [control_text(each) for each in message.controls]
     parts += [f"fragment {each.number}/{each.place}" for each in message.fragments]
-    return f"{head}: {'; '.join(parts) or 'nothing'}"
+    return f"{head}{version}: {'; '.join(parts) or 'nothing'}"
 
 
 def transaction_text(logged: LoggedTransaction) -> str:

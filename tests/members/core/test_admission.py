@@ -23,7 +23,7 @@ def test_a_member_that_is_not_the_primary_takes_marks_and_names_the_primary() ->
     check_admitted(member, [])
     with pytest.raises(NotPrimary, match="send it to m2 m2:1"):
         check_admitted(member, WRITES)
-    member.view = member.view.without_primary()
+    member.view = member.view.in_mode(single_primary=False)
     assert isinstance(why_not(member), NotPrimary)
 
 

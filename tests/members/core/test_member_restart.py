@@ -1,7 +1,9 @@
 """A member that was stored and restored decides what follows as one that went on."""
 
 import json
+from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +16,8 @@ from groupcert.members.core.log_records import (
     StableReport,
 )
 from groupcert.members.core.member_checkpoint import checkpoint_of, restore
+from groupcert.members.core.views import View
+from groupcert.members.errors.membership import ReleaseTooOld
 from tests.members.state_machines import (
     batch_of,
     deliver,
@@ -54,11 +58,27 @@ def test_a_restored_member_decides_as_one_that_never_stopped(data: st.DataObject
 
 def test_what_earlier_releases_have_not_stored_begins_empty() -> None:
     stored, restored = checkpoint_of(online(2)), new_member(run=1)
-    keys = ("runs_gone", "fragment_sets", "skipped", "departed", "verdicts")
+    keys = {"runs_gone", "fragment_sets", "skipped", "departed", "verdicts"}
+    keys |= {"format_version", "announced"}
     earlier = {**stored, "reports": [(2, 3, 1)]}
     restore(restored, {k: v for k, v in earlier.items() if k not in keys})  # type: ignore[arg-type]
     assert restored.report_of(2) == (3, 1)
     assert {**checkpoint_of(restored), "reports": []} == stored
+
+
+def test_what_a_later_release_has_stored_is_refused_where_the_group_writes_its_format() -> None:
+    later = replace(run_of(2), format_version=3, release="3.0")
+    member = new_member()
+    member.view = View().follow(0, [later])  # type: ignore[assignment]  # it follows view 0
+    assert member.view.format_version == 3
+    stored, earlier = checkpoint_of(member), new_member(run=1)
+    with pytest.raises(ReleaseTooOld, match=r"m2 runs 3\.0"):
+        restore(earlier, stored)
+    assert checkpoint_of(earlier) == checkpoint_of(new_member())
+    read_on = new_member()
+    read_on.me = later
+    restore(read_on, stored)
+    assert checkpoint_of(read_on) == stored
 
 
 def test_what_has_to_be_stored_can_be_put_together() -> None:

@@ -3,12 +3,8 @@
 import pytest
 
 from groupcert.certifier.errors import LogGap
-from groupcert.members.core.recovery_plan import (
-    RecoveryProgress,
-    check_not_ahead,
-    readable,
-    why_gap,
-)
+from groupcert.members.core.recovery_plan import check_not_ahead, why_gap
+from groupcert.members.core.recovery_progress import RecoveryProgress, readable
 from groupcert.members.errors.recovery import ExtraTransactions, LogTrimmed
 from groupcert.members.total_order.port import LogIdentity, LogState
 from tests.members.state_machines import SETTINGS, batch_of, deliver, online, write

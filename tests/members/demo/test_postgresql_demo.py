@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from groupcert.applier.errors import UnsuitableTarget
 from groupcert.certifier.errors import InvalidSetting
+from groupcert.members.commands import failures
 from groupcert.members.commands.cli import app
 from groupcert.members.demo.checks import Findings
 from groupcert.members.demo.postgresql_bank import SCHEMA, check_servers
@@ -29,13 +29,13 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_without_postgresql_it_says_what_to_install(
-    temporary: Path, monkeypatch: pytest.MonkeyPatch
+    temporary: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(database_servers, "POSTGRESQL_FOLDERS", str(temporary))
     monkeypatch.setenv("PATH", str(temporary))
-    done = CliRunner().invoke(app, ["demo", "--postgresql"])
-    assert done.exit_code == UNAVAILABLE
-    assert "no PostgreSQL server here: sudo apt-get install postgresql" in done.stderr
+    assert failures.run(app, ["demo", "--postgresql"]) == UNAVAILABLE
+    told = capsys.readouterr().err
+    assert "no PostgreSQL server here: sudo apt-get install postgresql" in told
     assert list(temporary.iterdir()) == []
 
 

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from groupcert.members.host.loopback import free_port
+from groupcert.members.host.loopback import claim, free_port
 
 OTHER_PROCESS = """
 from groupcert.members.host.loopback import free_port
@@ -19,3 +19,26 @@ def test_no_port_is_given_twice_before_its_server_could_listen() -> None:
         [sys.executable, "-c", OTHER_PROCESS], check=True, capture_output=True, text=True
     )
     assert ports.isdisjoint(map(int, done.stdout.split()))
+
+
+CLAIMING = """
+import sys
+from groupcert.members.host.loopback import claim
+print(claim(int(sys.argv[1])), flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_port_that_another_process_has_claimed_is_its_own_until_it_ends() -> None:
+    port = free_port()
+    with subprocess.Popen(
+        [sys.executable, "-c", CLAIMING, str(port)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "True\n"
+        assert not claim(port)
+    assert claim(port)
+    assert claim(port)

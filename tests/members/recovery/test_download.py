@@ -9,7 +9,7 @@ from xxhash import xxh3_64_intdigest, xxh3_128
 
 from groupcert.certifier.errors import DiskFull, NotServing
 from groupcert.certifier.storage.store import ROCKSDB_FOLDER
-from groupcert.members.core.recovery_plan import RecoveryProgress
+from groupcert.members.core.recovery_progress import RecoveryProgress
 from groupcert.members.errors.calls import TooManyCalls
 from groupcert.members.errors.recovery import CopyExpired, CorruptCopy
 from groupcert.members.recovery import download as copy_download

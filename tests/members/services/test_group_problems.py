@@ -6,7 +6,12 @@ from pathlib import Path
 
 from google.protobuf import text_format
 
-from groupcert.members.services.group_problems import cause_name, problems_of, since
+from groupcert.members.services.group_problems import (
+    cause_name,
+    problems_of,
+    problems_of_all,
+    since,
+)
 from groupcert.members.total_order.server_health import LOST_MS
 from groupcert.v1 import group_pb2
 from groupcert.v1.group_pb2 import DepartedMember, GroupStatus
@@ -34,3 +39,17 @@ def test_a_cause_and_a_time_as_documents_have_them() -> None:
     assert cause_name(group_pb2.DEPARTURE_CAUSE_SILENT) == "SILENT"
     assert since(DepartedMember(since_us=1_795_396_396_000_000)) == "2026-11-23T01:13:16Z"
     assert since(DepartedMember()) == ""
+
+
+def test_problems_of_all_are_told_once() -> None:
+    seen = text_format.Parse(ONLINE, GroupStatus())
+    seen.members.add(name="m2", suspected=True)
+    fenced = text_format.Parse('observer { name: "m3" state: MEMBER_STATE_FENCED }', GroupStatus())
+    fenced.members.add(name="m2", suspected=True)
+    found = problems_of_all(seen, {"m1": seen, "m2": "it is gone", "m3": fenced})
+    assert [(each.kind, each.name) for each in found] == [
+        ("member_silent", "m2"),
+        ("member_state", "m3"),
+        ("member_unreachable", "m2"),
+    ]
+    assert found[2].text == "m2 does not answer: it is gone"

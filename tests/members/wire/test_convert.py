@@ -39,8 +39,10 @@ from groupcert.members.core.log_records import (
     ViewProposal,
     bytes_of,
 )
+from groupcert.members.core.views import FORMAT_UNANNOUNCED, ViewMember
 from groupcert.members.wire.log_batches import (
     LINGERING_BYTES_MAX,
+    RELEASE_CHARACTERS_MAX,
     decode_batch,
     encode_batch,
     is_urgent,
@@ -171,7 +173,22 @@ def read(batch: LogBatch) -> LogBatch:
     found = decode_batch(encode_batch(batch))
     assert isinstance(found, LogBatch)
     assert found.encoded == encode_batch(batch)
-    return found._replace(encoded=b"")
+    assert found.format_version == FORMAT_UNANNOUNCED
+    return found._replace(encoded=b"", format_version=0)
+
+
+def test_a_view_says_what_its_members_have_announced() -> None:
+    """Equality does not: members of earlier releases have announced nothing."""
+    members = (
+        ViewMember(name="m1", incarnation=7, address="a:1", format_version=2, release="1.0"),
+        ViewMember(name="m2", incarnation=8, address="b:1"),
+        ViewMember(name="m3", incarnation=9, address="c:1", format_version=3, release="x" * 99),
+    )
+    batch = read(LogBatch("m1", 7, 1, controls=[ViewProposal(1, members)]))
+    (proposal,) = batch.controls
+    assert isinstance(proposal, ViewProposal)
+    found = [(each.format_version, each.release) for each in proposal.members]
+    assert found == [(2, "1.0"), (0, ""), (3, "x" * RELEASE_CHARACTERS_MAX)]
 
 
 def test_a_member_takes_its_own_urgent_and_large_messages_at_once() -> None:
