@@ -27,6 +27,12 @@ def machine() -> dict[str, object]:
     }
 
 
+def circumstances() -> dict[str, object]:
+    """Returns the machine, and how busy it is: what a result file begins with."""
+    busy = {"cores": os.cpu_count(), "load_average": os.getloadavg()}
+    return {"machine": machine(), "busy": busy}
+
+
 def _processor() -> str:
     with suppress(OSError), open("/proc/cpuinfo") as lines:
         named = (line.partition(":")[2].strip() for line in lines if "model name" in line)

@@ -7,7 +7,6 @@ own address. One that does not answer is UNREACHABLE, as nothing more is known o
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
 from functools import partial
 
 from rich.box import SIMPLE_HEAD
@@ -17,13 +16,17 @@ from rich.table import Table
 from groupcert.certifier.errors import InvalidRequest, Unavailable
 from groupcert.members.client.client import Client
 from groupcert.members.commands.watching import show
-from groupcert.members.core.recovery_progress import RecoveryProgress
 from groupcert.members.errors.transactions import MemberFailed
 from groupcert.members.security.credentials import ANONYMOUS, Credentials
 from groupcert.members.services.group_problems import cause_name, problems_of_all, since
-from groupcert.v1.group_pb2 import GroupStatus, LogServerState, MemberState, MemberStatus
-
-JsonObject = dict[str, object]
+from groupcert.members.wire.status_documents import (
+    JsonObject,
+    log_document,
+    recovery_document,
+    role_name,
+    state_name,
+)
+from groupcert.v1.group_pb2 import GroupStatus, MemberStatus
 
 TIMEOUT_MS = 3_000
 COUNTS = {
@@ -103,7 +106,7 @@ def group_document(address: str, credentials: Credentials = ANONYMOUS) -> JsonOb
             "weight": each.weight,
             "release": each.release,
             "format_version": each.format_version,
-            "role": "SECONDARY" if seen.primary not in ("", each.name) else "PRIMARY",
+            "role": role_name(seen, each.name),
         }
         for each in seen.members
     ]
@@ -133,41 +136,18 @@ def member_document(status: MemberStatus) -> JsonObject:
     """Returns a member's own status, under the names that `status --json` has."""
     names = {**dict(zip(_PLAIN, _PLAIN, strict=True)), **_RENAMED}
     return {
-        "state": MemberState.Name(status.state).removeprefix("MEMBER_STATE_"),
+        "state": state_name(status),
         "reason": status.reason,
         **{name: getattr(status, field) for name, field in names.items()},
         "parallelism_mean": round(status.parallelism_mean, 2),
         "log": log_document(status),
         "skipped_last": _skipped(status),
-        "recovery": _recovery(status),
+        "recovery": recovery_document(status),
         "cpu_seconds": round(status.cpu_seconds, 2),
         "workers": [
             {"worker": each.worker, "state": each.state, "applied": each.transactions_applied}
             for each in status.workers
         ],
-    }
-
-
-def log_document(status: MemberStatus) -> JsonObject | None:
-    """Returns the health of the log's servers as a member knows it; None without an open log."""
-    if not status.HasField("log"):
-        return None
-    log = status.log
-    acknowledged_ms = log.acknowledged_ms if log.HasField("acknowledged_ms") else None
-    return {
-        "leader": log.leader,
-        "leaderless_ms": log.leaderless_ms,
-        "servers": [
-            {
-                "name": each.name,
-                "state": LogServerState.Name(each.state).removeprefix("LOG_SERVER_STATE_"),
-                "current": each.current,
-                "lag": each.lag,
-            }
-            for each in log.servers
-        ],
-        "acknowledged_ms_ago": acknowledged_ms,
-        "problem": log.problem,
     }
 
 
@@ -226,25 +206,6 @@ def _words(row: JsonObject) -> str:
         f"{row['skipped_messages']} messages of the log were skipped, the last one is "
         f"{last['log_sequence']}{claims}: {last['why']}"
     )
-
-
-def _recovery(status: MemberStatus) -> JsonObject | None:
-    """Returns the progress of the copy of a donor's state; None if the member makes none."""
-    if not status.HasField("recovery"):
-        return None
-    found = status.recovery
-    progress = RecoveryProgress(
-        donor=found.donor,
-        bytes_done=found.bytes_done,
-        bytes_total=found.bytes_total,
-        bytes_per_second=found.bytes_per_second,
-    )
-    left = progress.seconds_left
-    return {
-        **asdict(progress),
-        "seconds_left": None if left is None else round(left, 1),
-        "text": str(progress),
-    }
 
 
 def _copied(row: JsonObject) -> str:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator
 from importlib.metadata import version
-from typing import TypeAlias
 
 from groupcert.certifier.position import log_sequence_of
 from groupcert.certifier.write_set import store_key_item
@@ -12,15 +11,15 @@ from groupcert.members.core.hot_rows import hottest
 from groupcert.members.services.group_problems import cause_name, problems_of_all
 from groupcert.members.settings.shown import OF_ONE_MEMBER, default_settings
 from groupcert.members.wire.row_changes import changed_keys
-from groupcert.v1.group_pb2 import (
-    GroupStatus,
-    LogServerState,
-    MemberState,
-    MemberStatus,
-    ViewMember,
+from groupcert.members.wire.status_documents import (
+    JsonObject,
+    log_document,
+    recovery_document,
+    role_name,
+    state_name,
 )
+from groupcert.v1.group_pb2 import GroupStatus, MemberStatus, ViewMember
 
-JsonObject: TypeAlias = dict[str, object]
 HOT_ROWS_SHOWN = 10
 KEY_CHARACTERS_MAX = 80
 
@@ -88,7 +87,7 @@ def _members(seen: Seen) -> Iterator[JsonObject]:
         yield {
             "name": name,
             "address": there.address if there else gone.address if gone else "",
-            "role": _role(seen.status, name) if there else "",
+            "role": role_name(seen.status, name) if there else "",
             "silent_ms": there.silent_ms if there else 0,
             "suspected": bool(there and there.suspected),
             "unreachable_since_us": peer.silent_since_us if peer else 0,
@@ -99,14 +98,9 @@ def _members(seen: Seen) -> Iterator[JsonObject]:
         }
 
 
-def _role(status: GroupStatus, name: str) -> str:
-    return "SECONDARY" if status.primary not in ("", name) else "PRIMARY"
-
-
 def _of_status(status: MemberStatus, newest: int) -> JsonObject:
-    copy = status.recovery if status.HasField("recovery") else None
     return {
-        "state": MemberState.Name(status.state).removeprefix("MEMBER_STATE_"),
+        "state": state_name(status),
         "reason": status.reason,
         "console": status.console_address,
         "version": status.committed_version,
@@ -114,33 +108,15 @@ def _of_status(status: MemberStatus, newest: int) -> JsonObject:
         "stable_version": status.stable_version,
         "relay_queue_transactions": status.relay_queue_length,
         "open_snapshots": status.open_snapshots,
-        "copy": copy
-        and {
-            "donor": copy.donor,
-            "bytes_done": copy.bytes_done,
-            "bytes_total": copy.bytes_total,
-        },
+        "recovery": recovery_document(status),
     }
 
 
 def _log(own: MemberStatus) -> JsonObject | None:
-    if not own.HasField("log"):
-        return None
-    log = own.log
-    return {
-        "leader": log.leader,
-        "leaderless_ms": log.leaderless_ms,
-        "servers": [
-            {
-                "name": each.name,
-                "state": LogServerState.Name(each.state).removeprefix("LOG_SERVER_STATE_"),
-                "lag_entries": each.lag,
-            }
-            for each in log.servers
-        ],
-        "problem": log.problem,
+    health = log_document(own)
+    return health and {
+        **health,
         "sequence": own.log_sequence,
-        "acknowledged_ms": log.acknowledged_ms if log.HasField("acknowledged_ms") else None,
         "replicas": own.log_replicas,
         "durable": own.log_durable,
     }

@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from groupcert.members.total_order.server_health import LOST_MS
+from groupcert.members.wire.status_documents import state_name
 from groupcert.v1.group_pb2 import (
     DEPARTURE_CAUSE_EXPELLED,
     DEPARTURE_CAUSE_LEFT,
@@ -21,7 +22,6 @@ from groupcert.v1.group_pb2 import (
     DepartedMember,
     DepartureCause,
     GroupStatus,
-    MemberState,
     MemberStatus,
 )
 
@@ -67,8 +67,7 @@ def problems_of(status: GroupStatus) -> Iterator[Problem]:
     """Yields the problems that a member knows of."""
     observer = status.observer
     if observer.state != MEMBER_STATE_ONLINE:
-        state = MemberState.Name(observer.state).removeprefix("MEMBER_STATE_")
-        text = f"{observer.name} is {state}: {observer.reason}".removesuffix(": ")
+        text = f"{observer.name} is {state_name(observer)}: {observer.reason}".removesuffix(": ")
         yield Problem(ProblemKind.MEMBER_STATE, observer.name, text)
     for member in status.members:
         if member.silent_ms or member.suspected:

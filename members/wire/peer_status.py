@@ -13,6 +13,7 @@ from groupcert.members.core.recovery_plan import Candidate
 from groupcert.members.core.witnesses import Progress
 from groupcert.members.security.credentials import Credentials
 from groupcert.members.wire.channels import open_aio_channel, token_metadata
+from groupcert.members.wire.status_documents import state_name
 from groupcert.members.wire.statuses import error_from
 from groupcert.v1 import group_pb2, group_pb2_grpc
 
@@ -65,7 +66,7 @@ def _candidate(address: str, observer: group_pb2.MemberStatus) -> Candidate:
     return Candidate(
         observer.name,
         address,
-        group_pb2.MemberState.Name(observer.state).removeprefix("MEMBER_STATE_"),
+        state_name(observer),
         observer.certified_version,
         observer.committed_version,
     )

@@ -1,7 +1,7 @@
 // The picture of the group: its members over the log that orders their transactions, and who has fallen away.
 
 import { byId, element, keepChildren, keepFacts, setAttribute, setClass, setText } from "./elements.js";
-import { bytes, clock, count, rate, span, text } from "./units.js";
+import { clock, count, rate, span, text } from "./units.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 const CAUSES = {
@@ -58,9 +58,9 @@ function storyOf(member, nowMs) {
     parts.push(at ? `${cause}, ${span(nowMs - at)} ago at ${clock(at)}` : cause);
   }
   if (member.reason) parts.push(member.reason);
-  if (member.copy) {
-    const { bytes_done, bytes_total, donor } = member.copy;
-    parts.push(`copies ${donor}: ${text(bytes(bytes_done))} of ${text(bytes(bytes_total))}`);
+  if (member.recovery) {
+    const { donor, text: progress } = member.recovery;
+    parts.push(donor ? `copied ${progress}` : progress);
   }
   return parts.join("; ");
 }
@@ -108,7 +108,7 @@ function drawLog(log) {
       for (const one of ["good", "odd", "bad", "gone"]) setClass(child, one, one === kind);
       setClass(child, "leader", isLeader);
       setText(child.children[1], each.name);
-      const state = { CURRENT: "current", SILENT: "down or cut off", BEHIND: `lacks ${text(count(each.lag_entries, "entry", "entries"))}` };
+      const state = { CURRENT: "current", SILENT: "down or cut off", BEHIND: `lacks ${text(count(each.lag, "entry", "entries"))}` };
       setText(child.children[2], [isLeader ? "leader" : "", state[each.state] ?? "not known"].filter(Boolean).join(", "));
     },
   );
@@ -119,7 +119,7 @@ function logStory(log) {
   const parts = [];
   if (!log.leader) parts.push(`no leader for ${span(log.leaderless_ms)}: nothing can be committed`);
   if (log.problem) parts.push(log.problem);
-  if (log.acknowledged_ms !== null) parts.push(`took a message ${span(log.acknowledged_ms)} ago`);
+  if (log.acknowledged_ms_ago !== null) parts.push(`took a message ${span(log.acknowledged_ms_ago)} ago`);
   parts.push(`${log.replicas === 1 ? "one server holds" : `${log.replicas} servers hold`} it`);
   parts.push(log.durable ? "every write is synced" : "not every write is synced");
   return parts.join(" · ");
