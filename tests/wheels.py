@@ -1,12 +1,12 @@
 """The wheel that users install, made of this tree on this machine."""
 
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
+from tests.commands import run
 from tests.sources import ROOT
 
 SOURCES = (
@@ -14,17 +14,12 @@ SOURCES = (
     *("deploy/hatch_build.py", "deploy/alerts.yml", "deploy/dashboard.json"),
 )
 PINS = ROOT / "deploy" / "constraints.txt"
-COMMAND_SECONDS_MAX = 600
-
-
-class WheelsFailed(Exception):
-    """No wheel can be made; the text has the last that was said."""
 
 
 def files_of(names: Iterable[str]) -> list[Path]:
     """Returns the files of some paths of the tree, in order, as git knows or would add them."""
     command = ["git", "-c", f"safe.directory={ROOT}", "ls-files", "-z"]
-    listed = _run([*command, "--cached", "--others", "--exclude-standard", *names])
+    listed = run(*command, "--cached", "--others", "--exclude-standard", *names)
     names = sorted(set(listed.split("\0")) - {""})
     return [path for name in names if (path := ROOT / name).is_file()]
 
@@ -35,7 +30,7 @@ def make_wheels(folder: Path, extras: str | None = None) -> None:
     The tree is copied before: a build lays out `.build/package` again, which other tests import.
 
     Raises:
-        WheelsFailed: As it says.
+        CommandFailed: As it says.
     """
     with tempfile.TemporaryDirectory(prefix="groupcert-wheel-") as copy:
         for path in files_of(SOURCES):
@@ -44,29 +39,16 @@ def make_wheels(folder: Path, extras: str | None = None) -> None:
             shutil.copy(path, there)
         needed = ["--no-deps", copy] if extras is None else [f"{copy}[{extras}]"]
         pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-build-isolation"]
-        _run([*pip, "-c", str(PINS), "-w", str(folder), *needed])
+        run(*pip, "-c", str(PINS), "-w", str(folder), *needed)
 
 
 def make_environment(folder: Path) -> Path:
     """Returns the folder of programs of a new virtual environment, which has nothing but Python."""
-    _run([sys.executable, "-m", "venv", "--without-pip", str(folder)])
+    run(sys.executable, "-m", "venv", "--without-pip", str(folder))
     return folder / "bin"
 
 
 def install(programs: Path, wheel: str) -> None:
     """Installs a wheel, or `WHEEL[EXTRAS]`, and what it needs, into a virtual environment."""
     pip = [sys.executable, "-m", "pip", "--python", str(programs / "python")]
-    _run([*pip, "install", "--quiet", "-c", str(PINS), wheel])
-
-
-def _run(command: list[str]) -> str:
-    try:
-        done = subprocess.run(
-            command, cwd=ROOT, capture_output=True, text=True, timeout=COMMAND_SECONDS_MAX
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise WheelsFailed(f"{' '.join(command)}: {error}") from None
-    if done.returncode != 0:
-        said = "\n".join((done.stdout + done.stderr).splitlines()[-20:])
-        raise WheelsFailed(f"{' '.join(command)} ended with {done.returncode}:\n{said}")
-    return done.stdout
+    run(*pip, "install", "--quiet", "-c", str(PINS), wheel)

@@ -6,8 +6,6 @@ takes 4 to 9 s; everything else has 1 s.
 """
 
 import argparse
-import json
-import os
 import random
 import statistics
 import sys
@@ -16,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from groupcert.members.benchmarks.machine import machine
+from groupcert.members.benchmarks.machine import answer, circumstances
 from tests.cluster.docker_cluster import LOG_SERVERS, MEMBERS, DockerCluster
 from tests.cluster.faults import Fault, Killed, Paused, Stopped, heal_all, isolated
 from tests.cluster.image import ensure_image
@@ -102,9 +100,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _write(rows: dict[str, dict[str, object]], repeat: int) -> None:
-    busy = {"cores": os.cpu_count(), "load_average": os.getloadavg()}
-    document = {"machine": machine(), "busy": busy, "seed": SEED, "repeat": repeat, "rows": rows}
-    RESULT.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    document = {**circumstances(), "seed": SEED, "repeat": repeat, "rows": rows}
+    answer(document, as_json=False, output=RESULT)
 
 
 def _row(stalls: Sequence[Stalls], bound_ms: int | None) -> dict[str, object]:

@@ -8,14 +8,13 @@ Bound: 1 s. With `--results` the numbers also go to `results/rolling-restart.jso
 
 import argparse
 import json
-import os
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from groupcert.members.benchmarks.machine import machine
+from groupcert.members.benchmarks.machine import answer, circumstances
 from groupcert.members.commands.rolling_restart import Commands, restart_group
 from groupcert.members.security.credentials import ANONYMOUS
 from tests.integration.watched_clients import WatchedClients
@@ -72,13 +71,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stdout.write(f"{json.dumps(rounds[-1])}\n")
             sys.stdout.flush()
     document = {
-        "machine": machine(),
-        "busy": {"cores": os.cpu_count(), "load_average": os.getloadavg()},
+        **circumstances(),
         "bound_ms": BOUND_MS,
         "rounds": rounds,
     }
-    if options.results:
-        RESULTS.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    answer(document, as_json=False, output=RESULTS if options.results else None)
     return 0
 
 

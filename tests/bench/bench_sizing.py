@@ -9,8 +9,6 @@ costs. `--results` writes `results/sizing.json`, whose numbers `deploy/README.md
 
 import argparse
 import asyncio
-import json
-import os
 import random
 import sys
 import tempfile
@@ -35,7 +33,7 @@ from groupcert.members.benchmarks.clients import (
     commit_rows,
     stream_batches,
 )
-from groupcert.members.benchmarks.machine import machine
+from groupcert.members.benchmarks.machine import answer, circumstances
 from groupcert.members.benchmarks.nats_servers import NatsServers
 from groupcert.members.client.async_client import AsyncClient
 from groupcert.members.client.own_writes import KeyAndValue
@@ -233,8 +231,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="groupcert-") as name:
         folder = Path(name)
         document = {
-            "machine": machine(),
-            "busy": {"cores": os.cpu_count(), "load_average": os.getloadavg()},
+            **circumstances(),
             "seed": SEED,
             "at_rest": measure_rest(folder / "rest", options.seconds),
             "loads": [
@@ -246,10 +243,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 for size in sorted({size for _, size in LOADS})
             ],
         }
-    text = json.dumps(document, indent=1) + "\n"
-    sys.stdout.write(text)
-    if options.results:
-        RESULTS.write_text(text, encoding="utf-8")
+    answer(document, as_json=True, output=RESULTS if options.results else None)
     return 0
 
 

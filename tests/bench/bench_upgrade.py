@@ -8,14 +8,13 @@ election among log servers, 4 to 9 s. `--results` writes `results/upgrade.json`.
 
 import argparse
 import json
-import os
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from groupcert.members.benchmarks.machine import machine
+from groupcert.members.benchmarks.machine import answer, circumstances
 from tests.cluster.docker_cluster import DockerCluster
 from tests.cluster.image import ensure_image
 from tests.cluster.prober import Prober
@@ -67,12 +66,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 sys.stdout.write(f"{json.dumps(rounds[-1])}\n")
                 sys.stdout.flush()
     document = {
-        "machine": machine(),
-        "busy": {"cores": os.cpu_count(), "load_average": os.getloadavg()},
+        **circumstances(),
         "rounds": rounds,
     }
-    if options.results:
-        RESULTS.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    answer(document, as_json=False, output=RESULTS if options.results else None)
     return 0
 
 

@@ -9,7 +9,8 @@ import pytest
 from tests.cluster import engine
 from tests.cluster.docker_cluster import DockerCluster
 from tests.cluster.faults import heal_all
-from tests.cluster.image import ImageFailed, ensure_image
+from tests.cluster.image import ensure_image
+from tests.commands import CommandFailed
 
 collect_ignore = ["mutant"]
 """A container's own `sitecustomize`; Debian's Python has loaded another module of that name."""
@@ -36,7 +37,7 @@ def image() -> str:
         pytest.skip(f"no containers: {lacking}")
     try:
         return ensure_image()
-    except ImageFailed as error:
+    except CommandFailed as error:
         if os.environ.get("REQUIRE_DOCKER") == "1":
             raise
         pytest.skip(f"no image: {error}")

@@ -26,15 +26,14 @@ from groupcert.members.security.credentials import ANONYMOUS, Credentials, Tls
 from groupcert.v1 import group_pb2
 from tests.cluster.certificates import make_authority, make_certificate
 from tests.cluster.engine import (
-    EngineFailed,
     compose_command,
     containers,
     docker,
-    run,
     try_run,
 )
 from tests.cluster.log_kinds import LogKind
 from tests.cluster.network import Network
+from tests.commands import CommandFailed, run
 
 TESTS = Path(__file__).resolve().parents[1]
 MUTANT = TESTS / "cluster" / "mutant"
@@ -125,7 +124,7 @@ class DockerCluster:
         """Starts everything; returns when every member is ONLINE.
 
         Raises:
-            EngineFailed: As it says.
+            CommandFailed: As it says.
             AssertionError: The members did not come up in time.
         """
         remove_leftovers()
@@ -313,7 +312,7 @@ class DockerCluster:
     def output(self, name: str, lines: int = LAST_LINES) -> str:
         """What a container said last."""
         tail = f"--tail={lines}"
-        with suppress(EngineFailed):
+        with suppress(CommandFailed):
             return run("sh", "-c", f"docker logs {tail} {self.container(name)} 2>&1")
         return ""
 
@@ -398,7 +397,7 @@ class DockerCluster:
         run("env", *values, *self.compose, *arguments)
 
     def _try_to_pause(self, name: str) -> bool:
-        with suppress(EngineFailed):
+        with suppress(CommandFailed):
             docker("pause", self.container(name))
         return self.state(name) == "paused"
 
@@ -422,7 +421,7 @@ def remove_leftovers() -> None:
 
 def _remove(project: str, network: Network) -> None:
     label = f"label=com.docker.compose.project={project}"
-    with suppress(EngineFailed):
+    with suppress(CommandFailed):
         if found := containers(label):
             try_run("docker", "unpause", *found)
             try_run("docker", "rm", "--force", "--volumes", *found)
@@ -446,7 +445,7 @@ def _take_number() -> tuple[IO[bytes], int]:
         lock = _try_number(number)
         if lock is not None:
             return lock, number
-    raise EngineFailed(f"{CLUSTERS_MAX} clusters run on this machine already")
+    raise CommandFailed(f"{CLUSTERS_MAX} clusters run on this machine already")
 
 
 def _try_number(number: int) -> IO[bytes] | None:

@@ -7,7 +7,6 @@ is made of, and is made only if there is none with that tag.
 """
 
 import hashlib
-import os
 import re
 import shutil
 import subprocess
@@ -16,10 +15,10 @@ import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import IO
 
+from tests.commands import CommandFailed, run
 from tests.sources import ROOT
-from tests.wheels import SOURCES, WheelsFailed, files_of, make_wheels
+from tests.wheels import SOURCES, files_of, make_wheels
 
 WHEELS = ".build/wheels"
 BASE_REPOSITORY, REPOSITORY = "groupcert-test-base", "groupcert-test"
@@ -36,11 +35,6 @@ LEFT_OUT = (
 )
 RECIPE = (".dockerignore", "deploy/Dockerfile", "deploy/constraints.txt")
 KEPT_IMAGES = 8
-COMMAND_SECONDS_MAX = 600
-
-
-class ImageFailed(Exception):
-    """An image cannot be made; the text has the command and the last it said."""
 
 
 def ensure_image(
@@ -49,7 +43,7 @@ def ensure_image(
     """The tag of the image of this tree, which is made if it does not exist.
 
     Raises:
-        ImageFailed: As it says.
+        CommandFailed: As it says.
     """
     builder = ensure_base_image()
     base = ensure_base_image(base_packages) if base_packages else builder
@@ -59,10 +53,7 @@ def ensure_image(
         return tag
     _say(f"making wheels in {WHEELS}")
     shutil.rmtree(ROOT / WHEELS, ignore_errors=True)
-    try:
-        make_wheels(ROOT / WHEELS, extras)
-    except WheelsFailed as error:
-        raise ImageFailed(str(error)) from None
+    make_wheels(ROOT / WHEELS, extras)
     _say(f"building {tag}")
     values = {
         "BASE_IMAGE": base,
@@ -72,7 +63,7 @@ def ensure_image(
         "REVISION": revision,
     }
     arguments = [f"--build-arg={name}={value}" for name, value in values.items()]
-    _run(["docker", "build", "--quiet", "-f", "deploy/Dockerfile", *arguments, "-t", tag, "."])
+    run("docker", "build", "--quiet", "-f", "deploy/Dockerfile", *arguments, "-t", tag, ".")
     _remove_older()
     return tag
 
@@ -89,15 +80,16 @@ def ensure_base_image(packages: Sequence[str] | None = None) -> str:
     with tempfile.TemporaryDirectory(prefix="groupcert-base-") as folder:
         _say(f"installing Debian {release} for {tag}, about a minute")
         include = f"--include={','.join(packages)}"
-        _run(["debootstrap", "--variant=minbase", include, release, folder, mirror])
+        unasked = ("env", "DEBIAN_FRONTEND=noninteractive")
+        run(*unasked, "debootstrap", "--variant=minbase", include, release, folder, mirror)
         _say(f"importing {tag}")
         excluded = [f"--exclude=./{path}/*" for path in LEFT_OUT]
         with subprocess.Popen(
             ["tar", "-C", folder, *excluded, "-c", "."], stdout=subprocess.PIPE
         ) as archive:
-            _run(["docker", "import", "-", tag], stdin=archive.stdout)
+            run("docker", "import", "-", tag, standard_input=archive.stdout)
         if archive.returncode != 0:
-            raise ImageFailed(f"tar of {folder} ended with {archive.returncode}")
+            raise CommandFailed(f"tar of {folder} ended with {archive.returncode}")
     return tag
 
 
@@ -107,22 +99,22 @@ def _apt_source() -> tuple[str, str]:
     release = dict(line.split("=", 1) for line in text.splitlines() if "=" in line).get(
         "VERSION_CODENAME", ""
     )
-    targets = _run(
-        ["apt-get", "indextargets", "--format", "$(CODENAME) $(SITE)", "Created-By: Packages"]
+    targets = run(
+        "apt-get", "indextargets", "--format", "$(CODENAME) $(SITE)", "Created-By: Packages"
     )
     for line in targets.splitlines():
         codename, _, site = line.partition(" ")
         if codename == release:
             return release, site
-    raise ImageFailed(f"apt knows no mirror of {release or 'this system'}: this needs a Debian")
+    raise CommandFailed(f"apt knows no mirror of {release or 'this system'}: this needs a Debian")
 
 
 def _postgresql_version() -> str:
     """The version of PostgreSQL that this machine's Debian has: its name for PL/Python has it."""
-    shown = _run(["apt-cache", "show", "--no-all-versions", "postgresql"])
+    shown = run("apt-cache", "show", "--no-all-versions", "postgresql")
     found = re.search(r"^Version: (\d+)", shown, re.MULTILINE)
     if found is None:
-        raise ImageFailed("apt knows no package postgresql")
+        raise CommandFailed("apt knows no package postgresql")
     return found[1]
 
 
@@ -142,37 +134,16 @@ def _hash_of(parts: Iterable[str]) -> str:
 
 
 def _exists(tag: str) -> bool:
-    return bool(_run(["docker", "images", "--quiet", tag]).strip())
+    return bool(run("docker", "images", "--quiet", tag).strip())
 
 
 def _remove_older() -> None:
     """Of the images of earlier trees, and of other work trees, the newest stay."""
-    listed = _run(["docker", "images", "--format", "{{.Repository}}:{{.Tag}}", REPOSITORY])
+    listed = run("docker", "images", "--format", "{{.Repository}}:{{.Tag}}", REPOSITORY)
     for older in listed.split()[KEPT_IMAGES:]:
         subprocess.run(["docker", "rmi", older], capture_output=True, check=False)
     builders = ("--filter", "label=groupcert.stage=builder")
-    _run(["docker", "image", "prune", "--force", *builders])
-
-
-def _run(command: Sequence[str], stdin: IO[bytes] | None = None) -> str:
-    """What a command prints on standard output."""
-    try:
-        done = subprocess.run(
-            command,
-            cwd=ROOT,
-            stdin=stdin,
-            capture_output=True,
-            text=True,
-            timeout=COMMAND_SECONDS_MAX,
-            check=False,
-            env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise ImageFailed(f"{' '.join(command)}: {error}") from None
-    if done.returncode != 0:
-        said = "\n".join((done.stdout + done.stderr).splitlines()[-20:])
-        raise ImageFailed(f"{' '.join(command)} ended with {done.returncode}:\n{said}")
-    return done.stdout
+    run("docker", "image", "prune", "--force", *builders)
 
 
 def _say(text: str) -> None:

@@ -15,11 +15,11 @@ from groupcert import Client, MemberFailed
 from groupcert.certifier.errors import GroupcertError
 from groupcert.v1.group_pb2 import MemberState
 from tests.cluster.docker_cluster import EVERYBODY, MEMBERS, DockerCluster
-from tests.cluster.engine import EngineFailed
 from tests.cluster.faults import Fault, heal_all
 from tests.cluster.log_kinds import LogKind
 from tests.cluster.operators import rejoin
 from tests.cluster.scenarios import SCENARIOS, SMALL_DISK, All
+from tests.commands import CommandFailed
 from tests.workloads.check import check_history, report
 from tests.workloads.driver import WorkloadRun
 from tests.workloads.findings import Finding
@@ -146,7 +146,7 @@ def run_nemesis(
             _wait_for_commits(workloads)
         workloads.read_finals()
         run.findings = check_history(workloads.history)
-    except (AssertionError, EngineFailed, GroupcertError, MemberFailed) as error:
+    except (AssertionError, CommandFailed, GroupcertError, MemberFailed) as error:
         run.failure = f"{type(error).__name__}: {error}"
         run.findings = check_history(workloads.history)
         for name in EVERYBODY:

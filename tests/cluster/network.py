@@ -12,7 +12,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 
-from tests.cluster.engine import BRIDGE_FILTER, EngineFailed, iptables, try_run
+from tests.cluster.engine import BRIDGE_FILTER, iptables, try_run
+from tests.commands import CommandFailed
 
 HOOK = "DOCKER-USER"
 """The chain that Docker passes every forwarded packet through, before rules of its own."""
@@ -32,10 +33,10 @@ class Network:
     def prepare(self) -> None:
         """Makes the chain.
 
-        Raises EngineFailed: packets between containers do not pass it on this machine.
+        Raises CommandFailed: packets between containers do not pass it on this machine.
         """
         if not BRIDGE_FILTER.is_file() or BRIDGE_FILTER.read_text().strip() != "1":
-            raise EngineFailed(f"{BRIDGE_FILTER} is not 1: packets on a bridge pass no rules")
+            raise CommandFailed(f"{BRIDGE_FILTER} is not 1: packets on a bridge pass no rules")
         self.remove()
         iptables("--new-chain", self._chain)
         iptables("--insert", HOOK, "--jump", self._chain)
@@ -70,7 +71,7 @@ class Network:
         assert process.stdout is not None
         process.stdout.readline()  # It says that it has the queue, or ends.
         if process.poll() is not None:
-            raise EngineFailed(f"packet_delay of queue {queue} ended with {process.returncode}")
+            raise CommandFailed(f"packet_delay of queue {queue} ended with {process.returncode}")
         self._delays[(*rule, *_to_queue(queue))] = process
         iptables("--append", self._chain, *rule, *_to_queue(queue))
 
@@ -82,7 +83,7 @@ class Network:
 
     def rules(self) -> list[str]:
         """The rules there are now."""
-        with suppress(EngineFailed):
+        with suppress(CommandFailed):
             return iptables("--list-rules", self._chain).splitlines()[1:]
         return []
 

@@ -11,8 +11,8 @@ from groupcert import Client, Consistency, MemberFailed
 from groupcert.certifier.errors import GroupcertError
 from groupcert.v1.group_pb2 import MemberState
 from tests.cluster.docker_cluster import EVERYBODY, LOG_SERVERS, MEMBERS, PORT, DockerCluster
-from tests.cluster.engine import EngineFailed
 from tests.cluster.faults import FileDamage, LostDisk
+from tests.commands import CommandFailed
 
 STORE_FILES = ("*.sst", "*.sst", "*.sst", "MANIFEST-*", "*.log", "CURRENT", "OPTIONS-*")
 """Tables more often than the others: most of the rows are in them."""
@@ -209,5 +209,5 @@ class Churn:
     def _group(self, *arguments: str) -> None:
         try:
             self.cluster.execute(self.name, "groupcert", "group", *arguments)
-        except EngineFailed as error:
+        except CommandFailed as error:
             raise AssertionError(f"{self.name}: {error}") from None

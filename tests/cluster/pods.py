@@ -13,7 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tests.cluster.engine import docker, run, try_run
+from tests.cluster.engine import docker, try_run
+from tests.commands import run
 from tests.deploy.manifests import Manifests, Workload
 
 FIRST_HOST = 10

@@ -14,7 +14,7 @@ from groupcert.members.security.credentials import Tls
 from groupcert.v1 import group_pb2
 from tests.cluster.certificates import make_authority, make_certificate
 from tests.cluster.docker_cluster import LOG_PORT, MEMBERS, DockerCluster
-from tests.cluster.engine import EngineFailed
+from tests.commands import CommandFailed
 
 pytestmark = pytest.mark.slow
 
@@ -56,7 +56,7 @@ def test_the_containers_find_themselves_healthy(secured: DockerCluster) -> None:
 
 def finds_itself_healthy(cluster: DockerCluster, name: str, address: str) -> bool:
     """Whether a probe in a container gets an answer: it waits for two seconds only."""
-    with suppress(EngineFailed):
+    with suppress(CommandFailed):
         return "SERVING" in cluster.execute(name, "groupcert", "health", address)
     return False
 

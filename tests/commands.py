@@ -1,0 +1,37 @@
+"""Commands that tests run in the tree's folder, and that have to end well."""
+
+import subprocess
+from typing import IO
+
+from tests.sources import ROOT
+
+SECONDS_MAX = 600
+LINES_MAX = 20
+
+
+class CommandFailed(Exception):
+    """A command did not do what it was asked for; the text has it and the last that it said."""
+
+
+def run(*command: str, standard_input: IO[bytes] | None = None) -> str:
+    """What a command prints on standard output.
+
+    Raises:
+        CommandFailed: It is missing, ended with an error, or took too long.
+    """
+    try:
+        done = subprocess.run(
+            command,
+            cwd=ROOT,
+            stdin=standard_input,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS_MAX,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise CommandFailed(f"{' '.join(command)}: {error}") from None
+    if done.returncode != 0:
+        said = "\n".join((done.stdout + done.stderr).splitlines()[-LINES_MAX:])
+        raise CommandFailed(f"{' '.join(command)} ended with {done.returncode}:\n{said}")
+    return done.stdout
