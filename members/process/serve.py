@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
+from importlib import import_module
 from typing import TypeVar
 
 import grpc.aio
@@ -126,6 +127,9 @@ def run_member(config: MemberConfig) -> int:
     config.credentials()  # Raises at once what would fail later.
     if config.log_tls is not None:
         config.log_tls.check("log_tls")
+    if config.certification_log is not None:
+        # Parquet takes half a second to load, for which an event loop would stand still.
+        import_module("groupcert.members.certification_log.writer")
     with ExitStack() as stack:
         servers, monitors = config.log_servers, config.log_monitors
         if not servers:

@@ -81,8 +81,13 @@ class LoopWatch:
                 self._blocked_seconds += min(now - before, 2 * PERIOD_SECONDS)
             if now - self._beat > STACK_SECONDS and not self._stack:
                 frame = sys._current_frames().get(self._thread)
-                lines = traceback.format_stack(frame)[-STACK_LINES:] if frame else []
-                self._stack = [line.strip().splitlines()[0] for line in lines]
+                frames = traceback.extract_stack(frame) if frame else []
+                lines = [
+                    f'File "{each.filename}", line {each.lineno}, in {each.name}'
+                    for each in frames
+                    if "importlib" not in each.filename  # Six of them for each module.
+                ]
+                self._stack = lines[-STACK_LINES:]
 
 
 def watch() -> None:
