@@ -138,6 +138,7 @@ class TestCommit:
         assert (conflict.winner_gtid, conflict.winner_member) == (won.gtid, "m2")
         assert (conflict.winner_version, conflict.snapshot_version) == (won.version, newest)
         assert 0 < conflict.winner_log_sequence < conflict.log_sequence
+        clients[0].version = won.version
         assert read(clients[0], key) == b"winner"
 
     def test_a_snapshot_behind_what_was_collected_is_too_old(
