@@ -42,6 +42,8 @@ _GTID_NUMBERS = slice(2, None, _ROW_BYTES // 8)
 _GTID_SOURCES = slice(18, None, _ROW_BYTES // 2)
 _ITEMS_END = slice(8, None, _ROW_BYTES // 4)
 """Columns of the rows: of numbers of 8, 2 and 4 bytes."""
+_GTID, _GTID_START = struct.Struct("<Q12xH"), 16
+"""Number and source of a row's GTID, and where they begin in it."""
 _SEQUENCE_NUMBER = struct.Struct("<Q")
 _HEADER = struct.Struct("<II")
 assert sys.byteorder == "little", "stored items are little-endian"
@@ -292,14 +294,16 @@ class CertifiedWindow:
         oldest = max(self.first_version, self.newest_version + 1 - lag_max)
         version, block = self.newest_version + 1, 1
         while remaining and version > oldest:
-            block = next(b for b in _BLOCKS if not version % b and version - b >= oldest)
+            block = 1
+            if not version % _BLOCKS[1]:
+                block = next(b for b in _BLOCKS if not version % b and version - b >= oldest)
             version -= block
-            remaining -= (self._executed_in(version, block) & missing).count()
+            remaining -= self._count_in(version, block, missing)
         if remaining:
             return 0
         while missing and block > 1:  # All missing GTIDs are in this block or later.
             block >>= _BLOCK_SHIFT
-            while not self._executed_in(version, block) & missing:
+            while not self._count_in(version, block, missing):
                 version += block
         return version
 
@@ -340,6 +344,14 @@ class CertifiedWindow:
             ends = [segment.row(index).items_end for index in range(len(segment))]
             assert ends == sorted(ends)
             assert ends[-1:] in ([], [len(segment.items)])
+
+    def _count_in(self, version: int, block: int, gtids: GtidSet) -> int:
+        """Returns how many of some GTIDs `block` versions from `version` on have."""
+        if block == 1 and version not in self.elsewhere:
+            rows = self._segment(version).rows
+            number, source = _GTID.unpack_from(rows, _ROW_BYTES * (version & _MASK) + _GTID_START)
+            return gtids.contains_number(self._names[source], number)
+        return (self._executed_in(version, block) & gtids).count()
 
     def _executed_in(self, version: int, block: int) -> GtidSet:
         """Returns the GTIDs of `block` versions from `version` on, cached if more than one."""

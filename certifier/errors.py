@@ -289,8 +289,9 @@ class ForeignLog(Fenced):
     """The log under the group's name is not the one this member has read so far."""
 
     message = (
-        "log has identity {found}, expected {expected}: point the member at its own log, or let it "
-        "rejoin with an empty folder"
+        "log has identity {found}, expected {expected}: point the member at its own log; where "
+        "that is lost, `groupcert log rebuild` makes it again; else let the member rejoin with an "
+        "empty folder"
     )
     expected: str
     found: str

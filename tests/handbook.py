@@ -1,4 +1,5 @@
-"""The operator's handbook, `deploy/README.md`: its commands by heading, and a shell that runs them.
+"""The operator's handbook, `deploy/README.md`: its commands by heading, those of other READMEs by
+label, and a shell that runs them.
 
 The rule it keeps: what is run is what is written, but for the names of this machine (addresses,
 ports, projects), which a test puts in their place.
@@ -36,6 +37,22 @@ def blocks_by_heading() -> dict[str, list[str]]:
     }
 
 
+def labelled_block(readme: str, label: str) -> str:
+    """Returns the block of commands of a README that has a label behind its fence."""
+    text = (ROOT / readme).read_text()
+    (block,) = re.findall(rf"^```sh {label}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    assert isinstance(block, str)
+    return block
+
+
+def put(text: str, put_in: Mapping[str, str]) -> str:
+    """Returns commands with what is of this machine in the place of what is written, all of it."""
+    for written, here in put_in.items():
+        assert written in text, f"{written} is not in {text}"
+        text = text.replace(written, here)
+    return text
+
+
 def run_commands(
     text: str,
     folder: Path,
@@ -49,9 +66,7 @@ def run_commands(
     Args:
         put_in: Texts of the handbook, and what is to be there instead; each is there.
     """
-    for written, here in (put_in or {}).items():
-        assert written in text, f"{written} is not in {text}"
-        text = text.replace(written, here)
+    text = put(text, put_in or {})
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
         ["sh", "-e", "-c", text],

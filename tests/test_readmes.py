@@ -115,6 +115,7 @@ VERBS = {
     **dict.fromkeys(("up", "down"), PARSED),  # the quick start runs those of the first README
     "member": PARSED,  # runs until SIGTERM: tests/integration/test_cli.py
     "bootstrap": PARSED,  # needs log servers: tests/integration/test_membership.py
+    "log": PARSED,  # needs a log that is lost: tests/integration/test_log_rebuild.py
     "group": PARSED,  # restarts containers: tests/integration/test_rolling_restart.py
     "postgresql": PARSED,  # tests/integration/test_postgresql.py
     "replica": PARSED,  # runs until SIGTERM: tests/integration/test_replica.py
@@ -124,22 +125,33 @@ VERBS = {
 
 
 def is_run(command: Sequence[str], how: str) -> bool:
-    """True if this command of a block is run so: its verb is, and all files that it reads exist."""
-    reads_missing = {"--binlog", "--applier"} & set(command)
+    """True if this command of a block is run so: its verb is, and all that it reads exists. An
+    export of a log server is run by `tests/audit/test_tampering.py`.
+    """
+    reads_missing = {"--binlog", "--applier", "--log-server"} & set(command)
     return command[0] == "groupcert" and VERBS[command[1]] == how and not reads_missing
 
 
 def is_at_group(block: Block) -> bool:
     """True if a block runs at a group: all of its commands do."""
-    return block.kind == "sh" and all(
-        command[0] == "groupcert" and VERBS.get(command[1]) == AT_GROUP
-        for command in block.commands
+    return (
+        block.kind == "sh"
+        and not block.label
+        and all(
+            command[0] == "groupcert" and VERBS.get(command[1]) == AT_GROUP
+            for command in block.commands
+        )
     )
 
 
 def is_script(block: Block) -> bool:
     """True if a block is a script of the shell, run whole: it sets variables for itself."""
     return block.text.startswith("new=")
+
+
+def is_taken(block: Block) -> bool:
+    """True if a block of commands has a label, by which a test takes it and runs it whole."""
+    return block.kind == "sh" and block.label != ""
 
 
 def check_groupcert(words: Sequence[str]) -> None:
@@ -246,7 +258,14 @@ def test_every_block_is_of_a_kind_that_is_run() -> None:
     assert not [path for path, text in texts.items() if indented.search(text)]
 
 
-@blocks("sh", where=lambda block: not is_script(block))
+def test_blocks_with_a_label_are_taken() -> None:
+    texts = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    taken = set(re.findall(r'labelled_block\("(.+?)", "(.+?)"\)', texts))
+    labels = {(block.path, block.label) for block in BLOCKS if is_taken(block)}
+    assert labels == taken and len(labels) > 1
+
+
+@blocks("sh", where=lambda block: not is_script(block) and not is_taken(block))
 def test_each_command_is_one_that_there_is(block: Block) -> None:
     assert block.commands
     for program, *words in block.commands:
@@ -299,7 +318,10 @@ def test_a_script_ends_well(block: Block, tmp_path: Path) -> None:
     check_ends_well(["sh", "-e", "-c", block.text], tmp_path)
 
 
-@blocks("sh", where=lambda block: not is_script(block) and not is_at_group(block))
+@blocks(
+    "sh",
+    where=lambda block: not is_script(block) and not is_taken(block) and not is_at_group(block),
+)
 def test_commands_that_need_no_group_end_well(block: Block, tmp_path: Path) -> None:
     lay_out(block, tmp_path)
     for command in block.commands:

@@ -253,7 +253,7 @@ class Applier(Generic[Execution]):
         """Executes a job, with retries; returns None if an earlier process executed it."""
         worker.state = WorkerState.EXECUTING
         worker.gtid = first_gtid(job.entries)
-        job.started_us = time_ns() // 1000
+        job.started_us, job.executed_us = time_ns() // 1000, 0
         if self._is_executed(job):
             return None
         failures = 0
@@ -270,6 +270,7 @@ class Applier(Generic[Execution]):
                 worker.gtid = self._culprit(job)
                 raise
             else:
+                job.executed_us = time_ns() // 1000
                 worker.executed_total += len(job.entries)
                 return execution
 

@@ -22,7 +22,8 @@ class Job(Generic[Execution]):
     `worker`: who executes it. `part`: the job takes only these rows of its one entry; `parts`: into
     how many jobs that entry was divided. `keeps_newest`: a row change that is older than what the
     target has is discarded (WL#4648 C0). `started`: the coordinator's tick when it was handed over;
-    `started_us`: when a worker began to execute it, in microseconds since 1970.
+    `started_us`: when a worker began to execute it, in microseconds since 1970; `executed_us`: when
+    the last try of that ended, from when on the job waits for its turn to commit. 0: not known.
 
     A job that is executed `at_commit` goes to no worker, who commits it executes it: local
     transactions, whose clients have done the work, and all of them where there are no workers.
@@ -36,6 +37,7 @@ class Job(Generic[Execution]):
     keeps_newest: bool = False
     started: int = 0
     started_us: int = 0
+    executed_us: int = 0
     at_commit: bool = False
     is_ready: bool = False
     execution: Execution | None = None

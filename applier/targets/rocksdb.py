@@ -41,12 +41,16 @@ UNFINISHED_KEY = b"unfinished group"
 LARGE: "RowChanges" = {}
 """The execution of a job with a large transaction."""
 _ROWS_END = b"\x02"
-_INTERVAL_HEADER = struct.Struct("<Q?")
-"""The time of the commit, and whether there are commit parents. The whole length is no multiple of
-8 then, as it was in the older format.
+_INTERVAL_HEADER = struct.Struct("<QB")
+"""The time of the commit, and which of the optional columns there are. The whole length is no
+multiple of 8 then, as it was in the oldest format.
 """
-_COLUMNS = "QQQiQ"
-"""Versions, ticks and times of the start, workers, commit parents."""
+_COLUMNS = "QQQi"
+"""Versions, ticks and times of the start, workers."""
+_HAS_PARENTS, _HAS_EXECUTED = 1, 2
+"""Flags of the optional columns, which follow the others: times when executions ended (earlier
+releases did not write them), then commit parents, if the binary log has stamped the group.
+"""
 _VERSION_PREFIX = _ROWS_END
 """The prefix of a row's version: that of its last change, kept when the row is deleted."""
 
@@ -80,6 +84,7 @@ class AppliedInterval(NamedTuple):
     """The time in which a transaction ran, in ticks of the coordinator; `started` 0: its client had
     executed it before. Times are in microseconds since 1970, 0: unknown; `worker` -1: none.
     `commit_parent` and `commit_id` are those of the binary log, -1: none.
+    `executed_us`: when its execution ended; from then on it waited for its turn to commit.
     """
 
     version: int
@@ -88,6 +93,7 @@ class AppliedInterval(NamedTuple):
     started_us: int = 0
     committed_us: int = 0
     worker: int = -1
+    executed_us: int = 0
     commit_parent: int = -1
     commit_id: int = -1
 
@@ -138,7 +144,7 @@ class RocksDbTarget:
         """Creates the target.
 
         `relay_queue`: executed entries are discarded from it with the commit. `record_history`:
-        keep each transaction's `AppliedInterval`, in 36 bytes; nothing here purges them.
+        keep each transaction's `AppliedInterval`, in 44 bytes; nothing here purges them.
         `on_commit` is called by the thread that commits, before the write. `decode_puts`: reads
         many payloads at once, where it can. `decode_large`: reads large transactions; `make_files`:
         returns files that were made ahead. `now_us`: a clock.
@@ -334,13 +340,15 @@ def intervals_of(key: bytes, value: bytes) -> Iterator[AppliedInterval]:
         for version, started in zip(ticks[:count], ticks[count:], strict=True):
             yield AppliedInterval(version, started, tick)
         return
-    committed_us, has_parents = _INTERVAL_HEADER.unpack_from(value)
-    kinds = _COLUMNS if has_parents else _COLUMNS[:-1]
+    committed_us, flags = _INTERVAL_HEADER.unpack_from(value)
+    kinds = _COLUMNS + "Q" * flags.bit_count()
     count = (len(value) - _INTERVAL_HEADER.size) // struct.calcsize(f"={kinds}")
     layout = "=" + "".join(f"{count}{kind}" for kind in kinds)
     numbers = struct.unpack_from(layout, value, _INTERVAL_HEADER.size)
     columns = [numbers[begin : begin + count] for begin in range(0, len(numbers), count)]
-    if has_parents:
+    if not flags & _HAS_EXECUTED:
+        columns.insert(len(_COLUMNS), (0,) * count)
+    if flags & _HAS_PARENTS:
         columns.append(tuple(commit_ids(columns[0], columns[-1])))
     for version, started, started_us, worker, *log in zip(*columns, strict=True):
         yield AppliedInterval(version, started, tick, started_us, committed_us, worker, *log)
@@ -352,24 +360,26 @@ def _record(
     committed_us: int,
     last_committed: Sequence[int] | None,
 ) -> None:
-    """Adds the intervals of the group's transactions: a column each of versions, ticks, times and
-    workers, and one of commit parents if the binary log has stamped the group.
-    """
-    versions, starts, times, workers = array("Q"), array("Q"), array("Q"), array("i")
+    """Adds the intervals of the group's transactions, in columns."""
+    versions, starts, workers = array("Q"), array("Q"), array("i")
+    times, ends = array("Q"), array("Q")
     for job in group.jobs:
         for entry in job.entries:
             if entry.gtid:
                 versions.append(entry.version)
                 starts.append(0 if entry.local else job.started)
                 times.append(0 if entry.local else job.started_us)
+                ends.append(0 if entry.local else job.executed_us)
                 workers.append(-1 if entry.local else job.worker)
     if not versions:
         return
-    columns = [versions, starts, times, workers]
+    columns = [versions, starts, times, workers, ends]
+    flags = _HAS_EXECUTED
     if last_committed is not None:
         entries = [entry for job in group.jobs for entry in job.entries]
         parents = commit_parents(entries, last_committed)
         own = [parent for parent, entry in zip(parents, entries, strict=True) if entry.gtid]
         columns.append(array("Q", own))
-    header = _INTERVAL_HEADER.pack(committed_us, last_committed is not None)
+        flags |= _HAS_PARENTS
+    header = _INTERVAL_HEADER.pack(committed_us, flags)
     batch.put(Family.HISTORY, integer_key(group.tick), b"".join((header, *columns)))

@@ -64,6 +64,16 @@ class Dependencies:
         edges = self.followed[self.offsets[number] : self.offsets[number + 1]]
         return max(edges, default=-1)
 
+    def window(self, start: int, stop: int) -> "Dependencies":
+        """Returns the edges among the transactions from `start` to `stop`, numbered from 0 on."""
+        part = Dependencies()
+        for number in range(start, stop):
+            for edge in range(self.offsets[number], self.offsets[number + 1]):
+                if self.followed[edge] >= start:
+                    part._edge(self.followed[edge] - start, self.items[edge])
+            part.offsets.append(len(part.followed))
+        return part
+
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
@@ -133,21 +143,22 @@ def critical_path(dependencies: Dependencies, lengths_us: Sequence[int]) -> Crit
 
 
 def count_overtakers(
-    dependencies: Dependencies,
+    offsets: Sequence[int],
+    followed: Sequence[int],
     started_us: Sequence[int],
     visible_us: Sequence[int],
     jobs: Sequence[int],
 ) -> int:
-    """Returns how many transactions started before one that they follow was visible. `jobs` has the
-    job of each: transactions of one job are executed one after the other and do not count.
+    """Returns how many transactions started before one that they follow was visible. `offsets` and
+    `followed` are those of `Dependencies`; `jobs` has the job of each transaction: those of one job
+    are executed one after the other and do not count. numba compiles it for long streams.
 
     Cost: O(edges).
     """
-    followed = dependencies.followed
     count = 0
-    for number, edges in dependencies.edges():
+    for number in range(len(started_us)):
         start, job = started_us[number], jobs[number]
-        for edge in edges:
+        for edge in range(offsets[number], offsets[number + 1]):
             earlier = followed[edge]
             if visible_us[earlier] > start and jobs[earlier] != job:
                 count += 1

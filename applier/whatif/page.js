@@ -9,6 +9,8 @@ const times = x => `${fixed(x, x < 100 ? 2 : 0)}${SPACE}×`;
 
 function lead() {
   const {workload: {costs, durations, ...workload}, source, critical_path: path, stamps} = data;
+  const {windows} = data, taken = windows ? [`Causes are taken from ${windows.count} windows of the stream, ${count(windows.entries)} of its entries `
+    + `(${percent(windows.share)}), scheduled by the applier's own coordinator; all other figures are of all of it, by loops that gave the same in each window`] : [];
   const left = sum([source.conflicts, source.too_old, source.refused]);
   const modelled = `a transaction takes ${costs.execute_us} µs and ${costs.row_us} µs a row`;
   const model = {source: "durations are the stream's own", mixed: `where the stream does not say it, ${modelled}`, model: modelled}[durations];
@@ -20,7 +22,7 @@ function lead() {
     [time(path.length_us), "critical path", `${count(path.transactions)} transactions in a chain`],
     [times(path.speedup_max), "at most", "whatever the scheme and the workers"],
     ...(best ? [[times(runOf(best, most).speedup), best.label, `the fastest that keeps the order, ${many(most, "worker")}`]] : []),
-  ]), element("ul", {class: "notes"}, [...(source.notes ?? []), ...Object.entries(stamps).map(([name, each]) =>
+  ]), element("ul", {class: "notes"}, [...(source.notes ?? []), ...taken, ...Object.entries(stamps).map(([name, each]) =>
     `Average modified interval length of the stamps by ${name}: ${fixed(each.interval_mean, 1)}`)].map(note => element("li", {}, note))));
 }
 
@@ -67,7 +69,8 @@ function results() {
 const NAMES = {executing: "executing", committing: "committing", waiting: "waiting for its turn to commit"};
 const COLORS = {executing: "var(--series-1)", committing: "var(--series-3)", waiting: "var(--waiting)", nothing_left: "var(--nothing)"};
 function stack() {
-  const box = section("held", "What held it back", "All of the workers' time, and the share in which they worked. Idle time bears the reason why the next transaction was not handed over.");
+  const box = section("held", "What held it back", "All of the workers' time, and the share in which they worked. Idle time bears the reason why the next transaction was not handed over"
+    + (data.windows ? `, as in the windows, ${percent(data.windows.share)} of the stream; what was held is counted in them alone.` : "."));
   const idle = [...new Set(schemes.flatMap(scheme => scheme.runs.flatMap(run => Object.keys(run.worker_time_us.idle))))].filter(key => key !== "nothing_left").sort();
   const nameOf = key => NAMES[key] ?? `idle: ${key === "nothing_left" ? "nothing was left to start" : data.causes[key]}`;
   const colorOf = key => COLORS[key] ?? (idle.indexOf(key) < 8 ? `var(--cause-${idle.indexOf(key)})` : "var(--faint)");

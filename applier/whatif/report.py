@@ -17,6 +17,8 @@ from groupcert.applier.whatif.workload import Stamps, Workload, interval_mean
 JsonObject = dict[str, object]
 Reason = TypeVar("Reason", Cause, Cause | None)
 
+UNSEEN = "unseen"
+"""The cause of idle time that no window shows."""
 HOT_MAX = 20
 """Most rows, and most tables, that are listed."""
 PATH_ENDS = 5
@@ -37,8 +39,11 @@ def document(
     limits: Bounds,
     compared: Sequence[Compared],
     workers: Sequence[int],
+    windows: Sequence[range] = (),
 ) -> JsonObject:
-    """Returns the whole report. `source`: the origin of the stream, as its reader describes it."""
+    """Returns the whole report. `source`: the origin of the stream, as its reader describes it.
+    `windows`: the entries from which causes were taken, none if it was all of them.
+    """
     return {
         "source": dict(source),
         "workload": _workload(workload, limits),
@@ -49,9 +54,10 @@ def document(
             stamps.value: {"interval_mean": _ratio(interval_mean(workload.stamps(stamps)))}
             for stamps in Stamps
         },
+        "windows": _windows(workload, windows),
         "workers": list(workers),
         "bounds": [_bound(limits, number) for number in workers],
-        "causes": {_key(cause): cause.value for cause in Cause},
+        "causes": {**{_key(cause): cause.value for cause in Cause}, UNSEEN: "in no window"},
         "schemes": [_compared(one, workload, limits) for one in compared],
     }
 
@@ -64,6 +70,18 @@ def _workload(workload: Workload, limits: Bounds) -> JsonObject:
         "durations": _durations(workload),
         "costs": asdict(workload.costs),
         "serial_us": limits.serial_us,
+    }
+
+
+def _windows(workload: Workload, windows: Sequence[range]) -> JsonObject | None:
+    if not windows:
+        return None
+    entries = sum(map(len, windows))
+    return {
+        "count": len(windows),
+        "entries": entries,
+        "share": _ratio(entries / len(workload)),
+        "first": [window.start + 1 for window in windows],
     }
 
 
@@ -182,7 +200,7 @@ def _run(run: Run, workload: Workload, limits: Bounds) -> JsonObject:
             "executing": run.executing_us,
             "waiting_to_commit": run.waiting_us,
             "committing": run.committing_us,
-            "idle": {_key(cause): idle_us for cause, idle_us in _sorted(run.idle_us)},
+            "idle": _idle(run),
         },
         "width_mean": _ratio(_share(run.executing_us, makespan_us)),
         "width_max": run.width_max,
@@ -200,6 +218,11 @@ def _run(run: Run, workload: Workload, limits: Bounds) -> JsonObject:
         "fallbacks": {_key(cause): count for cause, count in _sorted(run.fallbacks)},
         "overtakers": run.overtakers,
     }
+
+
+def _idle(run: Run) -> dict[str, int]:
+    idle_us = {_key(cause): us for cause, us in _sorted(run.idle_us)}
+    return idle_us | {UNSEEN: run.unseen_us} if run.unseen_us else idle_us
 
 
 def _widths(run: Run) -> list[float]:

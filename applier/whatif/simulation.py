@@ -23,9 +23,8 @@ from groupcert.applier.whatif.width import WidthSeries
 from groupcert.applier.whatif.workload import Stamps, Workload
 
 PROGRESS_ENTRIES = 4_096
+"""Entries that the coordinator holds beyond what it may hand over, so that it never lacks one."""
 OPTIONS = CoordinatorOptions()
-LOOK_AHEAD = OPTIONS.assigned_transactions_max + PROGRESS_ENTRIES
-"""Entries that the coordinator holds: more than it may hand over, so that it never lacks one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,14 +54,22 @@ class Run:
     width_bucket_us: int
     widths_us: tuple[int, ...]
     overtakers: int | None
+    unseen_us: int = 0
+    """Idle time of which no cause is known; only where causes are taken from windows."""
 
 
-def simulate(workload: Workload, stamps: Stamps, scheme: Scheme, workers: int) -> Run:
+def simulate(
+    workload: Workload,
+    stamps: Stamps,
+    scheme: Scheme,
+    workers: int,
+    options: CoordinatorOptions = OPTIONS,
+) -> Run:
     """Applies the workload with 1 or more workers and returns the run.
 
     Cost: O(entries) of the scheme's own cost, and the logarithm of the workers.
     """
-    simulation = _Simulation(workload, stamps, scheme, workers)
+    simulation = _Simulation(workload, stamps, scheme, workers, options)
     simulation.run()
     return simulation.result()
 
@@ -70,12 +77,20 @@ def simulate(workload: Workload, stamps: Stamps, scheme: Scheme, workers: int) -
 class _Simulation:
     """Drives the coordinator: a heap of the coming ends, and the list of idle workers."""
 
-    def __init__(self, workload: Workload, stamps: Stamps, scheme: Scheme, workers: int) -> None:
+    def __init__(
+        self,
+        workload: Workload,
+        stamps: Stamps,
+        scheme: Scheme,
+        workers: int,
+        options: CoordinatorOptions,
+    ) -> None:
         assert workers > 0, "somebody has to work"
         self._workload = workload
         self._entries: Iterator[RelayEntry] = workload.entries(stamps)
         self._scheme = scheme
-        self._coordinator: Coordinator[None] = Coordinator(scheme, OPTIONS)
+        self._coordinator: Coordinator[None] = Coordinator(scheme, options)
+        self._held_max = options.assigned_transactions_max + PROGRESS_ENTRIES
         self._commit_us = workload.costs.commit_us
         self._workers = workers
         self._idle = list(range(1, workers + 1))
@@ -97,7 +112,7 @@ class _Simulation:
         """Runs until every entry is visible."""
         coordinator = self._coordinator
         while True:
-            if coordinator.length < LOOK_AHEAD:
+            if coordinator.length < self._held_max:
                 coordinator.append(list(islice(self._entries, PROGRESS_ENTRIES)))
             while group := coordinator.take_committable():
                 self._commit(group)
@@ -116,8 +131,10 @@ class _Simulation:
         coordinator = self._coordinator
         overtakers = None
         if not self._divided:
+            edges = self._workload.dependencies
             overtakers = count_overtakers(
-                self._workload.dependencies, self._started_us, self._visible_us, self._job_numbers
+                *(edges.offsets, edges.followed),
+                *(self._started_us, self._visible_us, self._job_numbers),
             )
         return Run(
             workers=self._workers,

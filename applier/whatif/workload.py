@@ -16,7 +16,7 @@ from typing import NamedTuple
 from groupcert.applier.queue.parts import Part, database_of, table_of
 from groupcert.applier.queue.relay_group import RelayEntry
 from groupcert.applier.source.header import NO_HEADER, SourceHeader
-from groupcert.applier.whatif.dependencies import Dependencies
+from groupcert.applier.whatif.dependencies import NO_ITEM, Dependencies
 from groupcert.certifier.errors import InvalidSetting
 from groupcert.certifier.gtid import Gtid
 
@@ -26,6 +26,12 @@ _new_entry = partial(tuple.__new__, RelayEntry)
 """Make a value from a tuple of all fields, once for each transaction of each run: a named tuple's
 own constructor is a Python function and takes twice the time.
 """
+
+_BY_ENTRY = (
+    *("durations_us", "gtid_sources", "_gtid_numbers", "_last_committed", "_sequence_numbers"),
+    *("_lock_intervals", "commit_parents", "commit_ids", "domains", "_places"),
+)
+"""The columns of a workload that have a number for each entry."""
 
 
 class Stamps(Enum):
@@ -81,7 +87,11 @@ class Work(NamedTuple):
 
 
 class Workload:
-    """Keeps the columns of a stream, its dependencies, and the texts of rows written twice."""
+    """Keeps the columns of a stream, its dependencies, and the texts of rows written twice.
+
+    The columns have a number for each entry; `gtid_sources` has 0 for one that has no GTID. The
+    items of entry i are `all_items[item_offsets[i]:item_offsets[i + 1]]`.
+    """
 
     def __init__(self, costs: Costs) -> None:
         self.costs = costs
@@ -97,17 +107,17 @@ class Workload:
         self._last_committed = array("Q")
         self._sequence_numbers = array("Q")
         self._lock_intervals = array("Q")
-        self._commit_parents = array("Q")
-        self._commit_ids = array("Q")
-        self._domains = array("q")
+        self.commit_parents = array("Q")
+        self.commit_ids = array("Q")
+        self.domains = array("q")
         self._places = array("I")
         self._place_list: list[tuple[tuple[str, ...] | None, tuple[str, ...] | None]] = []
         self._place_numbers: dict[object, int] = {}
-        self._item_offsets = array("Q", [0])
-        self._items = array("Q")
+        self.item_offsets = array("Q", [0])
+        self.all_items = array("Q")
         self._item_tables = array("I")
         self._table_numbers: dict[str, int] = {}
-        self._gtid_sources = array("I")
+        self.gtid_sources = array("I")
         self._gtid_numbers = array("Q")
         self._sources: list[str] = [""]
         self._source_numbers: dict[str, int] = {}
@@ -123,17 +133,17 @@ class Workload:
         if rewritten:
             texts = dict(zip(header.items, work.keys, strict=True))
             self.texts.update((item, texts[item]) for item in rewritten)
-        self._items.extend(header.items)
+        self.all_items.extend(header.items)
         self._item_tables.extend(tables)
-        self._item_offsets.append(len(self._items))
+        self.item_offsets.append(len(self.all_items))
         self._last_committed.append(work.last_committed)
         self._sequence_numbers.append(work.sequence_number)
         self._lock_intervals.append(work.lock_interval)
-        self._commit_parents.append(header.commit_parent)
-        self._commit_ids.append(header.commit_id)
-        self._domains.append(header.domain_id)
+        self.commit_parents.append(header.commit_parent)
+        self.commit_ids.append(header.commit_id)
+        self.domains.append(header.domain_id)
         self._places.append(self._place_number((header.databases, header.tables)))
-        self._gtid_sources.append(self._source_number(gtid.source) if gtid else 0)
+        self.gtid_sources.append(self._source_number(gtid.source) if gtid else 0)
         self._gtid_numbers.append(gtid.number if gtid else 0)
         duration_us = work.duration_us
         if gtid is not None:
@@ -147,6 +157,25 @@ class Workload:
     def __len__(self) -> int:
         return len(self.durations_us)
 
+    def window(self, start: int, stop: int) -> "Workload":
+        """Returns the entries from `start` to `stop` as a stream of its own; what they follow
+        before it is visible there. Cost: O(edges of the window).
+        """
+        part = Workload(self.costs)
+        part.dependencies = self.dependencies.window(start, stop)
+        rewritten = set(part.dependencies.items) - {NO_ITEM}
+        part.texts = {item: self.texts[item] for item in rewritten}
+        for name in _BY_ENTRY:
+            setattr(part, name, getattr(self, name)[start:stop])
+        offsets = self.item_offsets[start : stop + 1]
+        part.all_items = self.all_items[offsets[0] : offsets[-1]]
+        part._item_tables = self._item_tables[offsets[0] : offsets[-1]]
+        part.item_offsets = array("Q", [offset - offsets[0] for offset in offsets])
+        part.transactions = len(part) - part.gtid_sources.count(0)
+        part.table_names, part._table_numbers = self.table_names, self._table_numbers
+        part._place_list, part._sources = self._place_list, self._sources
+        return part
+
     def group(self, transactions_max: int) -> None:
         """Assigns commit ids to a stream that has none: to runs of at most `transactions_max`
         consecutive transactions of which none follows another. A group of one has none.
@@ -158,7 +187,7 @@ class Workload:
             if number - first > 1:
                 commit_id += 1
                 for member in range(first, number):
-                    self._commit_ids[member] = commit_id
+                    self.commit_ids[member] = commit_id
             first = number
 
     def _may_join(self, number: int, first: int, transactions_max: int) -> bool:
@@ -172,11 +201,11 @@ class Workload:
     @property
     def has_commit_ids(self) -> bool:
         """True if any transaction was committed as part of a group."""
-        return any(self._commit_ids)
+        return any(self.commit_ids)
 
     def gtid(self, number: int) -> Gtid | None:
         """Returns the GTID of an entry; None if it has none."""
-        source = self._gtid_sources[number]
+        source = self.gtid_sources[number]
         return Gtid(self._sources[source], self._gtid_numbers[number]) if source else None
 
     def name(self, number: int) -> str:
@@ -190,14 +219,18 @@ class Workload:
 
     def items(self, number: int) -> Sequence[int]:
         """Returns the write set of an entry."""
-        return self._items[self._item_offsets[number] : self._item_offsets[number + 1]]
+        return self.all_items[self.item_offsets[number] : self.item_offsets[number + 1]]
+
+    def place(self, number: int) -> tuple[tuple[str, ...] | None, tuple[str, ...] | None]:
+        """Returns the databases and the tables in an entry's header, None where it has none."""
+        return self._place_list[self._places[number]]
 
     def tables(self, number: int) -> set[str]:
         """Returns the tables that an entry is known to write."""
-        rows = self._item_tables[self._item_offsets[number] : self._item_offsets[number + 1]]
+        rows = self._item_tables[self.item_offsets[number] : self.item_offsets[number + 1]]
         if rows:
             return {self.table_names[table] for table in rows}
-        return set(self._place_list[self._places[number]][1] or ())
+        return set(self.place(number)[1] or ())
 
     def stamps(self, stamps: Stamps) -> Iterator[tuple[int, int]]:
         """Yields each entry's `last_committed` and `sequence_number`; (0, 0) if it runs alone."""
@@ -205,7 +238,7 @@ class Workload:
             yield from zip(self._last_committed, self._sequence_numbers, strict=True)
             return
         counter = 0
-        for source, interval in zip(self._gtid_sources, self._lock_intervals, strict=True):
+        for source, interval in zip(self.gtid_sources, self._lock_intervals, strict=True):
             counter += source > 0
             yield (max(0, counter - interval), counter) if source else (0, 0)
 
@@ -213,12 +246,12 @@ class Workload:
         """Yields the stream as relay entries; positions are numbers from 1 on."""
         columns = zip(
             self.stamps(stamps),
-            *(self._commit_parents, self._commit_ids, self._domains),
-            *(self._places, self._gtid_sources, self._gtid_numbers),
-            pairwise(self._item_offsets),
+            *(self.commit_parents, self.commit_ids, self.domains),
+            *(self._places, self.gtid_sources, self._gtid_numbers),
+            pairwise(self.item_offsets),
             strict=True,
         )
-        places, items, sources = self._place_list, self._items, self._sources
+        places, items, sources = self._place_list, self.all_items, self._sources
         for position, (stamp, parent, group, domain, place, source, number, rows) in enumerate(
             columns, 1
         ):
@@ -235,11 +268,11 @@ class Workload:
         duration_us = self.durations_us[number]
         if part is None:
             return duration_us
-        start, stop = self._item_offsets[number], self._item_offsets[number + 1]
+        start, stop = self.item_offsets[number], self.item_offsets[number + 1]
         if start == stop:
             return -(-duration_us // parts)
         if part.slots:
-            rows = sum(item % part.slots == part.slot for item in self._items[start:stop])
+            rows = sum(item % part.slots == part.slot for item in self.all_items[start:stop])
         else:
             rows = self._item_tables[start:stop].count(self._table_numbers.get(part.table, -1))
         return -(-duration_us * rows // (stop - start))

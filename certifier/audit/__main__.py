@@ -28,6 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("paths", nargs="*", metavar="PATH", help="any path that Spark reads")
     parser.add_argument("--out", metavar="DIR", help="where the answers go")
     parser.add_argument("--job", action="append", choices=known_jobs(), help="only this one")
+    parser.add_argument("--since", metavar="DIR", help="an audit before: reads only new files")
     parser.add_argument("--json", action="store_true", help="print the summary")
     parser.add_argument("--archive", type=Path, metavar="FILE", help="write that file, and end")
     options = parser.parse_args(arguments)
@@ -40,7 +41,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with spark_session() as spark:
             summary = audit(
-                spark, options.paths, options.out, jobs=options.job, on_progress=ProgressLines()
+                *(spark, options.paths, options.out),
+                jobs=options.job,
+                since=options.since,
+                on_progress=ProgressLines(),
             )
     except GroupcertError as error:
         sys.stderr.write(f"groupcert-audit: {' '.join(str(error).split())}\n")

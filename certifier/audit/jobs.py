@@ -1,4 +1,4 @@
-"""The audit: runs its jobs one after another and writes their answers.
+"""The audit: runs its jobs and writes their answers.
 
 A job knows neither the other jobs nor where its answers are written. If Spark fails, the audit ends
 with nothing written.
@@ -7,8 +7,9 @@ with nothing written.
 import json
 import shlex
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from itertools import chain, zip_longest
 from time import monotonic, time_ns
@@ -17,20 +18,30 @@ from typing import NamedTuple
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from groupcert.certifier.audit.agree.beside import BESIDE, beside
 from groupcert.certifier.audit.answers.errors import SparkFailed, UnreadableLog
 from groupcert.certifier.audit.answers.findings import FINDING, MEANINGS, Code, Finding, Severity
 from groupcert.certifier.audit.answers.result import SAMPLE, JsonObject, Result
+from groupcert.certifier.audit.compared import compared
+from groupcert.certifier.audit.keeping import keep
 from groupcert.certifier.audit.output import MARK, REPORT, SUMMARY, Output
 from groupcert.certifier.audit.report import page
 from groupcert.certifier.audit.rows.consequences import told_once
-from groupcert.certifier.audit.rows.log import History, Log
+from groupcert.certifier.audit.rows.histories import History
+from groupcert.certifier.audit.rows.kept import AuditWhole, Since, read_kept, summary_at
+from groupcert.certifier.audit.rows.log import Log
+from groupcert.certifier.audit.spark.at_once import answers
 from groupcert.certifier.audit.spark.progress import OnProgress, Progress, watched
 from groupcert.certifier.audit.spark.session import GONE, first_line
+from groupcert.certifier.audit.spark.walks import is_divided
+from groupcert.certifier.errors import GroupcertError
 from groupcert.certifier.history.schema import kind_at, position_at
 from groupcert.certifier.position import log_index_of, log_sequence_of
 
 FORMAT_VERSION = 1
 """Version of the summary's format."""
+READING = "reading the logs"
+_RESTORE = "restore the file, or leave it out"
 SHOWN_MAX = 200
 """Most findings in the summary; the table has `answers.findings.ROWS_MAX` of each code."""
 
@@ -55,6 +66,12 @@ JOBS = {
 }
 
 
+JOBS_AT_ONCE = 2
+"""Jobs that run at the same time on a log of few rows."""
+_BEGUN = ("verify", "profile", "proof", "agree", "apply", "isolation")
+"""The order in which they begin there: those late that ask for the facts that `verify` makes."""
+
+
 def known_jobs() -> tuple[str, ...]:
     """Returns the names of the jobs, in the order in which they run."""
     return tuple(JOBS)
@@ -66,44 +83,45 @@ def audit(
     out: str,
     *,
     jobs: Sequence[str] | None = None,
+    since: str | None = None,
     on_progress: OnProgress | None = None,
 ) -> JsonObject:
     """Audits the logs below `paths`, writes the answers to the folder `out`, returns the summary.
+
+    If all jobs run, what they know is kept beside the answers, for an audit of later rows.
 
     Args:
         spark: a session of `certifier.audit.spark.session`.
         paths: folders or files, anywhere that Spark reads.
         out: the folder; an earlier audit's answers there are replaced.
         jobs: names of those to run; all by default.
+        since: the folder of an audit before, after which only new files are read; what is found is
+            the same as without.
         on_progress: called with the progress, several times a second.
 
     Raises:
         UnreadableLog: there is no certification log.
         ForeignOutput: the folder holds something else.
+        NoAuditBefore: `since` is no folder of an audit.
         SparkFailed: Spark gave up.
     """
     names = [name for name in known_jobs() if jobs is None or name in jobs]
     started_us, begin = time_ns() // 1_000, monotonic()
-    task = "reading the logs"
-    step = Progress("read", task, 1, len(names) + 1, 0)
+    task = READING
+    continued = None if since is None else Since(since)
     output = None
     try:
         output = Output(spark, out, paths)
-        with watched(spark, step, on_progress):
-            log = Log(spark, paths)
-            histories = [_history(each, log.histories) for each in log.histories]
-        results: dict[str, Result] = {}
-        entries: list[JsonObject] = []
-        for number, name in enumerate(names, 2):
-            task = JOBS[name].text
-            step = Progress(name, task, number, len(names) + 1, 0)
-            with watched(spark, step, on_progress):
-                results[name], entry = _run(name, log, output)
-            entries.append(entry)
+        before = _summary_before(spark, output, since)
+        done = _run_new(spark, paths, output, names, on_progress, continued)
         task = "writing the answers"
+        results = done.results
         findings, counts = told_once(list(results.values()))
         rows = [(*finding[:1], finding.severity, *finding[1:]) for finding in findings]
         output.write_table("findings", spark.createDataFrame(rows, FINDING).coalesce(1))
+        told = _findings(done.log, findings, counts)
+        if done.log.keeps:
+            keep(done.log, results, _shown_by_name(told), output)
         summary: JsonObject = {
             **MARK,
             "format_version": FORMAT_VERSION,
@@ -111,19 +129,18 @@ def audit(
             "started_us": started_us,
             "seconds": round(monotonic() - begin, 3),
             "spark": _versions(spark),
-            "histories": histories,
-            "jobs": entries,
-            "findings": _findings(findings, counts),
+            "since": continued.as_json() if continued else None,
+            "histories": done.histories,
+            "jobs": done.entries,
+            "findings": told,
             **{name: results[name].summary if name in results else {} for name in JOBS},
         }
+        summary["compared"] = compared(before, summary)
         output.write_text(SUMMARY, json.dumps(summary, indent=1, allow_nan=False) + "\n")
         output.write_text(REPORT, page(summary))
         output.finish()
     except (PySparkException, *GONE) as error:
-        if "[FAILED_READ_FILE" in str(error):
-            advice = "restore the file, or leave it out"
-            raise UnreadableLog(problem=first_line(error), advice=advice) from error
-        raise SparkFailed(task=task, cause=first_line(error)) from error
+        raise _failed(task, error) from error
     finally:
         with suppress(*GONE):  # If Java has ended, so has its cache.
             spark.catalog.clearCache()
@@ -132,11 +149,98 @@ def audit(
     return summary
 
 
+class _Done(NamedTuple):
+    """What all jobs have answered."""
+
+    log: Log
+    histories: list[JsonObject]
+    results: dict[str, Result]
+    entries: list[JsonObject]
+
+
+def _summary_before(spark: SparkSession, output: Output, since: str | None) -> bytes | None:
+    """Returns the summary of the audit that this one goes on from, or else replaces."""
+    return output.summary_before() if since is None else summary_at(spark, since)
+
+
+def _run_new(
+    spark: SparkSession,
+    paths: Sequence[str],
+    output: Output,
+    names: Sequence[str],
+    on_progress: OnProgress | None,
+    continued: Since | None,
+) -> _Done:
+    """Runs jobs over new rows if that is all they ask for, else over all, and notes why."""
+    try:
+        return _run_all(spark, paths, output, names, on_progress, continued)
+    except AuditWhole as whole:
+        assert continued
+        continued.reason = whole.reason
+        return _run_all(spark, paths, output, names, on_progress)
+
+
+def _run_all(
+    spark: SparkSession,
+    paths: Sequence[str],
+    output: Output,
+    names: Sequence[str],
+    on_progress: OnProgress | None,
+    continued: Since | None = None,
+) -> _Done:
+    """Runs jobs over new rows if the audit goes on from one before, else over all.
+
+    Raises:
+        AuditWhole: an audit of new rows asks for what was not kept.
+    """
+    step = Progress("read", READING, 1, len(names) + 1, 0)
+    with watched(spark, step, on_progress):
+        kept = read_kept(spark, continued.report, paths) if continued else None
+        log = Log(spark, paths, kept, keeps=len(names) == len(JOBS))
+        histories = [_history(each, log.histories) for each in log.histories]
+        if continued and kept:
+            continued.files, continued.gone = len(kept.files), kept.gone
+            continued.rows = int(log.files["rows"].sum())
+    answered = _answered(log, output, names, on_progress)
+    results = {name: answered[name][0] for name in names}
+    return _Done(log, histories, results, [answered[name][1] for name in names])
+
+
 def has_findings(summary: JsonObject) -> bool:
     """Returns whether the summary of an audit has any finding."""
     findings = summary["findings"]
     assert isinstance(findings, dict)
     return bool(findings["errors"] or findings["warnings"])
+
+
+def _failed(task: str, error: Exception) -> GroupcertError:
+    """Returns what the user is told of an error of Spark."""
+    if "[FAILED_READ_FILE" in str(error):
+        return UnreadableLog(problem=first_line(error), advice=_RESTORE)
+    return SparkFailed(task=task, cause=first_line(error))
+
+
+def _answered(
+    log: Log, output: Output, names: Sequence[str], on_progress: OnProgress | None
+) -> dict[str, tuple[Result, JsonObject]]:
+    """Runs jobs; by name their results, and their entries in the summary.
+
+    Where rows are not divided a job has one task at a time, so that there is room for another job.
+    """
+
+    def run(number: int, name: str) -> tuple[Result, JsonObject]:
+        task = JOBS[name].text
+        step = Progress(name, task, number, len(names) + 1, 0)
+        try:
+            with watched(log.spark, step, on_progress):
+                return _run(name, log, output)
+        except (PySparkException, *GONE) as error:
+            raise _failed(task, error) from error
+
+    at_once = 1 if is_divided(log.rows) else JOBS_AT_ONCE
+    begun = names if at_once == 1 else sorted(names, key=_BEGUN.index)
+    calls = {name: partial(run, number, name) for number, name in enumerate(begun, 2)}
+    return answers(log.spark, calls, at_once)
 
 
 def _run(name: str, log: Log, output: Output) -> tuple[Result, JsonObject]:
@@ -179,6 +283,7 @@ def _history(history: History, all_histories: Sequence[History]) -> JsonObject:
     return {
         "observer": history.observer,
         "history": history.history,
+        "group": history.group_source,
         "source": history.source.value,
         "rows": history.rows,
         "transactions": history.transactions,
@@ -197,7 +302,7 @@ def _versions(spark: SparkSession) -> JsonObject:
     return {"version": spark.version, "master": spark.sparkContext.master, "java": str(java)}
 
 
-def _findings(findings: Sequence[Finding], counts: "Counter[str]") -> JsonObject:
+def _findings(log: Log, findings: Sequence[Finding], counts: "Counter[str]") -> JsonObject:
     """Returns the findings' entry in the summary: all are counted, some of each code are shown."""
     codes = [code for code in Code if counts[code]]
     codes.sort(key=lambda code: (MEANINGS[code].severity != Severity.ERROR, -counts[code]))
@@ -207,9 +312,14 @@ def _findings(findings: Sequence[Finding], counts: "Counter[str]") -> JsonObject
             "severity": MEANINGS[code].severity.value,
             "count": counts[code],
             "meaning": MEANINGS[code].text,
+            "advice": MEANINGS[code].advice,
         }
         for code in codes
     ]
+    first = _first(findings, codes)
+    known = log.kept.shown if log.kept else {}
+    told = [each for each in first if _name(each._asdict()) not in known]
+    rows = {_name(each._asdict()): rows for each, rows in zip(told, beside(log, told), strict=True)}
     of_severity: Counter[str] = Counter()
     for code in codes:
         of_severity[MEANINGS[code].severity] += counts[code]
@@ -217,8 +327,22 @@ def _findings(findings: Sequence[Finding], counts: "Counter[str]") -> JsonObject
         "errors": of_severity[Severity.ERROR],
         "warnings": of_severity[Severity.WARNING],
         "by_code": by_code,
-        "first": [_shown(finding) for finding in _first(findings, codes)],
+        "first": [
+            _shown(finding) | {**known, **rows}[_name(finding._asdict())] for finding in first
+        ],
     }
+
+
+def _shown_by_name(told: JsonObject) -> dict[str, JsonObject]:
+    """Returns what the members have recorded beside each finding that is shown."""
+    first = told["first"]
+    assert isinstance(first, list)
+    return {_name(each): {name: each[name] for name in BESIDE} for each in first}
+
+
+def _name(finding: Mapping[str, object]) -> str:
+    """Returns what tells a finding from all others."""
+    return " ".join(str(finding[name]) for name in ("code", "observer", "history", "place"))
 
 
 def _first(findings: Sequence[Finding], codes: Sequence[Code]) -> list[Finding]:

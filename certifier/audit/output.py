@@ -14,10 +14,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from groupcert.certifier.audit.answers.errors import ForeignOutput, SparkFailed, UnreadableLog
 from groupcert.certifier.audit.answers.result import SAMPLE, JsonObject
+from groupcert.certifier.audit.rows.kept import DOCUMENT, STATE
 from groupcert.certifier.audit.spark.session import first_line
 
 SUMMARY, REPORT, TABLES = "summary.json", "report.html", "tables"
-_OURS = frozenset((SUMMARY, REPORT, TABLES, SAMPLE))
+_OURS = frozenset((SUMMARY, REPORT, TABLES, STATE, SAMPLE))
 MARK: JsonObject = {"written_by": "groupcert audit"}
 """The begin of every summary, which identifies an audit's folder."""
 _HEAD_BYTES = 1_024
@@ -72,6 +73,16 @@ class Output:
         self._files.mkdirs(self._path_of(self._unfinished))
         self.write_text(SUMMARY, json.dumps(MARK))
 
+    def summary_before(self) -> bytes | None:
+        """Returns the summary of the audit that this one replaces; None if there is none."""
+        if not self._exists(f"{self.place}/{SUMMARY}"):
+            return None
+        stream = self._files.open(self._path_of(f"{self.place}/{SUMMARY}"))
+        try:
+            return bytes(stream.readAllBytes())
+        finally:
+            stream.close()
+
     def abandon(self) -> None:
         """Deletes the unfinished folder."""
         self._delete(self._unfinished)
@@ -82,8 +93,19 @@ class Output:
         Raises:
             SparkFailed: the executors wrote it to disks of their own.
         """
-        folder = f"{self._unfinished}/{TABLES}/{name}"
-        table.write.parquet(folder)
+        self._write(f"{TABLES}/{name}", table)
+
+    def write_state(self, name: str, table: DataFrame) -> None:
+        """Writes a table of what is kept for the next audit; raises as `write_table` does."""
+        self._write(f"{STATE}/{name}", table)
+
+    def write_state_text(self, text: str) -> None:
+        """Writes the document of what is kept."""
+        self.write_text(f"{STATE}/{DOCUMENT}", text)
+
+    def _write(self, name: str, table: DataFrame) -> None:
+        folder = f"{self._unfinished}/{name}"
+        table.write.mode("overwrite").parquet(folder)
         written = self._files.globStatus(self._path_of(f"{folder}/part-*"))
         if not len(written):
             cause = f"{self.place} is not the same folder at all executors, as hdfs://... would be"

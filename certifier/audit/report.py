@@ -10,5 +10,6 @@ _ROOM = files("groupcert.certifier.audit")
 
 def page(summary: JsonObject) -> str:
     """Returns the page of a summary."""
-    script, style = (_ROOM.joinpath(f"report.{kind}").read_text("utf-8") for kind in ("js", "css"))
-    return pages.page("Audit of certification logs", script, summary, style=style)
+    names = ("cycle.js", "report.js", "report.css")
+    *scripts, style = (_ROOM.joinpath(name).read_text("utf-8") for name in names)
+    return pages.page("Audit of certification logs", "\n".join(scripts), summary, style=style)

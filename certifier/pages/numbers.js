@@ -5,7 +5,8 @@ const fixed = (x, digits = 2) => Number(x).toFixed(digits);
 const trimmed = (x, digits = 2) => String(+Number(x).toFixed(digits));
 const short = x => x >= 1e9 ? `${trimmed(x / 1e9, 1)}G` : x >= 1e6 ? `${trimmed(x / 1e6, 1)}M` : x >= 1e3 ? `${trimmed(x / 1e3, 1)}k`
   : trimmed(x, x < 10 ? 2 : 0);
-const percent = x => x === 0 ? `0${SPACE}%` : x < .0005 ? `<${SPACE}0.1${SPACE}%` : `${fixed(100 * x, x < .0995 ? 1 : 0)}${SPACE}%`;
+const percent = x => x === 0 ? `0${SPACE}%` : x < .0005 ? `<${SPACE}0.1${SPACE}%`
+  : x > .9995 && x < 1 ? `>${SPACE}99.9${SPACE}%` : x >= .995 && x < 1 ? `${fixed(100 * x, 1)}${SPACE}%` : `${fixed(100 * x, x < .0995 ? 1 : 0)}${SPACE}%`;
 const time = us => us >= 3.6e9 ? `${trimmed(us / 3.6e9, 1)} h` : us >= 6e7 ? `${trimmed(us / 6e7, 1)} min`
   : us >= 1e6 ? `${trimmed(us / 1e6)} s` : us >= 1e3 ? `${trimmed(us / 1e3, us < 1e4 ? 2 : 1)} ms` : us ? `${Math.round(us)} µs` : "0";
 const many = (n, one, more = `${one}s`) => `${count(n)} ${n === 1 ? one : more}`;

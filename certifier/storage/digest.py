@@ -4,23 +4,14 @@ Every block of every column family is read, so that RocksDB checks its checksum.
 be read raises CorruptStore; it never makes a shorter digest.
 """
 
-import shutil
-import tempfile
 from array import array
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
-from rocksdict import AccessType, Rdict
 from xxhash import xxh3_128
 
-from groupcert.certifier.storage.store import (
-    IDENTITY_KEY,
-    ROCKSDB_FOLDER,
-    Family,
-    open_families,
-    scan_whole,
-)
+from groupcert.certifier.storage.reading import reading
+from groupcert.certifier.storage.store import IDENTITY_KEY, Family
 
 PAGE_ROWS = 4_096
 PAGE_BYTES = 4 << 20
@@ -49,13 +40,13 @@ def content_digest(path: Path, on_page: OnPage = lambda family, keys: None) -> s
             digest.update(b"".join(column))
         on_page(family, keys)
 
-    with _opened(path) as families:
-        for family, rdict in families.items():
+    with reading(path) as store:
+        for family in Family:
             digest.update(family.value.encode())
             keys: list[bytes] = []
             values: list[bytes] = []
             size = 0
-            for key, value in scan_whole(rdict, b"", path):
+            for key, value in store.scan(family):
                 if family is Family.META and key == IDENTITY_KEY:
                     continue
                 keys.append(key)
@@ -66,26 +57,3 @@ def content_digest(path: Path, on_page: OnPage = lambda family, keys: None) -> s
                     keys, values, size = [], [], 0
             fold(family, keys, values)
     return digest.hexdigest()
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[dict[Family, Rdict]]:
-    """Yields the families of a store for reading. Nothing in its folder is written, which may be on
-    a read-only file system: RocksDB and rocksdict write notes of their own where they open a store,
-    which is another folder here, with links to the files.
-    """
-    with tempfile.TemporaryDirectory(prefix="groupcert-") as other:
-        links = Path(other) / ROCKSDB_FOLDER
-        links.mkdir()
-        for file in (path / ROCKSDB_FOLDER).glob("*"):
-            if file.suffix == ".json":  # rocksdict writes it again at each start.
-                shutil.copyfile(file, links / file.name)
-            else:
-                (links / file.name).symlink_to(file.absolute())
-        rdict = open_families(Path(other), AccessType.read_only(False))
-        families = {family: rdict.get_column_family(family.value) for family in Family}
-        try:
-            yield {**families, Family.META: rdict}
-        finally:
-            families.clear()
-            rdict.close()

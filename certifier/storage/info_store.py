@@ -9,7 +9,8 @@ from groupcert.certifier.certified_window import SEGMENT_TRANSACTIONS, Certified
 from groupcert.certifier.checkpoint import dump, restore
 from groupcert.certifier.core import Certifier
 from groupcert.certifier.errors import CorruptStore
-from groupcert.certifier.storage.store import Batch, Family, Store, integer_key
+from groupcert.certifier.storage.reading import Reads
+from groupcert.certifier.storage.store import Batch, Family, integer_key
 
 
 class CertificationInfoStore:
@@ -22,7 +23,7 @@ class CertificationInfoStore:
 
     CHECKPOINT_KEY = b"certifier"
 
-    def __init__(self, store: Store, certifier: Certifier) -> None:
+    def __init__(self, store: Reads, certifier: Certifier) -> None:
         self._store = store
         self.certifier = certifier
         self._saved_version = 0

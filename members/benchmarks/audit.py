@@ -2,7 +2,8 @@
 
 The rule it keeps: each run is a process of its own, measured from outside with all that it starts
 (Java, Spark's Python workers), from the start of Python to the answer; and each answer is checked.
-On the same files DuckDB, if it is there, answers the part of the question that is one query.
+On the same files DuckDB, if it is there, answers the question as far as these histories raise it
+(`duckdb-all`), and the part of it about stamps and verdicts alone (`duckdb`).
 """
 
 import importlib.util
@@ -86,7 +87,7 @@ class Run:
     `seconds`: from the start of its process; `seconds_in_session`: without the start of Python,
     Java and Spark. `cpu_seconds` and `memory_peak_mb`: of all its processes, the largest sum of
     resident pages. `shuffle_write_mb`, `spilled_mb`: None where that was not Spark. Spark verifies
-    all that the job does; DuckDB's answer is about stamps and verdicts alone.
+    all that the job does; so does `duckdb-all`; `duckdb` is about stamps and verdicts alone.
     """
 
     items: str
@@ -108,7 +109,7 @@ def main(options: BenchOptions, *, as_json: bool, output: Path | None) -> int:
     kept = tempfile.TemporaryDirectory() if options.folder is None else nullcontext(options.folder)
     engines: dict[str, tuple[Check, str]] = {"spark": (verified, options.memory)}
     if importlib.util.find_spec("duckdb"):
-        engines["duckdb"] = (queried, DUCKDB_MEMORY)
+        engines |= {"duckdb": (queried, DUCKDB_MEMORY), "duckdb-all": (queried_all, DUCKDB_MEMORY)}
     runs = []
     parts = [(workload, engine) for workload in options.workloads for engine in engines]
     with Course(parts, lambda part: f"{part[1]}, {part[0].name}") as course, kept as folder:
@@ -119,7 +120,9 @@ def main(options: BenchOptions, *, as_json: bool, output: Path | None) -> int:
     document = {
         "benchmark": "audit",
         **machine(),
-        "versions": {name: version(name) for name in ("groupcert", "pyspark", *list(engines)[1:])},
+        "versions": {
+            name: version(name) for name in ("groupcert", "pyspark", *engines.keys() & {"duckdb"})
+        },
         "targets": TARGETS,
         "memory": options.memory,
         "results": [asdict(run) for run in runs],
@@ -232,6 +235,13 @@ def queried(folder: Path, memory: str, scratch: str) -> tuple[dict[str, int], fl
     from groupcert.members.benchmarks.audit_duckdb import check_stamps
 
     return check_stamps(folder, memory, scratch)
+
+
+def queried_all(folder: Path, memory: str, scratch: str) -> tuple[dict[str, int], float]:
+    """Runs DuckDB's check of all that `verify` asks on the same files; a `Check`."""
+    from groupcert.members.benchmarks.audit_duckdb import check_all
+
+    return check_all(folder, memory, scratch)
 
 
 def _kill(pid: int) -> None:

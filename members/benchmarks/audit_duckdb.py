@@ -2,13 +2,16 @@
 
 The rule it keeps: the same question and the same answer as `audit/verify/verify.py`, for what
 the benchmark's histories have: one history, all of it, no read sets, snapshots that are versions.
-It is there to be compared with, and finds no other kind of error.
+It is there to be compared with, and finds no other kind of error; `audit_duckdb_all.py` has the
+query that does.
 """
 
 from pathlib import Path
 from time import time
 
 import duckdb
+
+from groupcert.members.benchmarks.audit_duckdb_all import QUERY
 
 _QUERY = """
 WITH history AS (
@@ -60,7 +63,18 @@ FROM judged
 
 
 def check_stamps(folder: Path, memory: str, scratch: str) -> tuple[dict[str, int], float]:
-    """Returns what is wrong in the log below `folder`, by code, and when DuckDB was up."""
+    """Returns which stamps and verdicts are wrong in the log below `folder`, by code, and when
+    DuckDB was up.
+    """
+    return _counts(_QUERY, folder, memory, scratch)
+
+
+def check_all(folder: Path, memory: str, scratch: str) -> tuple[dict[str, int], float]:
+    """Returns all that is wrong in the log below `folder`, by code, and when DuckDB was up."""
+    return _counts(QUERY, folder, memory, scratch)
+
+
+def _counts(query: str, folder: Path, memory: str, scratch: str) -> tuple[dict[str, int], float]:
     settings: dict[str, str | int | float | list[str]] = {
         "threads": 2,
         "memory_limit": memory,
@@ -70,7 +84,7 @@ def check_stamps(folder: Path, memory: str, scratch: str) -> tuple[dict[str, int
     with duckdb.connect(config=settings) as engine:
         engine.execute("SET enable_progress_bar = false")  # It is drawn on standard output.
         ready = time()
-        found = engine.execute(_QUERY, {"files": str(folder / "*.parquet")})
+        found = engine.execute(query, {"files": str(folder / "*.parquet")})
         names = [column[0] for column in found.description]
         given = zip(names, found.fetchone() or (), strict=True)
         return {name: count for name, count in given if count}, ready

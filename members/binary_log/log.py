@@ -34,6 +34,7 @@ from groupcert.applier.targets.rocksdb import RowChanges
 from groupcert.certifier.errors import CorruptStore
 from groupcert.certifier.gtid import Gtid
 from groupcert.certifier.gtid_set import GtidSet
+from groupcert.certifier.storage.reading import Reads
 from groupcert.certifier.storage.store import Batch, Family, Store
 from groupcert.members.large_transactions.fragments import drop_kept, keep, names_of
 
@@ -191,15 +192,7 @@ class BinaryLog:
 
     def read(self, key: bytes) -> Iterator[StoredGroup]:
         """Yields what is stored from a key on. The iterator keeps the store open: drop it soon."""
-        for found, value in self._store.scan(Family.BINARY_LOG, key):
-            file, offset = _KEY.unpack(found)
-            header, entries, committed_us = None, RelayGroup(), 0
-            if offset:
-                (committed_us,) = _COMMITTED_US.unpack_from(value)
-                entries = decode(value[_COMMITTED_US.size :], str(self._store.path))
-            else:
-                header = _file(file, value, self._store)
-            yield StoredGroup(found, file, header, entries, committed_us, len(value))
+        return stored_groups(self._store, key)
 
     def _write(self, batch: Batch, entries: RelayGroup) -> Iterable[int]:
         """Adds entries of one group to the newest file; see `append`."""
@@ -289,6 +282,22 @@ class BinaryLog:
             self._marks = [mark for mark in self._marks if mark[0] >= first]
 
 
+def stored_groups(store: Reads, key: bytes = b"") -> Iterator[StoredGroup]:
+    """Yields what a store has of its member's binary log, from a key on.
+
+    Raises CorruptStore, UnsupportedFormat: It cannot be read.
+    """
+    for found, value in store.scan(Family.BINARY_LOG, key):
+        file, offset = _KEY.unpack(found)
+        header, entries, committed_us = None, RelayGroup(), 0
+        if offset:
+            (committed_us,) = _COMMITTED_US.unpack_from(value)
+            entries = decode(value[_COMMITTED_US.size :], str(store.path))
+        else:
+            header = _file(file, value, store)
+        yield StoredGroup(found, file, header, entries, committed_us, len(value))
+
+
 def _stored_files(store: Store) -> Iterator[BinaryLogFile]:
     """Yields the files that the store has, oldest first."""
     number = 0
@@ -323,7 +332,7 @@ def _header(file: BinaryLogFile) -> bytes:
     return json.dumps(fields).encode()
 
 
-def _file(number: int, header: bytes, store: Store) -> BinaryLogFile:
+def _file(number: int, header: bytes, store: Reads) -> BinaryLogFile:
     """Returns a file known by its header alone."""
     try:
         fields = json.loads(header)

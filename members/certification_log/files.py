@@ -47,7 +47,7 @@ SCHEMA = pa.schema(
 _COUNTERS = [
     *("number", "place", "version", "gtid_number", "sequence_number", "last_committed"),
     *("snapshot_version", "started_tick", "committed_tick", "winner_version"),
-    *("decided_us", "started_us", "committed_us"),
+    *("decided_us", "started_us", "executed_us", "committed_us"),
 ]
 _CONSTANTS = ["format_version", "worker", "domain_id"]
 _HASHES = ["write_set.list.element", "read_set.list.element", "chain"]

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import structlog
 
 from groupcert.applier.targets.rocksdb import AppliedInterval, intervals_of
-from groupcert.certifier.history.schema import CHAIN_START, Cursor, Verdict
+from groupcert.certifier.history.schema import CHAIN_START, FORMAT_VERSION, Cursor, Verdict
 from groupcert.certifier.storage.store import Batch, Family, Store, integer_key
 from groupcert.members.core.decisions import Noted, decode, place_key, rows_in
 
@@ -263,7 +263,8 @@ def _add_interval(row: dict[str, Any], interval: AppliedInterval) -> None:
     """Adds when a transaction ran, and beside which others. After a crash a decision may be
     repeated: the transaction ran before.
     """
-    _, started, committed, started_us, committed_us, worker, parent, commit_id = interval
+    _, started, committed, started_us, committed_us, worker = interval[:6]
+    executed_us, parent, commit_id = interval[6:]
     row["started_tick"], row["committed_tick"] = started, committed
     if worker >= 0:
         row["worker"] = worker
@@ -274,6 +275,8 @@ def _add_interval(row: dict[str, Any], interval: AppliedInterval) -> None:
         row["decided_us"] = min(row["decided_us"], began_us)
         row["started_us"] = started_us or row["decided_us"]
         row["committed_us"] = committed_us
+    if executed_us:  # An earlier release may have noted the row.
+        row["executed_us"], row["format_version"] = executed_us, FORMAT_VERSION
 
 
 def _pages(store: Store, family: Family, start: bytes) -> Iterator[tuple[bytes, bytes]]:

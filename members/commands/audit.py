@@ -10,11 +10,12 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
+from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
@@ -22,6 +23,7 @@ from groupcert.certifier.audit.answers.errors import SparkFailed
 from groupcert.certifier.audit.answers.result import JsonObject
 from groupcert.certifier.audit.archive import submit_command, write_archive
 from groupcert.certifier.audit.jobs import audit, has_findings, known_jobs
+from groupcert.certifier.audit.spark.footers import has_few_rows
 from groupcert.certifier.audit.spark.java import is_heap
 from groupcert.certifier.audit.spark.progress import OnProgress, ProgressLines, tasks_text
 from groupcert.certifier.audit.spark.progress import Progress as AuditProgress
@@ -41,6 +43,7 @@ class AuditOptions:
     memory: str
     jobs: tuple[str, ...]
     spark_settings: tuple[str, ...]
+    since: str | None = None
 
     def settings(self) -> dict[str, str]:
         """Returns Spark's settings by name.
@@ -73,20 +76,47 @@ def main(options: AuditOptions, *, as_json: bool) -> int:
     """Runs an audit; returns the exit code."""
     settings = options.settings()
     with _java_aside() as terminal, _shown(terminal) as on_progress:
-        session = spark_session(options.master, memory=options.memory, settings=settings)
-        with session as spark:
-            summary = audit(
-                spark,
-                options.paths,
-                options.out,
-                jobs=options.jobs or None,
-                on_progress=on_progress,
-            )
+        with _session(options, settings) as spark:
+            summary = _audited(spark, options, options.since, on_progress)
     if as_json:
         sys.stdout.write(json.dumps(summary) + "\n")
     else:
-        sys.stdout.write("".join(f"{line}\n" for line in _lines(summary, options.out)))
+        sys.stdout.write("".join(f"{line}\n" for line in lines(summary, options.out)))
     return int(has_findings(summary))
+
+
+def audits(options: AuditOptions, again: Callable[[], bool]) -> Iterator[JsonObject]:
+    """Yields the summaries of audits, each of which goes on from the one before, in one session.
+
+    Args:
+        again: waits until the next one is due; False ends it.
+    """
+    settings = options.settings()
+    since = options.since
+    with _java_aside() as terminal, _session(options, settings) as spark:
+        while True:
+            yield _audited(spark, options, since, ProgressLines(terminal))
+            since = options.out
+            if not again():
+                return
+
+
+def _session(
+    options: AuditOptions, settings: dict[str, str]
+) -> AbstractContextManager[SparkSession]:
+    few = options.master is None and has_few_rows(options.paths)
+    return spark_session(options.master, memory=options.memory, few_rows=few, settings=settings)
+
+
+def _audited(
+    spark: SparkSession, options: AuditOptions, since: str | None, on_progress: OnProgress
+) -> JsonObject:
+    return audit(
+        *(spark, options.paths, options.out),
+        jobs=options.jobs or None,
+        since=since,
+        on_progress=on_progress,
+    )
 
 
 def write_audit_archive(path: Path) -> int:
@@ -96,7 +126,7 @@ def write_audit_archive(path: Path) -> int:
     return 0
 
 
-def _lines(summary: JsonObject, out: str) -> list[str]:
+def lines(summary: JsonObject, out: str) -> list[str]:
     """Returns the summary as lines of text."""
     findings, histories = summary["findings"], summary["histories"]
     assert isinstance(findings, dict) and isinstance(histories, list)
@@ -105,15 +135,28 @@ def _lines(summary: JsonObject, out: str) -> list[str]:
     scope = (
         f"{transactions:,} decisions in {len(histories)} histories of {', '.join(sorted(names))}"
     )
-    lines = [f"{scope}, {summary['seconds']} s"]
-    lines += [
+    told = [f"{scope}, {summary['seconds']} s", *_continued(summary["since"])]
+    told += [
         f"{code['severity']:8}{code['count']:>10,}  {code['code']}: {code['meaning']}"
         for code in findings["by_code"]
     ]
     found = findings["errors"] + findings["warnings"]
-    lines.append(f"{found:,} finding{'s' * (found != 1)}" if found else "no findings")
-    lines.append(f"report: {_report(out)}")
-    return lines
+    told.append(f"{found:,} finding{'s' * (found != 1)}" if found else "no findings")
+    told.append(f"report: {_report(out)}")
+    return told
+
+
+def _continued(since: object) -> Iterator[str]:
+    """Yields how an audit has gone on from one before."""
+    if not isinstance(since, dict):
+        return
+    if since["whole_because"]:
+        yield f"audited from the beginning: {since['whole_because']}"
+        return
+    rows, files = since["new_rows"], since["new_files"]
+    yield f"{rows:,} rows in {files:,} files are new since {since['report']}"
+    if since["files_gone"]:
+        yield f"{since['files_gone']:,} files that were audited then are no longer there"
 
 
 def _report(out: str) -> str:

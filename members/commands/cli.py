@@ -18,6 +18,7 @@ from groupcert.members.commands import failures
 from groupcert.members.commands.cli_audit import audit, export
 from groupcert.members.commands.cli_bench import bench as bench_verbs
 from groupcert.members.commands.cli_group import group as group_verbs
+from groupcert.members.commands.cli_log import log as log_verbs
 from groupcert.members.commands.cli_postgresql import postgresql as postgresql_verbs
 from groupcert.members.commands.cli_process import bootstrap, member, replica
 from groupcert.members.commands.cli_traces import replay, whatif
@@ -43,6 +44,7 @@ app = typer.Typer(
 )
 app.add_typer(bench_verbs, name="bench")
 app.add_typer(group_verbs, name="group")
+app.add_typer(log_verbs, name="log")
 app.add_typer(postgresql_verbs, name="postgresql")
 for verb, line in (
     (up, "up --detach"),

@@ -32,6 +32,24 @@ def audit(
     out: Annotated[
         str | None, typer.Option(help="Where the answers go; an earlier audit's are replaced.")
     ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            metavar="REPORT",
+            help="The answers of an audit before: only files that are new since are read.",
+        ),
+    ] = None,
+    watch: Annotated[
+        float | None,
+        typer.Option(
+            min=0.01,
+            metavar="MINUTES",
+            help="Audit what is new so often, until Ctrl-C; serve the last page, and metrics.",
+        ),
+    ] = None,
+    listen: Annotated[
+        str, typer.Option(help="Where --watch serves them, host:port.")
+    ] = "127.0.0.1:7190",
     master: Annotated[
         str | None, typer.Option(help="A Spark cluster, spark://host:port; this machine if absent.")
     ] = None,
@@ -61,7 +79,12 @@ def audit(
         memory=memory,
         jobs=tuple(job or ()),
         spark_settings=tuple(spark_setting or ()),
+        since=since,
     )
+    if watch is not None:
+        from groupcert.members.commands.audit_watch import watch_logs
+
+        raise typer.Exit(watch_logs(options, minutes=watch, listen=listen))
     raise typer.Exit(main(options, as_json=as_json))
 
 

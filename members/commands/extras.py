@@ -21,7 +21,8 @@ _MODULES = {
     ),
     "certification-log": ("pyarrow",),
     "postgresql": ("prometheus_client", "psutil", "psycopg", "pydantic", "uvloop", "xxhash"),
-    "audit": ("pandas", "pyarrow", "pyspark"),
+    "whatif": ("numba",),
+    "audit": ("pandas", "polars", "pyarrow", "pyspark"),
 }
 _MEASURED = ("member", "certification-log", "postgresql")
 MODULES = {

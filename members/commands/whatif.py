@@ -8,10 +8,8 @@ processors.
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from concurrent.futures import as_completed
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import cast
@@ -22,24 +20,21 @@ from rich.text import Text
 
 from groupcert.applier.mysql_logs.reader import read_binary_log, without_transactions
 from groupcert.applier.whatif.binary_log_work import BinaryLogWork
-from groupcert.applier.whatif.comparison import Line, bounds, run_line
+from groupcert.applier.whatif.comparison import Line, bounds
+from groupcert.applier.whatif.loops.windows import windows_of
 from groupcert.applier.whatif.page import page
 from groupcert.applier.whatif.report import Compared, JsonObject, document
-from groupcert.applier.whatif.simulation import Run
 from groupcert.applier.whatif.trace_work import TraceWork
 from groupcert.applier.whatif.workload import Costs, Workload, load
 from groupcert.certifier.core import CertifierOptions
+from groupcert.certifier.history.trace import ReplaySummary
 from groupcert.members.commands.replay import opened, read_lines
+from groupcert.members.commands.schedules import has_compiler, runs_of
 from groupcert.members.host.progress import progress
-from groupcert.members.host.worker_processes import WorkerProcesses
-
-Task = tuple[Line, int]
 
 HOT_SHOWN = 10
 SCHEME_COLUMNS = 15
 PROGRESS_LINES = 1_000
-SHARED_ENTRIES_MIN = 500_000
-"""Entries over all runs above which more processes are worth it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,16 +64,10 @@ def whatif_trace(
         InvalidTrace: A line cannot be read, or nothing is certified.
         OSError: There is no such file, or it cannot be read or written.
     """
-    reader = TraceWork(certifier)
-    with ExitStack() as stack:
-        source = stack.enter_context(opened(trace))
-        lines: Iterator[str] = stack.enter_context(closing(read_lines(source)))
-        state = stack.enter_context(progress("reading", number="{:,.0f} lines".format))
-        workload = load(reader.read(state.counted(lines, PROGRESS_LINES)), options.costs)
+    workload, summary = _read_trace(trace, certifier, options.costs)
     notes = []
     if not workload.has_commit_ids:
         notes.append(_group(workload, options.commit_group_transactions))
-    summary = reader.summary
     told: JsonObject = {
         "kind": "trace",
         "files": [trace],
@@ -90,6 +79,19 @@ def whatif_trace(
         "notes": notes,
     }
     _tell(told, workload, options, as_json=as_json, html=html)
+
+
+def _read_trace(
+    trace: str, certifier: CertifierOptions, costs: Costs
+) -> tuple[Workload, ReplaySummary]:
+    """Returns the workload of a trace, and its decisions; what certified it is not kept."""
+    reader = TraceWork(certifier)
+    with ExitStack() as stack:
+        source = stack.enter_context(opened(trace))
+        lines: Iterator[str] = stack.enter_context(closing(read_lines(source)))
+        state = stack.enter_context(progress("reading", number="{:,.0f} lines".format))
+        workload = load(reader.read(state.counted(lines, PROGRESS_LINES)), costs)
+    return workload, reader.summary
 
 
 def whatif_binary_log(
@@ -136,7 +138,8 @@ def _tell(
 ) -> None:
     """Compares, and prints or writes the report."""
     compared = _compare(workload, options)
-    report = document(source, workload, bounds(workload), compared, options.workers)
+    windows = windows_of(len(workload))
+    report = document(source, workload, bounds(workload), compared, options.workers, windows)
     if html is not None:
         html.write_text(page(report), encoding="utf-8")
     if as_json:
@@ -145,50 +148,32 @@ def _tell(
         console = Console()
         for table in tables(report):
             console.print(table)
-        for note in cast(list[str], source["notes"]):
+        for note in (*cast(list[str], source["notes"]), *_windows_note(report)):
             console.print(f"Note: {note}", markup=False, highlight=False)
 
 
 def _compare(workload: Workload, options: WhatIfOptions) -> list[Compared]:
-    """Computes all runs, in this process or in several."""
+    """Computes all runs."""
     tasks = [(line, workers) for line in options.lines for workers in options.workers]
-    processes = min(options.processes, len(tasks))
-    if len(workload) * len(tasks) < SHARED_ENTRIES_MIN:
-        processes = 1
-    with progress("scheduling", len(tasks), "{:.0f} runs".format) as state:
-        done = dict(state.counted(_runs(workload, tasks, processes)))
+    done = runs_of(workload, tasks, options.processes)
     return [
         Compared(line, [done[line, workers] for workers in options.workers])
         for line in options.lines
     ]
 
 
-def _runs(workload: Workload, tasks: Sequence[Task], processes: int) -> Iterator[tuple[Task, Run]]:
-    """Yields each task with its run, as they are done."""
-    if processes == 1:
-        for line, workers in tasks:
-            yield (line, workers), run_line(workload, line, workers)
-        return
-    with WorkerProcesses(processes, partial(_Process.begin, workload)) as pool:
-        futures = {pool.submit(_Process.run, *task): task for task in tasks}
-        for future in as_completed(futures):
-            yield futures[future], future.result()
-
-
-class _Process:
-    """State that one of several processes keeps between its runs."""
-
-    workload: Workload
-
-    @classmethod
-    def begin(cls, workload: Workload) -> None:
-        """Takes the workload once."""
-        cls.workload = workload
-
-    @classmethod
-    def run(cls, line: Line, workers: int) -> Run:
-        """Computes one run."""
-        return run_line(cls.workload, line, workers)
+def _windows_note(report: JsonObject) -> list[str]:
+    """Returns what was taken from windows, if anything was."""
+    windows = cast(JsonObject | None, report["windows"])
+    if windows is None:
+        return []
+    lacking = "numba, which makes long streams some ten times as fast, is not installed: "
+    lacking += "pip install 'groupcert[whatif]'"
+    return [
+        *([] if has_compiler() else [lacking]),
+        f"what idle workers waited for is taken from {windows['count']} windows of the stream, "
+        f"{windows['entries']:,} of its entries ({windows['share']:.1%}); all else is of all of it",
+    ]
 
 
 def tables(report: JsonObject) -> list[Table]:

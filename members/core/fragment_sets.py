@@ -59,6 +59,11 @@ class FragmentSets:
             return False
         return found.taken == (1 << fragments.pieces) - 1
 
+    def lacking(self, fragments: FragmentSet) -> list[int]:
+        """Returns the indexes of those fragments of a set that were not taken yet."""
+        found = self._runs.get(fragments.incarnation, {}).get(fragments.number, _Open())
+        return [index for index in range(fragments.pieces) if not found.taken >> index & 1]
+
     def drop(self, name: SetName) -> bool:
         """Closes a set whose transaction will not come; returns False if it is not open."""
         incarnation, number = name

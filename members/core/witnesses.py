@@ -80,6 +80,8 @@ class Witnesses:
         """Notes an answer, or why there is none; an answer counts for the whole run."""
         if isinstance(answer, Progress) and answer.group != self._group:
             answer = f"it is of group {answer.group}"
+        if isinstance(answer, Progress):
+            answer = self._on_this_log(answer)
         if isinstance(answer, str):
             self._silent[address] = answer
             return
@@ -137,10 +139,24 @@ class Witnesses:
         return self._count(view, now_ms)
 
     def _check_log(self) -> None:
-        mine = str(self._log.identity)
+        mine, continues = str(self._log.identity), self._log.continues
+        ours = ("", mine, str(continues.log) if continues else mine)
         for each in self._heard.values():
-            if each.log and each.log != mine:
+            if each.log not in ours:
                 raise ForeignLog(expected=f"{each.log}, as member {each.name} has it", found=mine)
+
+    def _on_this_log(self, answer: Progress) -> Progress | str:
+        """Returns the answer of a member; or, in words, that it has read more of the log before
+        this one than was left of that when this one was rebuilt.
+        """
+        continues = self._log.continues
+        if continues and answer.log == str(continues.log):
+            if answer.log_sequence > continues.log_sequence:
+                return (
+                    f"it has read message {answer.log_sequence} of the log before this one, which "
+                    f"was rebuilt from message {continues.log_sequence} on"
+                )
+        return answer
 
     def _check_digests(self, digest_at: Callable[[int], bytes]) -> None:
         compared = [

@@ -52,7 +52,8 @@ class GroupMissing(Unavailable):
         )
         return (
             f"there is no group {self.group} at {self.address}{there} make it, once, with "
-            "`groupcert bootstrap`; if it was there before, its log is lost: do not make another"
+            "`groupcert bootstrap`; if it was there before, its log is lost: do not make another, "
+            "`groupcert log rebuild` makes it again from what members hold"
         )
 
 

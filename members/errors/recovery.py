@@ -88,9 +88,9 @@ class LogCutShort(Fenced):
 
     message = (
         "the log ends at {last_sequence}, before what member {member} has read, {log_sequence}: "
-        "restore the disk of the log's server, or, to go on without what is lost, save what only "
-        "{member} has and `groupcert group rejoin --discard-state` there; then `groupcert group "
-        "rejoin --unfence` where a member is fenced"
+        "restore the disk of the log's server, then `groupcert group rejoin --unfence` where a "
+        "member is fenced; or stop all members and make the log again from what they hold: "
+        "`groupcert log rebuild`"
     )
     last_sequence: int
     member: str

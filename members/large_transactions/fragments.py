@@ -45,7 +45,7 @@ class FragmentStore:
         if fragments:
             batch = self._store.batch()
             for incarnation, (number, index, data) in fragments:
-                batch.put(Family.FRAGMENTS, _key(incarnation, number, index), data)
+                batch.put(Family.FRAGMENTS, fragment_key(incarnation, number, index), data)
             self._store.write(batch)
 
     def pieces(self, payload: bytes) -> Iterator[bytes]:
@@ -70,7 +70,7 @@ class FragmentStore:
 
     def piece_if_there(self, name: SetName, place: int) -> bytes | None:
         """Returns one piece, or None. Raises CorruptStore if it is not what was sent."""
-        data = self._store.get(Family.FRAGMENTS, _key(*name, place))
+        data = self._store.get(Family.FRAGMENTS, fragment_key(*name, place))
         try:
             return None if data is None else zstandard.decompress(data, PIECE_BYTES_MAX)
         except zstandard.ZstdError as error:
@@ -148,13 +148,13 @@ def names_of(payloads: Iterable[bytes]) -> list[SetName]:
 def drop(batch: Batch, names: Iterable[SetName]) -> None:
     """Adds the removal of sets to a batch."""
     for name in names:
-        batch.delete_range(Family.FRAGMENTS, _key(*name, 0), _end(name))
+        batch.delete_range(Family.FRAGMENTS, fragment_key(*name, 0), _end(name))
 
 
 def keep(batch: Batch, file: int, names: Iterable[SetName]) -> None:
     """Adds to a batch that a file of the binary log refers to sets."""
     for name in names:
-        batch.put(Family.META, _KEPT + integer_key(file) + _key(*name, 0)[:-8], b"")
+        batch.put(Family.META, _KEPT + integer_key(file) + fragment_key(*name, 0)[:-8], b"")
 
 
 def drop_kept(store: Store, batch: Batch, first_file: int) -> None:
@@ -189,13 +189,14 @@ class Digest:
         return FragmentSet(*self._name, self.count, self.bytes, digest).reference()
 
 
-def _key(incarnation: int, number: int, index: int) -> bytes:
+def fragment_key(incarnation: int, number: int, index: int) -> bytes:
+    """Returns the key of a fragment in a store."""
     return integer_key(incarnation) + integer_key(number) + integer_key(index)
 
 
 def _end(name: SetName) -> bytes:
     incarnation, number = name
-    return _key(incarnation, number + 1, 0)
+    return fragment_key(incarnation, number + 1, 0)
 
 
 def _name_of(key: bytes) -> SetName:

@@ -46,6 +46,8 @@ class Backend(asyncio.Protocol):
     _transport: asyncio.Transport
 
     def __init__(self, server: "BackendServer") -> None:
+        self.is_checked = False
+        """Whether it is a backend of the server that the companion's sessions are at."""
         self._server = server
         self._received = bytearray()
         self._is_known = False

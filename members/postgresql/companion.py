@@ -159,6 +159,9 @@ class Companion:
         if reason := self._standing.reason or self._held_up:
             self._refuse(backend, out_of_group(reason))
             return
+        if not await self._is_of_this_server(backend):
+            self._refuse(backend, out_of_group("it has crashed, or ended its companion's sessions"))
+            return
         if not fits(request.rows, self._database.tables):
             await self._database.read_tables()
         changes = changes_of(request.rows, self._database.tables)
@@ -184,6 +187,19 @@ class Companion:
         self._totals.certified += 1
         self._backends[local] = backend
         self._order.decided(local, entry)
+
+    async def _is_of_this_server(self, backend: Backend) -> bool:
+        """Returns whether the server has not crashed between the start of this run and that of a
+        backend. One that has crashed may lack its last commits, and takes clients before the
+        companion sees that its sessions are gone. A commit there would come before those commits,
+        which nobody would execute again. No backend outlives a crash: one look for each connection
+        is enough.
+        """
+        if not backend.is_checked:
+            with suppress(psycopg.OperationalError):  # The companion begins again.
+                await self._database.check_alive()
+                backend.is_checked = True
+        return backend.is_checked
 
     def _refuse(self, backend: Backend, refusal: Refusal) -> None:
         self._totals.refused[refusal.sqlstate] += 1

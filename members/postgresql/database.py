@@ -215,6 +215,7 @@ class Database:
         connect = partial(psycopg.connect, self._dsn, application_name=f"{APPLICATION} ddl")
         session = await asyncio.to_thread(connect, autocommit=True)
         try:
+            await self.check_alive()  # A server that has crashed since may lack versions before it.
             session.read_only = False
             session.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
             is_done = False
@@ -256,6 +257,14 @@ class Database:
                 f" AND application_name NOT IN ('{JOINING}', 'pg_dump')"
             )
         return float(age)
+
+    async def check_alive(self) -> None:
+        """Returns if the server has not crashed since `open`.
+
+        Raises:
+            psycopg.OperationalError: It has, or has ended the session.
+        """
+        await self.run("SELECT 1")
 
     async def run(self, query: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """Runs a statement in a transaction of its own; returns its rows."""

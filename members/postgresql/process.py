@@ -18,6 +18,7 @@ from groupcert.certifier.gtid_set import GtidSet
 from groupcert.members.client.async_client import AsyncClient
 from groupcert.members.console.metrics import serve_metrics
 from groupcert.members.errors.postgresql import CopyNeeded, SchemaChangeFailed
+from groupcert.members.errors.transactions import MemberFailed
 from groupcert.members.postgresql.companion import Companion
 from groupcert.members.postgresql.database import TURN_SECONDS, Database
 from groupcert.members.postgresql.log_follower import LogFollower
@@ -32,6 +33,8 @@ ANSWER_MS = 8_000
 log's leader takes less."""
 ENDS = (ApplyFailed, SchemaChangeFailed)
 """What does not pass by itself."""
+PASSES = (Unavailable, Fenced, MemberFailed)
+"""What may: a member that fails over one call, as when it is killed in its midst, comes back."""
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 
@@ -68,6 +71,11 @@ async def _run_until_signal(process: "_Process") -> None:
     await asyncio.wait({task})
     if not task.cancelled():
         task.result()
+
+
+def passes(error: GroupcertError) -> bool:
+    """Returns whether a companion begins again after an error, without its operator."""
+    return isinstance(error, PASSES) and not isinstance(error, ENDS)
 
 
 class _Process:
@@ -127,7 +135,7 @@ class _Process:
             raise needed from error
         except GroupcertError as error:
             await standing.leave(str(error))
-            if isinstance(error, ENDS) or not isinstance(error, Unavailable | Fenced):
+            if not passes(error):
                 raise
             log.warning("companion_begins_again", text=str(error))
 

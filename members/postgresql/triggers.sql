@@ -73,7 +73,7 @@ try:
         if noted is None or noted["state"]["id"] != state["id"]:
             noted = {"state": state, "rows": [], "is_decided": False}
         GD["groupcert_noted"] = noted
-except plpy.spiexceptions.QueryCanceled:  # The companion cancels no COMMIT after this point.
+except plpy.spiexceptions.QueryCanceled:
     plpy.error(
         "could not serialize access: the transaction was cancelled at its COMMIT",
         sqlstate="40001",
@@ -107,6 +107,12 @@ UNKNOWN = [
     "If it has, its rows appear here: look for them before you run it again.",
 ]
 UNREACHABLE = "25006"
+CANCELLED = [
+    "40001",
+    "could not serialize access: the transaction was cancelled at its COMMIT",
+    "A transaction that another server committed first needs its rows.",
+    "Run the transaction again.",
+]
 EARLY = [
     "0A000",
     "a server of a group certifies at COMMIT alone",
@@ -118,9 +124,21 @@ if noted is None:
     return EARLY
 noted["is_decided"] = True
 state = noted["state"]
-plans = SD.get("plans")
-if plans is None:
-    plans = SD["plans"] = {
+if state["isolation"] != "repeatable read":
+    return [
+        "0A000",
+        "a server of a group takes no transactions in " + state["isolation"].upper(),
+        "The group compares a transaction with what others committed after its snapshot; READ"
+        " COMMITTED has no one snapshot, and SERIALIZABLE would need what it read.",
+        "SET default_transaction_isolation TO 'repeatable read', or ALTER ROLE or ALTER DATABASE"
+        " with it; and run the transaction again after SQLSTATE 40001.",
+    ]
+if state["is_early"]:
+    return EARLY
+
+
+def prepare_plans():
+    SD["plans"] = {
         "settings": plpy.prepare(
             "SELECT socket_path, token, out_of_group FROM groupcert.settings"
         ),
@@ -134,17 +152,7 @@ if plans is None:
             ["text"],
         ),
     }
-if state["isolation"] != "repeatable read":
-    return [
-        "0A000",
-        "a server of a group takes no transactions in " + state["isolation"].upper(),
-        "The group compares a transaction with what others committed after its snapshot; READ"
-        " COMMITTED has no one snapshot, and SERIALIZABLE would need what it read.",
-        "SET default_transaction_isolation TO 'repeatable read', or ALTER ROLE or ALTER DATABASE"
-        " with it; and run the transaction again after SQLSTATE 40001.",
-    ]
-if state["is_early"]:
-    return EARLY
+    return SD["plans"]
 
 
 def open_connection():
@@ -193,8 +201,9 @@ request = {
     "version": state["version"],
     "rows": noted["rows"],
 }
-connection = GD.get("groupcert_connection")
 try:
+    plans = SD.get("plans") or prepare_plans()
+    connection = GD.get("groupcert_connection")
     if connection is None:
         connection = open_connection()
     else:
@@ -206,9 +215,12 @@ try:
             connection = open_connection()
     if request is not None:
         send(connection, request)
-except plpy.SPIError:  # A cancelled request is not whole, so the companion drops it.
-    GD.pop("groupcert_connection").close()
-    raise
+except plpy.SPIError as error:  # The request is not whole, so the companion drops it.
+    if connection := GD.pop("groupcert_connection", None):
+        connection.close()
+    if not isinstance(error, plpy.spiexceptions.QueryCanceled):
+        raise
+    return CANCELLED
 except OSError as error:
     GD.pop("groupcert_connection", None)
     reason = plans["settings"].execute()[0]["out_of_group"]

@@ -33,7 +33,7 @@ from groupcert.members.host.turns import Turns
 from groupcert.members.large_transactions.uploads import Uploads
 from groupcert.members.runtime.endings import why_ended
 from groupcert.members.runtime.join import Applied, start_joining
-from groupcert.members.runtime.log_start import RECORD_BYTES_MAX, check_log, record_bytes_max
+from groupcert.members.runtime.log_start import check_log, open_log, record_bytes_max
 from groupcert.members.runtime.options import decisions_of, member_options
 from groupcert.members.runtime.parts import Events, Parts
 from groupcert.members.runtime.run_end import NORMAL_START, RunEnd, RunStart
@@ -81,7 +81,7 @@ class MemberRuntime:
         self.closed = self.refuses_reads = self.log_opened = self.vouches_for_log = False
         self.trusts_log = start.trusts_log
         self.log_durable: bool | None = None
-        self.record_bytes_max = RECORD_BYTES_MAX
+        self.record_bytes_max = record_bytes_max()
         self.log_identity: LogIdentity | None = None
         self.log_replicas = self.committed_version = self.durable_version = 0
         self.recovery: RecoveryProgress | None = None
@@ -309,10 +309,7 @@ class MemberRuntime:
             writer.start()
 
     async def _read_log(self) -> None:
-        fence = self._state_store.fence()
-        if fence:
-            raise StillFenced(member=self.config.member, explanation=fence)
-        state = self._noted(await self.order.open(create=self.config.create_log))
+        state = self._noted(await open_log(self._state_store, self.order, self.config))
         self.log_opened = True
         state = await check_log(
             *(self.member, self._state_store, self.order, state, self.config),

@@ -105,7 +105,7 @@ class StateStore:
         batch.put(Family.META, MEMBER_KEY, json.dumps(checkpoint_of(member)).encode())
         if self._last is not None:
             assert self._last.sequence == member.log_sequence, f"{self._last.sequence} is the last"
-            batch.put(Family.META, LAST_MESSAGE_KEY, _digest(self._last))
+            batch.put(Family.META, LAST_MESSAGE_KEY, message_hash(self._last))
         self._store.write(batch)
         self._relay_queue.written()
         if self._outbox and rows:
@@ -139,7 +139,7 @@ class StateStore:
         read = self._store.get(Family.META, LAST_MESSAGE_KEY)
         if found is None or read is None or not read.startswith(integer_key(found.sequence)):
             return
-        now = _digest(found)
+        now = message_hash(found)
         if now != read:
             sequence = found.sequence
             raise LogRewritten(sequence=sequence, read=read[8:].hex(), found=now[8:].hex())
@@ -151,6 +151,16 @@ class StateStore:
             check_same_log(saved, identity)
             return
         self._put(LOG_IDENTITY_KEY, identity.encode())
+
+    def follow(self, identity: LogIdentity) -> None:
+        """Makes the store that of a rebuilt log, which goes on from the one that it was made from.
+        The fence that the loss of that one has brought ends with it.
+        """
+        batch = self._store.batch()
+        batch.put(Family.META, LOG_IDENTITY_KEY, identity.encode())
+        batch.delete(Family.META, FENCE_KEY)
+        self._store.write(batch)
+        self._store.flush()
 
     def identity(self) -> LogIdentity | None:
         """Returns the log that this store was made from; None: there is none yet."""
@@ -183,6 +193,6 @@ class StateStore:
         self._store.write(batch)
 
 
-def _digest(delivery: Delivery) -> bytes:
+def message_hash(delivery: Delivery) -> bytes:
     """Returns a message's position, and a hash of it."""
     return integer_key(delivery.sequence) + blake2b(delivery.payload, digest_size=8).digest()

@@ -11,7 +11,12 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 
-from groupcert.certifier.errors import InvalidSetting, LogServerTooOld, LogServerUnavailable
+from groupcert.certifier.errors import (
+    InvalidSetting,
+    LogGap,
+    LogServerTooOld,
+    LogServerUnavailable,
+)
 from groupcert.etcd.rpc_pb2 import StatusRequest
 from groupcert.members.errors.membership import GroupMissing
 from groupcert.members.host.histogram import Histogram
@@ -33,7 +38,13 @@ from groupcert.members.total_order.etcd_log import Compacted, EtcdLog, LogDescri
 from groupcert.members.total_order.etcd_publisher import EtcdPublisher
 from groupcert.members.total_order.etcd_reader import EtcdReader
 from groupcert.members.total_order.linger import Linger
-from groupcert.members.total_order.port import Delivery, LogIdentity, LogState, check_same_log
+from groupcert.members.total_order.port import (
+    Continuation,
+    Delivery,
+    LogIdentity,
+    LogState,
+    check_same_log,
+)
 from groupcert.members.total_order.server_health import LogHealth
 
 SCHEMES = ("etcd", "etcds")
@@ -71,6 +82,8 @@ class EtcdOptions:
     """Files for mutual TLS with them; None: connections are plain."""
     connect_ms_max: int = 10_000
     """Milliseconds that `open` and `state` wait for an answer."""
+    continues: Continuation | None = None
+    """The log that a new one goes on from; None: it begins with message 1."""
 
     def __post_init__(self) -> None:
         if not self.group.replace("-", "").replace("_", "").isalnum() or not self.group.isascii():
@@ -88,7 +101,7 @@ class EtcdOrder:
         self._connection = EtcdConnection(options.servers, options.tls)
         self._log = EtcdLog(self._connection, options.group, options.connect_ms_max)
         self._identity: LogIdentity
-        self._foreign_writes = 0
+        self._foreign_writes = self._skipped = 0
         self._replicas = 0
         self._message_bytes_max = 0
         self._promises = ServerPromises()
@@ -117,6 +130,7 @@ class EtcdOrder:
             await self._check_servers()
             self._identity = description.identity
             self._foreign_writes = description.foreign_writes
+            self._skipped = skipped_by(description)
             state = await self._state_of(description)
         except BaseException as error:
             await connection.close()
@@ -179,17 +193,23 @@ class EtcdOrder:
             foreign_writes=self._foreign_writes,
             linger=linger or Linger(),
         )
-        async with aclosing(reader.batches(first_sequence)) as batches:
-            async for deliveries in batches:
-                yield deliveries
+        skipped = self._skipped
+        async with aclosing(reader.batches(first_sequence - skipped)) as batches:
+            try:
+                async for deliveries in batches:
+                    yield [Delivery(each + skipped, payload) for each, payload in deliveries]
+            except LogGap as gap:
+                expected, found = gap.expected + skipped, gap.found + skipped
+                raise LogGap(expected=expected, found=found) from None
 
     async def message(self, sequence: int) -> Delivery | None:
         """Returns one message, see `TotalOrder.message`."""
         description = await self._describe()
-        if not description.trimmed_first <= sequence <= description.last_sequence:
+        number = sequence - self._skipped
+        if not description.trimmed_first <= number <= description.last_sequence:
             return None
         with suppress(Compacted):
-            found = await self._log.message_at(description.base, sequence)
+            found = await self._log.message_at(description.base, number)
             return Delivery(sequence, found.value)
         return None
 
@@ -204,10 +224,22 @@ class EtcdOrder:
         """Drops messages, see `TotalOrder.trim`. Raises InvalidSetting if the user may not."""
         description = await self._describe()
         try:
-            await self._log.trim(description, sequence)
+            await self._log.trim(description, sequence - self._skipped)
         except EtcdRefused as refused:
             expected = f"a user that may write to {self._log.keys.prefix.decode()} ({refused})"
             raise InvalidSetting(name="log_trim_servers", value="", expected=expected) from refused
+
+    async def remove(self) -> None:
+        """Removes the log with all its messages, for one that is made in its place; only `close` is
+        called after it.
+
+        Raises LogServerUnavailable: No answer in time, or this user may not.
+        """
+        try:
+            await self._log.remove()
+        except EtcdRefused as refused:
+            address = self._connection.address
+            raise LogServerUnavailable(address=address, cause=refused.description) from None
 
     async def close(self) -> None:
         """Leaves the log, see `TotalOrder.close`."""
@@ -255,7 +287,7 @@ class EtcdOrder:
         while (description := await self._log.find()) is None:
             if create:
                 await self._check_servers()
-                await self._log.make()
+                await self._log.make(options.continues)
                 continue
             if others is None:
                 others = []
@@ -278,7 +310,10 @@ class EtcdOrder:
         if description is None:
             description = LogDescription(
                 identity=LogIdentity(name=self._identity.name, created="no log"),
-                **dict.fromkeys(("base", "revision", "last_sequence", "trims"), 0),
+                base=0,
+                revision=0,
+                last_sequence=0,
+                trims=0,
                 trimmed_first=1,
             )
         check_same_log(self._identity, description.identity)
@@ -290,13 +325,14 @@ class EtcdOrder:
         )
         return LogState(
             identity=description.identity,
-            first_sequence=await self._log.first_kept(description),
-            last_sequence=description.last_sequence,
+            first_sequence=await self._log.first_kept(description) + skipped_by(description),
+            last_sequence=description.last_sequence + skipped_by(description),
             replicas=self._replicas,
             durable=self._promises.syncs_always,
             message_bytes_max=self._message_bytes_max,
             bytes=status.db_size_in_use,
             bytes_max=self._promises.quota_bytes,
+            continues=description.continues,
         )
 
     async def _ask_promises(self) -> None:
@@ -311,6 +347,13 @@ class EtcdOrder:
         for task in self._tasks:
             if task.done() and not task.cancelled():
                 task.result()
+
+
+def skipped_by(description: LogDescription) -> int:
+    """Returns the sequence before a log's first message: that of the last one of the log that it
+    goes on from. Below this module messages are counted from 1.
+    """
+    return description.continues.log_sequence if description.continues else 0
 
 
 def check_room(message_bytes_max: int) -> None:

@@ -32,6 +32,7 @@ from groupcert.etcd.rpc_pb2 import (
 )
 from groupcert.members.total_order.etcd_connection import (
     COMPACT,
+    DELETE_RANGE,
     RANGE,
     RETRY_MS,
     TRANSACTION,
@@ -39,7 +40,7 @@ from groupcert.members.total_order.etcd_connection import (
     EtcdRefused,
     NotAnswered,
 )
-from groupcert.members.total_order.port import LogIdentity
+from groupcert.members.total_order.port import Continuation, LogIdentity
 
 PREFIX = "groupcert/"
 WATCH_SECONDS_MAX = 2.0
@@ -76,6 +77,11 @@ class LogKeys:
         return self.prefix + b"first"
 
     @property
+    def continues(self) -> bytes:
+        """Its value is the log that this one goes on from; not there if it begins anew."""
+        return self.prefix + b"continues"
+
+    @property
     def publishers(self) -> bytes:
         """What the keys of publishers begin with."""
         return self.prefix + b"publishers/"
@@ -93,6 +99,7 @@ class LogDescription:
     trimmed_first: int
     """The first message that no trim dropped."""
     trims: int
+    continues: Continuation | None = None
 
     @property
     def foreign_writes(self) -> int:
@@ -131,6 +138,7 @@ class EtcdLog:
                 _get(RangeRequest(key=keys.identity)),
                 _get(RangeRequest(key=keys.first)),
                 _get(RangeRequest(key=keys.log, keys_only=True)),
+                _get(RangeRequest(key=keys.continues)),
             ],
             failure=[self._never()],
         )
@@ -142,7 +150,7 @@ class EtcdLog:
         found = [each.response_range.kvs for each in answer.responses]
         if not found[0]:
             return None
-        identity, first, log = (values[0] if values else KeyValue() for values in found)
+        identity, first, log, continues = (each[0] if each else KeyValue() for each in found)
         made = identity.value.decode(errors="replace")
         if {first.create_revision, log.create_revision} != {identity.create_revision}:
             made = f"{made}, and keys that were deleted since"
@@ -157,10 +165,11 @@ class EtcdLog:
             last_sequence=max(log.version - 1, 0),
             trimmed_first=int(first.value or b"1"),
             trims=max(first.version - 1, 0),
+            continues=Continuation.decode(continues.value) if continues.value else None,
         )
 
-    async def make(self) -> None:
-        """Makes the log unless it is there. Raises as `find`."""
+    async def make(self, continues: Continuation | None = None) -> None:
+        """Makes the log, which goes on from another one, unless it is there. Raises as `find`."""
         keys = self.keys
         made = f"{datetime.now(UTC).isoformat(timespec='seconds')} as {uuid.uuid4()}"
         question = TxnRequest(
@@ -169,9 +178,16 @@ class EtcdLog:
                 put(keys.identity, made.encode()),
                 put(keys.first, b"1"),
                 put(keys.log, b""),
+                *([put(keys.continues, continues.encode().encode())] if continues else []),
             ],
         )
         await self._connection.ask_until(self._limit_ms, TRANSACTION, question)
+
+    async def remove(self) -> None:
+        """Removes the log, and all that its publishers keep. Raises as `find`."""
+        prefix = self.keys.prefix
+        question = DeleteRangeRequest(key=prefix, range_end=end_of(prefix))
+        await self._connection.ask_until(self._limit_ms, DELETE_RANGE, question)
 
     async def propose(self) -> None:
         """Has the servers write to their own logs, which changes nothing here. Raises as `find`."""

@@ -29,7 +29,13 @@ from groupcert.members.total_order.jetstream_health import JetStreamHealth
 from groupcert.members.total_order.jetstream_publisher import JetStreamPublisher
 from groupcert.members.total_order.jetstream_reader import HEARTBEAT_MS, LogReader
 from groupcert.members.total_order.linger import Linger
-from groupcert.members.total_order.port import Delivery, LogIdentity, LogState, check_same_log
+from groupcert.members.total_order.port import (
+    Continuation,
+    Delivery,
+    LogIdentity,
+    LogState,
+    check_same_log,
+)
 from groupcert.members.total_order.server_health import LogHealth
 
 MESSAGE_BYTES_MAX = 8 << 20
@@ -38,6 +44,8 @@ HEADER_BYTES_MAX = 1 << 10
 MONITOR_TIMEOUT_MS = 2_000
 MISSING_RETRY_SECONDS = 0.2
 STREAM_PREFIX = "GROUPCERT_"
+CONTINUES = "groupcert.continues"
+"""Name in a stream's metadata of the log that it goes on from."""
 GROUPS_NAMED_MAX = 8
 """Other groups that an error names, where the requested group is not there."""
 MONITORS_MS = 10_000
@@ -82,6 +90,8 @@ class JetStreamOptions:
     """Milliseconds until a request to JetStream is sent again."""
     version_min: tuple[int, int, int] = (2, 12, 3)
     """The oldest server that serves: the first with the fixes to what Jepsen found in 2.12.1."""
+    continues: Continuation | None = None
+    """The log that a new stream goes on from; None: it begins with message 1."""
 
     def __post_init__(self) -> None:
         if not self.group.replace("-", "").replace("_", "").isalnum() or not self.group.isascii():
@@ -103,7 +113,7 @@ class JetStreamOptions:
         """Returns the stream as `open` makes it, and as it must be: only `trim` removes
         anything.
         """
-        return {
+        config: dict[str, object] = {
             "name": self.stream,
             "subjects": [self.subject],
             "storage": "file",
@@ -115,6 +125,10 @@ class JetStreamOptions:
             "deny_delete": True,
             "deny_purge": self.deny_purge,
         }
+        if self.continues is not None:
+            config["first_seq"] = self.continues.log_sequence + 1
+            config["metadata"] = {CONTINUES: self.continues.encode()}
+        return config
 
 
 REQUIRED_SETTINGS = ("subjects", "storage", "retention", "discard", "num_replicas", "deny_delete")
@@ -281,6 +295,21 @@ class JetStreamOrder:
             expected = f"a stream that can be trimmed ({refused})"
             raise InvalidSetting(name="deny_purge", value="true", expected=expected) from refused
 
+    async def remove(self) -> None:
+        """Removes the log with all its messages, for one that is made in its place; only `close` is
+        called after it.
+
+        Raises LogServerUnavailable: No answer in time, or this user may not.
+        """
+        try:
+            await self._connection.request_until(
+                self._options.connect_ms_max, f"STREAM.DELETE.{self._options.stream}", {}
+            )
+        except JetStreamRefused as refused:
+            if refused.code != STREAM_NOT_FOUND:
+                address = self._connection.address
+                raise LogServerUnavailable(address=address, cause=str(refused)) from refused
+
     async def close(self) -> None:
         """Leaves the log, see `TotalOrder.close`."""
         await self._connection.close()
@@ -349,6 +378,7 @@ class JetStreamOrder:
         config, state = document["config"], document["state"]
         message_bytes_max = min(config["max_msg_size"], self._connection.client.max_payload)
         in_files = config["storage"] == "file" and config.get("persist_mode", "") != "async"
+        continues = (config.get("metadata") or {}).get(CONTINUES)
         return LogState(
             identity=LogIdentity(name=config["name"], created=document["created"]),
             first_sequence=max(1, state["first_seq"]),
@@ -357,6 +387,7 @@ class JetStreamOrder:
             durable=self._syncs_always if in_files else False,
             message_bytes_max=message_bytes_max - HEADER_BYTES_MAX,
             bytes=state["bytes"],
+            continues=Continuation.decode(continues) if continues else None,
         )
 
     async def _watch(self) -> None:

@@ -8,8 +8,8 @@ members in one process.
 
 import json
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from dataclasses import asdict, dataclass
+from typing import NamedTuple, Protocol, Self
 
 from groupcert.certifier.errors import ForeignLog, LogGap
 from groupcert.members.host.histogram import Histogram
@@ -46,6 +46,32 @@ class LogIdentity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Continuation:
+    """The end of an earlier log, from which a rebuilt one goes on under the next sequence."""
+
+    log: LogIdentity
+    """The earlier log, which is lost or was cut."""
+    member: str
+    """The member whose state the rebuilt log goes on from."""
+    log_sequence: int
+    """The last message of the earlier log in that state."""
+    digest: str
+    """Digest of the certification state after it, in hexadecimal."""
+    last_sequence: int
+    """The last message that was rebuilt; a log that ends before it is not whole."""
+
+    def encode(self) -> str:
+        """Returns it as the log's servers keep it."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def decode(cls, encoded: str | bytes) -> Self:
+        """Returns what `encode` encoded."""
+        fields = json.loads(encoded)
+        return cls(**{**fields, "log": LogIdentity(**fields["log"])})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LogState:
     """The log's description of itself at one moment."""
 
@@ -62,6 +88,8 @@ class LogState:
     """Bytes of all messages that the log has; 0: the servers do not say."""
     bytes_max: int = 0
     """Bytes after which the servers take no more; 0: they do not say."""
+    continues: Continuation | None = None
+    """The log that it was rebuilt from, if it was."""
 
     def __post_init__(self) -> None:
         assert 1 <= self.first_sequence <= self.last_sequence + 1, self

@@ -14,7 +14,7 @@ from tests.audit.faults import (
     members_disagree,
     numbered,
 )
-from tests.audit.histories import Workload, rows_of
+from tests.audit.histories import OPENED_US, Workload, rows_of
 
 WORKLOAD = Workload(transactions=600, view_every=100)
 
@@ -35,7 +35,31 @@ def late_in_blocks(scene: Scene) -> None:
 
 def cut_at_its_end(scene: Scene) -> None:
     """A log ends early, behind it are checkpoints that its member told."""
+    rows = scene.histories["m1"]
+    del rows[-150:]
+    scene.expect(Code.HISTORY_CUT, rows[-1])
+
+
+def read_while_written(scene: Scene) -> None:
+    """A log ends early, and what its member told of its end came after the audit had begun."""
+    rows = scene.histories["m1"]
+    end = integer(rows[-150], "place")
+    for each in scene.histories.values():
+        for row in each:
+            if integer(row, "place") >= end:
+                row["decided_us"] = integer(row, "decided_us") + OPENED_US
+    scene.chain()
     del scene.histories["m1"][-150:]
+
+
+def second_history_cut(scene: Scene) -> None:
+    """A member has begun another history, and that one ends early; the first is whole."""
+    rows = scene.histories["m1"]
+    rows[200:] = [{**row, "history": "2"} for row in rows[200:]]
+    scene.chain()
+    rows = scene.histories["m1"]
+    del rows[-150:]
+    scene.expect(Code.HISTORY_CUT, rows[-1])
 
 
 def store_lost_and_not_joined(scene: Scene) -> None:
@@ -43,7 +67,7 @@ def store_lost_and_not_joined(scene: Scene) -> None:
     rows = _read_anew(scene, joins=False)
     for row in rows:
         row["decided_us"] = integer(row, "decided_us") + 10**9
-        for name in ("started_us", "committed_us"):
+        for name in ("started_us", "executed_us", "committed_us"):
             if row.get(name) is not None:
                 row[name] = integer(row, name) + 10**9
     scene.histories["m1"] = numbered(rows)
@@ -79,7 +103,7 @@ def exported_again(scene: Scene) -> None:
 
 def of_another_group(scene: Scene) -> None:
     """A member of that name is in another group, too, and its log alone was given."""
-    group = f"{scene.workload.group[:-1]}f"
+    group = f"f{scene.workload.group[1:]}"
     other = Scene(scene.name, scene.seed + 1, replace(scene.workload, group=group))
     scene.histories["m1"] = other.histories["m1"]
 
@@ -137,6 +161,7 @@ def edited(scene: Scene) -> None:
 def without_common_places(scene: Scene) -> None:
     """Two logs have nothing in common."""
     del scene.histories["m3"], scene.histories["m1"][300:], scene.histories["m2"][:300]
+    scene.expect(Code.HISTORY_CUT, scene.histories["m1"][-1])
 
 
 def twin(scene: Scene) -> None:
@@ -156,5 +181,5 @@ AGREEMENT_SCENES: Sequence[Callable[[Scene], None]] = (
     *(late, late_in_blocks, cut_at_its_end, store_lost_and_not_joined, store_lost_and_joined),
     *(exported_again, of_another_group, late_and_disagrees, late_and_skips),
     *(store_lost_and_alone, store_lost_and_begins_late, edited, without_common_places),
-    *(twin, other_twin),
+    *(twin, other_twin, read_while_written, second_history_cut),
 )

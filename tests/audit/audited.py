@@ -1,5 +1,6 @@
 """One audit of all scenes of the tests, each in a group of its own: Spark needs seconds for a plan,
-whatever the number of rows. Segments are so short that each history has several of them.
+whatever the number of rows. Segments are so short that each history has several of them, and
+batches (see `conftest.py`) that walks keep something between two of them.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -19,12 +20,12 @@ from groupcert.certifier.audit.proof import proof
 from groupcert.certifier.audit.rows import states
 from groupcert.certifier.audit.rows.consequences import told_once
 from groupcert.certifier.audit.rows.log import Log
-from groupcert.certifier.audit.verify import stable_sets, verify
+from groupcert.certifier.audit.verify import verify
 from tests.audit.agreement_scenes import AGREEMENT_SCENES
 from tests.audit.agreement_scenes import WORKLOAD as AGREEMENT
 from tests.audit.anomalies import NEIGHBOURS_MAX, WORDS
 from tests.audit.faults import FAULTS, Scene
-from tests.audit.histories import Workload, write_as_is
+from tests.audit.histories import OPENED_US, Workload, write_as_is
 
 JOBS = (verify, agree, isolation, apply, proof)
 FAULTY = Workload(transactions=400, brought_share=0.2)
@@ -76,22 +77,34 @@ def keys(findings: Iterable[Finding]) -> set[Found]:
 
 def audit_of_all_scenes(spark: SparkSession, folder: Path) -> Audited:
     """Writes the histories of all scenes into a folder, and audits them."""
-    faulty = {each.name: each for each in _faulty_scenes()}
-    right = {
-        name: Scene(name, number, replace(workload, group=_group(9, number)))
-        for number, (name, workload) in enumerate(RIGHT_ONES.items())
-    }
-    scenes = (*faulty.values(), *right.values())
-    write_as_is(folder, *(rows for scene in scenes for rows in scene.histories.values()))
+    faulty, right = write_scenes(folder)
     log = Log(spark, [str(folder)])
+    log.opened_us = OPENED_US
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(states, "SEGMENT_ROWS", 100)
-        patch.setattr(stable_sets, "BATCH_ROWS", 7)
         patch.setattr(isolation, "NEIGHBOURS_MAX", NEIGHBOURS_MAX)
         results = {job.__name__.rpartition(".")[2]: job.run(log) for job in JOBS}
         findings, counts = told_once([*results.values()])
     observers = [each.observer for each in log.histories]
     return Audited(faulty, right, results, findings, counts.total(), observers)
+
+
+def write_scenes(folder: Path) -> tuple[dict[str, Scene], dict[str, Scene]]:
+    """Writes the histories of all scenes into a folder; returns those with faults, and others."""
+    faulty, right = scenes()
+    every = (*faulty.values(), *right.values())
+    write_as_is(folder, *(rows for scene in every for rows in scene.histories.values()))
+    return faulty, right
+
+
+def scenes() -> tuple[dict[str, Scene], dict[str, Scene]]:
+    """The scenes with faults, and others."""
+    faulty = {each.name: each for each in _faulty_scenes()}
+    right = {
+        name: Scene(name, number, replace(workload, group=_group(9, number)))
+        for number, (name, workload) in enumerate(RIGHT_ONES.items())
+    }
+    return faulty, right
 
 
 def _faulty_scenes() -> Iterator[Scene]:

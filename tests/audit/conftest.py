@@ -23,6 +23,7 @@ def spark() -> Iterator[SparkSession]:
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.driver.extraJavaOptions": FAST_START,
         "spark.sql.parquet.columnarReaderBatchSize": "128",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "4999",
     }
     with spark_session(settings=settings) as session:
         yield session

@@ -160,10 +160,11 @@ def _checkpoint(before: Row, told: Row, stable: Row) -> Row:
 
 
 def _append(rows: list[Row], row: Row) -> None:
-    """Adds a row, numbered and chained."""
-    chain = rows[-1]["chain"] if rows else CHAIN_START
+    """Adds a row, numbered and chained in its history."""
+    before = rows[-1] if rows and rows[-1]["history"] == row["history"] else None
+    chain = before["chain"] if before else CHAIN_START
     assert isinstance(chain, bytes)
-    row["number"] = len(rows) + 1
+    row["number"] = integer(before, "number") + 1 if before else 1
     row["chain"] = link(chain, text_of(row))
     rows.append(row)
 
@@ -455,6 +456,13 @@ def digest_wrong_after_a_warning(scene: Scene) -> None:
     scene.expect(Code.STAMP_TOO_HIGH, wrong)
 
 
+def cut_off(scene: Scene) -> None:
+    """The end of a log is cut off, of which its member had told the others how far it was."""
+    rows = scene.histories["m3"]
+    del rows[-150:]
+    scene.expect(Code.HISTORY_CUT, rows[-1])
+
+
 FAULTS: Sequence[Callable[[Scene], None]] = (
     *(certified_for_conflict, conflict_for_certified, too_old_for_certified),
     *(certified_for_too_old, stamp_too_low, stamp_too_high, winner_that_did_not_win),
@@ -462,5 +470,5 @@ FAULTS: Sequence[Callable[[Scene], None]] = (
     *(wrong_collection, wrong_view_change, duplicate_gtid, edited_record, edited_and_chained),
     *(swapped_records, applier_overlap, decisions_that_were_not_told),
     *(told_record_never_written, record_there_twice, digest_wrong_after_a_warning),
-    stable_set_beyond_a_report,
+    *(stable_set_beyond_a_report, cut_off),
 )

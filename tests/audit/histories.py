@@ -25,6 +25,8 @@ OTHER = "11111111-1111-1111-1111-111111111111"
 DIGEST_BEFORE = "digest before"
 """Not a column: what a member could tell the group at a stable set."""
 BEGIN_US = 1_780_000_000_000_000
+OPENED_US = BEGIN_US + 86_400_000_000
+"""When the audit of all scenes opens their logs: a day after they begin."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +162,7 @@ def apply_rows(rows: Sequence[Row], workers: int = 4) -> None:
                 *(decided, free_us[worker], barrier_us, seen_us),
                 commit_us.get(waits_for, barrier_us),
             )
-            row["worker"] = worker
+            row["worker"], row["executed_us"] = worker, started + 150
         clock_us = max(started + 150, last_commit_us + 1)
         if not row["is_local"]:
             free_us[worker] = clock_us

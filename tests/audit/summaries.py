@@ -16,6 +16,7 @@ MEMBERS = ("m1", "m2", "m3")
 HISTORIES = ("60303ae22b998861", "6f86d081884c7d65")
 """Of the member that has begun again."""
 HOURS = 36
+GROUP = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 
 
 def clean_summary() -> JsonObject:
@@ -39,6 +40,7 @@ def clean_summary() -> JsonObject:
             )
         ],
         "findings": {"errors": 0, "warnings": 0, "by_code": [], "first": []},
+        "compared": None,
         "verify": {"observers": [_verified("m1"), _verified("m2"), _verified("m3", late=True)]},
         "agree": {
             "places": 412_003,
@@ -94,19 +96,11 @@ def summary_with_findings() -> JsonObject:
         (Code.STAMP_TOO_HIGH, 12_400, "last_committed 811", "last_committed 812"),
     )
     first = [
-        _finding(code, number, expected, found)
+        finding_entry(code, number, expected, found)
         for code, count, expected, found in codes
         for number in range(min(count, 3))
     ]
-    by_code = [
-        {
-            "code": code.value,
-            "severity": MEANINGS[code].severity.value,
-            "count": count,
-            "meaning": MEANINGS[code].text,
-        }
-        for code, count, _, _ in codes
-    ]
+    by_code = [code_entry(code, count) for code, count, _, _ in codes]
     summary["findings"] = {"errors": 3, "warnings": 12_400, "by_code": by_code, "first": first}
     return summary
 
@@ -117,6 +111,13 @@ def empty_summary() -> JsonObject:
     summary |= {name: {} for name in ("verify", "agree", "isolation", "apply", "profile", "proof")}
     summary["jobs"] = []
     return summary
+
+
+def code_entry(code: Code, count: int) -> JsonObject:
+    """A code among the findings."""
+    meaning = MEANINGS[code]
+    told = {"meaning": meaning.text, "advice": meaning.advice, "count": count}
+    return {"code": code.value, "severity": meaning.severity.value, **told}
 
 
 def _begun_again(summary: Any, observer: str) -> JsonObject:
@@ -146,6 +147,7 @@ def _history(observer: str, first: int, last: int, *, begins_late: bool) -> Json
     return {
         "observer": observer,
         "history": "1",
+        "group": GROUP,
         "source": "member",
         "rows": 48 * (last - first),
         "transactions": 45 * (last - first),
@@ -172,7 +174,8 @@ def _verified(observer: str, *, late: bool = False) -> JsonObject:
     }
 
 
-def _finding(code: Code, number: int, expected: str, found: str) -> JsonObject:
+def finding_entry(code: Code, number: int, expected: str, found: str) -> JsonObject:
+    """A finding, as the page shows it."""
     return {
         "severity": MEANINGS[code].severity.value,
         "code": code.value,
@@ -186,6 +189,14 @@ def _finding(code: Code, number: int, expected: str, found: str) -> JsonObject:
         "kind": "transaction",
         "log_sequence": 123 + number,
         "log_index": 4,
+        "gtid": f"{GROUP}:{number}",
+        "members": [
+            {"observer": "m1", "history": "1"},
+            {"observer": "m2", "history": HISTORIES[0]},
+        ],
+        "differing": {"winner_origin": ["m3", HOSTILE_KEY], "gtid_number": ["7", None]}
+        if code is Code.RECORD_EDITED
+        else {},
     }
 
 
@@ -203,7 +214,9 @@ def _applied(observer: str, slowness: float) -> JsonObject:
         "running_mean": 1.71,
         "possible_mean": 3.94,
         "used_share": 0.434,
+        "busy_share": 0.004,
         "forced_cuts": 0,
+        "lag_us": {"p50": int(1_400 * slowness), "p95": int(9_700 * slowness), "max": 361_000},
         "lag": {
             "begin_us": BEGIN_US,
             "bucket_us": bucket_us,
@@ -243,17 +256,34 @@ def _profile() -> JsonObject:
             "mean": [round(level, 3) for level in wave],
             "max": [int(3 * level + 4) for level in wave],
         },
-        "sample": {"file": "sample.jsonl.gz", "transactions": 99_000, "share": 0.25},
+        "sample": {
+            "file": "sample.jsonl.gz",
+            "transactions": 99_000,
+            "share": 0.25,
+            "has_tables": True,
+        },
         "whatif": "groupcert whatif /audits/1/sample.jsonl.gz",
         "conflicts": _conflicts(),
+        "classes": _classes(),
+        "snapshots": _snapshots(),
+        "certification_info": _certification_info(),
+        "holders": _holders(),
+        "replica": _replica(),
+        "heat": _heat(),
+        "distances": {
+            "observer": "m1",
+            "history": "1",
+            "by_power": [
+                {"from": 2**power, "to": 2 ** (power + 1) - 1, "transactions": 90_000 >> power}
+                for power in range(9)
+            ],
+        },
         "hot_items": [
-            {
-                "key": HOSTILE_KEY if not i else f"shop.stock/PRIMARY/{i}",
-                "item": f"{77 + i:016x}",
-                "writers": 4_000 // (i + 1),
-                "readers": 900 // (i + 1),
-                "conflicts": 700 // (i + 1),
-            }
+            *(_hot(HOSTILE_KEY if not i else f"shop.stock/PRIMARY/{i}", i) for i in range(7)),
+            _hot(None, 8) | {"item": "bfffffffffffffff"},
+        ],
+        "hot_writers": [
+            _hot(f"shop.visits/PRIMARY/{i}", i) | {"writers": 9_000 - 100 * i, "conflicts": 0}
             for i in range(8)
         ],
         "windows": {
@@ -277,6 +307,16 @@ def _profile() -> JsonObject:
     }
 
 
+def _hot(key: str | None, number: int) -> JsonObject:
+    return {
+        "key": key,
+        "item": f"{77 + number:016x}",
+        "writers": 4_000 // (number + 1),
+        "readers": 900 // (number + 1),
+        "conflicts": 700 // (number + 1),
+    }
+
+
 def _parallelism(observer: str, number: int) -> JsonObject:
     return {
         "observer": observer,
@@ -289,6 +329,128 @@ def _parallelism(observer: str, number: int) -> JsonObject:
         "forced_cuts": 0,
         "mean": 3.94,
         "width_max": 41,
+    }
+
+
+def _classes() -> JsonObject:
+    names = ("shop.orders, shop.stock", HOSTILE_KEY, None, "")
+    first = [
+        {
+            "tables": name,
+            "transactions": 200_000 >> number,
+            "share": 0.5 / 2**number,
+            "aborted": 8_000 >> number,
+            "abort_rate": 0.04,
+            "mean_us": 740 + 100 * number if name else None,
+            "wasted_us": (740 + 100 * number) * (8_000 >> number) if name else None,
+        }
+        for number, name in enumerate(names)
+    ]
+    return {
+        "observer": "m1",
+        "history": "1",
+        "classes": 31,
+        "transactions": 404_955,
+        "aborted": 13_751,
+        "wasted_us": 9_280_000,
+        "first": first,
+    }
+
+
+def _certification_info() -> JsonObject:
+    purged = [5_500 if number % 10 == 9 else 0 for number in range(BUCKETS)]
+    entered = [600] * BUCKETS
+    return {
+        "observer": "m1",
+        "history": "1",
+        "begin_us": BEGIN_US,
+        "bucket_us": HOURS * HOUR_US // BUCKETS,
+        "since_start": False,
+        "held": [sum(entered[: end + 1]) - sum(purged[: end + 1]) for end in range(BUCKETS)],
+        "entered": entered,
+        "purged": purged,
+        "collections": [6 if count else 0 for count in purged],
+    }
+
+
+def _holders() -> JsonObject:
+    """The second member is slow in the second half of the time."""
+    late = range(BUCKETS // 2, BUCKETS)
+    return {
+        "observer": "m1",
+        "history": "1",
+        "begin_us": BEGIN_US,
+        "bucket_us": HOURS * HOUR_US // BUCKETS,
+        "known_us": HOURS * HOUR_US,
+        "members": [
+            {
+                "member": member,
+                "held_us": int(HOURS * HOUR_US * share),
+                "share": share,
+                "behind_max": behind,
+                "unexecuted_max": behind // 2,
+            }
+            for member, share, behind in (("m2", 0.5, 12_400), ("m3", 0.02, 31))
+        ],
+        "by_part": {
+            "holder": [0 if part in late else 1 if part == 4 else None for part in range(BUCKETS)],
+            "behind": [
+                100 * part if part in late else 31 if part == 4 else None for part in range(BUCKETS)
+            ],
+        },
+    }
+
+
+def _replica() -> JsonObject:
+    return {
+        "observer": "m1",
+        "history": "1",
+        "rule": "last_writers",
+        "transactions": 391_204,
+        "estimated": 130_402,
+        "unit_us": 740,
+        "work": 72_000_000_000,
+        "critical_path": 9_000_000_000,
+        "forced_cuts": 0,
+        "mean": 8.0,
+        "width_max": 51,
+    }
+
+
+def _heat() -> JsonObject:
+    return {
+        "begin_us": BEGIN_US,
+        "bucket_us": HOURS * HOUR_US // BUCKETS,
+        "items": [
+            {
+                "key": None if number == 3 else f"{HOSTILE_KEY}/{number}",
+                "item": f"{number:016x}",
+                "conflicts": [max(0, part - 90 - number) for part in range(BUCKETS)],
+            }
+            for number in range(4)
+        ],
+    }
+
+
+def _snapshots() -> JsonObject:
+    return {
+        "observer": "m1",
+        "history": "1",
+        "unknown": 11,
+        "by_origin": [
+            {"origin": member, "transactions": 130_000, "p50": 3, "p95": 61, "max": 8_811 - number}
+            for number, member in enumerate(MEMBERS)
+        ],
+        "oldest": [
+            {
+                "place": _place(700 + number, 2),
+                "verdict": "conflict" if number % 2 else "certified",
+                "origin": MEMBERS[number % 3],
+                "gtid": None if number % 2 else f"{GROUP}:{90_000 + number}",
+                "age": 8_811 - number,
+            }
+            for number in range(10)
+        ],
     }
 
 

@@ -21,7 +21,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from groupcert.certifier.audit.archive import write_archive
-from groupcert.certifier.audit.jobs import audit
+from groupcert.certifier.audit.jobs import audit, known_jobs
 from groupcert.certifier.audit.spark.java import find_java
 from tests.audit.histories import Workload, random_order, rows_of, write
 from tests.audit.java_options import FAST_START
@@ -30,8 +30,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(900)]
 SPARK = Path(pyspark.__file__).parent
 UP_SECONDS = 300
 MEMBERS = ("m1", "m2", "m3")
-JOBS = ("verify", "profile")
-"""Jobs with each kind of function that runs in an executor's Python: the others have no more."""
+JOBS = known_jobs()
+
 ASKED = [word for job in JOBS for word in ("--job", job)]
 SETTINGS = (
     "spark.driver.host=127.0.0.1",

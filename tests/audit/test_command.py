@@ -79,7 +79,7 @@ def test_archive_has_what_an_audit_needs_and_nothing_of_the_rule(tmp_path: Path)
     assert "--out DIR" in helped.stdout
 
 
-def test_readme_lists_every_code_with_its_meaning() -> None:
+def test_readme_lists_every_code_with_its_meaning_and_advice() -> None:
     lines = README.read_text(encoding="utf-8").splitlines()
     listed = [line for line in lines if line.startswith("| `") and line.count("|") == 4]
     codes = [line for line in listed if line.split("|")[2].strip() in ("error", "warning")]
@@ -87,6 +87,9 @@ def test_readme_lists_every_code_with_its_meaning() -> None:
         f"| `{code.value}` | {meaning.severity.value} | {meaning.text} |"
         for code, meaning in MEANINGS.items()
     ]
+    advised = [line for line in lines if line.startswith("| `") and line.count("|") == 3]
+    shown = [line for line in advised if line.split("`")[1] in MEANINGS]
+    assert shown == [f"| `{code.value}` | {meaning.advice} |" for code, meaning in MEANINGS.items()]
 
 
 @pytest.mark.spark

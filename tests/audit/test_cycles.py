@@ -92,6 +92,23 @@ def test_each_cycle_has_its_name_and_its_words(
     assert (found.code, found.in_words()) == (code, words)
 
 
+def test_a_cycle_is_a_graph_whose_edges_lead_to_the_next_transaction() -> None:
+    found = cycle(*READ_SKEW)
+    assert found is not None
+    assert found.drawn() == {
+        "transactions": [
+            {"gtid": "a:3", "version": 3, "member": None},
+            {"gtid": "a:1", "version": 1, "member": None},
+            {"gtid": "a:2", "version": 2, "member": None},
+        ],
+        "edges": [
+            {"dependency": "rw", "row": "x"},
+            {"dependency": "wr", "row": "x"},
+            {"dependency": "wr", "row": "y"},
+        ],
+    }
+
+
 def test_an_item_without_key_and_a_transaction_without_gtid_are_told_by_number_and_version() -> (
     None
 ):

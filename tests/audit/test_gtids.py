@@ -151,7 +151,7 @@ def test_numbers_that_the_rule_gives_are_no_finding_and_others_are(
         for row in rows:
             row["observer"] = name
         write(tmp_path, rows)
-    monkeypatch.setattr(checks, "ROWS_MAX", 3)
+    monkeypatch.setattr(checks, "ROWS_MAX", 5)
     result = verify.run(Log(spark, [str(tmp_path)]))
     found = {(each.code, each.observer, each.place) for each in result.findings}
     assert found == expected

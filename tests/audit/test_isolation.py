@@ -1,11 +1,14 @@
 """Each anomaly that a wrong certifier lets in is found by its code, at its place, in words."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
+from groupcert.certifier.audit.answers.findings import Code, Finding
 from groupcert.certifier.audit.isolation import isolation
+from groupcert.certifier.audit.isolation.cycles import Cycle, Dependency, Edge, Operation
 from groupcert.certifier.audit.isolation.isolation import Candidate
 from groupcert.certifier.audit.rows.log import Log
 from tests.audit.anomalies import ANOMALIES, WORDS, X, Y, write_skew
@@ -27,6 +30,17 @@ def test_each_anomaly_is_found_in_words(audited: Audited) -> None:
     assert {(each.code, each.observer, each.place): each.witness for each in found} == expected
     assert len(found) == len(expected)
     assert audited.results["isolation"].summary["unsearched"] == 1
+    cycles: Any = audited.results["isolation"].summary["cycles"]
+    drawn = {(each["code"], each["observer"], each["place"]): each for each in cycles}
+    in_words = {key: text for key, text in expected.items() if text.count(" read ")}
+    assert len(cycles) == len(drawn)
+    told = {key for key, text in in_words.items() if "decided after" not in text}
+    assert drawn.keys() & expected.keys() == told
+    for key, each in ((key, drawn[key]) for key in told):
+        for sentence, edge in zip(in_words[key].split("; "), each["edges"], strict=True):
+            assert edge["row"] in sentence
+        names = [f"{one['gtid']} of {one['member']}" for one in each["transactions"]]
+        assert all(name in expected[key] for name in names) and len(names) == len(each["edges"])
 
 
 @pytest.mark.nightly
@@ -39,6 +53,29 @@ def test_no_more_candidates_are_searched_than_may_be(
     write_as_is(tmp_path, *scene.histories.values())
     monkeypatch.setattr(isolation, "CANDIDATES_MAX", 1)
     assert isolation.run(Log(spark, [str(tmp_path)])).summary["unsearched"] == len(MEMBERS) - 1
+
+
+def test_cycles_that_are_too_many_or_too_long_are_not_drawn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first by place are, of each code."""
+    one, other = (
+        Operation(version=n, snapshot=0, writes=frozenset(), reads=frozenset()) for n in (1, 2)
+    )
+    edges = [Edge(one, other, Dependency.ANTI, X), Edge(other, one, Dependency.ANTI, Y)]
+    codes = (Code.WRITE_SKEW, Code.READ_SKEW)
+    found = [
+        (Finding(code, "m1", "1", place, "", "", ""), Cycle(code, edges))
+        for place in (3, 1, 2)
+        for code in codes
+    ]
+    monkeypatch.setattr(isolation, "DRAWN_MAX", 2)
+    drawn = list(isolation._drawn(found, {}))
+    assert [(each["code"], each["place"]) for each in drawn] == [
+        (code, place) for place in (1, 2) for code in codes
+    ]
+    monkeypatch.setattr(isolation, "EDGES_MAX", 1)
+    assert list(isolation._drawn(found, {})) == []
 
 
 def test_candidates_are_searched_while_their_neighbours_are_not_too_many() -> None:

@@ -85,6 +85,14 @@ def test_findings_are_counted_shown_and_written(
     assert sum(row["count"] for row in verdicts) == sum(
         history["transactions"] for history in summary["histories"]
     )
+    assert summary["compared"] is None
+    again: Any = audit(spark, logs, str(out))["compared"]
+    assert again["started_us"] == summary["started_us"] and again["jobs"] == ["verify"]
+    assert again["codes"] == [
+        {"code": "STAMP_TOO_HIGH", "before": 41, "now": 41},
+        {"code": "STAMP_TOO_LOW", "before": 2, "now": 2},
+    ]
+    assert [each["name"] for each in again["figures"]] == ["decisions"]
     assert "<b>a key</b>" not in (out / "report.html").read_text()
     assert "a key" in (out / "report.html").read_text()
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-import numpy as np
+import polars as pl
 import pytest
 from pyspark.sql import Row as SparkRow
 from pyspark.sql import SparkSession
@@ -20,9 +20,11 @@ from groupcert.certifier.audit.answers.result import Result
 from groupcert.certifier.audit.profile import profile
 from groupcert.certifier.audit.profile import sample as sampling
 from groupcert.certifier.audit.profile.sample import SOURCE, lines
+from groupcert.certifier.audit.profile.windows import freed
 from groupcert.certifier.audit.rows import stretches
-from groupcert.certifier.audit.rows.critical_path import epochs, filled, waits
+from groupcert.certifier.audit.rows.checks import hexadecimal
 from groupcert.certifier.audit.rows.log import Log
+from groupcert.certifier.audit.rows.pace import BUCKETS
 from groupcert.certifier.core import CertifierOptions
 from groupcert.certifier.history.schema import RecordKind, Row
 from tests.audit.histories import BEGIN_US, Workload, random_order, rows_of, write, write_as_is
@@ -46,7 +48,7 @@ def _told(seed: int, observer: str) -> list[Row]:
         if row["kind"] == RecordKind.TRANSACTION:
             row["commit_parent"] = row["commit_id"] = number // 3 + 1
             row["domain_id"] = 0
-            row["decided_us"] = BEGIN_US + 20_000 * number
+        row["decided_us"] = BEGIN_US + 20_000 * number
     return rows
 
 
@@ -87,12 +89,12 @@ def test_a_history_that_begins_late_is_sampled_in_its_middle(
     rows = [{**row, "number": _int(row, "number") + 10**6} for row in _unbroken()]
     write_as_is(tmp_path, rows)
     log = Log(spark, [str(tmp_path)])
-    told = stretches.paces(log)
     monkeypatch.setattr(sampling, "ROWS_MAX", 50)
-    sampled = sampling.sampled_rows(log, told, 0)
+    sampled = sampling.sampled_rows(log, log.histories[0])
     assert [row["number"] for row in sampled] == list(range(10**6 + 81, 10**6 + 131))
-    buckets = log.certified.select(stretches.bucket_column(log, told).alias("bucket"))
-    assert {row["bucket"] for row in buckets.collect()} == set(range(105))
+    scheduled = pl.DataFrame(stretches.scheduled_rows(log).toArrow())
+    buckets = stretches.lengths_of(log).known(scheduled)["bucket"]
+    assert set(buckets) == set(range(105))
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +106,6 @@ def profiled(
     folder = tmp_path_factory.mktemp("profile")
     paths = write(folder, rows, other, _binary_log(), _unbroken())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stretches, "SEGMENT_ROWS_MIN", 40)
         patch.setattr(stretches, "STRETCH_ROWS_MAX", 105)
         return profile.run(Log(spark, paths)), rows
 
@@ -131,6 +132,11 @@ def _int(row: Row, name: str) -> int:
     return found
 
 
+def _took(row: Row) -> int:
+    """How long a transaction was executed, without the wait for its turn."""
+    return _int(row, "executed_us") - _int(row, "started_us")
+
+
 def _path_by_stamps(rows: list[Row]) -> tuple[int, int]:
     """Work and critical path by a loop over everything before each transaction."""
     done: dict[int, int] = {}
@@ -139,7 +145,7 @@ def _path_by_stamps(rows: list[Row]) -> tuple[int, int]:
         if row["kind"] == RecordKind.VIEW_CHANGE:
             floor = last
             continue
-        length = _int(row, "committed_us") - _int(row, "started_us")
+        length = _took(row)
         before = [end for sn, end in done.items() if sn <= _int(row, "last_committed")]
         end = max([floor, *before]) + length
         done[_int(row, "sequence_number")] = end
@@ -163,7 +169,7 @@ def _path_by_writers(rows: list[Row]) -> tuple[int, int]:
             continue
         before = max([floor, *(writers.get(item, 0) for item in items)])
         alone = view or not items
-        length = 0 if view else _int(row, "committed_us") - _int(row, "started_us")
+        length = 0 if view else _took(row)
         if alone:
             before = len(ends) - 1
         elif _int(row, "last_committed") > numbers[before]:
@@ -227,6 +233,55 @@ def test_what_windows_and_missing_write_sets_cost(profiled: tuple[Result, list[R
     assert 0 < missing["critical_path_share"] < 1
 
 
+def _path_of_a_replica(rows: list[Row], unit: int) -> tuple[int, int]:
+    """Work and critical path if each certified transaction waits for the last writers of its items,
+    whoever executed these, and for all before them; those of clients take `unit`.
+    """
+    ends: list[int] = [0]
+    writers: dict[int, int] = {}
+    work = floor = 0
+    for row in rows:
+        view = row["kind"] == RecordKind.VIEW_CHANGE
+        if not view and row.get("verdict") != "certified":
+            continue
+        items = _ints(row, "write_set")
+        before = max([floor, *(writers.get(item, 0) for item in items)])
+        if view or not items:
+            before, floor = len(ends) - 1, len(ends)
+        length = 0 if view else unit if row["is_local"] else _took(row)
+        ends.append(max(ends[: before + 1]) + length)
+        writers |= dict.fromkeys(items, len(ends) - 1)
+        work += length
+    return work, max(ends)
+
+
+def test_a_replica_executes_what_clients_did_too(profiled: tuple[Result, list[Row]]) -> None:
+    result, rows = profiled
+    told: Any = result.summary["replica"]
+    certified = [row for row in rows if row.get("verdict") == "certified"]
+    timed = [_took(row) for row in certified if not row["is_local"]]
+    unit = sum(timed) // len(timed)
+    assert (told["observer"], told["rule"]) == ("m1", "last_writers")
+    assert told["transactions"] == len(certified) > len(timed)
+    assert (told["estimated"], told["unit_us"]) == (len(certified) - len(timed), unit)
+    assert (told["work"], told["critical_path"]) == _path_of_a_replica(rows, unit)
+    assert told["mean"] == pytest.approx(told["work"] / told["critical_path"], abs=1e-3)
+    assert told["forced_cuts"] == 0
+
+
+def test_a_replica_has_the_stamps_where_all_have_some(spark: SparkSession, tmp_path: Path) -> None:
+    """And no step of Spark more; nothing is said of a history without certified transactions."""
+    write_as_is(tmp_path / "stamped", [{**row, "is_local": False} for row in _unbroken()])
+    log = Log(spark, [str(tmp_path / "stamped")])
+    sums = {"transactions": 210, "work": 210, "path": 53, "width": 4, "forced": 0}
+    told: Any = freed(log, log.histories[0], sums).replica
+    assert (told["rule"], told["mean"]) == ("stamps", round(210 / 53, 3))
+    assert (told["estimated"], told["unit_us"]) == (0, None)
+    write_as_is(tmp_path / "none", [_unbroken()[0] | {"verdict": "conflict"}])
+    log = Log(spark, [str(tmp_path / "none")])
+    assert freed(log, log.histories[0], dict.fromkeys(sums, 0)).replica is None
+
+
 def test_conflicts_and_hot_items_are_counted(profiled: tuple[Result, list[Row]]) -> None:
     result, rows = profiled
     told: Any = result.summary
@@ -272,10 +327,9 @@ def test_the_sample_is_a_trace_of_what_an_applier_executed(
         "file": "sample.jsonl.gz",
         "transactions": len(transactions),
         "share": 1.0,
+        "has_tables": True,
     }
-    assert [work.duration_us for work in transactions] == [
-        _int(row, "committed_us") - _int(row, "started_us") for row in executed
-    ]
+    assert [work.duration_us for work in transactions] == [_took(row) for row in executed]
     assert [set(work.keys) for work in transactions] == [
         {_key(item) for item in _ints(row, "write_set")} for row in executed
     ]
@@ -316,9 +370,122 @@ def test_a_snapshot_in_a_sample_is_a_range_and_an_item_without_key_has_one_table
     assert found[2]["commit_id"] == 0
 
 
-def test_waits_know_resets_and_those_that_run_alone() -> None:
-    numbers, alone = np.array([2, 3, 0, 4, 2, 3]), np.array([0, 0, 1, 0, 0, 0], dtype=bool)
-    assert filled(numbers).tolist() == [2, 3, 3, 4, 2, 3]
-    waited = waits(filled(numbers), np.array([1, 2, 0, 1, 1, 1]), alone)
-    assert waited.tolist() == [0, 1, 2, 3, 4, 4]
-    assert epochs(waited, ~alone) == 4
+def _transactions(rows: list[Row]) -> list[Row]:
+    return [row for row in rows if row["kind"] == RecordKind.TRANSACTION]
+
+
+def test_classes_are_ranked_by_the_time_that_they_wasted(
+    profiled: tuple[Result, list[Row]],
+) -> None:
+    result, rows = profiled
+    told: Any = result.summary["classes"]
+    by_tables: dict[str, list[Row]] = {}
+    for row in _transactions(rows):
+        tables = sorted({TABLES[item % 3] for item in _ints(row, "write_set")})
+        by_tables.setdefault(", ".join(tables), []).append(row)
+    assert told["observer"] == "m1" and told["classes"] == len(by_tables) == len(told["first"]) > 4
+    assert {each["tables"] for each in told["first"]} == set(by_tables)
+    for each in told["first"]:
+        mine = by_tables[each["tables"]]
+        aborted = [row for row in mine if row["verdict"] != "certified"]
+        took = [_took(row) for row in mine if row.get("sequence_number") and row not in aborted]
+        assert (each["transactions"], each["aborted"]) == (len(mine), len(aborted))
+        assert each["share"] == pytest.approx(len(mine) / len(_transactions(rows)), abs=1e-6)
+        assert each["abort_rate"] == pytest.approx(len(aborted) / len(mine), abs=1e-6)
+        assert each["mean_us"] == sum(took) // len(took)
+        assert each["wasted_us"] == len(aborted) * sum(took) // len(took)
+    wasted = [each["wasted_us"] for each in told["first"]]
+    assert wasted == sorted(wasted, reverse=True) and wasted[0] > 0
+    assert told["wasted_us"] == sum(wasted)
+
+
+def _age(row: Row) -> int:
+    return _int(row, "version") - (row["verdict"] == "certified") - _int(row, "snapshot_version")
+
+
+def test_ages_of_snapshots_are_told_by_origin_and_the_oldest_by_name(
+    profiled: tuple[Result, list[Row]],
+) -> None:
+    result, rows = profiled
+    told: Any = result.summary["snapshots"]
+    aged = [row for row in _transactions(rows) if _age(row) >= 0]
+    assert told["unknown"] == len(_transactions(rows)) - len(aged)
+    assert sorted(each["origin"] for each in told["by_origin"]) == ["m1", "m2", "m3"]
+    for each in told["by_origin"]:
+        mine = sorted(_age(row) for row in aged if row["origin"] == each["origin"])
+        assert each["transactions"] == len(mine) and each["max"] == mine[-1]
+        for percent in (50, 95):
+            exact = mine[-(-len(mine) * percent // 100) - 1]
+            assert exact <= each[f"p{percent}"] <= 1.011 * exact
+    oldest = sorted(aged, key=lambda row: (-_age(row), _int(row, "place")))[:10]
+    assert [(each["place"], each["age"]) for each in told["oldest"]] == [
+        (row["place"], _age(row)) for row in oldest
+    ]
+    for each, row in zip(told["oldest"], oldest, strict=True):
+        known = row["verdict"] == "certified"
+        gtid = f"{row['gtid_source']!s}:{row['gtid_number']!s}" if known else None
+        assert (each["gtid"], each["verdict"], each["origin"]) == (
+            gtid,
+            row["verdict"],
+            row["origin"],
+        )
+
+
+def test_distances_of_stamps_are_counted_by_powers_of_two(
+    profiled: tuple[Result, list[Row]],
+) -> None:
+    result, rows = profiled
+    told: Any = result.summary["distances"]
+    found = [
+        _int(row, "sequence_number") - _int(row, "last_committed")
+        for row in _applied(rows)
+        if row["kind"] == RecordKind.TRANSACTION
+    ]
+    assert [each["from"] for each in told["by_power"]] == [
+        2**n for n in range(len(told["by_power"]))
+    ]
+    for each in told["by_power"]:
+        assert each["transactions"] == sum(each["from"] <= n <= each["to"] for n in found)
+    assert sum(each["transactions"] for each in told["by_power"]) == len(found)
+    assert told["by_power"][-1]["to"] >= max(found) > 4
+
+
+def test_certification_info_holds_what_was_written_and_not_purged(
+    profiled: tuple[Result, list[Row]],
+) -> None:
+    result, rows = profiled
+    told: Any = result.summary["certification_info"]
+    held: dict[int, int] = {}
+    sizes, marks = [0] * BUCKETS, [0] * BUCKETS
+    for row in rows:
+        part = (_int(row, "decided_us") - told["begin_us"]) // told["bucket_us"]
+        if row["kind"] == RecordKind.COLLECTION:
+            marks[part] += 1
+            gone = [item for item, last in held.items() if last <= _int(row, "collected_version")]
+            assert len(gone) == row["purged_items"]
+            for item in gone:
+                del held[item]
+        elif row.get("verdict") == "certified":
+            held |= dict.fromkeys(_ints(row, "write_set"), _int(row, "version"))
+        sizes[part:] = [len(held)] * (BUCKETS - part)
+    assert told["held"] == sizes and max(sizes) > 20
+    assert told["collections"] == marks and sum(marks) > 9
+    assert told["since_start"] is False
+
+
+def test_heat_counts_conflicts_over_hot_items_by_time(
+    profiled: tuple[Result, list[Row]],
+) -> None:
+    result, rows = profiled
+    summary: Any = result.summary
+    told = summary["heat"]
+    assert len(told["items"]) == 20
+    for hot, each in zip(summary["hot_items"], told["items"], strict=True):
+        assert (each["item"], sum(each["conflicts"])) == (hot["item"], hot["conflicts"])
+        counts = [0] * BUCKETS
+        for row in rows:
+            if row.get("verdict") == "conflict" and each["item"] == hexadecimal(
+                _int(row, "winner_item")
+            ):
+                counts[(_int(row, "decided_us") - told["begin_us"]) // told["bucket_us"]] += 1
+        assert each["conflicts"] == counts

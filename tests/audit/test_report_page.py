@@ -3,6 +3,7 @@
 The summaries are written by hand, so that each section has something to show.
 """
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,15 @@ from typing import Any
 import pytest
 from selenium.webdriver import Chrome
 
+from groupcert.certifier.audit.answers.findings import MEANINGS, Code
 from groupcert.certifier.audit.answers.result import JsonObject
+from groupcert.certifier.audit.compared import compared
 from groupcert.certifier.audit.report import page
+from tests.audit.cycle_summaries import summary_with_cycles
 from tests.audit.summaries import (
     BEGIN_US,
     BUCKETS,
+    GROUP,
     HISTORIES,
     HOSTILE_KEY,
     HOURS,
@@ -47,6 +52,7 @@ def total(summary: JsonObject, observer: str) -> Any:
 SUMMARIES = {
     "clean": clean_summary,
     "findings": summary_with_findings,
+    "cycles": summary_with_cycles,
     "empty": empty_summary,
 }
 
@@ -65,6 +71,13 @@ def test_page_draws_without_an_error_and_fits_every_width(look: Look, name: str)
     assert logged(browser, "browser") == []
 
 
+def resized_word(browser: Chrome, selector: str) -> float:
+    """The height of an element where there is little room."""
+    resize(browser, WIDTHS[1])
+    script = "return document.querySelector(arguments[0]).getBoundingClientRect().height"
+    return float(browser.execute_script(script, selector))
+
+
 def test_page_loads_nothing_but_itself(look: Look) -> None:
     assert asked_of_others(look(clean_summary())) == []
 
@@ -72,9 +85,172 @@ def test_page_loads_nothing_but_itself(look: Look) -> None:
 def test_verdict_says_first_how_much_was_proved(look: Look) -> None:
     summary = clean_summary()
     said = text(look(summary), "#verdict")
-    decisions = sum(total(summary, member) for member in MEMBERS)
+    records = sum(total(summary, member) for member in MEMBERS)
     assert said.startswith("No findings")
-    assert f"{decisions:,} decisions of 3 members proved again" in said
+    assert f"{total(summary, 'm1'):,} decisions in the logs of 3 members" in said
+    assert f"({records:,} records of them) proved again" in said
+
+
+def test_tiles_count_the_decisions_of_a_group_once(look: Look) -> None:
+    summary: Any = clean_summary()
+    tiles = text(look(summary), "#figures")
+    assert (
+        "391,204\ncertified\n97\u00a0% of the decisions" in tiles and "13,609\nconflicts" in tiles
+    )
+    assert f"{260_802 * 2 + 260_802 // 3:,}\nstamps derived again" in tiles, "each has its own"
+    for member, group in zip(summary["histories"], (None, "one", "other"), strict=True):
+        member["group"] = group
+    tiles = text(look(summary), "#figures")
+    assert f"{391_204 * 2 + 391_204 // 3:,}\ncertified" in tiles, "three groups"
+
+
+def test_tile_of_the_lag_has_the_p95_of_a_history(look: Look) -> None:
+    assert "15.5 ms\np95 lag of the slowest" in text(look(clean_summary()), "#figures")
+
+
+def test_what_an_applier_did_is_told_with_its_idle_time(look: Look) -> None:
+    summary: Any = clean_summary()
+    said = text(look(summary), "#appliers")
+    assert "1.71 ran at once on average where 3.94 could: 43\u00a0% of what" in said
+    assert "It was idle in all but 0.4\u00a0% of the time: few at once means little to do" in said
+    assert "95 of 100 within 9.7 ms, all within 361 ms" in said
+    assert "about 2,608 transactions a point" in said
+    for each in summary["apply"]["observers"]:
+        each |= {"workers": 0, "used_share": None, "busy_share": None, "lag_us": None}
+    said = text(look(summary), "#appliers")
+    assert "by workers that the log does not name" in said
+    assert not any(words in said for words in ("of what these workers", "idle", "95 of"))
+
+
+def test_hot_items_have_two_orders(look: Look) -> None:
+    said = text(look(clean_summary()), "#conflicts")
+    by_conflicts, by_writers = said.split("Items with the most writers")
+    assert "Items with the most conflicts" in by_conflicts
+    assert "shop.visits/PRIMARY/0" in by_writers and "shop.visits" not in by_conflicts
+
+
+def test_classes_ages_and_distances_are_told(look: Look) -> None:
+    summary: Any = clean_summary()
+    said = text(look(summary), "#transactions")
+    for words in ("31 classes", "shop.orders, shop.stock", HOSTILE_KEY, "tables not known"):
+        assert words in said
+    assert "without write set" in said and "4 of 31 are shown" in said
+    assert "5.92 s" in said, "740 us of each that was aborted"
+    assert "8,811" in said and f"{GROUP}:90000" in said and "log 700, record 2" in said
+    assert "Not known of 11 transactions" in said
+    assert "does not name tables" not in said
+    for each in summary["profile"]["classes"]["first"]:
+        each["tables"] = None
+    assert "does not name tables" in text(look(summary), "#transactions")
+
+
+def test_certification_info_is_told_with_its_collections(look: Look) -> None:
+    summary: Any = clean_summary()
+    said = text(look(summary), "#info")
+    assert "9,900 items at most, 5,000 at the end" in said
+    assert "60 collections purged 55,000 items of the 60,000 that came" in said
+    assert "is not known" not in said
+    summary["profile"]["certification_info"]["since_start"] = True
+    assert "before the history begins is not known" in text(look(summary), "#info")
+    summary["profile"]["certification_info"] = None
+    assert "does not tell times" in text(look(summary), "#info")
+
+
+def test_a_share_is_rounded_neither_to_all_nor_to_none(look: Look) -> None:
+    summary: Any = clean_summary()
+    summary["proof"]["observers"][0]["chained"] -= 1
+    tiles = text(look(summary), "#figures")
+    assert ">\u00a099.9\u00a0%\nof the rows chained" in tiles
+
+
+def test_what_was_not_looked_at_is_a_section_of_its_own(look: Look) -> None:
+    said = text(look(clean_summary()), "#unseen")
+    for words in (
+        "m3\nbegins late and ends early",
+        "write skew",
+        "320,809 of 401,220 transactions",
+    ):
+        assert words in said
+    assert "its log does not say what its applier ran when" in said and "did not run" not in said
+    summary: Any = clean_summary()
+    for each in ("apply", "agree", "isolation"):
+        summary[each] = {}
+    summary["jobs"] = [each for each in summary["jobs"] if each["name"] not in ("apply", "agree")]
+    summary["histories"] = summary["histories"][:2]
+    summary["proof"]["observers"][0]["chained"] -= 7
+    said = text(look(summary), "#unseen")
+    assert "agree and apply\nthese jobs did not run" in said and "7 rows not tied" in said
+    summary["jobs"] = clean_summary()["jobs"]
+    summary["proof"]["observers"][0]["chained"] += 7
+    summary["profile"]["snapshots"]["unknown"] = 0
+    assert count(look(summary), "#unseen") == 0
+
+
+def test_words_do_not_lie_on_each_other_where_there_is_little_room(look: Look) -> None:
+    browser = look(clean_summary())
+    script = """const boxes = [...document.querySelectorAll('.checks li')].map(row =>
+        [...row.children].slice(1).map(cell => {
+          const range = document.createRange();
+          range.selectNodeContents(cell);
+          return range.getBoundingClientRect();
+        }));
+      return boxes.filter(([one, other]) =>
+        one.right > other.left + 1 && one.bottom > other.top + 1).length"""
+    for width in WIDTHS:
+        resize(browser, width)
+        assert browser.execute_script(script) == 0, width
+
+
+def test_heat_of_items_tells_when_and_how_many(look: Look) -> None:
+    browser = look(clean_summary())
+    assert "9 conflicts where it is darkest" in text(browser, "#conflicts")
+    told = pointed(browser, "#heat rect.heat", 0.5, 0.5)
+    assert told.startswith(HOSTILE_KEY) and told.endswith(": 1 conflict")
+    assert "item 0000000000000003" in text(browser, "#heat") or "…" in text(browser, "#heat")
+    summary: Any = clean_summary()
+    resize(browser, WIDTHS[1])
+    script = """const right = node => node.getBoundingClientRect().right;
+      const rows = [...document.querySelectorAll('#heat text[data-tip]')];
+      return rows.every(text => right(text) < text.nextSibling.getBoundingClientRect().left)"""
+    assert browser.execute_script(script), "names end before the bars"
+    summary["profile"]["heat"] = None
+    assert count(look(summary), "#heat") == 0
+
+
+def test_the_audit_before_is_compared(look: Look) -> None:
+    now: Any = summary_with_findings()
+    assert count(look(now), "#compared") == 0
+    now["compared"] = compared(json.dumps(clean_summary()).encode(), now)
+    browser = look(now)
+    said = text(browser, "#compared")
+    assert "STAMP_TOO_HIGH\t0\t12,400\tnew" in said and "gone" not in said
+    assert "p95 lag of the slowest\t15.5 ms\t15.5 ms" in said
+    assert "Its jobs: agree, apply, isolation, profile, proof and verify" in said
+    assert compared(b"{", now) is None and compared(b'{"written_by": "x"}', now) is None
+    now["compared"] = compared(json.dumps(now).encode(), clean_summary())
+    assert "STAMP_TOO_HIGH\t12,400\t0\tgone" in text(look(now), "#compared")
+
+
+def test_an_audit_that_goes_on_says_what_is_new(look: Look) -> None:
+    summary: Any = clean_summary()
+    assert count(look(summary), "#since") == 0
+    told = {"report": "monday", "whole_because": None, "new_files": 2, "new_rows": 1_200}
+    summary["since"] = {**told, "files_gone": 3}
+    browser = look(summary)
+    assert "1,200 rows in 2 files are new since monday." in text(browser, "#since")
+    assert "3 files\n" in text(browser, "#unseen").replace("\t", "\n")
+    summary["since"]["whole_because"] = "m1.parquet has changed since the audit before"
+    said = text(look(summary), "#since")
+    assert said.startswith("Audited from the beginning") and "m1.parquet has changed" in said
+
+
+def test_what_is_not_known_is_no_number(look: Look) -> None:
+    summary: Any = clean_summary()
+    summary["profile"]["parallelism"][0]["mean"] = 0.0
+    summary["profile"]["sample"]["has_tables"] = False
+    said = text(look(summary), "#parallelism")
+    assert "0.00" not in said
+    assert "the log names no tables" in said
 
 
 def test_verdict_does_not_claim_what_was_not_looked_at(look: Look) -> None:
@@ -94,6 +270,13 @@ def test_findings_are_shown_with_place_expected_found_and_witness(look: Look) ->
         assert words in said
     assert HOSTILE_KEY in said
     assert count(browser, ".finding") == 6
+    assert f"{GROUP}:0" in said
+    assert count(browser, ".beside") == 1 and count(browser, ".beside tbody tr") == 2
+    assert f"winner_origin\tm3\t{HOSTILE_KEY}" in said
+    assert f"m1 and m2, history {HISTORIES[0]} have recorded the same here" in said
+    assert resized_word(browser, ".beside td code") < 24, "one line"
+    assert f"What to do {MEANINGS[Code.STAMP_TOO_LOW].advice}" in said
+    assert count(browser, "#findings .advice") == 3, "one a code"
 
 
 def test_a_history_is_named_where_its_observer_has_several(look: Look) -> None:
@@ -114,9 +297,7 @@ def test_checkpoints_behind_the_end_of_a_history_are_counted(look: Look) -> None
       .map(row => row.children[4].innerText)"""
     browser = look(summary_with_findings())
     assert browser.execute_script(script) == ["behind the end", "0", "2", "0", "0"]
-    assert "behind the end of a history, which ends early, are only counted" in text(
-        browser, "#trust"
-    )
+    assert "told before this audit began are the warning HISTORY_CUT" in text(browser, "#trust")
     assert browser.execute_script(script.replace("4", "3"))[:3] == ["checkpoints", "214", "214"]
     assert "behind the end" not in text(look(clean_summary()), "#trust")
 
@@ -138,6 +319,13 @@ MARKS = {
     "#by-time g[data-series=certified] rect": HOURS,
     "#by-time g[data-series='too old'] rect": 1,
     "#lost-by-time g[data-series=certified]": 0,
+    "#classes tbody tr": 4,
+    "#distances .track": 9,
+    "#held .curve": 2,
+    "#heat rect.heat": 9 + 8 + 7 + 6,
+    "#held .mark": 10,
+    "#held-back rect.heat": BUCKETS // 2 + 1,
+    "#replica tbody tr": 3,
     "#pairs td.pair": len(MEMBERS) ** 2,
     "#whatif": 1,
     "#windows .track": 2,
@@ -220,7 +408,7 @@ def test_what_was_measured_in_parts_is_a_bound(look: Look) -> None:
 
 def test_sections_without_data_say_why(look: Look) -> None:
     browser = look(empty_summary())
-    assert count(browser, "section") == 7
+    assert count(browser, "section") == 10
     assert "the job profile did not run" in text(browser, "#parallelism")
     assert "the job apply did not run" in text(browser, "#appliers")
     silent = clean_summary() | {"apply": {"observers": [], "skipped": ["m1"]}}

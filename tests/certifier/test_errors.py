@@ -13,6 +13,7 @@ from groupcert.members.commands import extras as extra_errors
 from groupcert.members.errors import calls as call_errors
 from groupcert.members.errors import membership as membership_errors
 from groupcert.members.errors import postgresql as postgresql_errors
+from groupcert.members.errors import rebuild as rebuild_errors
 from groupcert.members.errors import recovery as recovery_errors
 from groupcert.members.errors import security as security_errors
 from groupcert.members.errors import transactions as transaction_errors
@@ -92,6 +93,7 @@ def test_the_tree_in_the_docstring_is_the_tree_of_the_classes() -> None:
             extra_errors,
             membership_errors,
             postgresql_errors,
+            rebuild_errors,
             recovery_errors,
             security_errors,
             transaction_errors,

@@ -1,6 +1,7 @@
 """The PostgreSQL servers of the compose files: written at each, one killed, equal at all."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -8,10 +9,12 @@ from typing import Any
 import psycopg
 import pytest
 
+from groupcert.members.postgresql.database import LOCK_CLASS
 from tests.cluster.docker_cluster import COMPANIONS, POSTGRESQL_SERVERS, DockerCluster
 
 pytestmark = pytest.mark.slow
 
+AT_COMMIT = f"SELECT pid FROM pg_locks WHERE classid = {LOCK_CLASS} AND mode = 'ExclusiveLock'"
 ROWS = "SELECT id, balance FROM accounts WHERE id > 0 ORDER BY id"
 
 
@@ -61,14 +64,25 @@ def test_what_is_written_at_one_server_is_read_at_the_others(shop: DockerCluster
 
 
 def test_who_comes_second_gets_40001(shop: DockerCluster) -> None:
+    """The second is at its COMMIT before its server hears of the first."""
     query(shop, "pg1", "INSERT INTO accounts VALUES (10, 100)")
     rows_when_equal(shop)
-    with psycopg.connect(shop.dsn("pg1")) as one, psycopg.connect(shop.dsn("pg2")) as other:
+    with (
+        psycopg.connect(shop.dsn("pg1")) as one,
+        psycopg.connect(shop.dsn("pg2")) as other,
+        ThreadPoolExecutor(1) as client,
+    ):
         for session in (one, other):
             session.execute("UPDATE accounts SET balance = balance + 1 WHERE id = 10")
-        one.commit()
+        shop.pause("companion2")
+        try:
+            commit = client.submit(other.commit)
+            shop.wait_for("it is at its COMMIT", lambda: query(shop, "pg2", AT_COMMIT))
+            one.commit()
+        finally:
+            shop.unpause("companion2")
         with pytest.raises(psycopg.errors.SerializationFailure) as failure:
-            other.commit()
+            commit.result()
     detail = failure.value.diag.message_detail or ""
     assert detail.startswith("public.accounts/10 was written by ")
     assert "at member m1" in detail

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 from typing import Any
 
 import psycopg
@@ -18,7 +18,7 @@ from groupcert.members.host.loopback import HOST, free_port
 from groupcert.members.postgresql.attachment import Attachment, attach
 from groupcert.members.postgresql.sequences import Numbering
 from tests import servers
-from tests.integration.waiting import wait_for
+from tests.integration.waiting import SECONDS_MAX, wait_for
 
 SCHEMA = """
 CREATE TABLE accounts (id int PRIMARY KEY, balance bigint NOT NULL, email text UNIQUE);
@@ -224,6 +224,29 @@ def increments(primaries: Sequence[Primary], accounts: Sequence[int]) -> Iterato
         yield running
     finally:
         running.end()
+
+
+class Commit(Thread):
+    """A COMMIT in a thread of its own; `failure` is what the client got."""
+
+    def __init__(self, session: "psycopg.Connection[Any]") -> None:
+        super().__init__(daemon=True)
+        self._session = session
+        self.pid = session.info.backend_pid
+        self.failure: psycopg.Error | None = None
+        self.start()
+
+    def run(self) -> None:
+        try:
+            self._session.commit()
+        except psycopg.Error as error:
+            self.failure = error
+
+    def ended(self) -> psycopg.Error | None:
+        """Waits for the answer."""
+        self.join(SECONDS_MAX)
+        assert not self.is_alive(), "the COMMIT got no answer"
+        return self.failure
 
 
 def stop_process(pid: int) -> None:

@@ -262,7 +262,7 @@ class TestLog:
             assert str(error_from(caught.value)).startswith("member m1 is FENCED")
         identities = reason.split("FOREIGN_LOG: log has identity GROUPCERT_local created ")[1]
         assert f"expected GROUPCERT_local created {before:%Y-%m-%dT%H:%M:%S}" in identities
-        assert identities.endswith("or let it rejoin with an empty folder")
+        assert identities.endswith("else let the member rejoin with an empty folder")
 
     async def test_a_log_that_was_trimmed_past_the_member_has_it_copy_another(
         self, tmp_path: Path

@@ -20,8 +20,8 @@ from tests.members.certification_logs import read_log
 COMMITS = 300
 OWN = {
     *("number", "chain", "history", "observer", "settings"),
-    *("decided_us", "started_us", "committed_us", "started_tick", "committed_tick", "worker"),
-    *("commit_parent", "commit_id"),
+    *("decided_us", "started_us", "executed_us", "committed_us", "started_tick", "committed_tick"),
+    *("worker", "commit_parent", "commit_id"),
 }
 """Columns of who was there, and of how the rows were written."""
 OBSERVERS_OWN = {

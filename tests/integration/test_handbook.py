@@ -4,6 +4,9 @@ Blocks about containers are run by `tests/cluster/test_handbook.py`.
 """
 
 import json
+import os
+import shutil
+import signal
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -82,6 +85,33 @@ def test_a_member_leaves_for_a_while_and_returns(shop: dict[str, str], folder: P
     run_commands(rejoin, folder, put_in=here)
     wait_for("m3 is back", lambda: state_of(shop["m3"]) == "MEMBER_STATE_ONLINE")
     assert wait_for("m1 knows", partial(is_whole, shop["m1"]))
+
+
+def test_a_lost_log_is_rebuilt(tmp_path: Path) -> None:
+    """The log server's folder is destroyed while the group runs. While it is down others may take
+    its ports: members are where the last command says.
+    """
+    commands = commands_under("Rebuild a lost log")
+    as_json = {"groupcert up --detach": "groupcert up --detach --json"}
+    up = "groupcert up --detach --data-folder shop --group shop --json"
+    members: dict[str, str] = json.loads(run_commands(up, tmp_path))["members"]
+    try:
+        with Client(members["m1"]) as client, client.transaction() as transaction:
+            transaction.put(b"row", b"acknowledged")
+        (ports,) = (tmp_path / "shop" / "log-server").glob("nats-server_*.ports")
+        shutil.rmtree(tmp_path / "shop" / "log-server")
+        os.kill(int(ports.stem.partition("_")[2]), signal.SIGKILL)
+        printed = run_commands(commands, tmp_path, put_in=as_json)
+        assert "nothing was changed: with --yes the log is made\n" in printed
+        assert "the log is made: start the members\n" in printed
+        members = json.loads(printed.splitlines()[-1])["members"]
+        assert list(members) == ["m1", "m2", "m3"]
+        for address in members.values():
+            with Client(address) as client, client.transaction() as transaction:
+                assert transaction.get(b"row") == b"acknowledged"
+                transaction.put(address.encode(), b"goes on")
+    finally:
+        run_commands("groupcert down --data-folder shop", tmp_path)
 
 
 def is_whole(address: str) -> bool:

@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import psycopg
@@ -29,6 +28,7 @@ from groupcert.members.postgresql.sequences import Numbering
 from groupcert.members.postgresql.status import CompanionStatus, ask_companion
 from tests.integration.postgresql_group import (
     SERVERS_MAX,
+    Commit,
     PostgresqlGroup,
     Primary,
     continue_process,
@@ -49,29 +49,6 @@ def stack() -> Iterator[ExitStack]:
     """Closes what a test opens."""
     with ExitStack() as stack:
         yield stack
-
-
-class Commit(Thread):
-    """A COMMIT in a thread of its own; `failure` is what the client got."""
-
-    def __init__(self, session: "psycopg.Connection[Any]") -> None:
-        super().__init__(daemon=True)
-        self._session = session
-        self.pid = session.info.backend_pid
-        self.failure: psycopg.Error | None = None
-        self.start()
-
-    def run(self) -> None:
-        try:
-            self._session.commit()
-        except psycopg.Error as error:
-            self.failure = error
-
-    def ended(self) -> psycopg.Error | None:
-        """Waits for the answer."""
-        self.join(SECONDS_MAX)
-        assert not self.is_alive(), "the COMMIT got no answer"
-        return self.failure
 
 
 def waits_for_verdict(primary: Primary, pid: int) -> bool:
@@ -122,6 +99,27 @@ def test_a_conflict_says_who_was_first(servers3: PostgresqlGroup) -> None:
     )
     assert "again" in (failure.diag.message_hint or "")
     assert balances(servers3)[7] == 101
+
+
+def test_a_commit_that_is_cancelled_before_it_has_asked_runs_again(
+    servers3: PostgresqlGroup,
+) -> None:
+    """As by a companion that looked for who stands in its way just before that COMMIT began."""
+    first, *_ = servers3.primaries
+    before = balances(servers3)[8]
+    with closing(first.connect()) as session, closing(first.connect()) as locker:
+        session.execute("UPDATE accounts SET balance = balance + 1 WHERE id = 8")
+        locker.execute("LOCK TABLE groupcert.settings IN ACCESS EXCLUSIVE MODE")
+        commit = Commit(session)
+        waits = f"SELECT pid FROM pg_locks WHERE pid = {commit.pid} AND NOT granted"
+        wait_for("it waits for its settings", lambda: locker.execute(waits.encode()).fetchall())
+        locker.execute("SELECT pg_cancel_backend(%s)", (commit.pid,))
+        failure = commit.ended()
+        assert failure is not None and failure.sqlstate == "40001"
+        locker.rollback()
+        session.execute("UPDATE accounts SET balance = balance + 1 WHERE id = 8")
+        session.commit()
+    assert balances(servers3)[8] == before + 1
 
 
 def test_no_increment_is_lost(servers3: PostgresqlGroup) -> None:

@@ -90,7 +90,7 @@ def test_a_killed_command_leaves_no_member_and_no_log_server(folder: Path) -> No
     wait_for("its member ended", lambda: not psutil.pid_exists(ready["processes"]["m1"]))
     assert run(folder, "down").stdout == f"nothing was up in {folder}\n"
     again = up(folder)
-    assert again["members"] == ready["members"]
+    assert list(again["members"]) == ["m1"]  # Somebody else may have taken its port meanwhile.
     assert has(again, "m1", b"before")
 
 

@@ -49,7 +49,9 @@ def assert_applied(rows: History) -> None:
         if row.get("verdict") == "certified":
             assert row["decided_us"] <= row["started_us"] <= row["committed_us"]
             assert row["started_tick"] < row["committed_tick"]
-            assert ("worker" in row) == (row["started_tick"] > 0)
+            assert ("worker" in row) == ("executed_us" in row) == (row["started_tick"] > 0)
+            if "worker" in row:
+                assert row["started_us"] <= row["executed_us"] <= row["committed_us"]
 
 
 def read_log(folder: Path, observer: str) -> list[Row]:

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +16,17 @@ from groupcert.members.demo.local_group import LocalGroup
 from groupcert.members.demo.postgresql_servers import Primary
 from tests.integration.waiting import wait_for
 
+LINES = 15
+"""Of each log, and characters of each line, that explain a failure."""
+CHARACTERS = 500
+LOOKS = (
+    "SELECT max(version), (SELECT gtid_set FROM groupcert.executed_set) FROM groupcert.executed",
+    """
+SELECT pid, application_name, state, wait_event_type, wait_event, pg_blocking_pids(pid),
+    clock_timestamp() - xact_start, left(query, 100)
+FROM pg_stat_activity WHERE backend_type = 'client backend' ORDER BY xact_start""",
+)
+"""At the server, where a run has failed."""
 PROBE = "UPDATE probes SET id = id WHERE id = 1"
 SCHEMA = "CREATE TABLE probes (id int PRIMARY KEY); INSERT INTO probes VALUES (1);"
 
@@ -33,6 +45,7 @@ class Group:
         ]
         self._starter = starter
         self._members_lock = threading.Lock()
+        self._refusals: dict[int, psycopg.Error] = {}
 
     @property
     def dsns(self) -> list[str]:
@@ -74,10 +87,42 @@ class Group:
 
     def takes_commits(self, place: int) -> bool:
         """Whether a transaction commits at a server; it changes nothing."""
-        with suppress(psycopg.Error):
+        try:
             self.primaries[place].query(PROBE)
             return True
-        return False
+        except psycopg.Error as error:
+            self._refusals[place] = error
+            return False
+
+    @contextmanager
+    def explaining(self, place: int) -> Iterator[None]:
+        """Adds to a failed assertion what server, companion and member of a place told last."""
+        try:
+            yield
+        except AssertionError as error:
+            for note in self._last_words(place):
+                error.add_note(note)
+            raise
+
+    def _last_words(self, place: int) -> Iterator[str]:
+        primary, name = self.primaries[place], self.members.names[place]
+        yield f"{datetime.now(UTC)}, server and member {name}:"
+        if refusal := self._refusals.get(place):
+            yield f"the last transaction that was tried: {refusal.sqlstate} {refusal}"
+        companion, member = primary.companion, self.members.processes.get(name)
+        for kind, process in (("companion", companion), ("member", member)):
+            runs = process is not None and process.poll() is None
+            yield f"its {kind} {'runs' if runs else 'does not run'}"
+        try:
+            for look in LOOKS:
+                yield from map(str, primary.query(look))
+        except psycopg.Error as error:
+            yield f"the server does not answer: {error}"
+        folder = self.members.folder.parent
+        logs = (f"companion-{name}.log", f"group/{name}.log", f"postgresql-{name}/postgresql.log")
+        for log in logs:
+            lines = (folder / log).read_text(errors="replace").splitlines()[-LINES:]
+            yield "\n".join((f"{log} ends with:", *(line[:CHARACTERS] for line in lines)))
 
 
 @contextmanager

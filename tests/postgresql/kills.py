@@ -58,18 +58,20 @@ class Kills:
                 yield
             finally:
                 self._stopped.set()
-            for each in running:
-                each.result()
+            failures = [failure for each in running if (failure := each.exception())]
+            if failures:
+                raise BaseExceptionGroup("where servers were to take commits again", failures)
 
     def _kill_on(self, place: int) -> None:
         dsn = self._group.primaries[place].dsn
         while not self._stopped.is_set():
-            self._wait_for_load(dsn)
-            kind = self._next_kind()
-            self._kinds[kind](place)
-            began = time.monotonic()
-            is_back = partial(self._group.takes_commits, place)
-            wait_for(f"{dsn} takes commits after: {kind}", is_back)
+            with self._group.explaining(place):
+                self._wait_for_load(dsn)
+                kind = self._next_kind()
+                self._kinds[kind](place)
+                began = time.monotonic()
+                is_back = partial(self._group.takes_commits, place)
+                wait_for(f"{dsn} takes commits after: {kind}", is_back)
             self.longest[kind] = max(self.longest.get(kind, 0.0), time.monotonic() - began)
             self.counts[kind] += 1
 

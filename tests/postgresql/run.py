@@ -128,4 +128,7 @@ def _wait_until_equal(group: Group) -> None:
         first, *others = (state(primary) for primary in group.primaries)
         return all(other == first for other in others)
 
-    wait_for("all servers have the same rows", are_equal)
+    with ExitStack() as stack:
+        for place in range(len(group.primaries)):
+            stack.enter_context(group.explaining(place))
+        wait_for("all servers have the same rows", are_equal)

@@ -16,6 +16,7 @@ from groupcert.members.host.histogram import Histogram
 from groupcert.members.total_order.linger import Linger
 from groupcert.members.total_order.port import (
     PUBLISHING_MAX,
+    Continuation,
     Delivery,
     LogIdentity,
     LogState,
@@ -44,6 +45,7 @@ class MemoryLog:
         self._available = True
         self._times_created = 0
         self._first_sequence = 1
+        self._continues: Continuation | None = None
         self._payloads: list[bytes] = []
         self._message_ids: set[str] = set()
         self._orders: list[MemoryOrder] = []
@@ -63,10 +65,13 @@ class MemoryLog:
         """Whether the log was created."""
         return self._times_created > 0
 
-    def create(self) -> None:
-        """Makes the log, empty; the one before, if there was one, is gone with all that it held."""
+    def create(self, continues: Continuation | None = None) -> None:
+        """Makes the log, empty; the one before, if there was one, is gone with all that it held.
+        The new one goes on from that which it `continues`.
+        """
         self._times_created += 1
-        self._first_sequence = 1
+        self._continues = continues
+        self._first_sequence = continues.log_sequence + 1 if continues else 1
         self._payloads.clear()
         self._message_ids.clear()
         self.announce()
@@ -80,6 +85,7 @@ class MemoryLog:
             replicas=1,
             durable=False,
             message_bytes_max=MESSAGE_BYTES_MAX,
+            continues=self._continues,
         )
 
     def append(self, message_id: str, payload: bytes) -> None:

@@ -9,14 +9,19 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import NamedTuple, TypeAlias
 
-from pyspark import StorageLevel
+import numpy as np
+import polars as pl
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
+from groupcert.certifier.audit.agree.places import COMPARED, PLACE, Places, Reach
 from groupcert.certifier.audit.answers.findings import Code, Finding
 from groupcert.certifier.audit.answers.result import JsonObject, Result
-from groupcert.certifier.audit.rows.gaps import is_in_gap
-from groupcert.certifier.audit.rows.log import History, Log
+from groupcert.certifier.audit.rows.gaps import gaps_of
+from groupcert.certifier.audit.rows.histories import History
+from groupcert.certifier.audit.rows.log import Log
+from groupcert.certifier.audit.rows.tails import tails_of
+from groupcert.certifier.audit.spark.walks import in_order, walk
 from groupcert.certifier.history.schema import RecordKind, Source
 
 SHARED = (
@@ -30,38 +35,79 @@ SHARED = (
 SEGMENT_BITS = 36
 """Bits of a place below its segment, which is compared by one digest: 4,096 messages of the log."""
 _SUM_BITS = 0xFFFFFFFF
+_NOWHERE = 1 << 62
 _Digests: TypeAlias = dict[int, dict[int, tuple[int, int, int]]]
-"""By segment and history: number of rows, exclusive or and sum of their hashes."""
+"""By part and history: number of rows, exclusive or and sum of their hashes. A part is a segment
+and whether it is open: behind the place up to which the comparison is final (`_part`).
+"""
 
 
 def run(log: Log) -> Result:
-    """Compares the histories of each group with each other."""
-    result = Result()
+    """Compares the histories of each group with each other.
+
+    From the place on where all rows are kept for the next audit nothing is final: of a history that
+    ends before others its rows may still come. The next audit compares from there on.
+    """
+    groups = _groups(log)
+    tails = tails_of(log) if log.keeps else {}
+    ends = {each.h: tails[each.h].place if tails else _NOWHERE for each in log.histories}
+    rows = _hashed(log, ends, groups)
+    digests = _digests(rows) if groups else {}
+    final, opened = _Found.kept(log), _Found()
+    suspects = {}
+    for number, histories in groups.items():
+        end = ends[number]
+        differing = _differing_parts(digests, histories, end)
+        _add_alike(digests, histories, end, differing, (final, opened))
+        if differing:
+            suspects[number] = differing
+    if suspects:
+        _compare(log, rows, Places(_reach(groups), suspects, {}), (final, opened))
+    result = Result(kept=final.to_keep(log) if log.keeps else {})
+    all_found = final.and_those(opened)
+    result.add([_finding(log, h, each) for h, each in all_found.differing.items()])
+    result.add([_absent(log, h, each) for h, each in all_found.absent.items()])
+    compared = sum(each.rows for histories in groups.values() for each in histories)
+    result.summary = _summary(log, compared, all_found.pairs)
+    return result
+
+
+def _groups(log: Log) -> dict[int, list[History]]:
+    """Returns the histories that are compared with each other, by the first one's number."""
     groups: dict[str, list[History]] = {}
     for each in log.histories:
         if each.source is not Source.BINARY_LOG and each.group_source is not None:
             groups.setdefault(each.group_source, []).append(each)
-    rows = _hashed(log)
-    digests = _digests(rows) if any(len(group) > 1 for group in groups.values()) else {}
-    pairs: dict[tuple[int, int], _Compared] = {}
-    compared = 0
-    for histories in groups.values():
-        if len(histories) > 1:
-            suspects = _differing_segments(digests, histories)
-            compared += sum(each.rows for each in histories)
-            pairs |= _alike(digests, histories, suspects)
-            _compare(log, rows, histories, suspects, result, pairs)
-    result.summary = _summary(log, compared, pairs)
-    return result
+    return {mine[0].h: mine for mine in groups.values() if len(mine) > 1}
 
 
-def _hashed(log: Log) -> DataFrame:
+def _reach(groups: Mapping[int, Sequence[History]]) -> dict[int, Reach]:
+    return {
+        number: Reach(
+            np.array([each.h for each in mine]),
+            np.array([each.first_place for each in mine]),
+            np.array([each.last_place for each in mine]),
+            np.array([len(mine) if each.source is Source.TOTAL_ORDER else 1 for each in mine]),
+        )
+        for number, mine in groups.items()
+    }
+
+
+def _hashed(
+    log: Log, ends: Mapping[int, int], groups: Mapping[int, Sequence[History]]
+) -> DataFrame:
+    """Returns what is to be compared: the rows that no audit before has compared for good."""
+    group_of = {each.h: number for number, mine in groups.items() for each in mine}
+    begin = log.by_history(lambda each: each.before.whole_place if each.before else 0)
     compared = log.rows.where(
         ~F.col("kind").isin(RecordKind.START.value, RecordKind.SETTINGS.value)
+        & (F.col("place") >= begin)
     )
+    is_open = (F.col("place") >= log.by_history(lambda each: ends[each.h])).cast("long")
     return compared.select(
-        *("h", "number", "place"),
-        F.shiftright("place", SEGMENT_BITS).alias("segment"),
+        *("h", "place", is_open.alias("open")),
+        log.by_history(lambda each: group_of.get(each.h, -1)).alias("group"),
+        (F.shiftright("place", SEGMENT_BITS) * 2 + is_open).alias("part"),
         F.xxhash64(*[_hashable(name) for name in SHARED]).alias("hash"),
     )
 
@@ -72,41 +118,45 @@ def _hashable(name: str) -> Column:
 
 
 def _digests(rows: DataFrame) -> _Digests:
-    digests = rows.groupBy("segment", "h").agg(
+    digests = rows.groupBy("part", "h").agg(
         F.count(F.lit(1)).alias("rows"),
         F.bit_xor("hash").alias("xor"),
         F.sum(F.col("hash").bitwiseAND(_SUM_BITS)).alias("sum"),
     )
     found: _Digests = {}
     for row in digests.collect():
-        found.setdefault(row["segment"], {})[row["h"]] = (row["rows"], row["xor"], row["sum"])
+        found.setdefault(row["part"], {})[row["h"]] = (row["rows"], row["xor"], row["sum"])
     return found
 
 
-def _differing_segments(digests: _Digests, histories: Sequence[History]) -> list[int]:
-    """Returns the segments in which the histories that reach over them are not all equal, or in
-    which one begins or ends.
+def _differing_parts(digests: _Digests, histories: Sequence[History], end: int) -> list[int]:
+    """Returns the parts in which the histories that reach over them are not all equal, or in which
+    one begins or ends.
     """
     differing = []
-    for segment, known in digests.items():
-        reaching = [each.h for each in histories if _reaches(each, segment)]
+    for part, known in digests.items():
+        reaching = [each.h for each in histories if _reaches(each, part, end)]
         if len(reaching) > 1 and len({known.get(h) for h in reaching}) > 1:
-            differing.append(segment)
+            differing.append(part)
     return sorted(differing)
 
 
-def _reaches(history: History, segment: int) -> bool:
-    return history.first_place >> SEGMENT_BITS <= segment <= history.last_place >> SEGMENT_BITS
+def _reaches(history: History, part: int, end: int) -> bool:
+    segment, is_open = divmod(part, 2)
+    inside = history.first_place >> SEGMENT_BITS <= segment <= history.last_place >> SEGMENT_BITS
+    return inside and (history.last_place >= end if is_open else history.first_place < end)
 
 
 class _Deviation(NamedTuple):
-    """The first place where a history differs from most others, a history that it differs from, and
-    the number of such places.
+    """The first place where a history differs from most others, a history that it differs from, the
+    number of such places; and what was expected and found at the first.
     """
 
     place: int
-    model: int
+    model: str
     places: int
+    expected: str
+    found: str
 
 
 class _Compared(NamedTuple):
@@ -118,138 +168,160 @@ class _Compared(NamedTuple):
     differing: int = 0
 
 
-def _alike(
-    digests: _Digests, histories: Sequence[History], differing: Sequence[int]
-) -> dict[tuple[int, int], _Compared]:
-    """Returns the places compared of each two histories in the segments that do not differ."""
-    alike = digests.keys() - set(differing)
-    pairs = {}
-    for one, other in combinations(histories, 2):
-        common = [part for part in alike if _reaches(one, part) and _reaches(other, part)]
-        places = sum(digests[part].get(one.h, (0, 0, 0))[0] for part in common)
-        pairs[one.h, other.h] = _Compared(places)
-    return pairs
+class _Found:
+    """What was compared of each two histories, and where each differs, or lacks rows."""
+
+    def __init__(self) -> None:
+        self.pairs: dict[tuple[int, int], _Compared] = {}
+        self.differing: dict[int, _Deviation] = {}
+        self.absent: dict[int, _Deviation] = {}
+
+    @classmethod
+    def kept(cls, log: Log) -> "_Found":
+        """Returns what the audit before has kept."""
+        found, kept = cls(), log.before("agree")
+        if kept:
+            pairs, differing, absent = (kept[name] for name in _KEPT)
+            assert isinstance(pairs, list)
+            assert isinstance(differing, list)
+            assert isinstance(absent, list)
+            for one, other, counts in pairs:
+                # Histories that are new may stand between them, but not change their order.
+                both = log.number_of(one), log.number_of(other)
+                found.pairs[min(both), max(both)] = _Compared(*counts)
+            found.differing = {log.number_of(name): _Deviation(*each) for name, each in differing}
+            found.absent = {log.number_of(name): _Deviation(*each) for name, each in absent}
+        return found
+
+    def to_keep(self, log: Log) -> JsonObject:
+        """Returns this as it is kept."""
+        names = [each.name for each in log.histories]
+        return {
+            "pairs": [
+                [names[one], names[other], each] for (one, other), each in self.pairs.items()
+            ],
+            "differing": [[names[h], each] for h, each in self.differing.items()],
+            "absent": [[names[h], each] for h, each in self.absent.items()],
+        }
+
+    def count(self, one: int, other: int, places: int, differing: int) -> None:
+        """Adds places of two histories that were compared."""
+        before = self.pairs.get((one, other), _Compared())
+        self.pairs[one, other] = _Compared(before.places + places, before.differing + differing)
+
+    def and_those(self, later: "_Found") -> "_Found":
+        """Returns both, of which the other one's places are later."""
+        both = _Found()
+        both.pairs = dict(self.pairs)
+        for (one, other), each in later.pairs.items():
+            both.count(one, other, *each)
+        both.differing = _both(self.differing, later.differing)
+        both.absent = _both(self.absent, later.absent)
+        return both
 
 
-def _compare(
-    log: Log,
-    rows: DataFrame,
+_KEPT = ("pairs", "differing", "absent")
+_PAIR = ("h", "other", "open")
+
+
+def _both(
+    earlier: Mapping[int, _Deviation], later: Mapping[int, _Deviation]
+) -> dict[int, _Deviation]:
+    both = {**later, **earlier}
+    for h in earlier.keys() & later.keys():
+        both[h] = earlier[h]._replace(places=earlier[h].places + later[h].places)
+    return dict(sorted(both.items()))
+
+
+def _add_alike(
+    digests: _Digests,
     histories: Sequence[History],
-    segments: Sequence[int],
-    result: Result,
-    pairs: dict[tuple[int, int], _Compared],
+    end: int,
+    differing: Sequence[int],
+    found: Sequence[_Found],
 ) -> None:
-    """Adds for each history its first place that differs from most others, and how many do."""
-    if not segments:
-        return
-    numbers = [each.h for each in histories]
-    mine = rows.where(F.col("h").isin(numbers) & F.col("segment").isin(list(segments)))
-    # If a history has a place twice it is not in order, which the job `proof` reports.
-    hashes = [F.max(F.when(F.col("h") == h, F.col("hash"))).alias(f"h{h}") for h in numbers]
-    told = mine.groupBy("place").agg(*hashes).persist(StorageLevel.DISK_ONLY)
-    try:
-        if not _count_pairs(told, histories, pairs):
-            return
-        differing, absent = _deviations(log, told, histories)
-    finally:
-        told.unpersist()
-    for h, found in differing.items():
-        expected, value = _difference(log, found.place, h, found.model)
-        witness = (
-            f"{log.histories[found.model].observer} has recorded this place otherwise; "
-            f"they differ at {found.places} places from here on"
-        )
-        name = log.histories[h].name
-        result.add([Finding(Code.MEMBERS_DISAGREE, *name, found.place, expected, value, witness)])
-    for h, found in absent.items():
-        witness = (
-            f"{found.places} places are missing from here on, and no row is missing by its "
-            "number: the member has never recorded them"
-        )
-        name, expected = log.histories[h].name, "a record, as others have here"
-        result.add([Finding(Code.RECORD_MISSING, *name, found.place, expected, "none", witness)])
-
-
-def _count_pairs(
-    told: DataFrame, histories: Sequence[History], pairs: dict[tuple[int, int], _Compared]
-) -> int:
-    """Adds the places compared of each two histories; returns how many differ."""
-    counts = []
+    """Adds the places compared of each two histories in the parts that do not differ."""
+    alike = digests.keys() - set(differing)
     for one, other in combinations(histories, 2):
-        mine, its = _hash(one), _hash(other)
-        place = _is_here(one) & _is_here(other) & F.coalesce(mine, its).isNotNull()
-        counts += [F.count_if(place), F.count_if(place & ~mine.eqNullSafe(its))]
-    row = told.agg(*counts).collect()[0]
-    for n, (one, other) in enumerate(combinations(histories, 2)):
-        before = pairs[one.h, other.h]
-        places, differing = row[2 * n : 2 * n + 2]
-        pairs[one.h, other.h] = _Compared(before.places + places, before.differing + differing)
-    return sum(row[1::2])
-
-
-def _deviations(
-    log: Log, told: DataFrame, histories: Sequence[History]
-) -> tuple[dict[int, _Deviation], dict[int, _Deviation]]:
-    """Returns which histories differ from most at places, and which lack places; of two, the later
-    one by name differs.
-    """
-    shared = [F.when(_is_here(each), _hash(each)) for each in histories]
-    votes = [
-        sum((F.coalesce(mine == its, F.lit(False)).cast("int") for its in shared), F.lit(0))
-        for mine in shared
-    ]
-    usual = F.array_max(
-        F.array(
-            *[
-                F.struct(count.alias("votes"), F.lit(-each.h).alias("h"), mine.alias("hash"))
-                for each, count, mine in zip(histories, votes, shared, strict=True)
-            ]
-        )
-    )
-    judged = told.withColumn("usual", usual).where(F.col("usual.votes") > 0)
-    stacked = F.array(
-        *[
-            F.struct(
-                F.lit(each.h).alias("h"), _hash(each).alias("hash"), _is_here(each).alias("here")
+        for is_open, mine in enumerate(found):
+            places = sum(
+                digests[part].get(one.h, (0, 0, 0))[0]
+                for part in alike
+                if part % 2 == is_open and _reaches(one, part, end) and _reaches(other, part, end)
             )
-            for each in histories
-        ]
+            mine.count(one.h, other.h, places, 0)
+
+
+def _compare(log: Log, rows: DataFrame, places: Places, found: Sequence[_Found]) -> None:
+    """Adds for each history its first place that differs from most others, and how many do; of
+    places that are final to the first of `found`, of others to the second.
+
+    Cost: a walk over the suspects, and two more if a history lacks places.
+    """
+    parts = sorted({part for mine in places.suspects.values() for part in mine})
+    mine = rows.where(F.col("group").isin(list(places.suspects)) & F.col("part").isin(parts))
+    ordered = in_order(mine, PLACE, ["h"])
+    told = _walked(ordered, places)
+    if told["is_absent"].any():
+        told = _walked(ordered, places._replace(gaps=gaps_of(log)))
+    pairs = told.filter(pl.col("other").is_not_null())
+    for h, other, is_open, *counts in pairs.select(*_PAIR, "places", "differing").rows():
+        found[is_open].count(h, other, *counts)
+    deviations = (
+        told.filter(pl.col("model").is_not_null())
+        .sort("place")
+        .group_by("h", "is_absent", "open", maintain_order=True)
+        .agg(pl.col("place", "model").first(), pl.col("places").sum())
     )
-    each = judged.select("place", "usual", F.explode(stacked).alias("mine"))
-    deviating = each.where("mine.here").where(~F.col("mine.hash").eqNullSafe(F.col("usual.hash")))
-    rows = deviating.select(
-        *("place", "mine.h", F.col("mine.hash").isNull().alias("is_absent")),
-        (-F.col("usual.h")).alias("model"),
+    there = _rows_at(log, deviations.filter(~pl.col("is_absent")))
+    for h, is_absent, is_open, place, model, count in deviations.rows():
+        texts = ("", "") if is_absent else _difference(there, place, h, model)
+        deviation = _Deviation(place, log.histories[model].observer, count, *texts)
+        (found[is_open].absent if is_absent else found[is_open].differing)[h] = deviation
+
+
+def _walked(rows: DataFrame, places: Places) -> pl.DataFrame:
+    return pl.DataFrame(walk(rows, places.compared, COMPARED).toArrow(), schema=COMPARED)
+
+
+def _finding(log: Log, h: int, each: _Deviation) -> Finding:
+    witness = (
+        f"{each.model} has recorded this place otherwise; "
+        f"they differ at {each.places} places from here on"
     )
-    rows = rows.where(~F.col("is_absent") | ~is_in_gap(log)("h", "place"))
-    found = rows.groupBy("h", "is_absent").agg(
-        F.min("place").alias("place"),
-        F.min_by("model", "place").alias("model"),
-        F.count(F.lit(1)).alias("places"),
+    name = log.histories[h].name
+    code = Code.MEMBERS_DISAGREE
+    return Finding(code, *name, each.place, each.expected, each.found, witness)
+
+
+def _absent(log: Log, h: int, each: _Deviation) -> Finding:
+    witness = (
+        f"{each.places} places are missing from here on, and no row is missing by its "
+        "number: the member has never recorded them"
     )
-    differing: dict[int, _Deviation] = {}
-    absent: dict[int, _Deviation] = {}
-    for row in found.orderBy("h").collect():
-        notes = absent if row["is_absent"] else differing
-        notes[row["h"]] = _Deviation(row["place"], row["model"], row["places"])
-    return differing, absent
+    name, expected = log.histories[h].name, "a record, as others have here"
+    return Finding(Code.RECORD_MISSING, *name, each.place, expected, "none", witness)
 
 
-def _hash(history: History) -> Column:
-    return F.col(f"h{history.h}")
+def _rows_at(log: Log, deviations: pl.DataFrame) -> dict[tuple[int, int], Row]:
+    """Returns the rows of the histories that differ and of their models at the first places at
+    which they do, by place and history.
+    """
+    if not len(deviations):
+        return {}
+    at = F.col("place").isin(deviations["place"].to_list())
+    numbers = {*deviations["h"].to_list(), *deviations["model"].to_list()}
+    rows = log.rows.where(at & F.col("h").isin(sorted(numbers)))
+    return {(row["place"], row["h"]): row for row in rows.select("place", "h", *SHARED).collect()}
 
 
-def _is_here(history: History) -> Column:
-    """Returns whether a history reaches over a place."""
-    return F.col("place").between(history.first_place, history.last_place)
-
-
-def _difference(log: Log, place: int, h: int, other: int) -> tuple[str, str]:
+def _difference(
+    rows: Mapping[tuple[int, int], Row], place: int, h: int, other: int
+) -> tuple[str, str]:
     """Returns what a history should have recorded at a place, by another one, and what it has."""
-    rows = log.rows.where((F.col("place") == place) & F.col("h").isin([h, other]))
-    found = {row["h"]: row for row in rows.select("h", *SHARED).collect()}
-    names = [name for name in SHARED if found[h][name] != found[other][name]]
-    return _told(found[other], names), _told(found[h], names)
+    found, expected = rows[place, h], rows[place, other]
+    names = [name for name in SHARED if found[name] != expected[name]]
+    return _told(expected, names), _told(found, names)
 
 
 def _told(row: Row, names: Sequence[str]) -> str:
@@ -271,7 +343,7 @@ def _summary(log: Log, compared: int, counted: Mapping[tuple[int, int], _Compare
                     "histories": [one.history, other.history],
                     "first_place": first,
                     "last_place": max(last, first),
-                    **counted[one.h, other.h]._asdict(),
+                    **counted.get((one.h, other.h), _Compared())._asdict(),
                 }
             )
     return {

@@ -3,6 +3,7 @@
     GroupcertError
     ├── InvalidRequest
     │   ├── ForeignOutput             FOREIGN_OUTPUT
+    │   ├── NoAuditBefore             NO_AUDIT_BEFORE
     │   └── UnreadableLog             UNREADABLE_LOG
     └── Unavailable
         ├── NoSuitableJava            NO_SUITABLE_JAVA
@@ -18,6 +19,15 @@ class ForeignOutput(InvalidRequest):
     """The results cannot go where the caller wants them."""
 
     message = "{path} {problem}: {advice}"
+    path: str
+    problem: str
+    advice: str
+
+
+class NoAuditBefore(InvalidRequest):
+    """There is no audit that this one could go on from."""
+
+    message = "{path} has no audit ({problem}): {advice}"
     path: str
     problem: str
     advice: str

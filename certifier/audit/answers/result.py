@@ -19,6 +19,8 @@ class Result:
     `findings`: at most `ROWS_MAX` of a code; `counts`: all of them, by code. `summary`: numbers for
     people, small enough for one page, as JSON. `tables`: larger answers, by the name that they are
     written under; they are computed when they are written. `files`: what stands beside the summary.
+    `kept`: what this job needs to know of these rows in an audit of later ones; `rows`: the rows of
+    the log that it needs then, by history and number.
     """
 
     findings: list[Finding] = field(default_factory=list)
@@ -26,6 +28,8 @@ class Result:
     summary: JsonObject = field(default_factory=dict)
     tables: dict[str, DataFrame] = field(default_factory=dict)
     files: dict[str, bytes] = field(default_factory=dict)
+    kept: JsonObject = field(default_factory=dict)
+    rows: set[tuple[int, int]] = field(default_factory=set)
 
     def add(self, findings: list[Finding]) -> None:
         """Adds findings that are all of their kind."""

@@ -5,108 +5,254 @@ by itself; a transaction that ran across a border counts on both sides of it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
-import pyarrow as pa
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F
-from pyspark.sql.types import Row
+import polars as pl
+from pyspark.sql import DataFrame, Row
 
 from groupcert.certifier.audit.answers.result import JsonObject
+from groupcert.certifier.audit.rows.checks import is_true
+from groupcert.certifier.audit.rows.columns import executed_at, execution_us
 from groupcert.certifier.audit.rows.critical_path import Ints
-from groupcert.certifier.audit.rows.log import History, Log, of_each
-from groupcert.certifier.audit.rows.stretches import (
-    BUCKETS,
-    execution_us,
-    measured_by_stamps,
-    segment_rows,
-    totals,
+from groupcert.certifier.audit.rows.histories import History
+from groupcert.certifier.audit.rows.log import Log, of_each
+from groupcert.certifier.audit.rows.pace import BUCKETS
+from groupcert.certifier.audit.rows.stretches import measured_by_stamps, totals
+from groupcert.certifier.audit.spark.walks import (
+    Frames,
+    concatenated,
+    in_order,
+    of_kind,
+    walk,
+    whole,
 )
 
-BUCKETS_A_TASK = 12
 WORKERS_MAX = 64
 """Most workers in the summary: those with the most work."""
-
-_RUNNING = pa.schema(
-    [(name, pa.int64()) for name in ("h", "bucket", "busy_us", "any_us", "running_max")]
+_BUCKET, _WORKER, _BESIDE, _LAG, _FLAGGED = range(5)
+_LAG_COLUMNS = ("p50_us", "p95_us", "max_us", "count")
+_TIMES = pl.Schema(
+    {
+        "what": pl.Int32(),
+        "h": pl.Int32(),
+        **dict.fromkeys(("bucket", *_LAG_COLUMNS), pl.Int64()),
+        **dict.fromkeys(("busy_us", "any_us", "running_max"), pl.Int64()),
+        **dict.fromkeys(("worker", "transactions", "beside", "lag"), pl.Int64()),
+    }
 )
-_RUNNING_TEXT = "h long, bucket long, busy_us long, any_us long, running_max long"
+_SPAN = pl.Schema(
+    {
+        "h": pl.Int32(),
+        **dict.fromkeys(("bucket", "started_us", "stopped_us", "lag_us"), pl.Int64()),
+    }
+)
+_TABLE = "h int, bucket long, p50_us long, p95_us long, max_us long, count long"
+LAG_STEPS = 64
+"""Steps of a lag's histogram between a value and its double: its percentiles are to 1 %."""
 
 
-class _Spans:
-    """Divides the time of each history that its appliers' transactions took into buckets."""
+class _Buckets(NamedTuple):
+    """Divides the time of each history that its appliers' transactions took into buckets: a row of
+    `sizes` each.
+    """
 
-    def __init__(self, log: Log, ran: DataFrame) -> None:
-        found = (
-            ran.where("remote")
-            .groupBy("h")
-            .agg(
-                F.min(F.least("decided_us", "started_us")).alias("begin"),
-                F.max("committed_us").alias("end"),
+    sizes: pl.DataFrame
+
+    def spans(self, frames: Frames) -> Frames:
+        """Yields the parts of each execution by bucket, and each lag where it was decided."""
+        size, begin = pl.col("size"), pl.col("begin")
+        for frame in frames:
+            rows = frame.join(self.sizes, "h")
+            started, stopped = pl.col("started_us"), executed_at()
+            first, last = _bucket(started), _bucket(stopped)
+            border = begin + pl.col("bucket") * size
+            yield (
+                rows.filter(stopped > started)
+                .unique(["h", "worker", "started_us", "executed_us"], maintain_order=True)
+                .with_columns(pl.int_ranges(first, last + 1).alias("bucket"))
+                .explode("bucket")
+                .select(
+                    *("h", "bucket", pl.max_horizontal(started, border)),
+                    pl.min_horizontal(stopped, border + size).alias("stopped_us"),
+                    pl.lit(None, pl.Int64).alias("lag_us"),
+                )
+                .filter(pl.col("stopped_us") > pl.col("started_us"))
             )
-            .collect()
-        )
-        self.begin = {row["h"]: row["begin"] or 0 for row in found}
-        self.size = {
-            row["h"]: max((row["end"] or 0) - (row["begin"] or 0), 0) // BUCKETS + 1
-            for row in found
-        }
+            nothing = [pl.lit(None, pl.Int64).alias(name) for name in ("started_us", "stopped_us")]
+            lag = (pl.col("committed_us") - pl.col("decided_us")).alias("lag_us")
+            told = rows.select("h", _bucket(pl.col("decided_us")).alias("bucket"), *nothing, lag)
+            yield told.filter(pl.col("lag_us").is_not_null())
 
-        self.begin_column = log.by_history(lambda each: self.begin.get(each.h, 0))
-        self.size_column = log.by_history(lambda each: self.size.get(each.h, 1))
 
-    def bucket(self, column: str) -> Column:
-        """Returns the bucket of a time."""
-        at = (F.col(column) - self.begin_column) / self.size_column
-        return F.floor(F.least(F.greatest(at, F.lit(0)), F.lit(BUCKETS - 1)))
+def _buckets_of(histories: Iterable[History]) -> _Buckets:
+    rows = [(each.h, each.applied_us[0], bucket_us(each)) for each in histories]
+    kinds = {"h": pl.Int32(), "begin": pl.Int64(), "size": pl.Int64()}
+    return _Buckets(pl.DataFrame(rows, schema=kinds, orient="row"))
+
+
+def bucket_us(history: History) -> int:
+    """Returns the microseconds of each bucket."""
+    first, last = history.applied_us
+    return max(last - first, 0) // BUCKETS + 1
+
+
+def _bucket(at: pl.Expr) -> pl.Expr:
+    return ((at - pl.col("begin")) // pl.col("size")).clip(0, BUCKETS - 1)
 
 
 def observers(
-    log: Log, ran: DataFrame, ticked: Iterable[History]
-) -> tuple[list[JsonObject], DataFrame]:
-    """Returns the summary of each applier, and the lag as a table.
+    log: Log, ran: DataFrame, flags: DataFrame, ticked: Sequence[History]
+) -> tuple[list[JsonObject], DataFrame, bool]:
+    """Returns the summary of each applier, the lag as a table, and whether there is any flag.
 
-    `ran`: the visible transactions of histories that have ticks, see `certifier.audit.apply.apply`.
+    Args:
+        ran: the visible transactions of histories that have ticks, see `apply.py`.
+        flags: see `flags.py`.
+    Cost: a shuffle of the transactions by bucket, and one by history.
     """
-    spans = _Spans(log, ran)
-    lag = _lag(ran, spans)
-    lags = of_each(lag.collect())
-    running = of_each(_running(ran, spans).collect())
-    beside = {row["h"]: row for row in _beside(log, ran).collect()}
-    busy = of_each(
-        ran.where("remote")
-        .groupBy("h", "worker")
-        .agg(
-            F.count(F.lit(1)).alias("transactions"),
-            F.coalesce(F.sum(execution_us()), F.lit(0)).alias("busy_us"),
-        )
-        .collect()
+    times = ("started_us", "executed_us", "committed_us", "decided_us")
+    rows = ran.where("remote").select("h", "started_tick", "committed_tick", "worker", *times)
+    spans = walk(rows, _buckets_of(ticked).spans, _SPAN)
+    made = concatenated(
+        walk(in_order(spans, ("bucket", "h"), ["started_us"]), _of_buckets, _TIMES),
+        walk(in_order(rows, ["h"], ["started_tick"]), _of_workers, _TIMES),
+        walk(flags, _of_flags, _TIMES),
     )
+    found = pl.DataFrame(made.toArrow(), schema=_TIMES)
+    of_kind = {what: found.filter(pl.col("what") == what) for what in range(5)}
     paths = of_each(measured_by_stamps(log))
-    summary: list[JsonObject] = []
-    for history in ticked:
-        h = history.h
-        workers = sorted(busy[h], key=lambda row: -row["busy_us"])
-        summary.append(
-            {
-                "observer": history.observer,
-                "history": history.history,
-                "transactions": beside[h]["transactions"] if h in beside else 0,
-                "overlapping": beside[h]["share"] if h in beside else 0.0,
-                **_use(running[h], totals(paths[h]), workers),
-                "lag": _lag_of(h, lags[h], spans),
-                "running": _running_of(h, running[h], spans),
-                "worker_busy": [
-                    {name: row[name] for name in ("worker", "transactions", "busy_us")}
-                    for row in workers[:WORKERS_MAX]
-                ],
-            }
+    summary = [_summary(each, of_kind, totals(paths[each.h])) for each in ticked]
+    lag = of_kind[_BUCKET].filter(pl.col("count") > 0).sort("h", "bucket")
+    table = log.spark.createDataFrame(
+        lag.select("h", "bucket", *_LAG_COLUMNS).rows(), _TABLE
+    ).coalesce(1)
+    return summary, table, len(of_kind[_FLAGGED]) > 0
+
+
+def _of_flags(frames: Frames) -> Frames:
+    """Yields a row for each frame that has flags."""
+    for frame in frames:
+        yield of_kind(_FLAGGED, frame.head(1).select("h"))
+
+
+def _of_buckets(frames: Frames) -> Frames:
+    """Yields for each bucket its lag, the sum of all times, the time in which any ran, the most at
+    once; and the lags of its history, counted by step.
+    """
+    for frame in whole(frames, ("bucket", "h")):
+        lag = pl.col("lag_us").drop_nulls().sort()
+        step = (pl.col("lag_us").clip(lower_bound=1).log(2) * LAG_STEPS).floor().cast(pl.Int64)
+        counts = frame.filter(pl.col("lag_us").is_not_null()).group_by("h", lag=step).len("count")
+        yield of_kind(_LAG, counts)
+        running = frame.filter(pl.col("started_us").is_not_null())
+        swept = [
+            (h, bucket, *_sweep(rows["started_us"].to_numpy(), rows["stopped_us"].to_numpy()))
+            for (h, bucket), rows in running.group_by("h", "bucket")
+        ]
+        names = ("h", "bucket", "busy_us", "any_us", "running_max")
+        kinds = {name: _TIMES[name] for name in names}
+        lags = frame.group_by("h", "bucket").agg(
+            *[_rank(lag, share).alias(f"p{share}_us") for share in (50, 95)],
+            pl.col("lag_us").max().alias("max_us"),
+            pl.col("lag_us").count().alias("count"),
         )
-    return summary, lag
+        at_once = pl.DataFrame(swept, schema=kinds, orient="row")
+        yield of_kind(_BUCKET, lags.join(at_once, ["h", "bucket"], "left"))
 
 
-def _use(running: Sequence[Row], path: Mapping[str, int], workers: list[Row]) -> JsonObject:
-    """Returns how many transactions ran at once while any ran, how many could have, and the ratio.
+def _rank(ordered: pl.Expr, percent: int) -> pl.Expr:
+    """Returns the value that `percent` of the values do not exceed; null if there are none."""
+    rank = (ordered.len() * percent + 99) // 100
+    return ordered.slice(rank.cast(pl.Int64) - 1, 1).first()
+
+
+def _of_workers(frames: Frames) -> Frames:
+    """Yields each worker's work; and how many transactions an applier ran, and of these beside
+    another: one that began before it and was not visible, or that began before it was visible
+    itself. The last row is held until the next one is known.
+    """
+    left: pl.DataFrame | None = None
+    for frame in frames:
+        timed = frame.with_columns(execution_us("h").alias("busy_us"))
+        work = timed.group_by("h", "worker").agg(
+            pl.len().alias("transactions"), pl.col("busy_us").sum()
+        )
+        yield of_kind(_WORKER, work)
+        rows = frame.select(
+            *("h", "started_tick", "committed_tick"),
+            newest="committed_tick",
+            is_counted=pl.lit(value=True),
+        )
+        both = rows if left is None else pl.concat([left, rows])
+        both = both.with_columns(pl.col("newest").cum_max().over("h"))
+        last = pl.int_range(pl.len()) == pl.len() - 1
+        yield of_kind(_BESIDE, _beside(both, pl.col("is_counted") & ~last))
+        # The last row, and what was visible up to the one before it.
+        left = both.tail(2).with_columns(is_counted=last)
+    if left is not None:
+        yield of_kind(_BESIDE, _beside(left, pl.col("is_counted")))
+
+
+def _beside(rows: pl.DataFrame, counted: pl.Expr) -> pl.DataFrame:
+    """Counts the transactions, in the order of their start, and those that ran beside another."""
+    earlier = pl.col("newest").shift(1).over("h") > pl.col("started_tick")
+    later = pl.col("started_tick").shift(-1).over("h") < pl.col("committed_tick")
+    both = rows.with_columns(is_beside=is_true(earlier) | is_true(later))
+    mine = both.filter(counted).group_by("h")
+    return mine.agg(pl.len().alias("transactions"), pl.col("is_beside").sum().alias("beside"))
+
+
+def _summary(
+    history: History, found: Mapping[int, pl.DataFrame], path: Mapping[str, int]
+) -> JsonObject:
+    """Returns the summary of a history's applier. `lag_us`: over all of it, to 1 %."""
+    mine = {what: rows.filter(pl.col("h") == history.h) for what, rows in found.items()}
+    workers = (
+        mine[_WORKER]
+        .group_by("worker")
+        .agg(pl.col("transactions", "busy_us").sum())
+        .sort("busy_us", "worker", descending=[True, False])
+        .iter_rows(named=True)
+    )
+    work = [Row(**each) for each in workers]
+    count, beside = (int(mine[_BESIDE][name].sum()) for name in ("transactions", "beside"))
+    buckets = {row["bucket"]: Row(**row) for row in mine[_BUCKET].iter_rows(named=True)}
+    running = {at: row for at, row in buckets.items() if row["busy_us"] is not None}
+    return {
+        "observer": history.observer,
+        "history": history.history,
+        "transactions": count,
+        "overlapping": round(beside / count, 4) if count else 0.0,
+        **_use(list(running.values()), path, work, BUCKETS * bucket_us(history)),
+        "lag_us": _percentiles(mine[_LAG], mine[_BUCKET]["max_us"].max()),
+        "lag": _lag_of(history, {at: row for at, row in buckets.items() if row["count"]}),
+        "running": _running_of(history, running),
+        "worker_busy": [each.asDict() for each in work[:WORKERS_MAX]],
+    }
+
+
+def _percentiles(counts: pl.DataFrame, most: object) -> JsonObject | None:
+    """Returns the lag that half, and 95 of 100, of the transactions do not exceed, and the most;
+    None if no lag is known.
+    """
+    steps = counts.group_by("lag").agg(pl.col("count").sum()).sort("lag")
+    if not len(steps):
+        return None
+    reached = np.cumsum(steps["count"].to_numpy())
+    found: JsonObject = {"max": most}
+    for percent in (50, 95):
+        at = int(np.searchsorted(reached, -(-int(reached[-1]) * percent // 100)))
+        found[f"p{percent}"] = int(2 ** ((steps["lag"][at] + 0.5) / LAG_STEPS))
+    return found
+
+
+def _use(
+    running: Sequence[Row], path: Mapping[str, int], workers: Sequence[Row], span_us: int
+) -> JsonObject:
+    """Returns how many transactions ran at once while any ran, how many could have, and the ratio;
+    and in which share of the time any ran. What is not known is None: the ratio, if no worker is
+    named; the share, if no time is.
 
     `forced_cuts`: if not 0, more could have run than is stated, and the share is an upper bound.
     """
@@ -114,74 +260,15 @@ def _use(running: Sequence[Row], path: Mapping[str, int], workers: list[Row]) ->
     mean = sum(row["busy_us"] for row in running) / any_us if any_us else 0.0
     possible = path["work"] / path["path"] if path["path"] else 0.0
     count = len([row for row in workers if row["worker"] is not None])
-    bound = min(max(count, 1), possible)
+    bound = min(count, possible)
     return {
         "workers": count,
         "running_mean": round(mean, 3),
         "possible_mean": round(possible, 3),
-        "used_share": round(min(mean / bound, 1.0), 3) if bound else 0.0,
+        "used_share": round(min(mean / bound, 1.0), 3) if bound else None,
+        "busy_share": round(min(any_us / span_us, 1.0), 5) if any_us else None,
         "forced_cuts": path["forced"],
     }
-
-
-def _lag(ran: DataFrame, spans: _Spans) -> DataFrame:
-    """Returns the lag, from decision to visibility, by history and bucket."""
-    lag = F.col("committed_us") - F.col("decided_us")
-    return (
-        ran.where("remote")
-        .where(lag.isNotNull())
-        .select("h", spans.bucket("decided_us").alias("bucket"), lag.alias("lag_us"))
-        .groupBy("h", "bucket")
-        .agg(
-            F.percentile_approx("lag_us", [0.5, 0.95], 1_000).alias("parts"),
-            F.max("lag_us").alias("max_us"),
-            F.count(F.lit(1)).alias("count"),
-        )
-        .select(
-            *("h", "bucket", F.col("parts")[0].alias("p50_us"), F.col("parts")[1].alias("p95_us")),
-            *("max_us", "count"),
-        )
-        .orderBy("h", "bucket")
-    )
-
-
-def _running(ran: DataFrame, spans: _Spans) -> DataFrame:
-    """Returns how many transactions ran at once, by history and bucket."""
-    size = spans.size_column
-    begin = spans.begin_column + F.col("bucket") * size
-    return (
-        ran.where(F.col("remote") & F.col("started_us").isNotNull())
-        .where(F.col("committed_us") > F.col("started_us"))
-        .select(
-            *("h", "started_us", "committed_us"),
-            F.explode(F.sequence(spans.bucket("started_us"), spans.bucket("committed_us"))).alias(
-                "bucket"
-            ),
-        )
-        .select(
-            F.col("h").cast("long").alias("h"),
-            "bucket",
-            F.greatest(F.col("started_us"), begin).alias("started_us"),
-            F.least(F.col("committed_us"), begin + size).alias("committed_us"),
-        )
-        .where(F.col("committed_us") > F.col("started_us"))
-        .groupBy("h", F.floor(F.col("bucket") / BUCKETS_A_TASK))
-        .applyInArrow(_run_together, _RUNNING_TEXT)
-    )
-
-
-def _run_together(table: pa.Table) -> pa.Table:
-    """Returns for each bucket the sum of all times, the time in which any ran, the most at once."""
-    started = table.column("started_us").to_numpy()
-    stopped = table.column("committed_us").to_numpy()
-    buckets = table.column("bucket").to_numpy()
-    h = table.column("h")[0].as_py()
-    rows = []
-    for bucket in np.unique(buckets).tolist():
-        mine = buckets == bucket
-        rows.append((h, bucket, *_sweep(started[mine], stopped[mine])))
-    columns = zip(*rows, strict=True)
-    return pa.table([pa.array(each, pa.int64()) for each in columns], schema=_RUNNING)
 
 
 def _sweep(started: Ints, stopped: Ints) -> tuple[int, int, int]:
@@ -193,61 +280,19 @@ def _sweep(started: Ints, stopped: Ints) -> tuple[int, int, int]:
     return int(np.sum(stopped - started)), any_us, int(running.max())
 
 
-def _beside(log: Log, ran: DataFrame) -> DataFrame:
-    """Returns how many transactions an applier ran, and by ticks the share beside another.
-
-    Commits are in order, so one ran beside an earlier one if the newest was not visible when it
-    started, and beside a later one if that started before it was visible itself. Later rows are
-    read in the opposite order: a frame that ends with the last row is quadratic in Spark.
-    """
-    rows = ran.where("remote").select(
-        *("h", "number", "started_tick", "committed_tick"),
-        F.floor(F.col("number") / log.by_history(segment_rows)).alias("segment"),
-    )
-    earlier = (Window.unboundedPreceding, -1)
-    every, one = Window.partitionBy("h"), Window.partitionBy("h", "segment")
-    before = one.orderBy("number").rowsBetween(*earlier)
-    after = one.orderBy(F.desc("number")).rowsBetween(*earlier)
-    newest, oldest = F.max("committed_tick"), F.min("started_tick")
-    ends = rows.groupBy("h", "segment").agg(newest.alias("newest"), oldest.alias("oldest"))
-    ends = ends.select(
-        *("h", "segment"),
-        F.max("newest").over(every.orderBy("segment").rowsBetween(*earlier)).alias("newest_before"),
-        F.min("oldest")
-        .over(every.orderBy(F.desc("segment")).rowsBetween(*earlier))
-        .alias("oldest_after"),
-    )
-    started, committed = F.col("started_tick"), F.col("committed_tick")
-    seen = rows.join(F.broadcast(ends), ["h", "segment"]).select(
-        "h",
-        (F.coalesce(F.greatest(newest.over(before), "newest_before"), started) > started).alias(
-            "earlier"
-        ),
-        (F.coalesce(F.least(oldest.over(after), "oldest_after"), committed) < committed).alias(
-            "later"
-        ),
-    )
-    return seen.groupBy("h").agg(
-        F.count(F.lit(1)).alias("transactions"),
-        F.round(F.avg((F.col("earlier") | F.col("later")).cast("double")), 4).alias("share"),
-    )
-
-
-def _lag_of(h: int, rows: Iterable[Row], spans: _Spans) -> JsonObject:
-    mine = {row["bucket"]: row for row in rows}
+def _lag_of(history: History, mine: Mapping[int, Row]) -> JsonObject:
     series: JsonObject = {
         name: [mine[bucket][name] if bucket in mine else None for bucket in range(BUCKETS)]
         for name in ("p50_us", "p95_us", "max_us")
     }
     series["count"] = [mine[bucket]["count"] if bucket in mine else 0 for bucket in range(BUCKETS)]
-    return {"begin_us": spans.begin.get(h), "bucket_us": spans.size.get(h), **series}
+    return {"begin_us": history.applied_us[0], "bucket_us": bucket_us(history), **series}
 
 
-def _running_of(h: int, rows: Iterable[Row], spans: _Spans) -> JsonObject:
-    mine = {row["bucket"]: row for row in rows}
-    size = spans.size.get(h, 1)
+def _running_of(history: History, mine: Mapping[int, Row]) -> JsonObject:
+    size = bucket_us(history)
     return {
-        "begin_us": spans.begin.get(h),
+        "begin_us": history.applied_us[0],
         "bucket_us": size,
         "mean": [
             round(mine[bucket]["busy_us"] / size, 3) if bucket in mine else 0.0

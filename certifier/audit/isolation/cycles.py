@@ -17,6 +17,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from groupcert.certifier.audit.answers.findings import Code
+from groupcert.certifier.audit.answers.result import JsonObject
 from groupcert.certifier.audit.rows.checks import hexadecimal
 from groupcert.certifier.audit.rows.foreign import has, intervals
 
@@ -40,10 +41,15 @@ class Operation:
     keys: Mapping[int, str] = field(default_factory=dict)
 
     @property
+    def gtid(self) -> str | None:
+        """Its GTID; None if it has none."""
+        return f"{self.source}:{self.number}" if self.source else None
+
+    @property
     def name(self) -> str:
         """Name for people: the GTID or version, and the member."""
-        gtid = f"{self.source}:{self.number}" if self.source else f"version {self.version}"
-        return f"{gtid} of {self.origin}" if self.origin else gtid
+        name = self.gtid or f"version {self.version}"
+        return f"{name} of {self.origin}" if self.origin else name
 
     def names(self, writer: "Operation") -> bool:
         """Returns whether its snapshot, if a GTID set, contains the GTID of `writer`."""
@@ -78,6 +84,24 @@ class Cycle(NamedTuple):
     def in_words(self) -> str:
         """Returns the cycle in sentences that a person can check."""
         return "; ".join(map(_sentence, self.edges))
+
+    def drawn(self) -> JsonObject:
+        """Returns the cycle as a graph: each edge leads from the transaction of its own place in
+        the list to the next one, the last edge to the first.
+        """
+        return {
+            "transactions": [
+                {
+                    "gtid": edge.before.gtid,
+                    "version": edge.before.version,
+                    "member": edge.before.origin,
+                }
+                for edge in self.edges
+            ],
+            "edges": [
+                {"dependency": edge.dependency.value, "row": _row(edge)} for edge in self.edges
+            ],
+        }
 
 
 def cycles_through(
@@ -171,9 +195,13 @@ def _named(edges: Sequence[Edge]) -> Cycle:
     return Cycle(Code.SERIALIZATION_CYCLE, edges)
 
 
-def _sentence(edge: Edge) -> str:
+def _row(edge: Edge) -> str:
     known = {**edge.before.keys, **edge.after.keys}
-    row = known.get(edge.item, f"item {hexadecimal(edge.item)}")
+    return known.get(edge.item, f"item {hexadecimal(edge.item)}")
+
+
+def _sentence(edge: Edge) -> str:
+    row = _row(edge)
     before, after = edge.before.name, edge.after.name
     match edge.dependency:
         case Dependency.WRITE:

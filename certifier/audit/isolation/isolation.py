@@ -17,26 +17,56 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+import polars as pl
 from pyspark.sql import DataFrame, Row, Window
 from pyspark.sql import functions as F
 
 from groupcert.certifier.audit.answers.findings import Code, Finding
 from groupcert.certifier.audit.answers.result import JsonObject, Result
 from groupcert.certifier.audit.isolation.cycles import Cycle, Operation, cycles_through
-from groupcert.certifier.audit.rows.checks import Check, item_name, run_checks, words
+from groupcert.certifier.audit.rows.checks import (
+    FOUND,
+    Check,
+    Found,
+    FoundAll,
+    as_kept,
+    collected,
+    from_kept,
+    item_name,
+    merged,
+    notes,
+    words,
+    wrong_rows,
+)
 from groupcert.certifier.audit.rows.foreign import is_in
-from groupcert.certifier.audit.rows.items import is_written, item_rows, met_at_items
+from groupcert.certifier.audit.rows.items import facts
+from groupcert.certifier.audit.rows.kept import AuditWhole
 from groupcert.certifier.audit.rows.log import Log
-from groupcert.certifier.audit.rows.states import segment_begins, with_states
+from groupcert.certifier.audit.rows.states import (
+    KEYS,
+    begins_of_long,
+    segment,
+    state_rows,
+    with_states,
+)
+from groupcert.certifier.audit.rows.tails import VERSIONS, tails_of
+from groupcert.certifier.audit.spark.walks import Frames, concatenated, in_order, walk
+from groupcert.certifier.history.schema import Verdict
 
 CANDIDATES_MAX = 1_000
 """Most transactions whose cycles are searched, in the order of places."""
-NEIGHBOURS_MAX = 5_000
+NEIGHBOURS_MAX = VERSIONS
 """Versions that a cycle may span."""
 OPERATIONS_MAX = 100_000
 """Most transactions that the driver holds for the search."""
 ITEMS_MAX = 1_000_000
 """Most items that these may have written and read."""
+DRAWN_MAX = 50
+"""Cycles of a code that are told as graphs: those of the first findings, by place."""
+EDGES_MAX = 12
+"""Edges that these have at most."""
+_BACK, _LACKING = "back", "lacking"
+"""Notes: a transaction was visible before one that stands before it; one lacks a writer."""
 _NAMES = {
     Code.WRITE_CYCLE: "G0: writes in different orders",
     Code.INFORMATION_CYCLE: "G1: read from the future",
@@ -62,65 +92,150 @@ class Candidate(NamedTuple):
 
 def run(log: Log) -> Result:
     """Finds the anomalies of each history that its read sets show."""
-    result = Result()
-    future = run_checks(log, log.certified, [_reads_the_future()])
-    result.add([each.finding for each in future.found])
-    result.add(_write_cycles(log))
-    met = met_at_items(log).where(F.col("certified") & F.col("outside").isNotNull())
-    unsearched = met.count()
-    for candidate, cycle in _searched(log, met) if unsearched else ():
-        unsearched -= 1
-        if cycle is not None:
-            result.add([_finding(log, candidate, cycle)])
-    result.summary = _summary(log, result.counts, unsearched)
+    is_new = F.col("number") > log.by_history(lambda each: each.since)
+    lacking = facts(log).where(F.col("certified") & F.col("outside").isNotNull() & is_new)
+    looked, begins = _looked_back(log)
+    first = collected(log, concatenated(looked, walk(lacking, _counted, FOUND)))
+    noted = Counter(note.code for note in first.notes)
+    result, before = Result(), log.before("isolation")
+    earlier = from_kept(log, before)
+    result.findings, result.counts = [each.finding for each in earlier.found], +earlier.counts
+    new = [*first.found]
+    if noted[_BACK]:  # If commits are in order, items are, too.
+        new += _write_cycles(log)
+    unsearched, searched = (_number(before, name) for name in ("unsearched", "searched"))
+    cycles: list[tuple[Finding, Cycle]] = []
+    if noted[_LACKING]:
+        met = lacking.groupBy("h", "number").agg(F.max("outside").alias("outside"))
+        unsearched += met.count()
+        for candidate, cycle in _searched(log, met, CANDIDATES_MAX - searched):
+            unsearched, searched = unsearched - 1, searched + 1
+            if cycle is not None:
+                new.append(_found(log, candidate, cycle))
+                cycles.append((new[-1].finding, cycle))
+    result.add([each.finding for each in new])
+    drawn = list(_drawn(cycles, before))
+    result.summary = _summary(log, result.counts, unsearched) | {"cycles": drawn}
+    if log.keeps:
+        counted = FoundAll(new, Counter(each.finding.code.value for each in new))
+        result.kept = as_kept(merged([earlier, counted]))
+        result.kept |= {"unsearched": unsearched, "searched": searched, "cycles": drawn}
+        firsts = {h: tail.number for h, tail in tails_of(log).items()}
+        result.rows = state_rows(begins, firsts)
     return result
+
+
+def _number(kept: JsonObject, name: str) -> int:
+    value = kept.get(name, 0)
+    assert isinstance(value, int)
+    return value
+
+
+def _drawn(cycles: Sequence[tuple[Finding, Cycle]], before: JsonObject) -> Iterator[JsonObject]:
+    """Yields the first cycles of each code as graphs, with what identifies their findings; first
+    those that the audit before has drawn.
+    """
+    left = Counter(dict.fromkeys(_NAMES, DRAWN_MAX))
+    known = before.get("cycles", [])
+    assert isinstance(known, list)
+    for each in known:
+        left[Code(each["code"])] -= 1
+        yield each
+    for finding, cycle in sorted(cycles, key=_place):
+        if left[finding.code] > 0 and len(cycle.edges) <= EDGES_MAX:
+            left[finding.code] -= 1
+            names = ("code", "observer", "history", "place")
+            yield {name: getattr(finding, name) for name in names} | cycle.drawn()
+
+
+def _place(found: tuple[Finding, Cycle]) -> tuple[int, str, str]:
+    finding, _ = found
+    return finding.place, finding.observer, finding.history
+
+
+def _counted(frames: Frames) -> Frames:
+    """Yields a note for each frame."""
+    for frame in frames:
+        yield notes(_LACKING, frame.head(1).select("h"))
+
+
+def _looked_back(log: Log) -> tuple[DataFrame, pl.DataFrame]:
+    """Returns the findings of G1, and notes of transactions that were visible before one that
+    stands before them; and who was visible last before each segment, see `begins_of_long`.
+    """
+    since = {each.h: each.since for each in log.histories}
+    rows = log.certified.select(
+        *("h", segment(), "number", "place", "version", "snapshot_version", "committed_tick")
+    )
+    met, kinds = {"met_tick": pl.col("committed_tick")}, pl.Schema({"met_tick": pl.Int64()})
+    begins = begins_of_long(log, rows, met, kinds)
+
+    def looked_back(frames: Frames) -> Frames:
+        for frame in with_states(frames, met, begins):
+            yield wrong_rows(frame, [_reads_the_future()])
+            is_new = pl.col("number") > pl.col("h").replace_strict(since, return_dtype=pl.Int64)
+            back = frame.filter(is_new & (pl.col("committed_tick") < pl.col("met_tick")))
+            yield notes(_BACK, back.head(1).select("h"))
+
+    return walk(in_order(rows, KEYS, ["number"]), looked_back, FOUND), begins
 
 
 def _reads_the_future() -> Check:
     """Returns the check of G1: commits are in order, so a snapshot's content was decided before its
     transaction.
     """
-    own = F.col("version")
+    own, read = pl.col("version"), pl.col("snapshot_version")
     return Check(
         Code.INFORMATION_CYCLE,
-        F.col("snapshot_version") >= own,
+        read >= own,
         words("a snapshot before version ", own),
-        words("version ", F.col("snapshot_version")),
+        words("version ", read),
         words("the transaction at version ", own, " read what was decided after it, or itself"),
     )
 
 
-def _write_cycles(log: Log) -> list[Finding]:
+def _write_cycles(log: Log) -> list[Found]:
     """Returns findings of G0: items whose writers became visible out of version order."""
-    rows = log.certified.where(F.col("committed_tick").isNotNull()).select(
-        "h", "number", "place", "committed_tick"
+    writes = log.certified.select(
+        *("h", "number", "place", "committed_tick", "version"),
+        F.explode(F.array_distinct("write_set")).alias("item"),
     )
-    met = {"met_tick": F.col("committed_tick")}
-    back = with_states(rows, ["h"], met, segment_begins(rows, ["h"], met)).where(
-        F.col("committed_tick") < F.col("met_tick")
-    )
-    if back.limit(1).count() == 0:  # If commits are in order, items are, too.
-        return []
-    ticks = log.certified.select("h", "number", "place", "committed_tick")
-    writes = item_rows(log).where(is_written()).join(ticks, ["h", "number"])
     before = (
         Window.partitionBy("item", "h").orderBy("number").rowsBetween(Window.unboundedPreceding, -1)
     )
     latest = F.max(F.struct("committed_tick", "version")).over(before).alias("met")
-    seen = writes.select("*", latest)
+    seen = writes.select("*", latest).where(F.col("committed_tick") < F.col("met.committed_tick"))
+    wrong = seen.select(*("h", "number", "place", "item"), F.col("met.version").alias("met"))
+    return collected(log, walk(wrong, _turned, FOUND)).found
+
+
+def _turned(frames: Frames) -> Frames:
+    """Yields each row as a finding."""
     check = Check(
         Code.WRITE_CYCLE,
-        F.col("committed_tick") < F.col("met.committed_tick"),
-        words("visible after version ", F.col("met.version")),
+        pl.lit(value=True),
+        words("visible after version ", pl.col("met")),
         words("visible before it"),
         words("both wrote item ", item_name("item")),
     )
-    return [each.finding for each in run_checks(log, seen, [check]).found]
+    for frame in frames:
+        yield wrong_rows(frame, [check])
 
 
-def _searched(log: Log, met: DataFrame) -> Iterator[tuple[Candidate, Cycle | None]]:
-    """Yields each candidate that was searched, with its cycle or None."""
-    candidates = _within_bounds(_candidates(log, met))
+def _searched(
+    log: Log, met: DataFrame, candidates_max: int
+) -> Iterator[tuple[Candidate, Cycle | None]]:
+    """Yields each candidate that was searched, with its cycle or None.
+
+    Raises:
+        AuditWhole: a cycle may reach over transactions that are not kept.
+    """
+    candidates = _within_bounds(_candidates(log, met, candidates_max))
+    for each in candidates:
+        before = log.histories[each.h].before
+        if before and each.first < before.whole_version:
+            name = log.histories[each.h].observer
+            raise AuditWhole(f"a snapshot of {name} lacks version {each.first}, which is not kept")
     ranges = _joined((each.h, each.first, each.version) for each in candidates)
     operations = _operations(log, ranges)
     for h, first, last in ranges:
@@ -131,7 +246,7 @@ def _searched(log: Log, met: DataFrame) -> Iterator[tuple[Candidate, Cycle | Non
         yield from ((each, cycles.get(each.version)) for each in mine)
 
 
-def _candidates(log: Log, met: DataFrame) -> list[Candidate]:
+def _candidates(log: Log, met: DataFrame, candidates_max: int) -> list[Candidate]:
     """Returns, by place, certified transactions whose snapshot lacks a writer within reach."""
     rows = log.certified.select(
         "h", "number", "place", "version", "snapshot_version", "snapshot_set"
@@ -144,7 +259,7 @@ def _candidates(log: Log, met: DataFrame) -> list[Candidate]:
         .where(F.col("outside") >= reached)
         .withColumn("first", F.greatest(F.least(first, "version"), reached))
         .orderBy("place", "h")
-        .limit(CANDIDATES_MAX)
+        .limit(max(candidates_max, 0))
         .select("h", "number", "place", "version", "first", "snapshot_set")
         .collect()
     )
@@ -248,8 +363,8 @@ def _operation(row: Row) -> Operation:
     )
 
 
-def _finding(log: Log, candidate: Candidate, cycle: Cycle) -> Finding:
-    return Finding(
+def _found(log: Log, candidate: Candidate, cycle: Cycle) -> Found:
+    finding = Finding(
         code=cycle.code,
         observer=log.histories[candidate.h].observer,
         history=log.histories[candidate.h].history,
@@ -258,25 +373,24 @@ def _finding(log: Log, candidate: Candidate, cycle: Cycle) -> Finding:
         found=_NAMES[cycle.code],
         witness=cycle.in_words(),
     )
+    return Found(finding, candidate.h, candidate.number, None, None)
 
 
 def _summary(log: Log, counts: "Counter[str]", unsearched: int) -> JsonObject:
-    reads = F.coalesce(F.size("read_set"), F.lit(0)) > 0
-    row = log.certified.agg(
-        F.count(F.lit(1)).alias("transactions"), F.count(F.when(reads, 1)).alias("with_read_set")
-    ).collect()[0]
+    transactions = sum(each.verdicts[Verdict.CERTIFIED] for each in log.histories)
+    with_read_set = sum(each.certified_read_sets for each in log.histories)
     return {
-        "transactions": row["transactions"],
-        "with_read_set": row["with_read_set"],
+        "transactions": transactions,
+        "with_read_set": with_read_set,
         "unsearched": unsearched,
         "anomalies": [
             {
                 "name": name,
                 "code": code.value,
                 "found": counts[code.value],
-                "checked": row["with_read_set"]
+                "checked": with_read_set
                 if code in (Code.WRITE_SKEW, Code.SERIALIZATION_CYCLE)
-                else row["transactions"],
+                else transactions,
             }
             for code, name in _NAMES.items()
         ],

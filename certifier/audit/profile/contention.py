@@ -1,219 +1,184 @@
-"""Contention: which transactions lost to which, over what, and what is written most.
+"""Contention: which transactions lost to which, and which items are written most.
 
 The rule it keeps: conflicts are counted in one history, because every member records each of them.
-Lists have at most `TOP` entries; tables of keys are told where the log may name them.
 """
 
-from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
-from pyspark.sql import Column, DataFrame, SparkSession
+import polars as pl
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from groupcert.certifier.audit.answers.result import JsonObject
+from groupcert.certifier.audit.profile import held
+from groupcert.certifier.audit.profile.tallies import TOP, key_lost, table_lost
 from groupcert.certifier.audit.rows.checks import hexadecimal
-from groupcert.certifier.audit.rows.log import History, Log
+from groupcert.certifier.audit.rows.histories import History
+from groupcert.certifier.audit.rows.log import Log
+from groupcert.certifier.audit.spark.walks import Frames, in_order, walk
 from groupcert.certifier.history.schema import Verdict
 
-TOP = 20
 ITEMS_MAX = 1_000
-BARS = 120
-"""So many parts of a history's time are counted at most, if a day is not too short for that."""
-BARS_MAX = 1_000
-WIDTHS_US = tuple(seconds * 1_000_000 for seconds in (1, 10, 60, 600, 3_600, 86_400))
-_HOT = "key string, item string, writers long, readers long, conflicts long"
+"""Items of the table, in each of its orders."""
+_LOST = pl.Schema(
+    {
+        **dict.fromkeys(("observer", "history"), pl.String()),
+        **dict.fromkeys(("place", "number", "decided_us"), pl.Int64()),
+        **dict.fromkeys(("transaction_id", "origin", "winner_origin"), pl.String()),
+        **dict.fromkeys(("winner_version", "snapshot_version", "winner_item"), pl.Int64()),
+        **dict.fromkeys(("key", "table"), pl.String()),
+    }
+)
+_COUNTS = ("writers", "readers", "conflicts")
+_HOT = pl.Schema(
+    {
+        "item": pl.Int64(),
+        "key": pl.String(),
+        **dict.fromkeys((*_COUNTS, *held.ENTERED), pl.Int64()),
+    }
+)
+_ORDERS = (("conflicts", "writers", "readers"), ("writers", "conflicts", "readers"))
+_TABLE = "key string, item string, writers long, readers long, conflicts long"
+
+
+class HotItems(NamedTuple):
+    """The items with the most conflicts, those with the most writers, and a table of both.
+
+    `entered`: how many items entered the certification info, by part of the time, see `held.py`.
+    `lost_over`: the items of `by_conflicts` that have any.
+    """
+
+    by_conflicts: list[JsonObject]
+    by_writers: list[JsonObject]
+    table: DataFrame
+    entered: pl.DataFrame
+    lost_over: list[int]
 
 
 def conflict_rows(log: Log, history: History) -> DataFrame:
     """Returns the conflicts of one history, each with the item that it lost over."""
-    item = F.col("winner_item")
-    key = F.coalesce(_key(item, "write_set", "write_keys"), _key(item, "read_set", "read_keys"))
-    only_table = F.when(F.size("tables") == 1, F.col("tables")[0])
-    return (
-        log.transactions.where(F.col("h") == history.h)
-        .where(F.col("verdict") == Verdict.CONFLICT)
-        .select(
-            *("observer", "history", "place", "number", "decided_us", "transaction_id"),
-            *("origin", "winner_origin", "winner_version", "snapshot_version"),
-            item.alias("winner_item"),
-            key.alias("key"),
-            F.coalesce(_table(key), only_table).alias("table"),
-        )
+    mine = log.transactions.where(F.col("h") == history.h)
+    lost = mine.where(F.col("verdict") == Verdict.CONFLICT).select(
+        *[name for name in _LOST if name not in ("key", "table")],
+        *("write_set", "write_keys", "read_set", "read_keys", "tables"),
     )
+    return walk(lost, _with_keys, _LOST)
 
 
-def conflicts(log: Log, history: History, rows: DataFrame) -> JsonObject:
-    """Returns the summary's part about conflicts; `rows` are those of `conflict_rows`."""
-    verdicts = log.transactions.where(F.col("h") == history.h)
-    items = (
-        rows.groupBy("winner_item")
-        .agg(F.count(F.lit(1)).alias("conflicts"), F.max("key").alias("key"))
-        .orderBy(F.desc("conflicts"), "winner_item")
-        .limit(TOP)
-        .collect()
-    )
-    pairs = (
-        rows.groupBy("origin", "winner_origin")
-        .agg(F.count(F.lit(1)).alias("conflicts"))
-        .orderBy(F.desc("conflicts"), "origin", "winner_origin")
-        .limit(TOP)
-        .collect()
-    )
-    return {
-        "observer": history.observer,
-        "history": history.history,
-        "total": rows.count(),
-        "by_table": _by_table(verdicts, rows),
-        "by_key": [
-            {"key": row["key"], "item": hexadecimal(row["winner_item"]), "conflicts": row[1]}
-            for row in items
-        ],
-        "by_pair": [
-            {"loser": row["origin"], "winner": row["winner_origin"], "conflicts": row["conflicts"]}
-            for row in pairs
-        ],
-        "by_time": _by_time(verdicts, history),
-    }
+def _with_keys(frames: Frames) -> Frames:
+    for frame in frames:
+        yield frame.with_columns(key=key_lost(), table=table_lost())
 
 
-def width_us(span_us: int) -> int:
-    """Returns the microseconds that each count covers, for a history that took so long.
+def hot_items(log: Log, history: History) -> HotItems:
+    """Returns the items of a history that are lost over, written and read most.
 
-    >>> [width_us(seconds * 1_000_000) // 1_000_000 for seconds in (120, 121, 86_400, 10**9)]
-    [1, 10, 3600, 86400]
-    """
-    return next((width for width in WIDTHS_US if span_us <= BARS * width), WIDTHS_US[-1])
-
-
-def hot_items(log: Log, history: History) -> tuple[list[JsonObject], DataFrame]:
-    """Returns the `TOP` items with the most conflicts, then writers, and a table of more.
-
-    Cost: a shuffle of the items of one history, after counting where they are.
+    Cost: a shuffle of the items of one history, with the keys that the log has of them.
     """
     mine = log.transactions.where(F.col("h") == history.h)
-    certified = F.col("verdict") == Verdict.CERTIFIED
-    nothing = F.array().cast("array<bigint>")
+    certified, lost = F.col("verdict") == Verdict.CERTIFIED, F.array("winner_item")
     uses = F.concat(
-        *(
-            F.transform(F.coalesce(items, nothing), _use(number))
-            for number, items in enumerate(
-                (
-                    F.when(certified, F.col("write_set")),
-                    F.when(certified, F.col("read_set")),
-                    F.when(F.col("winner_item").isNotNull(), F.array("winner_item")),
-                )
-            )
+        _uses(F.col("write_set"), F.col("write_keys"), F.when(certified, "writers")),
+        _uses(F.col("read_set"), F.col("read_keys"), F.when(certified, "readers")),
+        _uses(
+            F.when(F.col("winner_item").isNotNull(), lost),
+            None,
+            F.lit("conflicts"),
+        ),
+    )
+    used = mine.select(F.inline(uses), "number", "version", "decided_us")
+    parts, collections = held.parts_of(history), history.collections
+
+    def counted(frames: Frames) -> Frames:
+        hot = _Hottest()
+        writers = (_writers(frame, parts) for frame in map(hot.taken, frames))
+        yield _as_hot(held.entered(writers, collections))
+        yield _as_hot(hot.first())
+
+    found = pl.DataFrame(
+        walk(in_order(used, ["item"], ["number"]), counted, _HOT).toArrow(), schema=_HOT
+    )
+    entered = found.filter(pl.col("part").is_not_null()).select(list(held.ENTERED))
+    orders = [_first(found.filter(pl.col("item").is_not_null()), order) for order in _ORDERS]
+    rows = {row["item"]: _shown(row) for order in orders for row in order.to_dicts()}
+    table = log.spark.createDataFrame([tuple(row.values()) for row in rows.values()], _TABLE)
+    by_conflicts, by_writers = ([_shown(row) for row in order.to_dicts()[:TOP]] for order in orders)
+    most = orders[0].head(TOP).filter(pl.col("conflicts") > 0)["item"].to_list()
+    return HotItems(by_conflicts, by_writers, table.coalesce(1), entered, most)
+
+
+def _writers(frame: pl.DataFrame, parts: held.Parts) -> pl.DataFrame:
+    """Returns the uses of items that are writes of certified transactions, with their part."""
+    part = parts.of(pl.col("decided_us")).alias("part")
+    return frame.filter(pl.col("how") == "writers").with_columns(part)
+
+
+def _as_hot(rows: pl.DataFrame) -> pl.DataFrame:
+    return pl.concat([pl.DataFrame(schema=_HOT), rows], how="diagonal")
+
+
+def _uses(items: Column, keys: Column | None, how: Column) -> Column:
+    """Returns the items of a transaction, each with its key, and with how it was used; null if the
+    transaction was not certified.
+    """
+    known = F.coalesce(items, F.array().cast("array<bigint>"))
+
+    def use(item: Column, at: Column) -> Column:
+        key = F.lit(None).cast("string") if keys is None else F.get(keys, at)
+        return F.struct(item.alias("item"), key.alias("key"), how.alias("how"))
+
+    return F.transform(known, use)
+
+
+class _Hottest:
+    """The items of a partition that come first in one of the orders."""
+
+    def __init__(self) -> None:
+        """Counts nothing yet."""
+        self._kept: list[pl.DataFrame] = []
+        self._left: pl.DataFrame | None = None
+
+    def taken(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Counts a frame, and returns it; the frame's last item may go on in the next one."""
+        both = frame.group_by("item", maintain_order=True).agg(
+            pl.col("key").max(),
+            *[(pl.col("how") == name).sum().cast(pl.Int64).alias(name) for name in _COUNTS],
         )
+        if self._left is not None:
+            both = _added(pl.concat([self._left, both]))
+        self._left = both.tail(1)
+        self._kept = [_firsts(pl.concat([*self._kept, both.head(len(both) - 1)]))]
+        return frame
+
+    def first(self) -> pl.DataFrame:
+        """Returns the items that come first."""
+        if self._left is None:
+            return pl.DataFrame()
+        both = _firsts(pl.concat([*self._kept, self._left]))
+        return both.filter(pl.sum_horizontal(_COUNTS) > 0)
+
+
+def _added(counts: pl.DataFrame) -> pl.DataFrame:
+    return counts.group_by("item", maintain_order=True).agg(
+        pl.col("key").max(), pl.col(_COUNTS).sum()
     )
-    found = (
-        mine.select(F.explode(uses).alias("use"))
-        .groupBy(F.col("use.item").alias("item"))
-        .agg(
-            *(
-                F.count_if(F.col("use.how") == number).alias(name)
-                for number, name in enumerate(("writers", "readers", "conflicts"))
-            )
-        )
-        .orderBy(F.desc("conflicts"), F.desc("writers"), F.desc("readers"), "item")
-        .limit(ITEMS_MAX)
-        .collect()
+
+
+def _firsts(counts: pl.DataFrame) -> pl.DataFrame:
+    if len(counts) <= ITEMS_MAX:
+        return counts
+    return pl.concat([_first(counts, order) for order in _ORDERS]).unique(
+        "item", maintain_order=True
     )
-    keys = _keys(log.spark, mine, [row["item"] for row in found])
-    rows: list[JsonObject] = [
-        {
-            "key": keys.get(row["item"]),
-            "item": hexadecimal(row["item"]),
-            **{name: row[name] for name in ("writers", "readers", "conflicts")},
-        }
-        for row in found
-    ]
-    table = log.spark.createDataFrame([tuple(row.values()) for row in rows], _HOT)
-    return rows[:TOP], table
 
 
-def _use(how: int) -> Callable[[Column], Column]:
-    def use(item: Column) -> Column:
-        return F.struct(item.alias("item"), F.lit(how).alias("how"))
-
-    return use
+def _first(counts: pl.DataFrame, order: tuple[str, ...]) -> pl.DataFrame:
+    descending = [*[True for _ in order], False]
+    return counts.sort(*order, "item", descending=descending).head(ITEMS_MAX)
 
 
-def _key(item: Column, items: str, keys: str) -> Column:
-    """Returns the text of an item, where the row has it."""
-    place = F.array_position(items, item).cast("int")
-    return F.try_element_at(keys, F.nullif(place, F.lit(0)))
-
-
-def _table(key: Column) -> Column:
-    """Returns the table that a key names; null if it names none."""
-    return F.when(F.contains(key, F.lit("/")), F.substring_index(key, "/", 1))
-
-
-def _by_table(verdicts: DataFrame, rows: DataFrame) -> list[JsonObject]:
-    """Counts for each table its conflicts, and the transactions that wrote it or wanted to."""
-    lost = {
-        row["table"]: row["conflicts"]
-        for row in rows.where(F.col("table").isNotNull())
-        .groupBy("table")
-        .agg(F.count(F.lit(1)).alias("conflicts"))
-        .orderBy(F.desc("conflicts"), "table")
-        .limit(TOP)
-        .collect()
-    }
-    named = F.filter(F.transform("write_keys", _table), lambda name: name.isNotNull())
-    tables = F.array_distinct(F.coalesce(F.when(F.size(named) > 0, named), F.col("tables")))
-    used = (
-        verdicts.select(F.explode(tables).alias("table"))
-        .groupBy("table")
-        .agg(F.count(F.lit(1)).alias("transactions"))
-    )
-    if lost:
-        first = used.orderBy(~F.col("table").isin(list(lost)), F.desc("transactions"), "table")
-    else:
-        first = used.orderBy(F.desc("transactions"), "table")
-    told = {row["table"]: row["transactions"] for row in first.limit(TOP).collect()}
-    names = sorted({*lost, *told}, key=lambda name: (-lost.get(name, 0), -told.get(name, 0), name))
-    return [
-        {"table": name, "conflicts": lost.get(name, 0), "transactions": told.get(name, 0)}
-        for name in names[:TOP]
-    ]
-
-
-def _by_time(verdicts: DataFrame, history: History) -> JsonObject:
-    """Counts the decisions over time, in the newest `BARS_MAX` parts of it that have any."""
-    width = width_us((history.last_us or 0) - (history.first_us or 0))
-    parts = (
-        verdicts.where(F.col("decided_us").isNotNull())
-        .groupBy(F.floor(F.col("decided_us") / width).alias("part"))
-        .agg(*(F.count_if(F.col("verdict") == verdict).alias(verdict.value) for verdict in Verdict))
-        .orderBy(F.desc("part"))
-        .limit(BARS_MAX)
-        .collect()
-    )
-    return {
-        "width_us": width,
-        "parts": [
-            {
-                "begin_us": row["part"] * width,
-                **{verdict.value: row[verdict.value] for verdict in Verdict},
-            }
-            for row in reversed(parts)
-        ],
-    }
-
-
-def _keys(spark: SparkSession, rows: DataFrame, items: Iterable[int]) -> dict[int, str]:
-    """Returns the texts of some items, where rows have them."""
-    wanted = spark.createDataFrame([(item,) for item in items], "item long")
-    keys: dict[int, str] = {}
-    for names, texts in (("write_set", "write_keys"), ("read_set", "read_keys")):
-        known = rows.where(F.size(texts) > 0)
-        found = (
-            known.select(F.explode(F.arrays_zip(names, texts)).alias("pair"))
-            .select(F.col(f"pair.{names}").alias("item"), F.col(f"pair.{texts}").alias("key"))
-            .join(F.broadcast(wanted), "item")
-            .groupBy("item")
-            .agg(F.max("key").alias("key"))
-            .collect()
-        )
-        keys = {row["item"]: row["key"] for row in found} | keys
-    return keys
+def _shown(row: dict[str, object]) -> JsonObject:
+    item = row["item"]
+    assert isinstance(item, int)
+    counts = {name: row[name] for name in _COUNTS}
+    return {"key": row["key"], "item": hexadecimal(item), **counts}

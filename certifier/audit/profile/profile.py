@@ -6,31 +6,36 @@ else is exact by the history's own stamps.
 
 from collections.abc import Iterable, Mapping
 
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F
-from pyspark.sql.types import Row
+from pyspark.sql import DataFrame, Row
 
 from groupcert.certifier.audit.answers.result import SAMPLE, JsonObject, Result
-from groupcert.certifier.audit.profile.contention import TOP, conflict_rows, conflicts, hot_items
+from groupcert.certifier.audit.profile import ages
+from groupcert.certifier.audit.profile.classes import ranked
+from groupcert.certifier.audit.profile.contention import HotItems, conflict_rows, hot_items
+from groupcert.certifier.audit.profile.held import by_part, parts_of
+from groupcert.certifier.audit.profile.holders import by_member
 from groupcert.certifier.audit.profile.sample import sample
-from groupcert.certifier.audit.rows.log import History, Log, of_each
+from groupcert.certifier.audit.profile.tallies import (
+    TOP,
+    Tallies,
+    by_origin,
+    by_pair,
+    by_table,
+    by_time,
+    tallies,
+)
+from groupcert.certifier.audit.profile.windows import freed
+from groupcert.certifier.audit.rows.histories import History
+from groupcert.certifier.audit.rows.log import Log, of_each
+from groupcert.certifier.audit.rows.pace import BUCKETS, Pace
 from groupcert.certifier.audit.rows.stretches import (
-    BUCKETS,
     FIELDS,
     TOTAL,
     TOTALS,
-    Pace,
-    bucket_column,
-    bucket_size,
-    is_remote,
-    length_column,
-    measure,
     measured_by_stamps,
-    paces,
     totals,
-    without_write_set,
 )
-from groupcert.certifier.history.schema import RecordKind, Verdict
+from groupcert.certifier.history.schema import Verdict
 
 _EPOCHS = "observer string, history string, " + ", ".join(
     f"{name} long" for name in (*FIELDS[1:], *TOTALS) if name != "bucket"
@@ -38,57 +43,120 @@ _EPOCHS = "observer string, history string, " + ", ".join(
 
 
 def run(log: Log) -> Result:
-    """Profiles all histories; windows and the sample for the one with the most transactions that an
-    applier executed, conflicts for the longest.
+    """Profiles all histories, as far as their rows are new; windows and the sample for the one with
+    the most transactions that an applier executed, conflicts for the longest.
 
     Cost: two shuffles of all transactions as a few numbers, and two of the items of one history.
     """
-    told = paces(log)
-    applied = max(log.histories, key=lambda each: (told[each.h].remote, each.rows, -each.h))
+    log = log.recent
+    applied = max(log.histories, key=lambda each: (each.pace.remote, each.rows, -each.h))
     longest = max(log.histories, key=lambda each: (each.transactions, -each.h))
-    pace = told[applied.h]
+    pace = applied.pace
     measured = measured_by_stamps(log)
     own = of_each(measured)
     sums = {history.h: totals(own[history.h]) for history in log.histories}
-    lost = conflict_rows(log, longest)
-    hot, hot_table = hot_items(log, longest)
-    path = sums[applied.h]
-    trace, transactions = sample(log, told, applied.h)
+    hot = hot_items(log, longest)
+    path = sums[applied.h]["path"]
+    counted = tallies(log, longest, hot.lost_over)
+    sampled = sample(log, applied)
+    without = freed(log, applied, sums[applied.h])
     result = Result()
     result.summary = {
         "observer": applied.observer,
         "history": applied.history,
         "durations": "measured" if pace.measured else "unit",
         "parallelism": [
-            _parallelism(history, sums[history.h], told[history.h])
+            _parallelism(history, sums[history.h])
             for history in log.histories
             if sums[history.h]["transactions"]
         ],
+        "replica": without.replica,
         "width": _width(pace, own[applied.h]),
         "sample": {
             "file": SAMPLE,
-            "transactions": transactions,
-            "share": round(transactions / pace.remote, 4) if pace.remote else 0.0,
+            "transactions": sampled.transactions,
+            "share": round(sampled.transactions / pace.remote, 4) if pace.remote else 0.0,
+            "has_tables": sampled.has_tables,
         },
-        "conflicts": conflicts(log, longest, lost),
-        "hot_items": hot,
-        "windows": _windows(log, applied, told, path),
-        "without_write_set": _without_write_set(log, pace, path),
+        "conflicts": _conflicts(longest, counted, hot.by_conflicts),
+        "classes": {**_of(longest), **ranked(counted.classes, TOP)},
+        "snapshots": {**_of(longest), **_snapshots(counted)},
+        "distances": {**_of(longest), "by_power": ages.by_power(counted.distances)},
+        "certification_info": by_part(longest, hot.entered, counted.collections, counted.purged),
+        "holders": by_member(longest, counted.holders, TOP),
+        "heat": _heat(longest, counted, hot),
+        "hot_items": hot.by_conflicts,
+        "hot_writers": hot.by_writers,
+        "windows": without.windows,
+        "without_write_set": _without_write_set(counted, pace, path),
     }
-    result.files = {SAMPLE: trace}
+    result.files = {SAMPLE: sampled.trace}
     result.tables = {
-        "conflicts": lost,
-        "hot_items": hot_table,
+        "conflicts": conflict_rows(log, longest),
+        "hot_items": hot.table,
         "epochs": _epochs(log, measured),
     }
     return result
 
 
-def _parallelism(history: History, sums: Mapping[str, int], pace: Pace) -> JsonObject:
+def _of(history: History) -> JsonObject:
+    return {"observer": history.observer, "history": history.history}
+
+
+def _heat(history: History, counted: Tallies, hot: HotItems) -> JsonObject | None:
+    """Returns the conflicts over the hottest items by part of the time; None if that is not known,
+    or there are none.
+    """
+    if history.first_us is None or not hot.lost_over:
+        return None
+    parts = parts_of(history)
+    return {
+        "begin_us": parts.first_us,
+        "bucket_us": parts.size_us,
+        "items": [
+            {
+                "key": each["key"],
+                "item": each["item"],
+                "conflicts": [counted.heat[item, part] for part in range(BUCKETS)],
+            }
+            for item, each in zip(hot.lost_over, hot.by_conflicts, strict=False)
+        ],
+    }
+
+
+def _snapshots(counted: Tallies) -> JsonObject:
+    """Returns the ages of snapshots, and how many transactions have none that is a version."""
+    unknown = sum(count for (_, step), (count, _) in counted.ages.items() if step == ages.NO_AGE)
+    return {
+        "unknown": unknown,
+        "by_origin": ages.by_origin(counted.ages, TOP),
+        "oldest": counted.oldest,
+    }
+
+
+def _conflicts(
+    history: History, counted: Tallies, hot: Iterable[Mapping[str, object]]
+) -> JsonObject:
+    """Returns the summary's part about conflicts."""
+    return {
+        **_of(history),
+        "total": history.verdicts[Verdict.CONFLICT],
+        "by_table": by_table(counted),
+        "by_key": [
+            {name: each[name] for name in ("key", "item", "conflicts")}
+            for each in hot
+            if each["conflicts"]
+        ],
+        "by_pair": by_pair(counted),
+        "by_time": by_time(counted, history),
+    }
+
+
+def _parallelism(history: History, sums: Mapping[str, int]) -> JsonObject:
     return {
         "observer": history.observer,
         "history": history.history,
-        "durations": "measured" if pace.measured else "unit",
+        "durations": "measured" if history.pace.measured else "unit",
         "transactions": sums["transactions"],
         "epochs": sums["epochs"],
         "work": sums["work"],
@@ -111,7 +179,7 @@ def _width(pace: Pace, measured: Iterable[Row]) -> JsonObject:
     return {
         "unit": "time" if pace.dated else "number",
         "begin": pace.first_us if pace.dated else pace.first_number,
-        "bucket": bucket_size(pace),
+        "bucket": pace.bucket_size,
         "mean": [
             round(count / level, 3) if level else 0.0
             for count, level in zip(counts, levels, strict=True)
@@ -120,97 +188,16 @@ def _width(pace: Pace, measured: Iterable[Row]) -> JsonObject:
     }
 
 
-def _windows(
-    log: Log, history: History, told: Mapping[int, Pace], path: Mapping[str, int]
-) -> JsonObject:
-    """Returns what the collections' windows cost: the critical path without them is that of exact
-    last writers, which a certification info that is never purged would know.
-    """
-    collection = (F.col("h") == history.h) & (F.col("kind") == RecordKind.COLLECTION)
-    shut = F.col("last_committed_global") == F.col("sequence_number")
-    row = (
-        log.rows.where(collection)
-        .agg(F.count(F.lit(1)), F.coalesce(F.sum("purged_items"), F.lit(0)), F.count_if(shut))
-        .collect()[0]
-    )
-    collections, purged, closed = row
-    freed = {"path": path["path"], "waiting": 0, "forced": 0}
-    if collections:
-        mine = {history.h: told[history.h]}
-        freed = totals(measure(log, _unpurged_rows(log, told, history.h), mine))
-    return {
-        "collections": collections,
-        "purged_items": purged,
-        "closed": closed,
-        "waiting_for_window": freed["waiting"],
-        "critical_path": path["path"],
-        "critical_path_without": min(freed["path"], path["path"]),
-        "forced_cuts": freed["forced"],
-    }
-
-
-def _unpurged_rows(log: Log, told: Mapping[int, Pace], h: int) -> DataFrame:
-    """Returns the rows that an applier would schedule if no item was ever purged; see
-    `stamped_rows`.
-
-    Each waits for the last writers of its items, known by their rows' numbers; a writer that was
-    local is visible already, as are those before it.
-    """
-    mine = log.rows.where(F.col("h") == h)
-    certified = mine.where(F.col("verdict") == Verdict.CERTIFIED)
-    stamped = is_remote() & F.col("sequence_number").isNotNull()
-    by_item = Window.partitionBy("item").orderBy("number").rowsBetween(-1, -1)
-    writer = F.max(F.when(F.col("stamped"), F.col("number"))).over(by_item)
-    followed = (
-        certified.select(
-            "number",
-            stamped.alias("stamped"),
-            F.explode(F.array_distinct("write_set")).alias("item"),
-        )
-        .select("number", "stamped", writer.alias("writer"))
-        .where(F.col("stamped") & F.col("writer").isNotNull())
-        .groupBy("number")
-        .agg(F.max("writer").alias("awaited"))
-    )
-    view = F.col("kind") == RecordKind.VIEW_CHANGE
-    transaction = F.coalesce(F.col("verdict") == Verdict.CERTIFIED, F.lit(False)) & stamped
-    rows = mine.where(view | transaction).select(
-        *("h", "number", F.col("number").alias("key")),
-        F.when(view, F.lit(0)).otherwise(length_column(log, told)).alias("length"),
-        (view | without_write_set()).alias("alone"),
-        (~view).alias("counts"),
-        bucket_column(log, told).alias("bucket"),
-        F.lit(None).cast("long").alias("closes"),
-        F.when(view, F.lit(0)).otherwise(F.col("sequence_number")).alias("sn"),
-        F.col("last_committed").alias("lc"),
-    )
-    return rows.join(followed, "number", "left").withColumn(
-        "awaited", F.coalesce("awaited", F.lit(0))
-    )
-
-
-def _without_write_set(log: Log, pace: Pace, path: Mapping[str, int]) -> JsonObject:
+def _without_write_set(counted: Tallies, pace: Pace, path: int) -> JsonObject:
     """Returns who sends transactions without write set, and the share of the critical path in which
     one of them runs alone.
     """
-    mine = log.certified.where(F.col("h") == pace.h)
-    origins = (
-        mine.where(without_write_set())
-        .groupBy("origin")
-        .agg(F.count(F.lit(1)).alias("transactions"))
-        .orderBy(F.desc("transactions"), "origin")
-        .collect()
-    )
-    total = sum(row["transactions"] for row in origins)
+    total = counted.alone.total()
     return {
         "total": total,
         "share": round(total / pace.certified, 6) if pace.certified else 0.0,
-        "by_origin": [
-            {"origin": row["origin"], "transactions": row["transactions"]} for row in origins[:TOP]
-        ],
-        "critical_path_share": (
-            round(min(pace.alone_work / path["path"], 1.0), 4) if path["path"] else 0.0
-        ),
+        "by_origin": by_origin(counted),
+        "critical_path_share": round(min(pace.alone_work / path, 1.0), 4) if path else 0.0,
     }
 
 
@@ -222,7 +209,7 @@ def _epochs(log: Log, measured: Iterable[Row]) -> DataFrame:
         for row in measured
         if row["bucket"] == TOTAL
     ]
-    return log.spark.createDataFrame(rows, _EPOCHS)
+    return log.spark.createDataFrame(rows, _EPOCHS).coalesce(1)
 
 
 def _name(history: History) -> tuple[str, str]:

@@ -9,16 +9,21 @@ item without one is a row of the table `unknown`.
 import gzip
 import json
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
+from operator import itemgetter
+from typing import NamedTuple
 
 import numpy as np
-import pyarrow.compute as pc
+import polars as pl
+from pyspark.sql import Row
 from pyspark.sql import functions as F
-from pyspark.sql.types import Row
 
+from groupcert.certifier.audit.rows.columns import is_remote
 from groupcert.certifier.audit.rows.critical_path import Ints
+from groupcert.certifier.audit.rows.histories import History
 from groupcert.certifier.audit.rows.log import Log
-from groupcert.certifier.audit.rows.stretches import Pace, is_remote, length_column
+from groupcert.certifier.audit.rows.stretches import lengths_of
+from groupcert.certifier.audit.spark.walks import Frames, in_order, walk
 from groupcert.certifier.history.schema import RecordKind, Verdict
 
 ROWS_MAX = 100_000
@@ -27,40 +32,70 @@ ITEMS_MAX = 1_000_000
 SOURCE = "00000000-0000-4000-8000-000000000001"
 """Of the GTIDs in a sample."""
 _NUMBERS = ("commit_parent", "commit_id", "domain_id", "duration_us")
+_SAMPLED = pl.Schema(
+    {
+        **dict.fromkeys(("number", "version", "snapshot_version"), pl.Int64()),
+        "origin": pl.String(),
+        "write_set": pl.List(pl.Int64),
+        **dict.fromkeys(("write_keys", "databases", "members"), pl.List(pl.String)),
+        **dict.fromkeys(_NUMBERS, pl.Int64()),
+        "view_id": pl.String(),
+        "view": pl.Boolean(),
+    }
+)
+_MADE = ("view", "duration_us")
 
 
-def sample(log: Log, told: Mapping[int, Pace], h: int) -> tuple[bytes, int]:
-    """Returns a trace of the middle of a history, compressed, and how many transactions it has."""
-    rows = sampled_rows(log, told, h)
-    transactions = sum(row["view"] is False for row in rows)
-    return gzip.compress("".join(f"{line}\n" for line in lines(rows)).encode(), 6), transactions
+class Sample(NamedTuple):
+    """A trace, compressed; how many transactions it has, and whether it names tables or databases
+    of any.
+    """
+
+    trace: bytes
+    transactions: int
+    has_tables: bool
 
 
-def sampled_rows(log: Log, told: Mapping[int, Pace], h: int) -> list[Row]:
+def sample(log: Log, history: History) -> Sample:
+    """Returns a trace of the middle of a history."""
+    rows = sampled_rows(log, history)
+    return Sample(
+        gzip.compress("".join(f"{line}\n" for line in lines(rows)).encode(), 6),
+        sum(row["view"] is False for row in rows),
+        any(row["write_keys"] or row["databases"] for row in rows),
+    )
+
+
+def sampled_rows(log: Log, history: History) -> Sequence[Row]:
     """Brings the middle of a history to the driver; less of it where there are many items."""
-    pace = told[h]
+    pace, lengths = history.pace, lengths_of(log)
     first = pace.first_number + max(0, (pace.numbers - ROWS_MAX) // 2)
-    stretch = log.rows.where(
-        (F.col("h") == h) & F.col("number").between(first, first + ROWS_MAX - 1)
+    stretch = (F.col("h") == history.h) & F.col("number").between(first, first + ROWS_MAX - 1)
+    rows = log.rows.where(stretch).select(
+        *("h", "kind", "verdict", "is_local", "started_us", "executed_us", "committed_us"),
+        *("decided_us", "worker", *[name for name in _SAMPLED if name not in _MADE]),
     )
-    size = F.greatest(F.size("write_set"), F.lit(0)).alias("size")
-    sizes = stretch.select("number", size).toArrow().sort_by("number")
-    whole = rows_within(sizes.column("size").to_numpy(), ITEMS_MAX)
-    last = pc.max(sizes.column("number")[:whole]).as_py()
-    view = F.col("kind") == RecordKind.VIEW_CHANGE
-    transaction = (F.col("verdict") == Verdict.CERTIFIED) & is_remote()
-    found = (
-        stretch.where(F.col("number") <= last)
-        .where(view | transaction)
-        .select(
-            *("number", "version", "snapshot_version", "origin", "write_set", "write_keys"),
-            *("commit_parent", "commit_id", "domain_id", "databases", "view_id", "members"),
-            view.alias("view"),
-            (length_column(log, told) if pace.measured else F.lit(None)).alias("duration_us"),
-        )
-        .collect()
-    )
-    return sorted(found, key=lambda row: row["number"])
+
+    def sampled(frames: Frames) -> Frames:
+        left = ITEMS_MAX
+        for frame in frames:
+            sizes = frame["write_set"].list.len().fill_null(0).to_numpy()
+            taken = rows_within(sizes, left) if left == ITEMS_MAX or sizes[0] <= left else 0
+            yield _as_sampled(lengths.known(frame.head(taken)))
+            left -= int(sizes[:taken].sum())
+            if taken < len(frame):
+                return
+
+    found = walk(in_order(rows, ["h"], ["number"]), sampled, _SAMPLED)
+    return sorted(found.collect(), key=itemgetter("number"))
+
+
+def _as_sampled(rows: pl.DataFrame) -> pl.DataFrame:
+    """Returns the view changes, and what an applier executed, with what a trace has of them."""
+    view = (pl.col("kind") == RecordKind.VIEW_CHANGE.value).alias("view")
+    transaction = (pl.col("verdict") == Verdict.CERTIFIED.value) & is_remote()
+    length = pl.when("measured").then("length").alias("duration_us")
+    return rows.filter(view | transaction).with_columns(view, length).select(list(_SAMPLED))
 
 
 def rows_within(sizes: Ints, items_max: int) -> int:

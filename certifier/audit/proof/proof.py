@@ -1,198 +1,122 @@
 """Proof: checks the chain of each history, and the chains that its member reported to the group.
 
-A row's link is computed from its own columns and the chain of the row before it, each link by
-itself. Somebody who edits a row and chains the rest anew is found by the chains that the members
-exchanged while the group ran: the other histories have them.
+Each row's link is computed by itself (`links.py`); chains and digests that the members exchanged
+while the group ran are compared with the rows (`checkpoints.py`, `digests.py`).
 """
 
-from collections.abc import Mapping, Sequence
-
-from pyspark import StorageLevel
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
 from groupcert.certifier.audit.answers.findings import Code, Finding
 from groupcert.certifier.audit.answers.result import JsonObject, Result
-from groupcert.certifier.audit.proof.digests import Differing, differing_digests
-from groupcert.certifier.audit.rows.checks import Check, Found, FoundAll, merged, run_checks, words
-from groupcert.certifier.audit.rows.consequences import without_consequences
-from groupcert.certifier.audit.rows.gaps import is_in_gap
-from groupcert.certifier.audit.rows.log import History, Log
-from groupcert.certifier.audit.rows.order import STATE, order_of_rows
-from groupcert.certifier.audit.rows.sequence import is_kind
-from groupcert.certifier.audit.rows.states import segment_begins, with_states
-from groupcert.certifier.history.schema import (
-    CHAIN_BYTES,
-    CHAINED,
-    FIELD_SEPARATOR,
-    LIST_SEPARATOR,
-    RecordKind,
-    Source,
+from groupcert.certifier.audit.proof.checkpoints import (
+    BEHIND,
+    COMPARED,
+    CUT,
+    UNKNOWN,
+    wrong_checkpoints,
 )
-
-_NULL = "null"
+from groupcert.certifier.audit.proof.digests import (
+    DIGEST,
+    Differing,
+    differing_digests,
+    kept_to,
+)
+from groupcert.certifier.audit.proof.links import wrong_links
+from groupcert.certifier.audit.rows.checks import (
+    Found,
+    FoundAll,
+    Note,
+    as_kept,
+    collected,
+    from_kept,
+    merged,
+)
+from groupcert.certifier.audit.rows.consequences import (
+    behind_gaps,
+    behind_to_keep,
+    without_consequences,
+)
+from groupcert.certifier.audit.rows.gaps import gaps_of
+from groupcert.certifier.audit.rows.kept import AuditWhole
+from groupcert.certifier.audit.rows.log import Log
+from groupcert.certifier.audit.rows.tails import tails_of
+from groupcert.certifier.audit.spark.walks import concatenated
+from groupcert.certifier.history.schema import position_at
+from groupcert.certifier.position import log_sequence_of
 
 
 def run(log: Log) -> Result:
     """Checks links, gaps and moved rows of each history, and chains against exchanged ones."""
-    checkpoints = _checkpoints(log).persist(StorageLevel.DISK_ONLY)
-    links = _check_links(log)
-    found = without_consequences(log, merged([links, _check_checkpoints(log, checkpoints)]))
+    before = log.before("proof")
+    earlier = from_kept(log, before)
+    new = collected(log, concatenated(wrong_links(log), wrong_checkpoints(log, {})))
+    if any(note.code == UNKNOWN for note in new.notes):
+        raise AuditWhole("a member has reported a place of its history that was not kept")
+    new = _without_gaps(log, new, earlier)
+    all_found = merged([earlier, _told_first(new, earlier)])
+    behind = behind_gaps(log, all_found.found, before)
+    found = without_consequences(log, all_found, behind)
     result = Result([each.finding for each in found.found], found.counts)
-    differing, compared = differing_digests(log)
-    result.add([_digest_finding(log, each) for each in differing])
-    edited = [each for each in links.found if each.finding.code is Code.RECORD_EDITED]
-    result.summary = _summary(log, checkpoints, compared, edited)
-    checkpoints.unpersist()
+    reported = [note for note in new.notes if note.code == DIGEST]
+    ends = {h: kept_to(each.place) for h, each in tails_of(log).items()} if log.keeps else {}
+    digests = differing_digests(log, reported, _kept_digests(log, before), ends)
+    told = _digests_told(log, digests.differing, before)
+    ended = _ended_early(log, new.notes, before)
+    result.add(told)
+    result.add([_cut_finding(log, note) for note in ended])
+    edited = [each for each in all_found.found if each.finding.code is Code.RECORD_EDITED]
+    result.summary = _summary(log, new.notes, digests.counts, edited)
+    if log.keeps:
+        names = [each.name for each in log.histories]
+        result.kept = {
+            **as_kept(all_found),
+            **behind_to_keep(log, behind),
+            "digests": [[names[h], digest] for h, digest in digests.ends.items()],
+            "differing": told,
+            "cuts": [[names[note.h], note.place, note.told, note.text] for note in ended],
+        }
     return result
 
 
-def row_digest() -> Column:
-    """Returns SHA-256 of a row's text (`certifier.history.schema.text_of`), 32 bytes."""
-    fields = [
-        F.concat(F.lit(f"{number}="), _word(column.name, column.kind))
-        for number, column in enumerate(CHAINED)
+def _told_first(new: FoundAll, before: FoundAll) -> FoundAll:
+    """Returns the new findings without chains that were told again of a place."""
+    known = {each.finding[:4] for each in before.found}
+    again = [each for each in new.found if each.finding[:4] in known]
+    left = [each for each in new.found if each.finding[:4] not in known]
+    counts = new.counts - Counter(each.finding.code.value for each in again)
+    return FoundAll(left, counts, new.notes)
+
+
+def _kept_digests(log: Log, before: JsonObject) -> dict[int, int | None]:
+    """Returns the digests that the audit before has kept, by history."""
+    kept = before.get("digests", [])
+    assert isinstance(kept, list)
+    return {log.number_of(name): digest for name, digest in kept}
+
+
+def _digests_told(log: Log, differing: Sequence[Differing], before: JsonObject) -> list[Finding]:
+    """Returns the first wrong digest of each history."""
+    kept = before.get("differing", [])
+    assert isinstance(kept, list)
+    told = [Finding(Code(code), *rest) for code, *rest in kept]
+    known = {each[1:3] for each in told}
+    return told + [
+        _digest_finding(log, each)
+        for each in differing
+        if log.histories[each.told.h].name not in known
     ]
-    return F.unhex(F.sha2(F.concat_ws(FIELD_SEPARATOR, *fields), 256))
 
 
-def _word(name: str, kind: str) -> Column:
-    """Returns a value as it is chained; also a null element of a list, which no writer makes."""
-    if kind.startswith("list"):
-        elements = F.col(name).cast("array<string>")
-        if kind == "list<string>":
-            elements = F.transform(elements, _counted)
-        joined = F.array_join(elements, LIST_SEPARATOR, _NULL)
-        return F.concat(F.lit("["), joined, F.lit("]"))
-    if kind == "string":
-        return _counted(F.col(name))
-    return F.hex(name) if kind == "binary" else F.col(name).cast("string")
-
-
-def _counted(text: Column) -> Column:
-    return F.concat(F.length(text).cast("string"), F.lit(":"), text)
-
-
-def _check_links(log: Log) -> FoundAll:
-    rows = log.rows.select(
-        *("h", "number", "place", "kind", "version", "verdict", "chain"),
-        row_digest().alias("digest"),
-    )
-    previous = {"previous": F.struct(*STATE, "chain")}
-    rows = with_states(rows, ["h"], previous, segment_begins(rows, ["h"], previous)).withColumns(
-        {f"previous_{name}": F.col(f"previous.{name}") for name in STATE}
-    )
-    before = F.when(F.col("number") == 1, F.lit(b"")).otherwise(F.col("previous.chain"))
-    link = F.unhex(F.sha2(F.concat(before, F.col("digest")), 256)).substr(1, CHAIN_BYTES)
-    follows = (F.col("number") == 1) | (F.col("number") == F.col("previous_number") + 1)
-    return run_checks(
-        log,
-        rows,
-        [
-            *order_of_rows(),
-            Check(
-                Code.RECORD_EDITED,
-                follows & ~F.coalesce(F.col("chain") == link, F.lit(False)),
-                F.hex(link),
-                F.hex("chain"),
-                words(
-                    *("row ", F.col("number"), ", of kind ", F.col("kind"), ", does not fit the "),
-                    "chain: it, or the chain beside it, was changed after it was written",
-                ),
-                F.col("previous_place"),
-            ),
-        ],
-    )
-
-
-def _checkpoints(log: Log) -> DataFrame:
-    """Returns the chains that members reported, for each history that they can be about, with its
-    row at the place: `number` and `chain` are null if the history has none, and `known` tells
-    whether any history has the chain.
-
-    A member reports nothing before it has joined, and nothing about a history that began later: one
-    whose store was lost reads on from the log's beginning, over the places of the history before.
-    Until it has joined again nothing was reported about that.
-    """
-    candidates = _told(log).join(F.broadcast(_members(log)), ["group", "observer"])
-    is_later = F.col("told_place") > F.col("joined_place")
-    is_later &= F.coalesce(F.col("told_us") >= F.col("first_us"), F.lit(True))
-    candidates = candidates.where(is_later & (F.col("place") >= F.col("first_place"))).persist(
-        StorageLevel.DISK_ONLY
-    )
-    rows = log.rows.select("h", "place", "number", "chain").join(
-        F.broadcast(candidates.select("h", "place").distinct()), ["h", "place"]
-    )
-    same = Window.partitionBy("group", "observer", "place", "told")
-    return candidates.join(rows, ["h", "place"], "left").withColumn(
-        "known", F.max(F.coalesce(F.col("chain") == F.col("told"), F.lit(False))).over(same)
-    )
-
-
-def _told(log: Log) -> DataFrame:
-    """Returns the chains that members reported, each once."""
-    told = is_kind(RecordKind.CHECKPOINT) & F.col("reported_chain").isNotNull()
-    return (
-        log.rows.where(told)
-        .groupBy(
-            log.by_history(_group).alias("group"),
-            F.col("origin").alias("observer"),
-            F.col("reported_place").alias("place"),
-            F.col("reported_chain").alias("told"),
-        )
-        .agg(
-            F.min("place").alias("told_place"),
-            F.min("decided_us").alias("told_us"),
-            F.array_sort(F.collect_set(log.by_history(lambda each: each.observer))).alias(
-                "recorders"
-            ),
-        )
-    )
-
-
-def _members(log: Log) -> DataFrame:
-    """Returns the histories that members have written, with columns to match reports to them."""
-    rows = [
-        (
-            *(each.h, _group(each), each.observer, each.first_place, each.last_place),
-            *(each.first_us, each.joined_place),
-        )
-        for each in log.histories
-        if each.source is Source.MEMBER and not _is_before_joining(each)
-    ]
-    columns = "h int, group string, observer string, first_place long, last_place long"
-    told = log.spark.createDataFrame(rows, f"{columns}, first_us long, joined_place long")
-    return told.fillna(-1, ["joined_place"])
-
-
-def _group(history: History) -> str:
-    """Returns the group whose members may report about a history; if unknown, one of its own."""
-    return history.group_source or f"of history {history.h}"
-
-
-def _is_before_joining(history: History) -> bool:
-    """Returns whether a history's member reads the log from the beginning, and has not reached its
-    own joining.
-    """
-    reads_anew = history.start is not None and not history.start_version
-    return reads_anew and history.joined_place is None
-
-
-def _check_checkpoints(log: Log, checkpoints: DataFrame) -> FoundAll:
-    inside = F.col("place") <= F.col("last_place")
-    check = Check(
-        Code.CHECKPOINT_WRONG,
-        inside & ~F.col("known"),
-        F.hex("told"),
-        F.coalesce(F.hex("chain"), F.lit("no row")),
-        words("so it was recorded in the histories of ", F.array_join("recorders", ", ")),
-    )
-    rows = checkpoints.withColumn("number", F.coalesce("number", F.lit(0)))
-    found = run_checks(log, rows, [check])
-    if not found.counts:
+def _without_gaps(log: Log, found: FoundAll, earlier: FoundAll) -> FoundAll:
+    """Returns the findings without reports about rows that are missing, which is found already."""
+    wrong, missing = Code.CHECKPOINT_WRONG, Code.RECORD_MISSING.value
+    if not (found.counts[wrong.value] and (found.counts[missing] or earlier.counts[missing])):
         return found
-    is_told = (F.col("number") == 0) & is_in_gap(log)("h", "place")
-    return run_checks(log, rows.where(~is_told), [check])
+    others = [each for each in found.found if each.finding.code is not wrong]
+    counts = Counter({code: count for code, count in found.counts.items() if code != wrong})
+    outside = collected(log, wrong_checkpoints(log, gaps_of(log)))
+    return merged([FoundAll(others, counts), outside])._replace(notes=found.notes)
 
 
 def _digest_finding(log: Log, differing: Differing) -> Finding:
@@ -209,19 +133,55 @@ def _digest_finding(log: Log, differing: Differing) -> Finding:
     )
 
 
+def _ended_early(log: Log, notes: Iterable[Note], before: JsonObject) -> list[Note]:
+    """Returns of each history that ends too early the last note of that."""
+    kept = before.get("cuts", [])
+    assert isinstance(kept, list)
+    ends: dict[str, int] = {}
+    for each in log.histories:
+        ends[each.observer] = max(each.last_place, ends.get(each.observer, 0))
+    earlier = [
+        Note(CUT, log.number_of(name), 0, place, told, text, 0, 0)
+        for name, place, told, text in kept
+        if place > ends[name[0]]
+    ]
+    cuts = [*earlier, *(note for note in notes if note.code == CUT)]
+    last = {note.h: note for note in sorted(cuts, key=_place)}
+    return [last[h] for h in sorted(last)]
+
+
+def _cut_finding(log: Log, note: Note) -> Finding:
+    """Returns the finding at the last row of a history that ends too early."""
+    history = log.histories[note.h]
+    end, written = (log_sequence_of(position_at(each)) for each in (history.last_place, note.place))
+    name = history.observer
+    return Finding(
+        code=Code.HISTORY_CUT,
+        observer=name,
+        history=history.history,
+        place=history.last_place,
+        expected=f"rows up to message {written} of the log, with the chain {note.told}",
+        found=f"none after message {end}",
+        witness=f"{name} told the group that its log was written so far, as recorded "
+        f"in the histories of {note.text}: files are not here, or rows were cut off; "
+        "if the logs were copied while members ran, copy this one again",
+    )
+
+
+def _place(note: Note) -> int:
+    return note.place
+
+
 def _summary(
-    log: Log, checkpoints: DataFrame, digests: Mapping[int, int], edited: Sequence[Found]
+    log: Log, notes: Sequence[Note], digests: Mapping[int, int], edited: Sequence[Found]
 ) -> JsonObject:
     """Returns the summary. `checkpoints_behind`: those about places after the end of a history,
     which ends early. `last_place`: the last one up to which all rows fit the chain; none if the
     first does not.
     """
-    behind = F.col("place") > F.col("last_place")
-    counted = checkpoints.groupBy("h").agg(
-        F.count_distinct(F.when(~behind, F.col("place"))).alias("compared"),
-        F.count_distinct(F.when(behind & ~F.col("known"), F.col("place"))).alias("behind"),
-    )
-    counts = {row["h"]: (row["compared"], row["behind"]) for row in counted.collect()}
+    counts: Counter[tuple[str, int]] = Counter()
+    for note in notes:
+        counts[note.code, note.h] += note.low
     wrong: dict[int, list[Found]] = {}
     for found in sorted(edited, key=lambda each: each.number):
         wrong.setdefault(found.h, []).append(found)
@@ -232,8 +192,8 @@ def _summary(
                 "history": each.history,
                 "rows": each.rows,
                 "chained": each.rows - len(wrong.get(each.h, ())),
-                "checkpoints": counts.get(each.h, (0, 0))[0],
-                "checkpoints_behind": counts.get(each.h, (0, 0))[1],
+                "checkpoints": counts[COMPARED, each.h],
+                "checkpoints_behind": counts[BEHIND, each.h],
                 "digests": digests.get(each.h, 0),
                 "last_place": wrong[each.h][0].low if each.h in wrong else each.last_place,
             }

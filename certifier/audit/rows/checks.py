@@ -1,20 +1,40 @@
-"""Checks as columns: when a row is wrong, what was expected, what was found.
+"""Checks as expressions over columns: when a row is wrong, what was expected, what was found.
 
-All checks of a set of rows are one pass over them; only wrong rows produce output.
+All checks of a set of rows are one pass over them; texts are made for wrong rows only. An
+expression has three values, as in SQL: what is not known is not wrong.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from operator import or_
 from typing import NamedTuple
 
-from pyspark import StorageLevel
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F
+import polars as pl
+from pyspark.sql import DataFrame
 
 from groupcert.certifier.audit.answers.findings import ROWS_MAX, Code, Finding
+from groupcert.certifier.audit.answers.result import JsonObject
 from groupcert.certifier.audit.rows.log import Log
+from groupcert.certifier.audit.spark.walks import Frames, gathered, walk
+
+FOUND = pl.Schema(
+    {
+        "code": pl.String(),
+        "h": pl.Int32(),
+        "number": pl.Int64(),
+        "place": pl.Int64(),
+        **dict.fromkeys(("expected", "found", "witness"), pl.String()),
+        **dict.fromkeys(("low", "high"), pl.Int64()),
+    }
+)
+"""A wrong row, by one check."""
+CODES = frozenset(code.value for code in Code)
+LATER = (Code.CHECKPOINT_WRONG.value,)
+"""Codes of findings at rows of which later ones may tell; who finds them says which are new."""
+_COUNTED = pl.Schema({**FOUND, "count": pl.Int64()})
+_NUMBERS = ("h", "number", "place", "low", "high")
+Text = pl.Expr | str
 
 
 class Check(NamedTuple):
@@ -25,12 +45,12 @@ class Check(NamedTuple):
     """
 
     code: Code
-    wrong: Column
-    expected: Column
-    found: Column
-    witness: Column
-    low: Column | None = None
-    high: Column | None = None
+    wrong: pl.Expr
+    expected: pl.Expr
+    found: pl.Expr
+    witness: pl.Expr
+    low: pl.Expr | None = None
+    high: pl.Expr | None = None
 
 
 class Found(NamedTuple):
@@ -43,11 +63,45 @@ class Found(NamedTuple):
     high: int | None
 
 
+class Note(NamedTuple):
+    """A row of `FOUND` that is no finding: something that a walk has to tell the driver, whose
+    `code` says what.
+    """
+
+    code: str
+    h: int
+    number: int
+    place: int
+    told: str
+    text: str
+    low: int
+    high: int
+
+
 class FoundAll(NamedTuple):
-    """The first findings of each code, and the number of all of them by code."""
+    """The first findings of each code, and the number of all of them by code; and the notes."""
 
     found: list[Found]
     counts: Counter[str]
+    notes: Sequence[Note] = ()
+
+
+def as_kept(found: FoundAll) -> JsonObject:
+    """Returns findings as a job keeps them for the next audit; `from_kept` is its inverse."""
+    rows = [[*each.finding, each.number, each.low, each.high] for each in found.found]
+    return {"counts": dict(found.counts), "found": rows}
+
+
+def from_kept(log: Log, kept: JsonObject) -> FoundAll:
+    """Returns the findings that a job has kept; none if it has kept nothing."""
+    rows, counts = kept.get("found", []), kept.get("counts", {})
+    assert isinstance(rows, list) and isinstance(counts, dict)
+    found = []
+    for code, *told, number, low, high in rows:
+        finding = Finding(Code(code), *told)
+        h = log.number_of((finding.observer, finding.history))
+        found.append(Found(finding, h, number, low, high))
+    return FoundAll(found, Counter(counts))
 
 
 def merged(parts: Iterable[FoundAll]) -> FoundAll:
@@ -57,14 +111,27 @@ def merged(parts: Iterable[FoundAll]) -> FoundAll:
     for part in parts:
         found += part.found
         counts += part.counts
-    return FoundAll(sorted(found, key=lambda each: (each.finding.place, each.h)), counts)
+    return FoundAll(_first(sorted(found, key=_order)), counts)
 
 
-def words(*parts: Column | str) -> Column:
+def _first(found: Iterable[Found]) -> list[Found]:
+    """Returns the first `ROWS_MAX` of each code."""
+    counts: Counter[str] = Counter()
+    kept = []
+    for each in found:
+        counts[each.finding.code.value] += 1
+        if counts[each.finding.code.value] <= ROWS_MAX:
+            kept.append(each)
+    return kept
+
+
+def words(*parts: Text) -> pl.Expr:
     """Returns a text from columns and words; columns without a value show as `none`."""
-    return F.concat(
-        *[
-            F.lit(part) if isinstance(part, str) else F.coalesce(part.cast("string"), F.lit("none"))
+    return pl.concat_str(
+        [
+            pl.lit(part)
+            if isinstance(part, str)
+            else part.cast(pl.String).fill_null(pl.lit("none"))
             for part in parts
         ]
     )
@@ -75,60 +142,111 @@ def hexadecimal(item: int) -> str:
     return f"{item % 2**64:016x}"
 
 
-def item_name(item: str) -> Column:
-    """Returns the column of a column's items as people see them."""
-    return F.lower(F.lpad(F.hex(item), 16, "0"))
+def item_name(item: str) -> pl.Expr:
+    """Returns the expression of a column's items as people see them."""
+    return pl.col(item).map_elements(hexadecimal, return_dtype=pl.String)
 
 
-def run_checks(log: Log, rows: DataFrame, checks: Sequence[Check]) -> FoundAll:
-    """Applies the checks to the rows, which have `h`, `number` and `place`."""
-    none = F.lit(None).cast("bigint")
-    found = [
-        F.when(
-            check.wrong,
-            F.struct(
-                F.lit(check.code.value).alias("code"),
-                check.expected.cast("string").alias("expected"),
-                check.found.cast("string").alias("found"),
-                check.witness.cast("string").alias("witness"),
-                (none if check.low is None else check.low.cast("bigint")).alias("low"),
-                (none if check.high is None else check.high.cast("bigint")).alias("high"),
-            ),
-        )
-        for check in checks
-    ]
-    # Nearly all rows are filtered out here: the rest is too much code for Java to compile.
-    any_wrong = reduce(or_, [F.coalesce(check.wrong, F.lit(False)) for check in checks])
-    wrong = (
-        rows.where(any_wrong)
-        .select("h", "number", "place", F.explode(F.array_compact(F.array(*found))).alias("it"))
-        .select("h", "number", "place", "it.*")
-        .persist(StorageLevel.DISK_ONLY)
+def is_true(condition: pl.Expr) -> pl.Expr:
+    """Returns whether a condition is known and true."""
+    return condition.fill_null(value=False)
+
+
+def wrong_rows(frame: pl.DataFrame, checks: Sequence[Check]) -> pl.DataFrame:
+    """Returns the findings of the checks in a frame, which has `h`, `number` and `place`."""
+    marks = [f"_wrong_{number}" for number in range(len(checks))]
+    marked = frame.with_columns(
+        is_true(check.wrong).alias(mark) for mark, check in zip(marks, checks, strict=True)
     )
-    try:
-        counts = {row["code"]: row["count"] for row in wrong.groupBy("code").count().collect()}
-        if not counts:
-            return FoundAll([], Counter())
-        first = Window.partitionBy("code").orderBy("place", "h")
-        kept = wrong.withColumn("rank", F.row_number().over(first)).where(F.col("rank") <= ROWS_MAX)
-        rows_kept = kept.orderBy("place", "h", "code").collect()
-    finally:
-        wrong.unpersist()
-    return FoundAll(
-        [
-            Found(
-                Finding(
-                    code=Code(row["code"]),
-                    observer=log.histories[row["h"]].observer,
-                    history=log.histories[row["h"]].history,
-                    place=row["place"],
-                    expected=row["expected"] or "",
-                    found=row["found"] or "",
-                    witness=row["witness"] or "",
-                ),
-                *(row["h"], row["number"], row["low"], row["high"]),
-            )
-            for row in rows_kept
+    suspects = marked.filter(reduce(or_, map(pl.col, marks)))
+    if not len(suspects):
+        return pl.DataFrame(schema=FOUND)
+    return pl.concat(
+        suspects.filter(pl.col(mark)).select(_as_found(check))
+        for mark, check in zip(marks, checks, strict=True)
+    )
+
+
+def _as_found(check: Check) -> list[pl.Expr]:
+    nothing = pl.lit(None)
+    texts = {"expected": check.expected, "found": check.found, "witness": check.witness}
+    numbers = {"low": check.low, "high": check.high}
+    return [
+        pl.lit(check.code.value).alias("code"),
+        *[pl.col(name).cast(FOUND[name]) for name in ("h", "number", "place")],
+        *[text.cast(pl.String).alias(name) for name, text in texts.items()],
+        *[
+            (nothing if number is None else number).cast(pl.Int64).alias(name)
+            for name, number in numbers.items()
         ],
-        Counter(counts),
-    )
+    ]
+
+
+def notes(code: str, rows: pl.DataFrame) -> pl.DataFrame:
+    """Returns rows as notes, with what they have of the columns of `FOUND`."""
+    return rows.with_columns(pl.lit(code).alias("code"))
+
+
+def collected(log: Log, wrong: DataFrame) -> FoundAll:
+    """Brings findings, rows of `FOUND`, to the driver: the first `ROWS_MAX` of each code by place,
+    and the number of all. All notes are kept. Findings of rows that were audited before are left
+    out, but those that only now follow from what is told of such rows (`LATER`).
+    """
+    since = {each.h: each.since for each in log.histories if each.since}
+    names = ["code", "place", "h", "number"]
+
+    def first(frames: Frames) -> Frames:
+        return _first_of_each(_new(frame, since) for frame in frames)
+
+    table = walk(gathered(wrong).sortWithinPartitions(*names), first, _COUNTED).toArrow()
+    counts: Counter[str] = Counter()
+    found, notes = [], []
+    for row in table.to_pylist():
+        if row["code"] not in CODES:
+            h, number, place, low, high = (row[name] or 0 for name in _NUMBERS)
+            told, text = row["expected"] or "", row["witness"] or ""
+            notes.append(Note(row["code"], h, number, place, told, text, low, high))
+            continue
+        if row["count"] is not None:
+            counts[row["code"]] += row["count"]
+            continue
+        history = log.histories[row["h"]]
+        finding = Finding(
+            code=Code(row["code"]),
+            observer=history.observer,
+            history=history.history,
+            place=row["place"],
+            **{name: row[name] or "" for name in ("expected", "found", "witness")},
+        )
+        found.append(Found(finding, *(row[name] for name in ("h", "number", "low", "high"))))
+    return FoundAll(sorted(found, key=_order), counts, notes)
+
+
+def _new(found: pl.DataFrame, since: Mapping[int, int]) -> pl.DataFrame:
+    """Returns the findings that the audit before has not made."""
+    if not since:
+        return found
+    before = pl.col("h").replace_strict(since, default=0, return_dtype=pl.Int64)
+    is_finding = pl.col("code").is_in(list(CODES)) & ~pl.col("code").is_in(LATER)
+    return found.filter(~is_finding | (pl.col("number") > before))
+
+
+def _first_of_each(frames: Frames) -> Frames:
+    """Yields the first rows of each code, and a row with the number of all, of rows in order."""
+    counts: Counter[str] = Counter()
+    for frame in frames:
+        for (code,), rows in frame.group_by("code", maintain_order=True):
+            mine = rows.with_columns(pl.lit(None, pl.Int64).alias("count"))
+            if code not in CODES:
+                yield mine
+                continue
+            yield mine.head(max(ROWS_MAX - counts[str(code)], 0))
+            counts[str(code)] += len(mine)
+    totals = pl.DataFrame({"code": list(counts), "count": list(counts.values())})
+    if counts:
+        nothing = [pl.lit(None, FOUND[name]).alias(name) for name in FOUND if name != "code"]
+        yield totals.with_columns(nothing)
+
+
+def _order(found: Found) -> tuple[int, int, str]:
+    return found.finding.place, found.h, found.finding.code

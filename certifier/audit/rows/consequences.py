@@ -11,15 +11,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
+import numpy as np
+import polars as pl
+import pyarrow as pa
+from pyspark.sql import Column
 from pyspark.sql import functions as F
+from pyspark.sql.types import LongType
 
 from groupcert.certifier.audit.answers.findings import Code, Finding
-from groupcert.certifier.audit.answers.result import Result
+from groupcert.certifier.audit.answers.result import JsonObject, Result
 from groupcert.certifier.audit.rows.checks import Found, FoundAll
+from groupcert.certifier.audit.rows.clocks import clock
 from groupcert.certifier.audit.rows.log import Log
-from groupcert.certifier.audit.rows.sequence import CERTIFIED, base_rows, is_kind
-from groupcert.certifier.audit.rows.stretches import ordinal
-from groupcert.certifier.history.schema import RecordKind
+from groupcert.certifier.audit.spark.arrow import arrow_function
+from groupcert.certifier.history.schema import RecordKind, Verdict
 
 NOWHERE = 1 << 63
 _BY_VERSION = {Code.CONFLICT_FALSE, Code.WINNER_WRONG}
@@ -62,6 +67,9 @@ class _Behind(NamedTuple):
     freed: int = NOWHERE
 
 
+Behind = Mapping[tuple[int, int], _Behind]
+
+
 class _Gap(NamedTuple):
     """Missing records before the row `number`, and the versions that they had."""
 
@@ -87,14 +95,16 @@ class _Missing(NamedTuple):
     """Whether members reserved GTID numbers, so that one alone does not tell the next."""
 
 
-def without_consequences(log: Log, all_found: FoundAll) -> FoundAll:
+def without_consequences(log: Log, all_found: FoundAll, behind: Behind) -> FoundAll:
     """Removes from each history's findings those that other findings explain.
 
     Of a code with more findings than were kept, as large a part of the others is taken to be
     explained.
+
+    Args:
+        behind: see `behind_gaps`.
     """
     kept: list[Found] = []
-    behind = _behind(log, all_found.found)
     for each in log.histories:
         mine = [found for found in all_found.found if found.h == each.h]
         missing = _missing(mine, behind, each.block_size_max > 1)
@@ -154,31 +164,42 @@ def _left(
     return +Counter({code: _share(n, after[code], before[code]) for code, n in counts.items()})
 
 
-def _behind(log: Log, found: Sequence[Found]) -> Mapping[tuple[int, int], _Behind]:
+def behind_gaps(log: Log, found: Sequence[Found], kept: JsonObject) -> Behind:
     """Returns, by history and number of the first row behind a gap, what may follow from the gap,
-    if anything is found that may.
+    if anything is found that may, or is kept for the next audit.
+
+    Args:
+        kept: what the audit before has kept of it (`behind_to_keep`).
     """
     gaps: dict[int, set[int]] = {}
     for each in found:
         if each.finding.code is Code.RECORD_MISSING:
             gaps.setdefault(each.h, set()).add(each.number)
-    if not any(each.h in gaps and each.finding.code in _BY_STATE for each in found):
+    asked = log.keeps or any(each.h in gaps and each.finding.code in _BY_STATE for each in found)
+    if not gaps or not asked:
         return {}
+    before = kept.get("behind", [])
+    assert isinstance(before, list)
+    known = {(log.number_of(name), number): _Behind(*told) for name, number, told in before}
     numbers = {h: sorted(each) for h, each in gaps.items()}
-    stamped = (F.col("verdict") == CERTIFIED) & F.col("sequence_number").isNotNull()
-    collection = is_kind(RecordKind.COLLECTION)
-    resets = is_kind(RecordKind.VIEW_CHANGE) & F.col("resets_clock")
+    kind, certified = F.col("kind"), F.col("verdict") == Verdict.CERTIFIED
+    stamped = certified & F.col("sequence_number").isNotNull()
+    collection = kind == RecordKind.COLLECTION
+    resets = (kind == RecordKind.VIEW_CHANGE) & F.col("resets_clock")
+    writes = F.coalesce(F.size("write_set"), F.lit(0)) > 0
+    is_of_group = F.col("gtid_source") == log.by_history(lambda each: each.group_source or "")
+    is_assigned = ~F.coalesce("gtid_brought", F.lit(False)) & is_of_group
     firsts = {
         "stamped": stamped,
-        "stable": is_kind(RecordKind.STABLE_SET),
+        "stable": kind == RecordKind.STABLE_SET,
         "closed": collection & (F.col("purged_items") > 0),
-        "edge": collection | resets | (stamped & ~F.col("writes")),
-        "assigned": (F.col("verdict") == CERTIFIED) & F.col("is_assigned"),
-        "freed": is_kind(RecordKind.VIEW_CHANGE) | is_kind(RecordKind.SETTINGS),
+        "edge": collection | resets | (stamped & ~writes),
+        "assigned": certified & is_assigned,
+        "freed": kind.isin(RecordKind.VIEW_CHANGE.value, RecordKind.SETTINGS.value),
     }
-    rows = base_rows(log).where(F.col("h").isin(list(numbers)))
+    rows = log.rows.where(F.col("h").isin(list(numbers)))
     told = (
-        rows.withColumn("gap", ordinal(numbers))
+        rows.withColumn("gap", _gap_before(numbers))
         .where(F.col("gap") > 0)
         .groupBy("h", "gap")
         .agg(
@@ -186,17 +207,39 @@ def _behind(log: Log, found: Sequence[Found]) -> Mapping[tuple[int, int], _Behin
             *[F.min(F.when(tells, F.col("number"))).alias(n) for n, tells in firsts.items()],
         )
     )
+    behind = dict(known)
+    for row in told.collect():
+        gap = row["h"], numbers[row["h"]][row["gap"] - 1]
+        first = {name: NOWHERE if row[name] is None else row[name] for name in _Behind._fields}
+        behind[gap] = _earlier(_Behind(**first), known.get(gap, _Behind()))
+    return behind
+
+
+def _earlier(one: _Behind, other: _Behind) -> _Behind:
+    """Returns the first rows of two parts of what is behind a gap."""
+    rows = map(min, one, other)
+    stamped = min(one, other, key=lambda each: each.stamped)
+    return _Behind(*rows)._replace(sequence_number=stamped.sequence_number)
+
+
+def behind_to_keep(log: Log, behind: Behind) -> JsonObject:
+    """Returns what is behind gaps as it is kept for the next audit."""
     return {
-        (row["h"], numbers[row["h"]][row["gap"] - 1]): _Behind(
-            **{name: NOWHERE if row[name] is None else row[name] for name in _Behind._fields}
-        )
-        for row in told.collect()
+        "behind": [[log.histories[h].name, number, told] for (h, number), told in behind.items()]
     }
 
 
-def _missing(
-    found: Sequence[Found], behind: Mapping[tuple[int, int], _Behind], has_blocks: bool
-) -> _Missing:
+def _gap_before(numbers: Mapping[int, Sequence[int]]) -> Column:
+    """Returns how many gaps of its history are before a row; `numbers`: of the rows behind them."""
+    behind = {h: np.array(mine, np.int64) for h, mine in numbers.items()}
+
+    def reached(h: pa.Array, number: pa.Array) -> pa.Array:
+        return clock(pl.Series(h), pl.Series(number), behind).to_arrow()
+
+    return arrow_function(reached, LongType())("h", "number")
+
+
+def _missing(found: Sequence[Found], behind: Behind, has_blocks: bool) -> _Missing:
     places = [each.finding.place for each in found if each.finding.code is Code.RECORD_MISSING]
     first = min(places, default=NOWHERE)
     missing = _Missing(first, [], [], [], set(), set(), set(), has_blocks)

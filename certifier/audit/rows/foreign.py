@@ -5,30 +5,58 @@ GTID, must be a subset of the transaction's. Sets are compared as intervals.
 """
 
 from bisect import bisect_right
-from functools import lru_cache
+from collections.abc import Callable
 from typing import TypeAlias
 
+import polars as pl
 import pyarrow as pa
 from pyspark.sql import Column
-from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType
 
 from groupcert.certifier.audit.spark.arrow import arrow_function
 
 Intervals: TypeAlias = dict[str, tuple[list[int], list[int]]]
 """By source, the first and the last numbers of its intervals, ascending."""
+_PARSED_MAX = 4096
+_PARSED: dict[str, Intervals] = {}
+WholeTo: TypeAlias = Callable[[pl.Series, pl.Series], pl.Series]
+"""A function of histories and GTID sets: see `prefixes.whole_to`."""
 
 
-def is_included() -> Column:
-    """Returns whether the last writer (`last_read`) is in the snapshot of a row (`snapshot_set`,
-    which has all versions up to `whole_to`, if that is known).
+def includes(rows: pl.DataFrame, writers: pl.DataFrame, whole_to: WholeTo) -> pl.Series:
+    """Returns whether each row's snapshot, a GTID set, includes the writer beside it; null if the
+    snapshot is none, or the writer's GTID is not known.
     """
-    return arrow_function(_included, BooleanType())(
-        *("snapshot_set", "whole_to"),
-        F.col("last_read.gtid_source"),
-        F.col("last_read.gtid_number"),
-        F.col("last_read.snapshot_set"),
-        F.col("last_read.snapshot_version"),
+    read = writers.select("gtid_source", "gtid_number", "snapshot_set", "snapshot_version")
+    known = zip(rows["snapshot_set"], whole_to(rows["h"], rows["snapshot_set"]), strict=True)
+    return pl.Series(
+        [
+            _includes(*snapshot, *writer)
+            for snapshot, writer in zip(known, read.iter_rows(), strict=True)
+        ],
+        dtype=pl.Boolean,
+    )
+
+
+def subsets(parts: pl.Series, wholes: pl.Series) -> pl.Series:
+    """Returns whether each GTID set is a subset of the one beside it; null if one is null."""
+    return pl.Series(
+        [
+            None if part is None or each is None else covers(each, part)
+            for part, each in zip(parts, wholes, strict=True)
+        ],
+        dtype=pl.Boolean,
+    )
+
+
+def named(sets: pl.Series, sources: pl.Series, numbers: pl.Series) -> pl.Series:
+    """Returns whether each GTID set has the GTID beside it; null if one of them is null."""
+    return pl.Series(
+        [
+            None if each is None or source is None else has(intervals(each), source, number, number)
+            for each, source, number in zip(sets, sources, numbers, strict=True)
+        ],
+        dtype=pl.Boolean,
     )
 
 
@@ -37,20 +65,24 @@ def is_in(gtid_set: str, source: str, number: str) -> Column:
     return arrow_function(_named, BooleanType())(gtid_set, source, number)
 
 
-def is_subset(part: Column, whole: Column) -> Column:
-    """Returns whether a GTID set is a subset of another; null if one is null."""
-    return arrow_function(_subset, BooleanType())(part, whole)
-
-
-@lru_cache(maxsize=4096)
 def intervals(gtid_set: str) -> Intervals:
-    """Returns the intervals of a GTID set as text.
+    """Returns the intervals of a GTID set as text. The last ones are kept, as many rows have the
+    same; not by `functools`, whose functions do not travel to executors by value.
 
     A tag holds for the intervals behind it; it is a part of their source's name, as in GTIDs.
 
     >>> intervals("a:1-5:7:backup:2,b:2")
     {'a': ([1, 7], [5, 7]), 'a:backup': ([2], [2]), 'b': ([2], [2])}
     """
+    known = _PARSED.get(gtid_set)
+    if known is None:
+        if len(_PARSED) >= _PARSED_MAX:
+            _PARSED.clear()
+        known = _PARSED[gtid_set] = _parsed(gtid_set)
+    return known
+
+
+def _parsed(gtid_set: str) -> Intervals:
     found: Intervals = {}
     for part in filter(None, gtid_set.replace("\n", "").replace(" ", "").split(",")):
         uuid, *pieces = part.split(":")
@@ -91,11 +123,6 @@ def covers(whole: str, part: str) -> bool:
     )
 
 
-def _included(*columns: pa.Array) -> pa.Array:
-    rows = zip(*(column.to_pylist() for column in columns), strict=True)
-    return pa.array([_includes(*row) for row in rows], pa.bool_())
-
-
 def _includes(
     snapshot: str | None,
     whole_to: int | None,
@@ -114,21 +141,5 @@ def _includes(
 
 
 def _named(sets: pa.Array, sources: pa.Array, numbers: pa.Array) -> pa.Array:
-    rows = zip(*(column.to_pylist() for column in (sets, sources, numbers)), strict=True)
-    return pa.array(
-        [
-            None if each is None or source is None else has(intervals(each), source, number, number)
-            for each, source, number in rows
-        ],
-        pa.bool_(),
-    )
-
-
-def _subset(parts: pa.Array, wholes: pa.Array) -> pa.Array:
-    return pa.array(
-        [
-            None if part is None or whole is None else covers(whole, part)
-            for part, whole in zip(parts.to_pylist(), wholes.to_pylist(), strict=True)
-        ],
-        pa.bool_(),
-    )
+    found = named(*(pl.Series(column) for column in (sets, sources, numbers)))
+    return found.to_arrow()

@@ -4,14 +4,12 @@ Files are read by name of column, whatever wrote them; an unknown format is refu
 (one observer's, until its state was replaced) has a small number `h` for the jobs.
 """
 
-import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
-from operator import itemgetter
-from typing import TypeAlias
+from time import time_ns
 
+import polars as pl
 from pyspark.errors import AnalysisException, IllegalArgumentException
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -28,8 +26,26 @@ from pyspark.sql.types import (
 )
 
 from groupcert.certifier.audit.answers.errors import UnreadableLog
+from groupcert.certifier.audit.answers.result import JsonObject
+from groupcert.certifier.audit.rows.histories import (
+    History,
+    Key,
+    by_name,
+    check_files,
+    check_goes_on,
+    history_of,
+    least,
+    settings_of,
+)
+from groupcert.certifier.audit.rows.kept import ROWS, STATE, AuditWhole, Kept
+from groupcert.certifier.audit.rows.survey import Survey, survey
 from groupcert.certifier.audit.spark.session import first_line
-from groupcert.certifier.history.schema import COLUMNS, FORMAT_VERSION, RecordKind, Source, Verdict
+from groupcert.certifier.audit.spark.walks import is_divided
+from groupcert.certifier.history.schema import (
+    COLUMNS,
+    RecordKind,
+    Verdict,
+)
 
 _TYPES: Mapping[str, DataType] = {
     "int64": LongType(),
@@ -43,106 +59,45 @@ _ADVICE = (
     "give the folders that members write to (setting certification_log), or those of "
     "groupcert export"
 )
-_BEGIN = (
-    *("number", "version", "sequence_number", "last_committed_global"),
-    *("stable_version", "collected_version", "place"),
-)
-_TELLING = (RecordKind.START.value, RecordKind.SETTINGS.value)
-"""Kinds of rows that have settings."""
-_Key: TypeAlias = tuple[str, str]
-"""Observer and history."""
 SCHEMA = StructType([StructField(column.name, _TYPES[column.kind]) for column in COLUMNS])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class History:
-    """One history: `h` is its number here, `rows` its rows, `first_place` where it begins.
-
-    `start` is its first row if that is of kind START: else earlier files are not here, and what
-    was before is not known. `settings` are those of its beginning, or of the first change; if
-    neither is here, its group is that of the GTIDs which were assigned, and the rest is as the
-    group's other histories have it then; one without any snapshot is of a binary log.
-    `told`: the numbers of rows with settings, ascending, with these.
-    `resets`: the numbers of rows at which its clock began again, ascending; `lost_resets`: those
-    behind missing files in which it must have. `joined_place`: where its member first joined.
-    `verdicts`: transactions by verdict; `stamped` of them have a sequence number, `read_sets` a
-    read set, `gtid_snapshots` a snapshot that is a GTID set. `elsewhere`: rows of
-    transactions executed elsewhere.
-    """
-
-    h: int
-    observer: str
-    history: str
-    rows: int
-    transactions: int
-    first_place: int
-    last_place: int
-    first_version: int
-    first_us: int | None
-    last_us: int | None
-    joined_place: int | None
-    start: Mapping[str, int] | None
-    settings: Mapping[str, object]
-    told: Sequence[tuple[int, Mapping[str, object]]]
-    resets: Sequence[int]
-    lost_resets: Sequence[int]
-    verdicts: Mapping[Verdict, int]
-    stamped: int
-    read_sets: int
-    gtid_snapshots: int
-    elsewhere: int
-
-    @property
-    def name(self) -> tuple[str, str]:
-        """Name in findings: observer and history."""
-        return self.observer, self.history
-
-    @property
-    def source(self) -> Source:
-        """Writer of the history; a member, if the settings do not have it."""
-        told = self.settings.get("source")
-        return next((source for source in Source if source == told), Source.MEMBER)
-
-    @property
-    def group_source(self) -> str | None:
-        """UUID of its group, if that is known."""
-        group = self.settings.get("group_source")
-        return None if group is None else str(group)
-
-    @property
-    def block_size_max(self) -> int:
-        """Most GTID numbers that members reserved at a time, as far as it is known."""
-        return max((block_size(settings) for _, settings in self.told), default=0)
-
-    @property
-    def start_version(self) -> int:
-        """Certified transactions before it begins, or an upper bound of them."""
-        return self.start["version"] if self.start else self.first_version
-
-    @property
-    def start_sequence(self) -> int:
-        """Last sequence number assigned before it begins."""
-        return self.start["sequence_number"] if self.start else 0
-
-
-def block_size(settings: Mapping[str, object]) -> int:
-    """Returns how many GTID numbers members reserve at a time; 0: not known."""
-    size = settings.get("gtid_assignment_block_size", 0)
-    return size if isinstance(size, int) else 0
-
-
 class Log:
-    """All rows that an audit was given."""
+    """All rows that an audit was given; or those that are new, behind what an audit before kept."""
 
-    def __init__(self, spark: SparkSession, paths: Sequence[str]) -> None:
-        """Opens the logs below `paths`; raises UnreadableLog if a path has none or is invalid."""
+    def __init__(
+        self,
+        spark: SparkSession,
+        paths: Sequence[str],
+        kept: Kept | None = None,
+        *,
+        keeps: bool = False,
+    ) -> None:
+        """Opens the logs below `paths`.
+
+        Args:
+            kept: what an audit of earlier rows has kept; only files that are new are read then.
+            keeps: whether the jobs keep something for the next audit.
+
+        Raises:
+            UnreadableLog: a path has no log, or is invalid.
+        """
         self.spark = spark
         self.paths = tuple(paths)
+        self.kept, self.keeps = kept, keeps
+        self.opened_us = time_ns() // 1_000
+        """Since then files may have appeared that are not read."""
         try:
-            self._files = self._read(*paths)
-            empty = [path for path in paths if not self._read(path).inputFiles()]
+            read = self._read(*([*kept.files, kept.rows_path] if kept else paths))
+            self._files = read if is_divided(read) else read.coalesce(1)
+            if kept:
+                return
+            # Counted by Java: a list of them all would be as long as the history.
+            each = [read] if len(paths) == 1 else map(self._read, paths)
+            counts = [len(files._jdf.inputFiles()) for files in each]
         except (AnalysisException, IllegalArgumentException) as error:
             raise UnreadableLog(problem=first_line(error), advice=_ADVICE) from error
+        empty = [path for path, count in zip(paths, counts, strict=True) if not count]
         if empty:
             problem = f"no certification log below {', '.join(empty)}"
             raise UnreadableLog(problem=problem, advice=_ADVICE)
@@ -152,113 +107,76 @@ class Log:
         return reader.option("pathGlobFilter", "*.parquet").parquet(*paths)
 
     @cached_property
+    def surveyed(self) -> Survey:
+        """What one pass over all files tells."""
+        return survey(self._files)
+
+    @cached_property
+    def files(self) -> pl.DataFrame:
+        """What each file that was read has of each history; kept rows are in none of them."""
+        files = self.surveyed.files
+        if not self.kept:
+            return files
+        above = f"/{STATE}/{ROWS}/"
+        return files.filter(~pl.col("file").str.contains(above, literal=True))
+
+    @cached_property
     def histories(self) -> tuple[History, ...]:
         """Histories, in the order of their names.
 
         Raises:
             UnreadableLog: a file is of another format, or two files have the same rows.
+            AuditWhole: a new file begins before what is kept.
         """
-        told = self._told_turns()
-        files: dict[_Key, list[Row]] = {}
-        for row in self._files_of_histories():
-            files.setdefault((row["observer"], row["history"]), []).append(row)
+        before = self.kept.histories if self.kept else {}
+        files = {**dict.fromkeys(before, ()), **by_name(self.files)}
         if not files:
             raise UnreadableLog(
                 problem=f"no row of a certification log below {', '.join(self.paths)}",
                 advice=_ADVICE,
             )
         for key, mine in files.items():
-            _check_files(key, mine)
-        settings = self._settings(told, files)
-        keys = sorted(
-            files, key=lambda key: (key[0], min(row["first_place"] for row in files[key]), key[1])
-        )
-        return tuple(
-            _history(h, key, files[key], told.get(key, ()), settings[key])
-            for h, key in enumerate(keys)
-        )
+            check_files(key, mine)
+        turns = by_name(self.surveyed.turns)
+        settings = settings_of(files, turns, self.surveyed.assigned, before)
+        if before:
+            for key, mine in files.items():
+                check_goes_on(key, mine, settings[key], before)
 
-    def _files_of_histories(self) -> list[Row]:
-        """Returns one row for each file and history in it: counts, first and last numbers."""
-        transaction = F.col("kind") == RecordKind.TRANSACTION
-        is_stamped = transaction & F.col("sequence_number").isNotNull()
-        stamped_at = F.when(is_stamped, F.col("number"))
-        unplaced = F.col("number").isNull() | F.col("place").isNull() | F.col("kind").isNull()
-        return (
-            self._files.groupBy("observer", "history", F.col("_metadata.file_path").alias("file"))
-            .agg(
-                F.max("format_version").alias("format_version"),
-                F.count(F.lit(1)).alias("rows"),
-                F.count(F.when(unplaced, 1)).alias("unplaced"),
-                F.count(F.when(transaction, 1)).alias("transactions"),
-                *[
-                    F.count(F.when(transaction & (F.col("verdict") == each), 1)).alias(each)
-                    for each in Verdict
-                ],
-                F.count(F.when(transaction, F.col("sequence_number"))).alias("stamped"),
-                F.min_by("sequence_number", stamped_at).alias("first_stamp"),
-                F.max_by("sequence_number", stamped_at).alias("last_stamp"),
-                F.count(F.when(transaction, F.col("read_set"))).alias("read_sets"),
-                F.count(F.when(transaction, F.col("snapshot_set"))).alias("gtid_snapshots"),
-                F.count(F.when(transaction, F.col("snapshot_version"))).alias("snapshots"),
-                F.count(F.when(F.col("kind") == RecordKind.EXECUTED_ELSEWHERE, 1)).alias(
-                    "elsewhere"
-                ),
-                F.min("number").alias("first_number"),
-                F.max("number").alias("last_number"),
-                F.min("place").alias("first_place"),
-                F.max("place").alias("last_place"),
-                F.min("version").alias("first_version"),
-                F.min("decided_us").alias("first_us"),
-                F.max("decided_us").alias("last_us"),
+        def order(key: Key) -> tuple[str, int, str]:
+            return key[0], least(files[key], "first_place", before.get(key)), key[1]
+
+        histories = tuple(
+            history_of(
+                *(h, key, files[key], turns.get(key, ()), settings[key]),
+                *(self.surveyed.collections, before.get(key)),
             )
-            .collect()
+            for h, key in enumerate(sorted(files, key=order))
         )
+        for each in histories:
+            if each.before and (each.joined_place or 0) > each.before.last_place:
+                raise AuditWhole(
+                    f"{each.observer} has joined only now: what was told before may be about the "
+                    f"history before {each.history}"
+                )
+        return histories
 
-    def _told_turns(self) -> dict[_Key, list[Row]]:
-        """Returns the rows that begin a history, or change its settings or clock, in order."""
-        joins = (F.col("kind") == RecordKind.VIEW_CHANGE) & F.col("resets_clock")
-        rows = (
-            self._files.where(F.col("kind").isin(*_TELLING) | joins)
-            .select("observer", "history", "kind", "settings", *_BEGIN)
-            .collect()
-        )
-        told: dict[_Key, list[Row]] = {}
-        for row in sorted(rows, key=lambda row: row["place"] or 0):
-            told.setdefault((row["observer"], row["history"]), []).append(row)
-        return told
+    @cached_property
+    def recent(self) -> "Log":
+        """The same without what was audited before: its rows, times and sums are of new rows."""
+        return _Recent(self) if self.kept else self
 
-    def _settings(
-        self, told: Mapping[_Key, Sequence[Row]], files: Mapping[_Key, Sequence[Row]]
-    ) -> dict[_Key, Mapping[str, object]]:
-        """Returns the settings at the begin of each history."""
-        known = {
-            key: [
-                (row["place"] or 0, _parsed(row["settings"]))
-                for row in rows
-                if row["kind"] in _TELLING
-            ]
-            for key, rows in told.items()
-        }
-        settings = {key: next((each for _, each in known.get(key, ())), {}) for key in files}
-        silent = [key for key, mine in settings.items() if not _names_group(mine)]
-        groups = self._assigned_sources() if silent else {}
-        for key in silent:
-            mine = files[key]
-            if key in groups:
-                place = min(row["first_place"] for row in mine)
-                settings[key] = _settings_at(place, groups[key], known.values())
-            elif _is_binary_log(mine):
-                settings[key] = {"source": Source.BINARY_LOG.value}
-        return settings
+    def before(self, job: str) -> JsonObject:
+        """Returns what a job has kept in the audit before; nothing if there was none."""
+        return self.kept.jobs.get(job, {}) if self.kept else {}
 
-    def _assigned_sources(self) -> dict[_Key, str]:
-        """Returns, by history, the source of most GTIDs that were assigned by the group."""
-        assigned = F.col("verdict") == Verdict.CERTIFIED.value
-        assigned &= F.col("gtid_source").isNotNull() & (F.col("gtid_brought") == F.lit(False))
-        counts = self._files.where(assigned).groupBy("observer", "history", "gtid_source").count()
-        rows = sorted(counts.collect(), key=lambda row: (row["count"], row["gtid_source"]))
-        return {(row["observer"], row["history"]): row["gtid_source"] for row in rows}
+    def number_of(self, name: Sequence[str]) -> int:
+        """Returns the number `h` of the history of an observer and a name."""
+        return self._numbers[name[0], name[1]]
+
+    @cached_property
+    def _numbers(self) -> Mapping[Key, int]:
+        return {each.name: each.h for each in self.histories}
 
     @cached_property
     def rows(self) -> DataFrame:
@@ -289,126 +207,29 @@ class Log:
         return (F.array_position(names, name) - 1).cast("int")
 
 
+class _Recent(Log):
+    """The new rows of a log, and its histories as these have them."""
+
+    def __init__(self, log: Log) -> None:
+        self.spark, self.paths, self.opened_us = log.spark, log.paths, log.opened_us
+        self.kept, self.keeps = None, False
+        files, turns = by_name(log.files), by_name(log.surveyed.turns)
+        since = {each.name: each.since for each in log.histories}
+        is_new = F.col("number") > log.by_history(lambda each: each.since)
+        self.rows = log.rows.where(is_new)
+        self.histories = tuple(
+            history_of(
+                *(each.h, each.name, files.get(each.name, ())),
+                [row for row in turns.get(each.name, ()) if row["number"] > since[each.name]],
+                *(each.settings, log.surveyed.collections, None),
+            )
+            for each in log.histories
+        )
+
+
 def of_each(rows: Iterable[Row]) -> Mapping[int, list[Row]]:
     """Returns, by history `h`, its own rows among rows of the driver; empty if it has none."""
     found: Mapping[int, list[Row]] = defaultdict(list)
     for row in rows:
         found[row["h"]].append(row)
     return found
-
-
-def _check_files(key: _Key, files: Sequence[Row]) -> None:
-    """Raises UnreadableLog if a file of a history is not one, or is there twice."""
-    first: dict[int, str] = {}
-    for row in sorted(files, key=lambda row: row["file"]):
-        file = row["file"].removeprefix("file://")
-        version = row["format_version"]
-        if version is None or None in key:
-            problem = f"{file} is no certification log: it has rows without format or observer"
-            raise UnreadableLog(problem=problem, advice="restore the file, or leave it out")
-        if version > FORMAT_VERSION:
-            problem = f"{file} is of format {version}, this release reads up to {FORMAT_VERSION}"
-            advice = "use the release that wrote it, or a newer one"
-            raise UnreadableLog(problem=problem, advice=advice)
-        if row["unplaced"]:
-            problem = f"{file} has rows without number, place or kind: {row['unplaced']}"
-            raise UnreadableLog(problem=problem, advice="restore the file, or leave it out")
-        if row["first_number"] in first:
-            raise UnreadableLog(
-                problem=f"history {key[1]} of {key[0]} has row {row['first_number']} twice, at the "
-                f"beginning of {first[row['first_number']]} and of {file}",
-                advice="leave one out if it is a copy; else export one of them again under "
-                "another name (--observer)",
-            )
-        first[row["first_number"]] = file
-
-
-def _history(
-    h: int,
-    key: _Key,
-    files: Sequence[Row],
-    turns: Sequence[Row],
-    settings: Mapping[str, object],
-) -> History:
-    """Returns a history from the rows of its files, and from the rows at which it turned."""
-    start = next((row for row in turns if row["kind"] == RecordKind.START), None)
-    joined = [row for row in turns if row["kind"] == RecordKind.VIEW_CHANGE]
-    begun = {row["number"] for row in turns if row["kind"] != RecordKind.SETTINGS}
-    lost = _lost_resets(files)
-
-    def known(name: str) -> list[int]:
-        return [row[name] for row in files if row[name] is not None]
-
-    return History(
-        h=h,
-        observer=key[0],
-        history=key[1],
-        rows=sum(known("rows")),
-        transactions=sum(known("transactions")),
-        first_place=min(known("first_place")),
-        last_place=max(known("last_place")),
-        first_version=min(known("first_version"), default=0),
-        first_us=min(known("first_us"), default=None),
-        last_us=max(known("last_us"), default=None),
-        joined_place=joined[0]["place"] if joined else None,
-        start={name: start[name] for name in _BEGIN} if start else None,
-        settings=settings,
-        told=[
-            (row["number"], _parsed(row["settings"])) for row in turns if row["kind"] in _TELLING
-        ],
-        resets=sorted(begun.union(lost) - {min(known("first_number"))}),
-        lost_resets=lost,
-        verdicts={verdict: sum(known(verdict.value)) for verdict in Verdict},
-        stamped=sum(known("stamped")),
-        read_sets=sum(known("read_sets")),
-        gtid_snapshots=sum(known("gtid_snapshots")),
-        elsewhere=sum(known("elsewhere")),
-    )
-
-
-def _lost_resets(files: Sequence[Row]) -> list[int]:
-    """Returns the first row after each gap between files over which stamps do not ascend."""
-    found, behind_gap, last_stamp, next_number = [], None, 0, None
-    for row in sorted(files, key=itemgetter("first_number")):
-        if next_number is not None and row["first_number"] > next_number:
-            behind_gap = row["first_number"]
-        if row["first_stamp"] is not None:
-            if behind_gap is not None and row["first_stamp"] <= last_stamp:
-                found.append(behind_gap)
-            behind_gap, last_stamp = None, row["last_stamp"]
-        next_number = row["last_number"] + 1
-    return found
-
-
-def _is_binary_log(files: Sequence[Row]) -> bool:
-    """Returns whether a history without a named writer has transactions of which none has a
-    snapshot, without which nothing is decided.
-    """
-    has_transactions = any(row["transactions"] for row in files)
-    return has_transactions and not any(row["snapshots"] or row["gtid_snapshots"] for row in files)
-
-
-def _names_group(settings: Mapping[str, object]) -> bool:
-    """Returns whether settings name the history's group; a binary log belongs to none."""
-    return "group_source" in settings or settings.get("source") == Source.BINARY_LOG
-
-
-def _parsed(settings: str | None) -> Mapping[str, object]:
-    """Returns the settings of a row, parsed; none if somebody has changed their form."""
-    try:
-        parsed = json.loads(settings or "{}")
-    except ValueError:
-        return {}
-    return parsed if isinstance(parsed, dict) else {}
-
-
-def _settings_at(
-    place: int, group: str, known: Iterable[Sequence[tuple[int, Mapping[str, object]]]]
-) -> Mapping[str, object]:
-    """Returns the settings of a group at a place, by its histories. If none has them, the block
-    size is 0: not known.
-    """
-    told = [(at, each) for mine in known for at, each in mine if each.get("group_source") == group]
-    earlier = [item for item in told if item[0] <= place] or sorted(told, key=itemgetter(0))[:1]
-    latest = max(earlier, key=itemgetter(0), default=(0, {"gtid_assignment_block_size": 0}))[1]
-    return {**latest, "group_source": group, "source": Source.MEMBER.value}

@@ -1,40 +1,42 @@
 """Checks of the order of rows: none is missing, none has moved."""
 
-from pyspark.sql import Column
-from pyspark.sql import functions as F
+import polars as pl
 
 from groupcert.certifier.audit.answers.findings import Code
-from groupcert.certifier.audit.rows.checks import Check, words
-from groupcert.certifier.history.schema import RecordKind, Verdict
+from groupcert.certifier.audit.rows.checks import Check, is_true, words
+from groupcert.certifier.audit.rows.columns import CERTIFIED, is_kind
+from groupcert.certifier.history.schema import RecordKind
 
-STATE = ("number", "version", "place")
-"""Columns of the row before, as `previous_number` and so on."""
-
-
-def makes_version(certified: int | str = Verdict.CERTIFIED.value) -> Column:
-    """Returns whether a row makes a version; `certified` is its verdict in that case."""
-    elsewhere = F.col("kind") == RecordKind.EXECUTED_ELSEWHERE
-    return F.coalesce(F.col("verdict") == certified, F.lit(False)) | elsewhere
+STATE = {f"previous_{name}": pl.col(name) for name in ("number", "version", "place")}
+"""What these checks know of the row before."""
+STATE_KINDS = pl.Schema(dict.fromkeys(STATE, pl.Int64()))
 
 
-def order_of_rows(certified: int | str = Verdict.CERTIFIED.value) -> list[Check]:
+def makes_version() -> pl.Expr:
+    """Returns whether a row makes a version."""
+    elsewhere = is_kind(RecordKind.EXECUTED_ELSEWHERE)
+    return is_true(pl.col("verdict") == CERTIFIED) | elsewhere
+
+
+def order_of_rows() -> list[Check]:
     """Returns the checks that rows follow the row before: no gap in numbers, ascending places."""
-    number, version, place = (F.col(f"previous_{name}") for name in STATE)
+    number, version, place = map(pl.col, STATE)
+    mine = pl.col("number")
     return [
         Check(
             Code.RECORD_MISSING,
-            F.col("number") > number + 1,
+            mine > number + 1,
             words("row ", number + 1),
-            words("row ", F.col("number")),
-            words(F.col("number") - number - 1, " rows are missing between this one and ", place),
+            words("row ", mine),
+            words(mine - number - 1, " rows are missing between this one and ", place),
             version + 1,
-            F.col("version") - F.when(makes_version(certified), 1).otherwise(0),
+            pl.col("version") - makes_version().cast(pl.Int64),
         ),
         Check(
             Code.RECORD_REORDERED,
-            (F.col("number") <= number) | (F.col("place") <= place),
+            (mine <= number) | (pl.col("place") <= place),
             words("a place after ", place, ", as row ", number + 1),
-            words("place ", F.col("place"), ", as row ", F.col("number")),
-            words("rows ", number, " and ", F.col("number"), " have changed places, or came twice"),
+            words("place ", pl.col("place"), ", as row ", mine),
+            words("rows ", number, " and ", mine, " have changed places, or came twice"),
         ),
     ]

@@ -4,18 +4,15 @@ A version is in a set if all its GTIDs are. This is needed for histories in whic
 and the stable sets are versions; in traces all are sets.
 """
 
-from functools import cache
 from typing import NamedTuple
 
 import numpy as np
-import pyarrow as pa
-from pyspark.sql import Column
+import polars as pl
 from pyspark.sql import functions as F
-from pyspark.sql.types import LongType
 
-from groupcert.certifier.audit.rows.foreign import Intervals, covers, intervals
+from groupcert.certifier.audit.rows.foreign import Intervals, WholeTo, covers, intervals
 from groupcert.certifier.audit.rows.log import Log
-from groupcert.certifier.audit.spark.arrow import arrow_function
+from groupcert.certifier.audit.rows.once import once
 from groupcert.certifier.history.schema import RecordKind, Source
 
 _NEVER = 1 << 62
@@ -38,33 +35,29 @@ class Executed(NamedTuple):
     elsewhere: list[tuple[int, str]]
 
 
-@cache
-def whole_to(log: Log) -> Column:
-    """Returns, for rows with `h` and `snapshot_set`, the newest version up to which the set has all
+@once
+def whole_to(log: Log) -> WholeTo:
+    """Returns a function of histories and GTID sets: the newest version up to which the set has all
     that the history executed; null in traces, and without a set.
 
     Cost: a search for each interval of a set. The driver, and each process that asks, hold 24 bytes
     a certified transaction of the histories that have such snapshots.
     """
-    by_version = [each.h for each in log.histories if each.source is not Source.TRACE]
-    rows = log.transactions.where(F.col("snapshot_set").isNotNull() & F.col("h").isin(by_version))
-    asked = [row["h"] for row in rows.select("h").distinct().collect()]
-    if not asked:
-        return F.lit(None).cast("bigint")
-    executed = _executed(log, asked)
+    asked = [
+        each.h for each in log.histories if each.source is not Source.TRACE and each.gtid_snapshots
+    ]
+    executed = _executed(log, asked) if asked else {}
 
-    def newest(h: pa.Array, sets: pa.Array) -> pa.Array:
-        return pa.array(
-            [
-                whole(sets_of, text)
-                if text is not None and (sets_of := executed.get(each))
-                else None
-                for each, text in zip(h.to_pylist(), sets.to_pylist(), strict=True)
-            ],
-            pa.int64(),
-        )
+    def newest(h: pl.Series, sets: pl.Series) -> pl.Series:
+        known = {
+            (each, text): whole(executed[each], text)
+            for each, text in set(zip(h, sets, strict=True))
+            if text is not None and each in executed
+        }
+        found = [known.get(asked) for asked in zip(h, sets, strict=True)]
+        return pl.Series("whole_to", found, dtype=pl.Int64)
 
-    return arrow_function(newest, LongType())(F.col("h"), F.col("snapshot_set"))
+    return newest
 
 
 def whole(executed: Executed, gtid_set: str) -> int:

@@ -1,116 +1,131 @@
 """The state before each row of a history, without one task that has to read all of it.
 
-A history is cut into segments by the rows' numbers. Within a segment a window looks back; the
-driver computes the state at the begin of each segment, a few bytes a segment.
+A history is cut into segments by the rows' numbers. Within a segment a walk looks back; the driver
+computes the state at the begin of each segment, a few bytes a segment.
 """
 
 from collections.abc import Mapping, Sequence
-from functools import reduce
-from operator import or_
+from typing import TypeVar
 
-from pyspark.sql import Column, DataFrame, Window
+import polars as pl
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, StringType, StructField, StructType
+
+from groupcert.certifier.audit.rows.log import Log
+from groupcert.certifier.audit.spark.walks import Frames, Walk, walk
 
 SEGMENT_ROWS = 1 << 16
+KEYS = ("h", "segment")
+Number = TypeVar("Number", int, pl.Expr)
+States = Mapping[str, pl.Expr]
+"""By name, the state that a row leaves behind it; null if it leaves it unchanged."""
 
 
 def segment() -> Column:
     """Returns the segment that a row is in."""
-    return F.floor((F.col("number") - 1) / SEGMENT_ROWS).cast("int")
+    return F.floor((F.col("number") - 1) / SEGMENT_ROWS).cast("int").alias("segment")
 
 
-def segment_of(number: int) -> int:
+def segment_of(number: Number) -> Number:
     """Returns the segment that the row of a number is in."""
     return (number - 1) // SEGMENT_ROWS
 
 
-def with_states(
-    rows: DataFrame, keys: Sequence[str], states: Mapping[str, Column], begins: DataFrame
-) -> DataFrame:
-    """Returns the rows with a column for each state: its last value that is not null in an earlier
-    row of the same keys.
+def with_states(frames: Frames, states: States, begins: pl.DataFrame) -> Frames:
+    """Yields the frames with a column for each state: its last value that is not null in an earlier
+    row of the same segment, or else at the begin of the segment.
 
     Args:
-        rows: with `number` and the keys.
-        states: by the name of the new column, from the columns of `rows`.
-        begins: the result of `segment_begins` for the same rows, keys and states.
+        frames: rows in the order of `KEYS` and `number`.
+        begins: `KEYS` and each state, see `begins_of_long`.
     """
-    names = list(states)
-    held = rows.select(
-        "*", segment().alias("segment"), *[states[name].alias(f"_{name}") for name in names]
-    )
-    window = (
-        Window.partitionBy(*keys, "segment")
-        .orderBy("number")
-        .rowsBetween(Window.unboundedPreceding, -1)
-    )
-    looked = held.select(
-        *rows.columns,
-        "segment",
-        *[F.last(f"_{name}", ignorenulls=True).over(window).alias(f"_{name}") for name in names],
-    )
-    begun = begins.select(*keys, "segment", *[F.col(n).alias(f"begin_{n}") for n in names])
-    joined = looked.join(F.broadcast(begun), [*keys, "segment"], "left")
-    return joined.select(
-        *[joined[name] for name in rows.columns],
-        "segment",
-        *[F.coalesce(f"_{name}", f"begin_{name}").alias(name) for name in names],
-    )
+    begins = begins.select(*KEYS, *states)
+    left: pl.DataFrame | None = None
+    for frame in frames:
+        here = begins if left is None else pl.concat([left, begins.join(left, KEYS, "anti")])
+        held = frame.with_columns(state.alias(_after(name)) for name, state in states.items())
+        held = held.join(here, KEYS, "left", maintain_order="left").with_columns(
+            pl.col(_after(name))
+            .forward_fill()
+            .over(KEYS)
+            .fill_null(pl.col(name))
+            .alias(_after(name))
+            for name in states
+        )
+        yield held.with_columns(
+            pl.col(_after(name)).shift(1).over(KEYS).fill_null(pl.col(name)).alias(name)
+            for name in states
+        ).drop([_after(name) for name in states])
+        left = held.tail(1).select(*KEYS, *[pl.col(_after(name)).alias(name) for name in states])
 
 
-def segment_begins(rows: DataFrame, keys: Sequence[str], states: Mapping[str, Column]) -> DataFrame:
-    """Returns the state at the begin of each segment: keys, `segment`, and each state, null if it
-    has no value yet.
+def _after(name: str) -> str:
+    return f"_{name}"
 
-    Cost: a pass over the rows; the driver holds a row for each segment.
+
+def begins_of_long(
+    log: Log, rows: DataFrame, states: States, kinds: pl.Schema, prepared: Walk = iter
+) -> pl.DataFrame:
+    """Returns the state at the begin of each segment that has rows: `KEYS`, and each state, null if
+    it has no value yet; and behind `_at` the number of the row that left it. Nothing is known
+    before the first segment, so that a log whose histories have one each is not read for it.
+
+    Args:
+        rows: with `KEYS` and `number`, in any order.
+        kinds: the type of each state.
+        prepared: adds the columns that `states` ask for.
+    Cost: a pass over the rows; the driver holds a few rows for each segment.
     """
-    names = list(states)
-    held = rows.select(
-        *keys,
-        "number",
-        segment().alias("segment"),
-        *[states[name].alias(name) for name in names],
+    told = {name: pl.Int64() for name in map(_at, states)}
+    schema = pl.Schema({"h": pl.Int32(), "segment": pl.Int32(), **kinds, **told})
+    if all(segment_of(each.last_number) == 0 for each in log.histories):
+        return pl.DataFrame(schema=schema)
+
+    def last_of_each(frames: Frames) -> Frames:
+        for frame in prepared(frames):
+            held = frame.select(
+                *(*KEYS, "number"), *[state.alias(name) for name, state in states.items()]
+            )
+            yield held.sort(*KEYS, "number").group_by(KEYS).agg(_lasts(states))
+
+    ended = pl.DataFrame(walk(rows, last_of_each, schema).toArrow(), schema=schema)
+    ended = ended.group_by(KEYS).agg(
+        *[pl.col(name).sort_by(_at(name), nulls_last=False).last() for name in states],
+        *[pl.col(_at(name)).max() for name in states],
     )
-    ended = _ended(held, keys, names)
-    known: dict[tuple[object, ...], dict[str, object]] = {}
-    begins = []
-    for row in sorted(ended.collect(), key=lambda row: row["segment"]):
-        before = known.setdefault(tuple(row[key] for key in keys), dict.fromkeys(names))
-        begins.append((*[row[key] for key in keys], row["segment"], *before.values()))
-        before.update({name: row[name] for name in names if row[name] is not None})
-    schema = StructType([StructField(field.name, field.dataType) for field in ended.schema])
-    return rows.sparkSession.createDataFrame(begins, schema)
+    return (
+        ended.sort(KEYS)
+        .with_columns(pl.col(name).forward_fill().shift(1).over("h") for name in [*states, *told])
+        .select(*KEYS, *states, *told)
+    )
 
 
-def _ended(held: DataFrame, keys: Sequence[str], names: Sequence[str]) -> DataFrame:
-    """Returns the last value of each state in each segment.
+def state_rows(begins: pl.DataFrame, firsts: Mapping[int, int]) -> set[tuple[int, int]]:
+    """Returns the rows that have left the state at the begin of a segment, by history and number.
 
-    Texts are found by themselves, among the rows that have one, and structs by field: Spark
-    hashes rows while all that it keeps of them has a fixed width, and else sorts them.
+    Args:
+        begins: see `begins_of_long`.
+        firsts: by history the number of a segment's first row.
     """
-    kinds = {name: held.schema[name].dataType for name in names}
-    texts = [name for name, kind in kinds.items() if isinstance(kind, StringType)]
-    ended = _last(held, keys, {name: kind for name, kind in kinds.items() if name not in texts})
-    if texts:
-        have_text = reduce(or_, [F.col(name).isNotNull() for name in texts])
-        told = _last(held.where(have_text), keys, {name: kinds[name] for name in texts})
-        ended = ended.join(told, [*keys, "segment"], "left")
-    return ended.select(*keys, "segment", *names)
+    numbers = [name for name in begins.columns if name.endswith(_at(""))]
+    found = set()
+    for (h,), mine in begins.group_by("h"):
+        first = firsts.get(int(str(h)), 1)
+        here = mine.filter(pl.col("segment") >= segment_of(first)).sort("segment").head(1)
+        if first > 1 and len(here):
+            told = here.select(numbers).row(0)
+            found |= {(int(str(h)), number) for number in told if number is not None}
+    return found
 
 
-def _last(held: DataFrame, keys: Sequence[str], kinds: Mapping[str, DataType]) -> DataFrame:
-    aggregates, whole = [], []
-    for name, kind in kinds.items():
-        at = F.when(F.col(name).isNotNull(), F.col("number"))
-        if not isinstance(kind, StructType):
-            aggregates.append(F.max_by(name, at).alias(name))
-            whole.append(F.col(name))
-            continue
-        aggregates.append(F.max(at).alias(f"{name}_at"))
-        fields = [F.col(f"{name}_{field}").alias(field) for field in kind.names]
-        aggregates += [
-            F.max_by(f"{name}.{field}", at).alias(f"{name}_{field}") for field in kind.names
-        ]
-        whole.append(F.when(F.col(f"{name}_at").isNotNull(), F.struct(*fields)).alias(name))
-    return held.groupBy(*keys, "segment").agg(*aggregates).select(*keys, "segment", *whole)
+def _at(name: str) -> str:
+    return f"{name}_at"
+
+
+def _lasts(states: Sequence[str] | States) -> list[pl.Expr]:
+    values = [pl.col(name).drop_nulls().last() for name in states]
+    places = [
+        pl.col("number").filter(pl.col(name).is_not_null()).last().alias(_at(name))
+        for name in states
+    ]
+    return [*values, *places]

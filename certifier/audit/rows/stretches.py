@@ -1,333 +1,287 @@
 """Stretches: histories cut into parts that follow one another, and what runs at once in each part.
 
 A history is cut only where everything after the cut waits for everything before it, so that the
-critical paths of its stretches add up to the exact one of the history. Only about `SEGMENTS` of
-such places are cut, whatever the length; an uncut stretch is one group of numbers in one task. A
-stretch of more than `STRETCH_ROWS_MAX` rows is cut all the same ("forced"), and that is counted:
-then paths and epochs are upper bounds, and the number of those that wait for more is a lower one.
-Source: the logical clock of WL#8440 and WL#7165.
+critical paths of its stretches add up to the exact one of the history. A stretch ends at the last
+such place among `STRETCH_ROWS_MAX` rows; if there is none it is cut all the same ("forced"), and
+that is counted: then paths and epochs are upper bounds, and the number of those that wait for more
+is a lower one. Source: the logical clock of WL#8440 and WL#7165.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from functools import cache
-from itertools import pairwise
-from typing import NamedTuple, cast
+from collections.abc import Iterable, Iterator, Sequence
+from operator import itemgetter
+from typing import NamedTuple
 
 import numpy as np
-import pyarrow as pa
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-from pyspark.sql.types import LongType, Row
+import polars as pl
+from pyspark.sql import DataFrame, Row
 
+from groupcert.certifier.audit.rows.columns import (
+    CERTIFIED,
+    execution_us,
+    has_items,
+    is_kind,
+    is_remote,
+    kind_number,
+    verdict_number,
+)
 from groupcert.certifier.audit.rows.critical_path import Ints, chain, epochs, filled, waits
-from groupcert.certifier.audit.rows.log import History, Log
-from groupcert.certifier.audit.spark.arrow import arrow_function
-from groupcert.certifier.history.schema import RecordKind, Source, Verdict
+from groupcert.certifier.audit.rows.log import Log
+from groupcert.certifier.audit.rows.once import once
+from groupcert.certifier.audit.rows.pace import BUCKETS
+from groupcert.certifier.audit.spark.walks import Frames, Walk, in_order, walk
+from groupcert.certifier.history.schema import RecordKind, Source
 
-SEGMENTS = 1_024
-SEGMENT_ROWS_MIN = 20_000
 STRETCH_ROWS_MAX = 500_000
 """Rows of a stretch at most: a task needs some 250 bytes of memory for each."""
-BUCKETS = 120
 TOTAL = -1
 """The bucket that stands for all of a stretch."""
 
 FIELDS = ("h", "stretch", "bucket", "number", "transactions", "levels", "width")
 TOTALS = ("work", "path", "epochs", "waiting", "forced")
-MEASURED = pa.schema([(name, pa.int64()) for name in FIELDS + TOTALS])
-_SCHEMA = ", ".join(f"{name} long" for name in FIELDS + TOTALS)
+MEASURED = pl.Schema(dict.fromkeys((*FIELDS, *TOTALS), pl.Int64()))
+_NEVER = 1 << 62
+_ALONE = -1
+"""Not a key: a row that runs alone waits for all before it, as all after it wait for it."""
 
 
-class Pace(NamedTuple):
-    """The numbers of a history's certified transactions: how many, with which stamps and times.
-
-    `remote`: executed by an applier, `stamped`, `timed` and `ticked` of these; `alone`: of these,
-    those without write set. The times are of deciding, the sums of execution; None: not known. The
-    numbers are those of the first and the last of their rows.
-    """
-
-    h: int
-    rows: int
-    certified: int
-    remote: int
-    stamped: int
-    timed: int
-    ticked: int
-    alone: int
-    first_us: int | None
-    last_us: int | None
-    work_us: int
-    alone_us: int
-    first_number: int
-    last_number: int
-
-    @property
-    def measured(self) -> bool:
-        """True if execution times are known, of half of the transactions at least."""
-        return self.timed > 0 and 2 * self.timed >= self.remote
-
-    @property
-    def unit(self) -> int:
-        """Time of a transaction whose time is not known: the mean of the others."""
-        return max(self.work_us // self.timed, 1) if self.measured else 1
-
-    @property
-    def alone_work(self) -> int:
-        """Execution time of those without write set."""
-        return self.alone_us if self.measured else self.alone
-
-    @property
-    def numbers(self) -> int:
-        """Number of rows from the first to the last of them."""
-        return self.last_number - self.first_number + 1
-
-    @property
-    def dated(self) -> bool:
-        """True if the times of the decisions are known."""
-        return self.first_us is not None and self.last_us != self.first_us
-
-
-@cache
-def paces(log: Log) -> Mapping[int, Pace]:
-    """Returns the pace of each history, by its number. Cost: one pass."""
-    remote = is_remote()
-    executed = execution_us()
-    alone = remote & without_write_set()
-    found = (
-        log.certified.groupBy("h")
-        .agg(
-            F.count(F.lit(1)),
-            F.count_if(remote),
-            F.count_if(remote & F.col("sequence_number").isNotNull()),
-            F.count_if(remote & executed.isNotNull()),
-            F.count_if(F.col("committed_tick").isNotNull()),
-            F.count_if(alone),
-            F.min("decided_us"),
-            F.max("decided_us"),
-            F.coalesce(F.sum(F.when(remote, executed)), F.lit(0)),
-            F.coalesce(F.sum(F.when(alone, executed)), F.lit(0)),
-            F.min("number"),
-            F.max("number"),
-        )
-        .collect()
+def scheduled_rows(log: Log) -> DataFrame:
+    """Returns the rows that an applier schedules, and those that move its windows."""
+    return log.rows.select(
+        *("h", "number", kind_number(), verdict_number(), "is_local", "sequence_number"),
+        *("last_committed", "last_committed_global", has_items("write_set").alias("writes")),
+        *("decided_us", "started_us", "executed_us", "committed_us"),
+        "worker",
     )
-    told = {row[0]: row[1:] for row in found}
-    nothing = (0, 0, 0, 0, 0, 0, None, None, 0, 0, 0, 0)
-    return {
-        history.h: Pace(history.h, history.rows, *told.get(history.h, nothing))
-        for history in log.histories
-    }
 
 
-def segment_rows(history: History) -> int:
-    """Returns how many rows of a history are a segment: about `SEGMENTS` of them, none small."""
-    return max(SEGMENT_ROWS_MIN, history.rows // SEGMENTS)
+class Lengths(NamedTuple):
+    """What a worker knows of each history's pace: a row of `constants` each."""
+
+    constants: pl.DataFrame
+
+    def known(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Returns the rows with the `length` of each: its execution time if such times are known,
+        else 1; and its `bucket`: which of `BUCKETS` parts of the time if known, else of the rows.
+        """
+        told = rows.join(self.constants, "h", "left", maintain_order="left")
+        took = pl.coalesce(execution_us("h"), "unit")
+        since = pl.col("decided_us") - pl.col("begin_us")
+        at = (
+            pl.when(pl.col("dated"))
+            .then(since)
+            .otherwise(pl.col("number") - pl.col("first_number"))
+        )
+        bucket = at.floordiv(pl.col("bucket_size")).clip(0, BUCKETS - 1).fill_null(0)
+        length = pl.when(pl.col("measured")).then(took).otherwise(pl.col("unit"))
+        return told.with_columns(length.alias("length"), bucket.alias("bucket"))
 
 
-def is_remote() -> Column:
-    """Returns whether an applier executed the transaction, not its client."""
-    return ~F.coalesce(F.col("is_local"), F.lit(False))
+def lengths_of(log: Log) -> Lengths:
+    """Returns the paces of a log's histories, as a worker takes them."""
+    rows = [
+        {
+            "h": each.h,
+            "unit": each.pace.unit,
+            "measured": each.pace.measured,
+            "dated": each.pace.dated,
+            "begin_us": each.pace.first_us or 0,
+            "first_number": each.pace.first_number,
+            "bucket_size": each.pace.bucket_size,
+            "is_given": each.source is Source.BINARY_LOG,
+        }
+        for each in log.histories
+    ]
+    return Lengths(pl.DataFrame(rows, schema_overrides={"h": pl.Int32()}))
 
 
-def without_write_set() -> Column:
-    """Returns whether a transaction's write set is not known."""
-    return F.coalesce(F.size("write_set"), F.lit(0)) <= 0
-
-
-def execution_us() -> Column:
-    """Returns a transaction's time from its start until it was visible; null if not known."""
-    took = F.col("committed_us") - F.col("started_us")
-    return F.when(took.isNotNull(), F.greatest(took, F.lit(0)))
-
-
-def length_column(log: Log, told: Mapping[int, Pace]) -> Column:
-    """Returns each transaction's length: its execution time if such times are known, else 1."""
-    unit = log.by_history(lambda each: told[each.h].unit)
-    measured = log.by_history(lambda each: told[each.h].measured)
-    return F.when(measured, F.coalesce(execution_us(), unit)).otherwise(unit)
-
-
-def bucket_column(log: Log, told: Mapping[int, Pace]) -> Column:
-    """Returns which of `BUCKETS` parts a row is in: of the time if known, else of the rows."""
-    begin = log.by_history(lambda each: told[each.h].first_us or 0)
-    dated = log.by_history(lambda each: told[each.h].dated)
-    first = log.by_history(lambda each: told[each.h].first_number)
-    at = F.when(dated, F.col("decided_us") - begin).otherwise(F.col("number") - first)
-    bucket = F.floor(at / log.by_history(lambda each: bucket_size(told[each.h])))
-    return F.coalesce(F.least(F.greatest(bucket, F.lit(0)), F.lit(BUCKETS - 1)), F.lit(0))
-
-
-def bucket_size(pace: Pace) -> int:
-    """Returns the length of a bucket, in microseconds or rows."""
-    if pace.dated:
-        assert pace.first_us is not None and pace.last_us is not None
-        return (pace.last_us - pace.first_us) // BUCKETS + 1
-    return pace.numbers // BUCKETS + 1
-
-
-def stamped_rows(log: Log, told: Mapping[int, Pace]) -> DataFrame:
+def by_stamps(rows: pl.DataFrame) -> pl.DataFrame:
     """Returns the rows that an applier schedules by the history's own stamps, and those where a
-    window closed.
+    window closed; of rows with their `length`.
 
     Columns: h, number; key, awaited: the stamps; length; alone; counts: whether it is a
     transaction; bucket; closes: null, or the key after which all later rows might begin.
     """
-    view = F.col("kind") == RecordKind.VIEW_CHANGE
-    transaction = F.coalesce(F.col("verdict") == Verdict.CERTIFIED, F.lit(False))
-    transaction &= is_remote() & F.col("sequence_number").isNotNull()
-    shut = (F.col("kind") == RecordKind.COLLECTION) & (
-        F.col("last_committed_global") == F.col("sequence_number")
-    )
-    is_given = log.by_history(lambda each: each.source is Source.BINARY_LOG)
-    behind_all = F.col("last_committed") == F.col("sequence_number") - 1
-    behind_all &= without_write_set() | is_given
-    closes = F.when(shut, F.col("sequence_number")).when(
-        transaction & behind_all, F.col("sequence_number") - 1
-    )
-    return log.rows.where(view | transaction | shut).select(
-        "h",
-        "number",
-        F.when(view, F.lit(0)).otherwise(F.col("sequence_number")).alias("key"),
-        F.coalesce("last_committed", F.lit(0)).alias("awaited"),
-        F.when(transaction, length_column(log, told)).otherwise(0).alias("length"),
-        (view | (transaction & (F.col("sequence_number") == 0))).alias("alone"),
+    stamp, committed = pl.col("sequence_number"), pl.col("last_committed")
+    view, transaction = is_kind(RecordKind.VIEW_CHANGE), _is_scheduled()
+    shut = is_kind(RecordKind.COLLECTION) & (pl.col("last_committed_global") == stamp)
+    behind_all = (committed == stamp - 1) & (~pl.col("writes") | pl.col("is_given"))
+    return rows.filter(view | transaction | shut).select(
+        *("h", "number"),
+        pl.when(view).then(0).otherwise(stamp).alias("key"),
+        committed.fill_null(0).alias("awaited"),
+        pl.when(transaction).then(pl.col("length")).otherwise(0).alias("length"),
+        (view | (transaction & (stamp == 0))).alias("alone"),
         transaction.alias("counts"),
-        bucket_column(log, told).alias("bucket"),
-        closes.alias("closes"),
-        F.col("sequence_number").alias("sn"),
-        F.col("last_committed").alias("lc"),
+        "bucket",
+        pl.when(shut).then(stamp).when(transaction & behind_all).then(stamp - 1).alias("closes"),
+        stamp.alias("sn"),
+        committed.alias("lc"),
     )
 
 
-@cache
+def by_writers(rows: pl.DataFrame) -> pl.DataFrame:
+    """Returns the rows that an applier would schedule if no item was ever purged; as `by_stamps`.
+
+    Each waits for the last writers of its items, known by their rows' numbers: `follows` of rows
+    that tell no more than that. A writer that was local is visible already, as are those before it.
+    """
+    told = pl.col("kind").is_null()
+    followed = rows.filter(told).group_by("number").agg(pl.col("follows").max().alias("awaited"))
+    view, transaction = is_kind(RecordKind.VIEW_CHANGE), _is_scheduled()
+    scheduled = rows.filter(~told & (view | transaction)).join(
+        followed, "number", "left", maintain_order="left"
+    )
+    return scheduled.select(
+        *("h", "number", pl.col("number").alias("key"), pl.col("awaited").fill_null(0)),
+        pl.when(view).then(0).otherwise(pl.col("length")).alias("length"),
+        (view | ~pl.col("writes")).alias("alone"),
+        (~view).alias("counts"),
+        "bucket",
+        pl.lit(None, pl.Int64).alias("closes"),
+        pl.when(view).then(0).otherwise(pl.col("sequence_number")).alias("sn"),
+        pl.col("last_committed").alias("lc"),
+    )
+
+
+def by_all_writers(rows: pl.DataFrame) -> pl.DataFrame:
+    """Returns the rows that a replica of all certified transactions would schedule, those included
+    that the member's own clients executed; as `by_writers`, with `follows_any`.
+
+    How long a replica would execute these is not known: each takes as long as the others on
+    average (`unit`).
+    """
+    told = pl.col("kind").is_null()
+    latest = pl.col("follows_any").max().alias("awaited")
+    followed = rows.filter(told).group_by("number").agg(latest)
+    view, certified = is_kind(RecordKind.VIEW_CHANGE), pl.col("verdict") == CERTIFIED
+    scheduled = rows.filter(~told & (view | certified.fill_null(value=False))).join(
+        followed, "number", "left", maintain_order="left"
+    )
+    length = pl.when(is_remote()).then(pl.col("length")).otherwise(pl.col("unit"))
+    return scheduled.select(
+        *("h", "number", pl.col("number").alias("key"), pl.col("awaited").fill_null(0)),
+        pl.when(view).then(0).otherwise(length).alias("length"),
+        (view | ~pl.col("writes")).alias("alone"),
+        (~view).alias("counts"),
+        "bucket",
+        *[pl.lit(None, pl.Int64).alias(name) for name in ("closes", "sn", "lc")],
+    )
+
+
+def _is_scheduled() -> pl.Expr:
+    certified = (pl.col("verdict") == CERTIFIED).fill_null(value=False)
+    return certified & is_remote() & pl.col("sequence_number").is_not_null()
+
+
+@once
 def measured_by_stamps(log: Log) -> Sequence[Row]:
     """Returns what runs at once in each stretch by the histories' own stamps; see `measure`."""
-    told = paces(log)
-    return measure(log, stamped_rows(log, told), told)
+    lengths = lengths_of(log)
+
+    def stretches(frames: Frames) -> Frames:
+        return measured(by_stamps(lengths.known(frame)) for frame in frames)
+
+    return measure(scheduled_rows(log), stretches)
 
 
-def measure(log: Log, rows: DataFrame, told: Mapping[int, Pace]) -> list[Row]:
+def measure(rows: DataFrame, stretches: Walk) -> Sequence[Row]:
     """Returns what runs at once in each stretch: rows of `MEASURED`, few in number.
 
     Each stretch has a row for all of it and one for each bucket that it touches. `work` and `path`
     are lengths, `waiting` how many transactions wait for more than `awaited`, `forced` 1 if
     a row in it might wait for less than all before it.
-    Cost: three passes, one of them with a shuffle; a stretch is in memory as columns of numbers.
+    Cost: one walk over each history; a stretch is in memory as columns of numbers.
     """
-    cuts = _valid_cuts(rows, _candidates(log, rows))
-    forced = {h: _forced_cuts(pace, cuts.get(h, [])) for h, pace in told.items()}
-    marks = {h: sorted([*cuts.get(h, []), *mine]) for h, mine in forced.items()}
-    begins = {(h, marks[h].index(number) + 1) for h, mine in forced.items() for number in mine}
-
-    def measured(table: pa.Table) -> pa.Table:
-        return _measure_stretch(table, begins)
-
-    work = rows.where(F.col("counts") | F.col("alone"))
-    return (
-        work.withColumn("stretch", ordinal(marks))
-        .drop("closes")
-        .groupBy("h", "stretch")
-        .applyInArrow(measured, _SCHEMA)
-        .collect()
-    )
+    found = walk(in_order(rows, ["h"], ["number"]), stretches, MEASURED)
+    return sorted(found.collect(), key=itemgetter("h", "stretch", "bucket"))
 
 
-def _forced_cuts(pace: Pace, cuts: Iterable[int]) -> list[int]:
-    """Returns the numbers at which too long stretches are cut."""
-    ends = [pace.first_number, *sorted(cuts), pace.last_number + 1]
-    return [
-        number
-        for begin, end in pairwise(ends)
-        for number in range(begin + STRETCH_ROWS_MAX, end, STRETCH_ROWS_MAX)
-    ]
+def measured(frames: Frames) -> Frames:
+    """Yields `MEASURED` of the stretches of frames that `by_stamps` or `by_writers` has made."""
+    cut: Stretches | None = None
+    for frame in frames:
+        for (h,), rows in frame.group_by("h", maintain_order=True):
+            if cut is None or cut.h != h:
+                if cut is not None:
+                    yield from cut.rest()
+                cut = Stretches(int(str(h)))
+            yield from cut.take(rows)
+    if cut is not None:
+        yield from cut.rest()
 
 
-def ordinal(marks: Mapping[int, Sequence[int]]) -> Column:
-    """Returns how many of its history's marks a row's number has reached; nothing is shuffled."""
-    if not any(marks.values()):
-        return F.lit(0).cast("long")
-    arrays = {h: np.array(sorted(numbers), dtype=np.int64) for h, numbers in marks.items()}
+class Stretches:
+    """The walk over one history: rows are held until a stretch of them is whole."""
 
-    def reached(h: pa.Array, number: pa.Array) -> pa.Array:
-        histories, numbers = h.to_numpy(), number.to_numpy()
-        counts = np.zeros(len(numbers), dtype=np.int64)
-        for each in np.unique(histories):
-            mine = histories == each
-            counts[mine] = np.searchsorted(arrays.get(int(each), ()), numbers[mine], "right")
-        return pa.array(counts)
+    def __init__(self, h: int) -> None:
+        """Holds nothing yet of the history `h`."""
+        self.h = h
+        self._held: pl.DataFrame | None = None
+        self._count = 0
+        self._forced = False
+        self._closed = -1
+        """Everything since the cut waits for this key at least, or the cut was wrong."""
 
-    return arrow_function(reached, LongType())(F.col("h").cast("long"), F.col("number"))
+    def take(self, rows: pl.DataFrame) -> Iterator[pl.DataFrame]:
+        """Takes the next rows; yields the stretches that end with them."""
+        held = rows if self._held is None else pl.concat([self._held, rows])
+        while len(held) and held["number"][-1] - held["number"][0] >= STRETCH_ROWS_MAX:
+            end = held["number"][0] + STRETCH_ROWS_MAX
+            number, closes = _cut(held, end)
+            yield self._measured(held.filter(pl.col("number") < number))
+            held = held.filter(pl.col("number") >= number)
+            self._forced = closes is None
+            self._closed = -1 if closes == _ALONE else max(self._closed, closes or -1)
+        self._held = held
+
+    def rest(self) -> Iterator[pl.DataFrame]:
+        """Yields the last stretch, if there was any row."""
+        if self._held is not None:
+            yield self._measured(self._held)
+
+    def _measured(self, rows: pl.DataFrame) -> pl.DataFrame:
+        work = rows.filter(pl.col("counts") | pl.col("alone"))
+        if not len(work):
+            return pl.DataFrame(schema=MEASURED)
+        alone = np.flatnonzero(work["alone"].to_numpy())
+        bound = work["awaited"].to_numpy()[: alone[0] if len(alone) else len(work)]
+        is_forced = self._forced or bool((bound < self._closed).any())
+        if len(alone):
+            self._closed = -1
+        self._count += 1
+        return _measure_stretch(work, self._count - 1, is_forced=is_forced)
 
 
-class _Cut(NamedTuple):
-    """A possible cut, before row `number`; `closes` None: it is certain."""
-
-    number: int
-    closes: int | None
-
-
-def _candidates(log: Log, rows: DataFrame) -> dict[int, list[_Cut]]:
-    """Returns for each segment of a history the first row that runs alone, else the first that
-    might wait for everything before it.
+def _cut(rows: pl.DataFrame, end: int) -> tuple[int, int | None]:
+    """Returns the number of the row before which rows are cut, at `end` or before it, and the key
+    that all rows from there on wait for: `_ALONE` if the first of them runs alone, None if none is
+    known.
     """
-
-    alone = F.col("alone")
-    found = (
-        rows.where(alone | F.col("closes").isNotNull())
-        .groupBy("h", F.floor(F.col("number") / log.by_history(segment_rows)).alias("segment"))
-        .agg(
-            F.min(F.when(alone, F.col("number"))).alias("alone"),
-            F.min(F.when(~alone, F.struct("number", "closes"))).alias("shut"),
-        )
-        .collect()
-    )
-    cuts: dict[int, list[_Cut]] = {}
-    for row in found:
-        shut = row["shut"]
-        cut = _Cut(row["alone"], None) if row["alone"] else _Cut(shut["number"], shut["closes"])
-        cuts.setdefault(row["h"], []).append(cut)
-    return {h: sorted(each) for h, each in cuts.items()}
+    number, alone = rows["number"].to_numpy(), rows["alone"].to_numpy()
+    has_closed = rows["closes"].is_not_null().to_numpy()
+    closes = rows["closes"].fill_null(0).to_numpy()
+    inside = (number > number[0]) & (number <= end)
+    certain = np.flatnonzero(inside & alone)
+    if len(certain):
+        return int(number[certain[-1]]), _ALONE
+    bound = (rows["counts"] & ~rows["alone"]).to_numpy()
+    awaited = np.where(bound, rows["awaited"].to_numpy(), _NEVER)
+    until = np.append(np.flatnonzero(alone), len(rows))[0]
+    least = np.minimum.accumulate(awaited[:until][::-1])[::-1]
+    valid = np.flatnonzero(inside[:until] & has_closed[:until] & (least >= closes[:until]))
+    if len(valid):
+        return int(number[valid[-1]]), int(closes[valid[-1]])
+    return end, None
 
 
-def _valid_cuts(rows: DataFrame, candidates: Mapping[int, list[_Cut]]) -> dict[int, list[int]]:
-    """Returns the cuts after which nothing waits for less than everything before."""
-    numbers = {h: [cut.number for cut in cuts] for h, cuts in candidates.items()}
-    if all(cut.closes is None for cuts in candidates.values() for cut in cuts):
-        return numbers
-    least: dict[tuple[int, int], int] = {
-        (row["h"], row["stretch"]): row["awaited"]
-        for row in rows.where(F.col("counts") & ~F.col("alone"))
-        .withColumn("stretch", ordinal(numbers))
-        .groupBy("h", "stretch")
-        .agg(F.min("awaited").alias("awaited"))
-        .collect()
-    }
-    valid: dict[int, list[int]] = {}
-    for h, cuts in candidates.items():
-        following: int | None = None
-        for place, cut in reversed(list(enumerate(cuts, 1))):
-            here = least.get((h, place))
-            if here is not None:
-                following = here if following is None else min(following, here)
-            if cut.closes is None or following is None or following >= cut.closes:
-                valid.setdefault(h, []).append(cut.number)
-            if cut.closes is None:
-                following = None
-    return valid
-
-
-def _measure_stretch(table: pa.Table, forced: Collection[tuple[int, int]]) -> pa.Table:
-    """Returns the rows of `MEASURED` of one stretch. `forced`: histories and stretches that begin
-    at a forced cut.
-    """
-    table = table.sort_by("number")
+def _measure_stretch(rows: pl.DataFrame, stretch: int, *, is_forced: bool) -> pl.DataFrame:
+    """Returns the rows of `MEASURED` of one stretch."""
 
     def column(name: str) -> Ints:
-        return cast(Ints, table.column(name).to_numpy())
+        return rows[name].cast(pl.Int64).fill_null(0).to_numpy()
 
-    counts, lengths = column("counts").astype(np.int64), column("length").astype(np.int64)
-    keys, buckets = filled(column("key")), column("bucket")
-    alone = column("alone").astype(np.bool_)
+    counts, lengths = column("counts"), column("length")
+    keys, alone = filled(column("key")), rows["alone"].to_numpy()
     waited = waits(keys, column("awaited"), alone)
     path = chain(waited, lengths)
     heights = chain(waited, counts)
@@ -337,19 +291,17 @@ def _measure_stretch(table: pa.Table, forced: Collection[tuple[int, int]]) -> pa
     begun = filled(column("sn"))
     reached = np.where(waited > 0, begun[waited - 1], begun[0] - 1)
     waiting = is_counted & (column("lc") > np.maximum(reached, 1)) & ~alone
-    head = (int(column("h")[0]), int(column("stretch")[0]))
-    first = int(column("number")[0])
+    head, first = (rows["h"][0], stretch), rows["number"][0]
     total = (
         *(*head, TOTAL, first, int(counts.sum()), int(heights[-1]), int(widths.max(initial=0))),
         *(int(lengths.sum()), int(path[-1]), epochs(waited, is_counted), int(waiting.sum())),
-        int(head in forced),
+        int(is_forced),
     )
     parts = [
-        (*head, bucket, first, *measured, *(0 for _ in TOTALS))
-        for bucket, *measured in _by_bucket(buckets[is_counted], levels[is_counted])
+        (*head, bucket, first, *found, *(0 for _ in TOTALS))
+        for bucket, *found in _by_bucket(column("bucket")[is_counted], levels[is_counted])
     ]
-    columns = zip(*[total, *parts], strict=True)
-    return pa.table([pa.array(each, pa.int64()) for each in columns], schema=MEASURED)
+    return pl.DataFrame([total, *parts], schema=MEASURED, orient="row")
 
 
 def _by_bucket(buckets: Ints, levels: Ints) -> Iterator[tuple[int, int, int, int]]:
@@ -362,9 +314,9 @@ def _by_bucket(buckets: Ints, levels: Ints) -> Iterator[tuple[int, int, int, int
         yield bucket, int(mine.sum()), len(mine), int(mine.max())
 
 
-def totals(measured: Iterable[Row]) -> dict[str, int]:
+def totals(found: Iterable[Row]) -> dict[str, int]:
     """Returns the sums of a history over the rows of its stretches; of `width` the largest."""
-    stretches = [row for row in measured if row["bucket"] == TOTAL]
+    stretches = [row for row in found if row["bucket"] == TOTAL]
     names = ("transactions", "levels", *TOTALS)
     sums = {name: sum(int(row[name]) for row in stretches) for name in names}
     return sums | {"width": max((int(row["width"]) for row in stretches), default=0)}

@@ -42,11 +42,14 @@ OnProgress: TypeAlias = Callable[[Progress], None]
 
 @contextmanager
 def watched(spark: SparkSession, start: Progress, on_progress: OnProgress | None) -> Iterator[None]:
-    """Calls `on_progress` from a thread, several times a second, while the block runs."""
+    """Calls `on_progress` from a thread, several times a second, while the block runs; its tasks
+    are those of the Spark jobs that the block's own thread starts.
+    """
     if on_progress is None:
         yield
         return
     begin, over = monotonic(), Event()
+    spark.sparkContext.setJobGroup(start.name, start.text)
 
     def watch() -> None:
         busy = begin
@@ -63,16 +66,18 @@ def watched(spark: SparkSession, start: Progress, on_progress: OnProgress | None
     watcher.start()
     try:
         yield
-        on_progress(start._replace(seconds=monotonic() - begin, is_done=True))
     finally:
         over.set()
         watcher.join()
+    on_progress(start._replace(seconds=monotonic() - begin, is_done=True))
 
 
 def _with_tasks(spark: SparkSession, progress: Progress) -> Progress:
-    """Returns the progress with the tasks of the stages that run now."""
+    """Returns the progress with the tasks of its stages that run now."""
     tracker = spark.sparkContext.statusTracker()
-    known = (tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds())
+    jobs = (tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(progress.name))
+    own = {stage for job in jobs if job is not None for stage in job.stageIds}
+    known = (tracker.getStageInfo(stage) for stage in own.intersection(tracker.getActiveStageIds()))
     stages = [stage for stage in known if stage is not None]
     return progress._replace(
         tasks_done=sum(stage.numCompletedTasks for stage in stages),
@@ -82,22 +87,24 @@ def _with_tasks(spark: SparkSession, progress: Progress) -> Progress:
 
 
 class ProgressLines:
-    """Writes a line when a step begins, every few seconds, and when it is done."""
+    """Writes a line when a step begins, every few seconds, and when it is done; several steps may
+    be under way.
+    """
 
     def __init__(self, stream: TextIO | None = None) -> None:
         """Writes to `stream`; to standard error by default."""
         self._stream = stream or sys.stderr
-        self._step = ""
-        self._written = 0.0
+        self._written: dict[str, float] = {}
 
     def __call__(self, progress: Progress) -> None:
         """Takes the present progress and writes a line if one is due."""
-        begins = progress.name != self._step
-        due = progress.seconds - self._written >= LINE_SECONDS
+        begins = progress.name not in self._written
+        due = progress.seconds - self._written.get(progress.name, 0.0) >= LINE_SECONDS
         if not (begins or due or progress.is_done):
             return
-        self._step = progress.name
-        self._written = 0.0 if begins else progress.seconds
+        self._written[progress.name] = progress.seconds
+        if progress.is_done:
+            del self._written[progress.name]
         head = f"[{progress.number}/{progress.steps}] {progress.name}"
         self._stream.write(f"{head}: {_state(progress, begins=begins)}\n")
         self._stream.flush()

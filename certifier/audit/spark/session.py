@@ -2,7 +2,7 @@
 
 All settings that the jobs need are here; the jobs' code is the same everywhere. Functions that run
 in Spark's Python workers travel by value, so that a cluster needs nothing of this project
-installed, only numpy and pyarrow.
+installed, only numpy, polars and pyarrow.
 """
 
 import os
@@ -10,18 +10,21 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 from py4j.protocol import Py4JError
 from pyspark import cloudpickle
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkException, PythonException
 from pyspark.sql import SparkSession
 
 from groupcert.certifier import audit
 from groupcert.certifier.audit.answers.errors import SparkFailed
+from groupcert.certifier.audit.spark.class_archive import class_archive_options
 from groupcert.certifier.audit.spark.java import find_java
 from groupcert.certifier.history import schema
 
 _SURROUNDINGS = re.compile(r"^([\w.]+\.\w+Exception: )?(\[[A-Z_.]+\] )?|[. ]*(SQLSTATE: \w+)?$")
+_RAISED = re.compile(r"^\w[\w.]*(?:Error|Exception|Exit|Interrupt): .*$", re.MULTILINE)
 GONE = (Py4JError, ConnectionError)
 """The errors if Java has ended, or does not know a requested object."""
 LOCAL_MEMORY = "4g"
@@ -30,12 +33,35 @@ SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+    # A task for each 32 MB, so that no core waits long for the other's last one; but not for each
+    # small file.
+    "spark.sql.files.maxPartitionBytes": "32m",
+    "spark.sql.files.openCostInBytes": "1m",
+    "spark.sql.adaptive.advisoryPartitionSizeInBytes": "32m",
+    # No limit: below it Spark measures every column of a batch after each row, which takes 20 times
+    # as long as all else that it does with the row.
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
     "spark.sql.pyspark.jvmStacktrace.enabled": "false",
+    # Each function of columns would tell Java where in Python it was called.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
+    # Each plan would be checked after each rule that changes it.
+    "spark.sql.lightweightPlanChangeValidation": "false",
     "spark.log.structuredLogging.enabled": "false",
     "spark.sql.requireAllClusterKeysForCoPartition": "false",
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
 }
+FOR_FEW_ROWS = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.adaptive.enabled": "false",
+}
+"""Where a plan costs more than its rows: expressions are interpreted, and nothing is divided."""
+DAEMON = "groupcert.certifier.audit.spark.daemon"
+_JAVA_FOR_FEW_ROWS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xms1g"
+_JAVA_FOR_MANY_ROWS = "-XX:+UseParallelGC -XX:+UseTransparentHugePages"
+"""Large pages: rows that were sorted are read one by one from all over the heap."""
 
 
 @contextmanager
@@ -43,6 +69,7 @@ def spark_session(
     master: str | None = None,
     *,
     memory: str = LOCAL_MEMORY,
+    few_rows: bool = False,
     settings: dict[str, str] | None = None,
 ) -> Iterator[SparkSession]:
     """Yields a session that ends with the block.
@@ -50,6 +77,8 @@ def spark_session(
     Args:
         master: a cluster's URL; None: this machine's cores, or what spark-submit has chosen.
         memory: heap of the Java process if it is on this machine.
+        few_rows: whether the rows are so few that plans are not compiled, see `has_few_rows`; of
+            no effect on a cluster.
         settings: Spark's own settings, over those here.
 
     Raises:
@@ -58,7 +87,8 @@ def spark_session(
     """
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     if not submitted:
-        os.environ["JAVA_HOME"] = str(find_java().home)
+        java = find_java()
+        os.environ["JAVA_HOME"] = str(java.home)
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     for module in (audit, schema):
         cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call] # it has none
@@ -74,7 +104,15 @@ def spark_session(
             builder = builder.config("spark.driver.host", "127.0.0.1")
             builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
             builder = builder.config("spark.sql.shuffle.partitions", str(8 * cores))
-            builder = builder.config("spark.driver.extraJavaOptions", "-XX:+UseParallelGC")
+            # Each of Spark's Python workers has a core of its own.
+            builder = builder.config("spark.executorEnv.POLARS_MAX_THREADS", "1")
+            if _has_this_package(os.environ["PYSPARK_PYTHON"]):
+                builder = builder.config("spark.python.daemon.module", DAEMON)
+            options = _JAVA_FOR_FEW_ROWS if few_rows else _JAVA_FOR_MANY_ROWS
+            archived = f"{options} {class_archive_options(java)}"
+            builder = builder.config("spark.driver.extraJavaOptions", archived)
+            for name, value in FOR_FEW_ROWS.items() if few_rows else ():
+                builder = builder.config(name, value)
     for name, value in {**SETTINGS, **(settings or {})}.items():
         builder = builder.config(name, value)
     try:
@@ -89,11 +127,25 @@ def spark_session(
             spark.stop()
 
 
+def _has_this_package(python: str) -> bool:
+    """Returns whether Spark's Python workers can import this project: they are of this Python, and
+    it is not in the archive that `spark-submit` takes.
+    """
+    return python == sys.executable and Path(__file__).is_file()
+
+
 def first_line(error: Exception) -> str:
-    """Returns the first line of an error of Spark, without its stack."""
+    """Returns the line that tells an error of Spark, without its stack: the first one; of what a
+    Python worker raised the last one, such as a module that its machine lacks.
+    """
     text = error.getMessage() if isinstance(error, PySparkException) else str(error)
     java = getattr(error, "java_exception", None)
     if java is not None:
-        text = str(java.toString())
+        # What was awaited is the cause.
+        told = (java.getCause() or java) if "awaitResult" in java.toString() else java
+        text = str(told.toString())
+    if isinstance(error, PythonException):
+        raised = _RAISED.findall(str(error))
+        return raised[-1] if raised else repr(error)
     first = next((line.strip() for line in (text or "").splitlines() if line.strip()), repr(error))
     return _SURROUNDINGS.sub("", first)

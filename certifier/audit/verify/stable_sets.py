@@ -4,84 +4,118 @@ A member counts with its last report. Nothing is known before each member of the
 in this history, nor before there is a view.
 """
 
-from collections import Counter
-from itertools import chain
-from typing import cast
+from collections.abc import Iterator
+from operator import itemgetter
+from typing import NamedTuple
 
-import pyarrow as pa
+import polars as pl
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from groupcert.certifier.audit.answers.findings import Code
-from groupcert.certifier.audit.rows.checks import Check, FoundAll, run_checks, words
+from groupcert.certifier.audit.rows.checks import FOUND, Check, notes, words, wrong_rows
 from groupcert.certifier.audit.rows.log import Log
+from groupcert.certifier.audit.spark.walks import Frames, in_order, walk
 from groupcert.certifier.history.schema import RecordKind, Source
 
-BATCH_ROWS = 65_536
+TOLD_BY = "told by"
+"""The note of a row that later ones are judged by."""
 _KINDS = (RecordKind.CHECKPOINT, RecordKind.VIEW_CHANGE, RecordKind.STABLE_SET)
-_BEYOND = pa.schema(
-    [
-        *(("h", pa.int32()), ("number", pa.int64()), ("place", pa.int64())),
-        *(("stable_version", pa.int64()), ("reported", pa.int64()), ("member", pa.string())),
-        ("since", pa.int64()),
-    ]
+_BEYOND = pl.Schema(
+    {
+        "h": pl.Int32(),
+        "number": pl.Int64(),
+        "place": pl.Int64(),
+        "stable_version": pl.Int64(),
+        "reported": pl.Int64(),
+        "member": pl.String(),
+        "since": pl.Int64(),
+    }
 )
-_SCHEMA = (
-    "h int, number long, place long, stable_version long, reported long, member string, since long"
-)
 
 
-def check_stable_sets(log: Log) -> FoundAll:
-    """Finds stable sets beyond a report of a member of the view.
+def wrong_stable_sets(log: Log) -> list[DataFrame]:
+    """Returns the stable sets beyond a report of a member of the view; nothing if no history can
+    have such.
 
-    Cost: a history's reports, of which each member makes one a second, are in one process at once,
-    as columns; `BATCH_ROWS` of them as objects.
+    Cost: a walk over the reports, of which each member makes one a second.
     """
     told = [each.h for each in log.histories if each.source in (Source.MEMBER, Source.TOTAL_ORDER)]
     if not told:
-        return FoundAll([], Counter())
-    reports = log.rows.where(F.col("h").isin(told) & F.col("kind").isin(*_KINDS)).select(
+        return []
+    kinds = [kind.value for kind in _KINDS]
+    reports = log.rows.where(F.col("h").isin(told) & F.col("kind").isin(*kinds)).select(
         *("h", "number", "place", "kind", "origin", "stable_version", "members")
     )
-    beyond = reports.groupBy("h").applyInArrow(_beyond, _SCHEMA)
-    return run_checks(
-        log,
-        beyond,
-        [
-            Check(
-                Code.STABLE_SET_WRONG,
-                F.lit(True),
-                words("up to version ", F.col("reported"), " at most"),
-                words("version ", F.col("stable_version")),
-                words("member ", F.col("member"), " had reported no more, in row ", F.col("since")),
-                F.col("since"),
-            )
-        ],
+    return [walk(in_order(reports, ["h"], ["number"]), _beyond_reports, FOUND)]
+
+
+def _beyond_reports(frames: Frames) -> Frames:
+    """Yields the findings; and as notes the rows that later stable sets are judged by."""
+    check = Check(
+        Code.STABLE_SET_WRONG,
+        pl.lit(value=True),
+        words("up to version ", pl.col("reported"), " at most"),
+        words("version ", pl.col("stable_version")),
+        words("member ", pl.col("member"), " had reported no more, in row ", pl.col("since")),
+        pl.col("since"),
     )
+    known = _Reports(-1)
+    for frame in frames:
+        beyond: list[tuple[object, ...]] = []
+        for row in frame.iter_rows(named=True):
+            if row["h"] != known.h:
+                yield known.told_by()
+                known = _Reports(row["h"])
+            beyond += known.beyond(row)
+        if beyond:
+            yield wrong_rows(pl.DataFrame(beyond, schema=_BEYOND, orient="row"), [check])
+    yield known.told_by()
 
 
-def _beyond(table: pa.Table) -> pa.Table:
-    """Returns the stable sets of a history that are beyond a report. `since`: the row from which on
-    that has to be known.
+class _Report(NamedTuple):
+    """What a member has reported: the newest version, the row that had it, and the last row."""
+
+    version: int = 0
+    at: int = 0
+    last: int = 0
+
+
+class _Reports:
+    """The view of a history and the last report of each member; `since`: the row from which on a
+    report has to be known.
     """
-    members: list[str] = []
-    viewed = 0
-    reports: dict[str, tuple[int, int]] = {}
-    found = []
-    batches = table.sort_by("number").to_batches(max_chunksize=BATCH_ROWS)
-    for row in chain.from_iterable(batch.to_pylist() for batch in batches):
-        number, version = row["number"], row["stable_version"]
+
+    def __init__(self, h: int) -> None:
+        self.h = h
+        self.members: list[str] = []
+        self.viewed = 0
+        self.reports: dict[str, _Report] = {}
+
+    def told_by(self) -> pl.DataFrame:
+        """Returns as notes the rows that have told what is known."""
+        numbers = {self.viewed, *(at for each in self.reports.values() for at in each[1:])}
+        rows = [(self.h, number) for number in sorted(numbers) if number]
+        kinds = {"h": pl.Int32(), "number": pl.Int64()}
+        return notes(TOLD_BY, pl.DataFrame(rows, schema=kinds, orient="row"))
+
+    def beyond(self, row: dict[str, object]) -> Iterator[tuple[object, ...]]:
+        """Takes the next row; yields it as `_BEYOND` if it is a stable set beyond a report."""
+        number, version, members = row["number"], row["stable_version"], row["members"]
+        assert isinstance(number, int)
         if row["kind"] == RecordKind.VIEW_CHANGE:
-            members, viewed = row["members"] or [], number
-        elif version is None:
-            continue
+            self.members, self.viewed = list(members) if isinstance(members, list) else [], number
+        elif not isinstance(version, int):
+            return
         elif row["kind"] == RecordKind.CHECKPOINT:
-            before, _ = reports.get(row["origin"], (0, 0))
-            reports[row["origin"]] = (max(before, version), number)
-        elif members and all(each in reports for each in members):
-            (reported, since), member = min((reports[each], each) for each in members)
+            before = self.reports.get(str(row["origin"]), _Report())
+            newest = max((version, number), (before.version, before.at), key=itemgetter(0))
+            self.reports[str(row["origin"])] = _Report(*newest, number)
+        elif self.members and all(each in self.reports for each in self.members):
+            (reported, since), member = min(
+                ((self.reports[each].version, self.reports[each].last), each)
+                for each in self.members
+            )
             if version > reported:
-                place = (row["h"], number, row["place"])
-                found.append((*place, version, reported, member, min(since, viewed)))
-    columns = zip(*found, strict=True) if found else [()] * len(_BEYOND)
-    arrays = [pa.array(each, kind) for each, kind in zip(columns, _BEYOND.types, strict=True)]
-    return cast(pa.Table, pa.table(arrays, schema=_BEYOND))
+                since = min(since, self.viewed)
+                yield row["h"], number, row["place"], version, reported, member, since

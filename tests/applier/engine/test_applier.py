@@ -6,6 +6,7 @@ interleavings themselves are chosen in `test_coordinator`.
 
 import random
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import combinations, count, pairwise
@@ -177,6 +178,30 @@ def test_independent_transactions_are_executed_at_the_same_time(tmp_path: Path) 
         gate.opened.set()
         assert one.applier.drain(SECONDS_MAX)
         assert [worker.executed_total for worker in one.applier.status().workers] == [1, 1, 1]
+
+
+def test_who_waits_for_its_turn_has_been_executed_before(tmp_path: Path) -> None:
+    """The second transaction is executed while the first is held, and commits after it."""
+    gate = Gate()
+    first, second = entries_of([remote(1), remote(2)])
+
+    def hold_first(payload: bytes) -> tuple[list[bytes], list[bytes], list[bytes]]:
+        return gate.decode(payload) if payload == first.payload else decode(payload)
+
+    with member(tmp_path, 2, decode=hold_first) as one:
+        one.deliver([first, second])
+        assert gate.inside.acquire(timeout=SECONDS_MAX)
+        workers = one.applier.status
+        while sum(each.executed_total for each in workers().workers) < 1:
+            assert one.errors == []
+            time.sleep(0.001)
+        between_us = time.time_ns() // 1000
+        assert one.rows() == {}
+        gate.opened.set()
+        assert one.applier.drain(SECONDS_MAX)
+        held, waited = applied_intervals(one.store)
+    assert waited.started_us <= waited.executed_us <= between_us
+    assert between_us <= held.executed_us <= held.committed_us <= waited.committed_us
 
 
 def test_a_local_transaction_that_nothing_stands_before_is_visible_at_return(

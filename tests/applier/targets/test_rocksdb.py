@@ -1,6 +1,7 @@
 """The embedded target: rows, checkpoint, relay queue and history change together."""
 
 import json
+import struct
 import threading
 from array import array
 from itertools import permutations
@@ -150,7 +151,46 @@ def test_history_tells_who_is_a_sibling_where_there_is_a_binary_log(store: Store
     assert (last.commit_parent, last.commit_id) == (-1, -1)
 
 
-def test_history_of_earlier_releases_is_read(store: Store) -> None:
+def test_history_tells_when_an_execution_ended(store: Store) -> None:
+    """Also beside the commit parents; transactions of one job share its times, and one that its
+    client executed has none.
+    """
+    local = Step(frozenset({9}), local=True)
+    first, local_one, second, third = entries_of([remote(1), local, remote(2), remote(3)])
+    stamps = iter(([0, 1, 1, 1],))
+    target = RocksDbTarget(
+        store, decode, record_history=True, on_commit=lambda *_: next(stamps, None)
+    )
+    progress = Progress(Checkpoint())
+    both: list[Job[RowChanges]] = [
+        Job([first, local_one], started_us=5, executed_us=7),
+        Job([second, third], started_us=6, executed_us=9),
+    ]
+    commit_jobs(target, progress, 2, both)
+    commit_jobs(target, progress, 3, [Job(entries_of([remote(1)]), started_us=8, executed_us=11)])
+    ran = [(each.started_us, each.executed_us) for each in applied_intervals(store)]
+    assert ran == [(5, 7), (0, 0), (6, 9), (6, 9), (8, 11)]
+    parents = [each.commit_parent for each in applied_intervals(store)]
+    assert parents == [0, 1, 1, 1, -1]
+
+
+def test_history_of_releases_that_knew_no_end_of_an_execution_is_read(store: Store) -> None:
+    """Their header had a yes or no in place of the flags: whether there are commit parents."""
+    columns = struct.pack("=2Q2Q2Q2i", 1, 2, 1, 1, 50, 60, 0, 1)
+    parents = struct.pack("=2Q", 0, 1)
+    key, later = integer_key(5), integer_key(6)
+    put(store, Family.HISTORY, (key, struct.pack("<Q?", 70, True) + columns + parents))
+    put(store, Family.HISTORY, (later, struct.pack("<Q?", 80, False) + columns))
+    first = AppliedInterval(1, 1, 5, started_us=50, committed_us=70, worker=0)
+    second = AppliedInterval(2, 1, 5, started_us=60, committed_us=70, worker=1)
+    assert list(applied_intervals(store)) == [
+        first._replace(commit_parent=0, commit_id=0),
+        second._replace(commit_parent=1, commit_id=0),
+        *(each._replace(committed=6, committed_us=80) for each in (first, second)),
+    ]
+
+
+def test_history_of_the_first_releases_is_read(store: Store) -> None:
     put(store, Family.HISTORY, (integer_key(5), array("Q", [1, 2, 3, 0, 4, 0]).tobytes()))
     assert list(applied_intervals(store)) == [
         AppliedInterval(version=1, started=0, committed=5),

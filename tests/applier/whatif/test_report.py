@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 from groupcert.applier.whatif.comparison import Line, bounds, run_line
@@ -96,6 +97,19 @@ def test_an_empty_workload_divides_nothing_by_nothing() -> None:
     found = report(stream())
     assert found["critical_path"]["speedup_max"] == 1
     assert found["schemes"][0]["runs"][0]["worker_use"] == 0
+
+
+def test_what_was_taken_from_windows_is_told_and_unseen_idle_time_with_it() -> None:
+    workload = chain()
+    run = replace(run_line(workload, LINES[0], 2), idle_us={None: 3}, unseen_us=4)
+    compared = [Compared(LINES[0], [run])]
+    windows = [range(1), range(4, 5)]
+    found: Any = document({}, workload, bounds(workload), compared, [2], windows)
+    assert found["windows"] == {"count": 2, "entries": 2, "share": 0.4, "first": [1, 5]}
+    times = found["schemes"][0]["runs"][0]["worker_time_us"]
+    assert times["idle"] == {"nothing_left": 3, "unseen": 4}
+    assert found["causes"]["unseen"] == "in no window"
+    assert report(workload)["windows"] is None
 
 
 def test_the_page_holds_the_report_and_refers_to_nothing_outside() -> None:

@@ -79,6 +79,22 @@ class TestChain:
         assert text_of({"chain": b"1"}) == ""
         assert [column.name for column in CHAINED] == [column.name for column in COLUMNS][:-1]
 
+    def test_a_row_of_format_1_has_the_chain_that_it_was_written_with(self) -> None:
+        row: Row = {
+            "format_version": 1,
+            "observer": "m1",
+            "history": "7f",
+            "number": 2,
+            "place": 163,
+            "kind": "transaction",
+            "started_us": 5,
+            "committed_us": 9,
+            "reported_chain": b"\x01",
+        }
+        assert text_of(row).split("\x1f")[-3:] == ["34=5", "35=9", "51=01"]
+        assert link(CHAIN_START, text_of(row)).hex() == "64526568b4346e48"
+        assert text_of(row | {"executed_us": 7}) == f"{text_of(row)}\x1f52=7"
+
     def test_the_order_of_a_rows_columns_does_not_count_and_absent_is_none(self) -> None:
         row: Row = {
             "place": 1,

@@ -8,6 +8,7 @@ import pytest
 
 from groupcert.certifier.errors import CorruptStore, DiskFull, ForeignDataFolder, UnsupportedFormat
 from groupcert.certifier.storage.digest import PAGE_BYTES, content_digest
+from groupcert.certifier.storage.reading import reading
 from groupcert.certifier.storage.store import (
     ROCKSDB_FOLDER,
     Family,
@@ -156,6 +157,22 @@ def test_the_digest_of_a_copy_writes_nothing_in_its_folder(tmp_path: Path) -> No
     before = {path: path.stat().st_mtime_ns for path in (copy, *copy.rglob("*"))}
     assert content_digest(copy)
     assert before == {path: path.stat().st_mtime_ns for path in (copy, *copy.rglob("*"))}
+
+
+def test_a_store_is_read_without_a_trace_in_its_folder(tmp_path: Path) -> None:
+    with filled(tmp_path / "m1") as store:
+        copy = copied(store, tmp_path / "copy")
+        expected = list(store.scan(Family.DATA))
+    before = {path: path.stat().st_mtime_ns for path in (copy, *copy.rglob("*"))}
+    with reading(copy) as reader:
+        assert list(reader.scan(Family.DATA)) == expected
+        assert reader.get(Family.DATA, expected[0][0]) == expected[0][1]
+        assert reader.get(Family.DATA, b"nobody") is None
+    assert before == {path: path.stat().st_mtime_ns for path in (copy, *copy.rglob("*"))}
+    flip(largest_table(copy))
+    with reading(copy) as reader, pytest.raises(CorruptStore, match="checksum"):
+        for key, _ in expected:
+            reader.get(Family.DATA, key)
 
 
 def test_a_block_that_cannot_be_read_ends_no_scan_quietly(tmp_path: Path) -> None:

@@ -131,18 +131,22 @@ def test_a_wrong_answer_is_told_and_progress_stays_beside_the_answer(
     assert main(options, as_json=as_json, output=None) == 1
     answer, told = capsys.readouterr()
     assert [line.partition(":")[0] for line in told.splitlines()] == [
-        "[1/4] spark, uniform-1200-wrong100",
+        "[1/6] spark, uniform-1200-wrong100",
         "spark, uniform-1200-wrong100",
-        "[2/4] duckdb, uniform-1200-wrong100",
+        "[2/6] duckdb, uniform-1200-wrong100",
         "duckdb, uniform-1200-wrong100",
-        "[3/4] spark, uniform-1200",
+        "[3/6] duckdb-all, uniform-1200-wrong100",
+        "duckdb-all, uniform-1200-wrong100",
+        "[4/6] spark, uniform-1200",
         "spark, uniform-1200",
-        "[4/4] duckdb, uniform-1200",
+        "[5/6] duckdb, uniform-1200",
         "duckdb, uniform-1200",
+        "[6/6] duckdb-all, uniform-1200",
+        "duckdb-all, uniform-1200",
     ]
     if as_json:
         results = json.loads(answer)["results"]
-        assert [each["is_right"] for each in results] == [False, True, True, True]
+        assert [each["is_right"] for each in results] == [False, True, True, True, True, True]
     else:
         assert "groupcert bench audit" in answer and "0 WRONG" in answer
 
@@ -159,10 +163,11 @@ def test_spark_and_duckdb_give_the_same_answers(
     assert main(options, as_json=True, output=output) == 0
     document: dict[str, Any] = json.loads(capsys.readouterr().out)
     assert document == json.loads(output.read_text())
-    assert [each["engine"] for each in document["results"]] == ["spark", "duckdb"] * 2
+    engines = ["spark", "duckdb", "duckdb-all"]
+    assert [each["engine"] for each in document["results"]] == engines * 2
     wrong, right = {"STAMP_TOO_LOW": 100, "STAMP_TOO_HIGH": 100}, dict[str, int]()
-    assert [each["findings"] for each in document["results"]] == [wrong, wrong, right, right]
-    spark, duckdb = document["results"][2:]
+    assert [each["findings"] for each in document["results"]] == [wrong] * 3 + [right] * 3
+    spark, duckdb, _ = document["results"][3:]
     assert 0 < spark["seconds_in_session"] < spark["seconds"]
     assert spark["memory_peak_mb"] > 0 and spark["cpu_seconds"] > 0
     assert spark["shuffle_write_mb"] is not None

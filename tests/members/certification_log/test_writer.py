@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from groupcert.applier.queue.job import Job
+from groupcert.applier.targets.rocksdb import RocksDbTarget, RowChanges
 from groupcert.certifier.history.schema import Cursor, position_at
 from groupcert.certifier.position import log_sequence_of
 from groupcert.certifier.storage.store import ROCKSDB_FOLDER, Family, StoreIdentity
@@ -151,6 +153,44 @@ async def test_a_member_that_stops_has_written_everything(tmp_path: Path) -> Non
     assert longer[:7] == rows
     assert kinds(longer[7:]) == ["certified", "conflict"]
     assert len(list((tmp_path / "log").iterdir())) == 2
+
+
+def executed(runtime: MemberRuntime) -> int:
+    """How many entries the applier's workers have executed."""
+    return sum(each.executed_total for each in runtime.applier.status().workers)
+
+
+async def test_the_log_tells_an_execution_from_the_wait_for_its_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The applier executes the second transaction while the first is held, and commits it after
+    that one.
+    """
+    held, opened = threading.Event(), threading.Event()
+    execute = RocksDbTarget.execute
+
+    def hold_first(target: RocksDbTarget, job: Job[RowChanges]) -> RowChanges:
+        if job.entries[0].version == 1:
+            held.set()
+            assert opened.wait(SECONDS_MAX)
+        return execute(target, job)
+
+    monkeypatch.setattr(RocksDbTarget, "execute", hold_first)
+    runtime = member_at(tmp_path, applier_workers=2)
+    await runtime._deliver([founding(runtime), message(2, write("first", 0))])
+    assert held.wait(SECONDS_MAX)
+    before = executed(runtime)
+    await runtime._deliver([message(3, write("second", 0))])
+    wait_until(lambda: executed(runtime) > before)
+    between_us = time.time_ns() // 1000
+    opened.set()
+    assert runtime.applier.drain(SECONDS_MAX)
+    runtime.close()
+    rows = history_in(tmp_path / "log")
+    assert_applied(rows)
+    first, second = (row for row in rows if row["kind"] == "transaction")
+    assert second["executed_us"] <= between_us <= first["executed_us"]
+    assert first["executed_us"] <= first["committed_us"] <= second["committed_us"]
 
 
 async def test_what_a_crash_left_unsaved_is_decided_again_and_written_once(tmp_path: Path) -> None:

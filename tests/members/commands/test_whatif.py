@@ -3,6 +3,7 @@
 import gzip
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,13 @@ from typer.testing import CliRunner
 
 from groupcert.applier.errors import InvalidBinaryLog
 from groupcert.applier.whatif.comparison import LINES, chosen_lines
+from groupcert.applier.whatif.loops import engine, windows
+from groupcert.applier.whatif.loops.state import NOW
+from groupcert.applier.whatif.loops.windows import SchedulesDiffer
 from groupcert.applier.whatif.workload import Costs
 from groupcert.certifier.core import CertifierOptions
 from groupcert.certifier.errors import InvalidRequest, InvalidTrace
-from groupcert.members.commands import whatif
+from groupcert.members.commands import schedules
 from groupcert.members.commands.cli import app
 from groupcert.members.commands.whatif import WhatIfOptions, whatif_binary_log, whatif_trace
 from groupcert.members.errors.usage import MissingOption
@@ -103,7 +107,7 @@ def test_several_processes_compute_the_same(
     trace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = printed(capsys, trace, options("jobs", "rows"))
-    monkeypatch.setattr(whatif, "SHARED_ENTRIES_MIN", 0)
+    monkeypatch.setattr(schedules, "SHARED_ENTRIES_MIN", 0)
     assert printed(capsys, trace, options("jobs", "rows", processes=2)) == one
 
 
@@ -225,3 +229,87 @@ def test_the_command_takes_its_costs_from_flags(trace: Path) -> None:
     assert report["workload"]["costs"] == {"execute_us": 5, "row_us": 2, "commit_us": 1}
     assert report["workload"]["serial_us"] == 8 * (5 + 2 + 1)
     assert [scheme["scheme"] for scheme in report["schemes"]] == ["rows"]
+
+
+@pytest.fixture
+def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two windows of three entries: a stream of eight is long."""
+    monkeypatch.setattr(windows, "WINDOW_ENTRIES", 3)
+    monkeypatch.setattr(windows, "WINDOWS", 2)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_long_stream_is_scheduled_by_loops_and_held_to_its_windows(
+    processes: int,
+    trace: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+) -> None:
+    whole = printed(capsys, trace, options())
+    assert whole["windows"] is None
+    request.getfixturevalue("small_windows")
+    monkeypatch.setattr(schedules, "find_spec", lambda name: None)
+    report = printed(capsys, trace, options(processes=processes))
+    assert report["windows"] == {"count": 2, "entries": 6, "share": 0.75, "first": [1, 6]}
+    for scheme, expected in zip(report["schemes"], whole["schemes"], strict=True):
+        for run, known in zip(scheme["runs"], expected["runs"], strict=True):
+            times, known_times = run.pop("worker_time_us"), known.pop("worker_time_us")
+            assert sum(times.pop("idle").values()) == sum(known_times.pop("idle").values())
+            assert times == known_times
+            for name in ("held", "fallbacks"):
+                del run[name], known[name]
+            assert run == known
+
+
+@pytest.mark.usefixtures("small_windows")
+def test_people_are_told_what_is_of_windows_alone(
+    trace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schedules, "find_spec", lambda name: None)
+    whatif_trace(str(trace), CERTIFIER, options("jobs"), as_json=False, html=None)
+    told = " ".join(capsys.readouterr().out.split())
+    assert "2 windows of the stream, 6 of its entries (75.0%)" in told
+    assert "pip install 'groupcert[whatif]'" in told
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("small_windows")
+def test_compiled_loops_are_kept_in_the_users_cache(
+    trace: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    report = printed(capsys, trace, options("jobs", processes=2))
+    assert list((tmp_path / "groupcert" / "loops").rglob("*.nbc"))
+    assert report["schemes"][-1]["runs"][1]["makespan_us"] > 0
+
+
+def test_a_cache_that_cannot_be_made_is_done_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert schedules._loops().is_compiled
+
+
+@pytest.mark.usefixtures("small_windows")
+def test_loops_that_are_wrong_end_the_command_with_both_figures(
+    trace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schedules, "find_spec", lambda name: None)
+    monkeypatch.setattr(engine, "_executed", broken(engine._executed))
+    with pytest.raises(SchedulesDiffer, match=r"by the coordinator, and .* by the loops"):
+        whatif_trace(str(trace), CERTIFIER, options("jobs"), as_json=True, html=None)
+
+
+def broken(executed: Callable[..., None]) -> Callable[..., None]:
+    """Commits take a microsecond less than they should."""
+
+    def wrong(settings: Any, columns: Any, state: Any, job: int) -> None:
+        state.counters[NOW] += 1
+        executed(settings, columns, state, job)
+
+    return wrong

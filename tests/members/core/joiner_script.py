@@ -12,7 +12,7 @@ from groupcert.members.core.recovery_plan import (
 )
 from groupcert.members.core.views import View
 from groupcert.members.core.witnesses import Progress, Witnesses
-from groupcert.members.total_order.port import LogIdentity, LogState
+from groupcert.members.total_order.port import Continuation, LogIdentity, LogState
 from tests.datadriven import Command, parse_command
 from tests.members.core.message_text import run_named, words_of
 
@@ -22,7 +22,7 @@ DIGESTS = {0: b"\x01", 9: b"\x01"}
 BEGAN_MS = 1_000
 
 
-def log_of(first: int, last: int, replicas: int = 1) -> LogState:
+def log_of(first: int, last: int, replicas: int = 1, continues: int | None = None) -> LogState:
     """Returns what a log says of itself."""
     return LogState(
         identity=LOG,
@@ -31,6 +31,15 @@ def log_of(first: int, last: int, replicas: int = 1) -> LogState:
         replicas=replicas,
         durable=True,
         message_bytes_max=1,
+        continues=None
+        if continues is None
+        else Continuation(
+            log=LogIdentity(name="g", created="before"),
+            member="m1",
+            log_sequence=continues,
+            digest="01",
+            last_sequence=continues,
+        ),
     )
 
 
@@ -49,11 +58,14 @@ class JoinerScript:
         }
 
     def joiner(self, command: Command) -> str:
-        """joiner [view=<members>] [replicas=] [seeds=]: another joiner, and whom it asks."""
-        view, replicas, seeds = command.take("view", "replicas", "seeds")
+        """joiner [view=<members>] [replicas=] [seeds=] [rebuilt=<sequence>]: another joiner, and
+        whom it asks; `rebuilt`: the log goes on from that message of an earlier one.
+        """
+        view, replicas, seeds, rebuilt = command.take("view", "replicas", "seeds", "rebuilt")
         members = tuple(map(run_named, view.split(","))) if view else ()
         self.view = View(view_id=len(members), members=members)
-        log = log_of(1, 9, int(replicas or 1))
+        continues = int(rebuilt) if rebuilt else None
+        log = log_of(1 + (continues or 0), 9, int(replicas or 1), continues)
         self.witnesses = Witnesses(run_named("m3.1"), "g", log, BEGAN_MS)
         asked = self.witnesses.addresses(self.view, seeds.split(",") if seeds else ())
         return f"asks {', '.join(asked) or 'nobody'}"

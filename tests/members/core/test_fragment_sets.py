@@ -29,6 +29,15 @@ def test_another_number_of_fragments_is_not_the_set(places: tuple[int, ...], pie
     assert sets.names == []
 
 
+def test_what_a_set_lacks_is_what_was_not_taken() -> None:
+    sets = FragmentSets()
+    assert sets.lacking(whole(1, 3)) == [0, 1, 2]
+    sets.take(RUN, fragment(1, 1))
+    sets.take(OTHER, fragment(1, 0))
+    assert sets.lacking(whole(1, 3)) == [0, 2]
+    assert sets.names == [(RUN, 1), (OTHER, 1)]
+
+
 def test_a_run_can_leave_no_more_open_than_the_limits_say(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fragment_sets, "SETS_MAX", 2)
     monkeypatch.setattr(fragment_sets, "SETS_BYTES_MAX", 10)

@@ -12,9 +12,12 @@ from groupcert.certifier.errors import ForeignLog, LogGap, LogServerUnavailable
 from groupcert.members.errors.membership import GroupMissing
 from groupcert.members.runtime import log_start
 from groupcert.members.runtime.log_start import state_that_reaches
+from groupcert.members.total_order.etcd import EtcdOrder
+from groupcert.members.total_order.jetstream import JetStreamOrder
 from groupcert.members.total_order.log_options import LogOptions
 from groupcert.members.total_order.log_options import make_order as order_of
 from groupcert.members.total_order.port import (
+    Continuation,
     Delivery,
     LogIdentity,
     LogState,
@@ -31,8 +34,12 @@ from tests.waiting import SECONDS_MAX, until
 class MakeOrder(Protocol):
     """Makes a handle on the log of a test."""
 
-    def __call__(self, connect_ms_max: int | None = None) -> TotalOrder:
-        """Makes one that waits so many milliseconds for the log, or long."""
+    def __call__(
+        self, connect_ms_max: int | None = None, continues: Continuation | None = None
+    ) -> TotalOrder:
+        """Makes one that waits so many milliseconds for the log, or long; and which, where it makes
+        the log, has that go on from another one.
+        """
         ...
 
 
@@ -53,13 +60,16 @@ async def make_order(request: pytest.FixtureRequest) -> AsyncIterator[MakeOrder]
     elif request.param == "etcd":
         options = await wiped(request.getfixturevalue("etcd"))
 
-    def make(connect_ms_max: int | None = None) -> TotalOrder:
+    def make(
+        connect_ms_max: int | None = None, continues: Continuation | None = None
+    ) -> TotalOrder:
         if options is None:
+            if continues is not None:
+                log.create(continues)
             made.append(MemoryOrder(log))
-        elif connect_ms_max is None:
-            made.append(order_of(options))
         else:
-            made.append(order_of(replace(options, connect_ms_max=connect_ms_max)))
+            limit_ms = connect_ms_max or options.connect_ms_max
+            made.append(order_of(replace(options, connect_ms_max=limit_ms, continues=continues)))
         return made[-1]
 
     yield make
@@ -103,6 +113,56 @@ async def told_state(order: TotalOrder) -> LogState:
 
 def payloads_of(count: int, prefix: str = "message") -> list[bytes]:
     return [f"{prefix} {number}".encode() for number in range(count)]
+
+
+async def test_a_rebuilt_log_begins_behind_the_one_that_it_continues(
+    make_order: MakeOrder,
+) -> None:
+    earlier = LogIdentity(name="test", created="before")
+    continues = Continuation(
+        log=earlier, member="m1", log_sequence=1_000, digest="0f", last_sequence=1_000
+    )
+    making = make_order(continues=continues)
+    state = await making.open(create=True)
+    assert (state.first_sequence, state.last_sequence) == (1_001, 1_000)
+    assert state.continues == continues
+    order = make_order()
+    opened = await order.open(create=False)
+    assert replace(opened, bytes=state.bytes) == state
+    await publish_all(order, payloads_of(20))
+    found = await read_until(order, 1_001, 1_020)
+    assert found == [Delivery(1_001 + at, each) for at, each in enumerate(payloads_of(20))]
+    assert await order.message(1_001) == found[0]
+    assert await order.message(1_000) is None
+    with pytest.raises(LogGap) as caught:
+        await read_until(order, 1_000, 1_000)
+    assert (caught.value.expected, caught.value.found) == (1_000, 1_001)
+    await making.trim(1_011)
+    state = await order.state()
+    assert (state.first_sequence, state.last_sequence) == (1_011, 1_020)
+    assert await read_until(order, 1_015, 1_020) == found[14:]
+    assert await order.message(1_010) is None
+
+
+async def test_a_log_that_was_removed_is_another_one_when_it_is_made_again(
+    make_order: MakeOrder,
+) -> None:
+    first = make_order()
+    before = await first.open(create=True)
+    await publish_all(first, payloads_of(3))
+    if not isinstance(first, (JetStreamOrder, EtcdOrder)):
+        pytest.skip("the log in memory is not removed")
+    for _ in range(2):
+        await first.remove()
+        asking = make_order()
+        assert isinstance(asking, type(first))
+        assert not await asking.exists()
+    again = make_order()
+    after = await again.open(create=True)
+    assert (after.first_sequence, after.last_sequence) == (1, 0)
+    assert after.identity != before.identity
+    await publish_all(again, payloads_of(2, "again"))
+    assert [each.payload for each in await read_until(again, 1, 2)] == payloads_of(2, "again")
 
 
 async def test_a_new_log_is_empty_and_has_an_identity(make_order: MakeOrder) -> None:

@@ -42,6 +42,7 @@ CONFLICT = transaction_pb2.Conflict(
 
 LOCAL = (
     "groupcert.certifier.audit",
+    "groupcert.members.errors.rebuild",
     "groupcert.members.errors.usage",
     "groupcert.members.commands.extras",
     "groupcert.members.host.server_missing",

@@ -1,0 +1,97 @@
+"""What the members have recorded at the places of findings, side by side.
+
+Who reads of a finding asks next what the others have there: where they differ, it is one member
+that is wrong or was changed; where they do not, it is the rule, or all of them.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from pyspark.sql import Column, Row
+from pyspark.sql import functions as F
+
+from groupcert.certifier.audit.agree.agree import SHARED
+from groupcert.certifier.audit.answers.findings import Finding
+from groupcert.certifier.audit.answers.result import JsonObject
+from groupcert.certifier.audit.rows.checks import hexadecimal
+from groupcert.certifier.audit.rows.histories import History
+from groupcert.certifier.audit.rows.log import Log
+
+ITEMS_MAX = 8
+"""Items of a set that are shown; all of them are compared."""
+NO_ROW = "no row"
+BESIDE = ("gtid", "members", "differing")
+"""What a finding has then, by name."""
+_SETS = ("write_set", "read_set")
+_ITEMS = ("winner_item", "reported_digest")
+
+
+def beside(log: Log, findings: Sequence[Finding]) -> list[JsonObject]:
+    """Returns for each finding the GTID of its row, the members whose histories reach over its
+    place, and the columns that they have recorded differently.
+
+    Cost: a pass over the places of the log, if there is any finding.
+    """
+    if not findings:
+        return []
+    wanted = log.rows.where(F.col("place").isin(sorted({each.place for each in findings})))
+    rows: dict[int, dict[int, Row]] = {}
+    for row in wanted.select("h", "place", *map(_told, SHARED)).collect():
+        rows.setdefault(row["place"], {}).setdefault(row["h"], row)
+    return [_beside(log.histories, each, rows.get(each.place, {})) for each in findings]
+
+
+def _told(name: str) -> Column:
+    """Returns a column; of a set of items how many there are, the first, and a hash of all."""
+    if name not in _SETS:
+        return F.col(name)
+    known = F.struct(
+        F.size(name).alias("size"),
+        F.slice(name, 1, ITEMS_MAX).alias("first"),
+        F.xxhash64(name).alias("hash"),
+    )
+    return F.when(F.col(name).isNotNull(), known).alias(name)
+
+
+def _beside(histories: Iterable[History], finding: Finding, rows: dict[int, Row]) -> JsonObject:
+    own = next(
+        (each for each in histories if each.name == (finding.observer, finding.history)), None
+    )
+    group = own and own.group_source
+    reaching = [
+        each
+        for each in histories
+        if (each is own or (group is not None and each.group_source == group))
+        and each.first_place <= finding.place <= each.last_place
+    ]
+    mine = rows.get(own.h) if own else None
+    found = [rows.get(each.h) for each in reaching]
+    differing = {
+        name: [NO_ROW if row is None else _text(name, row[name]) for row in found]
+        for name in SHARED
+        if len({None if row is None else repr(row[name]) for row in found}) > 1
+    }
+    if None in found:  # All else differs with the row.
+        differing = {name: texts for name, texts in differing.items() if name == "kind"}
+    gtid = mine and mine["gtid_number"] is not None
+    return {
+        "gtid": f"{mine['gtid_source']}:{mine['gtid_number']}" if mine and gtid else None,
+        "members": [{"observer": each.observer, "history": each.history} for each in reaching],
+        "differing": differing,
+    }
+
+
+def _text(name: str, value: object) -> str | None:
+    """Returns a value as people see it."""
+    if value is None:
+        return None
+    if isinstance(value, Row):
+        named = ", ".join(hexadecimal(item) for item in value["first"])
+        more = value["size"] - len(value["first"])
+        return f"{value['size']} items: {named}" + (f", and {more} more" if more > 0 else "")
+    if isinstance(value, (bytes, bytearray)):
+        return value.hex()
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    if name in _ITEMS and isinstance(value, int):
+        return hexadecimal(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)

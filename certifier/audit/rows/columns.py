@@ -1,0 +1,72 @@
+"""Columns of a log as walks take them: kinds and verdicts as numbers, which are cheap to move."""
+
+import polars as pl
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from groupcert.certifier.history.schema import RecordKind, Verdict
+
+CERTIFIED, CONFLICT, TOO_OLD, REFUSED = range(1, 5)
+VERDICT_NAMES = {number: verdict.value for number, verdict in enumerate(Verdict, 1)}
+_KINDS = {kind: number for number, kind in enumerate(RecordKind, 1)}
+
+
+def kind_number() -> Column:
+    """Returns the kind of a row as a number; 0: one that no writer has."""
+    return _number(F.col("kind"), [kind.value for kind in RecordKind]).alias("kind")
+
+
+def verdict_number() -> Column:
+    """Returns the verdict of a row as a number; 0: one that no writer has."""
+    return _number(F.col("verdict"), list(VERDICT_NAMES.values())).alias("verdict")
+
+
+def is_kind(kind: RecordKind) -> pl.Expr:
+    """Returns whether a row, whose kind is a number, is of a kind."""
+    return pl.col("kind") == _KINDS[kind]
+
+
+def kind_name(number: pl.Expr) -> pl.Expr:
+    """Returns the name of a kind from its number."""
+    return number.replace_strict(
+        {number: kind.value for kind, number in _KINDS.items()}, default=None
+    )
+
+
+def verdict_name(number: pl.Expr) -> pl.Expr:
+    """Returns the name of a verdict from its number."""
+    return number.replace_strict(VERDICT_NAMES, default=None)
+
+
+def has_items(name: str) -> Column:
+    """Returns whether a row's set is known and not empty."""
+    return F.coalesce(F.size(name), F.lit(0)) > 0
+
+
+def is_remote() -> pl.Expr:
+    """Returns whether an applier executed the transaction, not its client."""
+    return ~pl.col("is_local").fill_null(value=False)
+
+
+def is_applied() -> pl.Expr:
+    """Returns whether an applier executed the transaction, and noted when it began."""
+    return is_remote() & (pl.col("started_tick").fill_null(0) > 0)
+
+
+def execution_us(*history: str) -> pl.Expr:
+    """Returns how long a transaction was executed, without the wait for its turn to commit; logs of
+    format 1 have no more than the time until it was visible. Null if not known. Transactions that a
+    worker executed as one job share its time; `history` are the columns that name a row's history.
+    """
+    took = executed_at() - pl.col("started_us")
+    job = pl.len().over(*history, "worker", "started_us", "executed_us")
+    return pl.when(took.is_not_null()).then(pl.max_horizontal(took, pl.lit(0)) // job)
+
+
+def executed_at() -> pl.Expr:
+    """Returns when a transaction's execution ended, as far as its log has it."""
+    return pl.coalesce("executed_us", "committed_us")
+
+
+def _number(name: Column, names: list[str]) -> Column:
+    return F.array_position(F.array(*map(F.lit, names)), name).cast("int")

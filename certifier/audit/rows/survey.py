@@ -1,0 +1,317 @@
+"""One pass over all files: what each holds of which history, and the rows at which these turn.
+
+Everything that an audit has to know before its jobs begin comes from here, in one step of Spark.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from groupcert.certifier.audit.rows.columns import (
+    execution_us,
+    has_items,
+    is_applied,
+    is_remote,
+)
+from groupcert.certifier.audit.rows.foreign import intervals
+from groupcert.certifier.audit.spark.walks import Frames, of_kind, walk
+from groupcert.certifier.history.schema import RecordKind, Verdict
+
+NAMES = ("observer", "history")
+TELLING = (RecordKind.START.value, RecordKind.SETTINGS.value)
+"""Kinds of rows that have settings."""
+BEGIN = (
+    *("number", "version", "sequence_number", "last_committed_global"),
+    *("stable_version", "collected_version", "place"),
+)
+MILESTONE_ROWS = 1 << 14
+"""Rows between two milestones of a history."""
+_FILE, _TURN, _COLLECTION, _ASSIGNED, _MILESTONE, _USED, _REPORT = range(7)
+PACED = ("certified", "remote", "stamped", "timed", "ticked", "alone", "work_us", "alone_us")
+"""Sums of `Pace`."""
+_PACED = tuple(f"paced_{name}" for name in PACED)
+_COLLECTED = ("collections", "purged_items", "closed")
+_SUMS = (
+    *("rows", "unplaced", "transactions", *Verdict, "refused_gtids", "stamped", "read_sets"),
+    *("certified_read_sets", "gtid_snapshots", "snapshots", "elsewhere"),
+    *_COLLECTED,
+    *_PACED,
+)
+_LEAST = (
+    *("first_number", "first_place", "first_version", "first_us", "first_set", "first_tick"),
+    *("paced_first_us", "paced_first_number", "applied_first_us"),
+)
+_MOST = (
+    *("format_version", "last_number", "last_place", "last_version", "last_us"),
+    *("paced_last_us", "paced_last_number", "applied_last_us"),
+)
+_STAMPS = ("first_stamp_at", "first_stamp")
+LASTS = ("stamp", "stable", "collected", "edge")
+_LASTS = tuple(name for each in LASTS for name in (f"last_{each}_at", f"last_{each}"))
+REPORTED = ("reported_place", "reported_sequence")
+_INTERVAL = ("first", "last", "given")
+_FILE_SAYS = ("file", "size", "modified_us")
+_READ = pl.Schema(
+    {
+        **dict.fromkeys(("what",), pl.Int32()),
+        **dict.fromkeys((*NAMES, "file", "kind", "settings", "gtid_source"), pl.String()),
+        **dict.fromkeys((*map(str, _SUMS), *_LEAST, *_MOST, *_STAMPS, *_LASTS), pl.Int64()),
+        **dict.fromkeys(("file_hash", "size", "modified_us"), pl.Int64()),
+        **dict.fromkeys((*BEGIN, "assigned", "part", *_INTERVAL, *REPORTED), pl.Int64()),
+        "origin": pl.String(),
+    }
+)
+
+
+class Survey(NamedTuple):
+    """`files`: a row for each file and history in it. `turns`: the rows that begin a history, or
+    change its settings or clock, by place. `collections`: history, number and collected version.
+    `assigned`: how many GTIDs of a source the group assigned, by history. `milestones`: number,
+    version and place of each history's first row in each `MILESTONE_ROWS`. `used`: the GTIDs of
+    transactions and of what was executed elsewhere, as intervals of their numbers (first, last),
+    not merged; and how often those of transactions were `given`. `reports`: the newest place and
+    message that each origin reported, by history.
+    """
+
+    files: pl.DataFrame
+    turns: pl.DataFrame
+    collections: pl.DataFrame
+    assigned: pl.DataFrame
+    milestones: pl.DataFrame
+    used: pl.DataFrame
+    reports: pl.DataFrame
+
+
+def survey(files: DataFrame) -> Survey:
+    """Reads all rows of the files once."""
+    elsewhere = F.col("kind") == RecordKind.EXECUTED_ELSEWHERE.value
+    said = (
+        F.col("_metadata.file_path"),
+        F.col("_metadata.file_size"),
+        F.unix_micros("_metadata.file_modification_time"),
+    )
+    rows = files.select(
+        *(*NAMES, "format_version", "kind", "verdict", "settings", *BEGIN, "decided_us"),
+        *("resets_clock", "snapshot_version", "gtid_source", "gtid_brought"),
+        F.xxhash64("_metadata.file_path").alias("file_hash"),
+        *[  # A text for each row takes as long as a dozen of its numbers: the first row is enough.
+            F.when(F.col("_metadata.row_index") == 0, value).alias(name)
+            for name, value in zip(_FILE_SAYS, said, strict=True)
+        ],
+        *("gtid_number", "origin", *REPORTED),
+        F.when(elsewhere, F.col("snapshot_set")).alias("executed_elsewhere"),
+        *[F.col(name).isNotNull().alias(f"has_{name}") for name in _SETS],
+        *[has_items(name).alias(f"has_items_{name}") for name in ("read_set", "write_set")],
+        *("is_local", "started_us", "executed_us", "committed_us", "started_tick"),
+        *("committed_tick", "purged_items", "worker"),
+    )
+    read = pl.DataFrame(walk(rows, _read, _READ).toArrow(), schema=_READ)
+    told = {kind: read.filter(pl.col("what") == kind) for kind in range(7)}
+    of_file = told[_FILE].group_by("file_hash").agg(pl.col(_FILE_SAYS).max())
+    parts = (
+        told[_FILE]
+        .group_by("file_hash", *NAMES)
+        .agg(
+            *[pl.col(str(name)).sum() for name in _SUMS],
+            *[pl.col(name).min() for name in _LEAST],
+            *[pl.col(name).max() for name in _MOST],
+            pl.col("first_stamp").sort_by("first_stamp_at", nulls_last=True).first(),
+            *[
+                pl.col(f"last_{name}").sort_by(f"last_{name}_at", nulls_last=False).last()
+                for name in LASTS
+            ],
+            pl.col([f"last_{name}_at" for name in LASTS]).max(),
+        )
+        .join(of_file, "file_hash")
+        .drop("file_hash")
+    )
+    assigned = told[_ASSIGNED].group_by(*NAMES, "gtid_source").agg(pl.col("assigned").sum())
+    return Survey(
+        files=parts.sort(*NAMES, "first_number"),
+        turns=told[_TURN].select(*NAMES, "kind", "settings", *BEGIN).sort("place"),
+        collections=told[_COLLECTION].select(*NAMES, "number", "collected_version"),
+        assigned=assigned.sort("assigned", "gtid_source"),
+        milestones=told[_MILESTONE]
+        .group_by(*NAMES, "part")
+        .agg(pl.col("number", "version", "place").min())
+        .sort(*NAMES, "part"),
+        used=told[_USED].select(*NAMES, "gtid_source", *_INTERVAL),
+        reports=told[_REPORT].group_by(*NAMES, "origin").agg(pl.col(REPORTED).max()),
+    )
+
+
+_SETS = ("read_set", "snapshot_set", "stable_set")
+
+
+def _read(frames: Frames) -> Frames:
+    for rows in frames:
+        frame = rows.with_columns(execution_us(*NAMES).alias("took_us"))
+        collection = pl.col("kind") == RecordKind.COLLECTION.value
+        joins = (pl.col("kind") == RecordKind.VIEW_CHANGE.value) & pl.col("resets_clock")
+        turns = frame.filter(pl.col("kind").is_in(TELLING) | joins)
+        collections = frame.filter(collection & pl.col("collected_version").is_not_null())
+        given = (pl.col("verdict") == Verdict.CERTIFIED.value) & ~pl.col("gtid_brought")
+        assigned = frame.filter(given & pl.col("gtid_source").is_not_null())
+        yield of_kind(_FILE, frame.group_by("file_hash", *NAMES).agg(_counts()))
+        yield of_kind(_TURN, turns.select(*NAMES, "kind", "settings", *BEGIN))
+        yield of_kind(_COLLECTION, collections.select(*NAMES, "number", "collected_version"))
+        counts = assigned.group_by(*NAMES, "gtid_source").agg(pl.len().alias("assigned"))
+        yield of_kind(_ASSIGNED, counts)
+        part = (pl.col("number") // MILESTONE_ROWS).alias("part")
+        milestones = frame.group_by(*NAMES, part).agg(pl.col("number", "version", "place").min())
+        yield of_kind(_MILESTONE, milestones)
+        yield of_kind(_USED, _used(frame))
+        reported = frame.filter(pl.col("kind") == RecordKind.CHECKPOINT.value)
+        reports = reported.group_by(*NAMES, "origin").agg(pl.col(REPORTED).max())
+        yield of_kind(_REPORT, reports)
+
+
+def of_history(rows: pl.DataFrame, name: tuple[str, str]) -> pl.DataFrame:
+    """Returns those of a survey's rows that are of a history, by its observer and name."""
+    return rows.filter((pl.col("observer") == name[0]) & (pl.col("history") == name[1]))
+
+
+def _used(rows: pl.DataFrame) -> pl.DataFrame:
+    """Returns the GTIDs that rows of a frame show as used, as intervals of their numbers; and how
+    often they were `given`.
+    """
+    names = (*NAMES, "gtid_source")
+    is_given = (pl.col("verdict") == Verdict.CERTIFIED.value) & pl.col("gtid_number").is_not_null()
+    given = rows.filter(is_given).select(*names, "gtid_number")
+    found = [
+        (*name, *interval)
+        for name, mine in given.group_by(names)
+        for interval in _intervals_of(mine["gtid_number"].to_numpy())
+    ]
+    elsewhere = [
+        (*name, source, first, last, 0)
+        for *name, gtid_set in rows.filter(pl.col("executed_elsewhere").is_not_null())
+        .select(*NAMES, "executed_elsewhere")
+        .iter_rows()
+        for source, ends in intervals(gtid_set).items()
+        for first, last in zip(*ends, strict=True)
+    ]
+    kinds = {**dict.fromkeys(names, pl.String()), **dict.fromkeys(_INTERVAL, pl.Int64())}
+    return pl.DataFrame([*found, *elsewhere], kinds, orient="row")
+
+
+def _intervals_of(numbers: NDArray[np.int64]) -> Iterator[tuple[int, ...]]:
+    """Yields the intervals of numbers: the first, the last, and how many of the numbers are in it.
+
+    >>> list(_intervals_of(np.array([7, 1, 2, 2])))
+    [(1, 2, 3), (7, 7, 1)]
+    """
+    ordered = np.sort(numbers)
+    begins = np.flatnonzero(np.diff(ordered, prepend=ordered[:1] - 2) > 1)
+    ends = np.append(begins[1:], len(ordered))
+    columns = ordered[begins], ordered[ends - 1], ends - begins
+    yield from zip(*(each.tolist() for each in columns), strict=True)
+
+
+def _counts() -> list[pl.Expr]:
+    kind, number, stamp = pl.col("kind"), pl.col("number"), pl.col("sequence_number")
+    transaction = (kind == RecordKind.TRANSACTION.value).fill_null(value=False)
+    stamped = transaction & stamp.is_not_null()
+    certified = pl.col("verdict") == Verdict.CERTIFIED.value
+    sums = {
+        "unplaced": number.is_null() | pl.col("place").is_null() | kind.is_null(),
+        "transactions": transaction,
+        **{str(each): transaction & (pl.col("verdict") == each.value) for each in Verdict},
+        "refused_gtids": transaction
+        & (pl.col("verdict") == Verdict.REFUSED.value)
+        & pl.col("gtid_number").is_not_null(),
+        "stamped": stamped,
+        "read_sets": transaction & pl.col("has_read_set"),
+        "certified_read_sets": transaction & certified & pl.col("has_items_read_set"),
+        "gtid_snapshots": transaction & pl.col("has_snapshot_set"),
+        "snapshots": transaction & pl.col("snapshot_version").is_not_null(),
+        "elsewhere": kind == RecordKind.EXECUTED_ELSEWHERE.value,
+    }
+    stable = (kind == RecordKind.STABLE_SET.value) & pl.col("has_stable_set")
+    starts = kind == RecordKind.START.value
+    resets = (kind == RecordKind.VIEW_CHANGE.value) & pl.col("resets_clock")
+    lasts = {
+        "stamp": (stamped, "sequence_number"),
+        "stable": ((kind == RecordKind.STABLE_SET.value) | starts, "stable_version"),
+        "collected": ((kind == RecordKind.COLLECTION.value) | starts, "collected_version"),
+        "edge": (
+            (kind == RecordKind.COLLECTION.value) | starts | resets,
+            "last_committed_global",
+        ),
+    }
+    tick = pl.when(is_applied()).then("started_tick").otherwise("committed_tick")
+    sums |= _paced_sums(transaction & certified)
+    collection = kind == RecordKind.COLLECTION.value
+    sums |= {
+        "collections": collection,
+        "closed": collection & (pl.col("last_committed_global") == stamp),
+        "purged_items": pl.when(collection).then(pl.col("purged_items")),
+    }
+    return [
+        *_paced_ends(transaction & certified),
+        pl.len().cast(pl.Int64).alias("rows"),
+        *[where.sum().cast(pl.Int64).alias(name) for name, where in sums.items()],
+        pl.col("format_version").max(),
+        number.min().alias("first_number"),
+        number.max().alias("last_number"),
+        pl.col("place").min().alias("first_place"),
+        pl.col("place").max().alias("last_place"),
+        pl.col("version").min().alias("first_version"),
+        pl.col("decided_us").min().alias("first_us"),
+        pl.col("decided_us").max().alias("last_us"),
+        number.filter(stable).min().alias("first_set"),
+        number.filter(stamped).min().alias("first_stamp_at"),
+        stamp.filter(stamped).sort_by(number.filter(stamped)).first().alias("first_stamp"),
+        *[
+            each
+            for name, (where, what) in lasts.items()
+            for each in (
+                number.filter(where).max().alias(f"last_{name}_at"),
+                pl.col(what)
+                .filter(where)
+                .sort_by(number.filter(where))
+                .last()
+                .alias(f"last_{name}"),
+            )
+        ],
+        tick.filter(pl.col("committed_tick").is_not_null()).min().alias("first_tick"),
+        pl.col("version").max().alias("last_version"),
+        pl.col(_FILE_SAYS).max(),
+    ]
+
+
+def _paced_sums(certified: pl.Expr) -> dict[str, pl.Expr]:
+    """Returns what `Pace` counts of certified transactions."""
+    remote, took = certified & is_remote(), pl.col("took_us")
+    alone = remote & ~pl.col("has_items_write_set")
+    sums = {
+        "certified": certified,
+        "remote": remote,
+        "stamped": remote & pl.col("sequence_number").is_not_null(),
+        "timed": remote & took.is_not_null(),
+        "ticked": certified & pl.col("committed_tick").is_not_null(),
+        "alone": alone,
+        "work_us": pl.when(remote).then(took),
+        "alone_us": pl.when(alone).then(took),
+    }
+    return {f"paced_{name}": what for name, what in sums.items()}
+
+
+def _paced_ends(certified: pl.Expr) -> list[pl.Expr]:
+    """Returns the first and the last times and numbers of certified transactions; and the times
+    that the applier took for those that became visible.
+    """
+    number, decided = pl.col("number").filter(certified), pl.col("decided_us").filter(certified)
+    ran = certified & pl.col("committed_tick").is_not_null() & is_applied()
+    begun = pl.min_horizontal("decided_us", "started_us").filter(ran)
+    return [
+        *(decided.min().alias("paced_first_us"), decided.max().alias("paced_last_us")),
+        *(number.min().alias("paced_first_number"), number.max().alias("paced_last_number")),
+        begun.min().alias("applied_first_us"),
+        pl.col("committed_us").filter(ran).max().alias("applied_last_us"),
+    ]

@@ -1,0 +1,35 @@
+"""Several jobs of an audit at once: while the driver plans one, Spark runs tasks of another."""
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import suppress
+from typing import TypeVar
+
+from pyspark.sql import SparkSession
+
+from groupcert.certifier.audit.spark.session import GONE
+
+Answer = TypeVar("Answer")
+
+
+def answers(
+    spark: SparkSession, calls: Mapping[str, Callable[[], Answer]], at_once: int
+) -> dict[str, Answer]:
+    """Calls functions that use Spark, and returns what they return by their names.
+
+    Each has a thread of its own, and so one of Java. Where one raises, or the user interrupts, what
+    Spark runs for the others is cancelled, and those that have not begun do not begin.
+
+    Args:
+        calls: in the order in which they begin.
+        at_once: how many run at the same time.
+    """
+    with ThreadPoolExecutor(at_once, thread_name_prefix="audit") as threads:
+        begun = {threads.submit(call): name for name, call in calls.items()}
+        try:
+            return {begun[call]: call.result() for call in as_completed(begun)}
+        except BaseException:
+            threads.shutdown(wait=False, cancel_futures=True)
+            with suppress(*GONE):
+                spark.sparkContext.cancelAllJobs()
+            raise

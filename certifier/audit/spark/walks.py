@@ -1,0 +1,131 @@
+"""Walks: functions that read rows in order, batch by batch, in Spark's Python workers.
+
+Spark partitions and sorts, with its disk where memory does not hold the rows; a walk is a generator
+over frames of Polars, which keeps between two batches what the next one needs to know. So a rule is
+vectorized, its memory is bounded by a batch, and Spark's planner sees one step, whatever the rule.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeAlias
+
+import polars as pl
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+Frames: TypeAlias = Iterator[pl.DataFrame]
+Walk: TypeAlias = Callable[[Frames], Iterable[pl.DataFrame]]
+
+
+def walk(rows: DataFrame, function: Walk, schema: pl.Schema) -> DataFrame:
+    """Returns what `function` yields for the rows of each partition, in the order that they have.
+
+    Args:
+        rows: columns of numbers, texts, truth values, and lists of them.
+        function: takes the frames of a partition. The frames that it yields have columns of
+            `schema`; those that a frame lacks are null.
+    """
+    empty = pl.DataFrame(schema=schema)
+    lists = {name: _LISTS[kind] for name, kind in schema.items() if isinstance(kind, pl.List)}
+    # Spark takes no lists with offsets of 64 bits, which Polars has.
+    made = empty.to_arrow(compat_level=pl.CompatLevel.oldest()).schema
+    target = pa.schema([(field.name, lists.get(field.name, field.type)) for field in made])
+
+    def batches(given: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        frames = (pl.DataFrame(batch) for batch in given)
+        for found in function(frames):
+            if len(found):
+                table = shaped(found, schema).to_arrow(compat_level=pl.CompatLevel.oldest())
+                yield from (table.cast(target) if lists else table).to_batches()
+
+    return rows.mapInArrow(batches, _spark_schema(empty))
+
+
+def in_order(rows: DataFrame, keys: Sequence[str], order: Sequence[str]) -> DataFrame:
+    """Returns the rows partitioned by `keys`, and sorted by these and by `order` in each partition.
+
+    Sorting is fastest if the first key has many values.
+    """
+    divided = rows.repartition(*keys) if is_divided(rows) else rows.coalesce(1)
+    return divided.sortWithinPartitions(*keys, *order)
+
+
+def gathered(rows: DataFrame) -> DataFrame:
+    """Returns the rows in one partition; what makes them stays divided as it was."""
+    return rows.repartition(1) if is_divided(rows) else rows.coalesce(1)
+
+
+def is_divided(rows: DataFrame) -> bool:
+    """Returns whether rows are divided among tasks; if not, one task reads, sorts and walks them,
+    and nothing is moved.
+    """
+    return rows.sparkSession.conf.get("spark.sql.shuffle.partitions") != "1"
+
+
+def whole(frames: Frames, keys: Sequence[str]) -> Frames:
+    """Yields frames that begin and end with whole groups: rows of equal keys are never parted.
+
+    Memory: that of the largest group, and of a batch.
+    """
+    left: pl.DataFrame | None = None
+    for frame in frames:
+        both = frame if left is None else pl.concat([left, frame])
+        last = both.row(-1, named=True)
+        is_last = pl.all_horizontal(pl.col(key).eq_missing(last[key]) for key in keys)
+        held = both.filter(is_last)
+        done = both.head(len(both) - len(held))
+        left = held
+        if len(done):
+            yield done
+    if left is not None:
+        yield left
+
+
+def shaped(rows: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame:
+    """Returns rows with the columns of a schema; those that they lack are null."""
+    return rows.select(
+        (pl.col(name) if name in rows.columns else pl.lit(None)).cast(kind).alias(name)
+        for name, kind in schema.items()
+    )
+
+
+def of_kind(what: int, rows: pl.DataFrame) -> pl.DataFrame:
+    """Returns rows that tell of which kind they are, for a walk that yields several."""
+    return rows.with_columns(pl.lit(what).alias("what"))
+
+
+def concatenated(*parts: DataFrame) -> DataFrame:
+    """Returns the rows of several frames as one; columns that a part lacks are null there."""
+    first, *others = parts
+    for other in others:
+        first = first.unionByName(other, allowMissingColumns=True)
+    return first
+
+
+def _spark_schema(frame: pl.DataFrame) -> StructType:
+    """Returns the schema of a frame as Spark has it; as text Spark would have to parse it."""
+    return StructType([StructField(name, _SPARK[kind]) for name, kind in frame.schema.items()])
+
+
+_LISTS = {pl.List(pl.Int64): pa.list_(pa.int64()), pl.List(pl.String): pa.list_(pa.string())}
+_SPARK: dict[pl.DataType, DataType] = {
+    pl.Int32(): IntegerType(),
+    pl.Int64(): LongType(),
+    pl.String(): StringType(),
+    pl.Boolean(): BooleanType(),
+    pl.Binary(): BinaryType(),
+    pl.Float64(): DoubleType(),
+    pl.List(pl.Int64): ArrayType(LongType()),
+    pl.List(pl.String): ArrayType(StringType()),
+}
