@@ -18,6 +18,7 @@ import grpc
 from groupcert.certifier.errors import NotServing, Unavailable
 from groupcert.members.client.client import Client
 from groupcert.members.demo.command_process import CommandProcess
+from groupcert.members.host.interruption import held_back
 from groupcert.members.host.loopback import HOST, free_port
 from groupcert.members.security.credentials import ANONYMOUS, Credentials
 from groupcert.members.total_order.embedded_server import LogServer
@@ -114,7 +115,8 @@ class LocalGroup:
         config.write_text("\n".join(lines) + "\n")
         arguments = ("member", "--config", str(config))
         log = self.folder / f"{name}.log"
-        self.processes[name] = CommandProcess(arguments, log, self._module)
+        with held_back():
+            self.processes[name] = CommandProcess(arguments, log, self._module)
 
     def wait_online(self) -> None:
         """Returns when every running member is ONLINE in a view of all running ones."""

@@ -42,7 +42,37 @@ def interruptible() -> Iterator[None]:
 def _raise(_number: int, _frame: FrameType | None) -> None:
     for number in _SIGNALS:
         signal.signal(number, signal.SIG_DFL)
-    raise KeyboardInterrupt
+    if _Held.depth:
+        _Held.is_due = True
+    else:
+        raise KeyboardInterrupt
+
+
+class _Held:
+    """How many blocks hold back what the first signal raises, and whether it has come."""
+
+    depth = 0
+    is_due = False
+
+
+@contextmanager
+def held_back() -> Iterator[None]:
+    """Has the first Ctrl-C or SIGTERM wait for the end of the block, which starts something and
+    keeps what ends it: `with held_back(): self.process = Popen(...)`.
+
+    What is started and not kept would go on, and write into folders that are removed meanwhile.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    _Held.depth += 1
+    try:
+        yield
+    finally:
+        _Held.depth -= 1
+        if _Held.is_due and not _Held.depth:
+            _Held.is_due = False
+            raise KeyboardInterrupt
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from typing import IO
 
 from groupcert.certifier.errors import LogServerUnavailable, PortTaken
 from groupcert.members.host import die_with_parent
+from groupcert.members.host.interruption import held_back
 from groupcert.members.host.loopback import HOST
 
 START_MS_MAX = 60_000
@@ -91,7 +92,7 @@ class LogServer:
         self._directory.mkdir(parents=True, exist_ok=True)
         self._remove_ports_files()
         self._config_path.write_text(self._config())
-        with self._lock() as lock, self._log_path.open("ab") as log:
+        with self._lock() as lock, self._log_path.open("ab") as log, held_back():
             log_offset = log.seek(0, os.SEEK_END)
             self._process = subprocess.Popen(
                 [

@@ -1,13 +1,18 @@
 """One Spark session for all tests of a run, and one audit of all that is to be found or not."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from selenium.webdriver import Chrome
 
+from groupcert.certifier.audit.report import page
 from groupcert.certifier.audit.spark.session import spark_session
 from tests.audit.audited import Audited, audit_of_all_scenes
 from tests.audit.java_options import FAST_START
+from tests.audit.report_pages import WIDTHS, Look
+from tests.browser import opened
 
 
 @pytest.fixture(scope="session")
@@ -33,3 +38,9 @@ def spark() -> Iterator[SparkSession]:
 def audited(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Audited:
     """An audit of all scenes."""
     return audit_of_all_scenes(spark, tmp_path_factory.mktemp("scenes"))
+
+
+@pytest.fixture
+def look(browser: Chrome, tmp_path: Path) -> Look:
+    """Opens the page of a summary."""
+    return lambda summary: opened(browser, page(summary), tmp_path / "report.html", WIDTHS[-1])

@@ -2,16 +2,12 @@
 how transactions depend on each other.
 """
 
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
-from selenium.webdriver import Chrome
 
-from groupcert.certifier.audit.answers.result import JsonObject
-from groupcert.certifier.audit.report import page
 from tests.audit.cycle_summaries import summary_with_cycles
+from tests.audit.report_pages import WIDTHS, Look
 from tests.audit.summaries import (
     BUCKETS,
     GROUP,
@@ -20,18 +16,9 @@ from tests.audit.summaries import (
     empty_summary,
     summary_with_findings,
 )
-from tests.browser import count, opened, pointed, resize, text
+from tests.browser import count, pointed, resize, text
 
 pytestmark = pytest.mark.slow
-WIDTHS = (390, 420, 800, 1400)
-Look = Callable[[JsonObject], Chrome]
-
-
-@pytest.fixture
-def look(browser: Chrome, tmp_path: Path) -> Look:
-    """Opens the page of a summary."""
-
-    return lambda summary: opened(browser, page(summary), tmp_path / "report.html", WIDTHS[-1])
 
 
 def test_who_holds_the_collection_back_is_told_over_time(look: Look) -> None:

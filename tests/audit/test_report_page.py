@@ -4,8 +4,6 @@ The summaries are written by hand, so that each section has something to show.
 """
 
 import json
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +12,8 @@ from selenium.webdriver import Chrome
 from groupcert.certifier.audit.answers.findings import MEANINGS, Code
 from groupcert.certifier.audit.answers.result import JsonObject
 from groupcert.certifier.audit.compared import compared
-from groupcert.certifier.audit.report import page
 from tests.audit.cycle_summaries import summary_with_cycles
+from tests.audit.report_pages import WIDTHS, Look
 from tests.audit.summaries import (
     BEGIN_US,
     BUCKETS,
@@ -28,18 +26,9 @@ from tests.audit.summaries import (
     empty_summary,
     summary_with_findings,
 )
-from tests.browser import asked_of_others, colours, count, logged, opened, pointed, resize, text
+from tests.browser import asked_of_others, colours, count, logged, pointed, resize, text
 
 pytestmark = pytest.mark.slow
-WIDTHS = (390, 420, 800, 1400)
-Look = Callable[[JsonObject], Chrome]
-
-
-@pytest.fixture
-def look(browser: Chrome, tmp_path: Path) -> Look:
-    """Opens the page of a summary."""
-
-    return lambda summary: opened(browser, page(summary), tmp_path / "report.html", WIDTHS[-1])
 
 
 def total(summary: JsonObject, observer: str) -> Any:

@@ -116,7 +116,7 @@ def test_the_benchmark_of_a_group_keeps_the_loads_that_are_done(tmp_path: Path) 
 
 def test_a_benchmark_that_has_measured_nothing_says_so(tmp_path: Path) -> None:
     with running(tmp_path, "bench", "group", "--seconds", "2") as bench:
-        wait_for("a group that starts", lambda: list(tmp_path.glob("groupcert-bench-*")))
+        wait_for("a group that starts", lambda: list(tmp_path.glob("groupcert-bench-*/group")))
         printed = press_ctrl_c(bench)
         assert bench.returncode == INTERRUPTED
     assert printed.startswith("interrupted; not run: stream; ")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from groupcert.members.host.interruption import INTERRUPTED, Course, interruptible
+from groupcert.members.host.interruption import INTERRUPTED, Course, held_back, interruptible
 
 
 def test_a_course_that_goes_through_says_nothing_of_it(capsys: pytest.CaptureFixture[str]) -> None:
@@ -50,6 +50,25 @@ def test_a_signal_is_an_interrupt_and_handlers_are_as_before(number: signal.Sign
     with pytest.raises(KeyboardInterrupt), interruptible():
         signal.raise_signal(number)
     assert signal.getsignal(number) is before
+
+
+def test_a_signal_waits_until_what_was_started_is_kept() -> None:
+    kept = []
+    with pytest.raises(KeyboardInterrupt), interruptible():
+        with held_back():
+            with held_back():
+                signal.raise_signal(signal.SIGINT)
+            kept.append("started")
+        kept.append("too late")
+    assert kept == ["started"]
+    with held_back():
+        kept.append("nothing is due any more")
+
+
+def test_a_signal_wins_over_what_fails_meanwhile() -> None:
+    with pytest.raises(KeyboardInterrupt), interruptible(), held_back():
+        signal.raise_signal(signal.SIGTERM)
+        raise OSError
 
 
 def test_the_second_signal_ends_a_process_that_still_cleans_up(tmp_path: Path) -> None:
