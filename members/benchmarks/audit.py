@@ -7,7 +7,6 @@ On the same files DuckDB, if it is there, answers the question as far as these h
 """
 
 import importlib.util
-import json
 import tempfile
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
@@ -25,8 +24,9 @@ from rich.table import Table
 
 from groupcert.certifier.audit.spark.java import is_heap
 from groupcert.certifier.errors import InvalidSetting
-from groupcert.members.benchmarks.audit_history import Workload, make
+from groupcert.members.benchmarks.audit_history import FILE_ROWS, Workload, make
 from groupcert.members.benchmarks.machine import answer, machine
+from groupcert.members.benchmarks.spark_stages import Stage, stages
 from groupcert.members.host.interruption import Course, beginning_undisturbed
 
 TARGETS = {
@@ -40,6 +40,7 @@ TRANSACTIONS_MIN = 1_000
 """So many that all wrong stamps find a place."""
 DUCKDB_MEMORY = "6GB"
 _SAMPLE_SECONDS = 0.1
+_STAGE_SECONDS_MIN = 1.0
 _MEGABYTE = 1_000_000
 
 Check = Callable[[Path, str, str], tuple[dict[str, int], float]]
@@ -50,12 +51,13 @@ when the engine was up.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchOptions:
-    """What is measured. `memory`: heap of Spark's Java. `folder`: where histories are kept; None:
-    they are made anew.
+    """What is measured. `file_rows`: of each file of a history. `memory`: heap of Spark's Java.
+    `folder`: where histories are kept; None: they are made anew.
     """
 
     transactions: tuple[int, ...] = (1_000_000, 3_000_000, 10_000_000)
-    items: tuple[str, ...] = ("uniform", "zipf")
+    items: tuple[str, ...] = ("uniform", "zipf", "hot")
+    file_rows: int = FILE_ROWS
     memory: str = "4g"
     folder: Path | None = None
 
@@ -74,7 +76,7 @@ class BenchOptions:
         """Right histories of all sizes, and one with wrong stamps of the smallest."""
         sizes = sorted(set(self.transactions))
         return [
-            Workload(transactions=size, items=items, wrong_stamps=wrong)
+            Workload(transactions=size, items=items, wrong_stamps=wrong, file_rows=self.file_rows)
             for items in self.items
             for size, wrong in ((sizes[0], WRONG_STAMPS), *((size, 0) for size in sizes))
         ]
@@ -86,8 +88,9 @@ class Run:
 
     `seconds`: from the start of its process; `seconds_in_session`: without the start of Python,
     Java and Spark. `cpu_seconds` and `memory_peak_mb`: of all its processes, the largest sum of
-    resident pages. `shuffle_write_mb`, `spilled_mb`: None where that was not Spark. Spark verifies
-    all that the job does; so does `duckdb-all`; `duckdb` is about stamps and verdicts alone.
+    resident pages. `shuffle_write_mb`, `spilled_mb`: None where that was not Spark; `stages`: those
+    of Spark that took a second or more. Spark verifies all that the job does; so does `duckdb-all`;
+    `duckdb` is about stamps and verdicts alone.
     """
 
     items: str
@@ -100,6 +103,7 @@ class Run:
     memory_peak_mb: int
     shuffle_write_mb: int | None
     spilled_mb: int | None
+    stages: list[Stage]
     findings: dict[str, int]
     is_right: bool
 
@@ -165,7 +169,7 @@ def measure(workload: Workload, engine: str, check: Check, log: Path, memory: st
             raise ChildProcessError(text) from None
         finally:
             _kill(process.pid)
-        written, spilled = _moved(Path(scratch)) if engine == "spark" else (None, None)
+        ran = stages(Path(scratch)) if engine == "spark" else []
     wrong = workload.wrong_stamps
     expected = {"STAMP_TOO_LOW": wrong, "STAMP_TOO_HIGH": wrong} if wrong else {}
     return Run(
@@ -177,8 +181,9 @@ def measure(workload: Workload, engine: str, check: Check, log: Path, memory: st
         seconds_in_session=round(ended - ready, 1),
         cpu_seconds=round(sum(peaks.cpu_seconds.values()), 1),
         memory_peak_mb=peaks.bytes // _MEGABYTE,
-        shuffle_write_mb=written,
-        spilled_mb=spilled,
+        shuffle_write_mb=sum(each.shuffle_write_mb for each in ran) if ran else None,
+        spilled_mb=sum(each.spilled_mb for each in ran) if ran else None,
+        stages=[each for each in ran if each.seconds >= _STAGE_SECONDS_MIN],
         findings=findings,
         is_right=findings == expected,
     )
@@ -255,19 +260,6 @@ def _kill(pid: int) -> None:
 
 def _answer(check: Check, log: Path, memory: str, scratch: str, sender: Connection) -> None:
     sender.send(check(log, memory, scratch))
-
-
-def _moved(events: Path) -> tuple[int, int]:
-    """Returns the megabytes that all tasks wrote for shuffles and spilled, by Spark's event log."""
-    written = spilled = 0
-    with next(events.iterdir()).open() as lines:
-        for line in lines:
-            if '"SparkListenerTaskEnd"' in line[:60]:
-                metrics = json.loads(line).get("Task Metrics")
-                if metrics is not None:
-                    written += metrics["Shuffle Write Metrics"]["Shuffle Bytes Written"]
-                    spilled += metrics["Disk Bytes Spilled"]
-    return written // _MEGABYTE, spilled // _MEGABYTE
 
 
 def _print(runs: list[Run]) -> None:

@@ -44,12 +44,13 @@ class Workload:
     by Zipf's law with exponent 0.99 (`zipf`), or of 10 million of which one is in every transaction
     (`hot`). 0.05 % have no write set. Snapshots are up to 48 versions old; with `hot` items nine of
     ten are the newest there is, as nothing could be certified otherwise. `wrong_stamps`: as many
-    have their `last_committed` lowered by one, and as many raised.
+    have their `last_committed` lowered by one, and as many raised. `file_rows`: of each file.
     """
 
     transactions: int
     items: str = "uniform"
     wrong_stamps: int = 0
+    file_rows: int = FILE_ROWS
 
     def __post_init__(self) -> None:
         if self.items not in ITEMS:
@@ -59,7 +60,8 @@ class Workload:
     def name(self) -> str:
         """The name of its folder, and in answers."""
         wrong = f"-wrong{self.wrong_stamps}" if self.wrong_stamps else ""
-        return f"{self.items}-{self.transactions}{wrong}"
+        rows = f"-rows{self.file_rows}" if self.file_rows != FILE_ROWS else ""
+        return f"{self.items}-{self.transactions}{wrong}{rows}"
 
 
 def make(folder: Path, workload: Workload) -> Path:
@@ -67,15 +69,15 @@ def make(folder: Path, workload: Workload) -> Path:
     made, unfinished = folder / workload.name, folder / f".{workload.name}"
     if not made.exists():
         shutil.rmtree(unfinished, ignore_errors=True)
-        write(unfinished, rows(workload))
+        write(unfinished, rows(workload), workload.file_rows)
         unfinished.rename(made)
     return made
 
 
-def write(folder: Path, history: Iterable[Row]) -> None:
-    """Numbers, chains and writes rows, into files of `FILE_ROWS`."""
+def write(folder: Path, history: Iterable[Row], file_rows: int) -> None:
+    """Numbers, chains and writes rows, into files of `file_rows`."""
     remaining, cursor = iter(history), Cursor()
-    while file := write_file(folder, islice(remaining, FILE_ROWS), cursor):
+    while file := write_file(folder, islice(remaining, file_rows), cursor):
         cursor = file.cursor
 
 

@@ -152,8 +152,11 @@ def bench_audit(
     ] = None,
     items: Annotated[
         list[str] | None,
-        typer.Option(help="uniform, zipf or hot. Repeatable. By default uniform and zipf."),
+        typer.Option(help="uniform, zipf or hot. Repeatable. By default all."),
     ] = None,
+    file_rows: Annotated[
+        int, typer.Option(min=1_000, help="Of each file of a history.")
+    ] = 1_000_000,
     memory: Annotated[str, typer.Option(help="Heap of Spark's Java.")] = "4g",
     folder: Annotated[
         Path | None, typer.Option(help="Where histories are kept, so that each is made once.")
@@ -171,6 +174,7 @@ def bench_audit(
     chosen = BenchOptions(
         transactions=tuple(transactions or default.transactions),
         items=tuple(items or default.items),
+        file_rows=file_rows,
         memory=memory,
         folder=folder,
     )
