@@ -36,18 +36,23 @@ _TEXT = "text/plain; charset=utf-8"
 
 
 class Watched:
-    """What the last audits were like, as metrics and probes have it."""
+    """The pages of the last audit, and what it and those before were like, as metrics have it."""
 
-    def __init__(self) -> None:
+    def __init__(self, out: Path) -> None:
+        """Begins with the answers that are in the folder `out`, if there are some."""
         self._lock = threading.Lock()
+        self._out = out
+        self._pages = self._read()
         self._last: JsonObject = {}
         self._last_at = 0.0
         self._audits = self._failures = self._whole = 0
         self._failed: str | None = None
 
     def done(self, summary: JsonObject) -> None:
-        """Takes the summary of an audit."""
+        """Takes the summary of an audit, whose pages are in the folder."""
+        pages = self._read()
         with self._lock:
+            self._pages = pages
             self._last, self._last_at, self._failed = summary, time.time(), None
             self._audits += 1
             since = summary["since"]
@@ -59,6 +64,19 @@ class Watched:
             self._failed = str(error)
             self._audits += 1
             self._failures += 1
+
+    def page(self, path: str) -> bytes | None:
+        """Returns a page of the last audit; None before the first.
+
+        The next audit's folder takes the place of the last one's in two steps: a page is not read
+        when somebody asks.
+        """
+        return self._pages.get(path)
+
+    def _read(self) -> dict[str, bytes]:
+        if not (self._out / SUMMARY).is_file():
+            return {}
+        return {path: (self._out / name).read_bytes() for path, (name, _) in _PAGES.items()}
 
     @property
     def problem(self) -> str | None:
@@ -99,8 +117,8 @@ def watch_logs(options: AuditOptions, *, minutes: float, listen: str) -> int:
         expected = "a folder of this machine, whose page is served"
         raise InvalidOption(name="--out", value=options.out, expected=expected)
     options.settings()
-    watched, ended = Watched(), threading.Event()
-    stop = serve(listen, _application(Path(options.out), watched))
+    watched, ended = Watched(Path(options.out)), threading.Event()
+    stop = serve(listen, _application(watched))
     sys.stderr.write(f"the last page is at http://{listen}/, metrics at http://{listen}/metrics\n")
     try:
         with _until_stopped(ended):
@@ -145,7 +163,7 @@ def _until_stopped(ended: threading.Event) -> Iterator[None]:
 
 
 def _application(
-    out: Path, watched: Watched
+    watched: Watched,
 ) -> "Callable[[WSGIEnvironment, StartResponse], Iterable[bytes]]":
     """Returns what answers a request."""
     metrics = metrics_application(PlainCollector(watched.measured))
@@ -161,13 +179,11 @@ def _application(
         if path not in _PAGES:
             known = ", ".join([*_PAGES, "/metrics", "/healthz"])
             return _answered(start, HTTPStatus.NOT_FOUND, f"there is no {path}, only {known}")
-        name, kind = _PAGES[path]
-        try:
-            content = (out / name).read_bytes()
-        except OSError:
+        page = watched.page(path)
+        if page is None:
             return _answered(start, HTTPStatus.SERVICE_UNAVAILABLE, NONE_YET)
-        start(_line(HTTPStatus.OK), [("Content-Type", kind)])
-        return [content]
+        start(_line(HTTPStatus.OK), [("Content-Type", _PAGES[path][1])])
+        return [page]
 
     return answer
 
