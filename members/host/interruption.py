@@ -80,14 +80,15 @@ def beginning_undisturbed() -> Iterator[None]:
     """Has the processes that are started in the block never get Ctrl-C, which a terminal sends to
     all of them: who has started them ends them.
 
-    Here it is late by as long as the block takes.
+    Here it waits for the end of the block, or a process that has begun would miss what it is told.
     """
     ensure_running()  # The first process would start it, and then let Ctrl-C through.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    with held_back():
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            yield
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class Course(Generic[Part]):

@@ -134,10 +134,11 @@ def test_every_call_is_answered_as_by_itself(stream: Stream) -> None:
 
 def test_a_conflict_has_the_status_of_the_unary_call(stream: Stream, channel: grpc.Channel) -> None:
     key = uuid.uuid4().bytes
-    snapshot_id = stream.open_snapshot(1)
-    version = StoreServiceStub(channel).Commit(commit(key), SECONDS_MAX).version
+    snapshot_id, calls = stream.open_snapshot(1), StoreServiceStub(channel)
+    first, second = (calls.OpenSnapshot(OpenSnapshotRequest()).snapshot_id for _ in range(2))
+    calls.Commit(commit(key, snapshot_id=first), SECONDS_MAX)
     with pytest.raises(grpc.RpcError) as caught:
-        StoreServiceStub(channel).Commit(commit(key, version=version - 1), SECONDS_MAX)
+        calls.Commit(commit(key, snapshot_id=second), SECONDS_MAX)
     unary = rpc_status.from_call(caught.value)  # type: ignore[arg-type]  # it is a Call, too
     assert unary is not None
     stream.send(SessionCall(number=2, commit=commit(key, snapshot_id=snapshot_id)))
