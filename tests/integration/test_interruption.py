@@ -53,7 +53,7 @@ def wait_for_part(folder: Path, number: int) -> None:
 def assert_nothing_left(folder: Path, started: list[psutil.Process]) -> None:
     """Checks that processes have ended, and folders are gone."""
     assert {path.name for path in folder.iterdir()} == {"err"}
-    _, alive = psutil.wait_procs(started, timeout=10)
+    _, alive = psutil.wait_procs(started, timeout=120)
     assert alive == []
     assert "Traceback" not in (folder / "err").read_text()
 
