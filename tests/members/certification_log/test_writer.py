@@ -427,17 +427,18 @@ async def test_a_folder_that_hangs_holds_up_no_life_and_hears_no_more_of_the_las
     waited for it would wait for longer than any test may take.
     """
     hangs, goes_on = threading.Event(), threading.Event()
+    log = tmp_path / "log"
+    publishers: list[threading.Thread] = []
 
     def hang(path: Path) -> None:
-        if not hangs.is_set() and path.suffix == ".unfinished":
+        if path == log:  # A file has its name in it.
+            publishers.append(threading.current_thread())
+        elif not hangs.is_set():
             hangs.set()
             goes_on.wait(FOREVER_SECONDS)
         sync(path)
 
     monkeypatch.setattr(certification_log, "sync", hang)
-    for module in (lifecycle, parts):
-        monkeypatch.setattr(module, "LOG_STOP_SECONDS", FOREVER_SECONDS)
-    log = tmp_path / "log"
     async with living(
         tmp_path / "data", certification_log=log, certification_log_file_seconds=1
     ) as process:
@@ -445,21 +446,24 @@ async def test_a_folder_that_hangs_holds_up_no_life_and_hears_no_more_of_the_las
         first = process.runtime
         await first.submit((write("one", first.committed_version),))
         assert await asyncio.to_thread(hangs.wait, SECONDS_MAX)
-        first.member.expel("m1")
-        first._sender.schedule()
-        while first is process.runtime or process.state is not MemberState.ONLINE:
-            await asyncio.sleep(0.01)
-            if not first.closed:
-                assert first.target.open_snapshot().get(b"one") == b"value"
-        monkeypatch.undo()
+        with monkeypatch.context() as patient:
+            for module in (lifecycle, parts):
+                patient.setattr(module, "LOG_STOP_SECONDS", FOREVER_SECONDS)
+            first.member.expel("m1")
+            first._sender.schedule()
+            while first is process.runtime or process.state is not MemberState.ONLINE:
+                await asyncio.sleep(0.01)
+                if not first.closed:
+                    assert first.target.open_snapshot().get(b"one") == b"value"
         assert first.history_writer
         thread = first.history_writer._thread
         assert thread.is_alive()
         goes_on.set()
         await asyncio.to_thread(thread.join, SECONDS_MAX)
         assert not thread.is_alive()
-        assert not list((tmp_path / "log").iterdir()), "it has published nothing"
-    rows = history_in(tmp_path / "log")
+    assert publishers
+    assert thread not in publishers
+    rows = history_in(log)
     assert kinds(rows).count("certified") == 1
     assert_applied(rows)
 
