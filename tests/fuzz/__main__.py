@@ -8,7 +8,6 @@ draw.
 """
 
 import argparse
-import shutil
 import signal
 import sys
 from collections import Counter
@@ -16,6 +15,7 @@ from collections.abc import Sequence
 
 from tests.fuzz.orders import ORDERS
 from tests.fuzz.run import TRANSPORTS, Run, fuzz
+from tests.fuzz.watcher import HELD_MS_MAX
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -27,18 +27,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--transport", choices=TRANSPORTS, help="in place of both, one after the other"
     )
+    parser.add_argument(
+        "--held-ms",
+        type=int,
+        default=HELD_MS_MAX,
+        help=f"how long an event loop may be held ({HELD_MS_MAX}): more where others have the "
+        "processors, too",
+    )
     options = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # What was started ends with it.
     transports = [options.transport] if options.transport else TRANSPORTS
     wrong = 0
     for transport in transports:
         seconds = options.seconds / len(transports)
-        run = fuzz(options.seed, options.order, transport, seconds, _progress)
+        run = Run(options.seed, options.order, transport, seconds, options.held_ms)
+        fuzz(run, _progress)
         sys.stdout.write(_summary(run))
         sys.stdout.flush()
         wrong += bool(run.problems)
-        if run.folder and not run.problems:
-            shutil.rmtree(run.folder)
     return 1 if wrong else 0
 
 

@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import json
 import os
+import shutil
 import sys
 import tempfile
 import time
@@ -23,7 +24,7 @@ from tests.fuzz.orders import ORDERS, FuzzedOrder
 from tests.fuzz.raw_connections import RawConnections
 from tests.fuzz.values import Answers
 from tests.fuzz.watched_member import DELAYS_VARIABLE
-from tests.fuzz.watcher import Watcher, held_ms, serving_delays
+from tests.fuzz.watcher import HELD_MS_MAX, Watcher, held_ms, serving_delays
 
 SETTINGS = {
     "stable_set_period_ms": 500,
@@ -49,6 +50,7 @@ class Run:
     order: str
     transport: str
     seconds: float
+    held_ms_max: int
     statuses: Counter[tuple[str, str]] = field(default_factory=Counter)
     cases: Counter[str] = field(default_factory=Counter)
     left_out: Counter[str] = field(default_factory=Counter)
@@ -69,6 +71,8 @@ class Run:
     def replay(self) -> str:
         """The command that makes the same calls again."""
         drawn = f"--seed {self.seed} --seconds {self.seconds:g}"
+        if self.held_ms_max != HELD_MS_MAX:
+            drawn += f" --held-ms {self.held_ms_max}"
         return f"python -m tests.fuzz {drawn} --order {self.order} --transport {self.transport}"
 
 
@@ -109,7 +113,7 @@ class _Fuzzing:
         self.honest = HonestClients(list(addresses.values()), honest, run.seed)
         self.callers = Callers(addresses, fuzzing, seed, answers)
         self.connections = RawConnections(addresses, fuzzing, seed)
-        self.watcher = Watcher(self.group, self._delays)
+        self.watcher = Watcher(self.group, self._delays, run.held_ms_max)
         self.answers, self.seed_text = answers, seed
         self.log: LogMessages | None = None
 
@@ -176,11 +180,11 @@ class _Fuzzing:
         (self.folder / "resident-bytes.json").write_text(json.dumps(resident))
 
 
-def fuzz(seed: int, order_name: str, transport: str, seconds: float, progress: Progress) -> Run:
-    """Returns a run on one order, over one transport."""
+def fuzz(run: Run, progress: Progress) -> None:
+    """Makes a run on its order, over its transport; its folder stays where it has problems."""
     folder = Path(tempfile.mkdtemp(prefix="groupcert-fuzz-"))
-    run = Run(seed, order_name, transport, seconds, folder=folder)
-    with ORDERS[order_name](folder / "log") as order:
+    run.folder = folder
+    with ORDERS[run.order](folder / "log") as order:
         fuzzing = _Fuzzing(run, order, folder)
         try:
             fuzzing.fuzz(progress)
@@ -190,7 +194,8 @@ def fuzz(seed: int, order_name: str, transport: str, seconds: float, progress: P
                 sys.excepthook(type(error), error, error.__traceback__)
         if run.problems:
             fuzzing.write_last()
-    return run
+    if not run.problems:
+        shutil.rmtree(folder)
 
 
 def _access(folder: Path) -> Path:

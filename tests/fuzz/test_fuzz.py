@@ -17,6 +17,8 @@ from tests.fuzz.breakages import BREAKAGE_VARIABLE
 pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(900)]
 
 DAY_SECONDS = 86_400
+HELD_MS_MAX = 1_000
+"""Other tests run beside: with what they take, a wait of 250 ms is nothing that the member does."""
 SECONDS = 25
 """On each order, of both transports together; groups that start and are checked take the rest of a
 minute."""
@@ -40,8 +42,9 @@ def fuzz(folder: Path, *arguments: str, breakage: str = "") -> tuple[int, str]:
 def test_a_minute_finds_nothing(tmp_path: Path, order: str) -> None:
     seed = int(time.time() // DAY_SECONDS)
     arguments = ("--seconds", str(SECONDS), "--seed", str(seed), "--order", order)
-    code, text = fuzz(tmp_path, *arguments)
-    assert code == 0, text
+    code, text = fuzz(tmp_path, *arguments, "--held-ms", str(HELD_MS_MAX))
+    wrong = [line for line in text.splitlines() if line.startswith(("WRONG", "again"))]
+    assert code == 0, "\n".join(wrong) or text
     assert f"seed {seed}, {order}, plain" in text
     assert f"seed {seed}, {order}, tls" in text
 
