@@ -23,6 +23,7 @@ from groupcert.certifier.audit.answers.errors import SparkFailed
 from groupcert.certifier.audit.answers.result import JsonObject
 from groupcert.certifier.audit.archive import submit_command, write_archive
 from groupcert.certifier.audit.jobs import audit, has_findings, known_jobs
+from groupcert.certifier.audit.rows.kept import paths_to_read
 from groupcert.certifier.audit.spark.footers import has_few_rows
 from groupcert.certifier.audit.spark.java import is_heap
 from groupcert.certifier.audit.spark.progress import OnProgress, ProgressLines, tasks_text
@@ -104,7 +105,8 @@ def audits(options: AuditOptions, again: Callable[[], bool]) -> Iterator[JsonObj
 def _session(
     options: AuditOptions, settings: dict[str, str]
 ) -> AbstractContextManager[SparkSession]:
-    few = options.master is None and has_few_rows(options.paths)
+    paths = options.paths if options.since is None else paths_to_read(options.paths, options.since)
+    few = options.master is None and has_few_rows(paths)
     return spark_session(options.master, memory=options.memory, few_rows=few, settings=settings)
 
 

@@ -19,7 +19,7 @@ from groupcert.certifier.audit.isolation import isolation
 from groupcert.certifier.audit.jobs import audit
 from groupcert.certifier.audit.rows import states, survey, tails
 from groupcert.certifier.audit.rows.histories import History
-from groupcert.certifier.audit.rows.kept import AuditWhole, read_kept
+from groupcert.certifier.audit.rows.kept import AuditWhole, paths_to_read, read_kept
 from groupcert.certifier.audit.rows.log import Log
 from groupcert.certifier.history.schema import Row
 from tests.audit.anomalies import NEIGHBOURS_MAX
@@ -154,6 +154,17 @@ def test_who_has_read_nothing_new_knows_what_was_there(
     assert [getattr(history, name) for name in names] == [getattr(read, name) for name in names]
 
 
+def test_what_will_be_read_is_told_without_spark(before: tuple[Path, str], tmp_path: Path) -> None:
+    logs, out = before
+    (file,) = logs.iterdir()
+    (tmp_path / file.name).write_bytes(b"another file")
+    paths, kept = [str(logs), str(tmp_path)], f"{out}/state/rows"
+    assert paths_to_read(paths, out) == [kept, str(tmp_path / file.name)]
+    assert paths_to_read([logs.as_uri()], Path(out).as_uri()) == [kept]
+    for since in (str(tmp_path / "absent"), "hdfs://host/out"):
+        assert paths_to_read(paths, since) == paths
+
+
 def test_files_that_are_gone_are_counted(
     spark: SparkSession, before: tuple[Path, str], tmp_path: Path
 ) -> None:
@@ -172,6 +183,7 @@ def test_a_file_that_has_changed_makes_an_audit_whole(
     try:
         with pytest.raises(AuditWhole, match=rf"{file.name} has changed since"):
             read_kept(spark, out, [str(logs)])
+        assert paths_to_read([str(logs)], out) == [str(logs)]
     finally:
         os.utime(file, ns=(was.st_atime_ns, was.st_mtime_ns))
 

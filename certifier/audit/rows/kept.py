@@ -15,12 +15,14 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from pyarrow import ArrowException, parquet
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from groupcert.certifier.audit.answers.errors import NoAuditBefore
 from groupcert.certifier.audit.answers.result import JsonObject
+from groupcert.certifier.audit.spark.footers import local_files, local_path
 from groupcert.certifier.audit.spark.session import first_line
 
 STATE_VERSION = 1
@@ -145,6 +147,28 @@ def read_kept(spark: SparkSession, place: str, paths: Sequence[str]) -> Kept:
         shown=told["shown"],
     )
     return _with_files(spark, kept, paths)
+
+
+def paths_to_read(paths: Sequence[str], since: str) -> Sequence[str]:
+    """Returns what an audit of `paths` reads that goes on from one at `since`, as far as can be
+    told without Spark: the kept rows and the new files. All paths, if it may be of everything.
+    """
+    try:
+        state = local_path(since) / STATE
+        known = {
+            local_path(row["file"]): (row["size"], row["modified_us"] // 1_000)
+            for row in parquet.read_table(state / FILES).to_pylist()
+        }
+        new = [str(state / ROWS)]
+        for file in local_files(paths):
+            told, status = known.get(file.absolute()), file.stat()
+            if told is None:
+                new.append(str(file))
+            elif told != (status.st_size, status.st_mtime_ns // 1_000_000):
+                return paths
+    except (OSError, ArrowException, ValueError):
+        return paths
+    return new
 
 
 def summary_at(spark: SparkSession, place: str) -> bytes:

@@ -1,6 +1,9 @@
-"""How many rows a log has, read from the ends of its files before Java starts."""
+"""How many rows a log has, read from the ends of its files before Java starts.
 
-from collections.abc import Iterable, Sequence
+Whatever lies on another machine is a ValueError here: it cannot be asked quickly.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -18,7 +21,7 @@ def has_few_rows(paths: Sequence[str]) -> bool:
     """
     rows = count = 0
     try:
-        for file in _files(paths):
+        for file in local_files(paths):
             count += 1
             rows += parquet.read_metadata(file).num_rows
             if rows > FEW_ROWS or count > FILES_MAX:
@@ -28,11 +31,15 @@ def has_few_rows(paths: Sequence[str]) -> bool:
     return count > 0
 
 
-def _files(paths: Iterable[str]) -> Iterable[Path]:
+def local_files(paths: Iterable[str]) -> Iterator[Path]:
     """Yields the files below paths; raises ValueError for one on another machine."""
-    for path in paths:
-        parts = urlsplit(path)
-        if parts.scheme not in ("", "file") or parts.netloc:
-            raise ValueError(path)
-        local = Path(unquote(parts.path) if parts.scheme else path)
-        yield from [local] if local.is_file() else local.rglob("*.parquet")
+    for path in map(local_path, paths):
+        yield from [path] if path.is_file() else path.rglob("*.parquet")
+
+
+def local_path(path: str) -> Path:
+    """Returns a path that Spark takes as one of this machine; raises ValueError if it is not."""
+    parts = urlsplit(path)
+    if parts.scheme not in ("", "file") or parts.netloc:
+        raise ValueError(path)
+    return Path(unquote(parts.path) if parts.scheme else path)
