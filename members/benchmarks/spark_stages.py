@@ -68,9 +68,12 @@ def _stage(info: dict[str, Any], ended: list[dict[str, Any]]) -> Stage:
 
 
 def _operators(info: dict[str, Any]) -> tuple[str, ...]:
-    """Returns the names of what a stage runs, each once, from its rows' source on."""
+    """Returns the names of what a stage runs, each once, from its rows' source on.
+
+    A scope's id is a number, with or without words before it: `19`, `spark_plan_19`.
+    """
     scopes = [json.loads(each["Scope"]) for each in info["RDD Info"] if "Scope" in each]
-    ordered = sorted(scopes, key=lambda scope: int(scope["id"]), reverse=True)
+    ordered = sorted(scopes, key=lambda scope: int(scope["id"].rpartition("_")[2]), reverse=True)
     names = (scope["name"] for scope in ordered)
     return tuple(dict.fromkeys(each for each in names if "Codegen" not in each))
 

@@ -1,7 +1,8 @@
 """The example in Rust is compiled from the contract, and does at a real group what it promises.
 
 It needs cargo, and crates from wherever cargo is set up to get them: skipped where there are none,
-unless `REQUIRE_RUST=1`.
+unless `REQUIRE_RUST=1`. `make nightly` runs it: its crates take longer to compile than an example is
+worth in each run of all tests.
 """
 
 import os
@@ -24,8 +25,8 @@ from tests.integration.waiting import wait_for
 from tests.sources import ROOT
 
 pytestmark = [
-    *(pytest.mark.nats, pytest.mark.cluster, pytest.mark.slow),
-    pytest.mark.timeout(1_500),  # It compiles 140 crates, beside other tests.
+    *(pytest.mark.nats, pytest.mark.cluster, pytest.mark.nightly),
+    pytest.mark.timeout(1_500),  # It compiles 140 crates.
 ]
 
 EXAMPLE = ROOT / "deploy/examples/rust"

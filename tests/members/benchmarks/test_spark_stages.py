@@ -23,8 +23,9 @@ def task(stage: int, seconds: float, *, spilled: int = 0) -> dict[str, Any]:
 
 def completed(stage: int, *operators: str) -> dict[str, Any]:
     """The end of a stage of 2.5 s, which runs operators, from its source on."""
-    names = reversed(list(enumerate(reversed(operators))))
-    scopes = [json.dumps({"id": str(number), "name": name}) for number, name in names]
+    names = list(enumerate(reversed(operators)))[::-1]
+    ids = {number: f"spark_plan_{number}" if number % 2 else str(number) for number, _ in names}
+    scopes = [json.dumps({"id": ids[number], "name": name}) for number, name in names]
     return {
         "Event": "SparkListenerStageCompleted",
         "Stage Info": {
