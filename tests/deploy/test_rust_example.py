@@ -1,8 +1,7 @@
 """The example in Rust is compiled from the contract, and does at a real group what it promises.
 
 It needs cargo, and crates from wherever cargo is set up to get them: skipped where there are none,
-unless `REQUIRE_RUST=1`. `make nightly` runs it: its crates take longer to compile than an example is
-worth in each run of all tests.
+unless `REQUIRE_RUST=1`. `make nightly` runs it: its crates compile for too long for every run.
 """
 
 import os
