@@ -77,5 +77,7 @@ def _figures(told: JsonObject) -> Iterator[tuple[str, float]]:
     lags = [each.get("lag_us") for each in _list(told, "apply", "observers")]
     if p95 := _numbers([each for each in lags if isinstance(each, dict)], "p95"):
         yield "lag_p95_us", max(p95)
-    if widths := [each for each in _numbers(_list(told, "profile", "parallelism"), "mean") if each]:
-        yield "parallelism", max(widths)
+    profile = told.get("profile")
+    replica = profile.get("replica") if isinstance(profile, dict) else None
+    if means := [each for each in _numbers([replica], "mean") if each] if replica else []:
+        yield "parallelism", means[0]

@@ -90,7 +90,10 @@ function figures() {
   const busy = (part("apply").observers ?? []).filter(each => known(each.busy_share)).sort((a, b) => b.busy_share - a.busy_share)[0];
   if (busy) load.push([percent(busy.busy_share), "applier busy", `of the time, at ${labelled(busy)}${lags.length > 1 ? ", the busiest" : ""}`]);
   const widths = (part("profile").parallelism ?? []).filter(each => each.mean), replica = part("profile").replica;
-  if (widths.length) load.push([`${fixed(Math.max(...widths.map(each => each.mean)), 1)} ×`, "could run at once", replica?.mean ? `on average; at a replica of all ${fixed(replica.mean, 1)} ×` : "on average, workers without limit"]);
+  if (widths.length) {
+    const [least, most] = [Math.min, Math.max].map(each => fixed(each(...widths.map(width => width.mean)), 1)), appliers = least === most ? `${most} ×` : `${least} to ${most} ×`;
+    load.push(replica?.mean ? [`${fixed(replica.mean, 1)} ×`, "could run at once", `at a replica of all; ${appliers} at the members' appliers`] : [`${most} ×`, "could run at once", "on average, workers without limit"]);
+  }
   const info = part("profile").certification_info, holder = part("profile").holders?.members?.[0];
   if (info) load.push([short(largest(info.held)), "items held at most", holder ? `${holder.member} holds the collection back most` : "by the certification info"]);
   if (decided) {
@@ -138,7 +141,7 @@ function sideBySide({members, differing}) {
 }
 
 /* ---- the audit before, whose answers these ones replace ---- */
-const FIGURES = {decisions: ["decisions of the longest history", count], aborted_share: ["not certified", percent], lag_p95_us: ["p95 lag of the slowest", time], parallelism: ["could run at once on average", value => fixed(value, 2)]};
+const FIGURES = {decisions: ["decisions of the longest history", count], aborted_share: ["not certified", percent], lag_p95_us: ["p95 lag of the slowest", time], parallelism: ["could run at once at a replica of all", value => fixed(value, 2)]};
 function comparison() {
   const told = data.compared;
   if (!told) return;
@@ -159,7 +162,7 @@ function unseen() {
   }
   const blind = (isolation.anomalies ?? []).filter(each => !each.checked).map(each => each.name);
   if (blind.length) found.push([listed(blind), "no transaction had what this needs, such as a read set"]);
-  if (isolation.transactions > isolation.with_read_set) found.push(["reads", `${count(isolation.transactions - isolation.with_read_set)} of ${many(isolation.transactions, "transaction")} sent no read set: what they read is not known`]);
+  if (isolation.transactions > isolation.with_read_set) found.push(["reads", `${count(isolation.transactions - isolation.with_read_set)} of ${many(isolation.transactions, "transaction")} in all members' logs sent no read set: what they read is not known`]);
   if (isolation.unsearched) found.push(["cycles", `of ${many(isolation.unsearched, "transaction")}: too many, or too far back`]);
   for (const name of applied.skipped ?? []) found.push([name, "its log does not say what its applier ran when"]);
   for (const each of part("proof").observers ?? []) if (each.chained < each.rows) found.push([named(each), `${many(each.rows - each.chained, "row")} not tied to the chain`]);
@@ -198,7 +201,7 @@ function histories() {
     drawHorizontal(svg, messages, left, right, bottom);
   });
   const told = rows.map(row => checked.get(row));
-  box.append(table(["member", {name: "source", text: true}, "rows", "decisions", "certified", "conflict", "too old", "refused", "stamps checked", {name: "", text: true}],
+  box.append(table(["member", {name: "source", text: true, wide: true}, {name: "rows", wide: true}, "decisions", "certified", "conflict", "too old", "refused", "stamps checked", {name: "", text: true}],
     rows.map((row, i) => [member(row), row.source.replaceAll("_", " "), row.rows, row.transactions, told[i].certified, told[i].conflict, told[i].too_old, told[i].refused, told[i].stamps_checked, notes(row)])));
 }
 
@@ -215,7 +218,7 @@ function trust() {
   if (has(agree.pairs)) checks(one, agree.pairs.map(pair => [pair.places ? !pair.differing : null, [pair.one, pair.other].map((observer, i) => named({observer, history: pair.histories?.[i]})).join(" and "),
     !pair.places ? "nothing in common" : pair.differing ? `${count(pair.differing)} of ${count(pair.places)} differ` : `${many(pair.places, "place")} alike`]));
   else none(one, ran.has("agree") && members.length < 2 ? "There is one member only." : missing("agree"));
-  titled(other, "Isolation", has(isolation.anomalies) ? `${many(isolation.transactions, "transaction")}, ${isolation.with_read_set ? count(isolation.with_read_set) : "none"} of them with the items that they read.${isolation.unsearched ? ` Cycles of ${many(isolation.unsearched, "transaction")} were not looked for: too many, or too far back.` : ""}` : "");
+  titled(other, "Isolation", has(isolation.anomalies) ? `${many(isolation.transactions, "transaction")} in all members' logs, ${isolation.with_read_set ? count(isolation.with_read_set) : "none"} of them with the items that they read.${isolation.unsearched ? ` Cycles of ${many(isolation.unsearched, "transaction")} were not looked for: too many, or too far back.` : ""}` : "");
   if (has(isolation.anomalies)) checks(other, isolation.anomalies.map(each => [each.found ? false : each.checked && !isolation.unsearched ? true : null, each.name,
     each.found ? count(each.found) : !each.checked ? "nothing to look at" : isolation.unsearched ? "none where looked for" : "none"]));
   else none(other, missing("isolation"));
@@ -261,8 +264,8 @@ function transactions() {
   if (powers.length) other.append(levels("distances", powers.map(each => ({name: each.from === each.to ? count(each.from) : `${short(each.from)} to ${short(each.to)}`, share: each.transactions / (most || 1), color: "var(--series-1)", text: count(each.transactions), tip: `${percent(each.transactions / all)} of what the applier executed`}))));
   else none(other, "An applier executed nothing.");
   if (!has(snapshots?.oldest)) return;
-  titled(box, "The oldest snapshots");
-  box.append(table(["place", "age", {name: "member", text: true}, {name: "decision", text: true, wide: true}, {name: "GTID", text: true}], snapshots.oldest.map(each => [placed(each.place), each.age, each.origin ?? "–", each.verdict.replaceAll("_", " "), each.gtid ? element("td", {class: "text key"}, element("code", {}, each.gtid)) : each.verdict === "certified" ? "–" : "aborted"])));
+  titled(box, "The oldest snapshots", "Each that a member's clients had, once: by the last transaction that read at it.");
+  box.append(table(["place", "snapshot", "age", {name: "member", text: true}, {name: "decision", text: true, wide: true}, {name: "GTID", text: true}], snapshots.oldest.map(each => [placed(each.place), each.snapshot_version, each.age, each.origin ?? "–", each.verdict.replaceAll("_", " "), each.gtid ? element("td", {class: "text key"}, element("code", {}, each.gtid)) : each.verdict === "certified" ? "–" : "aborted"])));
 }
 function classed(box, told) {
   const known = told.first.some(each => each.tables), most = largest(told.first.map(each => each.wasted_us));

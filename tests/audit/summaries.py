@@ -448,6 +448,7 @@ def _snapshots() -> JsonObject:
                 "origin": MEMBERS[number % 3],
                 "gtid": None if number % 2 else f"{GROUP}:{90_000 + number}",
                 "age": 8_811 - number,
+                "snapshot_version": 81_189 + 2 * number,
             }
             for number in range(10)
         ],

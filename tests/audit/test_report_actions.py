@@ -49,7 +49,8 @@ def test_a_replica_of_all_stands_beside_the_applier(look: Look) -> None:
         "replica of all",
     ]
     assert rows[-1].split("\t")[1:] == ["391,204", "20 h", "2.5 h", "8.00"]
-    assert "at a replica of all 8.0 \u00d7" in text(browser, "#figures")
+    said = " ".join(text(browser, "#figures").split())
+    assert "8.0 \u00d7 could run at once at a replica of all; 3.9 \u00d7 at the members'" in said
     summary["profile"]["replica"] |= {"rule": "stamps", "estimated": 0, "forced_cuts": 1}
     browser = look(summary)
     said = text(browser, "#parallelism")

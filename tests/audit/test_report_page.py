@@ -214,6 +214,7 @@ def test_the_audit_before_is_compared(look: Look) -> None:
     said = text(browser, "#compared")
     assert "STAMP_TOO_HIGH\t0\t12,400\tnew" in said and "gone" not in said
     assert "p95 lag of the slowest\t15.5 ms\t15.5 ms" in said
+    assert "could run at once at a replica of all\t8.00\t8.00" in said
     assert "Its jobs: agree, apply, isolation, profile, proof and verify" in said
     assert compared(b"{", now) is None and compared(b'{"written_by": "x"}', now) is None
     now["compared"] = compared(json.dumps(now).encode(), clean_summary())

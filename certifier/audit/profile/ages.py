@@ -14,7 +14,7 @@ from groupcert.certifier.audit.rows.columns import is_remote
 from groupcert.certifier.history.schema import Verdict
 
 OLDEST = 10
-"""Transactions that are named."""
+"""Snapshots that are named."""
 STEPS = 64
 """Steps of the histogram of ages between a value and its double: percentiles are to 1 %, those
 below `STEPS` are exact.
@@ -42,15 +42,21 @@ def ages(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def oldest(frame: pl.DataFrame) -> pl.DataFrame:
-    """Returns those with the oldest snapshots: `most` is the age, `other` the GTID."""
+    """Returns the oldest snapshots (`part`), each with the last transaction that had it: `most` is
+    the age, `other` the GTID.
+    """
     gtid = pl.concat_str("gtid_source", pl.lit(":"), "gtid_number")
-    rows = frame.select("place", "verdict", name="origin", other=gtid, most=age())
+    shown = frame.select("place", "verdict", name="origin", other=gtid, part="snapshot_version")
+    rows = shown.with_columns(frame.select(most=age()))
     return first_of(rows.drop_nulls("most"))
 
 
 def first_of(rows: pl.DataFrame) -> pl.DataFrame:
-    """Returns the oldest of rows; of two alike that which stands first in the order."""
-    return rows.sort("most", "place", descending=[True, False]).head(OLDEST)
+    """Returns the oldest of rows, each member's snapshot once: transactions that one client sends
+    together have the same. Of two alike that which stands first in the order.
+    """
+    ordered = rows.sort("most", "place", descending=[True, False])
+    return ordered.unique(("name", "part"), keep="first", maintain_order=True).head(OLDEST)
 
 
 def distances(frame: pl.DataFrame) -> pl.DataFrame:

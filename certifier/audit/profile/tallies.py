@@ -44,6 +44,15 @@ _TALLY = pl.Schema(
 )
 
 
+_SNAPSHOT = {
+    "place": "place",
+    "verdict": "verdict",
+    "origin": "name",
+    "gtid": "other",
+    "age": "most",
+    "snapshot_version": "part",
+}
+"""Names of what is told of an old snapshot, and where a tally has it."""
 _EMPTY = pl.DataFrame(schema=_TALLY)
 
 
@@ -52,7 +61,7 @@ class Tallies:
     """`pairs`: conflicts by loser's and winner's member. `parts`: verdicts by part of the time.
     `used`, `lost`: transactions and conflicts by table. `alone`: those without write set that an
     applier executed, and that others did, by origin. `classes`: by tables. `ages`: by origin and
-    step the transactions and the largest age, see `ages.py`; `oldest`: those with the oldest
+    step the transactions and the largest age, see `ages.py`; `oldest`: the oldest
     snapshots. `distances`: of stamps, by power of two. `collections`, `purged`:
     collections, and the items that they purged, by part of the time as `held.py` has it.
     `heat`: conflicts over hot items, by item and part. `holders`: who held the collection back, as
@@ -154,8 +163,7 @@ def _told(found: pl.DataFrame) -> Tallies:
         told.heat[item, part] += count
     told.holders = found.filter(pl.col("what") == _HOLDER).select(list(HOLDER))
     for row in ages.first_of(found.filter(pl.col("what") == _OLDEST)).to_dicts():
-        names = {"place": "place", "verdict": "verdict", "origin": "name", "gtid": "other"}
-        told.oldest.append({**{to: row[name] for to, name in names.items()}, "age": row["most"]})
+        told.oldest.append({to: row[name] for to, name in _SNAPSHOT.items()})
     return told
 
 
