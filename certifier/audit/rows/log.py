@@ -85,6 +85,8 @@ class Log:
         self.spark = spark
         self.paths = tuple(paths)
         self.kept, self.keeps = kept, keeps
+        self.made: dict[Callable[[Log], object], object] = {}
+        """What several jobs ask for, by the function that makes it, see `once.py`."""
         self.opened_us = time_ns() // 1_000
         """Since then files may have appeared that are not read."""
         try:
@@ -212,7 +214,7 @@ class _Recent(Log):
 
     def __init__(self, log: Log) -> None:
         self.spark, self.paths, self.opened_us = log.spark, log.paths, log.opened_us
-        self.kept, self.keeps = None, False
+        self.kept, self.keeps, self.made = None, False, {}
         files, turns = by_name(log.files), by_name(log.surveyed.turns)
         since = {each.name: each.since for each in log.histories}
         is_new = F.col("number") > log.by_history(lambda each: each.since)

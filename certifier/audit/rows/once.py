@@ -1,13 +1,9 @@
-"""Values of a log that several jobs ask for, each made once.
-
-Jobs run at once, and `functools.cache` alone is no lock: two that ask at the same time would both
-make the value.
-"""
+"""Values of a log that several jobs ask for, each made once and kept as long as the log is."""
 
 from collections.abc import Callable
-from functools import cache, wraps
+from functools import wraps
 from threading import RLock
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from groupcert.certifier.audit.rows.log import Log
 
@@ -16,11 +12,13 @@ Value = TypeVar("Value")
 
 def once(function: Callable[[Log], Value]) -> Callable[[Log], Value]:
     """Returns a function that makes its value for a log once; who asks meanwhile waits."""
-    kept, lock = cache(function), RLock()
+    lock = RLock()
 
     @wraps(function)
     def made_once(log: Log) -> Value:
         with lock:
-            return kept(log)
+            if function not in log.made:
+                log.made[function] = function(log)
+            return cast("Value", log.made[function])
 
     return made_once

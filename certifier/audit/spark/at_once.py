@@ -1,7 +1,8 @@
 """Several jobs of an audit at once: while the driver plans one, Spark runs tasks of another."""
 
+from collections import deque
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from typing import TypeVar
 
@@ -24,12 +25,18 @@ def answers(
         calls: in the order in which they begin.
         at_once: how many run at the same time.
     """
+    waiting, running = deque(calls.items()), dict[Future[Answer], str]()
+    found: dict[str, Answer] = {}
     with ThreadPoolExecutor(at_once, thread_name_prefix="audit") as threads:
-        begun = {threads.submit(call): name for name, call in calls.items()}
         try:
-            return {begun[call]: call.result() for call in as_completed(begun)}
+            while waiting or running:
+                while waiting and len(running) < at_once:
+                    name, call = waiting.popleft()
+                    running[threads.submit(call)] = name
+                for done in wait(running, return_when=FIRST_COMPLETED).done:
+                    found[running.pop(done)] = done.result()
         except BaseException:
-            threads.shutdown(wait=False, cancel_futures=True)
             with suppress(*GONE):
                 spark.sparkContext.cancelAllJobs()
             raise
+    return found
