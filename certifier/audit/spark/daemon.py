@@ -1,14 +1,29 @@
 """What Spark's Python workers are forked from on this machine: a process that has what walks need.
 
 Without it each worker would import Polars and Arrow anew; an audit of a small log starts four.
+Spark has its modules first in an archive, uncompiled, which each worker would read again: those of
+the package that is installed are taken, which it is a copy of.
 """
 
-import polars
-import pyarrow.compute
-from pyspark import worker
-from pyspark.daemon import manager
+import sys
+from importlib import import_module
 
-IMPORTED = (polars, pyarrow.compute, worker)
+NEEDED = ("polars", "pyarrow.compute", "pyspark.worker")
+
+
+def is_archive(path: str) -> bool:
+    """Returns whether a path of modules is an archive.
+
+    >>> [is_archive(path) for path in ("/spark/python/lib/pyspark.zip", "/site-packages")]
+    [True, False]
+    """
+    return path.endswith(".zip")
+
 
 if __name__ == "__main__":
-    manager()
+    sys.path[:] = [path for path in sys.path if not is_archive(path)]
+    for path in filter(is_archive, [*sys.path_importer_cache]):
+        del sys.path_importer_cache[path]
+    for name in NEEDED:
+        import_module(name)
+    import_module("pyspark.daemon").manager()
