@@ -64,7 +64,7 @@ def test_answers_are_the_same_whether_plans_are_interpreted_or_compiled(tmp_path
         summary.pop("started_us")
         tables = {
             table.name: parquet.read_table(table).to_pylist()
-            for table in (out / "tables").iterdir()
+            for table in sorted((out / "tables").iterdir())
         }
         told[rows] = json.dumps([summary, tables], default=str)
     assert told["few"] == told["many"]
