@@ -79,5 +79,5 @@ def _figures(told: JsonObject) -> Iterator[tuple[str, float]]:
         yield "lag_p95_us", max(p95)
     profile = told.get("profile")
     replica = profile.get("replica") if isinstance(profile, dict) else None
-    if means := [each for each in _numbers([replica], "mean") if each] if replica else []:
-        yield "parallelism", means[0]
+    if isinstance(replica, dict) and (mean := sum(_numbers([replica], "mean"))):
+        yield "parallelism", mean

@@ -12,12 +12,13 @@ NEEDED = ("polars", "pyarrow.compute", "pyspark.worker")
 
 
 def is_archive(path: str) -> bool:
-    """Returns whether a path of modules is an archive.
+    """Returns whether a path of modules is one of Spark's archives.
 
-    >>> [is_archive(path) for path in ("/spark/python/lib/pyspark.zip", "/site-packages")]
-    [True, False]
+    >>> lib = "/spark/python/lib"
+    >>> [is_archive(path) for path in (f"{lib}/pyspark.zip", f"{lib}/py4j-0.10-src.zip", lib)]
+    [True, True, False]
     """
-    return path.endswith(".zip")
+    return path.endswith(("/pyspark.zip", "-src.zip"))
 
 
 if __name__ == "__main__":

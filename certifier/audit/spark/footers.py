@@ -1,7 +1,4 @@
-"""How many rows a log has, read from the ends of its files before Java starts.
-
-Whatever lies on another machine is a ValueError here: it cannot be asked quickly.
-"""
+"""How many rows a log has, read from the ends of its files before Java starts."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
