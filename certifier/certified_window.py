@@ -287,12 +287,17 @@ class CertifiedWindow:
         """Returns the smallest version with a GTID in `missing`; 0 if some of `missing` lie before
         the window or more than `lag_max` versions back.
 
-        Cost: O(versions since that one / 4096) comparisons of sets, and some hundred; a block of
-        versions is looked through when it is met for the first time.
+        Cost: one comparison of sets where the newest versions are missing, as in a snapshot that
+        lags behind, 64 at most; else O(versions since that one / 4096) and some hundred. A block
+        of versions is looked through when it is met for the first time.
         """
         remaining = missing.count()
         oldest = max(self.first_version, self.newest_version + 1 - lag_max)
-        version, block = self.newest_version + 1, 1
+        version, block = self.newest_version + 1 - remaining, 1
+        if 0 < remaining <= _BLOCKS[1] and version >= oldest:
+            if self._transactions_in(version, remaining) == missing:
+                return version
+        version = self.newest_version + 1
         while remaining and version > oldest:
             block = 1
             if not version % _BLOCKS[1]:
@@ -358,23 +363,30 @@ class CertifiedWindow:
         if block == 1:
             return self.executed(version)
         if (version, block) not in self._executed:
-            made = GtidSet()
             if block == SEGMENT_TRANSACTIONS:
-                part = block >> _BLOCK_SHIFT
+                made, part = GtidSet(), block >> _BLOCK_SHIFT
                 for first in range(version, version + block, part):
                     made.update(self._executed_in(first, part))
             else:
-                for source, numbers in self._numbers_in(version, block).items():
-                    made.add_numbers(source, numbers)
+                made = self._transactions_in(version, block)
                 for other in range(version, version + block) if self.elsewhere else ():
                     made.update(self.elsewhere.get(other, made))
             self._executed[version, block] = made
         return self._executed[version, block]
 
-    def _numbers_in(self, version: int, block: int) -> dict[str, list[int]]:
+    def _transactions_in(self, version: int, count: int) -> GtidSet:
+        """Returns the GTIDs of `count` versions from `version` on, without those executed
+        elsewhere, and none beyond the segment of `version`.
+        """
+        made = GtidSet()
+        for source, numbers in self._numbers_in(version, count).items():
+            made.add_numbers(source, numbers)
+        return made
+
+    def _numbers_in(self, version: int, count: int) -> dict[str, list[int]]:
         """Returns the numbers of the versions' GTIDs by source, read in columns: rows are slow."""
         begin = _ROW_BYTES * (version & _MASK)
-        rows = self._segment(version).rows[begin : begin + _ROW_BYTES * block]
+        rows = self._segment(version).rows[begin : begin + _ROW_BYTES * count]
         numbers = memoryview(rows).cast("Q")[_GTID_NUMBERS].tolist()
         sources = memoryview(rows).cast("H")[_GTID_SOURCES].tolist()
         found = {self._names[source]: numbers for source in set(sources)}

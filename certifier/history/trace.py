@@ -75,6 +75,7 @@ class Replay:
     """Certifies a trace line by line, as `observer` sees it.
 
     `local` of a line decides whether its transaction is local; without it, the observer's are.
+    With `local_is_remote` none is, as at a replica.
     """
 
     def __init__(
@@ -82,11 +83,14 @@ class Replay:
         certifier: Certifier,
         observer: str | None = None,
         follower: Follower | None = None,
+        *,
+        local_is_remote: bool = False,
     ) -> None:
         self.summary = ReplaySummary()
         self._certifier = certifier
         self._observer = observer
         self._follower = follower
+        self._local_is_remote = local_is_remote
         self._line = 0
 
     @property
@@ -120,6 +124,7 @@ class Replay:
         write_set = self._items(line, "write_set")
         read_set = self._items(line, "read_set") if line.get("read_set") is not None else {}
         member = self._get(line, "member", str)
+        is_local = self._get(line, "local", bool, member == self._observer)
         transaction = Transaction(
             position=self._position(),
             origin=member,
@@ -127,7 +132,7 @@ class Replay:
             write_set=list(write_set),
             read_set=list(read_set),
             gtid=self._gtid(line),
-            local=self._get(line, "local", bool, member == self._observer),
+            local=is_local and not self._local_is_remote,
         )
         edge = self._certifier.clock.last_committed_global
         outcome = self._certifier.certify(transaction)
