@@ -39,7 +39,7 @@ audit-demo: venv ## the same group, then an audit of what its members wrote; the
 cluster: ## a group of three members and three log servers in containers, until Ctrl-C
 	$(COMPOSE) --file deploy/compose.yaml up --build
 
-test: ## everything that this machine can run
+test: ## everything that this machine can run; of the tests that take turns, those of today (tests/turns.py)
 	$(MAKE) --jobs=2 --output-sync=target lint test-quick
 	@echo; echo "The tests that take longer:"
 	$(MAKE) --jobs=2 test-processes test-audit
@@ -78,7 +78,7 @@ nightly: venv ## ten thousand seeds of the simulation, every fault of the cluste
 	$(BIN)/python -m tests.checker --kills 200 --seed $(DAY)
 	$(BIN)/python -m tests.checker --kills 200 --seed $(DAY) --order etcd
 	$(BIN)/python -m tests.postgresql --seconds 600 --seed $(DAY)
-	$(PYTEST) -m nightly
+	TEST_TURN=all $(PYTEST) -m 'nightly or in_turns'
 
 bench: venv ## the benchmarks, one table each
 	$(BIN)/groupcert bench certify

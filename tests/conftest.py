@@ -20,7 +20,7 @@ settings.register_profile("groupcert", deadline=None)  # How long an example tak
 settings.load_profile("groupcert")
 
 
-pytest_plugins = ["tests.durations", "tests.browser"]
+pytest_plugins = ["tests.turns", "tests.durations", "tests.browser"]
 CONTAINERS = "tests/cluster"
 """Its tests share networks and images."""
 MARKERS_OF_FIXTURES = {

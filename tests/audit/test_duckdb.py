@@ -164,6 +164,7 @@ def test_the_query_asks_for_each_code_of_the_job(logs: Path) -> None:
         assert check_all(logs / code, "1GB", str(logs))[0][code] > 0
 
 
+@pytest.mark.in_turns
 @pytest.mark.spark
 def test_the_job_finds_what_the_query_finds(logs: Path, spark: SparkSession) -> None:
     found: dict[str, Counter[str]] = {}

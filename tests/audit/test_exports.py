@@ -24,7 +24,7 @@ from tests.members.mariadb_binary_logs import (
     make_logs,
 )
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.in_turns]
 MYSQL = Path(__file__).parents[1] / "data" / "mysql-9.7.4-relay" / "trace.jsonl.gz"
 
 

@@ -25,7 +25,7 @@ from tests.integration.test_log_rebuild import (
 )
 from tests.integration.waiting import wait_for
 
-pytestmark = [pytest.mark.nats, pytest.mark.slow]
+pytestmark = [pytest.mark.nats, pytest.mark.slow, pytest.mark.in_turns]
 
 SETTINGS: dict[str, object] = {"stable_set_period_ms": 200, "certification_log_file_seconds": 1}
 

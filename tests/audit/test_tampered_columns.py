@@ -16,7 +16,7 @@ from tests.audit.faults import Scene
 from tests.audit.histories import write_as_is
 from tests.audit.tamperings import TAMPERINGS, WORKLOAD, Tampering, apply_to_all, apply_to_one
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.in_turns]
 
 
 class Tampered(NamedTuple):

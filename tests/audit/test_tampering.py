@@ -25,7 +25,7 @@ from tests.audit.histories import write_as_is
 from tests.integration.bank_load import BankLoad
 from tests.members.certification_logs import read_log
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.in_turns]
 COMMITS = 200
 REPORTS = 2
 """Of each member about its own log, before it is stopped."""

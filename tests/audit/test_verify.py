@@ -180,6 +180,7 @@ def skipped_numbers(observer: str) -> tuple[list[Row], list[Row]]:
     return rows, rows[5:7]
 
 
+@pytest.mark.in_turns
 @pytest.mark.timeout(900)
 def test_odd_histories_have_the_findings_of_the_wrong_ones_only(
     spark: SparkSession, tmp_path: Path

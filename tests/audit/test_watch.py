@@ -39,6 +39,7 @@ def test_answers_on_other_machines_are_refused() -> None:
         watch_logs(options, minutes=1, listen="127.0.0.1:0")
 
 
+@pytest.mark.in_turns
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(900)

@@ -40,7 +40,7 @@ from tests.cluster.faults import (
 )
 from tests.cluster.network import Network
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.in_turns]
 
 DELAY_SECONDS = 0.15
 CONNECT = """

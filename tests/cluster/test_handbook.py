@@ -31,7 +31,7 @@ from tests.cluster.prober import Prober
 from tests.handbook import commands_under, run_commands
 from tests.sources import ROOT
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.in_turns]
 
 COMMITS = 20
 COMPOSE = "docker compose -f deploy/compose.yaml"

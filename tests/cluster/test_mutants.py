@@ -83,13 +83,13 @@ class Mutant(NamedTuple):
     clients: int = 8
     settings: Mapping[str, object] = MappingProxyType({})
     workloads: Sequence[Workload] = ALL_WORKLOADS
-    is_soon_seen: bool = False
-    """The one that every run finds; the others are for the night, as the simulation finds them."""
+    when: str = "nightly"
+    """The marker that says when it is run: the simulation finds them, too."""
 
 
 UPDATES_LOST = {"lost-update", "bank-balance", "bank-total", "lost-append", "set-lost"}
 MUTANTS = (
-    Mutant("ignore-last-item", UPDATES_LOST, is_soon_seen=True),
+    Mutant("ignore-last-item", UPDATES_LOST, when="in_turns"),
     Mutant(
         "collect-one-too-early",
         UPDATES_LOST,
@@ -110,10 +110,7 @@ MUTANTS = (
 
 @pytest.mark.parametrize(
     "mutant",
-    [
-        pytest.param(each, id=each.name, marks=() if each.is_soon_seen else pytest.mark.nightly)
-        for each in MUTANTS
-    ],
+    [pytest.param(each, id=each.name, marks=getattr(pytest.mark, each.when)) for each in MUTANTS],
 )
 def test_a_mutant_is_found(image: str, tmp_path: Path, mutant: Mutant) -> None:
     settings = {**SETTINGS, **mutant.settings}

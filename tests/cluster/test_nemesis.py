@@ -35,6 +35,7 @@ def cluster(image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Do
         yield cluster
 
 
+@pytest.mark.in_turns
 def test_nothing_acknowledged_is_lost_with_the_leader_of_an_etcd(
     image: str, tmp_path: Path
 ) -> None:
@@ -42,6 +43,7 @@ def test_nothing_acknowledged_is_lost_with_the_leader_of_an_etcd(
         assert_survives(cluster, ["kill-log-leader"])
 
 
+@pytest.mark.in_turns
 def test_nothing_acknowledged_is_lost_with_the_leader_of_a_stream(cluster: DockerCluster) -> None:
     assert_survives(cluster, ["kill-log-leader"])
 

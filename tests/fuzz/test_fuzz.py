@@ -39,7 +39,10 @@ def fuzz(folder: Path, *arguments: str, breakage: str = "") -> tuple[int, str]:
 
 @pytest.mark.parametrize(
     ("order", "transport"),
-    [("nats", "plain"), pytest.param("etcd", "tls", marks=pytest.mark.etcd)],
+    [
+        ("nats", "plain"),
+        pytest.param("etcd", "tls", marks=[pytest.mark.etcd, pytest.mark.in_turns]),
+    ],
 )
 def test_a_short_run_finds_nothing(tmp_path: Path, order: str, transport: str) -> None:
     seed = int(time.time() // DAY_SECONDS)
@@ -54,7 +57,7 @@ def test_a_short_run_finds_nothing(tmp_path: Path, order: str, transport: str) -
 @pytest.mark.parametrize(
     ("breakage", "words"),
     [
-        ("hold", "its event loop was"),
+        pytest.param("hold", "its event loop was", marks=pytest.mark.in_turns),
         pytest.param("end", "ended with 70", marks=pytest.mark.nightly),
         pytest.param("raise", "ZeroDivisionError: on purpose", marks=pytest.mark.nightly),
     ],

@@ -31,7 +31,7 @@ from tests.integration.replicas import (
 )
 from tests.integration.test_recovery import COMMITS, events_of, seeds, trim
 
-pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.slow, pytest.mark.in_turns]
 
 FINE, FINDING, USAGE, UNAVAILABLE = range(4)
 

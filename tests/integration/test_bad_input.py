@@ -41,7 +41,7 @@ from tests.integration.bank_load import BankLoad, assert_whole
 from tests.integration.conftest import SETTINGS
 from tests.integration.waiting import SECONDS_MAX, wait_for
 
-pytestmark = [pytest.mark.nats, pytest.mark.cluster]
+pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.in_turns]
 
 FINDING, USAGE, UNAVAILABLE = 1, 2, 3
 NOWHERE = "nats://127.0.0.1:1"

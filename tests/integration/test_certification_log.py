@@ -26,7 +26,7 @@ from tests.integration.bank_load import BankLoad, assert_whole
 from tests.integration.waiting import wait_for
 from tests.members.certification_logs import History, assert_applied, histories_in
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.in_turns]
 
 COMMITS = 200
 SETTINGS: dict[str, Any] = {

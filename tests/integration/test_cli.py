@@ -179,6 +179,7 @@ def test_load_prints_what_its_clients_were_told(group: LocalGroup, workload: str
     assert document.get("total_unchanged", True) is True
 
 
+@pytest.mark.in_turns
 @pytest.mark.slow
 @pytest.mark.database
 def test_the_benchmark_of_a_group_runs_in_turns_with_galera() -> None:
@@ -195,6 +196,7 @@ def test_the_benchmark_of_a_group_runs_in_turns_with_galera() -> None:
         assert document["ratio"][clients] == document["ratios"][clients]["commits_per_second"]
 
 
+@pytest.mark.in_turns
 @pytest.mark.slow
 def test_the_benchmark_of_a_group_prints_every_load(tmp_path: Path) -> None:
     output = tmp_path / "group.json"

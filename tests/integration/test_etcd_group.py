@@ -28,7 +28,13 @@ from tests.integration.bank_load import BankLoad, assert_whole
 from tests.integration.conftest import SETTINGS
 from tests.integration.waiting import wait_for
 
-pytestmark = [pytest.mark.etcd, pytest.mark.cluster, pytest.mark.nats, pytest.mark.slow]
+pytestmark = [
+    pytest.mark.etcd,
+    pytest.mark.cluster,
+    pytest.mark.nats,
+    pytest.mark.slow,
+    pytest.mark.in_turns,
+]
 
 COMMITS = 100
 LARGE_VALUE = bytes(range(256)) * 8_000

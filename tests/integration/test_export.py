@@ -69,6 +69,7 @@ def shared(rows: list[Row], without: set[str]) -> list[Row]:
     return [{name: row[name] for name in row if name not in without} for row in rows]
 
 
+@pytest.mark.in_turns
 def test_a_members_own_log_is_what_follows_from_the_total_order(
     group: LocalGroup, tmp_path: Path
 ) -> None:

@@ -12,7 +12,7 @@ from selenium.webdriver import Chrome
 from tests.bench.bench_first_hour import SEEN_SECONDS_MAX, measure
 from tests.wheels import make_wheels
 
-pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.slow, pytest.mark.in_turns]
 
 
 def test_a_new_user_sees_a_killed_member_on_the_console(browser: Chrome, tmp_path: Path) -> None:

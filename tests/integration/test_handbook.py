@@ -87,6 +87,7 @@ def test_a_member_leaves_for_a_while_and_returns(shop: dict[str, str], folder: P
     assert wait_for("m1 knows", partial(is_whole, shop["m1"]))
 
 
+@pytest.mark.in_turns
 def test_a_lost_log_is_rebuilt(tmp_path: Path) -> None:
     """The log server's folder is destroyed while the group runs. While it is down others may take
     its ports: members are where the last command says.

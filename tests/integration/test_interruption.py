@@ -15,7 +15,7 @@ import pytest
 from groupcert.members.demo.local_group import LocalGroup
 from tests.integration.waiting import wait_for
 
-pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.slow, pytest.mark.in_turns]
 
 INTERRUPTED = 130
 

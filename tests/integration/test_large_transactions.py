@@ -360,7 +360,13 @@ def test_a_replica_executes_it_or_says_that_it_is_too_large(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("size", [50_000_000, pytest.param(LARGEST, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize(
+    "size",
+    [
+        pytest.param(50_000_000, marks=pytest.mark.in_turns),
+        pytest.param(LARGEST, marks=pytest.mark.nightly),
+    ],
+)
 def test_large_ones_go_through_beside_small_ones_in_bounded_memory(
     tmp_path: Path, size: int
 ) -> None:

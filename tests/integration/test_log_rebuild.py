@@ -25,7 +25,7 @@ from tests.integration.test_membership import command
 from tests.integration.test_shortened_log import is_in
 from tests.integration.waiting import wait_for
 
-pytestmark = [pytest.mark.nats, pytest.mark.slow]
+pytestmark = [pytest.mark.nats, pytest.mark.slow, pytest.mark.in_turns]
 
 ROWS = 20
 LARGE_BYTES = 3 << 20

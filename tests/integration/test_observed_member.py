@@ -12,7 +12,7 @@ from groupcert.members.demo.local_group import LocalGroup
 from groupcert.members.host.loopback import HOST, free_port
 from tests.integration.waiting import wait_for
 
-pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.slow, pytest.mark.in_turns]
 
 
 def health(address: str) -> tuple[int, str]:

@@ -27,7 +27,7 @@ from groupcert.v1.transaction_pb2 import VERDICT_CERTIFIED
 from tests.integration.waiting import wait_for
 from tests.integration.watched_clients import WatchedClients
 
-pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.slow, pytest.mark.in_turns]
 
 COMMITS = 10
 """Of each client, between what a test does."""

@@ -111,6 +111,7 @@ def test_the_document_has_what_the_checks_found(tmp_path: Path, demos: list[Demo
     assert demo.processes() == []
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize(
     ("number", "moment"),
     [(signal.SIGINT, "clients transfer money"), (signal.SIGTERM, "starting a log server")],

@@ -28,7 +28,7 @@ from tests.integration.replicas import ReplicaProcess
 from tests.integration.waiting import SECONDS_MAX, wait_for
 from tests.servers import connect_mariadb
 
-pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.database]
+pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.database, pytest.mark.in_turns]
 
 MAPPING = """
 [tables."public.accounts"]

@@ -27,7 +27,7 @@ from groupcert.members.services.metrics import MemberCollector
 from groupcert.v1 import group_pb2
 from tests.integration.waiting import wait_for
 
-pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.slow, pytest.mark.in_turns]
 
 QUICK: dict[str, object] = {
     "stable_set_period_ms": 100,

@@ -26,7 +26,7 @@ from groupcert.v1 import group_pb2
 from tests.integration.bank_load import BankLoad, assert_whole
 from tests.integration.waiting import wait_for
 
-pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.slow, pytest.mark.in_turns]
 
 COMMITS = 200
 FILL_BYTES = 4 << 20

@@ -20,7 +20,7 @@ from tests.integration.conftest import SETTINGS
 from tests.integration.other_release import RELEASE_VARIABLE
 from tests.integration.waiting import wait_for
 
-pytestmark = [pytest.mark.nats, pytest.mark.cluster]
+pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.in_turns]
 
 EARLIER, LATER = "1.0/2", "1.1/3"
 UNAVAILABLE = 3

@@ -87,6 +87,7 @@ def assert_whole(folder: Path, history: History) -> None:
     assert (checkpoint.version, dict(checkpoint.parts)) == (history.version, {})
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_every_scheme_ends_with_the_rows_of_the_source(
     shared: Shared, tmp_path: Path, scheme: str
@@ -109,6 +110,7 @@ def test_without_workers_the_coordinator_executes_alone(
     assert_whole(tmp_path, history)
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("name", [each for each in SCHEMES if "ignore" not in each])
 def test_readers_only_ever_see_states_that_the_source_had(
     shared: Shared, tmp_path: Path, name: str
@@ -171,6 +173,7 @@ class Watched(EmbeddedTarget):
             self.samples.append(dict(self.open_snapshot().scan()))
 
 
+@pytest.mark.in_turns
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_killed_again_and_again_it_fills_its_gaps(
@@ -321,6 +324,7 @@ def test_it_stops_while_no_source_answers(tmp_path: Path) -> None:
         assert replica.stop() == FINE, replica.words()
 
 
+@pytest.mark.in_turns
 def test_delayed_it_lags_and_says_so_and_then_has_everything(
     source: LocalGroup, tmp_path: Path
 ) -> None:

@@ -35,7 +35,7 @@ from tests.integration.replicas import (
 from tests.integration.waiting import wait_for
 from tests.servers import connect_mariadb
 
-pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.database]
+pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.database, pytest.mark.in_turns]
 
 Server = TypeVar("Server")
 FINE, FINDING, USAGE, UNAVAILABLE = range(4)

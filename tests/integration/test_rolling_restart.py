@@ -9,7 +9,7 @@ from groupcert.members.commands import cli
 from tests.integration.watched_clients import WatchedClients
 from tests.operated_group import Operated, operated_group
 
-pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.slow, pytest.mark.in_turns]
 
 ANSWERS = 20
 

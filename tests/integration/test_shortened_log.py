@@ -17,7 +17,7 @@ from groupcert.v1 import group_pb2
 from tests.integration.test_membership import command
 from tests.integration.waiting import wait_for
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.in_turns]
 
 ROWS = 60
 SETTINGS: dict[str, object] = {"stable_set_period_ms": 200}

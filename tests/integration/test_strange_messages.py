@@ -40,7 +40,7 @@ from tests.integration.conftest import SETTINGS
 from tests.integration.other_release import RELEASE_VARIABLE
 from tests.integration.waiting import wait_for
 
-pytestmark = [pytest.mark.nats, pytest.mark.cluster]
+pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.in_turns]
 
 STRANGER = ViewMember(name="m9", incarnation=9, address="127.0.0.1:9")
 JUNK = GroupSettings(

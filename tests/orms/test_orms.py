@@ -29,7 +29,7 @@ from tests.orms import sqlalchemy_shop
 from tests.orms.shop import find_problems
 from tests.sources import ROOT
 
-pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.database]
+pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.database, pytest.mark.in_turns]
 
 ORDERS = 20
 """That each client places."""

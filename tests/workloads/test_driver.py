@@ -47,6 +47,7 @@ def assert_no_findings(history: History, folder: Path) -> None:
         assert any(operation.is_committed for operation in history.of(workload)), workload.name
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("seed", [1])
 def test_a_run_without_faults_has_no_findings(group: LocalGroup, tmp_path: Path, seed: int) -> None:
     with WorkloadRun(group.addresses, seed=seed, workloads=workloads_of("quiet")) as run:
@@ -74,6 +75,7 @@ def test_clients_that_give_up_early_leave_unknown_outcomes_and_no_findings(
     assert_no_findings(run.history, tmp_path)
 
 
+@pytest.mark.in_turns
 def test_a_run_with_a_member_killed_and_started_again_has_no_findings(
     group: LocalGroup, tmp_path: Path
 ) -> None:

@@ -25,7 +25,7 @@ from tests.applier import killed_applier, killed_replica
 from tests.applier.histories import decode, serial_rows
 from tests.stores import IDENTITY
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.in_turns]
 KILLS = 3
 SECONDS_MAX = 240
 

@@ -273,6 +273,7 @@ def test_people_are_told_what_is_of_windows_alone(
     assert "pip install 'groupcert[whatif]'" in told
 
 
+@pytest.mark.in_turns
 @pytest.mark.slow
 @pytest.mark.usefixtures("small_windows")
 def test_compiled_loops_are_kept_in_the_users_cache(
