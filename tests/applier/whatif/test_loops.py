@@ -73,6 +73,7 @@ def test_a_loop_gives_what_the_coordinator_gives(line: Line) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.in_turns
 def test_compiled_loops_give_what_the_coordinator_gives(tmp_path: Path) -> None:
     for line in LINES:
         check(line, compiled(tmp_path))
