@@ -4,11 +4,13 @@ fault in the tree, wherever the rows are cut.
 
 import os
 import random
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from pyarrow import parquet
 from pyspark.sql import SparkSession
@@ -18,13 +20,18 @@ from groupcert.certifier.audit.answers.findings import Code, Finding
 from groupcert.certifier.audit.isolation import isolation
 from groupcert.certifier.audit.jobs import audit
 from groupcert.certifier.audit.rows import states, survey, tails
-from groupcert.certifier.audit.rows.histories import History
-from groupcert.certifier.audit.rows.kept import AuditWhole, paths_to_read, read_kept
+from groupcert.certifier.audit.rows.histories import History, settings_of
+from groupcert.certifier.audit.rows.kept import (
+    AuditWhole,
+    KeptHistory,
+    paths_to_read,
+    read_kept,
+)
 from groupcert.certifier.audit.rows.log import Log
 from groupcert.certifier.history.schema import Row
 from tests.audit.anomalies import NEIGHBOURS_MAX
 from tests.audit.audited import Audited
-from tests.audit.faults import Scene, numbered
+from tests.audit.faults import Scene, integer, numbered
 from tests.audit.histories import Workload, random_order, rows_of, write_as_is
 
 ASKS_FOR_MORE = (
@@ -49,17 +56,26 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 def cut_at_random(
     histories: Sequence[Sequence[Row]], seed: int, parts: int
 ) -> list[list[list[Row]]]:
-    """The rows of each history in so many parts, cut at places that its group has nearly alike."""
+    """The rows of each history in so many parts, cut at places that its group has nearly alike: a
+    history that begins late has fewer rows before them.
+    """
     chance = random.Random(seed)
-    longest = max(len(rows) for rows in histories)
-    cuts = sorted(chance.randrange(longest) for _ in range(parts - 1))
+    longest = max(histories, key=len)
+    cuts = sorted(chance.randrange(len(longest)) for _ in range(parts - 1))
+    places = [place_of(longest[cut]) for cut in cuts]
     found: list[list[list[Row]]] = [[] for _ in range(parts)]
     for rows in histories:
-        ends = [max(cut + chance.randrange(-8, 8), 1) for cut in cuts]
+        cuts = [bisect_left(rows, place, key=place_of) for place in places]
+        ends = [max(cut + chance.randrange(-8, 8), 1) if cut else 0 for cut in cuts]
         begins = [0, *sorted(ends)]
         for part, (begin, end) in enumerate(zip(begins, [*begins[1:], len(rows)], strict=True)):
             found[part].append(list(rows[begin:end]))
     return found
+
+
+def place_of(row: Row) -> int:
+    """The place of a row."""
+    return integer(row, "place")
 
 
 def found_in_parts(
@@ -196,6 +212,19 @@ def test_rows_that_come_again_make_an_audit_whole(
     (tmp_path / f"copy-{file.name}").write_bytes(file.read_bytes())
     with pytest.raises(AuditWhole, match=r"copy-.* has rows of .* that were audited before"):
         histories_since(spark, out, logs, tmp_path)
+
+
+def test_a_group_that_is_known_only_now_makes_an_audit_whole() -> None:
+    """A history without its first files, of which nothing certified was audited before."""
+    name = ("m3", "1")
+    assigned = pl.DataFrame({"observer": ["m3"], "history": ["1"], "gtid_source": ["group"]})
+    zeros: Any = dict.fromkeys(KeptHistory.__dataclass_fields__, 0)
+    known = {"group_source": "group"}
+    before = {name: KeptHistory(**{**zeros, "settings": known})}
+    assert settings_of({name: []}, {}, assigned, before) == {name: known}
+    before = {name: KeptHistory(**{**zeros, "settings": {}})}
+    with pytest.raises(AuditWhole, match="history 1 of m3 tells its group only now"):
+        settings_of({name: []}, {}, assigned, before)
 
 
 def test_an_audit_of_some_jobs_has_kept_nothing(

@@ -164,6 +164,8 @@ def settings_of(
         if key in before:
             if mine not in ({}, before[key].settings):
                 raise AuditWhole(f"history {key[1]} of {key[0]} tells its settings only now")
+            if key in groups and not _names_group(before[key].settings):
+                raise AuditWhole(f"history {key[1]} of {key[0]} tells its group only now")
             settings[key] = before[key].settings
             continue
         if _names_group(mine):
