@@ -28,6 +28,14 @@ def is_due(test: str, turn: str) -> bool:
     return turn in (str(crc32(test.encode()) % TURNS), "all")
 
 
+def pytest_configure() -> None:
+    """Refuses a turn that there is not: no test would be due."""
+    turns = [*map(str, range(TURNS)), "all"]
+    if os.environ[VARIABLE] not in turns:
+        problem = f"{VARIABLE}={os.environ[VARIABLE]} is none of {', '.join(turns)}"
+        raise pytest.UsageError(problem)
+
+
 def pytest_report_header() -> str:
     """Names the turn, for whoever repeats the run on another day."""
     return f"{VARIABLE}={os.environ[VARIABLE]}"
