@@ -70,9 +70,10 @@ class Stream:
         """Returns the error that a request is answered with."""
         return carried_error(self.answer(number).error, "m1")
 
-    def open_snapshot(self, number: int) -> int:
-        """Opens a snapshot, and returns its id."""
-        self.send(SessionCall(number=number, open_snapshot=OpenSnapshotRequest()))
+    def open_snapshot(self, number: int, version_min: int = 0) -> int:
+        """Opens a snapshot of this version or a later one, and returns its id."""
+        request = OpenSnapshotRequest(version_min=version_min)
+        self.send(SessionCall(number=number, open_snapshot=request))
         return self.answer(number).open_snapshot.snapshot_id
 
 
@@ -115,7 +116,7 @@ def test_every_call_is_answered_as_by_itself(stream: Stream) -> None:
     assert [row.HasField("value") for row in stream.answer(3).get.rows] == [False]
     version = stream.answer(4).commit.version
     assert stream.answer(5).certify.outcome.transaction_id == key
-    later = stream.open_snapshot(6)
+    later = stream.open_snapshot(6, version_min=version)
     scan = ScanRequest(snapshot_id=later, start_key=key, end_key=key + b"\x00")
     outcome = GetOutcomeRequest(transaction_id=first.transaction_id)
     stream.send(
