@@ -4,28 +4,53 @@ A version is in a set if all its GTIDs are. This is needed for histories in whic
 and the stable sets are versions; in traces all are sets.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 from pyspark.sql import functions as F
 
 from groupcert.certifier.audit.rows.foreign import Intervals, WholeTo, covers, intervals
 from groupcert.certifier.audit.rows.log import Log
 from groupcert.certifier.audit.rows.once import once
+from groupcert.certifier.audit.spark.walks import Frames, walk
 from groupcert.certifier.history.schema import RecordKind, Source
 
+Ints: TypeAlias = NDArray[np.int64]
 _NEVER = 1 << 62
+_RUN = pl.Schema(
+    {
+        "h": pl.Int32(),
+        "gtid_source": pl.String(),
+        **dict.fromkeys(("first", "last", "version"), pl.Int64()),
+    }
+)
 
 
 class Numbers(NamedTuple):
-    """The GTID numbers of a source, ascending; their versions; and for each the least version from
-    it on: int64[n].
+    """What a history executed of a source, in runs: GTID numbers that follow one another, whose
+    versions do, too. Ascending by `firsts`: int64[runs]. `versions`: of the first numbers. `reach`:
+    the largest of the `lasts` so far. `least`: the least of the versions from a run on; int64[runs
+    + 1].
     """
 
-    numbers: np.ndarray
-    versions: np.ndarray
-    least: np.ndarray
+    firsts: Ints
+    lasts: Ints
+    versions: Ints
+    reach: Ints
+    least: Ints
+
+    def least_version(self, first: int, last: int | None) -> int:
+        """Returns the least version of the numbers from `first` to `last`, None: to the end."""
+        begun = int(np.searchsorted(self.firsts, first, "right"))
+        around = slice(int(np.searchsorted(self.reach, first)), begun)
+        found = self.versions[around] + (first - self.firsts[around])
+        least = int(found[self.lasts[around] >= first].min(initial=_NEVER))
+        if last is None:
+            return min(least, int(self.least[begun]))
+        within = self.versions[begun : int(np.searchsorted(self.firsts, last, "right"))]
+        return min(least, int(within.min(initial=_NEVER)))
 
 
 class Executed(NamedTuple):
@@ -40,8 +65,8 @@ def whole_to(log: Log) -> WholeTo:
     """Returns a function of histories and GTID sets: the newest version up to which the set has all
     that the history executed; null in traces, and without a set.
 
-    Cost: a search for each interval of a set. The driver, and each process that asks, hold 24 bytes
-    a certified transaction of the histories that have such snapshots.
+    Cost: a search for each interval of a set; 40 bytes a run, see `Numbers`. A group whose members
+    reserve GTIDs in blocks may have one for each transaction, others have few.
     """
     asked = [
         each.h for each in log.histories if each.source is not Source.TRACE and each.gtid_snapshots
@@ -63,8 +88,9 @@ def whole_to(log: Log) -> WholeTo:
 def whole(executed: Executed, gtid_set: str) -> int:
     """Returns the newest version up to which a set has all that was executed.
 
-    >>> a = numbers_of(np.array([1, 2, 3]), np.array([1, 2, 4]))
-    >>> executed = Executed({"a": a}, [(3, "b:7-9")])
+    >>> a = {"h": 0, "gtid_source": "a", "gtid_number": [1, 2, 3], "version": [1, 2, 4]}
+    >>> runs = pl.concat(runs_of(iter([pl.DataFrame(a)])))
+    >>> executed = Executed({"a": numbers_of(runs)}, [(3, "b:7-9")])
     >>> [whole(executed, each) for each in ("a:1-3", "a:1-2,b:1-9", "b:9", "a:1:3,b:7-9")]
     [2, 3, 0, 1]
     """
@@ -76,33 +102,57 @@ def whole(executed: Executed, gtid_set: str) -> int:
     return min(missing, default=_NEVER) - 1
 
 
-def numbers_of(numbers: np.ndarray, versions: np.ndarray) -> Numbers:
-    """Returns `Numbers` of numbers, ascending, and their versions."""
-    return Numbers(numbers, versions, np.minimum.accumulate(versions[::-1])[::-1])
+def numbers_of(runs: pl.DataFrame) -> Numbers:
+    """Returns `Numbers` of the runs of a source, as `runs_of` has made them."""
+    ascending = _joined(runs).sort("first")
+    firsts, lasts, versions = (ascending[each].to_numpy() for each in ("first", "last", "version"))
+    least = np.minimum.accumulate(np.append(versions, _NEVER)[::-1])[::-1]
+    return Numbers(firsts, lasts, versions, np.maximum.accumulate(lasts), least)
 
 
 def _first_missing(executed: Numbers, known: Intervals, source: str) -> int:
     """Returns the least version of a number that is in no interval."""
     missing, start = _NEVER, 0
     for first, last in zip(*known.get(source, ((), ())), strict=True):
-        stop = int(np.searchsorted(executed.numbers, first))
-        if stop > start:
-            missing = min(missing, int(executed.versions[start:stop].min()))
-        start = int(np.searchsorted(executed.numbers, last, "right"))
-    return min(missing, int(executed.least[start])) if start < len(executed.least) else missing
+        if first > start:
+            missing = min(missing, executed.least_version(start, first - 1))
+        start = last + 1
+    return min(missing, executed.least_version(start, None))
 
 
 def _executed(log: Log, asked: list[int]) -> dict[int, Executed]:
     mine = F.col("h").isin(asked)
     certified = log.certified.where(mine & F.col("gtid_number").isNotNull())
+    rows = certified.select("h", "gtid_source", "gtid_number", "version")
+    runs = pl.DataFrame(walk(rows, runs_of, _RUN).toArrow(), schema=_RUN)
     found = {h: Executed({}, []) for h in asked}
-    for row in certified.select("h", "gtid_source").distinct().collect():
-        of_source = (F.col("h") == row["h"]) & (F.col("gtid_source") == row["gtid_source"])
-        table = certified.where(of_source).select("gtid_number", "version").toArrow()
-        numbers, versions = (table[name].to_numpy() for name in ("gtid_number", "version"))
-        order = np.argsort(numbers, kind="stable")
-        found[row["h"]].sources[row["gtid_source"]] = numbers_of(numbers[order], versions[order])
+    for (h, source), of_source in runs.group_by("h", "gtid_source"):
+        found[int(str(h))].sources[str(source)] = numbers_of(of_source)
     elsewhere = log.rows.where(mine & (F.col("kind") == RecordKind.EXECUTED_ELSEWHERE))
     for row in elsewhere.select("h", "version", "snapshot_set").collect():
         found[row["h"]].elsewhere.append((row["version"], row["snapshot_set"] or ""))
     return found
+
+
+def runs_of(frames: Frames) -> Frames:
+    """Yields the runs of each frame, apart from those of others."""
+    for frame in frames:
+        number = pl.col("gtid_number")
+        yield _joined(frame.select("h", "gtid_source", "version", first=number, last=number))
+
+
+def _joined(runs: pl.DataFrame) -> pl.DataFrame:
+    """Returns runs, those as one of which one follows the other."""
+    source = ("h", "gtid_source")
+    first, last, version = pl.col("first"), pl.col("last"), pl.col("version")
+    goes_on = (
+        pl.all_horizontal(pl.col(name) == pl.col(name).shift() for name in source)
+        & (first == last.shift() + 1)
+        & (version - first == (version - first).shift())
+    )
+    return (
+        runs.sort(*source, "first", "version")
+        .group_by(*source, (~goes_on.fill_null(value=False)).cum_sum().alias("run"))
+        .agg(first.first(), last.last(), version.first())
+        .drop("run")
+    )
