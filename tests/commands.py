@@ -1,7 +1,6 @@
 """Commands that tests run in the tree's folder, and that have to end well."""
 
 import subprocess
-from typing import IO
 
 from tests.sources import ROOT
 
@@ -13,7 +12,7 @@ class CommandFailed(Exception):
     """A command did not do what it was asked for; the text has it and the last that it said."""
 
 
-def run(*command: str, standard_input: IO[bytes] | None = None) -> str:
+def run(*command: str) -> str:
     """What a command prints on standard output.
 
     Raises:
@@ -23,7 +22,6 @@ def run(*command: str, standard_input: IO[bytes] | None = None) -> str:
         done = subprocess.run(
             command,
             cwd=ROOT,
-            stdin=standard_input,
             capture_output=True,
             text=True,
             timeout=SECONDS_MAX,

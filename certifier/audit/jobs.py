@@ -7,7 +7,7 @@ with nothing written.
 import json
 import shlex
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
@@ -66,6 +66,8 @@ JOBS = {
 }
 
 
+_NEEDED_BY_SPARK = "pandas"
+"""It imports this once it gets rows of the driver."""
 JOBS_AT_ONCE = 2
 """Jobs that run at the same time on a log of few rows."""
 _BEGUN = ("verify", "profile", "proof", "agree", "apply", "isolation")
@@ -75,6 +77,12 @@ _BEGUN = ("verify", "profile", "proof", "agree", "apply", "isolation")
 def known_jobs() -> tuple[str, ...]:
     """Returns the names of the jobs, in the order in which they run."""
     return tuple(JOBS)
+
+
+def import_modules(names: Iterable[str]) -> None:
+    """Imports what jobs need once they run, for who has another thread to wait for."""
+    for module in (*(JOBS[name].module for name in names), _NEEDED_BY_SPARK):
+        import_module(module)
 
 
 def audit(

@@ -10,7 +10,8 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
@@ -22,7 +23,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from groupcert.certifier.audit.answers.errors import SparkFailed
 from groupcert.certifier.audit.answers.result import JsonObject
 from groupcert.certifier.audit.archive import submit_command, write_archive
-from groupcert.certifier.audit.jobs import audit, has_findings, known_jobs
+from groupcert.certifier.audit.jobs import audit, has_findings, import_modules, known_jobs
 from groupcert.certifier.audit.rows.kept import paths_to_read
 from groupcert.certifier.audit.spark.footers import has_few_rows
 from groupcert.certifier.audit.spark.java import is_heap
@@ -102,12 +103,17 @@ def audits(options: AuditOptions, again: Callable[[], bool]) -> Iterator[JsonObj
                 return
 
 
-def _session(
-    options: AuditOptions, settings: dict[str, str]
-) -> AbstractContextManager[SparkSession]:
+@contextmanager
+def _session(options: AuditOptions, settings: dict[str, str]) -> Iterator[SparkSession]:
+    """Yields a session; while its Java starts, another thread imports what the jobs need."""
     paths = options.paths if options.since is None else paths_to_read(options.paths, options.since)
     few = options.master is None and has_few_rows(paths)
-    return spark_session(options.master, memory=options.memory, few_rows=few, settings=settings)
+    with ThreadPoolExecutor(1) as ahead:
+        ahead.submit(import_modules, options.jobs or known_jobs())
+        with spark_session(
+            options.master, memory=options.memory, few_rows=few, settings=settings
+        ) as spark:
+            yield spark
 
 
 def _audited(

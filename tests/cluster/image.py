@@ -29,10 +29,9 @@ ONLY_PYTHON = ("python3",)
 """What an image needs that is no cluster's: as much as a registry's image of Python has."""
 EXTRAS = "member,postgresql,certification-log"
 """Members of the tests keep certification logs."""
-LEFT_OUT = (
-    *("usr/share/doc", "usr/share/man", "usr/share/locale", "var/cache", "var/lib/apt/lists"),
-    "var/lib/postgresql",
-)
+LEFT_OUT = ("usr/share/doc", "usr/share/man", "usr/share/locale")
+EMPTIED = "var/lib/postgresql/*"
+"""A server that the package has made."""
 RECIPE = (".dockerignore", "deploy/Dockerfile", "deploy/constraints.txt")
 KEPT_IMAGES = 8
 
@@ -74,22 +73,20 @@ def ensure_base_image(packages: Sequence[str] | None = None) -> str:
     """
     release, mirror = _apt_source()
     packages = packages or (*PACKAGES, f"postgresql-plpython3-{_postgresql_version()}")
-    tag = f"{BASE_REPOSITORY}:{_hash_of([release, *packages, *LEFT_OUT])}"
+    tag = f"{BASE_REPOSITORY}:{_hash_of([release, *packages, *LEFT_OUT, EMPTIED])}"
     if _exists(tag):
         return tag
     with tempfile.TemporaryDirectory(prefix="groupcert-base-") as folder:
+        archive = f"{folder}/base.tar"
         _say(f"installing Debian {release} for {tag}, about a minute")
-        include = f"--include={','.join(packages)}"
-        unasked = ("env", "DEBIAN_FRONTEND=noninteractive")
-        run(*unasked, "debootstrap", "--variant=minbase", include, release, folder, mirror)
+        run(
+            *("mmdebstrap", "--variant=minbase", f"--include={','.join(packages)}"),
+            *(f"--dpkgopt=path-exclude=/{path}/*" for path in LEFT_OUT),
+            f'--customize-hook=rm -rf "$1"/{EMPTIED}',
+            *(release, archive, mirror),
+        )
         _say(f"importing {tag}")
-        excluded = [f"--exclude=./{path}/*" for path in LEFT_OUT]
-        with subprocess.Popen(
-            ["tar", "-C", folder, *excluded, "-c", "."], stdout=subprocess.PIPE
-        ) as archive:
-            run("docker", "import", "-", tag, standard_input=archive.stdout)
-        if archive.returncode != 0:
-            raise CommandFailed(f"tar of {folder} ended with {archive.returncode}")
+        run("docker", "import", archive, tag)
     return tag
 
 

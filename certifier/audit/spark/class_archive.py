@@ -1,17 +1,24 @@
-"""An archive of Java's loaded classes in the user's cache, which saves half of a session's start.
+"""An archive of Java's loaded classes in the user's cache, which saves half of a session's start,
+and makes a small audit a fifth faster.
 
 The first audit makes it when its Java ends; Java itself leaves aside one that does not fit it.
 """
 
 import os
+from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
 
+import pyspark
 from pyspark.version import __version__ as spark_version
 
 from groupcert.certifier.audit.spark.java import Java
 
-UPDATING_VERSION_MIN = 19
-"""From this version on Java makes an archive anew that does not fit it."""
+LINKED_VERSION_MIN = 25
+"""From this version on Java archives classes that are linked already, and needs no archive of its
+own for that, which the packaged one lacks."""
+KEPT_MAX = 2
+"""Archives that are kept: those used last, each of some 200 MB."""
 _QUIET = "-Xlog:disable -Xlog:all=error:stderr"
 
 
@@ -24,8 +31,29 @@ def class_archive_options(java: Java) -> str:
         return ""
     if not os.access(folder, os.W_OK) or any(each.isspace() for each in str(folder)):
         return ""
-    file = folder / f"spark-{spark_version}-java-{java.version}.jsa"
-    if java.version >= UPDATING_VERSION_MIN:
-        return f"{_QUIET} -XX:+AutoCreateSharedArchive -XX:SharedArchiveFile={file}"
-    reads = "SharedArchiveFile" if file.is_file() else "ArchiveClassesAtExit"
-    return f"{_QUIET} -XX:{reads}={file}"
+    file = folder / f"spark-{spark_version}-java-{java.version}-{_made_of(java)}"
+    reads, makes = "SharedArchiveFile", "ArchiveClassesAtExit"
+    if java.version >= LINKED_VERSION_MIN:
+        reads, makes = "AOTCache", "AOTCacheOutput"
+    if file.is_file():
+        with suppress(OSError):
+            os.utime(file)
+        return f"{_QUIET} -XX:{reads}={file}"
+    _make_room(folder)
+    return f"{_QUIET} -XX:{makes}={file}"
+
+
+def _made_of(java: Java) -> str:
+    """Returns a hash of which files of Java and Spark an archive is made: it fits no others."""
+    home = os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent
+    files = (java.home / "lib" / "modules", Path(home) / "jars")
+    told = [(str(each), each.stat().st_mtime_ns if each.exists() else None) for each in files]
+    return sha256(repr(told).encode()).hexdigest()[:8]
+
+
+def _make_room(folder: Path) -> None:
+    """Removes the archives that were used least recently, so that there is room for one."""
+    with suppress(OSError):  # Another audit may have removed them.
+        used = sorted(folder.glob("spark-*"), key=lambda file: file.stat().st_mtime_ns)
+        for file in used[: len(used) + 1 - KEPT_MAX]:
+            file.unlink()

