@@ -13,7 +13,7 @@ import groupcert
 from groupcert.certifier import errors
 from groupcert.members.client import exports
 from groupcert.members.errors import calls, membership, recovery, security, transactions
-from tests.sources import ROOT
+from tests.wheels import make_wheels
 
 PROGRAM = """\
 import groupcert
@@ -56,9 +56,7 @@ def run(*arguments: str, path: tuple[Path, ...], folder: Path) -> str:
 def installed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ...]:
     """A wheel of the tree as `pip install` would lay it out, and the libraries."""
     folder = tmp_path_factory.mktemp("wheel")
-    options = ["--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder)]
-    command = [sys.executable, "-m", "pip", "wheel", *options, str(ROOT)]
-    subprocess.run(command, check=True, capture_output=True)
+    make_wheels(folder)
     (wheel,) = folder.glob("groupcert-*.whl")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder / "site")
