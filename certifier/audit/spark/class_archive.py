@@ -19,7 +19,8 @@ LINKED_VERSION_MIN = 25
 own for that, which the packaged one lacks."""
 KEPT_MAX = 2
 """Archives that are kept: those used last, each of some 200 MB."""
-_QUIET = "-Xlog:disable -Xlog:all=error:stderr"
+_QUIET = "-Xlog:disable -Xlog:all=error:stderr -XX:+DisplayVMOutputToStderr"
+"""What Java says of it is no answer of an audit."""
 
 
 def class_archive_options(java: Java) -> str:
