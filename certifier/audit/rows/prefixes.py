@@ -4,20 +4,19 @@ A version is in a set if all its GTIDs are. This is needed for histories in whic
 and the stable sets are versions; in traces all are sets.
 """
 
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 from pyspark.sql import functions as F
 
+from groupcert.certifier.audit.rows.critical_path import Ints
 from groupcert.certifier.audit.rows.foreign import Intervals, WholeTo, covers, intervals
 from groupcert.certifier.audit.rows.log import Log
 from groupcert.certifier.audit.rows.once import once
 from groupcert.certifier.audit.spark.walks import Frames, walk
 from groupcert.certifier.history.schema import RecordKind, Source
 
-Ints: TypeAlias = NDArray[np.int64]
 _NEVER = 1 << 62
 _RUN = pl.Schema(
     {
@@ -104,8 +103,8 @@ def whole(executed: Executed, gtid_set: str) -> int:
 
 def numbers_of(runs: pl.DataFrame) -> Numbers:
     """Returns `Numbers` of the runs of a source, as `runs_of` has made them."""
-    ascending = _joined(runs).sort("first")
-    firsts, lasts, versions = (ascending[each].to_numpy() for each in ("first", "last", "version"))
+    joined = _joined(runs)
+    firsts, lasts, versions = (joined[each].to_numpy() for each in ("first", "last", "version"))
     least = np.minimum.accumulate(np.append(versions, _NEVER)[::-1])[::-1]
     return Numbers(firsts, lasts, versions, np.maximum.accumulate(lasts), least)
 
@@ -142,7 +141,7 @@ def runs_of(frames: Frames) -> Frames:
 
 
 def _joined(runs: pl.DataFrame) -> pl.DataFrame:
-    """Returns runs, those as one of which one follows the other."""
+    """Returns runs, ascending, and as one those of which one follows the other."""
     source = ("h", "gtid_source")
     first, last, version = pl.col("first"), pl.col("last"), pl.col("version")
     goes_on = (
@@ -150,9 +149,10 @@ def _joined(runs: pl.DataFrame) -> pl.DataFrame:
         & (first == last.shift() + 1)
         & (version - first == (version - first).shift())
     )
+    run = (~goes_on.fill_null(value=False)).cum_sum().alias("run")
     return (
         runs.sort(*source, "first", "version")
-        .group_by(*source, (~goes_on.fill_null(value=False)).cum_sum().alias("run"))
+        .group_by(*source, run, maintain_order=True)
         .agg(first.first(), last.last(), version.first())
         .drop("run")
     )
