@@ -7,7 +7,7 @@ with nothing written.
 import json
 import shlex
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
@@ -23,7 +23,7 @@ from groupcert.certifier.audit.answers.errors import SparkFailed, UnreadableLog
 from groupcert.certifier.audit.answers.findings import FINDING, MEANINGS, Code, Finding, Severity
 from groupcert.certifier.audit.answers.result import SAMPLE, JsonObject, Result
 from groupcert.certifier.audit.compared import compared
-from groupcert.certifier.audit.keeping import keep
+from groupcert.certifier.audit.keeping import to_keep
 from groupcert.certifier.audit.output import MARK, REPORT, SUMMARY, Output
 from groupcert.certifier.audit.report import page
 from groupcert.certifier.audit.rows.consequences import told_once
@@ -126,10 +126,14 @@ def audit(
         results = done.results
         findings, counts = told_once(list(results.values()))
         rows = [(*finding[:1], finding.severity, *finding[1:]) for finding in findings]
-        output.write_table("findings", spark.createDataFrame(rows, FINDING).coalesce(1))
+        table = spark.createDataFrame(rows, FINDING).coalesce(1)
+        writes: dict[str, Callable[[], None]] = {
+            "findings": partial(output.write_table, "findings", table)
+        }
         told = _findings(done.log, findings, counts)
         if done.log.keeps:
-            keep(done.log, results, _shown_by_name(told), output)
+            writes |= to_keep(done.log, results, _shown_by_name(told), output)
+        answers(spark, writes, _at_once(done.log))
         summary: JsonObject = {
             **MARK,
             "format_version": FORMAT_VERSION,
@@ -231,10 +235,7 @@ def _failed(task: str, error: Exception) -> GroupcertError:
 def _answered(
     log: Log, output: Output, names: Sequence[str], on_progress: OnProgress | None
 ) -> dict[str, tuple[Result, JsonObject]]:
-    """Runs jobs; by name their results, and their entries in the summary.
-
-    Where rows are not divided a job has one task at a time, so that there is room for another job.
-    """
+    """Runs jobs; by name their results, and their entries in the summary."""
 
     def run(number: int, name: str) -> tuple[Result, JsonObject]:
         task = JOBS[name].text
@@ -245,10 +246,17 @@ def _answered(
         except (PySparkException, *GONE) as error:
             raise _failed(task, error) from error
 
-    at_once = 1 if is_divided(log.rows) else JOBS_AT_ONCE
+    at_once = _at_once(log)
     begun = names if at_once == 1 else sorted(names, key=_BEGUN.index)
     calls = {name: partial(run, number, name) for number, name in enumerate(begun, 2)}
     return answers(log.spark, calls, at_once)
+
+
+def _at_once(log: Log) -> int:
+    """Returns how many jobs, or writes of tables, run at the same time. Where rows are not divided
+    each has one task at a time, so that there is room for another.
+    """
+    return 1 if is_divided(log.rows) else JOBS_AT_ONCE
 
 
 def _run(name: str, log: Log, output: Output) -> tuple[Result, JsonObject]:

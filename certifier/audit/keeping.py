@@ -1,7 +1,7 @@
 """Writes what an audit keeps for the next one; `rows/kept.py` reads it, and says what it is."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import polars as pl
 from pyspark.sql import DataFrame
@@ -11,7 +11,7 @@ from groupcert.certifier.audit.answers.result import JsonObject, Result
 from groupcert.certifier.audit.output import Output
 from groupcert.certifier.audit.rows.histories import History
 from groupcert.certifier.audit.rows.items import facts
-from groupcert.certifier.audit.rows.kept import FILES, ROWS, STATE_VERSION
+from groupcert.certifier.audit.rows.kept import DOCUMENT, FILES, ROWS, STATE_VERSION
 from groupcert.certifier.audit.rows.log import SCHEMA, Log
 from groupcert.certifier.audit.rows.survey import TELLING, of_history
 from groupcert.certifier.audit.rows.tails import Tail, tails_of
@@ -25,10 +25,10 @@ _COUNTS = (
 _FILE = "file string, size long, modified_us long"
 
 
-def keep(
+def to_keep(
     log: Log, results: Mapping[str, Result], shown: Mapping[str, JsonObject], output: Output
-) -> None:
-    """Writes rows, files and what the jobs keep.
+) -> dict[str, Callable[[], None]]:
+    """Returns, by names, what writes rows, files and what the jobs keep; any order will do.
 
     Args:
         results: of all jobs, by name.
@@ -37,16 +37,22 @@ def keep(
     """
     tails = tails_of(log)
     needed = {row for result in results.values() for row in result.rows}
-    output.write_state(ROWS, _rows(log, tails, needed))
-    output.write_state(FILES, _files(log))
-    ends = _ends(log, tails)
-    document: JsonObject = {
-        "version": STATE_VERSION,
-        "histories": [_history(log, each, tails[each.h], ends) for each in log.histories],
-        "jobs": {name: result.kept for name, result in results.items()},
-        "shown": shown,
+
+    def write_document() -> None:
+        ends = _ends(log, tails)
+        document: JsonObject = {
+            "version": STATE_VERSION,
+            "histories": [_history(log, each, tails[each.h], ends) for each in log.histories],
+            "jobs": {name: result.kept for name, result in results.items()},
+            "shown": shown,
+        }
+        output.write_state_text(json.dumps(document, allow_nan=False))
+
+    return {
+        ROWS: lambda: output.write_state(ROWS, _rows(log, tails, needed)),
+        FILES: lambda: output.write_state(FILES, _files(log)),
+        DOCUMENT: write_document,
     }
-    output.write_state_text(json.dumps(document, allow_nan=False))
 
 
 def _rows(log: Log, tails: Mapping[int, Tail], needed: Iterable[tuple[int, int]]) -> DataFrame:

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Thread
 
 from py4j.protocol import Py4JError
 from pyspark import cloudpickle
@@ -59,7 +60,7 @@ FOR_FEW_ROWS = {
 }
 """Where a plan costs more than its rows: expressions are interpreted, and nothing is divided."""
 DAEMON = "groupcert.certifier.audit.spark.daemon"
-_JAVA_FOR_FEW_ROWS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xms1g"
+_JAVA_FOR_FEW_ROWS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _JAVA_FOR_MANY_ROWS = "-XX:+UseParallelGC -XX:+UseTransparentHugePages"
 """Large pages: rows that were sorted are read one by one from all over the heap."""
 
@@ -124,7 +125,17 @@ def spark_session(
         yield spark
     finally:
         with suppress(*GONE):  # If Java has ended, its error was raised already.
-            spark.stop()
+            _stop(spark)
+
+
+def _stop(spark: SparkSession) -> None:
+    """Stops Spark. The server of its accumulators, of which audits have none, looks once a second
+    whether it is to end: that is not waited for.
+    """
+    server = spark.sparkContext._accumulatorServer
+    Thread(target=server.shutdown, daemon=True).start()
+    del spark.sparkContext._accumulatorServer
+    spark.stop()
 
 
 def _has_this_package(python: str) -> bool:
