@@ -124,16 +124,7 @@ def audit(
         done = _run_new(spark, paths, output, names, on_progress, continued)
         task = "writing the answers"
         results = done.results
-        findings, counts = told_once(list(results.values()))
-        rows = [(*finding[:1], finding.severity, *finding[1:]) for finding in findings]
-        table = spark.createDataFrame(rows, FINDING).coalesce(1)
-        writes: dict[str, Callable[[], None]] = {
-            "findings": partial(output.write_table, "findings", table)
-        }
-        told = _findings(done.log, findings, counts)
-        if done.log.keeps:
-            writes |= to_keep(done.log, results, _shown_by_name(told), output)
-        answers(spark, writes, _at_once(done.log))
+        told = _write_findings(done, output)
         summary: JsonObject = {
             **MARK,
             "format_version": FORMAT_VERSION,
@@ -168,6 +159,24 @@ class _Done(NamedTuple):
     histories: list[JsonObject]
     results: dict[str, Result]
     entries: list[JsonObject]
+
+
+def _write_findings(done: _Done, output: Output) -> JsonObject:
+    """Writes all findings, and what the next audit needs; returns the findings' entry in the
+    summary.
+    """
+    log, results = done.log, done.results
+    findings, counts = told_once(list(results.values()))
+    rows = [(*finding[:1], finding.severity, *finding[1:]) for finding in findings]
+    table = log.spark.createDataFrame(rows, FINDING).coalesce(1)
+    writes: dict[str, Callable[[], None]] = {
+        "findings": lambda: output.write_table("findings", table)
+    }
+    told = _findings(log, findings, counts)
+    if log.keeps:
+        writes |= to_keep(log, results, _shown_by_name(told), output)
+    answers(log.spark, writes, _at_once(log))
+    return told
 
 
 def _summary_before(spark: SparkSession, output: Output, since: str | None) -> bytes | None:

@@ -37,6 +37,8 @@ def test_an_archive_is_made_once(
     assert (made, file.parent) == (makes, cache)
     file.touch()
     assert option(java) == (reads, file)
+    has_profiles_to_leave = "-XX:-AOTReplayTraining" in class_archive_options(java).split()
+    assert has_profiles_to_leave == (version >= 25)
 
 
 def test_another_java_makes_another_one(cache: Path, tmp_path: Path) -> None:

@@ -17,6 +17,12 @@ from groupcert.certifier.audit.spark.java import Java
 LINKED_VERSION_MIN = 25
 """From this version on Java archives classes that are linked already, and needs no archive of its
 own for that, which the packaged one lacks."""
+_WITHOUT_PROFILES = (
+    "-XX:+IgnoreUnrecognizedVMOptions -XX:+UnlockDiagnosticVMOptions "
+    "-XX:-AOTRecordTraining -XX:-AOTReplayTraining"
+)
+"""Java would archive profiles of methods too, those of a short run: a long one, compiled by them,
+takes up to 1.7 times as long."""
 KEPT_MAX = 2
 """Archives that are kept: those used last, each of some 200 MB."""
 _QUIET = "-Xlog:disable -Xlog:all=error:stderr -XX:+DisplayVMOutputToStderr"
@@ -33,15 +39,16 @@ def class_archive_options(java: Java) -> str:
     if not os.access(folder, os.W_OK) or any(each.isspace() for each in str(folder)):
         return ""
     file = folder / f"spark-{spark_version}-java-{java.version}-{_made_of(java)}"
-    reads, makes = "SharedArchiveFile", "ArchiveClassesAtExit"
+    options, reads, makes = _QUIET, "SharedArchiveFile", "ArchiveClassesAtExit"
     if java.version >= LINKED_VERSION_MIN:
+        options = f"{options} {_WITHOUT_PROFILES}"
         reads, makes = "AOTCache", "AOTCacheOutput"
     if file.is_file():
         with suppress(OSError):
             os.utime(file)
-        return f"{_QUIET} -XX:{reads}={file}"
+        return f"{options} -XX:{reads}={file}"
     _make_room(folder)
-    return f"{_QUIET} -XX:{makes}={file}"
+    return f"{options} -XX:{makes}={file}"
 
 
 def _made_of(java: Java) -> str:
