@@ -126,8 +126,11 @@ def test_parts_have_the_findings_of_the_whole(
     every = {**audited.faulty, **audited.right}
     scenes = [scene for name, scene in every.items() if name not in ASKS_FOR_MORE]
     found, summary = found_in_parts(spark, tmp_path, scenes, 1_000 * seed, parts)
-    assert summary["since"]["whole_because"] is None
-    assert summary["since"]["new_files"] == 1
+    reason = summary["since"]["whole_because"]
+    if reason is None:
+        assert summary["since"]["new_files"] == 1
+    else:  # A cut may fall just before the row with which a member joins.
+        assert seed != 1 and "has joined only now" in reason
     assert found == told_of(audited, scenes)
     counts = {each["code"]: each["count"] for each in summary["findings"]["by_code"]}
     assert counts == Counter(each.code.value for each in found)
