@@ -13,7 +13,8 @@ import numpy as np
 import polars as pl
 
 from groupcert.certifier.audit.answers.result import JsonObject
-from groupcert.certifier.audit.rows.histories import History, Ints
+from groupcert.certifier.audit.rows.critical_path import Ints
+from groupcert.certifier.audit.rows.histories import History
 from groupcert.certifier.audit.rows.pace import BUCKETS
 
 ENTERED = pl.Schema(dict.fromkeys(("part", "entered"), pl.Int64()))

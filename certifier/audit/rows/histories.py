@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import TypeAlias
 
-import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 from pyspark.sql import Row
 
 from groupcert.certifier.audit.answers.errors import UnreadableLog
+from groupcert.certifier.audit.rows.critical_path import Ints
 from groupcert.certifier.audit.rows.kept import AuditWhole, KeptHistory
 from groupcert.certifier.audit.rows.pace import Pace
 from groupcert.certifier.audit.rows.survey import BEGIN, PACED, TELLING
@@ -27,7 +26,6 @@ from groupcert.certifier.history.schema import (
 
 Key: TypeAlias = tuple[str, str]
 """Observer and history."""
-Ints: TypeAlias = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

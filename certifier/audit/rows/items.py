@@ -18,8 +18,8 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 
 from groupcert.certifier.audit.rows.clocks import Resets, clock, resets_of
+from groupcert.certifier.audit.rows.critical_path import Ints
 from groupcert.certifier.audit.rows.foreign import WholeTo, includes
-from groupcert.certifier.audit.rows.histories import Ints
 from groupcert.certifier.audit.rows.keys import (
     GTID,
     ITEM,

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from groupcert.certifier.audit.rows.histories import Ints
+from groupcert.certifier.audit.rows.critical_path import Ints
 from groupcert.certifier.audit.rows.keys import ITEM, KEY
 
 

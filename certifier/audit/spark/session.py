@@ -132,9 +132,9 @@ def _stop(spark: SparkSession) -> None:
     """Stops Spark. The server of its accumulators, of which audits have none, looks once a second
     whether it is to end: that is not waited for.
     """
-    server = spark.sparkContext._accumulatorServer
-    Thread(target=server.shutdown, daemon=True).start()
-    del spark.sparkContext._accumulatorServer
+    server = vars(spark.sparkContext).pop("_accumulatorServer", None)
+    if server is not None:
+        Thread(target=server.shutdown, daemon=True).start()
     spark.stop()
 
 
