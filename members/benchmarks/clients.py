@@ -10,7 +10,7 @@ import grpc.aio
 from groupcert.members.client.async_client import AsyncClient
 from groupcert.members.client.own_writes import KeyAndValue
 from groupcert.members.demo.load import percentile
-from groupcert.members.errors.transactions import CertificationConflict
+from groupcert.members.errors.transactions import CertificationConflict, TransactionTooOld
 from groupcert.members.wire.row_changes import changed_items
 from groupcert.v1 import certification_pb2, certification_pb2_grpc, store_pb2, store_pb2_grpc
 from groupcert.v1.transaction_pb2 import VERDICT_CERTIFIED, Changes
@@ -48,8 +48,7 @@ async def commit_rows(
     client: AsyncClient, make: Callable[[], KeyAndValue], goes_on: Callable[[], bool], load: Load
 ) -> None:
     """Commits one row at a time, on top of the newest version that the client knows."""
-    if not client.version:
-        await (await client.transaction()).rollback()
+    await _learn_version(client)
     while goes_on() or not load.certified:
         began = time.perf_counter()
         try:
@@ -57,6 +56,9 @@ async def commit_rows(
                 transaction.put(*make())
         except CertificationConflict:
             load.rejected += 1
+        except TransactionTooOld:
+            load.rejected += 1
+            await _learn_version(client)
         else:
             load.certified += 1
             load.latencies_ms.append((time.perf_counter() - began) * 1e3)
@@ -103,3 +105,8 @@ async def stream_batches(
     while sent:
         await answer()
     await call.done_writing()
+
+
+async def _learn_version(client: AsyncClient) -> None:
+    """Gives a client the newest version of its member."""
+    await (await client.transaction()).rollback()

@@ -241,7 +241,7 @@ def _why_held(seen: Seen, status: MemberStatus | None, oldest: ViewMember) -> st
     if status is None:
         return ""
     if 0 < status.oldest_snapshot_version <= oldest.stable_version:
-        return f"a client there has a snapshot of version {status.oldest_snapshot_version:,} open"
+        return f"a client there works on a snapshot of version {status.oldest_snapshot_version:,}"
     missing = status.certified_version - oldest.stable_version
     lag = status.certified_version - status.committed_version
     if 2 * lag > missing:

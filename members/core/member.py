@@ -26,6 +26,7 @@ from groupcert.members.core.digest_vote import DigestVote
 from groupcert.members.core.effects import Delivered
 from groupcert.members.core.flow_control import FlowControl
 from groupcert.members.core.fragment_sets import FragmentSets
+from groupcert.members.core.held_versions import HeldVersions
 from groupcert.members.core.log_records import (
     Abandonment,
     Appointment,
@@ -75,11 +76,12 @@ class Member:
         self.certifier = Certifier(certifier_options(options.settings))
         self.decisions.follow(self.certifier)
         self.outcomes = OutcomeTable(options.settings.outcomes_max)
-        self.publisher = Publisher(self.me.name, self.me.incarnation, options.batches)
+        self.held = HeldVersions(options.snapshot_hold_versions)
+        self.publisher = Publisher(self.me.name, self.me.incarnation, options.batches, self.held)
         self.counters = Counters()
         self.log_sequence = self.applied_version = self.durable_log_sequence = 0
         self.history_cursor = Cursor()
-        self.stable_version = self.applied_everywhere_version = 0
+        self.applied_everywhere_version = 0
         self.flow = FlowControl()
         self.suspicions = Suspicions(2 * options.stable_period_ms)
         self.fragment_sets = FragmentSets()
@@ -164,16 +166,14 @@ class Member:
             text = f"the log took nothing for {limit_ms} ms; what waited is not known to be decided"
             self.fail(MemberState.LEFT if self._is_leaving else MemberState.ERROR, text)
 
-    def report_if_due(self, now_ms: int, stable_version: int) -> bool:
-        """Queues a report for the group if one is due, and returns whether it did.
-
-        Args:
-            stable_version: On this member's disk, and not newer than its oldest open snapshot.
+    def report_if_due(self, now_ms: int, durable_version: int) -> bool:
+        """Queues a report for the group if one is due, and returns whether it did; versions up to
+        `durable_version` are on this member's disk.
         """
         if self.state is not MemberState.ONLINE:
             return False
-        self.stable_version = max(self.stable_version, min(stable_version, self.applied_version))
-        news = (self.applied_version, self.stable_version)
+        stable_version = self.held.advance(min(durable_version, self.applied_version))
+        news = (self.applied_version, stable_version)
         versions_max = self.settings.flow_control_lag_max // REPORTS_A_LAG
         if not self._schedule.take_due(now_ms, *news, versions_max):
             return False

@@ -16,6 +16,7 @@ class MemberOptions:
     since the last report that make it report at once. `suspicion_ms`: how long another member may
     be silent before it is suspected, `expel_ms`: and how much longer until it is expelled.
     `unreachable_ms`: how long the log may be out of reach before this member gives up; 0: forever.
+    `snapshot_hold_versions`: how many versions a snapshot keeps from being collected at most.
     """
 
     me: ViewMember
@@ -26,6 +27,7 @@ class MemberOptions:
     suspicion_ms: int = 5_000
     expel_ms: int = 5_000
     unreachable_ms: int = 0
+    snapshot_hold_versions: int = 1_000_000
     looks_on: bool = False
     """It sends nothing, and takes messages of its run for its own."""
 

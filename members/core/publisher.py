@@ -13,6 +13,7 @@ from itertools import chain, repeat
 
 from groupcert.certifier.records import Outcome
 from groupcert.members.core.flow_control import UNLIMITED
+from groupcert.members.core.held_versions import HeldVersions
 from groupcert.members.core.log_records import (
     Abandonment,
     Control,
@@ -60,6 +61,7 @@ class Submission:
         "locked_since",
         "log_sequence",
         "outcomes",
+        "release",
         "taken_seconds",
         "transactions",
         "version",
@@ -71,6 +73,8 @@ class Submission:
         self.transactions = transactions
         self.done = done
         self.outcomes: list[Outcome | None] = [None] * len(transactions)
+        self.release: Callable[[], None] | None = None
+        """Lets collection pass the snapshots of the transactions."""
         self.locked_since = 0
         """The version that was visible at its member when it was handed in."""
         self.version = 0
@@ -80,9 +84,13 @@ class Submission:
         self._undecided = len(transactions)
 
     def end(self) -> None:
-        """Calls the waiter of this submission once, and drops the reference to it: otherwise both
-        would form a cycle that holds all rows until Python's garbage collector runs.
+        """Releases the snapshots and calls the waiter of this submission, each once, and drops the
+        references to them: otherwise they would form a cycle that holds all rows until Python's
+        garbage collector runs.
         """
+        if self.release:
+            self.release()
+            self.release = None
         done, self.done = self.done, _tell_nobody
         done(self)
 
@@ -152,7 +160,11 @@ class _Sent:
 class Publisher:
     """The queue of one run of a member, and its batches that were not read back yet."""
 
-    def __init__(self, member: str, incarnation: int, limits: BatchLimits) -> None:
+    def __init__(
+        self, member: str, incarnation: int, limits: BatchLimits, held: HeldVersions
+    ) -> None:
+        """Begins with an empty queue; the snapshots of submissions are among `held` until they end."""
+        self._held = held
         self._member = member
         self._incarnation = incarnation
         self._limits = limits
@@ -172,6 +184,7 @@ class Publisher:
 
     def submit(self, submission: Submission) -> None:
         """Queues a submission."""
+        submission.release = self._held.hold_all(each.snapshot for each in submission.transactions)
         count = len(submission.transactions)
         self._waiting.extend((submission, index) for index in range(count) or (-1,))
         self.waiting_bytes += sum(map(bytes_of, submission.transactions))

@@ -62,7 +62,7 @@ def observe(runtime: MemberRuntime) -> Observation:
         publishing_messages=order.publishing() if log_opened else 0,
         unacknowledged_ms=order.unacknowledged_for_ms() if log_opened else 0,
         open_snapshots=len(runtime.snapshots),
-        oldest_snapshot_version=runtime.snapshots.oldest_version,
+        oldest_snapshot_version=runtime.member.held.oldest,
         console_address=runtime.config.console_address,
         uploads=runtime.uploads.count,
         uploads_bytes=runtime.uploads.bytes,

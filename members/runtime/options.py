@@ -55,6 +55,7 @@ def member_options(config: MemberConfig) -> MemberOptions:
         suspicion_ms=config.suspicion_timeout_ms,
         expel_ms=config.member_expel_timeout_ms,
         unreachable_ms=config.unreachable_majority_timeout_ms,
+        snapshot_hold_versions=config.snapshot_hold_versions,
     )
 
 

@@ -14,6 +14,7 @@ from groupcert.certifier.history.schema import Cursor
 from groupcert.certifier.storage.store import Store, StoreIdentity
 from groupcert.members.binary_log.log import BinaryLog
 from groupcert.members.core.commit_wait import CommitWait
+from groupcert.members.core.member import Member
 from groupcert.members.large_transactions.fragments import FragmentStore
 from groupcert.members.large_transactions.rows_files import RowsMaker
 from groupcert.members.runtime.appender import Appender
@@ -52,7 +53,7 @@ class Parts:
     """All parts of one run; `opened` closes them, even if one fails to open."""
 
     def __init__(
-        self, config: MemberConfig, opened: ExitStack, events: Events, *, keeps_decisions: bool
+        self, config: MemberConfig, opened: ExitStack, events: Events, member: Member
     ) -> None:
         self.store = store = Store(
             config.data_folder, StoreIdentity(group=config.group, member=config.member)
@@ -74,7 +75,7 @@ class Parts:
             store,
             decode_changes,
             self.relay_queue,
-            record_history=keeps_decisions,
+            record_history=member.decisions.is_on,
             on_commit=self.binary_log.append if self.binary_log else fragments.discard,
             decode_puts=decode_puts,
             decode_large=fragments.rows,
@@ -84,9 +85,9 @@ class Parts:
         opened.callback(self.rows_maker.stop)
         self.snapshots = Snapshots(
             self.target.open_snapshot,
+            member.held,
             lease_ms=config.snapshot_lease_ms,
             snapshots_max=config.snapshots_max,
-            hold_versions=config.snapshot_hold_versions,
             first_id=secrets.randbits(62),
         )
         opened.callback(self.snapshots.close_all)

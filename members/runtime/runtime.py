@@ -78,6 +78,7 @@ class MemberRuntime:
         self.start = start
         self.order = order
         self.member = Member(member_options(config), decisions_of(config))
+        self.held = self.member.held
         self.closed = self.refuses_reads = self.log_opened = self.vouches_for_log = False
         self.trusts_log = start.trusts_log
         self.log_durable: bool | None = None
@@ -115,7 +116,7 @@ class MemberRuntime:
                 closing=self.save,
                 committed_version=lambda: self.committed_version,
             )
-            parts = Parts(config, opened, events, keeps_decisions=self.member.decisions.is_on)
+            parts = Parts(config, opened, events, self.member)
             self.store, self.target, self.applier = parts.store, parts.target, parts.applier
             self.snapshots, self.fragments = parts.snapshots, parts.fragments
             self.relay_queue, self.binary_log = parts.relay_queue, parts.binary_log
@@ -440,8 +441,7 @@ class MemberRuntime:
     def _report(self) -> None:
         if not self.is_whole:  # Within a message, or for good if that one failed.
             return
-        stable = self.snapshots.stable_version(self.durable_version)
-        if self.member.report_if_due(self.now_ms(), stable):
+        if self.member.report_if_due(self.now_ms(), self.durable_version):
             self._sender.schedule()
 
     def _on_committed(self, version: int, position: int) -> None:

@@ -1,24 +1,24 @@
 """Open snapshots of the embedded store: their leases, and the oldest version that is still read.
 
 The rule it keeps: a snapshot that a client holds keeps its version from being collected, but not
-for ever: it ends with its session or its lease, and past `hold_versions` it is held by the store
-only, so that its transaction may be TOO_OLD. A caller that opens many leaves room for others.
+for ever: it ends with its session or its lease, and past `snapshot_hold_versions` it is held by the
+store only, so that its transaction may be TOO_OLD. A caller that opens many leaves room for others.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from sortedcontainers import SortedDict
-
 from groupcert.applier.targets.rocksdb import RowsSnapshot
 from groupcert.certifier.errors import SnapshotExpired
 from groupcert.members.core.caller_shares import Shares
+from groupcert.members.core.held_versions import HeldVersions
 from groupcert.members.errors.calls import SessionEnded, TooManySnapshots
 
 
 @dataclass(slots=True)
 class _Open:
     rows: RowsSnapshot
+    release: Callable[[], None]
     used_ms: int
     caller: str
     session_id: int
@@ -30,20 +30,21 @@ class Snapshots:
     def __init__(
         self,
         open_rows: Callable[[], RowsSnapshot],
+        held: HeldVersions,
         *,
         lease_ms: int,
         snapshots_max: int,
-        hold_versions: int,
         first_id: int = 1,
     ) -> None:
-        """Begins without snapshots; `first_id` differs in each run, so that ids never repeat."""
+        """Begins without snapshots; `first_id` differs in each run, so that ids never repeat. The
+        versions of open snapshots are among `held`.
+        """
         self.lease_ms = lease_ms
         self._open_rows = open_rows
         self._shares = Shares(snapshots_max)
-        self._hold_versions = hold_versions
+        self._held = held
         self._open: dict[int, _Open] = {}
         self._sessions: dict[int, set[int]] = {}
-        self._versions: SortedDict[int, int] = SortedDict()
         self._latest: RowsSnapshot | None = None
         self._next_id = first_id
 
@@ -85,10 +86,10 @@ class Snapshots:
             self._latest = self._open_rows()
         rows = self._latest
         snapshot_id = self._new_id()
-        self._open[snapshot_id] = _Open(rows, now_ms, caller, session_id)
+        release = self._held.hold(rows.version)
+        self._open[snapshot_id] = _Open(rows, release, now_ms, caller, session_id)
         if session_id:
             self._sessions[session_id].add(snapshot_id)
-        self._versions[rows.version] = self._versions.get(rows.version, 0) + 1
         return snapshot_id, rows.version
 
     def rows(self, snapshot_id: int, now_ms: int) -> RowsSnapshot:
@@ -141,18 +142,6 @@ class Snapshots:
             self._latest = None
         return len(late)
 
-    @property
-    def oldest_version(self) -> int:
-        """The version of the oldest one; 0: none is open."""
-        return self._versions.peekitem(0)[0] if self._versions else 0
-
-    def stable_version(self, durable_version: int) -> int:
-        """Returns the newest version that no held snapshot is older than."""
-        if not self._versions:
-            return durable_version
-        oldest = self._versions.peekitem(0)[0]
-        return min(durable_version, max(oldest, durable_version - self._hold_versions))
-
     def __len__(self) -> int:
         return len(self._open)
 
@@ -164,7 +153,4 @@ class Snapshots:
     def _close(self, snapshot_id: int) -> None:
         found = self._open.pop(snapshot_id)
         self._shares.give_back(found.caller)
-        version = found.rows.version
-        self._versions[version] -= 1
-        if not self._versions[version]:
-            del self._versions[version]
+        found.release()

@@ -9,6 +9,7 @@ import grpc.aio
 from groupcert.certifier.gtid_set import GtidSet
 from groupcert.certifier.outcomes import OutcomeTable
 from groupcert.members.binary_log.log import BinaryLog
+from groupcert.members.core.held_versions import HeldVersions
 from groupcert.members.core.log_records import LoggedTransaction
 from groupcert.members.core.publisher import Submission
 from groupcert.members.core.states import MemberState
@@ -25,6 +26,7 @@ class Serving(Protocol):
     """A member as its clients see it; `MemberRuntime` says what each method does and raises."""
 
     config: MemberConfig
+    held: HeldVersions
     snapshots: Snapshots
     uploads: Uploads
     committed_version: int

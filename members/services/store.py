@@ -140,6 +140,7 @@ class StoreService(store_pb2_grpc.StoreServiceServicer):
         runtime: Serving = self._current.get()
         snapshot_version = snapshot_of(runtime, request)
         after = request.consistency in _AFTER
+        release = runtime.held.hold_all((snapshot_version,))
         try:
             limits = runtime.limits()
             logged = await converted(
@@ -147,7 +148,8 @@ class StoreService(store_pb2_grpc.StoreServiceServicer):
                 lambda: submitted_commit(request, snapshot_version, limits, report=after),
             )
             ended = await submit(runtime, logged)
-        finally:  # Until then it keeps what the commit is checked against from collection.
+        finally:  # Until then they keep what the commit is checked against from collection.
+            release()
             runtime.snapshots.close(request.snapshot_id)
         return await _committed(runtime, ended, request)
 
@@ -160,9 +162,10 @@ class StoreService(store_pb2_grpc.StoreServiceServicer):
         requests = in_time(request_iterator, runtime.config.snapshot_lease_ms)
         header = await header_of(requests, limits)
         request = header.commit
+        snapshot_version = snapshot_of(runtime, request)
+        release = runtime.held.hold_all((snapshot_version,))
         try:
             with runtime.uploads.begin(header.changes_bytes) as upload:
-                snapshot_version = snapshot_of(runtime, request)
                 admitted = store_pb2.CommitAdmitted()
                 yield store_pb2.CommitStreamResponse(admitted=admitted)
                 after = request.consistency in _AFTER
@@ -171,6 +174,7 @@ class StoreService(store_pb2_grpc.StoreServiceServicer):
                 logged = await parts.read(requests, upload, logged)
                 ended = await submit_uploaded(runtime, [upload], [logged])
         finally:
+            release()
             runtime.snapshots.close(request.snapshot_id)
         response = await _committed(runtime, ended, request)
         yield store_pb2.CommitStreamResponse(committed=response)

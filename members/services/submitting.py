@@ -31,6 +31,7 @@ async def submit(runtime: Serving, logged: LoggedTransaction) -> Submission:
 async def submit_large(runtime: Serving, transactions: Sequence[LoggedTransaction]) -> Submission:
     """Orders transactions of which some are large, and their changes before them."""
     uploads: dict[int, LargeUpload] = {}
+    release = runtime.held.hold_all(each.snapshot for each in transactions)
     try:
         for index, logged in enumerate(transactions):
             if is_large(runtime, logged):
@@ -41,6 +42,7 @@ async def submit_large(runtime: Serving, transactions: Sequence[LoggedTransactio
         ]
         return await submit_uploaded(runtime, list(uploads.values()), shortened)
     finally:
+        release()
         for upload in uploads.values():
             upload.end()
 

@@ -88,6 +88,7 @@ class SimulatedMember:
                 suspicion_ms=SUSPICION_MS,
                 expel_ms=EXPEL_MS,
                 unreachable_ms=unreachable_ms,
+                snapshot_hold_versions=SNAPSHOT_HOLD_VERSIONS,
             ),
             Decisions(me.name, is_on=True),
         )
@@ -123,9 +124,9 @@ class SimulatedMember:
         )
         self.snapshots = Snapshots(
             self.target.open_snapshot,
+            self.machine.held,
             lease_ms=SNAPSHOT_LEASE_MS,
             snapshots_max=100,
-            hold_versions=SNAPSHOT_HOLD_VERSIONS,
         )
         self._load()
 
@@ -184,7 +185,7 @@ class SimulatedMember:
         self.snapshots.expire(now_ms)
         self.machine.tick(now_ms)
         self.save()
-        self.machine.report_if_due(now_ms, self.snapshots.stable_version(self.durable_version))
+        self.machine.report_if_due(now_ms, self.durable_version)
 
     def save(self) -> None:
         """Stores the state machine as it is now, with what the applier has not committed yet."""

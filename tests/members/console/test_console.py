@@ -109,7 +109,7 @@ async def test_who_holds_collection_back_is_told_with_the_reason(tmp_path: Path)
                     break
                 await asyncio.sleep(0.1)
     assert (info["held_by"], info["newest_version"]) == ("m1", 2)
-    assert info["held_why"] == "a client there has a snapshot of version 1 open"
+    assert info["held_why"] == "a client there works on a snapshot of version 1"
 
 
 async def test_a_fenced_member_lives_and_is_not_ready(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groupcert.certifier.gtid_set import GtidSet
+from groupcert.members.core.held_versions import HeldVersions
 from groupcert.members.core.log_records import (
     LogBatch,
     LoggedTransaction,
@@ -18,7 +19,7 @@ from tests.members.state_machines import write
 def publisher(transactions_max: int = 3, window: int = 2) -> Publisher:
     """A publisher of member m1."""
     limits = BatchLimits(transactions_max=transactions_max, transactions_min=2, window=window)
-    return Publisher("m1", 1, limits)
+    return Publisher("m1", 1, limits, HeldVersions(100))
 
 
 def submission(*items: int) -> Submission:

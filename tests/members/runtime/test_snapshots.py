@@ -8,6 +8,7 @@ from groupcert.applier.queue.checkpoint import Checkpoint
 from groupcert.applier.targets.rocksdb import CHECKPOINT_KEY, ROW_PREFIX, RowsSnapshot
 from groupcert.certifier.errors import SnapshotExpired
 from groupcert.certifier.storage.store import Family, Store
+from groupcert.members.core.held_versions import HeldVersions
 from groupcert.members.errors.calls import SessionEnded, TooManySnapshots
 from groupcert.members.runtime.snapshots import Snapshots
 from tests.sim.disk import SimulatedDisk
@@ -40,12 +41,11 @@ class Rows:
 
 
 def snapshots_of(
-    open_rows: Callable[[], RowsSnapshot], snapshots_max: int = 6, hold_versions: int = 100
+    open_rows: Callable[[], RowsSnapshot], snapshots_max: int = 6, held: HeldVersions | None = None
 ) -> Snapshots:
     """Snapshots of these rows."""
-    return Snapshots(
-        open_rows, lease_ms=LEASE_MS, snapshots_max=snapshots_max, hold_versions=hold_versions
-    )
+    held = held or HeldVersions(100)
+    return Snapshots(open_rows, held, lease_ms=LEASE_MS, snapshots_max=snapshots_max)
 
 
 def test_a_snapshot_shows_the_rows_of_its_version_whatever_is_committed_later() -> None:
@@ -110,30 +110,23 @@ def test_rows_are_let_go_when_nobody_holds_them() -> None:
 
 def test_the_oldest_open_snapshot_holds_the_stable_version() -> None:
     rows = Rows()
-    snapshots = snapshots_of(rows.open)
-    assert snapshots.stable_version(9) == 9
+    held = HeldVersions(100)
+    snapshots = snapshots_of(rows.open, held=held)
     first, second = (snapshots.open(1, now_ms=0)[0] for _ in range(2))
     rows.commit(5)
     third, _ = snapshots.open(5, now_ms=0)
     snapshots.close(first)
-    assert snapshots.stable_version(9) == 1
+    assert held.advance(9) == 1
     snapshots.close(second)
-    assert snapshots.stable_version(9) == 5
-    assert snapshots.stable_version(4) == 4
+    assert held.advance(4) == 4
+    assert held.advance(9) == 5
     snapshots.close(third)
-    assert snapshots.stable_version(9) == 9
-
-
-def test_a_snapshot_holds_no_more_than_so_many_versions() -> None:
-    snapshots = snapshots_of(Rows().open, hold_versions=10)
-    snapshots.open(1, now_ms=0)
-    assert snapshots.stable_version(11) == 1
-    assert snapshots.stable_version(15) == 5
+    assert held.advance(9) == 9
 
 
 def test_an_id_of_another_run_names_nothing() -> None:
     snapshots = Snapshots(
-        Rows().open, lease_ms=LEASE_MS, snapshots_max=3, hold_versions=100, first_id=70
+        Rows().open, HeldVersions(100), lease_ms=LEASE_MS, snapshots_max=3, first_id=70
     )
     assert snapshots.open(1, now_ms=0)[0] == 70
     with pytest.raises(SnapshotExpired):
@@ -142,11 +135,12 @@ def test_an_id_of_another_run_names_nothing() -> None:
 
 def test_closing_all_lets_go_of_everything() -> None:
     rows = Rows()
-    snapshots = snapshots_of(rows.open)
+    held = HeldVersions(100)
+    snapshots = snapshots_of(rows.open, held=held)
     snapshot_id, _ = snapshots.open(1, now_ms=0)
     snapshots.close_all()
     assert len(snapshots) == 0
-    assert snapshots.stable_version(9) == 9
+    assert held.oldest == 0
     with pytest.raises(SnapshotExpired):
         snapshots.rows(snapshot_id, now_ms=0)
     assert snapshots.open(1, now_ms=0)[1] == 1
