@@ -21,7 +21,7 @@ TOP_LEVEL = {
     *("proto", "certifier", "applier", "members", "tests", "deploy"),
     *("pyproject.toml", "README.md", "Makefile", "CHANGELOG.md"),
 }
-MODULE_LINES_MAX = 500
+MODULE_LINES_MAX = 800
 FUNCTION_LINES_MAX = 70
 COLUMNS_MAX = 100
 VAGUE_MODULE_WORDS = {"utils", "helpers", "common", "base", "manager"}
@@ -259,7 +259,7 @@ BROKEN: tuple[tuple[Check, str, str, str], ...] = (
     (check_purity, "certifier/core.py", "x = 0.5", "0.5 is a float"),
     (check_purity, "applier/schemes/jobs.py", "from time import monotonic", "time.monotonic"),
     (check_purity, "members/core/views.py", "import random", "imports random in a pure module"),
-    (check_sizes, "members/commands/cli.py", "x = 1\n" * 501, "501 lines, 500 at most"),
+    (check_sizes, "members/commands/cli.py", "x = 1\n" * 801, "801 lines, 800 at most"),
     (
         check_sizes,
         "members/commands/cli.py",

@@ -12,7 +12,8 @@ Of the bytes (`wire/log_batches.py` decodes them):
    `FIELDS_MAX` fields, `TRANSACTIONS_MAX` transactions and `CONTROL_BYTES_MAX` of control records.
    Where that format is not known, as a member of an earlier release has announced none, one that
    this release does not know is skipped unless its run is in the view: that may be a newer release,
-   and this one must not guess.
+   and this one must not guess. Each control record is of a kind that the message's format has
+   (`record_kinds.py`).
 2. GTIDs and GTID sets are valid, and the sets no longer than `GTID_SETS_BYTES_MAX` together;
    transaction ids and numbers of large transactions are within their limits; row changes are a
    Changes message with a value for each key that is put. A snapshot that is too new, and the
@@ -43,38 +44,11 @@ Of any other run, as a joiner is one:
     reads the format that it writes.
 """
 
-from typing import NamedTuple
-
-from groupcert.certifier.errors import ForeignLog, UnsupportedFormat, quoted
-from groupcert.members.core.batch_numbers import NUMBERS_AHEAD_MAX, BatchNumbers
-from groupcert.members.core.group_settings import is_name, member_problem, settings_problem
-from groupcert.members.core.log_records import (
-    Appointment,
-    Control,
-    GroupSettings,
-    LogBatch,
-    Message,
-    Skip,
-    StableReport,
-    Unreadable,
-    ViewProposal,
-    is_change,
-)
+from groupcert.certifier.errors import UnsupportedFormat, quoted
+from groupcert.members.core.batch_numbers import NUMBERS_AHEAD_MAX
+from groupcert.members.core.log_records import GroupSettings, LogBatch, Message, Unreadable
+from groupcert.members.core.record_kinds import KIND_OF, GroupBefore
 from groupcert.members.core.releases import FORMAT_VERSION
-from groupcert.members.core.views import View
-
-DIGEST_BYTES_MAX = 64
-"""Most bytes of the digests in a report."""
-
-
-class GroupBefore(NamedTuple):
-    """The group before a message, which is message `log_sequence` of the log."""
-
-    log_sequence: int
-    view: View
-    settings: GroupSettings
-    newest_version: int
-    numbers: BatchNumbers
 
 
 def why_skipped(message: Message, before: GroupBefore) -> str:
@@ -108,114 +82,25 @@ def why_skipped(message: Message, before: GroupBefore) -> str:
             f"batch {message.batch_number} is more than {NUMBERS_AHEAD_MAX} after {last}, "
             "the last one of its run"
         )
-    whys = (_why_no_control(each, message, before) for each in message.controls)
+    whys = (KIND_OF[type(each)].why_not(each, message, before) for each in message.controls)
     return next(filter(None, whys), "")
 
 
 def _why_no_joiner(batch: LogBatch, before: GroupBefore) -> str:
     """Returns what is wrong with a batch of a run that is not in the view."""
-    settings = before.settings
     has_left = before.numbers.has_left(batch.incarnation)
     is_joining = not batch.transactions and not batch.fragments
     for control in batch.controls:
-        if isinstance(control, ViewProposal):
-            why = _why_no_view(control, before.view) or (
-                _why_no_entry(control, batch, before.view, settings)
-                if control.previous_view_id == before.view.view_id
-                else ""
-            )
-        elif isinstance(control, GroupSettings):
-            why = _why_no_settings(control, settings)
-            is_joining = is_joining and control.settings_version == 1
-            settings = settings._replace(settings_version=max(1, settings.settings_version))
-        else:
-            why = ""
-            is_joining = is_joining and isinstance(control, Skip)
-        if why:
+        kind = KIND_OF[type(control)]
+        if kind.joins and (why := kind.why_not(control, batch, before)):
             return why
+        is_joining = is_joining and kind.joins
+        if isinstance(control, GroupSettings):
+            is_joining = is_joining and control.settings_version == 1
+            made = before.settings._replace(
+                settings_version=max(1, before.settings.settings_version)
+            )
+            before = before._replace(settings=made)
     if not is_joining and not has_left:
         return f"its run {batch.incarnation:016x} is not in the view"
-    return ""
-
-
-def _why_no_entry(
-    proposal: ViewProposal, batch: LogBatch, view: View, settings: GroupSettings
-) -> str:
-    """Returns why a proposal does not let a run join that is not in the view."""
-    me = next((each for each in proposal.members if each.incarnation == batch.incarnation), None)
-    if me is None or me.name != batch.member or proposal.members != view.with_member(me):
-        return "it proposes a view that is not the present one with its sender"
-    if not settings.settings_version:
-        return "it proposes a view of a group that has no settings"
-    if me.newest_format < view.format_version:
-        return f"it reads formats to {me.newest_format}, the group writes {view.format_version}"
-    if not 0 < batch.batch_number <= NUMBERS_AHEAD_MAX:
-        return f"its run joins with batch {batch.batch_number}: expected 1 to {NUMBERS_AHEAD_MAX}"
-    return member_problem(me)
-
-
-def _why_no_control(control: Control, batch: LogBatch, before: GroupBefore) -> str:
-    """Returns what is wrong with a control record of a member of the view."""
-    if isinstance(control, StableReport):
-        return _why_no_report(control, before)
-    if isinstance(control, ViewProposal):
-        return _why_no_view(control, before.view) or (
-            _why_no_part(control, batch, before.view)
-            if control.previous_view_id == before.view.view_id
-            else ""
-        )
-    if isinstance(control, GroupSettings):
-        return _why_no_settings(control, before.settings)
-    if isinstance(control, Appointment) and not is_name(control.primary):
-        return f"it appoints {quoted(control.primary)}, which is no name of a member"
-    return ""
-
-
-def _why_no_view(proposal: ViewProposal, view: View) -> str:
-    """Returns what is wrong with a proposal of any sender."""
-    if proposal.previous_view_id > view.view_id:
-        previous = proposal.previous_view_id
-        return f"it proposes what follows view {previous}: present is view {view.view_id}"
-    return ""
-
-
-def _why_no_part(proposal: ViewProposal, batch: LogBatch, view: View) -> str:
-    """Returns why a member of the view cannot remove others, or itself, by this proposal."""
-    kept = tuple(each for each in view.members if each in proposal.members)
-    if kept != proposal.members:
-        return "it proposes a view that has others than members of the present one, each once"
-    others = tuple(each for each in view.members if each.incarnation != batch.incarnation)
-    if all(each.incarnation != batch.incarnation for each in kept) and kept != others:
-        return "it proposes a view without its sender, and without others"
-    return ""
-
-
-def _why_no_settings(settings: GroupSettings, present: GroupSettings) -> str:
-    """Returns what is wrong with settings of any sender."""
-    if problem := settings_problem(settings):
-        return f"settings: {problem}"
-    if settings.settings_version > present.settings_version + 1:
-        version = present.settings_version
-        return f"settings have version {settings.settings_version}: present is {version}"
-    if settings.settings_version <= present.settings_version:
-        return ""
-    if not present.settings_version:
-        if settings.group != present.group:
-            raise ForeignLog(expected=present.group, found=settings.group)
-        return ""
-    return "" if is_change(present, settings) else "settings change what a group keeps for ever"
-
-
-def _why_no_report(report: StableReport, before: GroupBefore) -> str:
-    """Returns why a member of the view cannot have made this report."""
-    if not report.stable_version <= report.applied_version <= before.newest_version:
-        return (
-            f"it reports versions {report.applied_version} as applied and {report.stable_version} "
-            f"as stable: certified are {before.newest_version}"
-        )
-    read = max(report.digest_log_sequence, report.durable_log_sequence)
-    if read >= before.log_sequence:
-        return f"it reports to have read message {read}, and is message {before.log_sequence}"
-    if max(len(report.digest), len(report.history_chain)) > DIGEST_BYTES_MAX:
-        return f"it reports a digest or chain of more than {DIGEST_BYTES_MAX} bytes"
     return ""

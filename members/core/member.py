@@ -30,7 +30,6 @@ from groupcert.members.core.held_versions import HeldVersions
 from groupcert.members.core.log_records import (
     Abandonment,
     Appointment,
-    Control,
     Forgetting,
     GroupSettings,
     LogBatch,
@@ -39,11 +38,12 @@ from groupcert.members.core.log_records import (
     Unreadable,
     ViewProposal,
 )
-from groupcert.members.core.log_validity import GroupBefore, why_skipped
+from groupcert.members.core.log_validity import why_skipped
 from groupcert.members.core.options import MemberOptions, certifier_options
 from groupcert.members.core.plain_batches import entries_of, new_columns, remember
 from groupcert.members.core.progress_reports import ProgressReports, ReportSchedule
 from groupcert.members.core.publisher import Publisher, end_parts, locked_since
+from groupcert.members.core.record_kinds import KIND_OF, GroupBefore
 from groupcert.members.core.releases import check_release
 from groupcert.members.core.skipped_messages import SkippedMessages
 from groupcert.members.core.states import MemberState
@@ -287,7 +287,8 @@ class Member:
             if local:
                 self.publisher.refuse_uploads()
         for index, control in enumerate(batch.controls, start=len(batch.transactions)):
-            self._control(batch, position_of(self.log_sequence, index), control, into)
+            position = position_of(self.log_sequence, index)
+            KIND_OF[type(control)].take(self, batch, position, control, into)
         place = (self.log_sequence, batch.batch_number)
         into.ended += end_parts(parts, outcomes, self.certifier.window.newest_version, place)
 
@@ -356,25 +357,7 @@ class Member:
         may_all = not self.settings.single_primary
         return origin is not None and (may_all or origin.name == self.view.primary)
 
-    def _control(self, batch: LogBatch, position: int, control: Control, into: Delivered) -> None:
-        if isinstance(control, StableReport):
-            self._take_report(batch, position, control, into)
-        elif isinstance(control, ViewProposal):
-            self._change_view(batch, position, control, into)
-        elif isinstance(control, Appointment):
-            if self.settings.single_primary and self.view.member(batch.incarnation):
-                named = self.view.named(control.primary)
-                self.view = self.view.with_primary(control.primary) if named else self.view
-        elif isinstance(control, Forgetting):
-            if self.view.member(batch.incarnation):
-                self.departures.forget(control.member)
-        elif isinstance(control, Abandonment):
-            if self.fragment_sets.drop(name := (batch.incarnation, control.number)):
-                into.dropped.append(name)
-        elif isinstance(control, GroupSettings):
-            self._take_settings(batch, position, control, into)
-
-    def _take_report(
+    def take_report(
         self, batch: LogBatch, position: int, report: StableReport, into: Delivered
     ) -> None:
         """Compares digests, and notes how far the reporting member is."""
@@ -385,6 +368,28 @@ class Member:
         self.decisions.reported(into.noted, into.decided_us, position, batch, report)
         self._follow_reports(position, into)
 
+    def take_appointment(
+        self, batch: LogBatch, _: int, appointment: Appointment, __: Delivered
+    ) -> None:
+        """Makes a member of the view the primary, in single-primary mode."""
+        if self.settings.single_primary and self.view.member(batch.incarnation):
+            named = self.view.named(appointment.primary)
+            self.view = self.view.with_primary(appointment.primary) if named else self.view
+
+    def take_forgetting(
+        self, batch: LogBatch, _: int, forgetting: Forgetting, __: Delivered
+    ) -> None:
+        """Removes a member from the list of the departed."""
+        if self.view.member(batch.incarnation):
+            self.departures.forget(forgetting.member)
+
+    def take_abandonment(
+        self, batch: LogBatch, _: int, abandonment: Abandonment, into: Delivered
+    ) -> None:
+        """Drops the fragments of a transaction that will not come."""
+        if self.fragment_sets.drop(name := (batch.incarnation, abandonment.number)):
+            into.dropped.append(name)
+
     def _follow_reports(self, position: int, into: Delivered) -> None:
         """Collects up to what every member of the view has executed."""
         runs = (each.incarnation for each in self.view.members)
@@ -394,9 +399,10 @@ class Member:
             self.certifier.deliver(record := GarbageCollection(position, stable))
             self.decisions.collecting(into.noted, into.decided_us, record)
 
-    def _change_view(
+    def take_view(
         self, batch: LogBatch, position: int, proposal: ViewProposal, into: Delivered
     ) -> None:
+        """Changes the view, if the proposal is for the one after the present one."""
         before = self.view
         view = before.follow(proposal.previous_view_id, proposal.members)
         joining = [each.name for each in proposal.members if not before.named(each.name)]
@@ -476,7 +482,7 @@ class Member:
         """Proposes a view; `cause` says why some members are not in it any more."""
         self.publisher.control(ViewProposal(self.view.view_id, members, cause.value, self._read_us))
 
-    def _take_settings(
+    def take_settings(
         self, batch: LogBatch, position: int, settings: GroupSettings, into: Delivered
     ) -> None:
         """Takes the group's settings, at this position on every member; the first make it."""

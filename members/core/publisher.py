@@ -163,7 +163,7 @@ class Publisher:
     def __init__(
         self, member: str, incarnation: int, limits: BatchLimits, held: HeldVersions
     ) -> None:
-        """Begins with an empty queue; the snapshots of submissions are among `held` until they end."""
+        """Begins with an empty queue; until submissions end, their snapshots are among `held`."""
         self._held = held
         self._member = member
         self._incarnation = incarnation

@@ -21,9 +21,7 @@ from groupcert.members.core.log_records import (
     LARGE_NUMBER_MAX,
     TRANSACTIONS_MAX,
     Abandonment,
-    Appointment,
     Control,
-    Forgetting,
     Fragment,
     GroupSettings,
     LogBatch,
@@ -31,10 +29,10 @@ from groupcert.members.core.log_records import (
     Message,
     PlainColumns,
     Skip,
-    StableReport,
     Unreadable,
     ViewProposal,
 )
+from groupcert.members.core.record_kinds import KIND_OF, RECORD_KINDS
 from groupcert.members.core.releases import FORMAT_VERSION
 from groupcert.members.core.views import FORMAT_UNANNOUNCED, ViewMember
 from groupcert.members.wire.message_fields import fields
@@ -43,17 +41,7 @@ from groupcert.members.wire.row_changes import checked_changes
 
 LINGERING_BYTES_MAX = 4 << 10
 """Bytes of a message that waits for others: a larger one is worth a turn of its own."""
-_CONTROLS: dict[type[Control], str] = {
-    ViewProposal: "view_change",
-    StableReport: "stable_set",
-    GroupSettings: "group_settings",
-    Abandonment: "abandonment",
-    Appointment: "appointment",
-    Forgetting: "forgetting",
-    Skip: "skip",
-}
-"""Where a control record has each; the fields of a record and of its message are named alike."""
-_KINDS = {name: kind for kind, name in _CONTROLS.items()}
+_KIND_IN = {kind.field: kind for kind in RECORD_KINDS}
 _MEMBER_FIELDS = ("name", "incarnation", "address", "weight", "format_version", "release")
 RELEASE_CHARACTERS_MAX = 64
 
@@ -119,6 +107,8 @@ def decode_batch(payload: bytes) -> Message:
     if not message.incarnation:
         return Unreadable("it names no run of a member", *claims, encoded=payload)
     try:
+        if problem := _why_no_record(message):
+            return Unreadable(problem, *claims, encoded=payload)
         return LogBatch(
             *claims,
             _transactions(message),
@@ -271,14 +261,27 @@ def _control_message(control: Control) -> log_pb2.ControlRecord:
     values = control._asdict()
     if isinstance(control, ViewProposal):
         values["members"] = [_named(each, _MEMBER_FIELDS) for each in control.members]
-    record: dict[str, Any] = {_CONTROLS[type(control)]: values}
+    record: dict[str, Any] = {KIND_OF[type(control)].field: values}
     return log_pb2.ControlRecord(**record)
 
 
+def _why_no_record(message: log_pb2.LogBatch) -> str:
+    """Returns why a control record of a message is none that its format has; or empty."""
+    for control in message.controls:
+        field = control.WhichOneof("record")
+        if field is None:  # Of a later release, which gave it a format of its own, or of nobody.
+            number, _ = next(fields(control.SerializeToString()), (0, 0))
+            return f"it has a record of kind {number}, which this release does not know"
+        if _KIND_IN[field].since_format > message.format_version:
+            since = _KIND_IN[field].since_format
+            return f"it has format {message.format_version}, and a {field} of format {since}"
+    return ""
+
+
 def _control_value(message: log_pb2.ControlRecord) -> Control:
-    name = message.WhichOneof("record") or _CONTROLS[ViewProposal]
-    kind = _KINDS[name]
-    found = getattr(message, name)
+    name = message.WhichOneof("record")
+    assert name, "a record of no kind"
+    found, kind = getattr(message, name), _KIND_IN[name].record
     values = _named(found, kind._fields)
     if kind is ViewProposal:
         values["members"] = tuple(map(_view_member, found.members))

@@ -92,7 +92,7 @@ def judged(payload: bytes, log: CapturedLog) -> Judgement:
         batch = LogBatch.FromString(payload)
     except DecodeError:
         return Judgement()
-    kinds = {each.WhichOneof("record") or "view_change" for each in batch.controls}
+    kinds = {each.WhichOneof("record") for each in batch.controls}
     if not member:
         joins = [
             each.name
@@ -103,7 +103,7 @@ def judged(payload: bytes, log: CapturedLog) -> Judgement:
         return Judgement("a later process of a member's name takes it over" if joins else "")
     if batch.batch_number <= log.numbers[batch.incarnation]:
         return Judgement()
-    if kinds & {"group_settings", "view_change"}:
+    if kinds & {"group_settings", "view_change"} and None not in kinds:
         return Judgement("a member may change settings and views")
     return Judgement(run_of=member)
 
@@ -224,6 +224,23 @@ def _control(chance: random.Random, messages: LogMessages) -> bytes:
     return _stranger(chance, controls=[chance.choice(kinds)] * chance.choice((1, 2, 1_000)))
 
 
+def _unknown_kinds(chance: random.Random, messages: LogMessages) -> bytes:
+    """Returns control records of which one is of a kind that no release knows."""
+    field, size = chance.randrange(20, 2**20), chance.choice((0, 1, 1_000))
+    unknown = bytearray()
+    for number in (field << 3 | 2, size):
+        while number > 0x7F:
+            unknown.append(number & 0x7F | 0x80)
+            number >>= 7
+        unknown.append(number)
+    view = ControlRecord(view_change=ViewChange(previous_view_id=chance.randrange(9)))
+    controls = [view] * chance.randrange(3)
+    controls.append(ControlRecord.FromString(bytes(unknown) + bytes(size)))
+    if chance.random() < 0.5:
+        return _stranger(chance, controls=controls)
+    return _in_a_name(chance, messages.log, controls=controls)
+
+
 def _fragments(chance: random.Random, messages: LogMessages) -> bytes:
     huge = chance.choice((0, 1, 2**32, 2**63, 2**64 - 1))
     pieces = [Fragment(number=huge, index=2**32 - 1, data=chance.randbytes(50)) for _ in range(9)]
@@ -261,6 +278,7 @@ def _too_far_ahead(chance: random.Random, messages: LogMessages) -> bytes:
 
 CHOSEN: Sequence[tuple[str, Callable[[random.Random, LogMessages], bytes]]] = (
     ("control records of a stranger", _control),
+    ("records of unknown kinds", _unknown_kinds),
     ("fragments", _fragments),
     ("too many fields", _many),
     ("long sets of GTIDs", _long_sets),

@@ -30,9 +30,9 @@ from groupcert.members.core import member
 from groupcert.members.core.catch_up import CatchUp
 from groupcert.members.core.fragment_sets import FragmentSets
 from groupcert.members.core.log_records import LoggedTransaction, Message
-from groupcert.members.core.log_validity import GroupBefore
 from groupcert.members.core.member import Member
 from groupcert.members.core.publisher import Publisher, Submission
+from groupcert.members.core.record_kinds import GroupBefore
 from groupcert.members.core.suspicions import Suspicions
 from groupcert.members.core.views import View, ViewMember
 from groupcert.members.core.witnesses import Judgement, Step, Witnesses

@@ -1,5 +1,7 @@
 """Held versions: what is reported as stable passes none of them, and never goes back."""
 
+from collections.abc import Callable
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -40,7 +42,8 @@ def test_a_snapshot_that_was_passed_holds_nothing() -> None:
 def test_what_is_reported_passes_no_version_that_could_be_held(
     steps: list[tuple[int, bool]],
 ) -> None:
-    held, holds = HeldVersions(1_000), []
+    held = HeldVersions(1_000)
+    holds: list[tuple[int, Callable[[], None]]] = []
     for version, releases in steps:
         if releases and holds:
             holds.pop(version % len(holds))[1]()

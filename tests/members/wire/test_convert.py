@@ -39,7 +39,9 @@ from groupcert.members.core.log_records import (
     ViewProposal,
     bytes_of,
 )
+from groupcert.members.core.record_kinds import KIND_OF
 from groupcert.members.core.views import FORMAT_UNANNOUNCED, ViewMember
+from groupcert.members.wire import log_batches
 from groupcert.members.wire.log_batches import (
     LINGERING_BYTES_MAX,
     RELEASE_CHARACTERS_MAX,
@@ -253,6 +255,38 @@ def test_control_records_of_too_many_bytes_are_not_looked_at() -> None:
     del batch.controls[1]
     batch.fragments.add(data=bytes(CONTROL_BYTES_MAX))
     assert isinstance(decode_batch(batch.SerializeToString()), LogBatch)
+
+
+@pytest.mark.parametrize("sends_a_known_one", [False, True])
+def test_a_record_of_an_unknown_kind_makes_a_message_unreadable(sends_a_known_one: bool) -> None:
+    """Also one that stands behind a record which this release knows: all or nothing counts."""
+    known = (Appointment("m2"),) if sends_a_known_one else ()
+    batch = log_pb2.LogBatch.FromString(encode_batch(LogBatch("m1", 7, 3, (), known)))
+    batch.controls.append(log_pb2.ControlRecord.FromString(b"\x7a\x02hi"))
+    found = decode_batch(batch.SerializeToString())
+    assert isinstance(found, Unreadable)
+    assert found.problem == "it has a record of kind 15, which this release does not know"
+    assert found[1:5] == ("m1", 7, 3, 0)
+
+
+def test_a_record_that_is_empty_is_of_no_kind() -> None:
+    batch = log_pb2.LogBatch(format_version=1, member="m1", incarnation=7, batch_number=3)
+    batch.controls.add()
+    found = decode_batch(batch.SerializeToString())
+    assert isinstance(found, Unreadable)
+    assert "kind 0" in found.problem
+
+
+def test_a_record_of_a_later_format_than_its_message_makes_it_unreadable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Who does not know the record skips the message, and so must who does."""
+    kind = KIND_OF[Skip]._replace(since_format=FORMAT_UNANNOUNCED + 1)
+    encoded = encode_batch(LogBatch("m1", 7, 3, (), (Skip(2),)))
+    monkeypatch.setitem(log_batches._KIND_IN, "skip", kind)
+    found = decode_batch(encoded)
+    assert isinstance(found, Unreadable)
+    assert found.problem == "it has format 2, and a skip of format 3"
 
 
 def test_of_a_batch_of_another_format_the_head_is_read() -> None:
