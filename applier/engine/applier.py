@@ -90,6 +90,7 @@ class Applier(Generic[Execution]):
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._awaited: list[Callable[[], bool]] = []
+        self._ends: set[int] = set()
         self._appended: deque[Sequence[RelayEntry]] = deque()
         self._workers = [Worker(number) for number in range(max(workers, 1))]
         self._queues: list[SimpleQueue[Job[Execution] | CommitGroup[Execution] | None]] = [
@@ -129,6 +130,16 @@ class Applier(Generic[Execution]):
             recovered += len(left)
             self.append(left)
         return recovered
+
+    def end_group_after(self, position: int) -> None:
+        """Makes `on_committed` hear of the entry at `position` by itself: nothing after it is
+        visible then. Call it before the entry is appended; an entry that is alone in its job.
+        """
+        with self._lock:
+            if self._threads:
+                self._coordinator.end_group_after(position)
+            else:
+                self._ends.add(position)
 
     def append(self, entries: Sequence[RelayEntry]) -> None:
         """Takes the next entries of the source's order.
@@ -373,8 +384,14 @@ class Applier(Generic[Execution]):
 
     def _commit_alone(self, entries: Sequence[RelayEntry]) -> None:
         size = self._options.coordinator.group_transactions_max
-        for start in range(0, len(entries), size):
-            part = entries[start : start + size] if len(entries) > size else entries
+        left: Sequence[RelayEntry] = entries
+        while left:
+            part = left[:size] if len(left) > size else left
+            if self._ends:
+                ends = [place for place, each in enumerate(part, 1) if each.position in self._ends]
+                self._ends -= {part[place - 1].position for place in ends[:1]}
+                part = part[: ends[0]] if ends else part
+            left = left[len(part) :]
             with self._lock:
                 if not self._coordinator.takes:
                     return

@@ -23,7 +23,10 @@ from groupcert.applier.schemes import Ordering
 class CommitOrder(Generic[Execution]):
     """Holds the transactions that are not committed, and the executed jobs among them."""
 
-    __slots__ = ("_committed_early", "_lanes", "_loose", "_ordering", "_queue", "low_water_mark")
+    __slots__ = (
+        *("_committed_early", "_ends", "_lanes", "_loose", "_ordering", "_queue"),
+        "low_water_mark",
+    )
 
     def __init__(self, ordering: Ordering = Ordering.SOURCE) -> None:
         self.low_water_mark: RelayEntry | None = None
@@ -32,6 +35,7 @@ class CommitOrder(Generic[Execution]):
         self._loose: deque[Job[Execution]] = deque()
         self._queue: deque[RelayEntry] = deque()
         self._committed_early: set[int] = set()
+        self._ends: set[int] = set()
 
     def append(self, entries: Sequence[RelayEntry]) -> None:
         """Adds transactions that follow all others in the source's order."""
@@ -42,6 +46,10 @@ class CommitOrder(Generic[Execution]):
         if self._ordering is Ordering.DOMAIN:
             for entry in entries:
                 self._lane(entry.header.domain_id).waiting.append(entry.position)
+
+    def end_group_after(self, position: int) -> None:
+        """Makes the group that has the entry at `position`, which is not taken yet, its last."""
+        self._ends.add(position)
 
     def executed(self, job: Job[Execution]) -> None:
         """Adds a job that is ready to commit."""
@@ -60,7 +68,7 @@ class CommitOrder(Generic[Execution]):
         if self._loose:
             return [self._loose.popleft()]
         for lane in self._lanes.values():
-            if jobs := lane.take(transactions_max):
+            if jobs := lane.take(transactions_max, self._ends):
                 return jobs
         return []
 
@@ -135,7 +143,7 @@ class _Lane(Generic[Execution]):
         self.ready: dict[int, list[Job[Execution]]] = {}
         self.committing = False
 
-    def take(self, transactions_max: int) -> list[Job[Execution]]:
+    def take(self, transactions_max: int, ends: set[int]) -> list[Job[Execution]]:
         taken: list[Job[Execution]] = []
         waiting = self.waiting
         transactions = 0
@@ -150,5 +158,8 @@ class _Lane(Generic[Execution]):
             for _ in range(len(jobs[0].entries)):
                 waiting.popleft()
             taken += jobs
+            if ends and (last := jobs[0].entries[-1].position) in ends:
+                ends.remove(last)
+                break
         self.committing = self.committing or bool(taken)
         return taken

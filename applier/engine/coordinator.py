@@ -89,6 +89,12 @@ class Coordinator(Generic[Execution]):
             self._pending.extend(entries)
             self._order.append(entries)
 
+    def end_group_after(self, position: int) -> None:
+        """Makes the entry at `position` the last of its group: what follows becomes visible after
+        the driver has heard of it. Call it before the entry is appended.
+        """
+        self._order.end_group_after(position)
+
     def append_alone(self, entries: Sequence[RelayEntry]) -> CommitGroup[Execution]:
         """Adds the next entries and returns them as a group to commit now: without workers nothing
         runs at once, and there is nothing to schedule. Call `committed` next.

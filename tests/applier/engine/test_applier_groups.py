@@ -10,7 +10,9 @@ import pytest
 from groupcert.applier.engine.applier import Applier
 from groupcert.applier.queue.checkpoint import Progress
 from groupcert.applier.queue.job import CommitGroup, Job
+from groupcert.applier.queue.relay_group import RelayEntry
 from groupcert.applier.schemes.catalogue import scheme
+from groupcert.applier.schemes.logical_clock import LogicalClock
 from groupcert.applier.targets.rocksdb import RocksDbTarget, RowChanges
 from groupcert.certifier.storage.store import Store
 from tests.applier.engine.test_applier_schemes import SCHEMES, SECONDS_MAX, Pausing
@@ -79,3 +81,37 @@ def test_of_several_transactions_in_a_job_the_one_that_fails_is_named(
     applier.stop(SECONDS_MAX)
     assert len(errors) == 1
     assert applier.status().failed_gtid == f"{GROUP}:6"
+
+
+@pytest.mark.parametrize("workers", [0, 1, 4])
+def test_nothing_after_an_entry_that_ends_its_group_is_visible_when_it_is_heard_of(
+    store: Store, workers: int
+) -> None:
+    """Local transactions behind it would be committed with it otherwise: none of them waits."""
+    transactions = [
+        each._replace(position=2 * each.position, local=each.version % 3 > 0)
+        for each in source_history(seed=3, transactions=200)
+    ]
+    marks = [
+        RelayEntry.view_change(each.position + 1, each.version, 1)
+        for each in transactions
+        if each.version % 10 == 0
+    ]
+    entries = sorted([*transactions, *marks], key=lambda entry: entry.position)
+    target = RocksDbTarget(store, decode)
+    heard: dict[int, dict[bytes, bytes]] = {}
+    ends = {mark.position for mark in marks}
+
+    def committed(_: int, position: int) -> None:
+        if position in ends:
+            heard[position] = dict(target.open_snapshot().scan())
+
+    applier = Applier(target, LogicalClock(), workers, committed, lambda _: None)
+    for mark in marks:
+        applier.end_group_after(mark.position)
+    applier.append(entries)
+    assert applier.drain(SECONDS_MAX)
+    assert applier.stop(SECONDS_MAX)
+    for mark in marks:
+        before = [each for each in entries if each.position < mark.position]
+        assert heard[mark.position] == serial_rows(before), f"after version {mark.version}"
