@@ -8,6 +8,7 @@ from groupcert.members.core.fragment_sets import SetName
 from groupcert.members.core.log_records import Fragment
 from groupcert.members.core.publisher import Submission
 from groupcert.members.core.skipped_messages import Skipped
+from groupcert.members.errors.membership import RowsDiffer
 
 
 @dataclass(slots=True)
@@ -23,7 +24,8 @@ class Delivered:
        log is read again from the state that was stored last.
     4. Answer each one of `ended` as soon as its version is visible here, and each one of
        `turned_away` at once.
-    5. Keep `entries`, `noted` and `dropped` (`absorb`) until the state is stored: in one batch, so
+    5. Fence the member if it is `doubted`.
+    6. Keep `entries`, `noted` and `dropped` (`absorb`) until the state is stored: in one batch, so
        that the store never has a state without the entries that led to it.
 
     If a message raises, the driver still does all of this for the messages before it, and does
@@ -44,6 +46,8 @@ class Delivered:
     """Rows for the certification log, where one is kept."""
     skipped: list[Skipped] = field(default_factory=list)
     """Messages that had no effect, because they are no valid messages of a member."""
+    doubted: RowsDiffer | None = None
+    """Most of the group has other rows than this member, which cannot be trusted."""
     decided_us: int = 0
     """When the messages were read, in microseconds since 1970."""
 

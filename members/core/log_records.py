@@ -24,6 +24,8 @@ LARGE_NUMBER_MAX = 2**63 - 1
 """Largest number of a large transaction; a store's key has room for one more."""
 COLUMNS_MIN = 4
 """Transactions of a message from which on they go as columns: fewer are faster as they are."""
+RANGES, RANGE_BYTES = 256, 8
+"""Ranges that rows are compared by, and bytes of the digest of each."""
 FRAMING_BYTES = 192
 """Most bytes of a transaction in a message, beside items, snapshot and row changes."""
 ITEM_BYTES = 8
@@ -197,8 +199,38 @@ class Skip(NamedTuple):
     log_sequence: int
 
 
+class Comparison(NamedTuple):
+    """Asks every member of the view for digests of its rows as of this record; counts if a member
+    of the view sends it.
+    """
+
+    requested_us: int
+    """By the asker's clock, since 1970."""
+
+
+class RowDigests(NamedTuple):
+    """Digests of a member's rows as of the comparison at `position`."""
+
+    position: int
+    rows: int
+    digests: bytes
+    """`RANGE_BYTES` of each range; the hash of a key says which one it is in."""
+
+    def of_range(self, number: int) -> bytes:
+        """Returns the digest of a range."""
+        return self.digests[RANGE_BYTES * number : RANGE_BYTES * (number + 1)]
+
+
 Control = (
-    ViewProposal | StableReport | GroupSettings | Appointment | Abandonment | Forgetting | Skip
+    ViewProposal
+    | StableReport
+    | GroupSettings
+    | Appointment
+    | Abandonment
+    | Forgetting
+    | Skip
+    | Comparison
+    | RowDigests
 )
 
 

@@ -19,6 +19,7 @@ from groupcert.certifier.position import position_of
 from groupcert.certifier.records import GarbageCollection, Outcome, Transaction, ViewChange
 from groupcert.members.core.allow_list import check_allowed, refused_names
 from groupcert.members.core.batch_numbers import BatchNumbers
+from groupcert.members.core.comparisons import Comparisons
 from groupcert.members.core.counters import Counters
 from groupcert.members.core.decisions import Decisions, Sending, session_of
 from groupcert.members.core.departures import Cause, Departures
@@ -30,10 +31,12 @@ from groupcert.members.core.held_versions import HeldVersions
 from groupcert.members.core.log_records import (
     Abandonment,
     Appointment,
+    Comparison,
     Forgetting,
     GroupSettings,
     LogBatch,
     Message,
+    RowDigests,
     StableReport,
     Unreadable,
     ViewProposal,
@@ -49,7 +52,7 @@ from groupcert.members.core.skipped_messages import SkippedMessages
 from groupcert.members.core.states import MemberState
 from groupcert.members.core.suspicions import Suspicions
 from groupcert.members.core.views import View, ViewMember
-from groupcert.members.errors.membership import NameTaken
+from groupcert.members.errors.membership import NameTaken, NotComparable
 
 REPORTS_A_LAG = 8
 """Reports that a member makes while it applies as many transactions as flow control lets it lag
@@ -94,6 +97,7 @@ class Member:
         self.reports = ProgressReports()
         self._schedule = ReportSchedule(options.stable_period_ms, options.stable_items)
         self.digests = DigestVote()
+        self.comparisons = Comparisons(self.me)
         self._proposed_view_id: int | None = None
         self._is_leaving = False
         self._now_ms = self._read_us = self._unreachable_ms = 0
@@ -210,6 +214,41 @@ class Member:
     def appoint(self, primary: str) -> None:
         """Asks for another primary in single-primary mode."""
         self.publisher.control(Appointment(primary))
+
+    def compare(self, now_us: int) -> None:
+        """Asks all members for digests of their rows, `now_us` after 1970.
+
+        Raises:
+            NotComparable: Some of the view do not know how.
+        """
+        since, written = KIND_OF[Comparison].since_format, self.view.written_format
+        if written < since:
+            known = f"the group writes format {written} of the log, comparisons need {since}"
+            raise NotComparable(problem=f"{known}: let all members run this release")
+        self.comparisons.asking(now_us)
+        self.publisher.control(Comparison(now_us))
+
+    def compare_if_due(self, now_us: int, period_us: int) -> bool:
+        """Asks as `compare` if the last comparison is `period_us` ago, and returns whether it did;
+        of the view the first member does.
+        """
+        may_ask = (
+            self.state is MemberState.ONLINE
+            and self.view.members[0] == self.me
+            and self.view.written_format >= KIND_OF[Comparison].since_format
+        )
+        if not may_ask or not self.comparisons.is_due(now_us, period_us):
+            return False
+        self.compare(now_us)
+        return True
+
+    def rows_digested(self, digests: RowDigests) -> None:
+        """Takes the digests of this member's rows: for the group, or if it is out of the view, to
+        compare them with those of members.
+        """
+        self.comparisons.own = digests
+        if self.view.member(self.me.incarnation):
+            self.publisher.control(digests)
 
     def credit(self, now_ms: int) -> int:
         """Returns how many transactions flow control lets this member send now."""
@@ -390,6 +429,23 @@ class Member:
         if self.fragment_sets.drop(name := (batch.incarnation, abandonment.number)):
             into.dropped.append(name)
 
+    def take_comparison(
+        self, batch: LogBatch, position: int, comparison: Comparison, into: Delivered
+    ) -> None:
+        """Begins a comparison of all members' rows as they are here."""
+        if self.view.member(batch.incarnation) is None:
+            return
+        version, view = self.certifier.window.newest_version, self.view
+        self.comparisons.begin(position, version, comparison.requested_us, view.members)
+        # Alone, as a view change: it waits for all before it, and all after it waits for it.
+        into.entries.append(RelayEntry.view_change(position, version, view.view_id))
+
+    def take_digests(self, batch: LogBatch, _: int, digests: RowDigests, into: Delivered) -> None:
+        """Compares the rows of another member with this one's."""
+        if self.view.member(batch.incarnation):
+            self.comparisons.take(batch.incarnation, digests)
+            into.doubted = into.doubted or self.comparisons.why_doubted()
+
     def _follow_reports(self, position: int, into: Delivered) -> None:
         """Collects up to what every member of the view has executed."""
         runs = (each.incarnation for each in self.view.members)
@@ -418,8 +474,9 @@ class Member:
         here = {each.incarnation for each in view.members}
         joined = here - {each.incarnation for each in before.members}
         self.numbers.change_view((each.incarnation for each in view.members), batch.batch_number)
-        for kept in (self.reports, self.digests, self.suspicions):
+        for kept in (self.reports, self.digests, self.suspicions, self.comparisons):
             kept.keep_only(here)
+        into.doubted = into.doubted or self.comparisons.why_doubted()
         into.dropped += self.fragment_sets.keep_only(here)
         for incarnation in joined:
             self.suspicions.heard(incarnation)

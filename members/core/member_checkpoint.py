@@ -28,6 +28,7 @@ class MemberCheckpoint(TypedDict):
     runs_gone: list[int]
     skipped: tuple[int, int, str, str]
     departed: list[tuple[str, str, int, int, int]]
+    comparison: list[object]
     verdicts: list[int]
 
 
@@ -47,6 +48,7 @@ def checkpoint_of(member: Member) -> MemberCheckpoint:
         runs_gone=member.numbers.dump_gone(),
         skipped=member.skipped.dump(),
         departed=member.departures.dump(),
+        comparison=member.comparisons.dump(),
         verdicts=member.counters.log_verdicts,
     )
 
@@ -74,6 +76,7 @@ def restore(member: Member, checkpoint: MemberCheckpoint) -> None:
     member.fragment_sets.restore(checkpoint.get("fragment_sets", ()))
     member.skipped.restore(checkpoint.get("skipped", ()))
     member.departures.restore(checkpoint.get("departed", ()))
+    member.comparisons.restore(checkpoint.get("comparison", ()))
     member.counters.earlier = checkpoint.get("verdicts", member.counters.earlier)
     settings = GroupSettings(*checkpoint["settings"])  # type: ignore[arg-type]
     if settings.settings_version:

@@ -10,15 +10,21 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from groupcert.certifier.errors import ForeignLog, quoted
+from groupcert.certifier.position import log_sequence_of
 from groupcert.members.core.batch_numbers import NUMBERS_AHEAD_MAX, BatchNumbers
 from groupcert.members.core.group_settings import is_name, member_problem, settings_problem
 from groupcert.members.core.log_records import (
+    LARGE_NUMBER_MAX,
+    RANGE_BYTES,
+    RANGES,
     Abandonment,
     Appointment,
+    Comparison,
     Control,
     Forgetting,
     GroupSettings,
     LogBatch,
+    RowDigests,
     Skip,
     StableReport,
     ViewProposal,
@@ -114,6 +120,16 @@ def why_no_appointment(appointment: Appointment, _: LogBatch, __: GroupBefore) -
     return f"it appoints {quoted(appointment.primary)}, which is no name of a member"
 
 
+def why_no_digests(digests: RowDigests, _: LogBatch, before: GroupBefore) -> str:
+    """Returns why a member of the view cannot have these digests of its rows."""
+    if log_sequence_of(digests.position) >= before.log_sequence:
+        return f"it has digests of its rows at {digests.position}, and comes before that"
+    if len(digests.digests) != RANGES * RANGE_BYTES or digests.rows > LARGE_NUMBER_MAX:
+        size = len(digests.digests)
+        return f"it has digests of {size} bytes of {digests.rows} rows: no member has"
+    return ""
+
+
 def always_valid(_: Control, __: LogBatch, ___: GroupBefore) -> str:
     """Returns that nothing can be wrong with a record."""
     return ""
@@ -175,6 +191,14 @@ RECORD_KINDS = (
     ),
     # Obeyed before it is read, by members that cannot read the message that it names.
     RecordKind(Skip, "skip", 1, always_valid, lambda *_: None, joins=True),
+    RecordKind(
+        *(Comparison, "comparison", 3, always_valid),
+        lambda member, *record: member.take_comparison(*record),
+    ),
+    RecordKind(
+        *(RowDigests, "row_digests", 3, why_no_digests),
+        lambda member, *record: member.take_digests(*record),
+    ),
 )
 KIND_OF = {kind.record: kind for kind in RECORD_KINDS}
 """The kinds by the type of their record."""

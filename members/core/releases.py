@@ -7,9 +7,9 @@ any message in that format: its state is then the one that the later release goe
 from groupcert.members.core.views import View, ViewMember
 from groupcert.members.errors.membership import ReleaseTooOld
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 """Newest format of a log message that this release reads; it writes what all of the view read
-(`View.written_format`). Format 1 has no columns."""
+(`View.written_format`). Format 1 has no columns, format 2 no comparisons of rows."""
 
 
 def check_release(me: ViewMember, view: View) -> None:

@@ -5,11 +5,13 @@ InvalidRequest
 Unavailable
 ├── ChangedMeanwhile          CHANGED_MEANWHILE
 ├── GroupMissing              GROUP_MISSING
+├── NotComparable             NOT_COMPARABLE
 ├── NotPrimary                NOT_PRIMARY
 ├── OutOfGroup                OUT_OF_GROUP
 └── ReleaseTooOld             RELEASE_TOO_OLD
 Fenced
 ├── NameTaken                 NAME_TAKEN
+├── RowsDiffer                ROWS_DIFFER
 ├── StillFenced               STILL_FENCED
 └── UnreadableMessage         UNREADABLE_MESSAGE
 """
@@ -68,6 +70,13 @@ class NameTaken(Fenced):
     address: str
 
 
+class NotComparable(Unavailable):
+    """The group cannot compare its rows now."""
+
+    message = "rows cannot be compared: {problem}"
+    problem: str
+
+
 class NotPrimary(Unavailable):
     """In single-primary mode only the primary takes transactions; nothing was ordered."""
 
@@ -104,6 +113,21 @@ class ReleaseTooOld(Unavailable):
     written: int
     view_id: int
     others: str
+
+
+class RowsDiffer(Fenced):
+    """Half of the members that were compared or more have other rows than this one."""
+
+    message = (
+        "rows of {member} are not those of {others}, as of version {version}, in {ranges}: "
+        "`groupcert verify` names keys; where the others are right, "
+        "`groupcert group rejoin --discard-state` there"
+    )
+    member: str
+    others: str
+    version: int
+    ranges: str
+    """How many ranges of keys, and which."""
 
 
 class StillFenced(Fenced):

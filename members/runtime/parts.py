@@ -14,12 +14,15 @@ from groupcert.certifier.history.schema import Cursor
 from groupcert.certifier.storage.store import Store, StoreIdentity
 from groupcert.members.binary_log.log import BinaryLog
 from groupcert.members.core.commit_wait import CommitWait
+from groupcert.members.core.log_records import RowDigests
 from groupcert.members.core.member import Member
+from groupcert.members.core.states import MemberState
 from groupcert.members.large_transactions.fragments import FragmentStore
 from groupcert.members.large_transactions.rows_files import RowsMaker
 from groupcert.members.runtime.appender import Appender
 from groupcert.members.runtime.endings import LOG_STOP_SECONDS, STOP_SECONDS, unless_full
 from groupcert.members.runtime.options import binary_log_options, writer_of
+from groupcert.members.runtime.row_comparison import RowComparison
 from groupcert.members.runtime.snapshots import Snapshots
 from groupcert.members.settings.member import MemberConfig
 from groupcert.members.wire.row_changes import decode_changes, decode_puts
@@ -47,6 +50,8 @@ class Events(NamedTuple):
     """The applier has stopped, and the store is still open."""
     committed_version: Callable[[], int]
     """Returns the newest version that is visible."""
+    digested: Callable[[RowDigests], None]
+    """The member's rows are digested for a comparison."""
 
 
 class Parts:
@@ -91,6 +96,14 @@ class Parts:
             first_id=secrets.randbits(62),
         )
         opened.callback(self.snapshots.close_all)
+        self.comparison = RowComparison(
+            self.target.open_snapshot,
+            # A member that does not serve has nothing to be held up.
+            lambda: config.compare_bytes_per_second if member.state is MemberState.ONLINE else 0,
+            events.digested,
+            events.failed,
+        )
+        opened.callback(self.comparison.stop)
         self.flusher = DurabilityFlusher(
             store, events.durable, events.failed, period_ms=FLUSH_PERIOD_MS
         )

@@ -22,7 +22,7 @@ from groupcert.certifier.history.schema import Cursor
 from groupcert.certifier.outcomes import OutcomeTable
 from groupcert.members.core.admission import why_not
 from groupcert.members.core.effects import Delivered
-from groupcert.members.core.log_records import LoggedTransaction
+from groupcert.members.core.log_records import LoggedTransaction, RowDigests
 from groupcert.members.core.member import Member
 from groupcert.members.core.publisher import Submission
 from groupcert.members.core.recovery_plan import why_gap
@@ -104,6 +104,7 @@ class MemberRuntime:
         self.is_whole = False
         self._unsaved = Delivered()
         self._unsaved_bytes = self._saved_log_sequence = self._saved_ms = 0
+        self._compared_position = 0
         self._failure: asyncio.Future[None] = self._loop.create_future()
         self.begun_again: asyncio.Future[None] = self._loop.create_future()
         self.next_start = NORMAL_START
@@ -115,10 +116,12 @@ class MemberRuntime:
                 failed=self.give_up,
                 closing=self.save,
                 committed_version=lambda: self.committed_version,
+                digested=self._on_digested,
             )
             parts = Parts(config, opened, events, self.member)
             self.store, self.target, self.applier = parts.store, parts.target, parts.applier
             self.snapshots, self.fragments = parts.snapshots, parts.fragments
+            self.comparison = parts.comparison
             self.relay_queue, self.binary_log = parts.relay_queue, parts.binary_log
             self.history_writer = parts.history_writer
             self._submissions.binary_log = parts.binary_log
@@ -298,6 +301,7 @@ class MemberRuntime:
             self._waiters.visible.advance(checkpoint.version)
             self.member.committed(checkpoint.version)
         self._recovered_position = self.committed_position
+        self._expect_comparison()
         self._parts.rows_maker.start()
         groups = list(self.relay_queue.load())
         self.fragments.remove_strangers(
@@ -393,11 +397,22 @@ class MemberRuntime:
         """Carries out the duties of a driver of `Delivered`, by their numbers there."""
         tell_skipped(self.config.member, delivered.skipped)  # 1
         self._store_fragments(delivered)  # 2
+        self._expect_comparison()
         self._parts.appender.add(delivered.entries)  # 3
         self._submissions.delivered(delivered)  # 4
-        self._unsaved.absorb(delivered)  # 5
+        if delivered.doubted:
+            self.give_up(delivered.doubted)  # 5
+        self._unsaved.absorb(delivered)  # 6
         self._note_state()
         self._waiters.everywhere.advance(self.member.applied_everywhere_version)
+
+    def _expect_comparison(self) -> None:
+        """Has the rows taken where the last comparison is, unless these are older already."""
+        position = self.member.comparisons.position
+        if position > max(self._compared_position, self.committed_position):
+            self._compared_position = position
+            self.applier.end_group_after(position)
+            self.comparison.expect(position)
 
     def _store_fragments(self, delivered: Delivered) -> None:
         """Stores the fragments of large transactions, if there are any. Entries that an earlier run
@@ -421,10 +436,18 @@ class MemberRuntime:
             self.snapshots.expire(self.now_ms())
             self.member.tick(self.now_ms(), reads=not self._is_full)
             self._note_state()
+            self._compare()
             self.send()
             if self._is_save_due():
                 self.save()
             self._report()
+
+    def _compare(self) -> None:
+        """Begins a comparison of rows if one is due, and lets go of the last one's."""
+        if self.config.compare_period_s:
+            self.member.compare_if_due(time.time_ns() // 1000, self.config.compare_period_s * 10**6)
+        compared = self.member.comparisons
+        self.comparison.forget(is_settled=compared.is_over and not compared.differences())
 
     def _is_save_due(self) -> bool:
         is_new = self._saved_log_sequence != self.member.log_sequence
@@ -446,6 +469,7 @@ class MemberRuntime:
 
     def _on_committed(self, version: int, position: int) -> None:
         """Takes the applier's version and position, on any of its threads."""
+        self.comparison.committed(position)
         self.committed_version, self.committed_position = version, position
         if threading.get_ident() == self._thread:
             self._note_committed()
@@ -473,6 +497,14 @@ class MemberRuntime:
     def _on_durable(self, version: int) -> None:
         """Takes the durable version, on the flusher's thread."""
         self.durable_version = version
+
+    def _on_digested(self, digests: RowDigests) -> None:
+        """Takes the digests of the member's rows, on the thread that has read them."""
+        self._loop.call_soon_threadsafe(self._note_digested, digests)
+
+    def _note_digested(self, digests: RowDigests) -> None:
+        self.member.rows_digested(digests)
+        self.send()
 
     def _on_written(self, cursor: Cursor) -> None:
         """Takes the cursor of the certification log, on the thread of its writer."""

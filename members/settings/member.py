@@ -249,6 +249,13 @@ class MemberConfig(SecuritySettings):
     """Versions that an open snapshot keeps from being collected; past that its transaction is too
     old. Default: some minutes of full load, about 500 MB of certification info."""
 
+    compare_period_s: int = Field(default=86_400, ge=0)
+    """How long after one comparison of all members' rows the next begins, in s; 0: none does by
+    itself. The group's first member by name decides. Default: a day."""
+    compare_bytes_per_second: Positive = 16 << 20
+    """Bytes of rows that an ONLINE member reads a second to compare them, and 100 more a row.
+    Default 16 MiB: about a sixth of a processor."""
+
     binary_log: bool = True
     """Keep what the member commits for replicas that follow it. Default true: it costs about a
     twentieth of a member's time."""

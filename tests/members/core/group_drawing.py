@@ -125,6 +125,8 @@ def effects(
     if into.turned_away:
         assert all(not any(each.outcomes) for each in into.turned_away)
         yield f"turns away {names_of(into.turned_away)}"
+    if into.doubted:
+        yield f"doubted: {into.doubted}"
     if len(into.noted):
         block = member.decisions.encode(into.noted)
         rows: list[Row] = list(decode(block, "m1", "7f", "there"))
@@ -187,6 +189,9 @@ def status_of(member: Member) -> Iterator[str]:
         f"open sets: {' '.join(_set_text(*each) for each in member.fragment_sets.names)}": bool(
             member.fragment_sets.names
         ),
+        f"compares version {member.comparisons.version}: {_compared(member)}": bool(
+            member.comparisons.position
+        ),
         f"skipped {member.skipped.total}, last {member.skipped.last.log_sequence}": bool(
             member.skipped.total
         ),
@@ -196,6 +201,14 @@ def status_of(member: Member) -> Iterator[str]:
         ),
     }
     yield from (f"  {text}" for text, is_shown in more.items() if is_shown)
+
+
+def _compared(member: Member) -> str:
+    compared = member.comparisons
+    if compared.waiting:
+        return f"waits for {', '.join(compared.waiting)}"
+    found = [f"{each.member} differs in {each.ranges}" for each in compared.differences()]
+    return "; ".join(found) or f"{len(compared.answers)} members equal"
 
 
 def _silence(member: Member, incarnation: int) -> str:

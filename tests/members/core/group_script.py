@@ -20,6 +20,7 @@ from groupcert.members.core.states import MemberState
 from tests.datadriven import Command, parse_command
 from tests.members.core.group_drawing import effects, facts_of, status_of, stored_of, view_text
 from tests.members.core.message_text import (
+    digests_of,
     incarnation_in,
     message_of,
     message_text,
@@ -70,6 +71,8 @@ class GroupScript:
             "report": self.report,
             "committed": self.committed,
             "credit": self.credit,
+            "digest": self.digest,
+            "compare": self.compare,
             "status": self.status,
         }
 
@@ -257,6 +260,26 @@ class GroupScript:
         member = self.members[name]
         credit, flow = member.credit(self.now_ms), member.flow
         return f"{credit}, held {flow.held_ms} ms {flow.explanation()}".rstrip()
+
+    def digest(self, command: Command) -> str:
+        """digest <member> [<row>...] [at=<position>]: it has these rows, by default there where the
+        last comparison is; a row's first letter says which range it is in.
+        """
+        name, *rows = words_of(command)
+        member = self.members[name]
+        at = int(command.arguments.get("at", member.comparisons.position))
+        member.rows_digested(digests_of(rows, at))
+        doubt = member.comparisons.why_doubted()
+        return f"doubted: {doubt}" if doubt else ""
+
+    def compare(self, command: Command) -> str:
+        """compare <member> [period=<ms>]: it asks for a comparison, with a period if one is due."""
+        [name] = words_of(command)
+        member, now_us = self.members[name], 1_000 * self.now_ms
+        if "period" in command.arguments:
+            is_due = member.compare_if_due(now_us, 1_000 * int(command.arguments["period"]))
+            return "due" if is_due else "not due"
+        return "\n".join(self._each([name], lambda asker: asker.compare(now_us)))
 
     def status(self, command: Command) -> str:
         """status <member>...: its state, and what of its parts is not as at the start."""

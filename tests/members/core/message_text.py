@@ -14,8 +14,11 @@ from groupcert.certifier.gtid import parse_gtid
 from groupcert.certifier.gtid_set import GtidSet
 from groupcert.members.core.departures import CAUSES, Cause
 from groupcert.members.core.log_records import (
+    RANGE_BYTES,
+    RANGES,
     Abandonment,
     Appointment,
+    Comparison,
     Control,
     Forgetting,
     Fragment,
@@ -23,6 +26,7 @@ from groupcert.members.core.log_records import (
     LogBatch,
     LoggedTransaction,
     Message,
+    RowDigests,
     Skip,
     StableReport,
     Unreadable,
@@ -153,8 +157,20 @@ def control_of(command: Command, reader: Member) -> Control:
             return Forgetting(words[0])
         case "abandon":
             return Abandonment(int(words[0]))
+        case "compare":
+            return Comparison(int(values.get("at_us", 0)))
+        case "rows":
+            return digests_of(words, int(values.get("at", reader.comparisons.position)))
     assert command.name == "skip", f"no record {command.name}"
     return Skip(int(words[0]))
+
+
+def digests_of(words: Sequence[str], position: int) -> RowDigests:
+    """Returns digests of rows of which each word is one: its first letter says which range."""
+    sums = [0] * RANGES
+    for word in words:
+        sums[ord(word[0])] += item_of(word)
+    return RowDigests(position, len(words), b"".join(each.to_bytes(RANGE_BYTES) for each in sums))
 
 
 def incarnation_in(line: str) -> int:
@@ -246,6 +262,12 @@ def control_text(control: Control) -> str:
             return f"{'appoint' if isinstance(control, Appointment) else 'forget'} {name}"
         case Abandonment(number) | Skip(number):
             return f"{'abandon' if isinstance(control, Abandonment) else 'skip'} {number}"
+        case Comparison(at_us):
+            return f"compare at_us={at_us}"
+        case RowDigests(position, rows):
+            used = [control.of_range(each).strip(b"\0") for each in range(RANGES)]
+            sums = "+".join(key_of(int.from_bytes(each)) for each in used if each)
+            return f"rows {sums or 'none'} ({rows}) at={position}"
 
 
 def _cause_text(cause: int) -> str:

@@ -40,6 +40,7 @@ from groupcert.members.core.log_records import (
     bytes_of,
 )
 from groupcert.members.core.record_kinds import KIND_OF
+from groupcert.members.core.releases import FORMAT_VERSION
 from groupcert.members.core.views import FORMAT_UNANNOUNCED, ViewMember
 from groupcert.members.wire import log_batches
 from groupcert.members.wire.log_batches import (
@@ -290,13 +291,15 @@ def test_a_record_of_a_later_format_than_its_message_makes_it_unreadable(
 
 
 def test_of_a_batch_of_another_format_the_head_is_read() -> None:
-    head = log_pb2.LogBatchHead(format_version=3, member="m1", incarnation=7, batch_number=3)
+    head = log_pb2.LogBatchHead(
+        format_version=FORMAT_VERSION + 1, member="m1", incarnation=7, batch_number=3
+    )
     other_fields = b"\x2a\x01\xff"  # Field 5 has something there that is no message.
     with pytest.raises(DecodeError):
         log_pb2.LogBatch.FromString(head.SerializeToString() + other_fields)
     found = decode_batch(head.SerializeToString() + other_fields)
     assert isinstance(found, Unreadable)
-    assert found[:5] == ("it has format 3, this release reads 1 to 2", "m1", 7, 3, 3)
+    assert found[:5] == ("it has format 4, this release reads 1 to 3", "m1", 7, 3, 4)
 
 
 def test_the_messages_to_skip_are_found_among_all_others() -> None:

@@ -1,0 +1,155 @@
+"""Compares the rows of all members as of one record of the log, and says who differs from whom.
+
+Digests of decisions cover what is certified, not what is stored: a row that a disk or a person has
+changed would be served, and copied to joiners, for ever. So a record asks every member of the view
+for digests of its rows there, by ranges of the hash of their keys; the digests meet in the log.
+
+The rule it keeps: it all follows from the log. Who half of the view or more differs from cannot be
+trusted; with two members it is unknown which of them is right. Pure.
+"""
+
+from collections import Counter
+from collections.abc import Container, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from groupcert.members.core.log_records import RANGES, RowDigests
+from groupcert.members.core.views import ViewMember
+from groupcert.members.errors.membership import RowsDiffer
+
+FIRST_US = 600_000_000
+"""Microseconds after which a group compares its rows for the first time, at most."""
+RANGES_NAMED = 8
+"""Ranges of keys that an error names."""
+
+
+class Difference(NamedTuple):
+    """A member whose rows are not those of most members, and the ranges where that is so."""
+
+    member: str
+    ranges: tuple[int, ...]
+
+
+class Comparisons:
+    """The last comparison of the group: who was asked, and what they have answered. `own`, the last
+    digests of the member itself, and when it asked, are its own knowledge; all else follows from
+    the log.
+    """
+
+    def __init__(self, me: ViewMember) -> None:
+        self._me = me
+        self.own = RowDigests(0, 0, b"")
+        self._asked_us = 0
+        self.position = self.version = self.requested_us = 0
+        """Where it was asked for, what was certified there, and when by the asker's clock; 0:
+        never."""
+        self.asked: dict[int, str] = {}
+        """The members that were asked and are in the view, by run."""
+        self.answers: dict[int, RowDigests] = {}
+
+    def begin(
+        self, position: int, version: int, requested_us: int, members: Iterable[ViewMember]
+    ) -> None:
+        """Begins another comparison, of these members; an unfinished one is given up."""
+        self.position, self.version, self.requested_us = position, version, requested_us
+        self.asked = {each.incarnation: each.name for each in members}
+        self.answers = {}
+
+    def take(self, incarnation: int, digests: RowDigests) -> None:
+        """Takes a member's answer, unless it is to another comparison."""
+        if digests.position == self.position and incarnation in self.asked:
+            self.answers[incarnation] = digests
+
+    def keep_only(self, incarnations: Container[int]) -> None:
+        """Waits no more for runs that are gone; what they have answered counts."""
+        self.asked = {
+            run: name
+            for run, name in self.asked.items()
+            if run in incarnations or run in self.answers
+        }
+
+    @property
+    def waiting(self) -> list[str]:
+        """Names of the members whose answers are missing."""
+        return [name for run, name in self.asked.items() if run not in self.answers]
+
+    @property
+    def is_over(self) -> bool:
+        """True if all members that were asked have answered, and some were."""
+        return bool(self.asked) and len(self.answers) == len(self.asked)
+
+    def differences(self) -> list[Difference]:
+        """Returns the members whose rows are not those of most members. Where no digest of a range
+        is that of more than half of them, all of them differ there.
+        """
+        found: dict[int, list[int]] = {}
+        if len({each.digests for each in self.answers.values()}) < 2:
+            return []
+        for number in range(RANGES):
+            here = {run: answer.of_range(number) for run, answer in self.answers.items()}
+            digest, count = Counter(here.values()).most_common(1)[0]
+            is_most = 2 * count > len(here)
+            for run, each in here.items():
+                if not is_most or each != digest:
+                    found.setdefault(run, []).append(number)
+        return [Difference(self.asked[run], tuple(ranges)) for run, ranges in found.items()]
+
+    def why_doubted(self) -> RowsDiffer | None:
+        """Returns the error of the member itself if half of those that were asked or more have
+        other rows; it may have been asked or not, as a joiner is.
+        """
+        me = self._me.incarnation
+        # What was asked for is in the log before it counts: all others are to see it, too.
+        mine = self.answers.get(me) if me in self.asked else self.own
+        if mine is None or mine.position != self.position:
+            return None
+        others = {run: each for run, each in self.answers.items() if run != me}
+        differing = [run for run, each in others.items() if each.digests != mine.digests]
+        if not differing or 2 * len(differing) < len(self.asked):
+            return None
+        ranges = [
+            str(number)
+            for number in range(RANGES)
+            if any(others[run].of_range(number) != mine.of_range(number) for run in differing)
+        ]
+        named = ", ".join([*ranges[:RANGES_NAMED], *["..."][: len(ranges) > RANGES_NAMED]])
+        return RowsDiffer(
+            member=self._me.name,
+            others=", ".join(self.asked[run] for run in differing),
+            version=self.version,
+            ranges=f"{len(ranges)} of {RANGES} ranges of keys ({named})",
+        )
+
+    def asking(self, now_us: int) -> None:
+        """Notes that this member asks for a comparison."""
+        self._asked_us = now_us
+
+    def is_due(self, now_us: int, period_us: int) -> bool:
+        """Returns whether the last comparison, or this member's last request for one, is
+        `period_us` ago. A group that has never compared begins soon.
+        """
+        if not self.requested_us:
+            self._asked_us = self._asked_us or now_us
+            period_us = min(period_us, FIRST_US)
+        return now_us - max(self.requested_us, self._asked_us) >= period_us
+
+    def dump(self) -> list[object]:
+        """Returns JSON values; see `restore`. Equal digests are there once."""
+        different = [*dict.fromkeys(each.digests for each in self.answers.values())]
+        runs = [
+            (run, name, different.index(answer.digests), answer.rows)
+            if (answer := self.answers.get(run))
+            else (run, name, -1, 0)
+            for run, name in self.asked.items()
+        ]
+        digests = [each.hex() for each in different]
+        return [self.position, self.version, self.requested_us, runs, digests]
+
+    def restore(self, dumped: Sequence[Any]) -> None:
+        """Restores what `dump` returned; an empty sequence means that there was no comparison."""
+        if not dumped:
+            return
+        self.position, self.version, self.requested_us, runs, digests = dumped
+        for run, name, index, rows in runs:
+            self.asked[run] = name
+            if index >= 0:
+                self.answers[run] = RowDigests(self.position, rows, bytes.fromhex(digests[index]))
