@@ -37,6 +37,8 @@ WRITE_BUFFER_BYTES = 64 << 20
 SCAN_PAGE_ROWS = 256
 ROCKSDB_FOLDER = "rocksdb"
 IDENTITY_KEY = b"identity"
+COPY_KEY = b"copy"
+"""Is there while the rows are a copy of another member's and were not compared with the group's."""
 SCAN_PAGE_BYTES = 1 << 20
 ROWS_FILES = "rows-files"
 """The folder of the files that are to be ingested."""
@@ -406,7 +408,7 @@ class Store:
             )
         found = self.get(Family.META, IDENTITY_KEY)
         if adopt and json.loads(found or b"{}").get("group") == identity.group:
-            self._write_identity(mine)
+            self._write_identity(mine, is_copy=True)
         elif found != mine:
             raise ForeignDataFolder(
                 path=str(self.path),
@@ -414,10 +416,12 @@ class Store:
                 expected=mine.decode(),
             )
 
-    def _write_identity(self, identity: bytes) -> None:
+    def _write_identity(self, identity: bytes, *, is_copy: bool = False) -> None:
         batch = self.batch()
         batch.put(Family.META, _FORMAT_KEY, str(FORMAT_VERSION).encode())
         batch.put(Family.META, IDENTITY_KEY, identity)
+        if is_copy:
+            batch.put(Family.META, COPY_KEY, b"")
         self.write(batch)
         self.flush()
 

@@ -161,6 +161,18 @@ def status(
     raise typer.Exit(code)
 
 
+@app.command(epilog=example("verify 127.0.0.1:7101"))
+@connecting()
+def verify(connect: ConnectFlags, as_json: Json = False) -> None:
+    """Compare the rows of all members as they are at one position of the log.
+
+    Exits with 1 if they are not equal, and names members, ranges of keys and the first 100 rows.
+    """
+    from groupcert.members.commands.verify import verify as compare
+
+    raise typer.Exit(compare(connect.address, connect.credentials(), as_json=as_json))
+
+
 @app.command(epilog=example("health 127.0.0.1:7101"))
 @connecting(
     help=f"{ONE[:-1]}; or a log server's monitoring, http://host:port.",

@@ -21,6 +21,7 @@ from groupcert.members.security.credentials import ANONYMOUS, Credentials
 from groupcert.members.services.group_problems import cause_name, problems_of_all, since
 from groupcert.members.wire.status_documents import (
     JsonObject,
+    comparison_document,
     log_document,
     recovery_document,
     role_name,
@@ -127,6 +128,7 @@ def group_document(address: str, credentials: Credentials = ANONYMOUS) -> JsonOb
             for each in seen.departed
         ],
         "log": log_document(seen.observer),
+        "comparison": comparison_document(seen),
         "members": [_row(name, addresses[name], answers[name]) for name in sorted(answers)],
         "problems": [problem._asdict() for problem in problems_of_all(seen, answers)],
     }

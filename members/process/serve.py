@@ -203,7 +203,8 @@ async def _start_server(
     checks: HealthChecks,
     calls: CallTimes,
 ) -> grpc.aio.Server:
-    door = Door(Callers(config.access, has_tls=config.tls is not None), Rooms(), calls)
+    callers = Callers(config.access, has_tls=config.tls is not None)
+    door = Door(callers, Rooms(), calls)
     server = grpc.aio.server(
         interceptors=(door,),
         maximum_concurrent_rpcs=UNCHECKED_CALLS_MAX,
@@ -227,7 +228,7 @@ async def _start_server(
         SessionService(current, door, certification, store), server
     )
     group_pb2_grpc.add_GroupServiceServicer_to_server(GroupService(current), server)
-    admin_pb2_grpc.add_AdminServiceServicer_to_server(AdminService(current), server)
+    admin_pb2_grpc.add_AdminServiceServicer_to_server(AdminService(current, callers), server)
     applier_pb2_grpc.add_ApplierServiceServicer_to_server(MemberApplierService(current), server)
     binary_log_pb2_grpc.add_BinaryLogServiceServicer_to_server(BinaryLogService(current), server)
     recovery_pb2_grpc.add_RecoveryServiceServicer_to_server(

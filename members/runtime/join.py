@@ -7,7 +7,7 @@ these first; and it trusts the log when other members have said how far they hav
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -48,6 +48,7 @@ def start_joining(
     applied: Callable[[], Applied],
     state: LogState,
     trusts_log: Callable[[], bool],
+    check_copy: Callable[[], Awaitable[None]],
     *,
     on_asked: Callable[[], None],
     on_error: Callable[[BaseException], None],
@@ -57,6 +58,7 @@ def start_joining(
     Args:
         state: The log's when it was opened.
         trusts_log: Whether an operator says that the log is whole.
+        check_copy: Returns once the rows are the group's, if they are another member's.
         on_asked: The member has asked to join.
         on_error: It never will.
     """
@@ -69,6 +71,7 @@ def start_joining(
     )
 
     async def join() -> None:
+        await check_copy()
         await come_near(member, order, catch_up, applied, state.last_sequence)
         witnesses = Witnesses(member.me, config.group, state, int(now() * 1000))
         await be_sure(member, order, witnesses, config, trusts_log)

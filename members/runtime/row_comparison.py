@@ -36,14 +36,11 @@ class ComparedRow(NamedTuple):
     digest: int
 
 
-def range_of(key: bytes) -> int:
-    """Returns the range that a key is in."""
-    return xxh3_64_intdigest(key) >> _RANGE_SHIFT
-
-
-def row_digest(key: bytes, value: bytes) -> int:
-    """Returns the 64-bit digest of a row; `log.proto` says what members do with them."""
-    return xxh3_64_intdigest(value, xxh3_64_intdigest(key))
+def key_hash(key: bytes) -> int:
+    """Returns the hash of a key, of which the highest 8 bits are its range. `log.proto` says what
+    members make of the rows.
+    """
+    return xxh3_64_intdigest(key)
 
 
 class RowComparison:

@@ -31,6 +31,7 @@ from groupcert.members.core.states import MemberState
 from groupcert.members.errors.membership import OutOfGroup, StillFenced
 from groupcert.members.host.turns import Turns
 from groupcert.members.large_transactions.uploads import Uploads
+from groupcert.members.runtime.copy_check import check_copy
 from groupcert.members.runtime.endings import why_ended
 from groupcert.members.runtime.join import Applied, start_joining
 from groupcert.members.runtime.log_start import check_log, open_log, record_bytes_max
@@ -357,9 +358,17 @@ class MemberRuntime:
         return start_joining(
             *(self.member, self.order, self.config, self._applied, state),
             lambda: self.trusts_log,
+            self._check_copy,
             on_asked=self._sender.schedule,
             on_error=self._fail,
         )
+
+    async def _check_copy(self) -> None:
+        """Returns once the rows of a copy are known to be the group's. Raises RowsDiffer."""
+        if self._state_store.is_copy() and await check_copy(
+            *(self.member, self.config, self._recovered_position, lambda: self.trusts_log)
+        ):
+            self._state_store.note_compared()
 
     def _applied(self) -> Applied:
         status = self.applier.status()

@@ -14,7 +14,7 @@ from groupcert.certifier.errors import LogRewritten
 from groupcert.certifier.position import position_of
 from groupcert.certifier.records import Verdict
 from groupcert.certifier.storage.info_store import CertificationInfoStore
-from groupcert.certifier.storage.store import Batch, Family, Store, integer_key
+from groupcert.certifier.storage.store import COPY_KEY, Batch, Family, Store, integer_key
 from groupcert.members.certification_log.outbox import Outbox, forget, put, tell_given_up
 from groupcert.members.core.decisions import place_key
 from groupcert.members.core.effects import Delivered
@@ -186,6 +186,16 @@ class StateStore:
         batch.delete(Family.META, FENCE_KEY)
         self._store.write(batch)
         self._store.flush()
+
+    def is_copy(self) -> bool:
+        """Returns whether the rows are another member's, and were not compared since."""
+        return self._store.get(Family.META, COPY_KEY) is not None
+
+    def note_compared(self) -> None:
+        """Notes that the rows of a copy are those of the group."""
+        batch = self._store.batch()
+        batch.delete(Family.META, COPY_KEY)
+        self._store.write(batch)
 
     def _put(self, key: bytes, value: bytes) -> None:
         batch = self._store.batch()

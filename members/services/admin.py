@@ -5,6 +5,8 @@ member has read the record back, and by then it counts at every member or at non
 (`members/door/door.py`) turns the errors that are raised here into statuses.
 """
 
+import asyncio
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
@@ -12,13 +14,16 @@ import grpc.aio
 from pydantic import ValidationError
 
 from groupcert.certifier.errors import InvalidSetting, NotServing
-from groupcert.members.core.log_records import SETTINGS_FIXED, GroupSettings
+from groupcert.members.core.log_records import RANGES, SETTINGS_FIXED, GroupSettings
 from groupcert.members.core.member import Member
 from groupcert.members.core.states import MemberState
 from groupcert.members.core.views import ViewMember
+from groupcert.members.door.callers import Callers
 from groupcert.members.errors.membership import ChangedMeanwhile
+from groupcert.members.errors.security import CallNotAllowed, NotAuthenticated
 from groupcert.members.runtime.leaving import leave
 from groupcert.members.runtime.options import group_settings
+from groupcert.members.runtime.row_comparison import key_hash
 from groupcert.members.runtime.run_end import RunStart
 from groupcert.members.runtime.runtime import MemberRuntime
 from groupcert.members.runtime.skip_order import order_skip
@@ -36,8 +41,9 @@ Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 class AdminService(admin_pb2_grpc.AdminServiceServicer):
     """Implements `admin.proto`."""
 
-    def __init__(self, current: CurrentRuntime) -> None:
+    def __init__(self, current: CurrentRuntime, callers: Callers) -> None:
         self._current = current
+        self._callers = callers
 
     async def GetSettings(
         self, request: admin_pb2.GetSettingsRequest, context: Context
@@ -172,6 +178,45 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         """Writes a record to the log that a message is to be skipped."""
         await order_skip(self._current.operated(), request.log_sequence)
         return admin_pb2.SkipMessageResponse()
+
+    async def CompareRows(
+        self, request: admin_pb2.CompareRowsRequest, context: Context
+    ) -> admin_pb2.CompareRowsResponse:
+        """Begins a comparison of all members' rows, unless one waits for members."""
+        runtime = self._current.get()
+        compared = runtime.member.comparisons
+        before = compared.position
+        if not compared.waiting:
+            await _change(
+                runtime,
+                "comparison",
+                lambda member: member.compare(time.time_ns() // 1000),
+                lambda _: compared.position > before,
+            )
+        return admin_pb2.CompareRowsResponse(position=compared.position)
+
+    async def ReadComparedRows(
+        self, request: admin_pb2.ReadComparedRowsRequest, context: Context
+    ) -> admin_pb2.ReadComparedRowsResponse:
+        """Returns a page of the rows that were compared last; their keys to who may read rows."""
+        may_read = True
+        try:
+            self._callers.admit("/groupcert.v1.StoreService/Scan", context)
+        except (NotAuthenticated, CallNotAllowed):
+            may_read = False
+        ranges = frozenset(request.ranges or range(RANGES))
+        comparison = self._current.get().comparison
+        page = comparison.read(request.position, ranges, request.start_key)
+        rows, next_key = await asyncio.wrap_future(page)
+        return admin_pb2.ReadComparedRowsResponse(
+            rows=[
+                admin_pb2.ComparedRow(
+                    key_hash=key_hash(row.key), key=row.key if may_read else b"", digest=row.digest
+                )
+                for row in rows
+            ],
+            next_key=next_key,
+        )
 
 
 def settings_texts(settings: GroupSettings) -> dict[str, str]:

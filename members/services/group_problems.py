@@ -49,9 +49,11 @@ class ProblemKind(StrEnum):
     LOG_LEADER = "log_leader"
     LOG_UNACKNOWLEDGED = "log_unacknowledged"
     CERTIFICATION_LOG = "certification_log"
+    ROWS_DIFFER = "rows_differ"
+    """A member has other rows than most."""
 
 
-OF_OTHERS = (ProblemKind.MEMBER_SILENT, ProblemKind.MEMBER_DEPARTED)
+OF_OTHERS = (ProblemKind.MEMBER_SILENT, ProblemKind.MEMBER_DEPARTED, ProblemKind.ROWS_DIFFER)
 """Kinds about other members: a member that is still reading the log would report the past."""
 
 
@@ -76,6 +78,13 @@ def problems_of(status: GroupStatus) -> Iterator[Problem]:
             yield Problem(ProblemKind.MEMBER_SILENT, member.name, text)
     for departed in status.departed:
         yield Problem(ProblemKind.MEMBER_DEPARTED, departed.name, _departed(departed))
+    for compared in status.comparison.members:
+        if ranges := len(compared.differing_ranges):
+            text = (
+                f"rows of {compared.name} are not those of most members, in {ranges} of 256 ranges "
+                f"of keys, as of version {status.comparison.version}: `groupcert verify` names them"
+            )
+            yield Problem(ProblemKind.ROWS_DIFFER, compared.name, text)
     yield from _of_log(observer)
     if observer.certification_log_error:
         text = (

@@ -8,6 +8,7 @@ from groupcert.applier.engine.status import ApplierStatus
 from groupcert.applier.schemes import Consistency
 from groupcert.certifier.records import Verdict
 from groupcert.members.binary_log.log import BinaryLog
+from groupcert.members.core.comparisons import Comparisons
 from groupcert.members.core.states import MemberState
 from groupcert.members.host.histogram import Histogram
 from groupcert.members.runtime.observation import Observation
@@ -46,6 +47,7 @@ def group_status(observed: Observation) -> group_pb2.GroupStatus:
         observer=_member_status(observed),
         primary=member.view.primary,
         format_version=member.view.written_format,
+        comparison=_comparison(member.comparisons) if member.comparisons.position else None,
     )
 
 
@@ -126,6 +128,25 @@ def _member_status(observed: Observation) -> group_pb2.MemberStatus:
         ),
         **_binary_log(observed.binary_log),
         **_certification_log(observed.history_writer),
+    )
+
+
+def _comparison(compared: Comparisons) -> group_pb2.RowComparison:
+    """Returns what the last comparison of rows has found."""
+    differing = {each.member: each.ranges for each in compared.differences()}
+    return group_pb2.RowComparison(
+        position=compared.position,
+        version=compared.version,
+        requested_us=compared.requested_us,
+        members=[
+            group_pb2.ComparedMember(
+                name=name,
+                answered=run in compared.answers,
+                rows=compared.answers[run].rows if run in compared.answers else 0,
+                differing_ranges=differing.get(name, ()),
+            )
+            for run, name in compared.asked.items()
+        ],
     )
 
 

@@ -5,6 +5,7 @@ A member that does not answer in time counts as one that cannot be reached.
 
 import asyncio
 from collections.abc import Iterable
+from contextlib import suppress
 
 import grpc.aio
 
@@ -15,7 +16,7 @@ from groupcert.members.security.credentials import Credentials
 from groupcert.members.wire.channels import open_aio_channel, token_metadata
 from groupcert.members.wire.status_documents import state_name
 from groupcert.members.wire.statuses import error_from
-from groupcert.v1 import group_pb2, group_pb2_grpc
+from groupcert.v1 import admin_pb2, admin_pb2_grpc, group_pb2, group_pb2_grpc
 
 STATUS_SECONDS = 3.0
 PROGRESS_SECONDS = 1.0
@@ -55,6 +56,22 @@ async def ask_progress(
         (address, answer if isinstance(answer, str) else _progress(answer))
         for address, answer in await asyncio.gather(*asked)
     ]
+
+
+async def ask_comparison(addresses: Iterable[str], credentials: Credentials) -> int:
+    """Has the first member that can begin a comparison of the group's rows, and returns its
+    position; 0: none can.
+    """
+    for address in addresses:
+        async with open_peer_channel(address, credentials) as channel:
+            with suppress(grpc.aio.AioRpcError):
+                answer = await admin_pb2_grpc.AdminServiceStub(channel).CompareRows(
+                    admin_pb2.CompareRowsRequest(),
+                    timeout=STATUS_SECONDS,
+                    metadata=token_metadata(credentials),
+                )
+                return answer.position
+    return 0
 
 
 def open_peer_channel(address: str, credentials: Credentials) -> grpc.aio.Channel:

@@ -41,6 +41,28 @@ def log_document(status: MemberStatus) -> JsonObject | None:
     }
 
 
+def comparison_document(status: GroupStatus) -> JsonObject | None:
+    """Returns the last comparison of all members' rows; None if there was none."""
+    if not status.HasField("comparison"):
+        return None
+    compared = status.comparison
+    return {
+        "position": compared.position,
+        "version": compared.version,
+        "requested_us": compared.requested_us,
+        "waits_for": [each.name for each in compared.members if not each.answered],
+        "members": [
+            {
+                "member": each.name,
+                "rows": each.rows,
+                "differing_ranges": list(each.differing_ranges),
+            }
+            for each in compared.members
+            if each.answered
+        ],
+    }
+
+
 def recovery_document(status: MemberStatus) -> JsonObject | None:
     """Returns the progress of the copy of a donor's state; None if the member makes none."""
     if not status.HasField("recovery"):

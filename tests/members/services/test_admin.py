@@ -10,6 +10,7 @@ from groupcert.certifier.errors import GroupcertError, LogGap
 from groupcert.certifier.storage.store import Store
 from groupcert.members.core.member import Member
 from groupcert.members.core.states import MemberState
+from groupcert.members.door.callers import Callers
 from groupcert.members.errors.recovery import LogTrimmed
 from groupcert.members.process import lifecycle
 from groupcert.members.runtime.runtime import MemberRuntime
@@ -29,7 +30,7 @@ NO_CONTEXT: Any = None
 def admin(process: Process) -> AdminService:
     current = CurrentRuntime()
     current.runtime = process.runtime
-    return AdminService(current)
+    return AdminService(current, Callers(None, has_tls=False))
 
 
 async def leave(process: Process) -> int:
