@@ -62,7 +62,8 @@ class RowComparison:
         self._bytes_per_second = bytes_per_second
         self._on_digested = on_digested
         self._on_error = on_error
-        self._stopped = threading.Event()
+        self._is_stopped = False
+        self._woken = threading.Event()
         self._thread = ThreadPoolExecutor(1, "comparison")
         self._expected = -1
         self._position = 0
@@ -80,6 +81,7 @@ class RowComparison:
         if position == self._expected:
             self._expected = -1
             self._position = position
+            self._woken.set()
             self._submit(self._digest, position, self._open_rows())
 
     def read(
@@ -101,7 +103,8 @@ class RowComparison:
 
     def stop(self) -> None:
         """Ends what runs, and releases the rows, which keep the store open."""
-        self._stopped.set()
+        self._is_stopped = True
+        self._woken.set()
         self._thread.shutdown(cancel_futures=True)
         self._rows = None
 
@@ -126,6 +129,7 @@ class RowComparison:
 
     def _digests(self, position: int, rows: RowsSnapshot) -> RowDigests | None:
         """Returns the digests of all rows; None if it was stopped, or another comparison began."""
+        self._woken.clear()
         sums, count, unpaid = [0] * RANGES, 0, 0
         for key, value in rows.scan():
             hashed = xxh3_64_intdigest(key)
@@ -134,11 +138,16 @@ class RowComparison:
             unpaid += ROW_BYTES + len(key) + len(value)
             if unpaid > PAUSE_BYTES:
                 rate = self._bytes_per_second()
-                if self._stopped.wait(unpaid / rate if rate else 0) or position != self._position:
+                if self._is_over(position) or (
+                    self._woken.wait(unpaid / rate if rate else 0) and self._is_over(position)
+                ):
                     return None
                 unpaid = 0
         digests = ((each & _DIGEST_MASK).to_bytes(RANGE_BYTES, "little") for each in sums)
         return RowDigests(position, count, b"".join(digests))
+
+    def _is_over(self, position: int) -> bool:
+        return self._is_stopped or position != self._position
 
     def _page(
         self, position: int, ranges: Collection[int], start: bytes

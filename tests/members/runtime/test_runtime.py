@@ -19,6 +19,7 @@ from groupcert.members.core.log_records import (
     LoggedTransaction,
     ViewProposal,
 )
+from groupcert.members.core.releases import FORMAT_VERSION
 from groupcert.members.core.states import MemberState
 from groupcert.members.core.views import ViewMember
 from groupcert.members.runtime.join import come_near
@@ -58,7 +59,9 @@ async def test_what_came_before_a_message_that_fails_is_applied_once(tmp_path: P
     first, second = messages(runtime)
     await runtime._deliver([first])
     runtime.save()
-    other_format = LogBatchHead(format_version=3, member="m2", incarnation=7, batch_number=3)
+    other_format = LogBatchHead(
+        format_version=FORMAT_VERSION + 1, member="m2", incarnation=7, batch_number=3
+    )
     with pytest.raises(UnsupportedFormat):
         await runtime._deliver([second, Delivery(3, other_format.SerializeToString())])
     assert runtime.applier.drain(10)

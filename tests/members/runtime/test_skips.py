@@ -16,6 +16,7 @@ from groupcert.internal.v1.log_pb2 import LogBatchHead
 from groupcert.members.core.effects import Delivered
 from groupcert.members.core.log_records import LogBatch, Skip
 from groupcert.members.core.member import Member
+from groupcert.members.core.releases import FORMAT_VERSION
 from groupcert.members.core.states import MemberState
 from groupcert.members.errors.membership import UnreadableMessage
 from groupcert.members.runtime import skip_order, skips
@@ -40,7 +41,9 @@ def skip(*places: int) -> bytes:
 
 def unreadable() -> bytes:
     """A message of the member that `test_runtime.messages` begins with, in another format."""
-    head = LogBatchHead(format_version=3, member="m2", incarnation=7, batch_number=3)
+    head = LogBatchHead(
+        format_version=FORMAT_VERSION + 1, member="m2", incarnation=7, batch_number=3
+    )
     return head.SerializeToString()
 
 

@@ -6,6 +6,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from groupcert.certifier.storage.store import Family
+from groupcert.members.core.releases import FORMAT_VERSION
 from groupcert.members.door.call_times import CallTimes
 from groupcert.members.host.histogram import Histogram
 from groupcert.members.runtime.observation import observe
@@ -68,7 +69,7 @@ async def test_every_metric_of_the_inside_is_in_the_readme_and_has_its_number(
         "member": "m1",
         "version": version("groupcert"),
         "python": platform.python_version(),
-        "format_version": "2",
+        "format_version": str(FORMAT_VERSION),
     }
 
 
