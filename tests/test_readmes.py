@@ -110,7 +110,7 @@ LANGUAGES = {
 ALONE, AT_GROUP, PARSED = "alone, in a folder of its own", "at a group", "the command line only"
 VERBS = {
     **dict.fromkeys(("replay", "whatif", "export"), ALONE),
-    **dict.fromkeys(("status", "health", "load", "backup", "restore"), AT_GROUP),
+    **dict.fromkeys(("status", "verify", "health", "load", "backup", "restore"), AT_GROUP),
     "demo": PARSED,  # tests/integration/test_cli.py runs it
     **dict.fromkeys(("up", "down"), PARSED),  # the quick start runs those of the first README
     "member": PARSED,  # runs until SIGTERM: tests/integration/test_cli.py

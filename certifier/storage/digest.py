@@ -11,7 +11,7 @@ from pathlib import Path
 from xxhash import xxh3_128
 
 from groupcert.certifier.storage.reading import reading
-from groupcert.certifier.storage.store import IDENTITY_KEY, Family
+from groupcert.certifier.storage.store import COPY_KEY, IDENTITY_KEY, Family
 
 PAGE_ROWS = 4_096
 PAGE_BYTES = 4 << 20
@@ -47,7 +47,7 @@ def content_digest(path: Path, on_page: OnPage = lambda family, keys: None) -> s
             values: list[bytes] = []
             size = 0
             for key, value in store.scan(family):
-                if family is Family.META and key == IDENTITY_KEY:
+                if family is Family.META and key in (IDENTITY_KEY, COPY_KEY):
                     continue
                 keys.append(key)
                 values.append(value)

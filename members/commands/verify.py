@@ -24,6 +24,11 @@ KEYS_MAX = 100
 RANGES_AT_ONCE = 8
 POLL_SECONDS = 0.2
 CALL_SECONDS = 60.0
+_WORDS = {
+    "missing": "{member} lacks {row}, which {compared_with} has",
+    "extra": "{member} has {row}, which {compared_with} lacks",
+    "other value": "{member} has another value of {row} than {compared_with}",
+}
 
 
 class Difference(NamedTuple):
@@ -181,6 +186,6 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
             )
     for each in document["differences"]:
         row = each["key"] or f"hash {each['key_hash']}"
-        yield f"  {each['difference']} at {each['member']}, not at {each['compared_with']}: {row}"
+        yield f"  {_WORDS[each['difference']].format(**each, row=row)}"
     if document["has_more"]:
         yield f"  and more than these {KEYS_MAX}"

@@ -82,7 +82,8 @@ def problems_of(status: GroupStatus) -> Iterator[Problem]:
         if ranges := len(compared.differing_ranges):
             text = (
                 f"rows of {compared.name} are not those of most members, in {ranges} of 256 ranges "
-                f"of keys, as of version {status.comparison.version}: `groupcert verify` names them"
+                f"of keys, as of version {status.comparison.version}: `groupcert verify` compares "
+                "again, and names them"
             )
             yield Problem(ProblemKind.ROWS_DIFFER, compared.name, text)
     yield from _of_log(observer)

@@ -254,7 +254,7 @@ class MemberConfig(SecuritySettings):
     itself. The group's first member by name decides. Default: a day."""
     compare_bytes_per_second: Positive = 16 << 20
     """Bytes of rows that an ONLINE member reads a second to compare them, and 100 more a row.
-    Default 16 MiB: about a sixth of a processor."""
+    Default 16 MiB: a twentieth of a processor, where rows have 100 bytes."""
 
     binary_log: bool = True
     """Keep what the member commits for replicas that follow it. Default true: it costs about a

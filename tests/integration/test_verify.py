@@ -144,6 +144,7 @@ def test_rows_are_compared_by_themselves_after_a_period(tmp_path: Path) -> None:
             return found.position > seen and all(each.answered for each in found.members)
 
         wait_for("two comparisons", compared)
+        assert [each.name for each in group.status("m2").comparison.members] == ["m1", "m2"]
         seen = group.status("m2").comparison.position
         wait_for("another one", compared)
 
