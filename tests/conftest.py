@@ -85,6 +85,14 @@ def default_logs() -> Iterator[None]:
         logging.root.setLevel(level)
 
 
+@pytest.fixture(autouse=True)
+def default_umask() -> Iterator[None]:
+    """A verb that ran in this process has made its files its own alone."""
+    umask = os.umask(0o022)
+    yield
+    os.umask(umask)
+
+
 @pytest.fixture
 def rewrite(request: pytest.FixtureRequest) -> bool:
     """Whether scripts are renewed in place of compared."""

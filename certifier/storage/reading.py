@@ -13,7 +13,7 @@ from typing import Protocol
 
 from rocksdict import AccessType, Rdict
 
-from groupcert.certifier.errors import CorruptStore
+from groupcert.certifier.storage.rocksdb_errors import explained
 from groupcert.certifier.storage.store import (
     ROCKSDB_FOLDER,
     Family,
@@ -51,7 +51,7 @@ class StoreReader:
         try:
             value: bytes | None = self._families[family].get(key)
         except Exception as error:
-            raise CorruptStore(path=str(self.path), problem=str(error)) from error
+            raise explained(self.path, error) from error
         return value
 
     def scan(self, family: Family, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:

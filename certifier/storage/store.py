@@ -29,7 +29,8 @@ from rocksdict import (
     WriteBatch,
 )
 
-from groupcert.certifier.errors import CorruptStore, DiskFull, ForeignDataFolder, UnsupportedFormat
+from groupcert.certifier.errors import ForeignDataFolder, UnsupportedFormat
+from groupcert.certifier.storage.rocksdb_errors import explained
 
 FORMAT_VERSION = 1
 WAL_BYTES_MAX = 256 << 20
@@ -44,13 +45,8 @@ ROWS_FILES = "rows-files"
 """The folder of the files that are to be ingested."""
 _FORMAT_KEY = b"format"
 _KEY_BYTES = 8
-_FULL_DISK_WORDS = (
-    *("No space left", "space limit", "Disk quota", "File too large"),
-    # RocksDB says this after a first error that another thread may not have reported yet; opening
-    # the store again shows which error it was.
-    "Writer has previous error",
-)
-_IN_USE_WORDS = "/LOCK: "
+_PRIVATE = 0o700
+"""Of the folders that are made here: nobody else on the machine reads rows."""
 
 
 class Family(Enum):
@@ -174,7 +170,7 @@ class RowsFile:
             self._writer = SstFileWriter(_options())
             self._writer.open(str(path))
         except Exception as error:
-            raise _explained(path, error) from error
+            raise explained(path, error) from error
 
     def add(self, key: bytes, value: bytes | None) -> None:
         """Adds a key with its value, or with None its removal; keys ascend.
@@ -188,7 +184,7 @@ class RowsFile:
             else:
                 self._writer[key] = value
         except Exception as error:
-            raise _explained(self.path, error) from error
+            raise explained(self.path, error) from error
 
     def remove(self) -> None:
         """Deletes the file."""
@@ -203,7 +199,7 @@ class RowsFile:
         try:
             self._writer.finish()
         except Exception as error:
-            raise _explained(self.path, error) from error
+            raise explained(self.path, error) from error
 
 
 class Store:
@@ -216,6 +212,7 @@ class Store:
 
         Raises:
             ForeignDataFolder: it is another group's or member's, or is in use by another process.
+            InvalidSetting: it cannot be locked.
             UnsupportedFormat: another release wrote it.
             DiskFull: there is no space to make it.
             CorruptStore: RocksDB cannot read it.
@@ -292,7 +289,7 @@ class Store:
         try:
             Checkpoint(self._rdict).create_checkpoint(str(path))
         except Exception as error:
-            raise _explained(path, error) from error
+            raise explained(path, error) from error
 
     def rows_file(self, name: str) -> RowsFile:
         """Returns a new file for `ingest`."""
@@ -330,7 +327,7 @@ class Store:
         try:
             value: bytes | None = self._readers[family].get(key)
         except Exception as error:
-            raise _explained(self.path, error) from error
+            raise explained(self.path, error) from error
         return value
 
     def scan(self, family: Family, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
@@ -391,7 +388,7 @@ class Store:
         """Returns the exception for an error of writing. The first one is kept and returned for all
         later errors: RocksDB refuses every write after it and does not say why.
         """
-        self._failure = self._failure or _explained(self.path, error)
+        self._failure = self._failure or explained(self.path, error)
         return self._failure
 
     def _check_identity(self, identity: StoreIdentity, *, adopt: bool) -> None:
@@ -448,13 +445,14 @@ def _check(iterator: RdictIter, path: Path) -> None:
         iterator.status()
     except Exception as error:
         # The traceback is dropped: it has the iterator, which would hold the store open.
-        raise _explained(path, error) from error.with_traceback(None)
+        raise explained(path, error) from error.with_traceback(None)
 
 
 def open_families(path: Path, access: AccessType) -> Rdict:
     """Opens RocksDB in a store's folder; raises this project's exceptions."""
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        path.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
+        (path / ROCKSDB_FOLDER).mkdir(mode=_PRIVATE, exist_ok=True)
         return Rdict(
             str(path / ROCKSDB_FOLDER),
             _options(),
@@ -462,7 +460,7 @@ def open_families(path: Path, access: AccessType) -> Rdict:
             access_type=access,
         )
     except Exception as error:
-        raise _explained(path, error) from error
+        raise explained(path, error) from error
 
 
 def _options() -> Options:
@@ -475,17 +473,3 @@ def _options() -> Options:
     options.set_keep_log_file_num(4)
     options.set_allow_concurrent_memtable_write(False)  # the interpreter lock allows none
     return options
-
-
-def _explained(path: Path, error: Exception) -> Exception:
-    """Returns the project's exception for an error of RocksDB: who must act, and what to do."""
-    text = str(error)
-    if any(words in text for words in _FULL_DISK_WORDS):
-        return DiskFull(path=str(path), cause=text)
-    if _IN_USE_WORDS in text:
-        return ForeignDataFolder(
-            path=str(path), found="a process that has it open", expected="nobody else to use it"
-        )
-    if isinstance(error, OSError):
-        return error
-    return CorruptStore(path=str(path), problem=text)

@@ -6,15 +6,15 @@ An error removes the files. A killed export leaves at most a history without its
 shorter one that looks whole; the next export of the same observer removes it.
 """
 
-import fcntl
 import os
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from groupcert.certifier.errors import InvalidSetting
 from groupcert.members.certification_log.files import SUFFIX
+from groupcert.members.host.file_lock import lock
 from groupcert.members.host.sync import sync
 
 NAMES = "names"
@@ -49,7 +49,7 @@ def locked_work_folder(out: Path, observer: str) -> Iterator[Path]:
 
     Raises:
         InvalidSetting: Another export of the observer is at work there, or one that was killed had
-            given all names: its files are whole, and stay.
+            given all names: its files are whole, and stay; or the folder cannot be locked.
     """
     work = _work_folder(out, observer)
     work.mkdir(parents=True, exist_ok=True)
@@ -90,12 +90,9 @@ def _work_folder(out: Path, observer: str) -> Path:
 
 def _lock(handle: int, work: Path, observer: str) -> None:
     """Locks the work folder, which an export that has just ended may have removed."""
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.path.samestat(os.fstat(handle), work.stat()):
+    with suppress(FileNotFoundError):
+        if lock(handle, work) and os.path.samestat(os.fstat(handle), work.stat()):
             return
-    except (BlockingIOError, FileNotFoundError):
-        pass
     expected = f"a folder where no other export of {observer} is at work: wait for it, or name "
     raise InvalidSetting(
         name="out", value=work.parent, expected=expected + "another folder or another observer"

@@ -23,6 +23,7 @@ from groupcert.members.commands.options import FINDING, FINE
 from groupcert.members.core.recovery_progress import RecoveryProgress, readable
 from groupcert.members.errors.recovery import CorruptCopy
 from groupcert.members.host.logs import configure_logs
+from groupcert.members.host.private_files import keep_private
 from groupcert.members.host.progress import Progress, progress
 from groupcert.members.recovery import store_swap
 from groupcert.members.recovery.donors import donor_at
@@ -52,6 +53,7 @@ def backup(address: str, out: Path, *, credentials: Credentials, as_json: bool) 
         CorruptCopy: What it gave cannot be read.
     """
     configure_logs()
+    keep_private()
     with progress("asking for a copy") as state, appearing(out) as work:
         manifest = asyncio.run(_download(address, credentials, work, state))
         digest = _read(work, manifest, state).digest
@@ -79,6 +81,7 @@ def restore(folder: Path, data_folder: Path, member: str, *, dry_run: bool, as_j
     if data_folder.exists() and (not data_folder.is_dir() or any(data_folder.iterdir())):
         expected = "a folder that is empty, or not there"
         raise InvalidSetting(name="--data-folder", value=str(data_folder), expected=expected)
+    keep_private([] if dry_run else [data_folder])
     with progress(CHECKING, manifest.bytes_total, readable) as state:
         verify_files(folder, manifest, state.advance)
         _read(folder, manifest, state)

@@ -31,6 +31,7 @@ from groupcert.members.certification_log.export_folder import (
 )
 from groupcert.members.certification_log.files import FULL_DISK_NUMBERS, write_file
 from groupcert.members.commands.replay import opened, read_lines
+from groupcert.members.host.private_files import keep_private
 from groupcert.members.host.progress import progress
 
 FILE_ROWS = 1_000_000
@@ -122,6 +123,7 @@ def write_history(rows: Iterator[Row], observer: str, options: ExportOptions) ->
         OSError: they cannot be written; the folder has nothing of them. So it is for whatever the
             rows raise.
     """
+    keep_private([options.out])
     check_absent(options.out, observer)
     exported = Exported(observer)
     with _full_disk_named(options.out), locked_work_folder(options.out, observer) as work:

@@ -16,6 +16,7 @@ import typer
 from groupcert.certifier.errors import InvalidSetting
 from groupcert.certifier.gtid_set import GtidSet
 from groupcert.members.commands.options import FINDING, FINE
+from groupcert.members.host.private_files import keep_private
 from groupcert.members.host.progress import Progress, progress
 from groupcert.members.process.serve import log_options
 from groupcert.members.rebuild.comparison import Contradiction
@@ -74,6 +75,7 @@ def rebuild_log(given: Given, config: MemberConfig, *, makes: bool, as_json: boo
         CorruptStore, DamagedHistory, UnsupportedFormat: What they have cannot be read.
         LogIsWhole, LogServerUnavailable: The log is there, or cannot be asked.
     """
+    keep_private([given.log_folder])
     with ExitStack() as opened:
         holdings: list[Holding] = []
         with progress("reading data folders", number=ENTRIES) as state:

@@ -20,6 +20,7 @@ from groupcert.members.demo.lasting_group import (
     take_down,
 )
 from groupcert.members.demo.local_group import LocalGroup
+from groupcert.members.host.private_files import keep_private
 
 DEFAULT_FOLDER = Path(".groupcert")
 STOP_HINT = "Ctrl-C stops it; groupcert up starts it again, with its data.\n"
@@ -46,6 +47,7 @@ def up(
     as_json: bool,
 ) -> int:
     """Runs a group until it is interrupted, and stops it in order; returns 0."""
+    keep_private([folder])
     with alone_in(folder):
         for number in STOP_SIGNALS:
             signal.signal(number, signal.default_int_handler)
@@ -72,6 +74,7 @@ def up_detached(folder: Path, flags: list[str], *, as_json: bool) -> int:
     """Runs a group in a process of its own, and returns once that is ready; its exit code if it
     could not start. What it says goes to `up.log` in its folder.
     """
+    keep_private([folder])
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / UP_LOG
     command = (sys.executable, "-m", "groupcert.members", "up", "--json", *flags)

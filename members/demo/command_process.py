@@ -81,7 +81,7 @@ def _run(module: str, arguments: Sequence[str], log: Path, environment: Mapping[
     os.setsid()
     os.environ.clear()
     os.environ.update(environment)
-    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     for stream in (sys.stdout, sys.stderr):
         os.dup2(output, stream.fileno())
     sys.argv = ["groupcert", *arguments]

@@ -5,7 +5,6 @@ servers. A program has a folder alone while it holds the folder's lock, and its 
 that file: so `groupcert down` never asks another process to end.
 """
 
-import fcntl
 import itertools
 import json
 import os
@@ -19,6 +18,7 @@ from typing import Self
 
 from groupcert.certifier.errors import InvalidSetting
 from groupcert.members.demo.local_group import LocalGroup
+from groupcert.members.host.file_lock import lock
 from groupcert.members.host.loopback import HOST, claim
 
 LOG_PORT, MEMBER_PORT, CONSOLE_PORT = 7100, 7101, 7180
@@ -148,20 +148,16 @@ def keep_up(group: LocalGroup, tell: Callable[[str], None]) -> None:
 def alone_in(folder: Path) -> Iterator[None]:
     """Has a folder for this process alone, which is made if it is not there.
 
-    Raises InvalidSetting: another process has it.
+    Raises InvalidSetting: another process has it, or it cannot be locked.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / _LOCK_FILE).open("a+") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with (folder / _LOCK_FILE).open("a+") as file:
+        if not lock(file, folder):
             expected = "a folder whose group is down: `groupcert down` stops it"
-            raise InvalidSetting(
-                name="--data-folder", value=str(folder), expected=expected
-            ) from None
-        lock.truncate(0)
-        lock.write(str(os.getpid()))
-        lock.flush()
+            raise InvalidSetting(name="--data-folder", value=str(folder), expected=expected)
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
         yield
 
 
@@ -174,23 +170,20 @@ def take_down(folder: Path) -> bool:
     deadline = time.monotonic() + DOWN_SECONDS_MAX
     asked = False
     try:
-        lock = (folder / _LOCK_FILE).open()
+        file = (folder / _LOCK_FILE).open()
     except FileNotFoundError:
         return False
-    with lock:
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return asked
-            except BlockingIOError:
-                pid = lock.read()
+    with file:
+        while not lock(file, folder):
+            pid = file.read()
             if pid and not asked:
                 os.kill(int(pid), signal.SIGTERM)
                 asked = True
             if time.monotonic() > deadline:
                 raise TimeoutError(f"process {pid} did not stop within {DOWN_SECONDS_MAX:.0f} s")
-            lock.seek(0)
+            file.seek(0)
             time.sleep(POLL_SECONDS)
+        return asked
 
 
 def _addresses(

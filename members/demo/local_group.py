@@ -86,7 +86,7 @@ class LocalGroup:
         Raises:
             NotServing: A member did not come up in time; its log says why.
         """
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if self.has_log_server:
             self.log_server.start()
         for name in self.names:

@@ -19,6 +19,7 @@ from rich.text import Text
 from groupcert.certifier.errors import InvalidRequest
 from groupcert.members.demo.checks import Findings
 from groupcert.members.demo.load import LoadCounts
+from groupcert.members.host.private_files import keep_private
 from groupcert.members.host.server_missing import ServerMissing
 from groupcert.v1.group_pb2 import MemberStatus
 
@@ -88,6 +89,7 @@ def checks_table(summary: DemoSummary, *, converged: str, place: str) -> Table:
 @contextmanager
 def demo_folder() -> Iterator[Path]:
     """Makes a demo's folder; removes it if the user ends the demo, or it cannot be run here."""
+    keep_private()
     folder = Path(tempfile.mkdtemp(prefix="groupcert-demo-"))
     try:
         yield folder

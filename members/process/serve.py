@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TypeVar
 
 import grpc.aio
+import structlog
 import uvloop
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_health.v1._async import HealthServicer
@@ -23,6 +24,7 @@ from groupcert.members.door.call_limit import UNCHECKED_CALLS_MAX, Rooms
 from groupcert.members.door.call_times import CallTimes
 from groupcert.members.door.callers import Callers
 from groupcert.members.door.door import Door
+from groupcert.members.host.private_files import keep_private
 from groupcert.members.process.lifecycle import Lifecycle
 from groupcert.members.process.log_trimmer import keep_log
 from groupcert.members.recovery.copies import Copies
@@ -100,6 +102,7 @@ _SERVICES = tuple(
     )
 )
 Observed = TypeVar("Observed")
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 
 class HealthChecks(HealthServicer):  # type: ignore[misc]  # has no types
@@ -124,6 +127,10 @@ def run_member(config: MemberConfig) -> int:
     """
     assert __debug__, "python -O removes the checks that a member relies on"
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
+    keep_private(
+        [config.data_folder, config.certification_log],
+        lambda text: log.warning("folder_exposed", member=config.member, text=text),
+    )
     config.credentials()  # Raises at once what would fail later.
     if config.log_tls is not None:
         config.log_tls.check("log_tls")

@@ -31,6 +31,7 @@ from groupcert.members.core.options import MemberOptions
 from groupcert.members.core.releases import FORMAT_VERSION
 from groupcert.members.core.views import ViewMember
 from groupcert.members.errors.rebuild import FolderInUse
+from groupcert.members.host.file_lock import lock
 from groupcert.members.recovery import store_swap
 from groupcert.members.runtime.log_start import LOG_FENCES
 from groupcert.members.runtime.state_store import (
@@ -141,19 +142,19 @@ def holding(folder: Path, on_read: OnRead = lambda entries: None) -> Iterator[Ho
 def _alone(folder: Path) -> Iterator[None]:
     """Takes the lock that RocksDB takes for a process that writes.
 
-    Raises FolderInUse: A process has it.
+    Raises:
+        FolderInUse: A process has it.
+        InvalidSetting: The folder's file system has no locks.
     """
     path = folder / ROCKSDB_FOLDER / _LOCK
     try:
-        lock = path.open("r+b")
+        file = path.open("r+b")
     except OSError:  # A backup has none, and what is read-only nobody writes to.
         yield
         return
-    with lock:
-        try:
-            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise FolderInUse(folder=str(folder)) from None
+    with file:
+        if not lock(file, folder, fcntl.lockf):
+            raise FolderInUse(folder=str(folder))
         yield
 
 

@@ -5,7 +5,10 @@ The rule it keeps: every error in the settings is reported before anything is wr
 
 import signal
 from contextlib import ExitStack
+from pathlib import Path
 from threading import Thread
+
+import structlog
 
 from groupcert.applier.engine.applier import ApplierOptions
 from groupcert.applier.engine.coordinator import CoordinatorOptions
@@ -22,6 +25,7 @@ from groupcert.applier.schemes import Scheme
 from groupcert.applier.schemes.catalogue import scheme
 from groupcert.certifier.gtid_set import GtidSet
 from groupcert.members.console.metrics import serve_metrics
+from groupcert.members.host.private_files import keep_private
 from groupcert.members.replica.follower import Replica, now_us
 from groupcert.members.replica.sources import ReplicaSources
 from groupcert.members.replica.targets import opens_target
@@ -32,9 +36,11 @@ from groupcert.members.wire.applier_status import applier_status
 
 SQL_JOB_TRANSACTIONS_MAX = 64
 SQL_JOB_TRANSACTIONS_MIN = 4
+EMBEDDED = "rocksdb:"
 ALONE = "no workers"
 """Stands for the scheme of a replica without workers: it fills no gaps, because it has no scheme
 that knows why they are there."""
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 
 def run_replica(config: ReplicaConfig) -> int:
@@ -43,6 +49,11 @@ def run_replica(config: ReplicaConfig) -> int:
     Raises:
         GroupcertError: It cannot start, or cannot go on; what it did is in its target.
     """
+    folder = config.target.removeprefix(EMBEDDED) if _is_embedded(config) else ""
+    keep_private(
+        [Path(folder)] if folder else [],
+        lambda text: log.warning("folder_exposed", replica=config.replica, text=text),
+    )
     sources = ReplicaSources(
         config.sources, config.replica, config.credentials(), config.transaction_bytes_max
     )
@@ -87,8 +98,8 @@ def replica_scheme(config: ReplicaConfig) -> Scheme:
     the logical clock puts what waits together: it has few transactions commit alone, unless none
     but one may start. A replica without a backlog commits one transaction at a time.
     """
-    is_embedded = config.target.startswith("rocksdb:")
-    if config.scheme == "logical-clock" and config.job_transactions_max is None and not is_embedded:
+    is_plain = config.scheme == "logical-clock" and config.job_transactions_max is None
+    if is_plain and not _is_embedded(config):
         return sql_logical_clock(config.policy, config.preserve_commit_order)
     return scheme(
         config.scheme,
@@ -116,8 +127,8 @@ def applier_options(config: ReplicaConfig) -> ApplierOptions:
     """Returns the applier's options. Alone, the coordinator commits one transaction at a time if
     each needs a commit of a server, else as many as there are.
     """
-    is_embedded = config.target.startswith("rocksdb:")
-    groups_max = CoordinatorOptions().group_transactions_max if is_embedded or config.workers else 1
+    has_groups = _is_embedded(config) or config.workers
+    groups_max = CoordinatorOptions().group_transactions_max if has_groups else 1
     return ApplierOptions(
         coordinator=CoordinatorOptions(
             assigned_transactions_max=config.queue_transactions_max,
@@ -128,6 +139,10 @@ def applier_options(config: ReplicaConfig) -> ApplierOptions:
         checkpoint_period_ms=config.checkpoint_period_ms,
         scheme=scheme_name(config) if config.workers else ALONE,
     )
+
+
+def _is_embedded(config: ReplicaConfig) -> bool:
+    return config.target.startswith(EMBEDDED)
 
 
 def scheme_name(config: ReplicaConfig) -> str:

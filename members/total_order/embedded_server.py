@@ -5,7 +5,6 @@ machine, not the loss of the disk: a group that must survive that runs three ser
 (`deploy/`).
 """
 
-import fcntl
 import json
 import os
 import shutil
@@ -19,6 +18,7 @@ from typing import IO
 
 from groupcert.certifier.errors import LogServerUnavailable, PortTaken
 from groupcert.members.host import die_with_parent
+from groupcert.members.host.file_lock import lock
 from groupcert.members.host.interruption import held_back
 from groupcert.members.host.loopback import HOST
 
@@ -87,12 +87,13 @@ class LogServer:
             PortTaken: Another process listens on the port.
             LogServerUnavailable: It ended, or was not ready within the limit; or the directory is
                 in use.
+            InvalidSetting: The directory cannot be locked.
         """
         assert not self.is_running, "already started"
-        self._directory.mkdir(parents=True, exist_ok=True)
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._remove_ports_files()
         self._config_path.write_text(self._config())
-        with self._lock() as lock, self._log_path.open("ab") as log, held_back():
+        with self._lock() as locked, self._log_path.open("ab") as log, held_back():
             log_offset = log.seek(0, os.SEEK_END)
             self._process = subprocess.Popen(
                 [
@@ -102,7 +103,7 @@ class LogServer:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=log,
-                pass_fds=[lock.fileno()],
+                pass_fds=[locked.fileno()],
                 start_new_session=True,
             )
         try:
@@ -153,14 +154,15 @@ class LogServer:
 
     def _lock(self) -> IO[bytes]:
         """Takes the directory's lock, which the server inherits: two servers would destroy it."""
-        lock = (self._directory / "lock").open("wb")
+        file = (self._directory / "lock").open("wb")
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            lock.close()
-            cause = f"another log server runs in {self._directory}"
-            raise LogServerUnavailable(address=self.address, cause=cause) from None
-        return lock
+            if not lock(file, self._directory):
+                cause = f"another log server runs in {self._directory}"
+                raise LogServerUnavailable(address=self.address, cause=cause)
+        except BaseException:
+            file.close()
+            raise
+        return file
 
     def _wait_until_ready(self, log_offset: int) -> None:
         """Waits for the file in which the server names its ports: it then takes connections."""

@@ -14,11 +14,18 @@ from pathlib import Path
 import pytest
 
 from groupcert.certifier.core import Certifier
-from groupcert.certifier.errors import CorruptStore, DiskFull, ForeignDataFolder, UnsupportedFormat
+from groupcert.certifier.errors import (
+    CorruptStore,
+    DiskFull,
+    ForeignDataFolder,
+    InvalidSetting,
+    UnsupportedFormat,
+)
 from groupcert.certifier.records import GarbageCollection, Transaction
 from groupcert.certifier.storage.info_store import CertificationInfoStore
 from groupcert.certifier.storage.store import Family, Store, StoreIdentity, integer_key
 from tests.certifier.histories import options
+from tests.lockless import python_without_locks
 from tests.stores import IDENTITY, put, writing
 
 
@@ -68,7 +75,25 @@ def test_a_folder_that_is_open_is_refused_in_this_process_and_in_others(tmp_path
         other = subprocess.run(
             [sys.executable, "-c", _OPEN_STORE, str(tmp_path)], capture_output=True, text=True
         )
-        assert other.stdout == "FOREIGN_DATA_FOLDER", other.stderr
+        assert other.stdout.startswith("FOREIGN_DATA_FOLDER: "), other.stderr
+
+
+def test_a_folder_that_cannot_be_locked_says_so_and_names_no_process(tmp_path: Path) -> None:
+    (tmp_path / "rocksdb" / "LOCK").mkdir(parents=True)
+    with pytest.raises(InvalidSetting, match=r"can be locked \(Is a directory\): ") as caught:
+        Store(tmp_path, IDENTITY)
+    assert caught.value.value == str(tmp_path)
+
+
+def test_a_file_system_without_locks_is_named_as_that(tmp_path: Path) -> None:
+    said = python_without_locks(_OPEN_STORE, str(tmp_path))
+    assert said.startswith("INVALID_SETTING: ") and "(No locks available): on a file system" in said
+
+
+def test_nobody_else_may_read_in_a_folder_that_is_made_here(tmp_path: Path) -> None:
+    with Store(tmp_path / "member", IDENTITY):
+        modes = [path.stat().st_mode & 0o777 for path in (tmp_path / "member").rglob("")]
+    assert modes == [0o700, 0o700]
 
 
 @pytest.mark.parametrize("name", ["CURRENT", "MANIFEST-*"])
@@ -164,7 +189,7 @@ from groupcert.certifier.storage.store import Store, StoreIdentity
 try:
     Store(Path(sys.argv[1]), StoreIdentity(group="g", member="m1"))
 except GroupcertError as error:
-    sys.stdout.write(error.reason)
+    sys.stdout.write(f"{error.reason}: {error}")
 """
 
 

@@ -1,0 +1,28 @@
+"""Locks of files, which tell other processes that a folder is in use."""
+
+import fcntl
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO
+
+from groupcert.certifier.errors import InvalidSetting
+
+Lockable = IO[bytes] | IO[str] | int
+_AT_ONCE = fcntl.LOCK_EX | fcntl.LOCK_NB
+
+
+def lock(file: Lockable, folder: Path, by: Callable[[Lockable, int], object] = fcntl.flock) -> bool:
+    """Locks a file of a folder for this process; returns False if another one has the lock.
+
+    `by`: `fcntl.lockf` for the other kind of locks, which RocksDB takes.
+
+    Raises InvalidSetting: The folder's file system has no locks.
+    """
+    try:
+        by(file, _AT_ONCE)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        expected = f"one on a file system with locks, as a local disk has ({error.strerror})"
+        raise InvalidSetting(name="folder", value=str(folder), expected=expected) from error
+    return True
