@@ -178,7 +178,7 @@ def health(connect: ConnectFlags, as_json: Json = False) -> None:
 
 
 @app.command(epilog=example("load 127.0.0.1:7101 127.0.0.1:7102 --clients 4 --seconds 5"))
-@connecting(help=SEVERAL, several=True, former="--member")
+@connecting(help=SEVERAL, several=True, former="--member", changes=True)
 def load(
     connect: ConnectFlags,
     workload: Annotated[
@@ -195,6 +195,7 @@ def load(
     """
     from groupcert.members.demo.load import show_load
 
+    connect.tell_group()
     code = show_load(
         *(workload.value, connect.addresses),
         clients=clients,

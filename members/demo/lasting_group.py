@@ -19,6 +19,7 @@ from typing import Self
 
 from groupcert.certifier.errors import InvalidSetting
 from groupcert.members.demo.local_group import LocalGroup
+from groupcert.members.demo.running_group import GROUP_FILE, LOCK_FILE, RUNNING_FILE, is_held
 from groupcert.members.host.loopback import HOST, claim
 
 LOG_PORT, MEMBER_PORT, CONSOLE_PORT = 7100, 7101, 7180
@@ -27,11 +28,12 @@ MEMBERS = 3
 RESTART_SECONDS = 10.0
 """A member that ended by itself is started again so much later."""
 POLL_SECONDS = 0.1
+ALONE_SECONDS_MAX = 0.5
+"""More than somebody who looks whether a group is up has its folder's lock."""
 DOWN_SECONDS_MAX = 120.0
 """More than members and log server take to end, with all the limits of their steps."""
 UP_LOG = "up.log"
 """What a group in the background says."""
-_GROUP_FILE, _LOCK_FILE = "group.json", "up.lock"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,27 +55,27 @@ class Places:
         Raises InvalidSetting: the folder has something else.
         """
         try:
-            values = json.loads((folder / _GROUP_FILE).read_text())
+            values = json.loads((folder / GROUP_FILE).read_text())
             return cls(**{**values, "log_servers": tuple(values["log_servers"])})
         except FileNotFoundError:
-            if folder.is_dir() and {each.name for each in folder.iterdir()} - {_LOCK_FILE, UP_LOG}:
+            if folder.is_dir() and {each.name for each in folder.iterdir()} - {LOCK_FILE, UP_LOG}:
                 raise _not_a_group(folder) from None
             return None
         except (ValueError, KeyError, TypeError, NotADirectoryError):
             raise _not_a_group(folder) from None
 
-    def write(self, folder: Path) -> None:
-        """Keeps them for the next start."""
-        new = folder / f"{_GROUP_FILE}.new"
+    def write(self, path: Path) -> None:
+        """Puts them into a file, whole or not at all."""
+        new = path.with_name(f"{path.name}.new")
         new.write_text(json.dumps(asdict(self), indent=2) + "\n")
-        new.replace(folder / _GROUP_FILE)
+        new.replace(path)
 
 
 def places_of(
     folder: Path, *, group: str | None, members: int | None, log_servers: tuple[str, ...]
 ) -> Places:
     """Returns where a group is now: where its folder has it, or else at the default ports; where
-    others listen, at the next free ones. The folder keeps the first choice.
+    others listen, at the next free ones. The folder keeps the first choice, and has both.
 
     Raises InvalidSetting: the folder has another group, or one on another log.
     """
@@ -98,7 +100,8 @@ def places_of(
         members={**places.members, **before.members},
         consoles={**places.consoles, **before.consoles},
     )
-    first_choice.write(folder)
+    first_choice.write(folder / GROUP_FILE)
+    places.write(folder / RUNNING_FILE)
     return places
 
 
@@ -151,14 +154,20 @@ def alone_in(folder: Path) -> Iterator[None]:
     Raises InvalidSetting: another process has it.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / _LOCK_FILE).open("a+") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            expected = "a folder whose group is down: `groupcert down` stops it"
-            raise InvalidSetting(
-                name="--data-folder", value=str(folder), expected=expected
-            ) from None
+    deadline = time.monotonic() + ALONE_SECONDS_MAX
+    with (folder / LOCK_FILE).open("a+") as lock:
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    expected = "a folder whose group is down: `groupcert down` stops it"
+                    raise InvalidSetting(
+                        name="--data-folder", value=str(folder), expected=expected
+                    ) from None
+            time.sleep(POLL_SECONDS)
+        (folder / RUNNING_FILE).unlink(missing_ok=True)  # Of the start before.
         lock.truncate(0)
         lock.write(str(os.getpid()))
         lock.flush()
@@ -174,16 +183,12 @@ def take_down(folder: Path) -> bool:
     deadline = time.monotonic() + DOWN_SECONDS_MAX
     asked = False
     try:
-        lock = (folder / _LOCK_FILE).open()
+        lock = (folder / LOCK_FILE).open()
     except FileNotFoundError:
         return False
     with lock:
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return asked
-            except BlockingIOError:
-                pid = lock.read()
+        while is_held(lock):
+            pid = lock.read()
             if pid and not asked:
                 os.kill(int(pid), signal.SIGTERM)
                 asked = True
@@ -191,6 +196,7 @@ def take_down(folder: Path) -> bool:
                 raise TimeoutError(f"process {pid} did not stop within {DOWN_SECONDS_MAX:.0f} s")
             lock.seek(0)
             time.sleep(POLL_SECONDS)
+    return asked
 
 
 def _addresses(

@@ -5,11 +5,13 @@
     ├── InvalidOption             INVALID_OPTION
     ├── InvalidUsage              INVALID_USAGE
     └── MissingOption             MISSING_OPTION
+    Unavailable
+    └── NothingUp                 NOTHING_UP
 
 They are told to who starts a process, and cross no wire.
 """
 
-from groupcert.certifier.errors import InvalidRequest
+from groupcert.certifier.errors import InvalidRequest, Unavailable
 
 
 class InvalidConfig(InvalidRequest):
@@ -44,3 +46,13 @@ class MissingOption(InvalidRequest):
     name: str
     ways: str
     """All ways to give it, such as `as --group, in the file or as GROUPCERT_GROUP`."""
+
+
+class NothingUp(Unavailable):
+    """The group of a folder was asked for, and is down."""
+
+    message = (
+        "nothing is up in {folder}: `groupcert up` starts its group; another one has to be named "
+        "by the ADDRESS of a member"
+    )
+    folder: str
