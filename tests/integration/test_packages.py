@@ -156,6 +156,8 @@ def test_a_distribution_runs_a_group_of_its_own(
         address = json.loads(up.stdout)["members"]["m1"]
         used = run(tmp_path, programs / "python", "-c", USE, address)
         assert used.stdout == "hello\n", used.stderr
+        demo = run(tmp_path, programs / "groupcert", "demo", "--seconds", "1", "--json")
+        assert demo.returncode == 0, demo.stderr
     finally:
         down = run(tmp_path, programs / "groupcert", "down")
     assert down.returncode == 0, down.stderr
