@@ -28,7 +28,7 @@ COMPOSE ?= $(shell docker compose version >/dev/null 2>&1 && echo docker compose
 # Compiled modules are kept: every process of the tests would compile all that it imports again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo audit-demo cluster test test-quick test-processes test-audit
+.PHONY: demo audit-demo cluster passwords test test-quick test-processes test-audit
 .PHONY: check check-tests durations nightly bench proto venv format lint clean
 
 demo: $(if $(wildcard $(INSTALLED)),venv,$(MEMBER)) ## a group of three members on this machine, clients, checks
@@ -39,8 +39,15 @@ audit-demo: venv ## the same group, then an audit of what its members wrote; the
 	$(BIN)/groupcert demo --certification-log .build/audit-demo/logs
 	$(BIN)/groupcert audit .build/audit-demo/logs --out .build/audit-demo/report
 
-cluster: ## a group of three members and three log servers in containers, until Ctrl-C
+cluster: passwords ## a group of three members and three log servers in containers, until Ctrl-C
 	$(COMPOSE) --file deploy/compose.yaml up --build
+
+passwords: ## random passwords for the containers, made once; Compose reads deploy/.env by itself
+	@umask 077; touch deploy/.env; chmod 600 deploy/.env; \
+	for name in MEMBER OPERATOR ROUTE GRAFANA; do \
+	  grep -q "^$${name}_PASSWORD=" deploy/.env || \
+	    echo "$${name}_PASSWORD=$$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')" >> deploy/.env; \
+	done
 
 test: ## everything that this machine can run; of the tests that take turns, those of today (tests/turns.py)
 	$(MAKE) --jobs=2 --output-sync=target lint test-quick

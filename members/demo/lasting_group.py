@@ -132,11 +132,10 @@ def keep_up(group: LocalGroup, tell: Callable[[str], None]) -> None:
             tell("the log server ended; it starts again")
             group.log_server.start()
         for name, process in group.processes.items():
-            if (code := process.poll()) is None:
+            if not (how := process.how_it_ended()):
                 continue
             if name not in due:
                 due[name] = time.monotonic() + RESTART_SECONDS
-                how = f"by signal {-code}" if code < 0 else f"with exit status {code}"
                 tell(
                     f"{name} ended {how}, see {group.folder / name}.log; "
                     f"it starts again in {RESTART_SECONDS:.0f} s"

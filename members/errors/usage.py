@@ -6,6 +6,7 @@
     ├── InvalidUsage              INVALID_USAGE
     └── MissingOption             MISSING_OPTION
     Unavailable
+    ├── MemberEnded               MEMBER_ENDED
     └── NothingUp                 NOTHING_UP
 
 They are told to who starts a process, and cross no wire.
@@ -37,6 +38,16 @@ class InvalidUsage(InvalidRequest):
 
     message = "{problem}"
     problem: str
+
+
+class MemberEnded(Unavailable):
+    """A member of a group that starts on this machine has ended; the others are stopped."""
+
+    message = "member {member} ended {how}, and said last: {last_line}; all of it is in {log}"
+    member: str
+    how: str
+    last_line: str
+    log: str
 
 
 class MissingOption(InvalidRequest):

@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 import groupcert
+from groupcert.certifier.storage.store import Store, StoreIdentity
 from groupcert.members.commands.up import Ready
 from tests.integration.waiting import wait_for
 
@@ -63,6 +64,10 @@ def is_online(ready: Ready, name: str) -> bool:
 
 def test_what_ends_by_itself_starts_again(folder: Path) -> None:
     ready = up(folder, "--members", "2")
+    for name, pid in ready["processes"].items():
+        shown = psutil.Process(pid)
+        title = f"groupcert member {name} (log: {folder / name}.log)"
+        assert (" ".join(shown.cmdline()), shown.name()) == (title, f"groupcert:{name}")
     os.kill(ready["processes"]["m2"], signal.SIGKILL)
     (server,) = (each for each in psutil.process_iter() if is_log_server(each, folder))
     server.kill()
@@ -140,6 +145,18 @@ def test_a_verb_without_an_address_changes_the_group_of_its_folder(
     finally:
         (tmp_path / ".groupcert").rename(folder)
         assert run(tmp_path / "first", "down").returncode == 0
+
+
+def test_a_member_that_ends_at_once_is_named_with_its_last_line(folder: Path) -> None:
+    up(folder)
+    run(folder, "down")
+    with Store(folder / "m2", StoreIdentity(group="local", member="m2")):
+        done = run(folder, "up")
+    assert done.returncode == 3
+    said = done.stderr.splitlines()[-1]
+    assert said.startswith("groupcert: member m2 ended with exit status 1, and said last: groupce")
+    assert "belongs to a process that has it open" in said
+    assert str(folder / "m2.log") in said
 
 
 def test_a_group_that_cannot_start_says_why(folder: Path) -> None:
