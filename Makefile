@@ -2,7 +2,10 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
+# What is in .venv: what a member needs, 0.23 GB, and all that tests need, 2.0 GB.
+MEMBER := .venv/.member
 INSTALLED := .venv/.installed
+CONTRACT := $(shell find proto -name '*.proto') deploy/hatch_build.py
 STUBS := .build/package/groupcert/py.typed
 PINS := deploy/constraints.txt
 QUICK := not nats and not etcd and not cluster and not database and not spark and not slow and not nightly
@@ -25,10 +28,10 @@ COMPOSE ?= $(shell docker compose version >/dev/null 2>&1 && echo docker compose
 # Compiled modules are kept: every process of the tests would compile all that it imports again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo audit-demo cluster test test-quick test-processes test-audit
+.PHONY: demo audit-demo cluster passwords test test-quick test-processes test-audit
 .PHONY: check check-tests durations nightly bench proto venv format lint clean
 
-demo: venv ## a group of three members on this machine, clients, checks
+demo: $(if $(wildcard $(INSTALLED)),venv,$(MEMBER)) ## a group of three members on this machine, clients, checks
 	$(BIN)/groupcert demo
 
 audit-demo: venv ## the same group, then an audit of what its members wrote; the report's path is printed last
@@ -36,8 +39,15 @@ audit-demo: venv ## the same group, then an audit of what its members wrote; the
 	$(BIN)/groupcert demo --certification-log .build/audit-demo/logs
 	$(BIN)/groupcert audit .build/audit-demo/logs --out .build/audit-demo/report
 
-cluster: ## a group of three members and three log servers in containers, until Ctrl-C
+cluster: passwords ## a group of three members and three log servers in containers, until Ctrl-C
 	$(COMPOSE) --file deploy/compose.yaml up --build
+
+passwords: ## random passwords for the containers, made once; Compose reads deploy/.env by itself
+	@umask 077; touch deploy/.env; chmod 600 deploy/.env; \
+	for name in MEMBER OPERATOR ROUTE GRAFANA; do \
+	  grep -q "^$${name}_PASSWORD=" deploy/.env || \
+	    echo "$${name}_PASSWORD=$$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')" >> deploy/.env; \
+	done
 
 test: ## everything that this machine can run; of the tests that take turns, those of today (tests/turns.py)
 	$(MAKE) --jobs=2 --output-sync=target lint test-quick
@@ -103,10 +113,16 @@ proto: | $(INSTALLED) ## makes the stubs of proto/ again
 
 venv: $(STUBS) ## the virtual environment .venv, with everything in it
 
-$(STUBS): $(shell find proto -name '*.proto') deploy/hatch_build.py | $(INSTALLED)
+$(STUBS): $(CONTRACT) | $(INSTALLED)
 	$(BIN)/python deploy/hatch_build.py
 
+$(MEMBER): pyproject.toml $(PINS) $(CONTRACT)
+	$(call install,member)
+
 $(INSTALLED): pyproject.toml $(PINS)
+	$(call install,dev)
+
+define install
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo 'groupcert needs Python 3.11 or newer: make PYTHON=python3.11' >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || \
@@ -114,9 +130,10 @@ $(INSTALLED): pyproject.toml $(PINS)
 	  { echo 'No virtual environments here: sudo apt-get install python3-venv' >&2; exit 1; }
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade -c $(PINS) pip
-	$(BIN)/python -m pip install --quiet -c $(PINS) --build-constraint $(PINS) --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet -c $(PINS) --build-constraint $(PINS) --editable '.[$(1)]'
 	touch $@
+endef
 
 clean: ## removes what was made, but not .venv
-	rm -rf .build dist .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(MEMBER) .build dist .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +

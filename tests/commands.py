@@ -1,6 +1,7 @@
 """Commands that tests run in the tree's folder, and that have to end well."""
 
 import subprocess
+from pathlib import Path
 
 from tests.sources import ROOT
 
@@ -12,7 +13,7 @@ class CommandFailed(Exception):
     """A command did not do what it was asked for; the text has it and the last that it said."""
 
 
-def run(*command: str) -> str:
+def run(*command: str, folder: Path = ROOT) -> str:
     """What a command prints on standard output.
 
     Raises:
@@ -21,7 +22,7 @@ def run(*command: str) -> str:
     try:
         done = subprocess.run(
             command,
-            cwd=ROOT,
+            cwd=folder,
             capture_output=True,
             text=True,
             timeout=SECONDS_MAX,

@@ -1,9 +1,10 @@
-"""The wheel that users install, made of this tree on this machine."""
+"""The wheel and the source distribution that users install, made of this tree on this machine."""
 
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from tests.commands import run
@@ -32,14 +33,33 @@ def make_wheels(folder: Path, extras: str | None = None) -> None:
     Raises:
         CommandFailed: As it says.
     """
+    with _copy_of(SOURCES) as copy:
+        needed = ["--no-deps", str(copy)] if extras is None else [f"{copy}[{extras}]"]
+        pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-build-isolation"]
+        run(*pip, "-c", str(PINS), "-w", str(folder), *needed)
+
+
+def make_distributions(folder: Path) -> None:
+    """Puts wheel and source distribution into a folder, made in a tree that has been built before:
+    `.build/package` has stubs there, and links to the sources.
+
+    Raises:
+        CommandFailed: As it says.
+    """
+    with _copy_of(["."]) as copy:
+        run(sys.executable, "deploy/hatch_build.py", folder=copy)
+        run(sys.executable, "-m", "hatchling", "build", "--directory", str(folder), folder=copy)
+
+
+@contextmanager
+def _copy_of(names: Iterable[str]) -> Iterator[Path]:
+    """Has a copy of some paths of the tree."""
     with tempfile.TemporaryDirectory(prefix="groupcert-wheel-") as copy:
-        for path in files_of(SOURCES):
+        for path in files_of(names):
             there = Path(copy) / path.relative_to(ROOT)
             there.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(path, there)
-        needed = ["--no-deps", copy] if extras is None else [f"{copy}[{extras}]"]
-        pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-build-isolation"]
-        run(*pip, "-c", str(PINS), "-w", str(folder), *needed)
+        yield Path(copy)
 
 
 def make_environment(folder: Path) -> Path:
@@ -48,7 +68,10 @@ def make_environment(folder: Path) -> Path:
     return folder / "bin"
 
 
-def install(programs: Path, wheel: str) -> None:
-    """Installs a wheel, or `WHEEL[EXTRAS]`, and what it needs, into a virtual environment."""
+def install(programs: Path, distribution: str) -> None:
+    """Installs a wheel or a source distribution, or `WHEEL[EXTRAS]`, and what it needs, into a
+    virtual environment.
+    """
     pip = [sys.executable, "-m", "pip", "--python", str(programs / "python")]
-    run(*pip, "install", "--quiet", "-c", str(PINS), wheel)
+    pins = ["-c", str(PINS), "--build-constraint", str(PINS)]
+    run(*pip, "install", "--quiet", *pins, distribution)

@@ -11,6 +11,7 @@ import secrets
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import structlog
@@ -152,6 +153,28 @@ class Outbox:
         number, place, chain = self.cursor
         written = [self.history, number, place, chain.hex(), self.tick, self._written_bytes]
         batch.put(Family.META, CURSOR_KEY, json.dumps(written).encode())
+
+
+class KeptHistory:
+    """The history of a member that writes no files: all of it waits in the store, for those who
+    read it from the member. `CertificationLogWriter` is the same with files.
+    """
+
+    def __init__(self, outbox: Outbox, folder: Path) -> None:
+        self.outbox = outbox
+        self.folder = folder
+        self.written_rows = 0
+        self.last_file = ""
+        self.error = ""
+
+    def start(self) -> None:
+        """Begins to write, from where an earlier process was."""
+
+    def stop(self, timeout_seconds: float) -> None:
+        """Writes all that is committed, and ends."""
+
+    def leave(self, timeout_seconds: float) -> None:
+        """Ends; rows that wait get no file."""
 
 
 class Taken:

@@ -22,7 +22,7 @@ from groupcert.members.certification_log.files import (
     rows_beyond,
     write_file,
 )
-from groupcert.members.certification_log.outbox import Outbox
+from groupcert.members.certification_log.outbox import KeptHistory, Outbox
 
 POLL_SECONDS = 0.2
 RETRY_SECONDS = 5.0
@@ -41,7 +41,7 @@ class CertificationLogOptions:
     file_seconds: int
 
 
-class CertificationLogWriter:
+class CertificationLogWriter(KeptHistory):
     """Writes the files of one member. `written_rows` are those since the start; `error` is why the
     last try failed, empty if it did not.
     """
@@ -60,11 +60,7 @@ class CertificationLogWriter:
             on_written: called with how far the files are written.
             on_error: called once, by the thread, which has ended then, with what should not be.
         """
-        self.outbox = outbox
-        self.folder = options.folder
-        self.written_rows = 0
-        self.last_file = ""
-        self.error = ""
+        super().__init__(outbox, options.folder)
         self._options = options
         self._committed_version = committed_version
         self._on_written = on_written

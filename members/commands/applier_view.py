@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 
 from groupcert.members.client.direct_calls import DirectMember
-from groupcert.members.commands.watching import show
+from groupcert.members.commands.watching import FirstThatFits, show
 from groupcert.members.security.credentials import ANONYMOUS, Credentials
 from groupcert.v1 import applier_pb2, applier_pb2_grpc
 
@@ -61,7 +61,8 @@ def _ask(
 
 def render(status: applier_pb2.GetApplierStatusResponse) -> RenderableType:
     """Returns the coordinator's table over the workers' table."""
-    return Group(_coordinator(status.coordinator), _workers(status))
+    lines = Group(*(line for worker in status.workers for line in _lines(worker)))
+    return Group(_coordinator(status.coordinator), FirstThatFits(_workers(status), lines))
 
 
 def _coordinator(one: applier_pb2.Coordinator) -> Table:
@@ -78,7 +79,7 @@ def _coordinator(one: applier_pb2.Coordinator) -> Table:
         "mode": "sequential" if one.is_sequential else "parallel",
         "behind": lag,
         "low-water mark": mark + (", gaps above it" if one.has_gaps else ""),
-        "executed": one.gtid_executed or "-",
+        "executed": one.gtid_executed.replace(",", ", ") or "-",
         "pending": f"{one.pending_transactions} transactions, {one.pending_bytes} bytes",
         "committed": f"{one.committed_transactions} in {one.committed_groups} groups",
         "skipped": str(one.skipped_transactions),
@@ -96,7 +97,9 @@ def _coordinator(one: applier_pb2.Coordinator) -> Table:
 
 
 def _workers(status: applier_pb2.GetApplierStatusResponse) -> Table:
-    table = Table("worker", "state", "waits for", "transaction", "executed", "retried")
+    table = Table()
+    for heading in ("worker", "state", "waits for", "transaction", "executed", "retried"):
+        table.add_column(heading, no_wrap=True)
     for one in status.workers:
         table.add_row(
             str(one.worker),
@@ -107,6 +110,16 @@ def _workers(status: applier_pb2.GetApplierStatusResponse) -> Table:
             str(one.retried_transactions),
         )
     return table
+
+
+def _lines(one: applier_pb2.ApplierWorker) -> tuple[str, str]:
+    """Returns a worker as lines, none of which is wide."""
+    waits = f", waits for {one.waits_for}" if one.waits_for else ""
+    return (
+        f"worker {one.worker}: {one.state}{waits}",
+        f"  {one.gtid or '-'}, {one.executed_transactions} executed, "
+        f"{one.retried_transactions} retried",
+    )
 
 
 def _causes(counts: Iterable[applier_pb2.CauseCount]) -> str:

@@ -45,7 +45,7 @@ def settings(connect: ConnectFlags, as_json: Json = False) -> None:
 
 
 @group.command(name="set", epilog=example("group set flow_control_lag_max=10000 127.0.0.1:7101"))
-@connecting(help=None, former="--address")
+@connecting(help=None, former="--address", changes=True)
 def change(
     connect: ConnectFlags,
     words: Annotated[
@@ -60,7 +60,7 @@ def change(
     """Change settings on all members, from one position in the group's log on."""
     *assignments, last = words
     if "=" not in last and assignments:
-        connect = connect._replace(addresses=parsed([last], several=False))
+        connect = connect._replace(given=parsed([last], several=False))
     else:
         assignments = words
     settings = {}
@@ -69,7 +69,7 @@ def change(
         if not equals:
             raise InvalidSetting(name=assignment, value="", expected="NAME=VALUE")
         settings[name] = value
-    answer = _ask(connect, "ChangeSettings", settings=settings, dry_run=dry_run)
+    answer = _change(connect, "ChangeSettings", settings=settings, dry_run=dry_run)
     text = f"settings have version {answer.settings_version}"
     text = f"valid; nothing was changed, {text}" if dry_run else f"{text} at all members"
     document = {"settings_version": answer.settings_version, "changed": not dry_run}
@@ -77,7 +77,7 @@ def change(
 
 
 @group.command(epilog=example("group mode single-primary --primary m1 127.0.0.1:7101"))
-@connecting(former="--address")
+@connecting(former="--address", changes=True)
 def mode(
     connect: ConnectFlags,
     to: Annotated[Mode, typer.Argument(help="Who may write.")],
@@ -86,54 +86,54 @@ def mode(
 ) -> None:
     """Switch between single-primary and multi-primary mode."""
     single = to is Mode.SINGLE_PRIMARY
-    answer = _ask(connect, "SwitchMode", single_primary=single, primary=primary)
+    answer = _change(connect, "SwitchMode", single_primary=single, primary=primary)
     text = f"{to} mode, primary {answer.primary}" if single else f"{to} mode"
     _tell({"mode": to.value, "primary": answer.primary if single else ""}, as_json, text)
 
 
 @group.command(epilog=example("group primary m2 127.0.0.1:7101"))
-@connecting(former="--address")
+@connecting(former="--address", changes=True)
 def primary(
     connect: ConnectFlags,
     member: Annotated[str, typer.Argument(help="A member of the view.")],
     as_json: Json = False,
 ) -> None:
     """Make another member the primary, in single-primary mode."""
-    _ask(connect, "SetPrimary", primary=member)
+    _change(connect, "SetPrimary", primary=member)
     _tell({"primary": member}, as_json, f"primary {member}")
 
 
 @group.command(epilog=example("group expel m3 127.0.0.1:7101"))
-@connecting(former="--address")
+@connecting(former="--address", changes=True)
 def expel(
     connect: ConnectFlags,
     member: Annotated[str, typer.Argument(help="A member of the view.")],
     as_json: Json = False,
 ) -> None:
     """Remove a member from the view; if it runs, it rejoins."""
-    answer = _ask(connect, "ExpelMember", member=member)
+    answer = _change(connect, "ExpelMember", member=member)
     text = f"view {answer.view_id} is without {member}; if it runs, it rejoins"
     _tell({"expelled": member, "view_id": answer.view_id}, as_json, text)
 
 
 @group.command(epilog=example("group forget m3 127.0.0.1:7101"))
-@connecting(former="--address")
+@connecting(former="--address", changes=True)
 def forget(
     connect: ConnectFlags,
     member: Annotated[str, typer.Argument(help="One that left, or was expelled.")],
     as_json: Json = False,
 ) -> None:
     """Remove a member from the list of the departed: it is not expected back."""
-    _ask(connect, "ForgetMember", member=member)
+    _change(connect, "ForgetMember", member=member)
     text = f"{member} is forgotten; if it comes back, it is a member as before"
     _tell({"forgotten": member}, as_json, text)
 
 
 @group.command(epilog=example("group leave 127.0.0.1:7103"))
-@connecting(former="--address")
+@connecting(former="--address", changes=True)
 def leave(connect: ConnectFlags, as_json: Json = False) -> None:
     """Make the member at the address leave its group and go on answering reads."""
-    view_id = _ask(connect, "Leave").view_id
+    view_id = _change(connect, "Leave").view_id
     text = "it has left its group, and answers reads"
     if view_id:
         text = (
@@ -145,7 +145,7 @@ def leave(connect: ConnectFlags, as_json: Json = False) -> None:
 
 
 @group.command(epilog=example("group rejoin 127.0.0.1:7103"))
-@connecting(former="--address")
+@connecting(former="--address", changes=True)
 def rejoin(
     connect: ConnectFlags,
     unfence: Annotated[
@@ -163,7 +163,7 @@ def rejoin(
 ) -> None:
     """Make the member at the address begin another run, whatever keeps it out of its group."""
     given = {"unfence": unfence, "discard_state": discard_state, "trust_log": trust_log}
-    path = _ask(connect, "Rejoin", **given).discarded_path
+    path = _change(connect, "Rejoin", **given).discarded_path
     begins = "it joins without asking others" if trust_log else "it begins anew"
     lines = [f"{begins}; `groupcert status` shows how far it is"]
     if path:
@@ -174,7 +174,7 @@ def rejoin(
 @group.command(
     epilog=example("group restart 127.0.0.1:7101 --run 'systemctl restart groupcert@{name}'")
 )
-@connecting(help=SEVERAL, several=True, former="--address")
+@connecting(help=SEVERAL, several=True, former="--address", changes=True)
 def restart(
     connect: ConnectFlags,
     run: Annotated[
@@ -193,6 +193,7 @@ def restart(
     """Restart log servers and members one by one; each waits until the group is whole."""
     from groupcert.members.commands.rolling_restart import Commands, restart_group
 
+    connect.tell_group()
     code = restart_group(
         connect.addresses,
         Commands(run, run_log_server or run),
@@ -207,14 +208,14 @@ def restart(
 
 
 @group.command(epilog=example("group skip 4711 127.0.0.1:7101"))
-@connecting(former="--address")
+@connecting(former="--address", changes=True)
 def skip(
     connect: ConnectFlags,
     log_sequence: Annotated[int, typer.Argument(min=1, metavar="LOG_SEQUENCE")],
     as_json: Json = False,
 ) -> None:
     """Make members skip a message of the log that none of them can read and all are fenced at."""
-    _ask(connect, "SkipMessage", log_sequence=log_sequence)
+    _change(connect, "SkipMessage", log_sequence=log_sequence)
     _tell(
         {"skipped_log_sequence": log_sequence},
         as_json,
@@ -227,6 +228,11 @@ def _ask(connect: ConnectFlags, call: str, **fields: object) -> Any:
     from groupcert.members.commands.group_admin import ask
 
     return ask(connect.address, connect.credentials(), call, **fields)
+
+
+def _change(connect: ConnectFlags, call: str, **fields: object) -> Any:
+    connect.tell_group()
+    return _ask(connect, call, **fields)
 
 
 def _tell(document: Mapping[str, object], as_json: bool, *lines: str) -> None:

@@ -154,7 +154,7 @@ def join_server(
     "ddl",
     epilog=example(f"postgresql ddl change.sql --dsn {SHOP} --member 127.0.0.1:7101"),
 )
-@connecting(help=None)
+@connecting(help=None, changes=True)
 def change_schema(
     file: Annotated[Path, typer.Argument(help="Statements of SQL that change the schema.")],
     connect: ConnectFlags,
@@ -195,6 +195,8 @@ def change_schema(
     if not member and not (approve or dry_run):
         raise MissingOption(name="member", ways="as --member")
     members = parsed(member or (), name="--member")
+    if members and not dry_run:
+        connect._replace(given=members).tell_group()
     change = ddl.change_for(
         dsns[0],
         file.read_text(),

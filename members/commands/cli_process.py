@@ -44,7 +44,7 @@ def member(
         "log_servers": log_server if log_server and log_server != ["embedded"] else None,
     }
     settings = load_settings(lambda: load_config(config, flags), verbose=verbose)
-    if settings.certification_log is not None:
+    if settings.writes_certification_log:
         check_extras("certification-log")
     from groupcert.members.process.serve import run_member
 

@@ -7,6 +7,7 @@ import typer
 
 from groupcert.members.commands.extras import check_extras
 from groupcert.members.commands.options import Json
+from groupcert.members.demo.running_group import DEFAULT_FOLDER
 
 DataFolder = Annotated[Path, typer.Option(help="Where the group keeps everything.")]
 
@@ -16,7 +17,7 @@ def up(
         int | None,
         typer.Option(min=1, max=9, help="Members: 3, or as many as there were."),
     ] = None,
-    data_folder: DataFolder = Path(".groupcert"),
+    data_folder: DataFolder = DEFAULT_FOLDER,
     group: Annotated[str | None, typer.Option(help="The group's name: local.")] = None,
     log_server: Annotated[
         list[str] | None,
@@ -52,8 +53,11 @@ def up(
     raise typer.Exit(up_detached(data_folder, flags, as_json=as_json))
 
 
-def down(data_folder: DataFolder = Path(".groupcert"), as_json: Json = False) -> None:
-    """Stop the group that `groupcert up` runs in a folder; its data stays."""
+def down(data_folder: DataFolder = DEFAULT_FOLDER, as_json: Json = False) -> None:
+    """Stop the group that `groupcert up` runs in a folder; its data stays.
+
+    Exits with 1 if nothing was up there.
+    """
     from groupcert.members.commands.up import down as stop
 
     raise typer.Exit(stop(data_folder, as_json=as_json))

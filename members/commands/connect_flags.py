@@ -2,10 +2,12 @@
 
 The rule it keeps: a verb that calls members takes all of this as one argument, `connect`, so that
 each verb has the same flags, and the same names in the environment as the settings of members. The
-address stands behind the verb's other arguments.
+address stands behind the verb's other arguments; without one a verb goes to the group of the folder
+that it is called in. One that changes something says which group that is before it does.
 """
 
 import inspect
+import os
 from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path
@@ -13,20 +15,30 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from groupcert.members.demo.running_group import DEFAULT_FOLDER, has_group, members_up_in
 from groupcert.members.errors.usage import InvalidOption
 
 if TYPE_CHECKING:
     from groupcert.members.security.credentials import Credentials
 
 DEFAULT_ADDRESS = "127.0.0.1:7101"
-ONE = f"A member, host:port. [default: {DEFAULT_ADDRESS}]"
-SEVERAL = f"Members, host:port, one after the other or with commas. [default: {DEFAULT_ADDRESS}]"
+_DEFAULT = f"[default: the group of {DEFAULT_FOLDER}, else {DEFAULT_ADDRESS}]"
+ONE = f"A member, host:port. {_DEFAULT}"
+SEVERAL = f"Members, host:port, one after the other or with commas. {_DEFAULT}"
 _HELP = {
     "tls_authority": "PEM: authorities to trust. Mutual TLS, with the two below.",
     "tls_certificate": "PEM: the certificate to show.",
     "tls_key": "PEM: its private key.",
     "token_file": "A file with the token to show.",
 }
+_ADDRESS = "GROUPCERT_ADDRESS"
+_FOLDER = Annotated[
+    Path | None, typer.Option(help="In place of ADDRESS: a folder of groupcert up.")
+]
+_GROUP = Annotated[
+    str | None,
+    typer.Option(envvar="GROUPCERT_GROUP", help="The group that is meant; no other is changed."),
+]
 Verb = Callable[..., None]
 
 
@@ -37,7 +49,27 @@ class ConnectFlags(NamedTuple):
     tls_certificate: Path | None
     tls_key: Path | None
     token_file: Path | None
-    addresses: tuple[str, ...] = (DEFAULT_ADDRESS,)
+    given: tuple[str, ...] = ()
+    data_folder: Path | None = None
+    group: str | None = None
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """The members to call: those that were given, or else those of a folder's group.
+
+        Raises:
+            InvalidOption: Both were given.
+            InvalidSetting: There is no group in `data_folder`.
+            NothingUp: The folder's group is down.
+        """
+        if self.given and self.data_folder:
+            folder = str(self.data_folder)
+            raise InvalidOption(name="--data-folder", value=folder, expected="no ADDRESS beside it")
+        if self.given:
+            return self.given
+        if self.data_folder is None and not has_group(DEFAULT_FOLDER):
+            return (DEFAULT_ADDRESS,)
+        return tuple(members_up_in(self.data_folder or DEFAULT_FOLDER).values())
 
     @property
     def address(self) -> str:
@@ -51,6 +83,22 @@ class ConnectFlags(NamedTuple):
         tls = tls_of(self.tls_authority, self.tls_certificate, self.tls_key)
         return credentials_of(tls, self.token_file)
 
+    def tell_group(self) -> None:
+        """Says on standard error which group a verb is about to change.
+
+        Raises:
+            InvalidOption: It is not the one of `--group`.
+            NotServing: No member answers.
+        """
+        from groupcert.members.commands.group_admin import group_at
+
+        found = group_at(self.addresses, self.credentials())
+        if self.group not in (None, found.group):
+            expected = f"{found.group}, which is the group at {self.address}; nothing was changed"
+            raise InvalidOption(name="--group", value=self.group, expected=expected)
+        members = ", ".join(f"{each.name} {each.address}" for each in found.members)
+        typer.echo(f"groupcert: group {found.group}: {members or 'nobody in its view'}", err=True)
+
 
 def connecting(
     *,
@@ -59,6 +107,7 @@ def connecting(
     former: str = "",
     in_environment: bool = True,
     schemes: tuple[str, ...] = (),
+    changes: bool = False,
 ) -> Callable[[Verb], Verb]:
     """Makes what gives a verb the flags in place of its parameter `connect`.
 
@@ -68,6 +117,7 @@ def connecting(
         former: An option that gave the address in earlier releases, and still does; it wins.
         in_environment: Whether GROUPCERT_ADDRESS stands for it.
         schemes: Beginnings of addresses that are no member's.
+        changes: Whether it changes a group, and so takes `--group`; it calls `tell_group` before.
     """
     address = _address(help, several, in_environment) if help else None
 
@@ -79,12 +129,20 @@ def connecting(
         @wraps(verb)
         def run(**given: Any) -> None:
             flags = ConnectFlags(*(given.pop(name) for name in _HELP))
+            flags = flags._replace(group=given.pop("group", None))
             behind_verb = _listed(given.pop("address", None))
-            if texts := given.pop("former", None) or behind_verb:
-                flags = flags._replace(addresses=parsed(texts, schemes, several=several))
+            texts = given.pop("former", None) or behind_verb
+            if folder := given.pop("data_folder", None):
+                flags = flags._replace(data_folder=folder)
+                in_variable = " ".join(texts) == os.environ.get(_ADDRESS)
+                texts = [] if in_variable else texts  # A flag wins over the environment.
+            if texts:
+                flags = flags._replace(given=parsed(texts, schemes, several=several))
             verb(**given, connect=flags)
 
         parameters = [*own, *([address] if address else []), *map(_parameter, _HELP)]
+        parameters += [_keyword("data_folder", _FOLDER)] if address or former else []
+        parameters += [_keyword("group", _GROUP)] if changes else []
         parameters += [_former(former, in_environment and address is None)] if former else []
         run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
         return run
@@ -125,7 +183,7 @@ def _address(help: str, several: bool, in_environment: bool) -> inspect.Paramete
     argument = typer.Argument(
         help=help,
         metavar="ADDRESS..." if several else "ADDRESS",
-        envvar="GROUPCERT_ADDRESS" if in_environment else None,
+        envvar=_ADDRESS if in_environment else None,
         show_default=False,
     )
     kind = list[str] | None if several else str | None
@@ -134,7 +192,7 @@ def _address(help: str, several: bool, in_environment: bool) -> inspect.Paramete
 
 def _former(flag: str, in_environment: bool) -> inspect.Parameter:
     """Returns an option of earlier releases; `in_environment`: no argument has the variable."""
-    variable = "GROUPCERT_ADDRESS" if in_environment else None
+    variable = _ADDRESS if in_environment else None
     option = typer.Option(flag, hidden=True, envvar=variable)
     return _keyword("former", Annotated[list[str] | None, option])
 

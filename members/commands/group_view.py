@@ -10,12 +10,14 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from rich.box import SIMPLE_HEAD
-from rich.markup import escape
+from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.table import Table
+from rich.text import Text
 
 from groupcert.certifier.errors import InvalidRequest, Unavailable
 from groupcert.members.client.client import Client
-from groupcert.members.commands.watching import show
+from groupcert.members.commands.watching import FirstThatFits, show
 from groupcert.members.errors.transactions import MemberFailed
 from groupcert.members.security.credentials import ANONYMOUS, Credentials
 from groupcert.members.services.group_problems import cause_name, problems_of_all, since
@@ -153,8 +155,10 @@ def member_document(status: MemberStatus) -> JsonObject:
     }
 
 
-def status_table(document: JsonObject) -> Table:
-    """Returns a group's document as a table; the log and the problems are below it."""
+def status_table(document: JsonObject) -> RenderableType:
+    """Returns a group's document as a table, or as lines where that is too wide; the log and the
+    problems are below it.
+    """
     members = _rows(document, "members")
     notes = [*_log_line(document["log"]), *(row["text"] for row in _rows(document, "problems"))]
     notes += [f"{row['name']}: {row['flow_control']}" for row in members if row.get("flow_control")]
@@ -162,29 +166,39 @@ def status_table(document: JsonObject) -> Table:
     notes += [f"{row['name']}: RECOVERING {_copied(row)}" for row in members if _copied(row)]
     notes += _formats(document, members)
     primary = f", primary {document['primary']}" if document["primary"] else ""
-    table = Table(
-        title=f"group {document['group']}, view {document['view_id']}{primary}",
-        title_justify="left",
-        caption=escape("\n".join(map(str, notes))) or None,
-        caption_justify="left",
-        box=SIMPLE_HEAD,
-        collapse_padding=True,
-        pad_edge=False,
+    releases = {str(row["release"]) for row in members if row.get("release")}
+    alike = f", release {releases.pop()}" if len(releases) == 1 else ""
+    title = Text(f"group {document['group']}, view {document['view_id']}{primary}{alike}\n")
+    rows = FirstThatFits(
+        _table(members, not alike), Group(*(_lines(row, not alike) for row in members))
     )
-    for heading in ("member", "address", "state", "release"):
+    return Group(title, rows, *(Text(str(note)) for note in ("", *notes)))
+
+
+def _table(members: Sequence[JsonObject], shows_release: bool) -> Table:
+    table = Table(box=SIMPLE_HEAD, collapse_padding=True, pad_edge=False, show_edge=False)
+    for heading in ("member", "address", "state", *(["release"] if shows_release else [])):
         table.add_column(heading, no_wrap=True)
     for heading in COUNTS:
-        table.add_column(heading, justify="right", overflow="fold")
+        table.add_column(heading, justify="right", no_wrap=True)
     for row in members:
-        state = str(row["state"])
-        table.add_row(
-            str(row["name"]),
-            str(row["address"]),
-            f"[{STATE_STYLES.get(state, 'red')}]{state}[/]",
-            str(row.get("release") or "-"),
-            *(_number(row.get(name)) for name in COUNTS.values()),
-        )
+        release = [str(row.get("release") or "-")] if shows_release else []
+        counts = (_number(row.get(name)) for name in COUNTS.values())
+        table.add_row(str(row["name"]), str(row["address"]), _state(row), *release, *counts)
     return table
+
+
+def _lines(row: JsonObject, shows_release: bool) -> RenderableType:
+    """Returns a member as lines, none of which is wide."""
+    counts = (f"{heading} {_number(row.get(name))}" for heading, name in COUNTS.items())
+    first = Text.assemble(f"{row['name']}  {row['address']}  ", _state(row))
+    first.append(f"  {row.get('release') or '-'}" if shows_release else "")
+    return Group(first, Padding(Text(", ".join(counts)), (0, 0, 0, 2)))
+
+
+def _state(row: JsonObject) -> Text:
+    state = str(row["state"])
+    return Text(state, STATE_STYLES.get(state, "red"))
 
 
 def _skipped(status: MemberStatus) -> JsonObject | None:

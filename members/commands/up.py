@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TypedDict
 
-from groupcert.members.commands.options import FINE, UNAVAILABLE
+from groupcert.members.commands.options import FINDING, FINE, UNAVAILABLE
 from groupcert.members.demo.lasting_group import (
     UP_LOG,
     Places,
@@ -20,9 +20,9 @@ from groupcert.members.demo.lasting_group import (
     take_down,
 )
 from groupcert.members.demo.local_group import LocalGroup
+from groupcert.members.demo.running_group import DEFAULT_FOLDER
 from groupcert.members.host.private_files import keep_private
 
-DEFAULT_FOLDER = Path(".groupcert")
 STOP_HINT = "Ctrl-C stops it; groupcert up starts it again, with its data.\n"
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -108,10 +108,9 @@ def up_detached(folder: Path, flags: list[str], *, as_json: bool) -> int:
 
 
 def down(folder: Path, *, as_json: bool) -> int:
-    """Stops the group of a folder, if it is up; its data stays."""
-    code = FINE
+    """Stops the group of a folder; its data stays. Returns 1 if nothing was up."""
     try:
-        result = "stopped" if take_down(folder) else "nothing was up"
+        result, code = ("stopped", FINE) if take_down(folder) else ("nothing was up", FINDING)
     except TimeoutError as error:
         _tell(f"{error}: see {folder / UP_LOG}")
         result, code = "did not stop", UNAVAILABLE

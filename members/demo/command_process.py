@@ -16,6 +16,8 @@ from contextlib import suppress
 from multiprocessing.connection import wait
 from pathlib import Path
 
+from groupcert.members.host.process_title import set_title
+
 _FORKING = multiprocessing.get_context("forkserver")
 _FORKING.set_forkserver_preload(
     [
@@ -31,17 +33,24 @@ class CommandProcess:
     """`groupcert ARGUMENTS`, running from its creation on."""
 
     def __init__(
-        self, arguments: Sequence[str], log: Path, module: str = "groupcert.members"
+        self,
+        arguments: Sequence[str],
+        log: Path,
+        module: str = "groupcert.members",
+        *,
+        name: str = "",
     ) -> None:
         """Starts it; what it prints is appended to the file `log`.
 
         Args:
             module: Runs as the command: another one may watch it from inside.
+            name: `ps` shows it as `groupcert VERB NAME`. Other arguments may have passwords.
         """
+        title = f"groupcert {arguments[0]} {name} (log: {log.absolute()})"
         environment = dict(os.environ)
         # As a daemon it is asked to stop when this program ends, and not waited for until it does.
         self._process = _FORKING.Process(
-            target=_run, args=(module, arguments, log, environment), daemon=True
+            target=_run, args=(module, arguments, log, environment, (title, name)), daemon=True
         )
         self._process.start()
         assert self._process.pid is not None
@@ -50,6 +59,12 @@ class CommandProcess:
     def poll(self) -> int | None:
         """Returns the exit code, or minus the signal that ended it; None while it runs."""
         return self._process.exitcode
+
+    def how_it_ended(self) -> str:
+        """Returns by which signal, or with which exit status; empty while it runs."""
+        if (code := self.poll()) is None:
+            return ""
+        return f"by signal {-code}" if code < 0 else f"with exit status {code}"
 
     def wait(self, seconds_max: float | None = None) -> int:
         """Returns the exit code once the process has ended.
@@ -73,10 +88,17 @@ class CommandProcess:
         self.send_signal(signal.SIGKILL)
 
 
-def _run(module: str, arguments: Sequence[str], log: Path, environment: Mapping[str, str]) -> None:
+def _run(
+    module: str,
+    arguments: Sequence[str],
+    log: Path,
+    environment: Mapping[str, str],
+    title: tuple[str, str],
+) -> None:
     """Becomes the command: in a session of its own, with the environment of who started it, and
     asked to stop when that was killed.
     """
+    set_title(*title)
     threading.Thread(target=_stop_after_parent, daemon=True).start()
     os.setsid()
     os.environ.clear()

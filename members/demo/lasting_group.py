@@ -18,6 +18,7 @@ from typing import Self
 
 from groupcert.certifier.errors import InvalidSetting
 from groupcert.members.demo.local_group import LocalGroup
+from groupcert.members.demo.running_group import GROUP_FILE, LOCK_FILE, RUNNING_FILE, is_held
 from groupcert.members.host.file_lock import lock
 from groupcert.members.host.loopback import HOST, claim
 
@@ -27,11 +28,12 @@ MEMBERS = 3
 RESTART_SECONDS = 10.0
 """A member that ended by itself is started again so much later."""
 POLL_SECONDS = 0.1
+ALONE_SECONDS_MAX = 0.5
+"""More than somebody who looks whether a group is up has its folder's lock."""
 DOWN_SECONDS_MAX = 120.0
 """More than members and log server take to end, with all the limits of their steps."""
 UP_LOG = "up.log"
 """What a group in the background says."""
-_GROUP_FILE, _LOCK_FILE = "group.json", "up.lock"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,27 +55,27 @@ class Places:
         Raises InvalidSetting: the folder has something else.
         """
         try:
-            values = json.loads((folder / _GROUP_FILE).read_text())
+            values = json.loads((folder / GROUP_FILE).read_text())
             return cls(**{**values, "log_servers": tuple(values["log_servers"])})
         except FileNotFoundError:
-            if folder.is_dir() and {each.name for each in folder.iterdir()} - {_LOCK_FILE, UP_LOG}:
+            if folder.is_dir() and {each.name for each in folder.iterdir()} - {LOCK_FILE, UP_LOG}:
                 raise _not_a_group(folder) from None
             return None
         except (ValueError, KeyError, TypeError, NotADirectoryError):
             raise _not_a_group(folder) from None
 
-    def write(self, folder: Path) -> None:
-        """Keeps them for the next start."""
-        new = folder / f"{_GROUP_FILE}.new"
+    def write(self, path: Path) -> None:
+        """Puts them into a file, whole or not at all."""
+        new = path.with_name(f"{path.name}.new")
         new.write_text(json.dumps(asdict(self), indent=2) + "\n")
-        new.replace(folder / _GROUP_FILE)
+        new.replace(path)
 
 
 def places_of(
     folder: Path, *, group: str | None, members: int | None, log_servers: tuple[str, ...]
 ) -> Places:
     """Returns where a group is now: where its folder has it, or else at the default ports; where
-    others listen, at the next free ones. The folder keeps the first choice.
+    others listen, at the next free ones. The folder keeps the first choice, and has both.
 
     Raises InvalidSetting: the folder has another group, or one on another log.
     """
@@ -98,7 +100,8 @@ def places_of(
         members={**places.members, **before.members},
         consoles={**places.consoles, **before.consoles},
     )
-    first_choice.write(folder)
+    first_choice.write(folder / GROUP_FILE)
+    places.write(folder / RUNNING_FILE)
     return places
 
 
@@ -129,11 +132,10 @@ def keep_up(group: LocalGroup, tell: Callable[[str], None]) -> None:
             tell("the log server ended; it starts again")
             group.log_server.start()
         for name, process in group.processes.items():
-            if (code := process.poll()) is None:
+            if not (how := process.how_it_ended()):
                 continue
             if name not in due:
                 due[name] = time.monotonic() + RESTART_SECONDS
-                how = f"by signal {-code}" if code < 0 else f"with exit status {code}"
                 tell(
                     f"{name} ended {how}, see {group.folder / name}.log; "
                     f"it starts again in {RESTART_SECONDS:.0f} s"
@@ -151,10 +153,14 @@ def alone_in(folder: Path) -> Iterator[None]:
     Raises InvalidSetting: another process has it, or it cannot be locked.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with (folder / _LOCK_FILE).open("a+") as file:
-        if not lock(file, folder):
-            expected = "a folder whose group is down: `groupcert down` stops it"
-            raise InvalidSetting(name="--data-folder", value=str(folder), expected=expected)
+    deadline = time.monotonic() + ALONE_SECONDS_MAX
+    with (folder / LOCK_FILE).open("a+") as file:
+        while not lock(file, folder):
+            if time.monotonic() > deadline:
+                expected = "a folder whose group is down: `groupcert down` stops it"
+                raise InvalidSetting(name="--data-folder", value=str(folder), expected=expected)
+            time.sleep(POLL_SECONDS)
+        (folder / RUNNING_FILE).unlink(missing_ok=True)  # Of the start before.
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()
@@ -170,11 +176,11 @@ def take_down(folder: Path) -> bool:
     deadline = time.monotonic() + DOWN_SECONDS_MAX
     asked = False
     try:
-        file = (folder / _LOCK_FILE).open()
+        file = (folder / LOCK_FILE).open()
     except FileNotFoundError:
         return False
     with file:
-        while not lock(file, folder):
+        while is_held(file, folder):
             pid = file.read()
             if pid and not asked:
                 os.kill(int(pid), signal.SIGTERM)
@@ -183,7 +189,7 @@ def take_down(folder: Path) -> bool:
                 raise TimeoutError(f"process {pid} did not stop within {DOWN_SECONDS_MAX:.0f} s")
             file.seek(0)
             time.sleep(POLL_SECONDS)
-        return asked
+    return asked
 
 
 def _addresses(

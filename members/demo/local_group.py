@@ -18,6 +18,7 @@ import grpc
 from groupcert.certifier.errors import NotServing, Unavailable
 from groupcert.members.client.client import Client
 from groupcert.members.demo.command_process import CommandProcess
+from groupcert.members.errors.usage import MemberEnded
 from groupcert.members.host.interruption import held_back
 from groupcert.members.host.loopback import HOST, free_port
 from groupcert.members.security.credentials import ANONYMOUS, Credentials
@@ -84,7 +85,7 @@ class LocalGroup:
         """Starts everything and returns when every member is ONLINE.
 
         Raises:
-            NotServing: A member did not come up in time; its log says why.
+            MemberEnded, NotServing: A member did not come up; its last line says why.
         """
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if self.has_log_server:
@@ -116,15 +117,21 @@ class LocalGroup:
         arguments = ("member", "--config", str(config))
         log = self.folder / f"{name}.log"
         with held_back():
-            self.processes[name] = CommandProcess(arguments, log, self._module)
+            self.processes[name] = CommandProcess(arguments, log, self._module, name=name)
 
     def wait_online(self) -> None:
-        """Returns when every running member is ONLINE in a view of all running ones."""
+        """Returns when every running member is ONLINE in a view of all running ones.
+
+        Raises:
+            MemberEnded: One has ended.
+            NotServing: One did not come up in time; its last line says why.
+        """
         deadline = time.monotonic() + START_SECONDS
-        for name, process in self.processes.items():
+        for name in self.processes:
             while not self._is_online(name):
-                if process.poll() is not None or time.monotonic() > deadline:
-                    raise NotServing(member=name, state=self._last_words(name))
+                self._check_running()
+                if time.monotonic() > deadline:
+                    raise NotServing(member=name, state=f"not up ({self._last_line(name)})")
                 time.sleep(POLL_SECONDS)
 
     def kill(self, name: str) -> None:
@@ -181,9 +188,17 @@ class LocalGroup:
             return online and len(status.members) == len(self.processes)
         return False
 
-    def _last_words(self, name: str) -> str:
+    def _check_running(self) -> None:
+        """Raises MemberEnded if a member has: there will be no view of all without it."""
+        for name, process in self.processes.items():
+            if how := process.how_it_ended():
+                log = str(self.folder / f"{name}.log")
+                last_line = self._last_line(name)
+                raise MemberEnded(member=name, how=how, last_line=last_line, log=log)
+
+    def _last_line(self, name: str) -> str:
         lines = (self.folder / f"{name}.log").read_text(errors="replace").splitlines()
-        return f"not up ({lines[-1] if lines else 'its log is empty'})"
+        return lines[-1] if lines else "its log is empty"
 
 
 def _wait(process: CommandProcess) -> int:

@@ -5,11 +5,14 @@
     ├── InvalidOption             INVALID_OPTION
     ├── InvalidUsage              INVALID_USAGE
     └── MissingOption             MISSING_OPTION
+    Unavailable
+    ├── MemberEnded               MEMBER_ENDED
+    └── NothingUp                 NOTHING_UP
 
 They are told to who starts a process, and cross no wire.
 """
 
-from groupcert.certifier.errors import InvalidRequest
+from groupcert.certifier.errors import InvalidRequest, Unavailable
 
 
 class InvalidConfig(InvalidRequest):
@@ -37,6 +40,16 @@ class InvalidUsage(InvalidRequest):
     problem: str
 
 
+class MemberEnded(Unavailable):
+    """A member of a group that starts on this machine has ended; the others are stopped."""
+
+    message = "member {member} ended {how}, and said last: {last_line}; all of it is in {log}"
+    member: str
+    how: str
+    last_line: str
+    log: str
+
+
 class MissingOption(InvalidRequest):
     """An option or an argument of the command was not given."""
 
@@ -44,3 +57,13 @@ class MissingOption(InvalidRequest):
     name: str
     ways: str
     """All ways to give it, such as `as --group, in the file or as GROUPCERT_GROUP`."""
+
+
+class NothingUp(Unavailable):
+    """The group of a folder was asked for, and is down."""
+
+    message = (
+        "nothing is up in {folder}: `groupcert up` starts its group; another one has to be named "
+        "by the ADDRESS of a member"
+    )
+    folder: str

@@ -8,18 +8,25 @@ from typing import IO
 from groupcert.certifier.errors import InvalidSetting
 
 Lockable = IO[bytes] | IO[str] | int
-_AT_ONCE = fcntl.LOCK_EX | fcntl.LOCK_NB
 
 
-def lock(file: Lockable, folder: Path, by: Callable[[Lockable, int], object] = fcntl.flock) -> bool:
+def lock(
+    file: Lockable,
+    folder: Path,
+    by: Callable[[Lockable, int], object] = fcntl.flock,
+    *,
+    shared: bool = False,
+) -> bool:
     """Locks a file of a folder for this process; returns False if another one has the lock.
 
-    `by`: `fcntl.lockf` for the other kind of locks, which RocksDB takes.
+    Args:
+        by: `fcntl.lockf` for the other kind of locks, which RocksDB takes.
+        shared: Others may have it, too, who share it.
 
     Raises InvalidSetting: The folder's file system has no locks.
     """
     try:
-        by(file, _AT_ONCE)
+        by(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError as error:

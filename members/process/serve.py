@@ -134,7 +134,7 @@ def run_member(config: MemberConfig) -> int:
     config.credentials()  # Raises at once what would fail later.
     if config.log_tls is not None:
         config.log_tls.check("log_tls")
-    if config.certification_log is not None:
+    if config.writes_certification_log:
         # Parquet takes half a second to load, for which an event loop would stand still.
         import_module("groupcert.members.certification_log.writer")
     with ExitStack() as stack:

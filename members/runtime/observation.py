@@ -1,11 +1,11 @@
 """A snapshot of a run for its status, its metrics and its problems."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from groupcert.applier.engine.status import ApplierStatus
 from groupcert.certifier.storage.store import Store
 from groupcert.members.binary_log.log import BinaryLog
+from groupcert.members.certification_log.outbox import KeptHistory
 from groupcert.members.core.member import Member
 from groupcert.members.core.recovery_progress import RecoveryProgress
 from groupcert.members.host.histogram import Histogram
@@ -13,9 +13,6 @@ from groupcert.members.runtime.runtime import MemberRuntime
 from groupcert.members.runtime.stage_times import StageTimes
 from groupcert.members.total_order.port import LogIdentity
 from groupcert.members.total_order.server_health import LogHealth
-
-if TYPE_CHECKING:
-    from groupcert.members.certification_log.writer import CertificationLogWriter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +44,7 @@ class Observation:
     recovery: RecoveryProgress | None
     """Progress of the copy of a donor's state; None: there is none."""
     binary_log: BinaryLog | None
-    history_writer: "CertificationLogWriter | None"
+    history_writer: KeptHistory | None
 
 
 def observe(runtime: MemberRuntime) -> Observation:

@@ -3,12 +3,11 @@
 import secrets
 from collections.abc import Callable
 from importlib.metadata import version
-from typing import TYPE_CHECKING
 
 from groupcert.certifier.history.schema import Cursor
 from groupcert.certifier.storage.store import Store
 from groupcert.members.binary_log.log import BinaryLogOptions
-from groupcert.members.certification_log.outbox import Outbox
+from groupcert.members.certification_log.outbox import KeptHistory, Outbox
 from groupcert.members.core.decisions import Decisions
 from groupcert.members.core.log_records import GroupSettings
 from groupcert.members.core.options import MemberOptions
@@ -17,9 +16,6 @@ from groupcert.members.core.releases import FORMAT_VERSION
 from groupcert.members.core.views import ViewMember
 from groupcert.members.settings.member import MemberConfig
 from groupcert.members.wire.row_changes import changed_keys
-
-if TYPE_CHECKING:
-    from groupcert.members.certification_log.writer import CertificationLogWriter
 
 
 def binary_log_options(config: MemberConfig) -> BinaryLogOptions:
@@ -72,11 +68,19 @@ def writer_of(
     committed_version: Callable[[], int],
     on_written: Callable[[Cursor], None],
     on_error: Callable[[Exception], None],
-) -> "CertificationLogWriter | None":
-    """Returns the writer of a member's certification log, if it keeps one; `start` starts it."""
+) -> KeptHistory | None:
+    """Returns what keeps a member's history, with a certification log; `start` starts it."""
     if config.certification_log is None:
         return None
-    # A member without a certification log does without the memory that Parquet takes.
+    outbox = Outbox(
+        store,
+        config.member,
+        bytes_max=config.certification_log_waiting_bytes_max,
+        allows_keys=config.certification_log_keys,
+    )
+    if not config.writes_certification_log:
+        return KeptHistory(outbox, config.certification_log)
+    # A member that writes no files does without the memory that Parquet takes.
     from groupcert.members.certification_log.writer import (
         CertificationLogOptions,
         CertificationLogWriter,
@@ -86,12 +90,6 @@ def writer_of(
         folder=config.certification_log,
         file_bytes=config.certification_log_file_bytes,
         file_seconds=config.certification_log_file_seconds,
-    )
-    outbox = Outbox(
-        store,
-        config.member,
-        bytes_max=config.certification_log_waiting_bytes_max,
-        allows_keys=config.certification_log_keys,
     )
     return CertificationLogWriter(outbox, options, committed_version, on_written, on_error)
 

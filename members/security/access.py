@@ -48,7 +48,9 @@ ROLES_OF_CALL: Mapping[str, frozenset[Role]] = {
     "/groupcert.v1.CertificationService/Certify": frozenset({Role.WRITE}),
     "/groupcert.v1.CertificationService/CertifyStream": frozenset({Role.WRITE}),
     "/groupcert.v1.CertificationService/GetOutcome": frozenset({Role.WRITE}),
-    "/groupcert.v1.GroupService/GetStatus": frozenset({Role.READ, Role.OBSERVE, Role.MEMBER}),
+    "/groupcert.v1.GroupService/GetStatus": frozenset(
+        {Role.READ, Role.OBSERVE, Role.MEMBER, Role.ADMIN}
+    ),
     "/groupcert.v1.GroupService/WatchStatus": frozenset({Role.READ, Role.OBSERVE}),
     "/groupcert.v1.GroupService/ReadHistory": frozenset({Role.OBSERVE}),
     **dict.fromkeys(

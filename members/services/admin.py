@@ -233,7 +233,11 @@ def changed_settings(settings: GroupSettings, changes: Mapping[str, str]) -> Gro
     """
     for name in changes:
         if name not in _NAMES:
-            raise InvalidSetting(name=name, value=changes[name], expected=", ".join(_NAMES))
+            own = name in MemberConfig.model_fields
+            what = "a setting of single members, in their files" if own else "no setting"
+            known = ", ".join(each for each in _NAMES if each not in SETTINGS_FIXED)
+            expected = f"a setting of the group: {name} is {what}; the group has {known}"
+            raise InvalidSetting(name=name, value=changes[name], expected=expected)
         if name in SETTINGS_FIXED:
             raise InvalidSetting(
                 name=name, value=changes[name], expected=f"{getattr(settings, name)}, for ever"
@@ -244,9 +248,10 @@ def changed_settings(settings: GroupSettings, changes: Mapping[str, str]) -> Gro
             {**values, "member": "any", "log_servers": "nats://any"}
         )
     except ValidationError as error:
-        (problem, *_) = filter(None, map(problem_text, error.errors()))
-        name = next(iter(changes))
-        raise InvalidSetting(name=name, value=changes[name], expected=problem) from None
+        first = next(each for each in error.errors() if problem_text(each))
+        name = next((each for each in changes if each in first["loc"]), next(iter(changes)))
+        expected = problem_text(first)
+        raise InvalidSetting(name=name, value=changes[name], expected=expected) from None
     return group_settings(config)
 
 

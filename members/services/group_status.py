@@ -2,12 +2,13 @@
 
 import time
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from groupcert.applier.engine.status import ApplierStatus
 from groupcert.applier.schemes import Consistency
 from groupcert.certifier.records import Verdict
 from groupcert.members.binary_log.log import BinaryLog
+from groupcert.members.certification_log.outbox import KeptHistory
 from groupcert.members.core.comparisons import Comparisons
 from groupcert.members.core.states import MemberState
 from groupcert.members.host.histogram import Histogram
@@ -15,9 +16,6 @@ from groupcert.members.runtime.observation import Observation
 from groupcert.members.total_order.server_health import LogHealth
 from groupcert.members.wire.applier_status import applier_status
 from groupcert.v1 import applier_pb2, group_pb2
-
-if TYPE_CHECKING:
-    from groupcert.members.certification_log.writer import CertificationLogWriter
 
 
 def group_status(observed: Observation) -> group_pb2.GroupStatus:
@@ -206,7 +204,7 @@ def _binary_log(log: BinaryLog | None) -> dict[str, Any]:
     }
 
 
-def _certification_log(writer: "CertificationLogWriter | None") -> dict[str, Any]:
+def _certification_log(writer: KeptHistory | None) -> dict[str, Any]:
     """Returns the certification log's fields of a status; empty if there is none."""
     if writer is None:
         return {}

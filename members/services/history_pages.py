@@ -25,13 +25,10 @@ async def rows_of(
 
     Rows that become a file meanwhile are read from the file. A history that is given up ends early.
     """
-    # Parquet is not installed where no member keeps a certification log.
-    from groupcert.members.certification_log.files import rows_after
-
     history, place = outbox.history, -1
     while outbox.history == history:
         cursor = outbox.cursor
-        files = rows_after(folder, outbox.observer, history, place)
+        files = _rows_in_files(outbox, folder, place) if cursor.number else iter(())
         while page := await asyncio.to_thread(next, files, None):
             yield page
             place = page[-1]["place"]
@@ -43,6 +40,13 @@ async def rows_of(
             await asyncio.sleep(0)
         if outbox.cursor == cursor:
             return
+
+
+def _rows_in_files(outbox: Outbox, folder: Path, place: int) -> Iterator[list[dict[str, Any]]]:
+    # Parquet is not installed where no member writes files.
+    from groupcert.members.certification_log.files import rows_after
+
+    return rows_after(folder, outbox.observer, outbox.history, place)
 
 
 def history_page(

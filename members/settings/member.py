@@ -310,9 +310,10 @@ class MemberConfig(SecuritySettings):
     certification_log_file_bytes: Positive = 64 << 20
     """Bytes after which a file of the certification log ends. Default 64 MiB: a million
     transactions or so, a good piece of work for one core of Spark."""
-    certification_log_file_seconds: Positive = 60
-    """Seconds after which a file of the certification log ends, however small it is. Default 60: an
-    audit lags a minute behind."""
+    certification_log_file_seconds: int = Field(default=60, ge=0)
+    """Seconds after which a file of the certification log ends, however small it is; 0: no files,
+    decisions wait in the data folder, for `ReadHistory` alone. Default 60: an audit lags a minute
+    behind."""
     certification_log_waiting_bytes_max: Positive = 4 << 30
     """Bytes of decisions in the data folder that wait for a file of the certification log. With
     more, they are given up, and another history begins; from a quarter of that on the files are
@@ -391,6 +392,11 @@ class MemberConfig(SecuritySettings):
         if host in _EVERY_INTERFACE:
             host = self.address.rpartition(":")[0]
         return f"{host}:{port}" if host else ""
+
+    @property
+    def writes_certification_log(self) -> bool:
+        """Returns whether it writes files of a certification log, with Parquet."""
+        return self.certification_log is not None and self.certification_log_file_seconds > 0
 
     @property
     def log_tls(self) -> Tls | None:

@@ -83,6 +83,24 @@ def test_what_is_refused(group: LocalGroup, answer: Answer, line: str, reason: s
 @pytest.mark.parametrize(
     "line",
     [
+        *("set flow_control_lag_max=1", "mode single-primary", "primary m2", "expel m2"),
+        *("forget m2", "leave", "rejoin", "skip 1", "restart --run {name}"),
+    ],
+)
+def test_another_group_than_the_one_that_is_meant_is_left_alone(
+    group: LocalGroup, answer: Answer, line: str
+) -> None:
+    at = group.addresses["m1"]
+    before = answer("group settings", at), answer("status", at)["view_id"]
+    error = answer(f"group {line} --group other", at, code=USAGE)["error"]
+    expected = f"--group is 'other': expected local, which is the group at {at}; nothing was"
+    assert error["message"].startswith(expected)
+    assert (answer("group settings", at), answer("status", at)["view_id"]) == before
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
         *("status", "status --applier", "load --seconds 1", "backup --out b", "group settings"),
         *("group set lag=3", "group mode single-primary", "group primary m1", "group expel m1"),
         *("group forget m1", "group leave", "group rejoin", "group skip 1"),

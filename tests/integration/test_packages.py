@@ -1,20 +1,24 @@
 """What `pip install groupcert` brings, used as by those who have nothing else.
 
 The wheel is installed alone into a virtual environment, in an empty folder, and then meets a real
-group. A verb that needs an extra says which one.
+group. A verb that needs an extra says which one. Wheel and source distribution, made in a tree that
+has been built, each run a group of their own.
 """
 
 import json
 import os
 import subprocess
+import tarfile
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
 import groupcert
 from groupcert.members.core.releases import FORMAT_VERSION
 from groupcert.members.demo.local_group import LocalGroup
-from tests.wheels import install, make_environment, make_wheels
+from tests.sources import ROOT
+from tests.wheels import files_of, install, make_distributions, make_environment, make_wheels
 
 pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.slow]
 
@@ -83,6 +87,14 @@ def installed(programs: Path) -> Path:
     return packages
 
 
+@pytest.fixture(scope="module")
+def distributions(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the wheel and the source distribution of a tree that has been built."""
+    folder = tmp_path_factory.mktemp("distributions")
+    make_distributions(folder)
+    return folder
+
+
 def run(folder: Path, *command: str | Path) -> subprocess.CompletedProcess[str]:
     """Runs a command in a folder."""
     return subprocess.run(command, cwd=folder, capture_output=True, text=True)
@@ -113,6 +125,42 @@ def test_a_client_alone_works_at_a_group(programs: Path, group: LocalGroup, tmp_
     assert {each["name"] for each in json.loads(shown.stdout)["members"]} == set(group.addresses)
     loaded = run(tmp_path, programs / "groupcert", "load", address, "--seconds", "0.5", "--json")
     assert loaded.returncode == 0, loaded.stderr
+
+
+def test_distributions_of_a_used_tree_have_all_sources(distributions: Path) -> None:
+    def paths(*names: str) -> set[str]:
+        return {str(path.relative_to(ROOT)) for path in files_of(names)}
+
+    sources = paths("certifier", "applier", "members")
+    (wheel,) = distributions.glob("*.whl")
+    places = {f"groupcert/{path}" for path in sources - {"members/client/public.py"}}
+    assert places | {"groupcert/__init__.py"} <= set(ZipFile(wheel).namelist())
+    (archive,) = distributions.glob("*.tar.gz")
+    with tarfile.open(archive) as files:
+        packed = {name.partition("/")[2] for name in files.getnames()}
+    assert sources | paths("proto", "deploy", "tests", "pyproject.toml", "*.md") <= packed
+    assert not [name for name in packed if name.startswith((".build", ".venv"))]
+
+
+@pytest.mark.in_turns
+@pytest.mark.parametrize("kind", ["*.whl", "*.tar.gz"])
+def test_a_distribution_runs_a_group_of_its_own(
+    distributions: Path, tmp_path: Path, kind: str
+) -> None:
+    (distribution,) = distributions.glob(kind)
+    programs = make_environment(tmp_path / "environment")
+    install(programs, f"{distribution}[member]")
+    up = run(tmp_path, programs / "groupcert", "up", "--detach", "--json")
+    try:
+        assert up.returncode == 0, up.stderr
+        address = json.loads(up.stdout)["members"]["m1"]
+        used = run(tmp_path, programs / "python", "-c", USE, address)
+        assert used.stdout == "hello\n", used.stderr
+        demo = run(tmp_path, programs / "groupcert", "demo", "--seconds", "1", "--json")
+        assert demo.returncode == 0, demo.stderr
+    finally:
+        down = run(tmp_path, programs / "groupcert", "down")
+    assert down.returncode == 0, down.stderr
 
 
 @pytest.mark.parametrize("line", EXTRAS_OF_VERBS)

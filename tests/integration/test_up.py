@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 import groupcert
+from groupcert.certifier.storage.store import Store, StoreIdentity
 from groupcert.members.commands.up import Ready
 from tests.integration.waiting import wait_for
 
@@ -40,7 +41,7 @@ def up(folder: Path, *flags: str) -> Ready:
 def folder(tmp_path: Path) -> Iterator[Path]:
     """A folder whose group is down in the end."""
     yield tmp_path / "group"
-    assert run(tmp_path / "group", "down").returncode == 0
+    assert run(tmp_path / "group", "down").returncode in (0, 1)
 
 
 def put(ready: Ready, name: str, key: bytes) -> None:
@@ -63,6 +64,10 @@ def is_online(ready: Ready, name: str) -> bool:
 
 def test_what_ends_by_itself_starts_again(folder: Path) -> None:
     ready = up(folder, "--members", "2")
+    for name, pid in ready["processes"].items():
+        shown = psutil.Process(pid)
+        title = f"groupcert member {name} (log: {folder / name}.log)"
+        assert (" ".join(shown.cmdline()), shown.name()) == (title, f"groupcert:{name}")
     os.kill(ready["processes"]["m2"], signal.SIGKILL)
     (server,) = (each for each in psutil.process_iter() if is_log_server(each, folder))
     server.kill()
@@ -88,7 +93,8 @@ def test_a_killed_command_leaves_no_member_and_no_log_server(folder: Path) -> No
     assert second.returncode == 2 and "whose group is down" in second.stderr
     os.kill(int((folder / "up.lock").read_text()), signal.SIGKILL)
     wait_for("its member ended", lambda: not psutil.pid_exists(ready["processes"]["m1"]))
-    assert run(folder, "down").stdout == f"nothing was up in {folder}\n"
+    nothing = run(folder, "down")
+    assert (nothing.stdout, nothing.returncode) == (f"nothing was up in {folder}\n", 1)
     again = up(folder)
     assert list(again["members"]) == ["m1"]  # Somebody else may have taken its port meanwhile.
     assert has(again, "m1", b"before")
@@ -109,6 +115,48 @@ def test_ctrl_c_stops_it_in_order(folder: Path) -> None:
     assert shown[0] == f"group local is up, its data in {folder}\n"
     state = [json.loads(line).get("state") for line in (folder / "m1.log").read_text().splitlines()]
     assert state[-1] == "LEFT"
+
+
+def test_a_verb_without_an_address_changes_the_group_of_its_folder(
+    folder: Path, tmp_path: Path
+) -> None:
+    first = up(tmp_path / "first", "--members", "1", "--group", "first")
+    second = up(folder, "--members", "1", "--group", "second")
+    folder.rename(tmp_path / ".groupcert")
+
+    def group(verb: str, *words: str) -> subprocess.CompletedProcess[str]:
+        command = [*GROUPCERT, "group", verb, *words, "--json"]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+
+    def lag_max(ready: Ready) -> str:
+        shown = group("settings", ready["members"]["m1"])
+        return str(json.loads(shown.stdout)["settings"]["flow_control_lag_max"])
+
+    try:
+        before = lag_max(first)
+        refused = group("set", "flow_control_lag_max=20000", "--group", "first")
+        assert refused.returncode == 2
+        assert "--group is 'first': expected second, which is the group at" in refused.stderr
+        assert lag_max(second) == before
+        changed = group("set", "flow_control_lag_max=20000", "--group", "second")
+        assert changed.returncode == 0 and json.loads(changed.stdout)["changed"]
+        assert changed.stderr == f"groupcert: group second: m1 {second['members']['m1']}\n"
+        assert (lag_max(first), lag_max(second)) == (before, "20000")
+    finally:
+        (tmp_path / ".groupcert").rename(folder)
+        assert run(tmp_path / "first", "down").returncode == 0
+
+
+def test_a_member_that_ends_at_once_is_named_with_its_last_line(folder: Path) -> None:
+    up(folder)
+    run(folder, "down")
+    with Store(folder / "m2", StoreIdentity(group="local", member="m2")):
+        done = run(folder, "up")
+    assert done.returncode == 3
+    said = done.stderr.splitlines()[-1]
+    assert said.startswith("groupcert: member m2 ended with exit status 1, and said last: groupce")
+    assert "belongs to a process that has it open" in said
+    assert str(folder / "m2.log") in said
 
 
 def test_a_group_that_cannot_start_says_why(folder: Path) -> None:

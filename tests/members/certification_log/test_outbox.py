@@ -19,6 +19,7 @@ from groupcert.applier.queue.relay_group import RelayEntry
 from groupcert.certifier.storage.store import Family
 from groupcert.members.certification_log import writer as certification_log_writer
 from groupcert.members.certification_log.outbox import CURSOR_KEY
+from groupcert.members.certification_log.writer import CertificationLogWriter
 from groupcert.members.process import lifecycle as runs
 from groupcert.members.recovery import store_swap
 from groupcert.members.runtime.run_end import RunStart
@@ -323,7 +324,7 @@ async def test_the_writer_rests_until_too_much_waits(
     monkeypatch.setattr(certification_log_writer, "STEP_ROWS", 1)
     runtime = await begun(tmp_path)
     writer = runtime.history_writer
-    assert writer
+    assert isinstance(writer, CertificationLogWriter)
     rests = Rests(writer._stopping)
     monkeypatch.setattr(writer, "_stopping", rests)
     rows = list(writer.outbox.take(runtime.committed_version).rows())

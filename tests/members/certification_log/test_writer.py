@@ -22,6 +22,7 @@ from groupcert.certifier.write_set import store_key_item
 from groupcert.members.certification_log import files as certification_log
 from groupcert.members.certification_log import writer as certification_log_writer
 from groupcert.members.certification_log.outbox import CURSOR_KEY, Outbox
+from groupcert.members.certification_log.writer import CertificationLogWriter
 from groupcert.members.core.log_records import (
     Control,
     LogBatch,
@@ -455,7 +456,7 @@ async def test_a_folder_that_hangs_holds_up_no_life_and_hears_no_more_of_the_las
                 await asyncio.sleep(0.01)
                 if not first.closed:
                     assert first.target.open_snapshot().get(b"one") == b"value"
-        assert first.history_writer
+        assert isinstance(first.history_writer, CertificationLogWriter)
         thread = first.history_writer._thread
         assert thread.is_alive()
         goes_on.set()

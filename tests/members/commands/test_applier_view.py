@@ -90,6 +90,21 @@ def test_the_tables_have_every_field_that_says_something() -> None:
         assert value in text
 
 
+def test_no_word_is_broken_at_80_columns() -> None:
+    source = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
+    worker = applier_pb2.ApplierWorker(
+        worker=1, state="executing", waits_for="previous transactions", gtid=f"{source}:123456"
+    )
+    status = applier_pb2.GetApplierStatusResponse(workers=[worker])
+    status.coordinator.gtid_executed = f"{source}:1-123456,{source[::-1]}:1-7"
+    console = Console(width=80)
+    with console.capture() as capture:
+        console.print(render(status))
+    words = capture.get().replace(",", " ").split()
+    assert {f"{source}:123456", f"{source}:1-123456", f"{source[::-1]}:1-7"} <= set(words)
+    assert "executing" in words
+
+
 def test_what_there_is_none_of_has_no_row() -> None:
     text = text_of(applier_pb2.GetApplierStatusResponse())
     for name in ("held by", "sequential because of", "domains", "recovery", "error"):

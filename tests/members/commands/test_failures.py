@@ -137,7 +137,7 @@ def test_a_postgresql_server_that_is_not_there_is_told_by_its_place_without_its_
 def test_what_was_not_up_is_told_as_json(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    assert ended(monkeypatch, "down", "--data-folder", str(tmp_path), "--json") == 0
+    assert ended(monkeypatch, "down", "--data-folder", str(tmp_path), "--json") == 1
     document = {"result": "nothing was up", "data_folder": str(tmp_path)}
     assert json.loads(capsys.readouterr().out) == document
 

@@ -7,17 +7,22 @@ from importlib.metadata import version
 import pytest
 from rich.console import Console
 
-from groupcert.members.commands import cli
-from groupcert.members.commands.group_view import group_document, member_document, status_table
+from groupcert.members.commands import cli, group_view
+from groupcert.members.commands.group_view import (
+    group_document,
+    member_document,
+    show_status,
+    status_table,
+)
 from groupcert.members.core.releases import FORMAT_VERSION
 from groupcert.members.demo.local_group import LocalGroup
 from groupcert.v1 import group_pb2
 from tests.integration.waiting import wait_for
 
 
-def rendered(document: dict[str, object]) -> str:
+def rendered(document: dict[str, object], columns: int = 120) -> str:
     """Returns what people see."""
-    console = Console(width=120)
+    console = Console(width=columns)
     with console.capture() as capture:
         console.print(status_table(document))
     return capture.get()
@@ -61,6 +66,43 @@ def test_the_table_tells_why_a_member_is_not_there() -> None:
     assert "log: leader not known; n1 CURRENT, n2 SILENT; it took a message 1,234 ms ago" in text
     assert "m2 does not answer: it is gone" in text
     assert "m1:" not in text
+
+
+HEADINGS = {"position", "certified", "conflicts", "items", "queued"}
+
+
+@pytest.mark.parametrize(
+    ("state", "certified", "columns"),
+    [("ONLINE", 1_234_567, 80), ("UNREACHABLE", 12_345_678_901, 80), ("ONLINE", 7, 60)],
+)
+def test_no_word_is_broken_at_a_width(state: str, certified: int, columns: int) -> None:
+    row = {"address": "127.0.0.1:7101", "state": state, "release": "0.1.0", "certified": certified}
+    group = {"group": "shop", "view_id": 3, "primary": "m1", "format_version": 2, "log": None}
+    text = "m2 does not answer: it is gone, and what it had of the log is [nowhere] else by now"
+    document = {**group, "members": [{"name": "m1", **row}], "problems": [{"text": text}]}
+    shown = rendered(document, columns)
+    assert max(map(len, shown.splitlines())) <= columns
+    words = set(shown.replace(",", " ").split())
+    assert words >= {*HEADINGS, state, "127.0.0.1:7101", "0.1.0", *text.replace(",", "").split()}
+    assert f"{certified:,}" in shown
+
+
+def test_into_a_pipe_each_problem_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "word " * 100 + "end"
+    document = {
+        "group": "shop",
+        "view_id": 3,
+        "primary": "",
+        "format_version": 2,
+        "log": None,
+        "members": [],
+        "problems": [{"text": text}],
+    }
+    monkeypatch.setattr(group_view, "group_document", lambda *_: document)
+    assert show_status("a:1", as_json=False, watch=False, period_ms=100) == 1
+    assert text in capsys.readouterr().out.splitlines()
 
 
 def test_the_table_says_what_keeps_the_group_at_an_earlier_format() -> None:

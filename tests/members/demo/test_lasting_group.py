@@ -1,6 +1,7 @@
 """Where the parts of a lasting group are, from its folder's first start on."""
 
 import json
+import os
 import socket
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from groupcert.certifier.errors import InvalidSetting
 from groupcert.members.demo import lasting_group
 from groupcert.members.demo.lasting_group import Places, alone_in, places_of, take_down
+from groupcert.members.demo.running_group import is_held, members_up_in
 from groupcert.members.host.loopback import HOST, free_port
 
 
@@ -39,8 +41,9 @@ def test_a_port_where_others_listen_is_left_to_them_and_taken_back_later(
     tmp_path: Path, ports: int
 ) -> None:
     first = chosen(tmp_path, members=1)
-    with socket.create_server((HOST, ports)):
+    with alone_in(tmp_path), socket.create_server((HOST, ports)):
         meanwhile = chosen(tmp_path, members=1)
+        assert members_up_in(tmp_path) == meanwhile.members
     assert meanwhile.members["m1"] != first.members["m1"]
     assert chosen(tmp_path, members=1) == first
 
@@ -89,5 +92,8 @@ def test_a_folder_has_one_process_at_a_time(tmp_path: Path) -> None:
         alone_in(tmp_path),
     ):
         raise AssertionError("twice in one folder")
-    assert not take_down(tmp_path)
+    (tmp_path / "up.lock").write_text(str(os.getpid()))  # As a killed one leaves it.
+    with (tmp_path / "up.lock").open() as lock:
+        assert not is_held(lock)
+        assert not take_down(tmp_path)  # Nor is it asked to end while somebody looks.
     assert not take_down(tmp_path / "none")

@@ -6,17 +6,18 @@ from typing import Any
 
 import pytest
 
-from groupcert.certifier.errors import GroupcertError, LogGap
+from groupcert.certifier.errors import GroupcertError, InvalidSetting, LogGap
 from groupcert.certifier.storage.store import Store
 from groupcert.members.core.member import Member
 from groupcert.members.core.states import MemberState
 from groupcert.members.door.callers import Callers
 from groupcert.members.errors.recovery import LogTrimmed
 from groupcert.members.process import lifecycle
+from groupcert.members.runtime.options import group_settings
 from groupcert.members.runtime.runtime import MemberRuntime
 from groupcert.members.runtime.state_store import StateStore
 from groupcert.members.services import admin as admin_service
-from groupcert.members.services.admin import AdminService
+from groupcert.members.services.admin import AdminService, changed_settings
 from groupcert.members.services.current_runtime import CurrentRuntime
 from groupcert.members.settings.member import MemberConfig
 from groupcert.v1 import admin_pb2
@@ -244,3 +245,21 @@ async def test_who_leaves_while_the_disk_is_full_stays_out(
         assert (len(process.runtimes), process.state) == (1, MemberState.LEFT)
         await rejoin(process)
         await process.online(runs=2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"foo": "bar"}, "setting foo is 'bar': expected a setting of the group: foo is no setti"),
+        ({"address": "a:1"}, "address is a setting of single members, in their files; the group"),
+        ({"group": "other"}, "setting group is 'other': expected shop, for ever"),
+        ({"gc_window": "tight", "flow_control_lag_max": "-1"}, "setting flow_control_lag_max is"),
+        ({"members_allowed": "m1,+"}, "setting members_allowed is 'm1,+': expected members_allow"),
+    ],
+)
+def test_a_setting_that_cannot_be_changed_is_named(changes: dict[str, str], said: str) -> None:
+    given = {"group": "shop", "member": "m1", "log_servers": "nats://a:1"}
+    settings = group_settings(MemberConfig.model_validate(given))
+    with pytest.raises(InvalidSetting) as raised:
+        changed_settings(settings, changes)
+    assert said in str(raised.value)

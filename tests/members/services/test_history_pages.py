@@ -59,7 +59,7 @@ async def read(runtime: MemberRuntime, after_version: int = 0) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize("file_seconds", [1, 3_600])
+@pytest.mark.parametrize("file_seconds", [0, 1, 3_600])
 async def test_what_is_in_files_and_what_waits_is_one_history(
     tmp_path: Path, file_seconds: int
 ) -> None:
@@ -78,6 +78,7 @@ async def test_what_is_in_files_and_what_waits_is_one_history(
     assert all(each[3] for each in found)
     assert await read(member, after_version=3) == found[3:]
     member.close()
+    assert bool(list((tmp_path / "log").glob("*.parquet"))) == (file_seconds > 0)
     again = member_at(tmp_path, certification_log_file_seconds=3_600)
     assert await read(again) == found
     again.close()
