@@ -36,7 +36,7 @@ from groupcert.members.client.options import (
 from groupcert.members.client.own_writes import KeyAndValue, OwnRange, OwnWrites
 from groupcert.members.client.remote import RemoteMember, RemoteMembers, no_answer
 from groupcert.members.client.retry import Retry
-from groupcert.members.errors.transactions import CertificationConflict
+from groupcert.members.errors.transactions import CertificationConflict, OutcomeUnknown
 from groupcert.members.security.credentials import Credentials, Tls
 from groupcert.v1 import certification_pb2, group_pb2, store_pb2, transaction_pb2
 from groupcert.v1.certification_pb2 import GetOutcomeResponse
@@ -170,7 +170,8 @@ class AsyncClient:
         """Orders and certifies one transaction (see `certifiable`); the outcome has the verdict.
 
         Raises:
-            OutcomeUnknown: No member gave the outcome within `timeout_ms`.
+            OutcomeUnknown: No member gave the outcome within `timeout_ms`, or the transaction may
+                be a repetition of one whose outcome is forgotten.
         """
         check_call(transaction)
         request = certification_pb2.CertifyRequest(transaction=transaction)
@@ -178,12 +179,12 @@ class AsyncClient:
         async def send(member: RemoteMember, timeout_s: float) -> Outcome:
             answer: certification_pb2.CertifyResponse
             answer = await member.call("certify", request, timeout_s)
-            return answer.outcome
+            told = answer.outcome
+            if told.verdict == transaction_pb2.VERDICT_UNKNOWN:
+                raise OutcomeUnknown(transaction_id=told.transaction_id, cause=told.reason)
+            return told
 
-        snapshot_version = 0 if transaction.snapshot_gtid_set else transaction.snapshot_version
-        outcome = await self._members.decide(
-            transaction.transaction_id, snapshot_version, send, first=self._members.begin()
-        )
+        outcome = await self._members.decide(request.transaction, send, first=self._members.begin())
         self.version = max(self.version, outcome.version)
         return outcome
 
@@ -279,8 +280,10 @@ class AsyncTransaction:
         self, client: AsyncClient, snapshot_version: int | None, gtid_domain_id: int
     ) -> None:
         """Keeps what `AsyncClient.transaction` passes in."""
-        self.transaction_id = os.urandom(TRANSACTION_ID_BYTES)
-        """The group knows the transaction by this id."""
+        self.transaction_id = self._new_id = os.urandom(TRANSACTION_ID_BYTES)
+        """The group knows the transaction by this id. With that of another one it is taken for a
+        repetition.
+        """
         self.snapshot_version = snapshot_version or 0
         self.gtid = ""
         """Set by the commit of a transaction that wrote."""
@@ -389,6 +392,7 @@ class AsyncTransaction:
         client = self._client
         request = store_pb2.CommitRequest(
             transaction_id=self.transaction_id,
+            first_attempt=self.transaction_id == self._new_id,
             snapshot_version=self.snapshot_version,
             consistency=client.consistency.on_wire,
             session=client.session,
@@ -396,8 +400,7 @@ class AsyncTransaction:
         )
         sending = CommitSending(request, self._writes, [*self._read_keys])
         outcome = await client._members.decide(
-            self.transaction_id,
-            self.snapshot_version,
+            request,
             partial(self._send, sending),
             first=self.member or client._members.begin(),
             extra_s=sending.extra_s,

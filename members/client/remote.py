@@ -28,8 +28,9 @@ from groupcert.v1.certification_pb2_grpc import CertificationServiceStub
 from groupcert.v1.error_pb2 import RETRY_ADVICE_BEGIN_AGAIN, RETRY_ADVICE_NEVER
 from groupcert.v1.group_pb2_grpc import GroupServiceStub
 from groupcert.v1.session_pb2_grpc import SessionServiceStub
+from groupcert.v1.store_pb2 import CommitRequest
 from groupcert.v1.store_pb2_grpc import StoreServiceStub
-from groupcert.v1.transaction_pb2 import VERDICT_CERTIFIED, Outcome
+from groupcert.v1.transaction_pb2 import VERDICT_CERTIFIED, Outcome, Transaction
 
 MESSAGE_BYTES_MAX = 64 << 20
 ATTEMPT_MS_MIN = 100
@@ -241,8 +242,7 @@ class RemoteMembers:
 
     async def decide(
         self,
-        transaction_id: bytes,
-        snapshot_version: int,
+        transaction: CommitRequest | Transaction,
         send: Callable[[RemoteMember, float], Awaitable[Outcome]],
         *,
         first: RemoteMember | None = None,
@@ -251,6 +251,7 @@ class RemoteMembers:
         """Returns the outcome of a transaction; repeats it until a member answers.
 
         Args:
+            transaction: What `send` sends; it is no `first_attempt` once it may be ordered.
             first: The member that is asked first; None: the current one.
             extra_s: Seconds that it may take longer than any call.
 
@@ -268,8 +269,10 @@ class RemoteMembers:
                 failure, perhaps_ordered = no_answer(member, timeout_s), True
             except GroupcertError as error:
                 failure = error
+                if isinstance(failure, OutcomeUnknown):
+                    raise
                 if isinstance(failure, TransactionFailed) and perhaps_ordered:
-                    return await self._recall(member, transaction_id, snapshot_version, failure)
+                    return await self._recall(member, transaction, failure)
                 if is_refusal(failure):
                     break
                 if isinstance(failure, NotPrimary):
@@ -277,38 +280,40 @@ class RemoteMembers:
                 perhaps_ordered = perhaps_ordered or not is_without_effect(failure)
             else:
                 if outcome.verdict != VERDICT_CERTIFIED and perhaps_ordered:
-                    return await self._recall(member, transaction_id, snapshot_version, outcome)
+                    return await self._recall(member, transaction, outcome)
                 return outcome
-            if perhaps_ordered and not transaction_id:
-                break
+            if perhaps_ordered:
+                transaction.first_attempt = False
+                if not transaction.transaction_id:
+                    break
         assert failure is not None, "a time limit of 0"
         if perhaps_ordered:
-            raise OutcomeUnknown(transaction_id=transaction_id, cause=str(failure)) from failure
+            raise _unknown(transaction, str(failure)) from failure
         raise failure
 
     async def _recall(
         self,
         member: RemoteMember,
-        transaction_id: bytes,
-        snapshot_version: int,
+        transaction: CommitRequest | Transaction,
         answer: Outcome | TransactionFailed,
     ) -> Outcome:
         """Returns, or raises, the negative answer to a repetition if it is the transaction's own.
 
         If the first one committed and is forgotten, the repetition conflicts with it. It cannot be
-        forgotten if the member remembers every outcome since the transaction's snapshot.
+        forgotten if the member remembers every outcome since the transaction's snapshot. Members of
+        this release say so themselves.
         """
-        request = GetOutcomeRequest(transaction_id=transaction_id)
+        request = GetOutcomeRequest(transaction_id=transaction.transaction_id)
         try:
             found = await member.call("get_outcome", request, RECALL_MS / 1000)
         except (GroupcertError, TimeoutError) as error:
-            cause = str(error or "no answer")
-            raise OutcomeUnknown(transaction_id=transaction_id, cause=cause) from None
+            raise _unknown(transaction, str(error or "no answer")) from None
         if found.outcome.verdict == VERDICT_CERTIFIED:
             return found.outcome  # type: ignore[no-any-return]  # of a GetOutcomeResponse
-        if found.forgotten_version > snapshot_version:
+        is_set = isinstance(transaction, Transaction) and transaction.snapshot_gtid_set
+        if found.forgotten_version > (0 if is_set else transaction.snapshot_version):
             cause = f"outcomes up to version {found.forgotten_version} are forgotten"
-            raise OutcomeUnknown(transaction_id=transaction_id, cause=cause)
+            raise _unknown(transaction, cause)
         if isinstance(answer, TransactionFailed):
             raise answer
         return answer
@@ -380,6 +385,10 @@ class _Attempts:
         self._asked.append(member)
         half_s = max((left_s + self._extra_s) / 2, ATTEMPT_MS_MIN / 1000)  # Of what is not extra.
         return member, min(left_s, half_s)
+
+
+def _unknown(transaction: CommitRequest | Transaction, cause: str) -> OutcomeUnknown:
+    return OutcomeUnknown(transaction_id=transaction.transaction_id, cause=cause)
 
 
 def is_refusal(failure: GroupcertError) -> bool:

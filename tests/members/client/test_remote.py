@@ -284,7 +284,7 @@ async def test_an_attempt_has_all_of_the_extra_time_and_half_of_what_is_left_bes
 
     members = RemoteMembers(["127.0.0.1:1", "127.0.0.1:2"], timeout_ms=200)
     with pytest.raises(OutcomeUnknown):
-        await members.decide(b"id", SNAPSHOT_VERSION, send, extra_s=0.4)
+        await members.decide(store_pb2.CommitRequest(transaction_id=b"id"), send, extra_s=0.4)
     await members.close()
     assert given[0] == pytest.approx(0.5, abs=0.02)
     assert given[1] == pytest.approx(0.45, abs=0.05), "half of the 0.1 s beside it"
