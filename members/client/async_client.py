@@ -36,6 +36,7 @@ from groupcert.members.client.options import (
 from groupcert.members.client.own_writes import KeyAndValue, OwnRange, OwnWrites
 from groupcert.members.client.remote import RemoteMember, RemoteMembers, no_answer
 from groupcert.members.client.retry import Retry
+from groupcert.members.client.sizes import check_id, checked_key, checked_value
 from groupcert.members.errors.transactions import CertificationConflict, OutcomeUnknown
 from groupcert.members.security.credentials import Credentials, Tls
 from groupcert.v1 import certification_pb2, group_pb2, store_pb2, transaction_pb2
@@ -198,6 +199,7 @@ class AsyncClient:
 
     async def outcome(self, transaction_id: bytes) -> GetOutcomeResponse:
         """Returns the outcome of a transaction, as far as a member knows."""
+        check_id(transaction_id)
         request = certification_pb2.GetOutcomeRequest(transaction_id=transaction_id)
 
         async def ask(member: RemoteMember, timeout_s: float) -> GetOutcomeResponse:
@@ -239,9 +241,10 @@ class AsyncClient:
         """Yields the numbered outcomes of each message, as `certify_stream`."""
         member = self._members.begin()
         stream = await member.stream(member.certification.CertifyStream)
+        received = member.received(stream)
         sending = asyncio.create_task(send_batches(stream, batches))
         try:
-            async with aclosing(member.received(stream)) as responses:
+            async with aclosing(received) as responses:
                 async for response in responses:
                     yield list(zip(response.numbers, response.outcomes, strict=True))
             await sending
@@ -322,7 +325,7 @@ class AsyncTransaction:
         1,000 keys, and one for each 8 MiB.
         """
         self._check_open()
-        wanted = [_checked(key, "key") for key in dict.fromkeys(keys)]
+        wanted = [checked_key(key) for key in dict.fromkeys(keys)]
         found = {key: self._writes[key] if key in self._writes else None for key in wanted}
         missing = [key for key in wanted if key not in self._writes]
         while missing:
@@ -345,7 +348,7 @@ class AsyncTransaction:
     def pages(self, start: bytes, end: bytes, page_rows: int) -> AsyncIterator[list[KeyAndValue]]:
         """Yields the rows as `scan`, in lists of about `page_rows`."""
         self._check_open()
-        own = self._writes.within(_checked(start, "start"), _checked(end, "end"))
+        own = self._writes.within(checked_key(start, "start"), checked_key(end, "end"))
         request = store_pb2.ScanRequest(start_key=start, end_key=end, rows_max=page_rows)
         return self._pages(own, request)
 
@@ -364,12 +367,12 @@ class AsyncTransaction:
     def put(self, key: bytes, value: bytes) -> None:
         """Gives a key a value, at commit."""
         self._check_open()
-        self._writes.put(_checked(key, "key"), _checked(value, "value"))
+        self._writes.put(checked_key(key), checked_value(value, key))
 
     def delete(self, key: bytes) -> None:
         """Removes a key, at commit."""
         self._check_open()
-        self._writes.delete(_checked(key, "key"))
+        self._writes.delete(checked_key(key))
 
     async def commit(self) -> None:
         """Ends the transaction: its writes are in the group when this returns.
@@ -384,6 +387,7 @@ class AsyncTransaction:
             InvalidRequest: It is over a limit.
         """
         self._check_open()
+        check_id(self.transaction_id)
         if not self._writes:
             await self.rollback()
             self.version = self.snapshot_version
@@ -477,10 +481,3 @@ async def _flat(pages: AsyncIterator[list[Result]]) -> AsyncIterator[Result]:
     async for page in pages:
         for item in page:
             yield item
-
-
-def _checked(value: bytes, name: str) -> bytes:
-    if not isinstance(value, bytes):
-        kind = type(value).__name__
-        raise TypeError(f"{name} is {kind} {value!r:.80}: give bytes, such as b'account/1'")
-    return value
