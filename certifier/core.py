@@ -202,6 +202,19 @@ class Certifier:
             executed.add_interval(self.options.group_source, first, last)
         return executed
 
+    def has_executed(self, gtid: Gtid) -> bool:
+        """Returns whether a GTID is used."""
+        if gtid.source == self.options.group_source:
+            return self.blocks.is_used(gtid.number)
+        return gtid in self.executed_elsewhere
+
+    def version_of(self, snapshot: int | GtidSet) -> int:
+        """Returns the newest version up to which a snapshot has every transaction."""
+        if isinstance(snapshot, int):
+            return snapshot
+        missing = self.executed() - snapshot
+        return place(self.window, missing, self.options.snapshot_lag_max)
+
     def collect(self) -> None:
         """Makes one step of a pending collection.
 
@@ -320,14 +333,12 @@ class Certifier:
 
     def _claim(self, gtid: Gtid) -> bool:
         """Marks a transaction's own GTID as used; returns False if it was used before."""
-        if gtid.source == self.options.group_source:
-            if self.blocks.is_used(gtid.number):
-                return False
-            self.blocks.use(gtid.number)
-            return True
-        if gtid in self.executed_elsewhere:
+        if self.has_executed(gtid):
             return False
-        self.executed_elsewhere.add(gtid)
+        if gtid.source == self.options.group_source:
+            self.blocks.use(gtid.number)
+        else:
+            self.executed_elsewhere.add(gtid)
         return True
 
     def _admit_elsewhere(self, record: ExecutedElsewhere) -> None:

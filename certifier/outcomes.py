@@ -4,6 +4,9 @@ A client that got no answer sends its transaction again with the same id: every 
 known outcome and does not certify it twice. The table is bounded and forgets by position in the
 total order, never by time, so all members forget the same. It is also bounded in bytes: of what a
 client sends, an entry holds only the id, at most `TRANSACTION_ID_BYTES_MAX`.
+
+A transaction that is sent again once its outcome is forgotten is decided anew, and loses to itself.
+Such a decision is `Doubtful`: certification has to take it as it is, its client must not.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,6 +21,15 @@ REASON_CHARACTERS_MAX: Final = 200
 """Length of a reason: the longest contains a GTID, or a value that `certifier.errors.quoted` has
 cut.
 """
+
+
+class Doubtful(Outcome):
+    """A decision on a transaction that may have been certified before, and then was forgotten: its
+    snapshot is older than the outcomes that are remembered. Where it is negative, nobody can say
+    what became of the transaction; where it is certified, perhaps it is for the second time.
+    """
+
+    __slots__ = ()
 
 
 class OutcomeTable:
@@ -50,6 +62,11 @@ class OutcomeTable:
         """Number of the young generation's first outcome."""
         return self.next_number - len(self._young)
 
+    @property
+    def room(self) -> int:
+        """Outcomes that are remembered before a generation is forgotten."""
+        return self._generation_max - len(self._young)
+
     def get(self, transaction_id: bytes) -> Outcome | None:
         """Returns the outcome of a transaction, or None if it is not known any more."""
         return self._young.get(transaction_id) or self._old.get(transaction_id)
@@ -57,7 +74,7 @@ class OutcomeTable:
     def remember(self, transaction_id: bytes, outcome: Outcome) -> None:
         """Adds the outcome of a transaction that the table does not have."""
         assert len(outcome.reason) <= REASON_CHARACTERS_MAX, outcome.reason
-        if len(self._young) >= self._generation_max:
+        if not self.room:
             self.forgotten_version = max(
                 [self.forgotten_version, *(known.version for known in self._old.values())]
             )
@@ -74,7 +91,7 @@ class OutcomeTable:
 
     def remember_all(self, outcomes: Mapping[bytes, Outcome]) -> None:
         """Adds the outcomes of several transactions, in order; as `remember` for each of them."""
-        if len(self._young) + len(outcomes) > self._generation_max:
+        if len(outcomes) > self.room:
             for transaction_id, outcome in outcomes.items():
                 self.remember(transaction_id, outcome)
         else:

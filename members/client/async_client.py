@@ -36,7 +36,8 @@ from groupcert.members.client.options import (
 from groupcert.members.client.own_writes import KeyAndValue, OwnRange, OwnWrites
 from groupcert.members.client.remote import RemoteMember, RemoteMembers, no_answer
 from groupcert.members.client.retry import Retry
-from groupcert.members.errors.transactions import CertificationConflict
+from groupcert.members.client.sizes import check_id, checked_key, checked_value
+from groupcert.members.errors.transactions import CertificationConflict, OutcomeUnknown
 from groupcert.members.security.credentials import Credentials, Tls
 from groupcert.v1 import certification_pb2, group_pb2, store_pb2, transaction_pb2
 from groupcert.v1.certification_pb2 import GetOutcomeResponse
@@ -170,7 +171,8 @@ class AsyncClient:
         """Orders and certifies one transaction (see `certifiable`); the outcome has the verdict.
 
         Raises:
-            OutcomeUnknown: No member gave the outcome within `timeout_ms`.
+            OutcomeUnknown: No member gave the outcome within `timeout_ms`, or the transaction may
+                be a repetition of one whose outcome is forgotten.
         """
         check_call(transaction)
         request = certification_pb2.CertifyRequest(transaction=transaction)
@@ -178,12 +180,12 @@ class AsyncClient:
         async def send(member: RemoteMember, timeout_s: float) -> Outcome:
             answer: certification_pb2.CertifyResponse
             answer = await member.call("certify", request, timeout_s)
-            return answer.outcome
+            told = answer.outcome
+            if told.verdict == transaction_pb2.VERDICT_UNKNOWN:
+                raise OutcomeUnknown(transaction_id=told.transaction_id, cause=told.reason)
+            return told
 
-        snapshot_version = 0 if transaction.snapshot_gtid_set else transaction.snapshot_version
-        outcome = await self._members.decide(
-            transaction.transaction_id, snapshot_version, send, first=self._members.begin()
-        )
+        outcome = await self._members.decide(request.transaction, send, first=self._members.begin())
         self.version = max(self.version, outcome.version)
         return outcome
 
@@ -197,6 +199,7 @@ class AsyncClient:
 
     async def outcome(self, transaction_id: bytes) -> GetOutcomeResponse:
         """Returns the outcome of a transaction, as far as a member knows."""
+        check_id(transaction_id)
         request = certification_pb2.GetOutcomeRequest(transaction_id=transaction_id)
 
         async def ask(member: RemoteMember, timeout_s: float) -> GetOutcomeResponse:
@@ -238,9 +241,10 @@ class AsyncClient:
         """Yields the numbered outcomes of each message, as `certify_stream`."""
         member = self._members.begin()
         stream = await member.stream(member.certification.CertifyStream)
+        received = member.received(stream)
         sending = asyncio.create_task(send_batches(stream, batches))
         try:
-            async with aclosing(member.received(stream)) as responses:
+            async with aclosing(received) as responses:
                 async for response in responses:
                     yield list(zip(response.numbers, response.outcomes, strict=True))
             await sending
@@ -279,8 +283,10 @@ class AsyncTransaction:
         self, client: AsyncClient, snapshot_version: int | None, gtid_domain_id: int
     ) -> None:
         """Keeps what `AsyncClient.transaction` passes in."""
-        self.transaction_id = os.urandom(TRANSACTION_ID_BYTES)
-        """The group knows the transaction by this id."""
+        self.transaction_id = self._new_id = os.urandom(TRANSACTION_ID_BYTES)
+        """The group knows the transaction by this id. With that of another one it is taken for a
+        repetition.
+        """
         self.snapshot_version = snapshot_version or 0
         self.gtid = ""
         """Set by the commit of a transaction that wrote."""
@@ -319,7 +325,7 @@ class AsyncTransaction:
         1,000 keys, and one for each 8 MiB.
         """
         self._check_open()
-        wanted = [_checked(key, "key") for key in dict.fromkeys(keys)]
+        wanted = [checked_key(key) for key in dict.fromkeys(keys)]
         found = {key: self._writes[key] if key in self._writes else None for key in wanted}
         missing = [key for key in wanted if key not in self._writes]
         while missing:
@@ -342,7 +348,7 @@ class AsyncTransaction:
     def pages(self, start: bytes, end: bytes, page_rows: int) -> AsyncIterator[list[KeyAndValue]]:
         """Yields the rows as `scan`, in lists of about `page_rows`."""
         self._check_open()
-        own = self._writes.within(_checked(start, "start"), _checked(end, "end"))
+        own = self._writes.within(checked_key(start, "start"), checked_key(end, "end"))
         request = store_pb2.ScanRequest(start_key=start, end_key=end, rows_max=page_rows)
         return self._pages(own, request)
 
@@ -361,12 +367,12 @@ class AsyncTransaction:
     def put(self, key: bytes, value: bytes) -> None:
         """Gives a key a value, at commit."""
         self._check_open()
-        self._writes.put(_checked(key, "key"), _checked(value, "value"))
+        self._writes.put(checked_key(key), checked_value(value, key))
 
     def delete(self, key: bytes) -> None:
         """Removes a key, at commit."""
         self._check_open()
-        self._writes.delete(_checked(key, "key"))
+        self._writes.delete(checked_key(key))
 
     async def commit(self) -> None:
         """Ends the transaction: its writes are in the group when this returns.
@@ -381,6 +387,7 @@ class AsyncTransaction:
             InvalidRequest: It is over a limit.
         """
         self._check_open()
+        check_id(self.transaction_id)
         if not self._writes:
             await self.rollback()
             self.version = self.snapshot_version
@@ -389,6 +396,7 @@ class AsyncTransaction:
         client = self._client
         request = store_pb2.CommitRequest(
             transaction_id=self.transaction_id,
+            first_attempt=self.transaction_id == self._new_id,
             snapshot_version=self.snapshot_version,
             consistency=client.consistency.on_wire,
             session=client.session,
@@ -396,8 +404,7 @@ class AsyncTransaction:
         )
         sending = CommitSending(request, self._writes, [*self._read_keys])
         outcome = await client._members.decide(
-            self.transaction_id,
-            self.snapshot_version,
+            request,
             partial(self._send, sending),
             first=self.member or client._members.begin(),
             extra_s=sending.extra_s,
@@ -474,10 +481,3 @@ async def _flat(pages: AsyncIterator[list[Result]]) -> AsyncIterator[Result]:
     async for page in pages:
         for item in page:
             yield item
-
-
-def _checked(value: bytes, name: str) -> bytes:
-    if not isinstance(value, bytes):
-        kind = type(value).__name__
-        raise TypeError(f"{name} is {kind} {value!r:.80}: give bytes, such as b'account/1'")
-    return value

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from google.protobuf.message import Message
 
-from groupcert.certifier.errors import TransactionTooLarge
+from groupcert.certifier.errors import NotServing, TransactionTooLarge
 from groupcert.members.client.own_writes import OwnWrites
 from groupcert.members.client.remote import RemoteMember
 from groupcert.members.errors.transactions import MemberFailed
@@ -75,19 +75,29 @@ class CommitSending:
             answer: CommitResponse = await member.call("commit", self._request, timeout_s)
             return answer
         stream = await member.stream(member.store.CommitStream, timeout_s)
-        header = CommitHeader(commit=self._request, changes_bytes=self._parts_bytes)
+        header = CommitHeader(
+            commit=self._request,
+            changes_bytes=self._parts_bytes,
+            rows=len(self._writes),
+            read_keys=len(self._read_keys),
+        )
         is_sent = False
-        async with aclosing(member.received(stream)) as responses:
-            await _write(stream, CommitStreamRequest(header=header))
-            async for response in responses:
-                if response.HasField("committed"):
-                    committed: CommitResponse = response.committed
-                    return committed
-                if not is_sent:
-                    is_sent = True
-                    for part in self._requests():
-                        await _write(stream, part)
-                    await _done_writing(stream)
+        try:
+            async with aclosing(member.received(stream)) as responses:
+                await _write(stream, CommitStreamRequest(header=header))
+                async for response in responses:
+                    if response.HasField("committed"):
+                        committed: CommitResponse = response.committed
+                        return committed
+                    if not is_sent:
+                        for part in self._requests():
+                            await _write(stream, part)
+                        is_sent = True
+                        await _done_writing(stream)
+        except NotServing as failure:
+            if not is_sent:
+                failure.ordered = "nothing"  # Before it has all of them, no member orders it.
+            raise
         raise MemberFailed(address=member.address, code="OK", explanation="no answer to a commit")
 
     def _requests(self) -> Iterator[CommitStreamRequest]:

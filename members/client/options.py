@@ -87,6 +87,7 @@ def certifiable(
     read_set: Iterable[int] = (),
     gtid: str = "",
     transaction_id: bytes | None = None,
+    first_attempt: bool = False,
 ) -> CertifiableTransaction:
     """Builds a transaction of a store of the caller's own, for `certify` and `certify_stream`.
 
@@ -97,6 +98,9 @@ def certifiable(
         read_set: Items of rows that it read, for serializable certification.
         gtid: Its own GTID; empty: the group assigns one.
         transaction_id: Up to 32 bytes; None: a new one; empty: its outcome cannot be asked for.
+        first_attempt: The caller has never sent it before. Without this promise, one whose snapshot
+            is older than the outcomes that the group remembers may be a repetition: nobody can say
+            whether a conflict is with itself, and without a write set it is not certified again.
     """
     items = list(write_set)
     return CertifiableTransaction(
@@ -107,4 +111,5 @@ def certifiable(
         write_set_keys=[item for item in items if isinstance(item, str)],
         read_set=read_set,
         gtid=gtid,
+        first_attempt=first_attempt,
     )

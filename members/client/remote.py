@@ -11,6 +11,7 @@ import asyncio
 import random
 import time
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, Self, TypeVar
 
 import grpc
@@ -21,15 +22,16 @@ from groupcert.members.client.session_stream import SessionStream
 from groupcert.members.errors.membership import NotPrimary
 from groupcert.members.errors.transactions import MemberFailed, OutcomeUnknown, TransactionFailed
 from groupcert.members.security.credentials import ANONYMOUS, Credentials
-from groupcert.members.wire.channels import is_admitted, open_aio_channel, token_metadata
+from groupcert.members.wire.channels import Ending, is_admitted, open_aio_channel, token_metadata
 from groupcert.members.wire.statuses import advice_of, error_from, is_without_effect
-from groupcert.v1.certification_pb2 import GetOutcomeRequest
+from groupcert.v1.certification_pb2 import CertifyRequest, GetOutcomeRequest
 from groupcert.v1.certification_pb2_grpc import CertificationServiceStub
 from groupcert.v1.error_pb2 import RETRY_ADVICE_BEGIN_AGAIN, RETRY_ADVICE_NEVER
 from groupcert.v1.group_pb2_grpc import GroupServiceStub
 from groupcert.v1.session_pb2_grpc import SessionServiceStub
+from groupcert.v1.store_pb2 import CommitRequest
 from groupcert.v1.store_pb2_grpc import StoreServiceStub
-from groupcert.v1.transaction_pb2 import VERDICT_CERTIFIED, Outcome
+from groupcert.v1.transaction_pb2 import VERDICT_CERTIFIED, Outcome, Transaction
 
 MESSAGE_BYTES_MAX = 64 << 20
 ATTEMPT_MS_MIN = 100
@@ -60,6 +62,8 @@ CHANNEL_OPTIONS = (
     ("grpc.max_reconnect_backoff_ms", 1_000),
     ("grpc.use_local_subchannel_pool", 1),  # clients of one process have connections of their own
 )
+NO_VERSION = 2**63 - 1
+"""The largest version that members take for a snapshot: none has it, and the group refuses it."""
 _FINAL_ADVICE = (RETRY_ADVICE_NEVER, RETRY_ADVICE_BEGIN_AGAIN)
 """Another member would say the same, of the request as it stands."""
 _REFUSING_CODES = {"INVALID_ARGUMENT", "RESOURCE_EXHAUSTED", "UNIMPLEMENTED"}
@@ -139,13 +143,20 @@ class RemoteMember:
                 raise TimeoutError from None
             raise self.failure(error) from None
 
-    async def received(self, stream: AsyncIterable[Answer]) -> AsyncGenerator[Answer, None]:
-        """Yields the messages of a call; ends it with its reader. Raises GroupcertError."""
+    def received(self, stream: AsyncIterable[Answer]) -> AsyncGenerator[Answer, None]:
+        """Yields the messages of a call, which nothing was sent over before; ends it with its
+        reader. Raises GroupcertError.
+        """
+        return self._received(stream, Ending(stream))  # type: ignore[arg-type]  # it is a call
+
+    async def _received(
+        self, stream: AsyncIterable[Answer], ending: Ending
+    ) -> AsyncGenerator[Answer, None]:
         try:
             async for message in stream:
                 yield message
         except grpc.RpcError as error:
-            raise self.failure(error) from None
+            raise self.failure(ending.of(error)) from None
         finally:
             stream.cancel()  # type: ignore[attr-defined]  # it is a call
 
@@ -241,16 +252,17 @@ class RemoteMembers:
 
     async def decide(
         self,
-        transaction_id: bytes,
-        snapshot_version: int,
+        transaction: CommitRequest | Transaction,
         send: Callable[[RemoteMember, float], Awaitable[Outcome]],
         *,
         first: RemoteMember | None = None,
         extra_s: float = 0.0,
     ) -> Outcome:
-        """Returns the outcome of a transaction; repeats it until a member answers.
+        """Returns the outcome of a transaction; repeats it until a member answers. Where one
+        refuses what may be ordered, the group decides, under the transaction's id.
 
         Args:
+            transaction: What `send` sends; it is no `first_attempt` once it may be ordered.
             first: The member that is asked first; None: the current one.
             extra_s: Seconds that it may take longer than any call.
 
@@ -259,6 +271,7 @@ class RemoteMembers:
             GroupcertError, MemberFailed: It was not even ordered.
         """
         failure: GroupcertError | None = None
+        refusal: GroupcertError | None = None
         perhaps_ordered = False
         attempts = self._attempts(first or self.current, extra_s)
         async for member, timeout_s in attempts:
@@ -268,48 +281,54 @@ class RemoteMembers:
                 failure, perhaps_ordered = no_answer(member, timeout_s), True
             except GroupcertError as error:
                 failure = error
+                if isinstance(failure, OutcomeUnknown):
+                    raise
                 if isinstance(failure, TransactionFailed) and perhaps_ordered:
-                    return await self._recall(member, transaction_id, snapshot_version, failure)
+                    return await self._recall(member, transaction, failure)
                 if is_refusal(failure):
-                    break
+                    if refusal is not None or not perhaps_ordered:
+                        break
+                    refusal, send = failure, partial(_settle, transaction)
                 if isinstance(failure, NotPrimary):
                     attempts.ask_next(failure.address)
                 perhaps_ordered = perhaps_ordered or not is_without_effect(failure)
             else:
                 if outcome.verdict != VERDICT_CERTIFIED and perhaps_ordered:
-                    return await self._recall(member, transaction_id, snapshot_version, outcome)
+                    return await self._recall(member, transaction, refusal or outcome)
                 return outcome
-            if perhaps_ordered and not transaction_id:
-                break
+            if perhaps_ordered:
+                transaction.first_attempt = False
+                if not transaction.transaction_id:
+                    break
         assert failure is not None, "a time limit of 0"
         if perhaps_ordered:
-            raise OutcomeUnknown(transaction_id=transaction_id, cause=str(failure)) from failure
+            raise _unknown(transaction, str(refusal or failure)) from failure
         raise failure
 
     async def _recall(
         self,
         member: RemoteMember,
-        transaction_id: bytes,
-        snapshot_version: int,
-        answer: Outcome | TransactionFailed,
+        transaction: CommitRequest | Transaction,
+        answer: Outcome | GroupcertError,
     ) -> Outcome:
         """Returns, or raises, the negative answer to a repetition if it is the transaction's own.
 
         If the first one committed and is forgotten, the repetition conflicts with it. It cannot be
-        forgotten if the member remembers every outcome since the transaction's snapshot.
+        forgotten if the member remembers every outcome since the transaction's snapshot. Members of
+        this release say so themselves.
         """
-        request = GetOutcomeRequest(transaction_id=transaction_id)
+        request = GetOutcomeRequest(transaction_id=transaction.transaction_id)
         try:
             found = await member.call("get_outcome", request, RECALL_MS / 1000)
         except (GroupcertError, TimeoutError) as error:
-            cause = str(error or "no answer")
-            raise OutcomeUnknown(transaction_id=transaction_id, cause=cause) from None
+            raise _unknown(transaction, str(error or "no answer")) from None
         if found.outcome.verdict == VERDICT_CERTIFIED:
             return found.outcome  # type: ignore[no-any-return]  # of a GetOutcomeResponse
-        if found.forgotten_version > snapshot_version:
+        is_set = isinstance(transaction, Transaction) and transaction.snapshot_gtid_set
+        if found.forgotten_version > (0 if is_set else transaction.snapshot_version):
             cause = f"outcomes up to version {found.forgotten_version} are forgotten"
-            raise OutcomeUnknown(transaction_id=transaction_id, cause=cause)
-        if isinstance(answer, TransactionFailed):
+            raise _unknown(transaction, cause)
+        if isinstance(answer, GroupcertError):
             raise answer
         return answer
 
@@ -380,6 +399,25 @@ class _Attempts:
         self._asked.append(member)
         half_s = max((left_s + self._extra_s) / 2, ATTEMPT_MS_MIN / 1000)  # Of what is not extra.
         return member, min(left_s, half_s)
+
+
+async def _settle(
+    transaction: CommitRequest | Transaction, member: RemoteMember, timeout_s: float
+) -> Outcome:
+    """Returns what the group decides, or has decided, of a transaction that was refused and may be
+    on its way: under its id comes one that cannot pass, and what comes later is a repetition of it.
+    Raises as `RemoteMember.call`.
+    """
+    request = CertifyRequest()
+    request.transaction.transaction_id = transaction.transaction_id
+    request.transaction.snapshot_version = NO_VERSION
+    request.transaction.write_set.append(1)
+    answer = await member.call("certify", request, timeout_s)
+    return answer.outcome  # type: ignore[no-any-return]  # of a CertifyResponse
+
+
+def _unknown(transaction: CommitRequest | Transaction, cause: str) -> OutcomeUnknown:
+    return OutcomeUnknown(transaction_id=transaction.transaction_id, cause=cause)
 
 
 def is_refusal(failure: GroupcertError) -> bool:

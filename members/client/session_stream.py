@@ -15,7 +15,7 @@ from typing import Any
 import grpc.aio
 
 from groupcert.certifier.errors import GroupcertError, NotServing
-from groupcert.members.wire.channels import STREAM_ENDED, is_admitted
+from groupcert.members.wire.channels import STREAM_ENDED, Ending, is_admitted
 from groupcert.members.wire.statuses import carried_error
 from groupcert.v1.session_pb2 import SessionCall, SessionRequest, SessionResponse
 
@@ -51,6 +51,7 @@ class SessionStream:
         self._places = asyncio.Semaphore(CALLS_MAX)
         self._news = asyncio.Event()
         self._is_admitted = False
+        self._ending = Ending(stream)
         self._sending = asyncio.create_task(self._send())
         self._receiving = asyncio.create_task(self._receive())
 
@@ -145,7 +146,7 @@ class SessionStream:
                 for answer in message.answers:
                     self._answered(answer.number, answer)
         except grpc.RpcError as error:
-            ended = self._failure(error)
+            ended = self._failure(self._ending.of(error))
         finally:  # gRPC cancels this task, if the stream is cancelled.
             self._end(ended)
 

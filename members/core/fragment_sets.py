@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from groupcert.applier.queue.fragments import FragmentSet, is_reference
 from groupcert.members.core.log_records import Fragment
 
+PART = "not all of its fragments are in the log: send it again"
+"""Why the group refuses a large transaction."""
 SETS_MAX = 64
 """Sets that one run may have open; a fragment of a further set is not taken."""
 SET_FRAGMENTS_MAX = 16_384

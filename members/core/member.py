@@ -26,7 +26,7 @@ from groupcert.members.core.departures import Cause, Departures
 from groupcert.members.core.digest_vote import DigestVote
 from groupcert.members.core.effects import Delivered
 from groupcert.members.core.flow_control import FlowControl
-from groupcert.members.core.fragment_sets import FragmentSets
+from groupcert.members.core.fragment_sets import PART, FragmentSets
 from groupcert.members.core.held_versions import HeldVersions
 from groupcert.members.core.log_records import (
     Abandonment,
@@ -48,6 +48,7 @@ from groupcert.members.core.progress_reports import ProgressReports, ReportSched
 from groupcert.members.core.publisher import Publisher, end_parts, locked_since
 from groupcert.members.core.record_kinds import KIND_OF, GroupBefore
 from groupcert.members.core.releases import check_release
+from groupcert.members.core.repetitions import remembered
 from groupcert.members.core.skipped_messages import SkippedMessages
 from groupcert.members.core.states import MemberState
 from groupcert.members.core.suspicions import Suspicions
@@ -61,7 +62,6 @@ TICK_MS_MAX = 500
 """Milliseconds; a longer time between two ticks counts as this long: a process that stood still
 learns nothing about the log from it."""
 _new_transaction = partial(tuple.__new__, Transaction)
-PART = "not all of its fragments are in the log: send it again"
 
 
 class Member:
@@ -310,7 +310,7 @@ class Member:
             if columns is not None and not self.decisions.is_on:
                 plain = columns.at(position_of(self.log_sequence, 0), batch.member, local=local)
                 outcomes = yield from certify_plain(self.certifier, plain)
-                remember(self.outcomes, columns.ids, outcomes)
+                outcomes = remember(self.certifier, self.outcomes, columns, outcomes)
                 self.counters.add(outcomes, local=local)
                 entries = entries_of(plain, columns, outcomes, locked, self.applied_version)
                 self._schedule.recorded(sum(map(len, entries.items)))
@@ -355,8 +355,8 @@ class Member:
                 outcome = (yield from deciding) if is_whole else certifier.refuse(PART)
                 verdict, gtid, version, last_committed, sequence_number, _, _ = outcome
                 counters.verdicts[verdict] += 1
-                if transaction_id and is_whole:
-                    table.remember(transaction_id, outcome)
+                if transaction_id:
+                    outcome = remembered(certifier, table, logged, outcome, is_whole=is_whole)
                 if version:
                     counters.local += local
                     self._schedule.recorded(len(write_set))

@@ -4,12 +4,17 @@ the relay queue, as columns. Pure.
 
 from collections.abc import Iterable, Sequence
 from itertools import compress
+from operator import attrgetter
 
 from groupcert.applier.queue.relay_group import RelayGroup
+from groupcert.certifier.core import Certifier
 from groupcert.certifier.outcomes import OutcomeTable
 from groupcert.certifier.plain_runs import PlainTransactions
 from groupcert.certifier.records import Outcome
 from groupcert.members.core.log_records import LoggedTransaction, PlainColumns
+from groupcert.members.core.repetitions import remembered
+
+_version_of = attrgetter("version")
 
 
 def new_columns(
@@ -26,11 +31,21 @@ def new_columns(
 
 
 def remember(
-    table: OutcomeTable, transaction_ids: Sequence[bytes], outcomes: Sequence[Outcome]
-) -> None:
-    """Adds to the table the outcomes of the transactions that have an id."""
-    named = zip(transaction_ids, outcomes, strict=True)
-    table.remember_all({each: outcome for each, outcome in named if each})
+    certifier: Certifier, table: OutcomeTable, columns: PlainColumns, outcomes: list[Outcome]
+) -> list[Outcome]:
+    """Adds to the table the outcomes of the transactions that have an id; returns all of them as
+    their clients may take them.
+    """
+    is_known = min(columns.snapshots, default=0) >= table.forgotten_version
+    is_certified = all(map(_version_of, outcomes)) and all(columns.write_sets)
+    if is_certified or (is_known and len(columns) <= table.room):
+        named = zip(columns.ids, outcomes, strict=True)
+        table.remember_all({each: outcome for each, outcome in named if each})
+        return outcomes
+    return [
+        remembered(certifier, table, logged, outcome) if logged.transaction_id else outcome
+        for logged, outcome in zip(columns, outcomes, strict=True)
+    ]
 
 
 def entries_of(

@@ -65,7 +65,9 @@ class TransactionRefused(TransactionFailed):
 
 
 class OutcomeUnknown(TransactionFailed):
-    """No member could say in time whether the transaction committed; it may still do so."""
+    """Nobody can say whether the transaction committed: no member did in time, and it may still do
+    so; or it may be a repetition of one whose outcome is forgotten.
+    """
 
     transaction_id: bytes
     cause: str
@@ -73,7 +75,7 @@ class OutcomeUnknown(TransactionFailed):
     def __str__(self) -> str:
         return (
             f"outcome of transaction {self.transaction_id.hex()} is unknown ({self.cause}): "
-            "ask for it by this id before running the transaction again"
+            "ask for it by this id, or look for what it wrote, before running the transaction again"
         )
 
 

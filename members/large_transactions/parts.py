@@ -42,7 +42,8 @@ async def header_of(
 
     Raises:
         InvalidWriteSet: It is none.
-        TransactionTooLarge: What it announces is over the limit; nothing more was taken.
+        TransactionTooLarge, WriteSetTooLarge: What it announces is over a limit; nothing more was
+            taken.
     """
     first = await anext(requests, None)
     if first is None or not first.HasField("header"):
@@ -53,6 +54,9 @@ async def header_of(
     size = first.header.changes_bytes
     if size > limits.transaction_bytes_max:
         raise TransactionTooLarge(bytes=size, bytes_max=limits.transaction_bytes_max)
+    items = max(first.header.rows, first.header.read_keys)
+    if items > limits.write_set_items_max:
+        raise WriteSetTooLarge(items=items, items_max=limits.write_set_items_max)
     return first.header
 
 

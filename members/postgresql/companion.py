@@ -344,6 +344,7 @@ def certifiable(
         write_set=map(item_from_text, texts),
         read_set=[ITEM],
         changes=payload_of(changes),
+        first_attempt=True,
     )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from groupcert.certifier.gtid import Gtid, parse_gtid
-from groupcert.certifier.outcomes import REASON_CHARACTERS_MAX, OutcomeTable
+from groupcert.certifier.outcomes import REASON_CHARACTERS_MAX, Doubtful, OutcomeTable
 from groupcert.certifier.records import Outcome, Verdict
 from groupcert.certifier.storage.store import Batch, Family, Store, integer_key
 
@@ -70,6 +70,7 @@ def _encode(forgotten_version: int, piece: Sequence[tuple[bytes, Outcome]]) -> b
         "gtid_sources": [number_of[gtid[0]] if gtid else 0 for gtid in gtids],
         "gtid_numbers": [gtid[1] if gtid else 0 for gtid in gtids],
         "reasons": {number: reason for number, reason in enumerate(reasons) if reason},
+        "doubtful": [number for number, each in enumerate(outcomes) if isinstance(each, Doubtful)],
     }
     return json.dumps(columns).encode()
 
@@ -86,12 +87,14 @@ def _decode(stored: Any) -> tuple[int, Iterator[tuple[bytes, Outcome]]]:
 def _outcomes_of_columns(columns: dict[str, Any]) -> Iterator[tuple[bytes, Outcome]]:
     ids, start = bytes.fromhex(columns["ids"]), 0
     sources, reasons = columns["sources"], columns["reasons"]
+    doubtful = set(columns.get("doubtful", ()))  # Earlier releases did not tell.
     names = ("id_bytes", "verdicts", "versions", "gtid_sources", "gtid_numbers")
     for number, values in enumerate(zip(*(columns[name] for name in names), strict=True)):
         length, verdict, version, source, gtid_number = values
         gtid = Gtid(sources[source], gtid_number) if source else None
         reason = reasons.get(str(number), "")
-        yield ids[start : start + length], Outcome(Verdict(verdict), gtid, version, reason=reason)
+        kind = Doubtful if number in doubtful else Outcome
+        yield ids[start : start + length], kind(Verdict(verdict), gtid, version, reason=reason)
         start += length
 
 

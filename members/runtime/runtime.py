@@ -19,7 +19,6 @@ import structlog
 from groupcert.certifier.errors import CorruptLog, Fenced, GroupcertError, LogGap, NotServing
 from groupcert.certifier.gtid_set import GtidSet
 from groupcert.certifier.history.schema import Cursor
-from groupcert.certifier.outcomes import OutcomeTable
 from groupcert.members.core.admission import why_not
 from groupcert.members.core.effects import Delivered
 from groupcert.members.core.log_records import LoggedTransaction, RowDigests
@@ -34,6 +33,7 @@ from groupcert.members.large_transactions.uploads import Uploads
 from groupcert.members.runtime.copy_check import check_copy
 from groupcert.members.runtime.endings import why_ended
 from groupcert.members.runtime.join import Applied, start_joining
+from groupcert.members.runtime.known_outcomes import KnownOutcomes
 from groupcert.members.runtime.log_start import check_log, open_log, record_bytes_max
 from groupcert.members.runtime.options import decisions_of, member_options
 from groupcert.members.runtime.parts import Events, Parts
@@ -80,6 +80,7 @@ class MemberRuntime:
         self.order = order
         self.member = Member(member_options(config), decisions_of(config))
         self.held = self.member.held
+        self.known = KnownOutcomes(self.member)
         self.closed = self.refuses_reads = self.log_opened = self.vouches_for_log = False
         self.trusts_log = start.trusts_log
         self.log_durable: bool | None = None
@@ -247,15 +248,6 @@ class MemberRuntime:
     def state(self) -> MemberState:
         """The member's state."""
         return self.member.state
-
-    @property
-    def outcomes(self) -> OutcomeTable:
-        """The outcomes of transactions, by their clients' ids."""
-        return self.member.outcomes
-
-    def is_pending(self, transaction_id: bytes) -> bool:
-        """Returns whether a transaction was handed in here and is not decided."""
-        return self.member.publisher.holds(transaction_id)
 
     @property
     def group_source(self) -> str:

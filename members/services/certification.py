@@ -6,10 +6,10 @@ act; a verdict is no error.
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from groupcert.certifier.errors import GroupcertError
-from groupcert.certifier.records import Outcome
+from groupcert.certifier.outcomes import Doubtful
 from groupcert.certifier.write_set import items_from_texts
 from groupcert.members.core.log_records import LoggedTransaction
 from groupcert.members.core.publisher import Submission
@@ -17,7 +17,13 @@ from groupcert.members.services.conversions import PART_BYTES, converted
 from groupcert.members.services.current_runtime import CurrentRuntime
 from groupcert.members.services.serving import Context, Serving
 from groupcert.members.services.submitting import is_large, submit, submit_large
-from groupcert.members.wire.requests import RequestLimits, check_id, outcome_message, submitted
+from groupcert.members.wire.requests import (
+    RequestLimits,
+    check_id,
+    outcome_message,
+    submitted,
+    unknown_message,
+)
 from groupcert.v1 import certification_pb2, certification_pb2_grpc, transaction_pb2
 
 STREAM_MESSAGES_MAX = 64
@@ -25,6 +31,21 @@ STREAM_MESSAGES_MAX = 64
 STREAM_MESSAGE_BYTES = 64 << 10
 """Bytes; a larger message is answered before the next one is taken."""
 Transactions: TypeAlias = "Sequence[transaction_pb2.Transaction]"
+PASSED_AGAIN = "perhaps for the second time: {problem}"
+"""Reason of what was certified without a write set, with which a repetition does not conflict."""
+
+
+class _Asked(NamedTuple):
+    """A message of transactions that waits for their outcomes."""
+
+    transactions: Transactions
+    size: int
+    withheld: frozenset[int]
+    """Indexes of those that are not ordered: they might be certified a second time."""
+
+    def ordered(self, logged: Sequence[LoggedTransaction]) -> list[LoggedTransaction]:
+        """Returns those transactions that go into the log."""
+        return [each for index, each in enumerate(logged) if index not in self.withheld]
 
 
 class CertificationService(certification_pb2_grpc.CertificationServiceServicer):
@@ -40,8 +61,9 @@ class CertificationService(certification_pb2_grpc.CertificationServiceServicer):
         runtime: Serving = self._current.get()
         size, limits = request.ByteSize(), runtime.limits()
         (logged,) = await _submitted([request.transaction], size, limits)
-        ended = await submit(runtime, logged)
-        (message,) = await self._answers(ended, [request.transaction], request.ByteSize())
+        asked = _asked(runtime, [request.transaction], size, [logged])
+        ended = await (runtime.submit(()) if asked.withheld else submit(runtime, logged))
+        (message,) = await self._answers(ended, asked)
         return certification_pb2.CertifyResponse(outcome=message)
 
     async def CertifyStream(
@@ -52,14 +74,14 @@ class CertificationService(certification_pb2_grpc.CertificationServiceServicer):
         """Certifies message after message; answers each as a whole, in the order they came in."""
         answers: asyncio.Queue[asyncio.Future[Submission] | GroupcertError | None]
         answers = asyncio.Queue(STREAM_MESSAGES_MAX)
-        undecided: list[tuple[Transactions, int]] = []
+        undecided: list[_Asked] = []
         reader = asyncio.create_task(self._read_stream(request_iterator, undecided, answers))
         number = 0
         try:
             while (answer := await answers.get()) is not None:
                 if isinstance(answer, GroupcertError):
                     raise answer
-                messages = await self._answers(await answer, *undecided.pop(0))
+                messages = await self._answers(await answer, undecided.pop(0))
                 numbers = range(number, number + len(messages))
                 number = numbers.stop
                 yield certification_pb2.CertifyStreamResponse(numbers=numbers, outcomes=messages)
@@ -70,7 +92,7 @@ class CertificationService(certification_pb2_grpc.CertificationServiceServicer):
     async def _read_stream(
         self,
         request_iterator: AsyncIterator[certification_pb2.CertifyStreamRequest],
-        undecided: list[tuple[Transactions, int]],
+        undecided: list[_Asked],
         answers: "asyncio.Queue[asyncio.Future[Submission] | GroupcertError | None]",
     ) -> None:
         """Submits the messages of a stream; stops reading while too much is unanswered."""
@@ -80,7 +102,8 @@ class CertificationService(certification_pb2_grpc.CertificationServiceServicer):
                 size, limits = request.ByteSize(), self._current.get().limits()
                 logged = await _submitted(request.transactions, size, limits)
                 runtime: Serving = self._current.get()
-                undecided.append((request.transactions, size))
+                undecided.append(_asked(runtime, request.transactions, size, logged))
+                logged = undecided[-1].ordered(logged)
                 ended: asyncio.Future[Submission]
                 if any(is_large(runtime, each) for each in logged):
                     ended = asyncio.ensure_future(submit_large(runtime, logged))
@@ -94,11 +117,9 @@ class CertificationService(certification_pb2_grpc.CertificationServiceServicer):
         else:
             await answers.put(None)
 
-    async def _answers(
-        self, ended: Submission, transactions: Transactions, size: int
-    ) -> list[transaction_pb2.Outcome]:
+    async def _answers(self, ended: Submission, asked: _Asked) -> list[transaction_pb2.Outcome]:
         """Returns the outcomes for the client, and notes the rows that it has named."""
-        messages = await _outcome_messages(ended, transactions, size)
+        messages = await _outcome_messages(self._current.get().known.problem, ended, asked)
         for message in messages:
             if message.conflict.key_bytes:
                 self._current.name_row(message.conflict.item, message.conflict.key_bytes)
@@ -112,13 +133,13 @@ class CertificationService(certification_pb2_grpc.CertificationServiceServicer):
         runtime: Serving = self._current.get()
         response = certification_pb2.GetOutcomeResponse(
             state=certification_pb2.GetOutcomeResponse.STATE_UNKNOWN,
-            forgotten_version=runtime.outcomes.forgotten_version,
+            forgotten_version=runtime.known.forgotten_version,
         )
-        outcome = runtime.outcomes.get(request.transaction_id)
-        if outcome is not None:
+        outcome = runtime.known.get(request.transaction_id)
+        if outcome is not None and (outcome.version or not isinstance(outcome, Doubtful)):
             response.state = certification_pb2.GetOutcomeResponse.STATE_DECIDED
             response.outcome.CopyFrom(outcome_message(request.transaction_id, outcome, 0))
-        elif runtime.is_pending(request.transaction_id):
+        elif runtime.known.is_pending(request.transaction_id):
             response.state = certification_pb2.GetOutcomeResponse.STATE_PENDING
         return response
 
@@ -135,27 +156,46 @@ async def _submitted(
     )
 
 
-async def _outcome_messages(
-    ended: Submission, transactions: Transactions, size: int
-) -> list[transaction_pb2.Outcome]:
-    """Returns the outcomes for the client that sent the transactions in `size` bytes."""
+def _asked(
+    runtime: Serving,
+    transactions: Transactions,
+    size: int,
+    logged: Sequence[LoggedTransaction],
+) -> _Asked:
+    """Returns a message of `size` bytes; withholds repetitions that nothing else would stop."""
+    pairs = enumerate(zip(transactions, logged, strict=True))
+    withheld = frozenset(
+        index
+        for index, (sent, each) in pairs
+        if not sent.first_attempt and runtime.known.passes_again(each)
+    )
+    return _Asked(transactions, size, withheld)
 
-    def message(
-        transaction: transaction_pb2.Transaction, outcome: Outcome | None
-    ) -> transaction_pb2.Outcome:
-        assert outcome is not None
+
+async def _outcome_messages(
+    problem: str, ended: Submission, asked: _Asked
+) -> list[transaction_pb2.Outcome]:
+    """Returns the outcomes for the client that sent the transactions; `problem`: why nobody can say
+    what became of some.
+    """
+    transactions, size, withheld = asked
+    outcomes = iter(ended.outcomes)
+
+    def message(index: int, sent: transaction_pb2.Transaction) -> transaction_pb2.Outcome:
+        outcome = None if index in withheld else next(outcomes)
+        is_doubtful = isinstance(outcome, Doubtful) and not sent.first_attempt
+        if outcome is None or (is_doubtful and not outcome.version):
+            return unknown_message(sent.transaction_id, problem)
         key = ""
         if outcome.conflict is not None:
-            named = zip(
-                items_from_texts(transaction.write_set_keys),
-                transaction.write_set_keys,
-                strict=True,
-            )
+            named = zip(items_from_texts(sent.write_set_keys), sent.write_set_keys, strict=True)
             key = dict(named).get(outcome.conflict.item, "")
-        encoded = key.encode()
-        return outcome_message(transaction.transaction_id, outcome, ended.log_sequence, encoded)
+        told = outcome_message(sent.transaction_id, outcome, ended.log_sequence, key.encode())
+        if is_doubtful:
+            told.reason = PASSED_AGAIN.format(problem=problem)
+        return told
 
     return await converted(
         size + PART_BYTES * len(transactions),
-        lambda: list(map(message, transactions, ended.outcomes)),
+        lambda: [message(*each) for each in enumerate(transactions)],
     )

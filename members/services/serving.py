@@ -7,7 +7,6 @@ from typing import Any, Protocol, TypeAlias
 import grpc.aio
 
 from groupcert.certifier.gtid_set import GtidSet
-from groupcert.certifier.outcomes import OutcomeTable
 from groupcert.members.binary_log.log import BinaryLog
 from groupcert.members.core.held_versions import HeldVersions
 from groupcert.members.core.log_records import LoggedTransaction
@@ -15,6 +14,7 @@ from groupcert.members.core.publisher import Submission
 from groupcert.members.core.states import MemberState
 from groupcert.members.large_transactions.fragments import FragmentStore
 from groupcert.members.large_transactions.uploads import Uploads
+from groupcert.members.runtime.known_outcomes import KnownOutcomes
 from groupcert.members.runtime.snapshots import Snapshots
 from groupcert.members.settings.member import MemberConfig
 from groupcert.members.wire.requests import RequestLimits
@@ -27,6 +27,7 @@ class Serving(Protocol):
 
     config: MemberConfig
     held: HeldVersions
+    known: KnownOutcomes
     snapshots: Snapshots
     uploads: Uploads
     committed_version: int
@@ -35,9 +36,6 @@ class Serving(Protocol):
     def limits(self) -> RequestLimits: ...
     def now_ms(self) -> int: ...
     def check_readable(self) -> None: ...
-    @property
-    def outcomes(self) -> OutcomeTable: ...
-    def is_pending(self, transaction_id: bytes) -> bool: ...
     def submit(self, transactions: Sequence[LoggedTransaction]) -> "asyncio.Future[Submission]": ...
     async def committed(self, version: int) -> None: ...
     async def applied_everywhere(self, version: int) -> None: ...

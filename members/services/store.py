@@ -10,6 +10,7 @@ from itertools import chain
 
 from groupcert.applier.targets.rocksdb import RowsSnapshot
 from groupcert.certifier.errors import TooManyKeys
+from groupcert.certifier.outcomes import Doubtful
 from groupcert.certifier.records import Outcome, Verdict
 from groupcert.certifier.write_set import store_key_item
 from groupcert.members.core.publisher import Submission
@@ -19,7 +20,12 @@ from groupcert.members.large_transactions.parts import PartsReader, header_of, i
 from groupcert.members.services.conversions import converted
 from groupcert.members.services.current_runtime import CurrentRuntime
 from groupcert.members.services.serving import Context, Serving
-from groupcert.members.services.submitting import snapshot_of, submit, submit_uploaded
+from groupcert.members.services.submitting import (
+    check_first,
+    snapshot_of,
+    submit,
+    submit_uploaded,
+)
 from groupcert.members.wire.requests import outcome_message, submitted_commit
 from groupcert.members.wire.statuses import commit_error
 from groupcert.v1 import store_pb2, store_pb2_grpc, transaction_pb2
@@ -147,6 +153,7 @@ class StoreService(store_pb2_grpc.StoreServiceServicer):
                 request.ByteSize(),
                 lambda: submitted_commit(request, snapshot_version, limits, report=after),
             )
+            check_first(runtime, logged, request)
             ended = await submit(runtime, logged)
         finally:  # Until then they keep what the commit is checked against from collection.
             release()
@@ -172,6 +179,7 @@ class StoreService(store_pb2_grpc.StoreServiceServicer):
                 logged = submitted_commit(request, snapshot_version, limits, report=after)
                 parts = PartsReader(limits, lambda: snapshot_of(runtime, request))
                 logged = await parts.read(requests, upload, logged)
+                check_first(runtime, logged, request)
                 ended = await submit_uploaded(runtime, [upload], [logged])
         finally:
             release()
@@ -198,9 +206,13 @@ class StoreService(store_pb2_grpc.StoreServiceServicer):
 async def _committed(
     runtime: Serving, ended: Submission, request: store_pb2.CommitRequest
 ) -> store_pb2.CommitResponse:
-    """Returns the answer to a commit that is decided. Raises TransactionFailed if it lost."""
+    """Returns the answer to a commit that is decided. Raises TransactionFailed if it lost, or may
+    have lost to itself.
+    """
     outcome, log_sequence = ended.outcomes[0], ended.log_sequence
     assert outcome is not None
+    if isinstance(outcome, Doubtful) and not request.first_attempt:
+        raise runtime.known.unknown(request.transaction_id)
     if outcome.verdict is not Verdict.CERTIFIED:
         key = await converted(request.ByteSize(), lambda: _lost_key(outcome, request))
         raise commit_error(outcome_message(b"", outcome, log_sequence, key))

@@ -68,6 +68,14 @@ async def submit_uploaded(
         raise
 
 
+def check_first(
+    runtime: Serving, logged: LoggedTransaction, request: store_pb2.CommitRequest
+) -> None:
+    """Raises OutcomeUnknown if a commit without rows may be a repetition: nothing would stop it."""
+    if not request.first_attempt and runtime.known.passes_again(logged):
+        raise runtime.known.unknown(logged.transaction_id)
+
+
 def snapshot_of(runtime: Serving, request: store_pb2.CommitRequest) -> int:
     """Returns the version that a commit has read, and renews the lease of its snapshot."""
     if request.snapshot_id:

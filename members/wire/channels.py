@@ -62,6 +62,39 @@ async def is_admitted(call: "grpc.aio.StreamStreamCall[Any, Any]") -> bool:
     return any(name == ADMITTED for name, _ in await call.initial_metadata())
 
 
+class Ending:
+    """How a call ended at first. Where something is being sent over a stream that its member ends,
+    gRPC puts an error of its own in the place of what the member said.
+    """
+
+    def __init__(self, call: "grpc.aio.Call") -> None:
+        """Follows a call from before anything is sent."""
+        self._first: grpc.aio.AioRpcError | None = None
+        call.add_done_callback(self._note)
+
+    def of(self, error: grpc.RpcError) -> grpc.RpcError:
+        """Returns the error that the call ended with, of which the caller got `error`."""
+        first = self._first
+        return error if first is None or first.code() is grpc.StatusCode.INTERNAL else first
+
+    def _note(self, call: Any) -> None:
+        reading = _error_of(call)
+        try:
+            reading.send(None)  # It does not wait: the status is there.
+        except StopIteration as read:
+            self._first = self._first or read.value
+        reading.close()
+
+
+async def _error_of(call: "grpc.aio.Call") -> grpc.aio.AioRpcError | None:
+    """Returns the error that a call has ended with, if it has."""
+    code = await call.code()
+    if code is grpc.StatusCode.OK:
+        return None
+    initial, trailing = await call.initial_metadata(), await call.trailing_metadata()
+    return grpc.aio.AioRpcError(code, initial, trailing, await call.details(), None)
+
+
 def token_metadata(credentials: Credentials) -> tuple[tuple[str, str], ...]:
     """Returns the metadata of a call over such a channel. Raises as `open_channel`."""
     if not credentials.token:

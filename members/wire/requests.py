@@ -182,6 +182,13 @@ def outcome_message(
     return message
 
 
+def unknown_message(transaction_id: bytes, reason: str) -> transaction_pb2.Outcome:
+    """Returns, for a client, that nobody can say what became of its transaction."""
+    return transaction_pb2.Outcome(
+        transaction_id=transaction_id, verdict=transaction_pb2.VERDICT_UNKNOWN, reason=reason
+    )
+
+
 def conflict_message(conflict: Conflict, key: bytes = b"") -> transaction_pb2.Conflict:
     """Returns why a transaction lost, for a client."""
     return transaction_pb2.Conflict(

@@ -283,8 +283,9 @@ def _error_detail(error: GroupcertError) -> ErrorDetail:
 
 
 def _texts(error: GroupcertError) -> dict[str, str]:
-    """Returns an error's fields as text."""
-    return {name: str(value) for name, value in vars(error).items()}
+    """Returns an error's fields as text: bytes in hexadecimal digits."""
+    values = vars(error).items()
+    return {name: value.hex() if isinstance(value, bytes) else str(value) for name, value in values}
 
 
 def _cut(text: str, characters_max: int = DETAIL_CHARACTERS_MAX) -> str:
@@ -345,6 +346,8 @@ def _known(reason: str, metadata: Mapping[str, str]) -> GroupcertError | None:
 
 
 def _value(kind: object, text: str) -> object:
+    if kind is bytes:
+        return bytes.fromhex(text)
     return int(text) if kind is int else text
 
 
@@ -357,8 +360,8 @@ def leaves(root: type[GroupcertError] = GroupcertError) -> Iterator[type[Groupce
             yield child
 
 
-_NOT_BY_NAME = {CertificationConflict, MemberFailed, OutcomeUnknown}
-"""Errors that no status carries: a conflict has a message of its own; the others only a client
+_NOT_BY_NAME = {CertificationConflict, MemberFailed}
+"""Errors that no status carries: a conflict has a message of its own; the other one only a client
 raises."""
 
 

@@ -49,9 +49,11 @@ def new_member(
     return Member(options, Decisions(options.me.name, is_on=record_history))
 
 
-def online(*others: int, record_history: bool = False) -> Member:
+def online(
+    *others: int, settings: GroupSettings = SETTINGS, record_history: bool = False
+) -> Member:
     """Member m1 in a view with other members."""
-    member = new_member(record_history=record_history)
+    member = new_member(settings=settings, record_history=record_history)
     member.caught_up()
     send(member)
     for number in others:

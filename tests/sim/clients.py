@@ -1,8 +1,8 @@
 """A bank's clients: transfers from snapshots that may be old by then, retries, and audits.
 
 The rule it keeps: a client believes what the protocol lets it believe. After an unknown outcome it
-asks again with the same id, and takes "conflict" for an answer only where the member cannot have
-forgotten that the first attempt passed.
+asks again with the same id, and takes "conflict" for an answer only where it is not `Doubtful`: no
+member can have forgotten that the first attempt passed.
 """
 
 import random
@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from groupcert.certifier.errors import SnapshotExpired
+from groupcert.certifier.outcomes import Doubtful
 from groupcert.certifier.records import Outcome, Verdict
 from groupcert.members.core.log_records import LoggedTransaction
 from groupcert.members.core.publisher import Submission
@@ -28,7 +29,6 @@ class Transfer:
 
     transaction_id: bytes
     logged: LoggedTransaction
-    snapshot_version: int
     everywhere: bool
 
 
@@ -132,7 +132,6 @@ class Client:
         self._transfer = Transfer(
             transaction_id=transaction_id,
             logged=logged,
-            snapshot_version=rows.version,
             everywhere=everywhere,
         )
         self._attempts = 0
@@ -175,7 +174,7 @@ class Client:
         self._next = self._begin
         if outcome.verdict is Verdict.CERTIFIED:
             self._acknowledged(outcome)
-        elif self._attempts == 1 or self._cannot_have_forgotten():
+        elif self._attempts == 1 or not isinstance(outcome, Doubtful):
             self._checks.abort(self._transfer.transaction_id)
 
     def _acknowledged(self, outcome: Outcome) -> None:
@@ -186,7 +185,3 @@ class Client:
             if self._transfer.everywhere and view.member(member.machine.me.incarnation)
         ]
         self._checks.acknowledge(self._transfer.transaction_id, outcome, everywhere)
-
-    def _cannot_have_forgotten(self) -> bool:
-        forgotten_version = self._member.machine.outcomes.forgotten_version
-        return forgotten_version <= self._transfer.snapshot_version

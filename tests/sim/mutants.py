@@ -26,7 +26,7 @@ from groupcert.certifier.records import (
     Verdict,
 )
 from groupcert.certifier.storage.store import Family
-from groupcert.members.core import member
+from groupcert.members.core import member, repetitions
 from groupcert.members.core.catch_up import CatchUp
 from groupcert.members.core.fragment_sets import FragmentSets
 from groupcert.members.core.log_records import LoggedTransaction, Message
@@ -118,6 +118,12 @@ def forget_outcomes(self: OutcomeLog, outcomes_max: int) -> OutcomeTable:
     """A member that does not know after a restart what it has decided before."""
     del self
     return OutcomeTable(outcomes_max)
+
+
+def forget_the_doubt(certifier: Certifier, table: OutcomeTable, logged: LoggedTransaction) -> bool:
+    """A member that takes each transaction for a new one whose outcome it does not know."""
+    del certifier, table, logged
+    return False
 
 
 def follow_any_view(
@@ -246,6 +252,7 @@ MUTANTS = {
     "acknowledge-before-the-log": _mutant(SimulatedMember, "submit", acknowledge_before_the_log),
     "skip-commit-order": _mutant(CommitOrder, "take", commit_what_is_ready),
     "forget-outcomes": _mutant(OutcomeLog, "load", forget_outcomes),
+    "forget-the-doubt": _mutant(repetitions, "_may_be_forgotten", forget_the_doubt),
     "follow-any-view": _mutant(View, "follow", follow_any_view),
     "suspect-by-the-clock": _mutant(Suspicions, "heard_own", suspect_by_the_clock),
     "take-from-everybody": _mutant(Member, "_takes", take_from_everybody),

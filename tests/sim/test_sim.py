@@ -41,6 +41,7 @@ SEEN_AT = {
     "follow-any-view": 3,
     "forget-outcomes": 3,
     "forget-the-copies": 9,
+    "forget-the-doubt": 13,
     "forget-the-fence": 2,
     "ignore-read-set": 4,
     "join-at-once": 1,

@@ -13,6 +13,7 @@ from typing import cast
 from groupcert import Client as RealClient
 from groupcert.applier.targets.rocksdb import RowsSnapshot, applied_intervals
 from groupcert.certifier.errors import SnapshotExpired
+from groupcert.certifier.outcomes import Doubtful
 from groupcert.certifier.records import Verdict
 from groupcert.certifier.storage.store import Family
 from groupcert.members.core.decisions import decode
@@ -198,10 +199,8 @@ class WorkloadClient:
             self._next = self._submit_again
             return
         answer = Decision(OUTCOMES[outcome.verdict], outcome.version)
-        if outcome.verdict is not Verdict.CERTIFIED and self._attempts > 1:
-            forgotten_version = self._member.machine.outcomes.forgotten_version
-            if forgotten_version > cast(int, self._logged.snapshot):
-                answer = Decision(Outcome.UNKNOWN, cause="its first attempt may be forgotten")
+        if isinstance(outcome, Doubtful) and self._attempts > 1:
+            answer = Decision(Outcome.UNKNOWN, cause="its first attempt may be forgotten")
         self._send(answer)
 
 

@@ -11,11 +11,18 @@ from itertools import count
 
 import pytest
 
-from groupcert.certifier.errors import InvalidGtidSet, NotServing, WriteSetTooLarge
+from groupcert.certifier.errors import (
+    InvalidGtidSet,
+    InvalidWriteSet,
+    NotServing,
+    WriteSetTooLarge,
+)
 from groupcert.members.client.client import Client, Transaction
 from groupcert.members.client.options import Consistency, certifiable
+from groupcert.members.client.sizes import KEY_BYTES_MAX
 from groupcert.members.demo.local_group import LocalGroup
 from groupcert.members.errors.transactions import CertificationConflict
+from groupcert.members.wire.pieces import VALUE_BYTES_MAX
 
 NOWHERE = "127.0.0.1:1"
 
@@ -45,6 +52,35 @@ class TestWithoutMembers:
                 transaction.put(b"account/1", 10)  # type: ignore[arg-type]  # that is tested
             with pytest.raises(TypeError, match="key is NoneType"):
                 transaction.delete(None)  # type: ignore[arg-type]  # that is tested
+
+    def test_a_value_or_a_key_that_is_too_long_is_refused_where_it_is_given(self) -> None:
+        with Client(NOWHERE) as client:
+            transaction = client.transaction(snapshot_version=1)
+            longest, longer = bytes(KEY_BYTES_MAX), bytes(KEY_BYTES_MAX + 1)
+            expected = f"a key of {KEY_BYTES_MAX + 1} bytes', expected keys of at most"
+            for refused in (
+                lambda: transaction.put(longer, b""),
+                lambda: transaction.delete(longer),
+                lambda: transaction.get(longer),
+                lambda: transaction.get_many([longest, longer]),
+            ):
+                with pytest.raises(InvalidWriteSet, match=expected):
+                    refused()
+            with pytest.raises(InvalidWriteSet, match="an end of"):
+                transaction.scan(b"", longer)
+            value = bytes(VALUE_BYTES_MAX + 1)
+            for more in (b"", bytes(1 << 20)):
+                with pytest.raises(InvalidWriteSet, match="divide it among rows"):
+                    transaction.put(longest, value + more)
+            transaction.put(longest, value[1:])
+            transaction.transaction_id = bytes(33)
+            with pytest.raises(InvalidWriteSet, match="a transaction_id of at most 32 bytes"):
+                transaction.commit()
+            for wrong in (bytes(33), bytes(3 << 20)):
+                with pytest.raises(InvalidWriteSet, match="a transaction_id of at most 32 bytes"):
+                    client.outcome(wrong)
+            with pytest.raises(TypeError, match="transaction_id is str 'mine': give bytes"):
+                client.outcome("mine")  # type: ignore[arg-type]  # that is tested
 
     def test_a_member_that_is_not_there_is_not_serving(self) -> None:
         with (

@@ -31,6 +31,7 @@ from groupcert.members.errors.transactions import (
     OutcomeUnknown,
 )
 from groupcert.members.wire import statuses as status
+from groupcert.members.wire.requests import SNAPSHOT_VERSION_MAX
 from groupcert.v1 import (
     certification_pb2,
     certification_pb2_grpc,
@@ -46,6 +47,10 @@ CERTIFIED = transaction_pb2.Outcome(
 )
 CONFLICT = transaction_pb2.Outcome(
     verdict=transaction_pb2.VERDICT_CONFLICT, conflict=transaction_pb2.Conflict(key="a")
+)
+REFUSED = transaction_pb2.Outcome(verdict=transaction_pb2.VERDICT_REFUSED)
+UNKNOWN = transaction_pb2.Outcome(
+    transaction_id=b"1", verdict=transaction_pb2.VERDICT_UNKNOWN, reason="it may be forgotten"
 )
 LOST = NotServing(member="m1", state="FENCED")
 STOPS = NotServing(member="m1", state="STOPPING", ordered="nothing")
@@ -70,6 +75,7 @@ class Script(
     remembered: transaction_pb2.Outcome | None = None
     forgotten_version: int = 0
     commits: list[store_pb2.CommitRequest] = field(default_factory=list)
+    certified: list[transaction_pb2.Transaction] = field(default_factory=list)
 
     def Commit(self, request: store_pb2.CommitRequest, context: Any) -> store_pb2.CommitResponse:
         """Answers the next commit."""
@@ -84,6 +90,7 @@ class Script(
         self, request: certification_pb2.CertifyRequest, context: Any
     ) -> certification_pb2.CertifyResponse:
         """Answers the next transaction."""
+        self.certified.append(request.transaction)
         answer = self._next(context)
         assert isinstance(answer, transaction_pb2.Outcome)
         return certification_pb2.CertifyResponse(outcome=answer)
@@ -193,11 +200,36 @@ def test_silence_until_the_limit_is_an_unknown_outcome() -> None:
     assert len(caught.value.transaction_id) == 16
 
 
-def test_a_refusal_is_certain_at_first_and_says_nothing_about_an_attempt_before_it() -> None:
+def test_a_refusal_of_the_first_attempt_is_certain() -> None:
+    script = Script([HUGE])
     with pytest.raises(TransactionTooLarge):
-        committed_version(Script([HUGE]))
+        committed_version(script)
+    assert script.certified == []
+
+
+def test_a_refusal_after_a_lost_answer_is_certain_once_the_group_has_decided() -> None:
+    """What is certified under the transaction's id cannot pass, and keeps what is late from it."""
+    script = Script([LOST, HUGE, REFUSED], REFUSED)
+    with pytest.raises(TransactionTooLarge, match="transaction of 9 bytes"):
+        committed_version(script)
+    [settling] = script.certified
+    assert settling.transaction_id == script.commits[0].transaction_id
+    assert settling.snapshot_version == SNAPSHOT_VERSION_MAX
+    assert settling.write_set and not settling.changes
+
+
+def test_a_refusal_after_a_commit_whose_answer_was_lost_is_none() -> None:
+    assert committed_version(Script([LOST, HUGE, CERTIFIED])) == 6
+    assert committed_version(Script([LOST, HUGE, REFUSED], CERTIFIED)) == 6
+
+
+def test_a_refusal_after_a_lost_answer_is_unknown_where_nobody_can_say() -> None:
+    with pytest.raises(OutcomeUnknown, match="outcomes up to version 6 are forgotten"):
+        committed_version(Script([LOST, HUGE, REFUSED], forgotten_version=SNAPSHOT_VERSION + 1))
     with pytest.raises(OutcomeUnknown, match="transaction of 9 bytes"):
         committed_version(Script([LOST, HUGE]))
+    with pytest.raises(OutcomeUnknown, match="transaction of 9 bytes"):
+        committed_version(Script([LOST, HUGE, LOST]), timeout_ms=500)
 
 
 @pytest.mark.parametrize(
@@ -258,6 +290,37 @@ def test_a_transaction_without_an_id_is_sent_once() -> None:
     assert script.answers == [CERTIFIED]
 
 
+def test_a_member_that_does_not_know_is_believed() -> None:
+    unknown = OutcomeUnknown(transaction_id=b"1", cause="it may be forgotten")
+    script = Script([unknown])
+    with pytest.raises(OutcomeUnknown, match="it may be forgotten") as caught:
+        committed_version(script)
+    assert (len(script.commits), caught.value.transaction_id) == (1, b"1")
+    transaction = certifiable(snapshot=SNAPSHOT_VERSION, write_set=[1])
+    with serving(Script([UNKNOWN])) as addresses, Client(addresses) as client:
+        with pytest.raises(OutcomeUnknown, match="it may be forgotten"):
+            client.certify(transaction)
+
+
+def test_an_attempt_is_the_first_one_until_another_may_be_ordered() -> None:
+    script = Script([BUSY, LOST, COMMITTED])
+    committed_version(script)
+    assert [commit.first_attempt for commit in script.commits] == [True, True, False]
+    script = Script([COMMITTED])
+    with serving(script) as addresses, Client(addresses) as client:
+        again = client.transaction()
+        again.transaction_id = b"of another one"
+        again.put(b"a", b"1")
+        again.commit()
+    assert [commit.first_attempt for commit in script.commits] == [False]
+    mine = certifiable(snapshot=SNAPSHOT_VERSION, write_set=[1], first_attempt=True)
+    script = Script([LOST, CERTIFIED])
+    with serving(script) as addresses, Client(addresses) as client:
+        client.certify(mine)
+    assert [each.first_attempt for each in script.certified] == [True, False]
+    assert mine.first_attempt, "the caller's own message"
+
+
 async def test_a_question_is_asked_of_every_member_before_it_is_given_up() -> None:
     asked = []
 
@@ -284,7 +347,7 @@ async def test_an_attempt_has_all_of_the_extra_time_and_half_of_what_is_left_bes
 
     members = RemoteMembers(["127.0.0.1:1", "127.0.0.1:2"], timeout_ms=200)
     with pytest.raises(OutcomeUnknown):
-        await members.decide(b"id", SNAPSHOT_VERSION, send, extra_s=0.4)
+        await members.decide(store_pb2.CommitRequest(transaction_id=b"id"), send, extra_s=0.4)
     await members.close()
     assert given[0] == pytest.approx(0.5, abs=0.02)
     assert given[1] == pytest.approx(0.45, abs=0.05), "half of the 0.1 s beside it"

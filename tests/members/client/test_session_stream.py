@@ -47,6 +47,9 @@ class Wire:
     def cancel(self) -> None:
         """Does nothing more."""
 
+    def add_done_callback(self, callback: object) -> None:
+        """Has no status to tell."""
+
 
 def failure(error: grpc.RpcError) -> GroupcertError:
     raise AssertionError(error)

@@ -8,8 +8,9 @@ from groupcert.applier.queue.fragments import FragmentSet, is_reference
 from groupcert.applier.queue.relay_group import RelayEntry
 from groupcert.applier.source.header import SourceHeader
 from groupcert.certifier.history.schema import Row
+from groupcert.certifier.outcomes import Doubtful
 from groupcert.certifier.position import log_sequence_of
-from groupcert.certifier.records import Verdict
+from groupcert.certifier.records import Outcome, Verdict
 from groupcert.members.core.decisions import decode, place_key, rows_in
 from groupcert.members.core.effects import Delivered
 from groupcert.members.core.log_records import GroupSettings
@@ -94,7 +95,7 @@ def facts_of(member: Member) -> Facts:
 def stored_of(member: Member) -> str:
     """Returns what members agree on after a message, but for its place and what was skipped."""
     stored = {**checkpoint_of(member), "log_sequence": 0, "skipped": ()}
-    outcomes = [key.hex() for key, _ in member.outcomes]
+    outcomes = [(key.hex(), _verdict_text(known)) for key, known in member.outcomes]
     return json.dumps([stored, outcomes, member.certifier.digest().hex()])
 
 
@@ -118,7 +119,7 @@ def effects(
     for entry in into.entries:
         yield _entry_text(entry, member)
     for ended in into.ended:
-        verdicts = " ".join(each.verdict.name for each in ended.outcomes if each) or "mark"
+        verdicts = " ".join(map(_verdict_text, filter(None, ended.outcomes))) or "mark"
         assert len(ended.outcomes) == sum(each is not None for each in ended.outcomes)
         place = f"{ended.log_sequence}, batch {ended.batch_number}"
         yield f"ends {names_of([ended])} at {place}: {verdicts}, version {ended.version}"
@@ -133,6 +134,10 @@ def effects(
         assert rows_in(block) == len(rows) == len(into.noted)
         assert place_key(into.noted) == rows[0]["place"]
         yield from map(_row_text, rows)
+
+
+def _verdict_text(outcome: Outcome) -> str:
+    return f"{outcome.verdict.name}{'?' if isinstance(outcome, Doubtful) else ''}"
 
 
 def _entry_text(entry: RelayEntry, member: Member) -> str:

@@ -11,9 +11,9 @@ from groupcert.certifier.gtid_set import GtidSet
 from groupcert.members.core.effects import Delivered
 from groupcert.members.core.log_records import COLUMNS_MIN, LoggedTransaction, PlainColumns
 from groupcert.members.core.member import Member
-from tests.members.state_machines import batch_of, deliver, online, write
+from tests.members.state_machines import SETTINGS, batch_of, deliver, online, write
 
-IDS = st.sampled_from((b"", b"", b"a", b"b", b"c"))
+IDS = st.sampled_from((b"", b"", b"a", b"b", b"c", b"d", b"e", b"f"))
 TRANSACTIONS = st.lists(
     st.builds(
         lambda snapshot, items, name: write(snapshot, *items, transaction_id=name),
@@ -42,8 +42,8 @@ def state_of(member: Member) -> object:
     """What later messages, and clients that ask again, meet."""
     return (
         member.certifier.digest(),
-        list(member.outcomes),
-        member.outcomes.next_number,
+        [(*each, type(each[1])) for each in member.outcomes],
+        (member.outcomes.next_number, member.outcomes.forgotten_version),
         (member.counters.verdicts, member.counters.local, member.counters.repeated),
     )
 
@@ -52,7 +52,8 @@ def state_of(member: Member) -> object:
 def test_columns_have_the_effects_of_one_transaction_after_the_other(
     messages: list[tuple[int, list[LoggedTransaction]]],
 ) -> None:
-    together, alone = online(2), online(2)
+    settings = SETTINGS._replace(outcomes_max=4)
+    together, alone = online(2, settings=settings), online(2, settings=settings)
     for number, (sender, transactions) in enumerate(messages, start=10):
         batch = batch_of(sender, number, transactions)
         found = deliver(together, batch._replace(transactions=columns_of(transactions)))

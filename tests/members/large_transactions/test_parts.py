@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from groupcert.certifier.errors import InvalidWriteSet
+from groupcert.certifier.errors import InvalidWriteSet, WriteSetTooLarge
 from groupcert.members.core.log_records import LoggedTransaction
 from groupcert.members.large_transactions.parts import PartsReader, header_of
 from groupcert.members.wire.requests import RequestLimits
@@ -96,3 +96,12 @@ async def test_changes_in_a_header_are_refused_and_not_left_out() -> None:
     header.commit.changes.delete_keys.append(ONE)
     with pytest.raises(InvalidWriteSet, match="found 'changes in the header of a large commit'"):
         await header_of(one(store_pb2.CommitStreamRequest(header=header)), LIMITS)
+
+
+async def test_what_a_header_announces_is_refused_before_it_is_sent() -> None:
+    limits = LIMITS._replace(write_set_items_max=10)
+    for announced in (store_pb2.CommitHeader(rows=11), store_pb2.CommitHeader(read_keys=11)):
+        with pytest.raises(WriteSetTooLarge, match="write set of 11 items, the limit is 10"):
+            await header_of(one(store_pb2.CommitStreamRequest(header=announced)), limits)
+    fits = store_pb2.CommitHeader(rows=10, read_keys=10)
+    assert await header_of(one(store_pb2.CommitStreamRequest(header=fits)), limits) == fits

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groupcert.certifier.gtid import Gtid
-from groupcert.certifier.outcomes import REASON_CHARACTERS_MAX, OutcomeTable
+from groupcert.certifier.outcomes import REASON_CHARACTERS_MAX, Doubtful, OutcomeTable
 from groupcert.certifier.records import Conflict, Outcome, Verdict
 from groupcert.certifier.storage.store import Family, Store, integer_key
 from groupcert.members.runtime.outcome_log import OutcomeLog
@@ -81,11 +81,15 @@ def test_every_verdict_comes_back_without_the_story_of_a_conflict() -> None:
     table.remember(b"won", Outcome(Verdict.CERTIFIED, Gtid(GROUP, 5), 3, 1, 2))
     table.remember(b"lost", Outcome(Verdict.CONFLICT, conflict=conflict))
     table.remember(b"late", Outcome(Verdict.TOO_OLD, reason="too old"))
+    table.remember(b"lost again", Doubtful(Verdict.CONFLICT, conflict=conflict))
     save(store, log, table)
-    assert list(OutcomeLog(store).load(10)) == [
+    stored = list(OutcomeLog(store).load(10))
+    assert [type(outcome) for _, outcome in stored] == [Outcome, Outcome, Outcome, Doubtful]
+    assert stored == [
         (b"won", Outcome(Verdict.CERTIFIED, Gtid(GROUP, 5), 3)),
         (b"lost", Outcome(Verdict.CONFLICT)),
         (b"late", Outcome(Verdict.TOO_OLD, reason="too old")),
+        (b"lost again", Doubtful(Verdict.CONFLICT)),
     ]
 
 

@@ -378,6 +378,7 @@ def test_a_refusal_for_a_client_has_its_reason() -> None:
 def test_verdicts_have_the_same_numbers_on_the_wire() -> None:
     on_the_wire = {name: int(number) for name, number in transaction_pb2.Verdict.items()}
     assert on_the_wire.pop("VERDICT_UNSPECIFIED") == 0
+    assert on_the_wire.pop("VERDICT_UNKNOWN") > max(Verdict), "no decision: a client's answer"
     assert on_the_wire == {f"VERDICT_{verdict.name}": int(verdict) for verdict in Verdict}
 
 

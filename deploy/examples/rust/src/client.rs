@@ -173,6 +173,7 @@ impl Group {
                 put_values,
                 ..Default::default()
             }),
+            first_attempt: true,
             ..Default::default()
         };
         let ends = Instant::now() + 3 * CALL;
@@ -186,6 +187,7 @@ impl Group {
             };
             let detail = self.note(&failure);
             perhaps_ordered |= !detail.without_effect;
+            request.first_attempt = !perhaps_ordered;
             match detail.advice() {
                 RetryAdvice::SameRequest | RetryAdvice::OtherMember if Instant::now() < ends => {
                     member = self.move_on(&detail.address);
