@@ -94,6 +94,6 @@ def test_a_folder_has_one_process_at_a_time(tmp_path: Path) -> None:
         raise AssertionError("twice in one folder")
     (tmp_path / "up.lock").write_text(str(os.getpid()))  # As a killed one leaves it.
     with (tmp_path / "up.lock").open() as lock:
-        assert not is_held(lock)
+        assert not is_held(lock, tmp_path)
         assert not take_down(tmp_path)  # Nor is it asked to end while somebody looks.
     assert not take_down(tmp_path / "none")
