@@ -4,6 +4,7 @@ The log's disk is a small one, really full; the group is that of `groupcert up`,
 """
 
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -12,11 +13,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 import groupcert
 from groupcert.members.commands.up import Ready
-from groupcert.v1.group_pb2 import MemberStatus
+from groupcert.members.demo.command_process import CommandProcess
+from groupcert.members.host.loopback import HOST, free_port
+from groupcert.v1.group_pb2 import MEMBER_STATE_ONLINE, MemberStatus
 from tests.integration.waiting import wait_for
 from tests.small_disk import fill, make_room, small_disk
 
@@ -119,6 +123,29 @@ def test_the_log_of_a_lasting_group_is_trimmed_and_its_limit_is_shown(
             write(3)
             wait_for("a trim", partial(has_more_trims, folder, before))
             wait_for("room", lambda: status_of(client).log.bytes < limit * 7 // 10)
+
+
+def test_an_embedded_log_server_that_ends_is_started_again_by_its_member(tmp_path: Path) -> None:
+    address = f"{HOST}:{free_port()}"
+    where = ("--address", address, "--data-folder", str(tmp_path / "m1"))
+    named = ("--group", "g", "--member", "m1", "--log-server", "embedded")
+    log = tmp_path / "m1.log"
+    member = CommandProcess(("member", *named, *where), log)
+    try:
+        with groupcert.Client(address, timeout_ms=TIMEOUT_MS) as client:
+            put(client, b"before")
+            (server,) = (
+                each
+                for each in psutil.Process(member.pid).children(recursive=True)
+                if each.name() == "nats-server"
+            )
+            server.kill()
+            client.run(lambda transaction: transaction.put(b"after", b"here"))
+            assert status_of(client).state == MEMBER_STATE_ONLINE
+    finally:
+        member.send_signal(signal.SIGTERM)
+        assert member.wait(TIMEOUT_MS / 1000) == 0
+    assert "log_server_restarted" in log.read_text()
 
 
 def has_more_trims(folder: Path, before: int) -> bool:
