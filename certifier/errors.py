@@ -192,7 +192,8 @@ class LogFull(Unavailable):
     """The log has no space for another message; it has nothing of what was handed in."""
 
     message = (
-        "the log has no space ({cause}), and nothing of this was ordered: make room at its servers"
+        "the log has no space ({cause}), and nothing of this attempt was ordered: make room at "
+        "its servers"
     )
     cause: str
 

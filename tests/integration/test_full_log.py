@@ -80,7 +80,9 @@ def test_a_full_disk_is_named_at_once_and_ends_by_itself_once_there_is_room(
         fill(folder / "log-server")
         wait_for("the log is full", lambda: status_of(client).log.full)
         began = time.monotonic()
-        with pytest.raises(groupcert.LogFull, match="nothing of this was ordered") as refused:
+        with pytest.raises(
+            groupcert.LogFull, match="nothing of this attempt was ordered"
+        ) as refused:
             put(client, b"meanwhile")
         assert time.monotonic() - began < TIMEOUT_MS / 1000 / 2, "not after the time limit"
         assert "no space left on device" in refused.value.cause

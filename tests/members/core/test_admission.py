@@ -44,7 +44,7 @@ def test_a_member_whose_log_has_no_space_takes_neither_transactions_nor_marks() 
     member.publisher.note_log_full("no space left on device")
     for transactions in (WRITES, []):
         with pytest.raises(
-            LogFull, match=r"no space left on device\), and nothing of this was ord"
+            LogFull, match=r"no space left on device\), and nothing of this attempt was"
         ):
             check_admitted(member, transactions)
     member.publisher.turn_away()

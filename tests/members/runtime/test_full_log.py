@@ -27,7 +27,7 @@ async def test_only_what_is_on_its_way_waits_for_space_and_all_else_is_refused_a
         waiting = [runtime.submit([put(b"%d" % each, 0, each)]) for each in range(2, 5)]
         waiting.append(runtime.submit(()))
         for each in waiting:
-            with pytest.raises(LogFull, match="nothing of this was ordered"):
+            with pytest.raises(LogFull, match="nothing of this attempt was ordered"):
                 await each
         with pytest.raises(LogFull) as refused:
             runtime.submit([put(b"more", 0, 6)])
