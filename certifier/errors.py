@@ -15,6 +15,7 @@
     │   └── WriteSetTooLarge          WRITE_SET_TOO_LARGE
     ├── Unavailable               the caller may retry later
     │   ├── DiskFull                  DISK_FULL
+    │   ├── LogFull                   LOG_FULL
     │   ├── LogServerTooOld           LOG_SERVER_TOO_OLD
     │   ├── LogServerUnavailable      LOG_SERVER_UNAVAILABLE
     │   ├── NotServing                NOT_SERVING
@@ -184,6 +185,16 @@ class DiskFull(Unavailable):
 
     message = "no space left at {path} ({cause}): free some, the member then goes on"
     path: str
+    cause: str
+
+
+class LogFull(Unavailable):
+    """The log has no space for another message; it has nothing of what was handed in."""
+
+    message = (
+        "the log has no space ({cause}), and nothing of this attempt was ordered: make room at "
+        "its servers"
+    )
     cause: str
 
 

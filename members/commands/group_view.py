@@ -18,6 +18,7 @@ from rich.text import Text
 from groupcert.certifier.errors import InvalidRequest, Unavailable
 from groupcert.members.client.client import Client
 from groupcert.members.commands.watching import FirstThatFits, show
+from groupcert.members.core.recovery_progress import readable
 from groupcert.members.errors.transactions import MemberFailed
 from groupcert.members.security.credentials import ANONYMOUS, Credentials
 from groupcert.members.services.group_problems import cause_name, problems_of_all, since
@@ -245,7 +246,9 @@ def _log_line(log: object) -> list[str]:
     servers = (f"{each['name']} {each['state']}" for each in log["servers"])
     acknowledged_ms = log["acknowledged_ms_ago"]
     took = "" if acknowledged_ms is None else f"; it took a message {acknowledged_ms:,} ms ago"
-    return [f"log: leader {log['leader'] or 'not known'}; {', '.join(servers)}{took}"]
+    room = f" of {readable(log['bytes_max'])}" if log["bytes_max"] else ""
+    size = f"; {readable(log['bytes'])}{room}" if log["bytes"] else ""
+    return [f"log: leader {log['leader'] or 'not known'}; {', '.join(servers)}{took}{size}"]
 
 
 def _row(name: str, address: str, answer: GroupStatus | str) -> JsonObject:

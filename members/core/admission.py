@@ -6,7 +6,7 @@ one, whose client waits with it, only the next fragments do.
 
 from collections.abc import Sequence
 
-from groupcert.certifier.errors import NotServing, Overloaded
+from groupcert.certifier.errors import LogFull, NotServing, Overloaded
 from groupcert.members.core.log_records import LoggedTransaction, bytes_of
 from groupcert.members.core.member import Member
 from groupcert.members.core.states import MemberState
@@ -19,11 +19,12 @@ WAITING_BYTES_MAX = 64 << 20
 
 
 def check_admitted(member: Member, transactions: Sequence[LoggedTransaction]) -> None:
-    """Raises the error of `why_not`, or Overloaded, if `member` takes no `transactions` now; an
-    empty sequence only marks a position in the order.
+    """Raises the error of `why_not`, LogFull or Overloaded, if `member` takes no `transactions`
+    now; an empty sequence only marks a position in the order.
     """
     if not takes_anything(member) or (transactions and not member.may_write):
         raise why_not(member, ordered="nothing")
+    check_space(member)
     check_room(member, transactions)
 
 
@@ -41,6 +42,12 @@ def why_not(member: Member, *, ordered: str = "perhaps") -> NotServing | NotPrim
     primary = member.view.named(member.view.primary)
     address = primary.address if primary else ""
     return NotPrimary(member=member.me.name, primary=member.view.primary, address=address)
+
+
+def check_space(member: Member) -> None:
+    """Raises LogFull if the log has no space: what is not handed in now cannot be ordered."""
+    if member.publisher.log_full:
+        raise LogFull(cause=member.publisher.log_full)
 
 
 def check_room(member: Member, transactions: Sequence[LoggedTransaction]) -> None:

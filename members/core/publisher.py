@@ -58,6 +58,7 @@ class Submission:
         "_undecided",
         "batch_number",
         "done",
+        "is_withdrawn",
         "locked_since",
         "log_sequence",
         "outcomes",
@@ -81,6 +82,8 @@ class Submission:
         self.log_sequence = 0
         self.batch_number = 0
         self.taken_seconds = 0.0
+        self.is_withdrawn = False
+        """Nothing of it was sent, and nothing will be."""
         self._undecided = len(transactions)
 
     def end(self) -> None:
@@ -102,6 +105,11 @@ class Submission:
             self.version = outcome.version
         self._undecided -= 1
         return self._undecided == 0
+
+    @property
+    def is_untouched(self) -> bool:
+        """True while none of its transactions is decided."""
+        return self._undecided == len(self.transactions)
 
 
 def _tell_nobody(_ended: Submission) -> None:
@@ -181,6 +189,8 @@ class Publisher:
         """Bytes of the transactions that are queued and not sent."""
         self.turns_away = False
         """Clients may hand in nothing more; what they have handed in is still decided."""
+        self.log_full = ""
+        """Why the log has no space; empty: it has some, as far as is known."""
 
     def submit(self, submission: Submission) -> None:
         """Queues a submission."""
@@ -221,6 +231,29 @@ class Publisher:
         """Refuses new submissions of clients, before this member leaves."""
         self.turns_away = True
         self.refuse_uploads()
+
+    def note_log_full(self, cause: str) -> list[Submission]:
+        """Notes why the log has no space, empty if it has some. Returns the submissions that are
+        withdrawn for it: those of which nothing was sent. What was sent may be in the log all the
+        same, by an attempt that had no answer, so it is sent on until it is read back.
+        """
+        if cause and not self.log_full:
+            self.refuse_uploads()
+        self.log_full = cause
+        if not cause or not self._waiting:
+            return []
+        sent = {submission for each in self._sent.values() for submission, _ in each.parts}
+        waiting, self._waiting = self._waiting, deque()
+        withdrawn: dict[Submission, None] = {}
+        for part in waiting:
+            if part[0] in sent or not part[0].is_untouched:
+                self._waiting.append(part)
+            else:
+                withdrawn[part[0]] = None
+        self.waiting_bytes = _bytes_of_all(self._waiting)
+        for submission in withdrawn:
+            submission.is_withdrawn = True
+        return list(withdrawn)
 
     def refuse_uploads(self) -> None:
         """Marks all uploads as refused, and informs them."""
@@ -372,7 +405,7 @@ class Publisher:
         return parts
 
 
-def _bytes_of_all(parts: Sequence[Part]) -> int:
+def _bytes_of_all(parts: Iterable[Part]) -> int:
     return sum(
         bytes_of(submission.transactions[index]) for submission, index in parts if index >= 0
     )

@@ -87,7 +87,9 @@ def demo_group(folder: Path, members: int, certification_log: Path | None) -> Lo
         # Several files, so that members report chains of their written rows.
         settings |= {"certification_log_keys": True, "certification_log_file_seconds": 2}
     logs = certification_log or folder / "certification-logs"
-    return LocalGroup(folder, members=members, settings=settings, certification_logs=logs)
+    return LocalGroup(
+        folder, members=members, settings=settings, certification_logs=logs, trims_log=True
+    )
 
 
 def _check_empty(folder: Path) -> None:

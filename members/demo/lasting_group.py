@@ -115,6 +115,7 @@ def group_at(folder: Path, places: Places) -> LocalGroup:
         addresses=places.members,
         log_port=places.log_port,
         settings=settings,
+        trims_log=True,
         own_settings={
             name: {"metrics_address": console} for name, console in places.consoles.items()
         },
@@ -128,9 +129,8 @@ def keep_up(group: LocalGroup, tell: Callable[[str], None]) -> None:
     due: dict[str, float] = {}
     while True:
         time.sleep(POLL_SECONDS)
-        if group.has_log_server and not group.log_server.is_running:
-            tell("the log server ended; it starts again")
-            group.log_server.start()
+        if group.has_log_server and (problem := group.log_server.mend()):
+            tell(f"the log server was started again: {problem}")
         for name, process in group.processes.items():
             if not (how := process.how_it_ended()):
                 continue

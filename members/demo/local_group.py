@@ -25,6 +25,9 @@ from groupcert.members.security.credentials import ANONYMOUS, Credentials
 from groupcert.members.total_order.embedded_server import LogServer
 from groupcert.v1 import group_pb2
 
+RETENTION_BYTES = 256 << 20
+"""Of the log, where members trim it: they are on one machine, so that a copy takes no longer than
+to read so much."""
 START_SECONDS = 120.0
 STOP_SECONDS = 60.0
 """More than a member takes, with all the limits of its steps."""
@@ -49,6 +52,7 @@ class LocalGroup:
         credentials: Credentials = ANONYMOUS,
         certification_logs: Path | None = None,
         module: str = "groupcert.members",
+        trims_log: bool = False,
     ) -> None:
         """Prepares folders and settings; nothing runs before `start`.
 
@@ -63,6 +67,8 @@ class LocalGroup:
             credentials: What `status` shows to members.
             certification_logs: Each member keeps its log in a folder of its name there.
             module: What runs as the command `groupcert` in the members' processes.
+            trims_log: Members trim the log of its log server; a member that was away for longer
+                copies another one.
         """
         self.folder = folder
         names = (f"m{number}" for number in range(1, members + 1))
@@ -75,6 +81,7 @@ class LocalGroup:
         self.credentials = credentials
         self.certification_logs = certification_logs
         self._module = module
+        self._trims_log = trims_log and self.has_log_server
 
     @property
     def has_log_server(self) -> bool:
@@ -110,6 +117,9 @@ class LocalGroup:
             **self._own_settings.get(name, {}),
             **(settings or {}),
         }
+        if self._trims_log:
+            values.setdefault("log_trim_servers", [self.log_server.address])
+            values.setdefault("log_retention_bytes", RETENTION_BYTES)
         if self.certification_logs is not None:
             values.setdefault("certification_log", str(self.certification_logs / name))
         lines = (f"{key} = {json.dumps(value)}" for key, value in values.items())

@@ -15,7 +15,7 @@ from groupcert.certifier.errors import (
     Overloaded,
     TransactionTooLarge,
 )
-from groupcert.members.core.admission import takes_anything
+from groupcert.members.core.admission import check_space, takes_anything
 from groupcert.members.core.fragment_sets import SETS_MAX
 from groupcert.members.core.member import Member
 from groupcert.members.host.turns import Turns
@@ -53,10 +53,12 @@ class Uploads:
 
         Raises:
             NotServing, NotPrimary: The group takes no transactions from this member.
+            LogFull: The log has no space.
             Overloaded: Other uploads leave no room for it.
         """
         if not takes_anything(self.member) or not self.member.may_write:
             raise self.why_not()
+        check_space(self.member)
         if self.count and (self.bytes + size > self._bytes_max or self.count + 1 >= SETS_MAX):
             raise Overloaded(
                 waiting=self.bytes,
@@ -107,6 +109,7 @@ class LargeUpload:
             InvalidWriteSet: It is no part, or none that may follow the one before.
             TransactionTooLarge: The parts are more than was announced.
             NotServing, NotPrimary: The group takes it no longer.
+            LogFull: The log has no space.
         """
         if len(part) > PART_BYTES_MAX + self._uploads.fragment_bytes:
             expected = f"parts of at most {PART_BYTES_MAX} bytes"
@@ -163,4 +166,5 @@ class LargeUpload:
             self._changed.clear()
             await self._changed.wait()
         if self._upload.is_refused:
+            check_space(self._uploads.member)
             raise self._uploads.why_not()

@@ -1,7 +1,7 @@
 """What a client of PostgreSQL is told where the group does not let its transaction commit.
 
 SQLSTATE 40001 is what frameworks retry; 08007 is "nobody knows", 25006 "this server takes no
-writes now", 54000 a limit.
+writes now", 53100 a full disk, 54000 a limit.
 """
 
 from collections.abc import Mapping
@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from groupcert.certifier.errors import (
     GroupcertError,
     InvalidRequest,
+    LogFull,
     TransactionTooLarge,
     WriteSetTooLarge,
 )
@@ -55,6 +56,8 @@ def refusal_of_error(error: GroupcertError) -> Refusal:
         )
     if isinstance(error, InvalidRequest):
         return Refusal("0A000", "the group refuses the transaction", str(error), "Change it.")
+    if isinstance(error, LogFull):
+        return Refusal("53100", "the group takes no transactions", str(error), "Try again later.")
     return out_of_group(str(error))
 
 

@@ -21,8 +21,12 @@ from groupcert.members.total_order.log_options import LogOptions, make_order
 from groupcert.members.total_order.port import LogState
 
 PERIOD_SECONDS = 10.0
+FILLING_SECONDS = 1.0
+"""In place of it while half of what the log may keep of its servers' room is taken: once they are
+full, no member can say any more how far it is."""
 TRIM_MESSAGES_MIN = 1_000
-"""Messages; a purge of fewer is not worth it."""
+TRIM_BYTES_MIN = 8 << 20
+"""A purge of fewer messages and of fewer bytes is not worth it."""
 ROOM_PARTS = 2
 """Of the servers' room the log keeps one in so many parts, whatever the retention: full servers
 take nothing, and one that was full takes nothing until its operator has made room."""
@@ -51,7 +55,7 @@ def trim_target(
         durable: For each member of the view the last message that it would not read again if it
             were started anew; 0: it is not known, and nothing is trimmed.
         reading: The last message that each open copy has.
-        messages_min: What a purge has to drop at least.
+        messages_min: What a purge has to drop at least, if these are not `TRIM_BYTES_MIN`.
     """
     positions = [*durable]
     if not positions:
@@ -63,7 +67,9 @@ def trim_target(
         bytes_kept = min(retention.bytes, log_state.bytes_max // ROOM_PARTS or retention.bytes)
         kept = min(kept, bytes_kept * messages // log_state.bytes)
     target = min(needed, log_state.last_sequence + 1 - kept)
-    return target if target - log_state.first_sequence >= messages_min else None
+    dropped = target - log_state.first_sequence
+    is_due = dropped >= messages_min or dropped * log_state.bytes >= TRIM_BYTES_MIN * messages
+    return target if dropped > 0 and is_due else None
 
 
 def reported_sequence(durable: int, reading: Iterable[int]) -> int:
@@ -74,10 +80,12 @@ def reported_sequence(durable: int, reading: Iterable[int]) -> int:
 
 
 def trimming_options(config: MemberConfig, options: LogOptions) -> LogOptions | None:
-    """Returns options of a connection that may purge the log; None: this member has none."""
-    if not config.log_trim_servers:
-        return None
-    return replace(options, servers=config.log_trim_servers)
+    """Returns options of a connection that may purge the log; None: this member has none. A log
+    server that is embedded in it is its own.
+    """
+    if config.log_trim_servers:
+        return replace(options, servers=config.log_trim_servers)
+    return None if config.log_servers else options
 
 
 async def keep_log(
@@ -86,6 +94,7 @@ async def keep_log(
     reading: Callable[[View], Iterable[int]],
     *,
     period_seconds: float = PERIOD_SECONDS,
+    filling_seconds: float = FILLING_SECONDS,
 ) -> None:
     """Reports what this member needs of the log no more, and trims the log where it may; runs until
     cancelled.
@@ -97,8 +106,9 @@ async def keep_log(
     config = runtime.config
     trimming = trimming_options(config, options)
     retention = Retention(messages=config.log_retention_messages, bytes=config.log_retention_bytes)
+    pause_seconds = min(period_seconds, filling_seconds)
     while True:
-        await asyncio.sleep(period_seconds)
+        await asyncio.sleep(pause_seconds)
         if runtime.member.state is not MemberState.ONLINE:
             continue
         try:
@@ -107,6 +117,8 @@ async def keep_log(
             needed = reported_sequence(member.durable_log_sequence, reading(member.view))
             member.durable_log_sequence = needed
             state = await runtime.log_state()
+            is_filling = state.bytes_max and state.bytes * 2 * ROOM_PARTS > state.bytes_max
+            pause_seconds = filling_seconds if is_filling else period_seconds
             if trimming is not None:
                 durable = member.durable_log_sequences()
                 await trim_if_due(state, trimming, durable, reading(member.view), retention)

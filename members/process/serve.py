@@ -48,7 +48,7 @@ from groupcert.members.services.serving import Context
 from groupcert.members.services.session import SessionService
 from groupcert.members.services.store import StoreService
 from groupcert.members.settings.member import MemberConfig
-from groupcert.members.total_order.embedded_server import LogServer
+from groupcert.members.total_order.embedded_server import LogServer, kept
 from groupcert.members.total_order.log_options import LogOptions, make_order, options_of
 from groupcert.members.wire.channels import add_port
 from groupcert.v1 import (
@@ -281,8 +281,7 @@ async def _console(
 @contextmanager
 def _embedded_log_server(config: MemberConfig) -> Iterator[LogServer]:
     server = LogServer(config.data_folder / "log-server", port=config.log_server_port)
-    server.start()
-    try:
+    with kept(
+        server, lambda why: log.warning("log_server_restarted", member=config.member, text=why)
+    ):
         yield server
-    finally:
-        server.stop()

@@ -40,6 +40,8 @@ class Observation:
     log_identity: LogIdentity | None
     log_durable: bool | None
     log_replicas: int
+    log_bytes: int
+    log_bytes_max: int
     vouches_for_log: bool
     recovery: RecoveryProgress | None
     """Progress of the copy of a donor's state; None: there is none."""
@@ -72,6 +74,8 @@ def observe(runtime: MemberRuntime) -> Observation:
         log_identity=runtime.log_identity,
         log_durable=runtime.log_durable,
         log_replicas=runtime.log_replicas,
+        log_bytes=runtime.log_bytes,
+        log_bytes_max=runtime.log_bytes_max,
         vouches_for_log=runtime.vouches_for_log,
         recovery=runtime.recovery,
         binary_log=runtime.binary_log,

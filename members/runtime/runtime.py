@@ -86,6 +86,7 @@ class MemberRuntime:
         self.log_durable: bool | None = None
         self.record_bytes_max = record_bytes_max()
         self.log_identity: LogIdentity | None = None
+        self.log_bytes = self.log_bytes_max = 0
         self.log_replicas = self.committed_version = self.durable_version = 0
         self.recovery: RecoveryProgress | None = None
         self.committed_position = -1
@@ -227,6 +228,7 @@ class MemberRuntime:
                 outcome is unknown.
             NotPrimary: Another member is the one that takes transactions; nothing was kept.
             Overloaded: Too many wait already; nothing was ordered.
+            LogFull: The log has no space; nothing was ordered. From the future, likewise.
         """
         return self._submissions.submit(transactions)
 
@@ -326,6 +328,7 @@ class MemberRuntime:
 
     def _noted(self, state: LogState) -> LogState:
         self.log_durable, self.log_replicas = state.durable, state.replicas
+        self.log_bytes, self.log_bytes_max = state.bytes, state.bytes_max
         self.record_bytes_max = record_bytes_max(state)
         return state
 

@@ -58,6 +58,8 @@ class Sender:
 
     def _send_all(self, lingered: bool) -> None:
         self._scheduled = False
+        for submission in self._publisher.note_log_full(self._order.full()):
+            submission.end()
         while self._order.publishing() < PUBLISHING_MAX:
             credit = self._member.credit(self._now_ms())
             is_taken = not self._order.publishing()

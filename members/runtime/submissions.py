@@ -5,6 +5,7 @@ import time
 from collections.abc import Sequence
 from functools import partial
 
+from groupcert.certifier.errors import LogFull
 from groupcert.members.binary_log.log import BinaryLog
 from groupcert.members.core.admission import check_admitted, why_not
 from groupcert.members.core.effects import Delivered
@@ -35,7 +36,9 @@ class Submissions:
         def done(ended: Submission) -> None:
             if future.done():
                 return
-            if not ended.log_sequence or self._member.state is MemberState.FENCED:
+            if ended.is_withdrawn:
+                future.set_exception(LogFull(cause=self._member.publisher.log_full))
+            elif not ended.log_sequence or self._member.state is MemberState.FENCED:
                 future.set_exception(why_not(self._member))
             else:
                 future.set_result(ended)

@@ -48,6 +48,8 @@ class ProblemKind(StrEnum):
     """A server of the log is down, cut off, or lacks some of the log."""
     LOG_LEADER = "log_leader"
     LOG_UNACKNOWLEDGED = "log_unacknowledged"
+    LOG_FULL = "log_full"
+    """The log takes no more messages for want of space."""
     CERTIFICATION_LOG = "certification_log"
     ROWS_DIFFER = "rows_differ"
     """A member has other rows than most."""
@@ -142,7 +144,10 @@ def _of_log(observer: MemberStatus) -> Iterator[Problem]:
         elif server.state == LOG_SERVER_STATE_BEHIND:
             text = f"log server {server.name} is behind: it lacks {server.lag:,} entries of the log"
             yield Problem(ProblemKind.LOG_SERVER, server.name, text)
-    if observer.log_unacknowledged_ms >= UNACKNOWLEDGED_MS:
+    if log.full:
+        text = f"the log has no space, as {observer.name} was told: nothing can be committed"
+        yield Problem(ProblemKind.LOG_FULL, "log", f"{text} ({log.full})")
+    elif observer.log_unacknowledged_ms >= UNACKNOWLEDGED_MS:
         text = (
             f"the log has not acknowledged a message of {observer.name} for "
             f"{_seconds(observer.log_unacknowledged_ms)} s"

@@ -13,7 +13,6 @@ from groupcert.members.core.comparisons import Comparisons
 from groupcert.members.core.states import MemberState
 from groupcert.members.host.histogram import Histogram
 from groupcert.members.runtime.observation import Observation
-from groupcert.members.total_order.server_health import LogHealth
 from groupcert.members.wire.applier_status import applier_status
 from groupcert.v1 import applier_pb2, group_pb2
 
@@ -120,7 +119,7 @@ def _member_status(observed: Observation) -> group_pb2.MemberStatus:
         oldest_snapshot_version=observed.oldest_snapshot_version,
         console_address=observed.console_address,
         recovery=group_pb2.RecoveryProgress(**asdict(recovery)) if recovery else None,
-        log=_log(observed.log_health) if observed.log_opened else None,
+        log=_log(observed) if observed.log_opened else None,
         run_verdicts=group_pb2.VerdictCounts(
             **{each.name.lower(): member.counters.verdicts[each] for each in Verdict}
         ),
@@ -171,8 +170,9 @@ def _reason(observed: Observation) -> str:
     return observed.log_health.problem or member.reason
 
 
-def _log(health: LogHealth) -> group_pb2.LogStatus:
-    """Returns the health of the log's servers."""
+def _log(observed: Observation) -> group_pb2.LogStatus:
+    """Returns the health of the log's servers, and the space that they have for it."""
+    health = observed.log_health
     return group_pb2.LogStatus(
         leader=health.leader,
         leaderless_ms=health.leaderless_ms,
@@ -187,6 +187,9 @@ def _log(health: LogHealth) -> group_pb2.LogStatus:
         ],
         acknowledged_ms=health.acknowledged_ms,
         problem=health.problem,
+        full=health.full,
+        bytes=observed.log_bytes,
+        bytes_max=observed.log_bytes_max,
     )
 
 

@@ -95,6 +95,11 @@ MEMBER_GAUGES: Mapping[str, Reading] = {
         "time since the log took a message of this member",
         lambda status: status.log.acknowledged_ms / 1e3,
     ),
+    "log_bytes": ("bytes of the log", lambda status: status.log.bytes),
+    "log_bytes_max": (
+        "bytes up to which its servers have space for it; 0: they do not say",
+        lambda status: status.log.bytes_max,
+    ),
     "log_durable": ("whether all of them sync every write", "log_durable"),
     "binary_log_files": ("files of the binary log", "binary_log_files"),
     "binary_log_bytes": ("their bytes", "binary_log_bytes"),

@@ -295,7 +295,7 @@ class MemberConfig(SecuritySettings):
     100 MiB: leaves a donor most of a core and of a disk."""
     log_trim_servers: LogAddresses = ()
     """Addresses as `log_servers`, for a user that may trim the log. Default: none, then this member
-    never trims it."""
+    never trims it, unless it is that of its embedded log server."""
     log_retention_messages: Positive = 1_000_000
     """Messages that the log keeps although every member has them. Default: an hour of full load, in
     which a member may be away and come back without a copy."""

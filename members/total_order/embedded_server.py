@@ -3,6 +3,11 @@
 It stores one copy of the log and syncs every write. That survives a crash of the process and of the
 machine, not the loss of the disk: a group that must survive that runs three servers of its own
 (`deploy/`).
+
+It takes messages until its disk has only a reserve left, and then says so. By itself it would take
+for its limit three quarters of what is free when it starts, less at each start the larger the log
+is; and after a failed write it would answer nothing any more, however much space there is. So its
+limit is set at each start, and whoever keeps it has it start again (`mend`) once there is space.
 """
 
 import json
@@ -11,16 +16,20 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from groupcert.certifier.errors import LogServerUnavailable, PortTaken
+from groupcert.certifier.errors import GroupcertError, LogServerUnavailable, PortTaken
 from groupcert.members.host import die_with_parent
 from groupcert.members.host.file_lock import lock
 from groupcert.members.host.interruption import held_back
-from groupcert.members.host.loopback import HOST
+from groupcert.members.host.loopback import HOST, free_port
+from groupcert.members.total_order.jetstream_monitors import promises_of, write_error
 
 START_MS_MAX = 60_000
 STOP_MS_MAX = 30_000
@@ -31,18 +40,27 @@ PENDING_BYTES_MAX = 256 << 20
 """Bytes that the server keeps for one slow connection: several readers' 32 MB, which flow control
 allows each."""
 SERVER_LOG_BYTES_MAX = 16 << 20
+RESERVE_BYTES_MAX = 1 << 30
+RESERVE_PARTS = 20
+"""Of the disk the server leaves one in so many parts free, and not more than a GiB."""
+ROOM_BYTES_MIN = 16 << 20
+"""Bytes that it could take for which a server is started again that takes nothing."""
+KEPT_SECONDS = 0.5
+"""How often `kept` looks whether the server has ended."""
+SPACE_SECONDS = 2.0
+"""How often `mend` asks the server whether it takes messages."""
 
 CONFIG = """\
 server_name: {name}
 listen: "{host}:{port}"
-http: "{host}:-1"
+http: "{host}:{monitor_port}"
 ports_file_dir: {directory}
 log_file: {log}
 logfile_size_limit: {log_bytes_max}
 logfile_max_num: 2
 max_payload: {message_bytes_max}
 max_pending: {pending_bytes_max}
-jetstream {{ store_dir: {store}, sync_interval: always }}
+jetstream {{ store_dir: {store}, sync_interval: always, max_file_store: {store_bytes_max} }}
 """
 
 
@@ -53,7 +71,9 @@ class LogServer:
         """Uses the data in `directory`; port 0 means a free one, chosen at the first start."""
         self._directory = directory.resolve()
         self._port = port
-        self._monitor = ""
+        self._monitor_port = 0
+        self._looked_seconds = 0.0
+        self._limit_bytes = 0
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -63,8 +83,8 @@ class LogServer:
 
     @property
     def monitor(self) -> str:
-        """The address of the server's monitoring over HTTP; another one after each start."""
-        return self._monitor
+        """The address of the server's monitoring over HTTP."""
+        return f"http://{HOST}:{self._monitor_port}"
 
     @property
     def is_running(self) -> bool:
@@ -92,6 +112,7 @@ class LogServer:
         assert not self.is_running, "already started"
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._remove_ports_files()
+        self._monitor_port = self._monitor_port or free_port()
         self._config_path.write_text(self._config())
         with self._lock() as locked, self._log_path.open("ab") as log, held_back():
             log_offset = log.seek(0, os.SEEK_END)
@@ -111,6 +132,27 @@ class LogServer:
         except BaseException:
             self.stop()
             raise
+
+    def mend(self) -> str:
+        """Starts the server again if it has ended, or takes no messages for want of space and has
+        some now; returns why it did, empty if it did nothing. For whoever keeps a server running:
+        call it again and again, as often as it is to be looked at.
+
+        Raises: as `start`.
+        """
+        if not self.is_running:
+            self.start()
+            return "it ended"
+        now = time.monotonic()
+        if now < self._looked_seconds + SPACE_SECONDS:
+            return ""
+        self._looked_seconds = now
+        problem = self._space_problem()
+        if not problem:
+            return ""
+        self.stop()
+        self.start()
+        return f"it took no messages for want of space ({problem}), and there is some now"
 
     def stop(self) -> None:
         """Ends the server: it writes what it holds; it is killed if that takes too long."""
@@ -136,17 +178,46 @@ class LogServer:
         return self._directory / "nats-server.conf"
 
     @property
+    def _store_path(self) -> Path:
+        return self._directory / "jetstream"
+
+    @property
     def _log_path(self) -> Path:
         return self._directory / "nats-server.log"
 
+    def _space_problem(self) -> str:
+        """Returns why the server takes no messages although the disk has room; else nothing."""
+        monitors = (self.monitor,)
+        room = promises_of(monitors).room_bytes
+        if room is None or self._free_bytes() < ROOM_BYTES_MIN:
+            return ""
+        limit = f"its limit of {self._limit_bytes} bytes is reached"
+        return write_error(monitors) or ("" if room else limit)
+
+    def _stored_bytes(self) -> int:
+        """Returns the bytes of the files that have the log."""
+        total = 0
+        for path in self._store_path.rglob("*.blk"):
+            with suppress(FileNotFoundError):  # It was trimmed meanwhile.
+                total += path.stat().st_size
+        return total
+
+    def _free_bytes(self) -> int:
+        """Returns the bytes by which the log may grow now, so that the disk keeps a reserve."""
+        disk = shutil.disk_usage(self._directory)
+        return max(disk.free - min(disk.total // RESERVE_PARTS, RESERVE_BYTES_MAX), 0)
+
     def _config(self) -> str:
+        self._limit_bytes = max(self._stored_bytes() + self._free_bytes(), 1)  # 0: no limit.
         return CONFIG.format(
             name=json.dumps(f"groupcert-{self._directory.name}"),
             host=HOST,
             port=self._port or -1,
+            monitor_port=self._monitor_port,
+            store_bytes_max=self._limit_bytes,
             directory=json.dumps(str(self._directory)),
             log=json.dumps(str(self._log_path)),
-            store=json.dumps(str(self._directory / "jetstream")),
+            store=json.dumps(str(self._store_path)),
             log_bytes_max=SERVER_LOG_BYTES_MAX,
             message_bytes_max=MESSAGE_BYTES_MAX,
             pending_bytes_max=PENDING_BYTES_MAX,
@@ -176,7 +247,6 @@ class LogServer:
             with suppress(OSError, ValueError):
                 ports = json.loads(self._ports_path(self._process.pid).read_text())
                 self._port = int(ports["nats"][0].rpartition(":")[2])
-                self._monitor = ports["monitoring"][0]
                 return
             if time.monotonic() > deadline:
                 raise self._failed_to_start(log_offset, f"not ready within {START_MS_MAX} ms")
@@ -196,6 +266,42 @@ class LogServer:
     def _remove_ports_files(self) -> None:
         for path in self._directory.glob("nats-server_*.ports"):
             path.unlink(missing_ok=True)
+
+
+@contextmanager
+def kept(server: LogServer, tell: Callable[[str], object]) -> Iterator[None]:
+    """Runs a server within the block, and keeps it running: see `LogServer.mend`, whose reasons are
+    told. It has a thread of its own, with which it ends.
+
+    Raises: as `LogServer.start`.
+    """
+    started: Future[None] = Future()
+    ends = threading.Event()
+
+    def keep() -> None:
+        try:
+            server.start()
+            started.set_result(None)
+        except BaseException as error:
+            started.set_exception(error)
+            return
+        while not ends.wait(KEPT_SECONDS):
+            try:
+                problem = server.mend()
+            except (GroupcertError, OSError) as error:  # It may be better at the next look.
+                problem = f"it does not start: {error}"
+            if problem:
+                tell(problem)
+        server.stop()
+
+    thread = threading.Thread(target=keep, name="log server")
+    thread.start()
+    try:
+        started.result()
+        yield
+    finally:
+        ends.set()
+        thread.join()
 
 
 def server_binary() -> str:

@@ -175,10 +175,14 @@ class EtcdOrder:
         """Returns a text, see `TotalOrder.refusal`."""
         return self._publisher.refusal
 
+    def full(self) -> str:
+        """Returns a text, see `TotalOrder.full`."""
+        return self._publisher.full
+
     def health(self) -> LogHealth:
         """Returns the servers' health, see `TotalOrder.health`."""
         if self._health is not None:
-            return self._health.now()
+            return self._health.now(self.full())
         problem = self._connection.problem if self._waits_for else ""
         return LogHealth(problem=f"{self._waits_for}: {problem}" if problem else self._waits_for)
 

@@ -82,9 +82,11 @@ class EtcdHealth:
         self._id_of: dict[str, int] = {}
         self._index_before = 0
 
-    def now(self) -> LogHealth:
-        """Returns the servers' health, as far as they have answered."""
-        return self._servers.health(_now_ms(), self._acknowledged_ms())
+    def now(self, full: str = "") -> LogHealth:
+        """Returns the servers' health, as far as they have answered; `full`: why they take no more
+        messages.
+        """
+        return self._servers.health(_now_ms(), self._acknowledged_ms(), full)
 
     async def run(self) -> None:
         """Asks until it is cancelled."""

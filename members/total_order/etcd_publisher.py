@@ -43,6 +43,8 @@ IDS_KEPT = 4_096
 PUBLISHERS_KEPT = 64
 """Keys of publishers that stay; those that wrote longest ago are removed, some with the first
 message of a new one: each start of a member leaves one behind."""
+FULL_WORDS = "database space exceeded"
+"""etcd's words once its quota is reached, until an operator disarms the alarm."""
 REMOVED_MAX = 32
 """Of an etcd's 128 operations in a transaction."""
 
@@ -71,7 +73,7 @@ class EtcdPublisher:
         self._own_key = b""
         self._written = 0
         self._outdated: Sequence[bytes] = ()
-        self.refusal = ""
+        self.refusal = self.full = ""
 
     def publish(self, message_id: str, payload: bytes) -> None:
         """Accepts a message, as `TotalOrder.publish` says."""
@@ -123,7 +125,7 @@ class EtcdPublisher:
                     TRANSACTION, self._attempt(message), limit_ms=attempt_ms, server=server
                 )
                 if self._is_written(message, answer):
-                    self.refusal = ""
+                    self.refusal = self.full = ""
                     return
             except NotAnswered as error:
                 self.refusal = str(error)
@@ -133,6 +135,7 @@ class EtcdPublisher:
                 continue
             except EtcdRefused as refused:
                 self.refusal = refused.description
+                self.full = refused.description if FULL_WORDS in refused.description else ""
             await asyncio.sleep(backoff.next_s())
 
     async def _begin(self, server: str) -> None:

@@ -7,9 +7,7 @@ without them `LogState.durable` is None.
 """
 
 import asyncio
-import json
 import time
-import urllib.request
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
@@ -26,7 +24,15 @@ from groupcert.members.total_order.jetstream_connection import (
     NotAnswered,
 )
 from groupcert.members.total_order.jetstream_health import JetStreamHealth
-from groupcert.members.total_order.jetstream_publisher import JetStreamPublisher
+from groupcert.members.total_order.jetstream_monitors import (
+    Promises,
+    promises_of,
+    write_error,
+)
+from groupcert.members.total_order.jetstream_publisher import (
+    ACKNOWLEDGEMENT_MS_MAX,
+    JetStreamPublisher,
+)
 from groupcert.members.total_order.jetstream_reader import HEARTBEAT_MS, LogReader
 from groupcert.members.total_order.linger import Linger
 from groupcert.members.total_order.port import (
@@ -41,17 +47,17 @@ from groupcert.members.total_order.server_health import LogHealth
 MESSAGE_BYTES_MAX = 8 << 20
 HEADER_BYTES_MAX = 1 << 10
 """Bytes for the message id and the stream's name, which count towards a message's size."""
-MONITOR_TIMEOUT_MS = 2_000
 MISSING_RETRY_SECONDS = 0.2
 STREAM_PREFIX = "GROUPCERT_"
 CONTINUES = "groupcert.continues"
 """Name in a stream's metadata of the log that it goes on from."""
 GROUPS_NAMED_MAX = 8
 """Other groups that an error names, where the requested group is not there."""
-MONITORS_MS = 10_000
-"""How often the servers are asked again whether they sync, as long as not all have said so."""
+MONITORS_MS = 9_000
+"""How often the servers are asked again whether they sync, and how much they have room for."""
 
 
+SPACE_SECONDS = 0.5
 CUT_OFF_MS = 3_000
 """A server that takes no message or answers no request for so long, and sends no message either,
 may be cut off from the others: after an acknowledgement is overdue, and before the group suspects a
@@ -148,7 +154,9 @@ class JetStreamOrder:
         self._health: JetStreamHealth | None = None
         self._waits_for = ""
         self._identity: LogIdentity
-        self._syncs_always: bool | None = None
+        self._promises = Promises()
+        self._bytes_max = 0
+        self._write_error = ""
         self._asked_monitors_ns = 0
         self._readers: set[LogReader] = set()
         self._delivered_ns = time.monotonic_ns()
@@ -170,6 +178,7 @@ class JetStreamOrder:
         except BaseException:
             await self._connection.close()
             raise
+        self._note_room(document)
         state = self._state_of(document)
         self._identity = state.identity
         self._publisher = JetStreamPublisher(
@@ -188,6 +197,7 @@ class JetStreamOrder:
             asyncio.create_task(self._health.run(), name="log health"),
             asyncio.create_task(self._publisher.run(), name="log publisher"),
             asyncio.create_task(self._watch(), name="log watch"),
+            asyncio.create_task(self._watch_space(), name="log space"),
         ]
         return state
 
@@ -224,10 +234,15 @@ class JetStreamOrder:
         """Returns a text, see `TotalOrder.refusal`."""
         return self._publisher.refusal
 
+    def full(self) -> str:
+        """Returns a text, see `TotalOrder.full`."""
+        is_told = bool(self._write_error) and self._is_stuck()
+        return self._publisher.full or (self._write_error if is_told else "")
+
     def health(self) -> LogHealth:
         """Returns the servers' health, see `TotalOrder.health`."""
         if self._health is not None:
-            return self._health.now()
+            return self._health.now(self.full())
         problem = self._connection.problem if self._waits_for else ""
         return LogHealth(problem=f"{self._waits_for}: {problem}" if problem else self._waits_for)
 
@@ -276,8 +291,9 @@ class JetStreamOrder:
             address = self._connection.address
             raise LogServerUnavailable(address=address, cause=str(refused)) from refused
         asked_ns = time.monotonic_ns() - self._asked_monitors_ns
-        if not self._syncs_always and asked_ns > MONITORS_MS * 1_000_000:
+        if asked_ns > MONITORS_MS * 1_000_000:
             await self._ask_monitors()
+            self._note_room(document)
         state = self._state_of(document)
         check_same_log(self._identity, state.identity)
         return state
@@ -367,7 +383,7 @@ class JetStreamOrder:
     async def _ask_monitors(self) -> None:
         options = self._options
         self._asked_monitors_ns = time.monotonic_ns()
-        self._syncs_always = await asyncio.to_thread(all_sync_always, options.monitors, options.tls)
+        self._promises = await asyncio.to_thread(promises_of, options.monitors, options.tls)
 
     async def _ask_state(self) -> LogState:
         """Asks for the state once: the reader has its own patience."""
@@ -379,16 +395,41 @@ class JetStreamOrder:
         message_bytes_max = min(config["max_msg_size"], self._connection.client.max_payload)
         in_files = config["storage"] == "file" and config.get("persist_mode", "") != "async"
         continues = (config.get("metadata") or {}).get(CONTINUES)
+        limits = (self._bytes_max, config.get("max_bytes", -1))  # Without one it is 0, or -1.
         return LogState(
             identity=LogIdentity(name=config["name"], created=document["created"]),
             first_sequence=max(1, state["first_seq"]),
             last_sequence=state["last_seq"],
             replicas=config["num_replicas"],
-            durable=self._syncs_always if in_files else False,
+            durable=self._promises.syncs_always if in_files else False,
             message_bytes_max=message_bytes_max - HEADER_BYTES_MAX,
             bytes=state["bytes"],
+            bytes_max=min((each for each in limits if each > 0), default=0),
             continues=Continuation.decode(continues) if continues else None,
         )
+
+    def _note_room(self, document: dict[str, Any]) -> None:
+        """Notes up to how many bytes the servers have room for the log, as of a description that is
+        as new as what they said of their room: other streams have a part of it.
+        """
+        room = self._promises.room_bytes
+        self._bytes_max = 0 if room is None else document["state"]["bytes"] + room
+
+    async def _watch_space(self) -> None:
+        """Asks whether a server cannot write, while none acknowledges a message or says why."""
+        options = self._options
+        while True:
+            await asyncio.sleep(SPACE_SECONDS)
+            is_asked = self._is_stuck() and not self._publisher.full
+            self._write_error = (
+                await asyncio.to_thread(write_error, options.monitors, options.tls)
+                if is_asked
+                else ""
+            )
+
+    def _is_stuck(self) -> bool:
+        """Returns whether an acknowledgement is overdue."""
+        return self._publisher.stuck_for_ms() >= ACKNOWLEDGEMENT_MS_MAX
 
     async def _watch(self) -> None:
         while True:
@@ -401,6 +442,8 @@ class JetStreamOrder:
 
     def _is_cut_off(self) -> bool:
         """Returns whether another server may do better; the caller goes there."""
+        if self._publisher.full:  # The leader itself has said so.
+            return False
         now_ns = time.monotonic_ns()
         unserved_ms = max(self._publisher.stuck_for_ms(), self._connection.unanswered_for_ms())
         waited_ms = min(unserved_ms, (now_ns - self._delivered_ns) // 1_000_000)
@@ -434,19 +477,3 @@ def check_settings(options: JetStreamOptions, config: dict[str, Any]) -> None:
                 value=str(config[name]),
                 expected=str(wanted[name]),
             )
-
-
-def all_sync_always(monitors: tuple[str, ...], tls: Tls | None = None) -> bool | None:
-    """Returns whether all servers sync every write to disk; None if one does not answer."""
-    answers: list[bool] = []
-    context = tls.client_context() if tls is not None else None
-    for monitor in monitors:
-        with suppress(OSError, ValueError):
-            with urllib.request.urlopen(
-                f"{monitor}/varz", timeout=MONITOR_TIMEOUT_MS / 1000, context=context
-            ) as page:
-                config = json.load(page).get("jetstream", {}).get("config", {})
-            answers.append(bool(config.get("sync_always", False)))
-    if False in answers:
-        return False
-    return True if answers and len(answers) == len(monitors) else None

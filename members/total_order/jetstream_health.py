@@ -36,9 +36,11 @@ class JetStreamHealth:
         self._acknowledged_ms = acknowledged_ms
         self._servers = LogServers(_now_ms())
 
-    def now(self) -> LogHealth:
-        """Returns the servers' health, as far as they have answered."""
-        return self._servers.health(_now_ms(), self._acknowledged_ms())
+    def now(self, full: str = "") -> LogHealth:
+        """Returns the servers' health, as far as they have answered; `full`: why they take no more
+        messages.
+        """
+        return self._servers.health(_now_ms(), self._acknowledged_ms(), full)
 
     def take(self, document: dict[str, Any]) -> None:
         """Notes a description of the stream that another part asked for; that of a new stream may

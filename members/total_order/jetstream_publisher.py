@@ -18,10 +18,16 @@ import nats.errors
 from groupcert.members.host.backoff import Backoff
 from groupcert.members.host.histogram import Histogram
 from groupcert.members.total_order.jetstream_connection import JetStreamConnection
+from groupcert.members.total_order.jetstream_monitors import NO_SPACE_WORDS
 from groupcert.members.total_order.port import PUBLISHING_MAX
 
 NO_RESPONDERS = b"NATS/1.0 503"
 """Begin of the headers of an answer of the server itself."""
+FULL_CODES = {10002, 10023, 10047}
+"""JetStream's numbers for limits of an account, a server and its storage that are reached."""
+STORE_FAILED = 10077
+FULL_WORDS = ("maximum bytes exceeded", "maximum messages exceeded", *NO_SPACE_WORDS)
+"""Its reasons for `STORE_FAILED` that are want of space."""
 BACKOFF_FIRST_MS = 10
 BACKOFF_MAX_MS = 250
 """Milliseconds between two tries: an election among log servers takes its time, and asking more
@@ -36,6 +42,13 @@ class _Message(NamedTuple):
     message_id: str
     payload: bytes
     accepted_ns: int
+
+
+class Refusal(NamedTuple):
+    """Why the stream did not take a message; `is_full`: it has no space for any."""
+
+    text: str
+    is_full: bool = False
 
 
 class JetStreamPublisher:
@@ -63,7 +76,7 @@ class JetStreamPublisher:
         self._backoff = Backoff(first_ms=BACKOFF_FIRST_MS, max_ms=BACKOFF_MAX_MS)
         self._wake = asyncio.Event()
         self._inbox = connection.client.new_inbox()
-        self.refusal = ""
+        self.refusal = self.full = ""
 
     def publish(self, message_id: str, payload: bytes) -> None:
         """Accepts a message, as `TotalOrder.publish` says."""
@@ -160,21 +173,25 @@ class JetStreamPublisher:
         """Handles an answer of the stream; an answer to an earlier attempt counts as well."""
         refusal = refusal_of(data, headers or b"")
         if refusal:
-            self.refusal = refusal
+            self.refusal, self.full = refusal.text, refusal.text if refusal.is_full else ""
             self.interrupt()
         elif message := self._in_flight.pop(int(subject[len(self._inbox) + 1 :]), None):
-            self.refusal = ""
+            self.refusal = self.full = ""
             self._progress_ns = self._acknowledged_ns = time.monotonic_ns()
             self._backoff.reset()
             self._append_seconds.add((self._acknowledged_ns - message.accepted_ns) / 1e9)
             self._send_next()
 
 
-def refusal_of(data: bytes, headers: bytes) -> str:
-    """Returns why the stream did not take a message; empty if it did, or had it already."""
+def refusal_of(data: bytes, headers: bytes) -> Refusal | None:
+    """Returns why the stream did not take a message; None if it did, or had it already."""
     if headers.startswith(NO_RESPONDERS):
-        return "no stream listens to the subject"
+        return Refusal("no stream listens to the subject")
     if b'"error"' not in data:
-        return ""
+        return None
     error = json.loads(data)["error"]
-    return f"{error['description']} ({error.get('err_code', error['code'])})"
+    text, code = error["description"], error.get("err_code", error["code"])
+    is_full = code in FULL_CODES or (
+        code == STORE_FAILED and any(words in text for words in FULL_WORDS)
+    )
+    return Refusal(f"{text} ({code})", is_full)

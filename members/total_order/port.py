@@ -140,6 +140,13 @@ class TotalOrder(Protocol):
         """Returns why the log refused the last message, in its words; empty since it took one."""
         ...
 
+    def full(self) -> str:
+        """Returns why the log takes no more messages for want of space, in its words, empty if it
+        has some, as far as is known. What is on its way is sent on: an attempt that had no answer
+        may have been taken.
+        """
+        ...
+
     def health(self) -> LogHealth:
         """Returns the health of the log's servers, as far as known without asking: an adapter asks
         them by itself, once a second or more often. Before `open` has returned, `problem` says what

@@ -70,6 +70,8 @@ class LogHealth:
     """Milliseconds since the log took a message of this member; None: it has not taken one yet."""
     problem: str = ""
     """The error of the last request, or what this member waits for before it can read."""
+    full: str = ""
+    """Why the log takes no more messages for want of space; empty: it has some."""
 
 
 class LogServers:
@@ -102,7 +104,7 @@ class LogServers:
         """Notes why there is no answer."""
         self._problem = problem
 
-    def health(self, now_ms: int, acknowledged_ms: int | None = None) -> LogHealth:
+    def health(self, now_ms: int, acknowledged_ms: int | None = None, full: str = "") -> LogHealth:
         """Returns the log's health now."""
         leaderless_ms = now_ms - self._led_ms
         is_led = bool(self._leader) and leaderless_ms < LOST_MS
@@ -120,6 +122,7 @@ class LogServers:
             ),
             acknowledged_ms=acknowledged_ms,
             problem=self._problem,
+            full=full,
         )
 
     def _state_of(self, answer: ServerAnswer, now_ms: int) -> LogServerState:

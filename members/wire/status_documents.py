@@ -38,6 +38,9 @@ def log_document(status: MemberStatus) -> JsonObject | None:
         ],
         "acknowledged_ms_ago": acknowledged_ms,
         "problem": log.problem,
+        "full": log.full,
+        "bytes": log.bytes,
+        "bytes_max": log.bytes_max,
     }
 
 

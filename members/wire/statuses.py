@@ -64,6 +64,7 @@ CODES: Mapping[type[GroupcertError], grpc.StatusCode] = {
     NotAuthenticated: grpc.StatusCode.UNAUTHENTICATED,
     errors.Unavailable: grpc.StatusCode.UNAVAILABLE,
     errors.DiskFull: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    errors.LogFull: grpc.StatusCode.RESOURCE_EXHAUSTED,
     recovery_errors.CopyExpired: grpc.StatusCode.OUT_OF_RANGE,
     recovery_errors.TooManyCopies: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.Overloaded: grpc.StatusCode.RESOURCE_EXHAUSTED,
@@ -85,6 +86,7 @@ ADVICE: Mapping[type[GroupcertError], RetryAdvice.ValueType] = {
     errors.InvalidRequest: RETRY_ADVICE_NEVER,
     errors.Unavailable: RETRY_ADVICE_SAME_REQUEST,
     errors.DiskFull: RETRY_ADVICE_OTHER_MEMBER,
+    errors.LogFull: RETRY_ADVICE_BEGIN_AGAIN,  # Other members have the same log.
     errors.NotServing: RETRY_ADVICE_OTHER_MEMBER,
     errors.SnapshotExpired: RETRY_ADVICE_BEGIN_AGAIN,
     call_errors.SessionEnded: RETRY_ADVICE_BEGIN_AGAIN,

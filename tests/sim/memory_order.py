@@ -1,8 +1,8 @@
 """A total order in memory for several members of one process: the simulation's log.
 
 No threads, no clock and no randomness of its own. What a log may do to its members is set from
-outside, so that a seed can decide it: it is away (`available`), time passes (`now_ms`), it hands
-over in small portions (`portion_max`), it is made anew (`create`).
+outside, so that a seed can decide it: it is away (`available`), has no space (`full`), time passes
+(`now_ms`), it hands over in small portions (`portion_max`), it is made anew (`create`).
 """
 
 import asyncio
@@ -43,6 +43,7 @@ class MemoryLog:
         self.portion_max = portion_max
         self.now_ms = 0
         self._available = True
+        self._full = ""
         self._times_created = 0
         self._first_sequence = 1
         self._continues: Continuation | None = None
@@ -58,6 +59,16 @@ class MemoryLog:
     @available.setter
     def available(self, available: bool) -> None:
         self._available = available
+        self.announce()
+
+    @property
+    def full(self) -> str:
+        """Why the log takes no messages for want of space; empty: it takes them."""
+        return self._full
+
+    @full.setter
+    def full(self, cause: str) -> None:
+        self._full = cause
         self.announce()
 
     @property
@@ -173,7 +184,13 @@ class MemoryOrder:
 
     def refusal(self) -> str:
         """See `TotalOrder.refusal`."""
-        return "not available" if self._queue and not self._log.available else ""
+        if not self._queue:
+            return ""
+        return self._log.full if self._log.available else "not available"
+
+    def full(self) -> str:
+        """See `TotalOrder.full`."""
+        return self._log.full if self._queue else ""
 
     def health(self) -> LogHealth:
         """See `TotalOrder.health`."""
@@ -184,7 +201,7 @@ class MemoryOrder:
         memory = LogServerHealth(
             name="memory", state=LogServerState.CURRENT, is_current=True, lag=0
         )
-        return LogHealth(leader="memory", servers=(memory,), acknowledged_ms=0)
+        return LogHealth(leader="memory", servers=(memory,), acknowledged_ms=0, full=self.full())
 
     async def read(
         self, first_sequence: int, linger: Linger | None = None
@@ -225,7 +242,7 @@ class MemoryOrder:
 
     def send_waiting(self) -> None:
         """Sends what was accepted, if the log takes it."""
-        if self._log.available:
+        if self._log.available and not self._log.full:
             self._heard_ms = self._log.now_ms
             while self._queue:
                 message = self._queue.popleft()

@@ -118,6 +118,7 @@ function drawLog(log) {
 function logStory(log) {
   const parts = [];
   if (!log.leader) parts.push(`no leader for ${span(log.leaderless_ms)}: nothing can be committed`);
+  if (log.full) parts.push(`it has no space: ${log.full}`);
   if (log.problem) parts.push(log.problem);
   if (log.acknowledged_ms_ago !== null) parts.push(`took a message ${span(log.acknowledged_ms_ago)} ago`);
   parts.push(`${log.replicas === 1 ? "one server holds" : `${log.replicas} servers hold`} it`);

@@ -49,6 +49,8 @@ def test_the_table_tells_why_a_member_is_not_there() -> None:
         "leader": "",
         "servers": [{"name": "n1", "state": "CURRENT"}, {"name": "n2", "state": "SILENT"}],
         "acknowledged_ms_ago": 1_234,
+        "bytes": 12 << 20,
+        "bytes_max": 40 << 30,
     }
     problem = {"kind": "member_unreachable", "name": "m2", "text": "m2 does not answer: it is gone"}
     document = {
@@ -63,7 +65,9 @@ def test_the_table_tells_why_a_member_is_not_there() -> None:
     text = rendered(document)
     assert "group shop, view 3, primary m1" in text
     assert "1,234" in text
-    assert "log: leader not known; n1 CURRENT, n2 SILENT; it took a message 1,234 ms ago" in text
+    words = " ".join(text.split())
+    assert "log: leader not known; n1 CURRENT, n2 SILENT; it took a message 1,234 ms ago" in words
+    assert "; 12.6 MB of 42.9 GB" in words
     assert "m2 does not answer: it is gone" in text
     assert "m1:" not in text
 

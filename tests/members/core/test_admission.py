@@ -2,7 +2,7 @@
 
 import pytest
 
-from groupcert.certifier.errors import NotServing, Overloaded
+from groupcert.certifier.errors import LogFull, NotServing, Overloaded
 from groupcert.members.core import admission
 from groupcert.members.core.admission import check_admitted, why_not
 from groupcert.members.core.publisher import Submission
@@ -37,6 +37,22 @@ def test_a_member_that_leaves_or_is_out_takes_nothing() -> None:
     with pytest.raises(NotServing, match="m1 is ERROR"):
         check_admitted(member, [])
     assert str(getattr(why_not(member), "ordered", "")) == "perhaps"
+
+
+def test_a_member_whose_log_has_no_space_takes_neither_transactions_nor_marks() -> None:
+    member = online(2)
+    member.publisher.note_log_full("no space left on device")
+    for transactions in (WRITES, []):
+        with pytest.raises(
+            LogFull, match=r"no space left on device\), and nothing of this attempt was"
+        ):
+            check_admitted(member, transactions)
+    member.publisher.turn_away()
+    with pytest.raises(NotServing):
+        check_admitted(member, [])
+    member = online(2)
+    member.publisher.note_log_full("")
+    check_admitted(member, WRITES)
 
 
 def test_no_more_waits_than_may_but_one_of_any_size_does(monkeypatch: pytest.MonkeyPatch) -> None:

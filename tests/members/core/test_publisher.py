@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groupcert.certifier.gtid_set import GtidSet
+from groupcert.certifier.records import Outcome, Verdict
 from groupcert.members.core.held_versions import HeldVersions
 from groupcert.members.core.log_records import (
     LogBatch,
@@ -14,6 +15,8 @@ from groupcert.members.core.log_records import (
 )
 from groupcert.members.core.publisher import BatchLimits, Publisher, Submission
 from tests.members.state_machines import write
+
+CERTIFIED = Outcome(verdict=Verdict.CERTIFIED, version=1)
 
 
 def publisher(transactions_max: int = 3, window: int = 2) -> Publisher:
@@ -57,6 +60,48 @@ def test_a_transaction_is_held_until_it_is_read_back() -> None:
     assert not source.holds(b"other")
     source.read_back(batch.batch_number)
     assert not source.holds(b"sent")
+
+
+def test_a_full_log_has_only_what_was_never_sent_withdrawn() -> None:
+    """Of what was sent an attempt may have been taken; and half a submission is not given back."""
+    source = publisher(transactions_max=2, window=1)
+    whole, half, mark, waiting = submission(1), submission(2, 3), submission(), submission(4, 5)
+    for each in (whole, half, mark, waiting):
+        source.submit(each)
+    batch = sent(source)
+    assert items_of(batch) == [1, 2]
+    assert source.note_log_full("no space") == [mark, waiting]
+    assert [each.is_withdrawn for each in (whole, half, mark, waiting)] == [
+        False,
+        False,
+        True,
+        True,
+    ]
+    assert (source.waiting, source.in_flight) == (1, 2)
+    assert source.waiting_bytes == bytes_of(half.transactions[1])
+    [(_, _), (_, index)] = source.read_back(batch.batch_number)
+    half.decide(index, CERTIFIED)
+    assert source.note_log_full("no space") == [], "half of it is decided"
+    assert items_of(sent(source)) == [3]
+    late = submission(6)
+    source.submit(late)
+    assert source.note_log_full("no space") == [late]
+    assert source.waiting_bytes == source.waiting == 0
+
+
+def test_a_full_log_has_uploads_refused_once_and_takes_others_when_there_is_space() -> None:
+    source = publisher()
+    changes: list[str] = []
+    first = source.begin_upload(lambda: changes.append("first"))
+    source.submit(submission(1))
+    assert source.note_log_full("") == []
+    assert source.waiting == 1
+    source.note_log_full("no space")
+    source.note_log_full("no space")
+    assert (source.log_full, first.is_refused, changes) == ("no space", True, ["first"])
+    assert source.note_log_full("") == []
+    assert source.log_full == ""
+    assert not source.begin_upload(lambda: None).is_refused
 
 
 @given(st.data())

@@ -106,6 +106,8 @@ def test_only_who_has_an_address_for_it_may_trim() -> None:
     assert found is not None
     assert found.servers == ("nats://trimmer:secret@h:1",)
     assert found.group == options.group
+    own = MemberConfig(group="g", member="m", log_server="embedded")
+    assert trimming_options(own, options) == options, "the log is its own"
 
 
 @pytest.mark.nats

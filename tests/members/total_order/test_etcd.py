@@ -321,11 +321,30 @@ async def test_servers_that_are_full_say_so(tmp_path: Path) -> None:
 
             await until(is_refused)
             await until(lambda: "NOSPACE" in order.health().problem)
+            assert "space exceeded" in order.full() and order.health().full == order.full()
             last = (await order.state()).last_sequence
             # Where an answer was late, whoever asks again is refused, whatever came of it.
             assert order.publishing() - (published - last) in {0, 1}
             await order.trim(last)
             assert (await order.state()).first_sequence == last
+            assert order.publishing() and order.full()
+            make_space(next(iter(servers.ports.values())))
+            await until(lambda: not order.publishing())
+            assert order.full() == order.refusal() == ""
+
+
+def make_space(port: int) -> None:
+    """Does what an operator does after a trim, as `etcdctl defrag` and `etcdctl alarm disarm`."""
+
+    def post(path: str, **fields: object) -> dict[str, list[dict[str, str]]]:
+        url = f"http://127.0.0.1:{port}/v3/maintenance/{path}"
+        with urllib.request.urlopen(url, json.dumps(fields).encode()) as answer:
+            document: dict[str, list[dict[str, str]]] = json.load(answer)
+        return document
+
+    post("defragment")
+    for alarm in post("alarm", action="GET")["alarms"]:
+        post("alarm", action="DEACTIVATE", **alarm)
 
 
 async def test_a_user_needs_a_password_and_may_do_no_more_than_it_needs(tmp_path: Path) -> None:

@@ -22,9 +22,9 @@ from groupcert.members.total_order.embedded_server import LogServer
 from groupcert.members.total_order.jetstream import (
     JetStreamOptions,
     JetStreamOrder,
-    all_sync_always,
 )
 from groupcert.members.total_order.jetstream_connection import JetStreamConnection
+from groupcert.members.total_order.jetstream_monitors import promises_of
 from groupcert.members.total_order.jetstream_reader import PushSubscription
 from groupcert.members.total_order.linger import Linger
 from groupcert.members.total_order.port import Delivery
@@ -134,7 +134,7 @@ async def test_durable_needs_servers_that_say_they_sync(
         assert (await told_state(order)).durable is True
     async with opened(replace(jetstream_options, monitors=())) as order:
         assert (await order.state()).durable is None
-    assert all_sync_always((*jetstream_options.monitors, "http://127.0.0.1:9")) is None
+    assert promises_of((*jetstream_options.monitors, "http://127.0.0.1:9")).syncs_always is None
 
 
 async def test_a_stream_that_denies_purging_is_not_trimmed(
