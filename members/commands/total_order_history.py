@@ -22,6 +22,7 @@ from groupcert.members.core.group_settings import settings_problem
 from groupcert.members.core.log_records import GroupSettings, LogBatch, Message, ViewProposal
 from groupcert.members.core.member import Member
 from groupcert.members.core.options import MemberOptions
+from groupcert.members.core.releases import FORMAT_VERSION
 from groupcert.members.core.views import ViewMember
 from groupcert.members.total_order.port import Delivery
 from groupcert.members.wire.log_batches import decode_batch
@@ -116,7 +117,12 @@ class TotalOrderHistory:
         """
         for control in message.controls if isinstance(message, LogBatch) else ():
             if isinstance(control, GroupSettings) and not settings_problem(control):
-                me = ViewMember(name=self.observer, incarnation=_NO_RUN, address="")
+                me = ViewMember(
+                    name=self.observer,
+                    incarnation=_NO_RUN,
+                    address="",
+                    format_version=FORMAT_VERSION,
+                )
                 options = MemberOptions(me=me, settings=control, looks_on=True)
                 member = Member(options, self._decisions)
                 member.log_sequence = sequence - 1

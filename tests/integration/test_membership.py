@@ -266,7 +266,7 @@ class TestSettings:
         ("assignment", "words"),
         [
             ("gc_window=wide", "Input should be 'close' or 'tight'"),
-            ("colour=red", "setting colour is 'red': expected group, "),
+            ("colour=red", "setting colour is 'red': expected a setting of the group: "),
             ("outcomes_max=5", "setting outcomes_max is '5': expected 131072, for ever"),
             ("gc_window", "setting gc_window is '': expected NAME=VALUE"),
         ],

@@ -17,12 +17,13 @@ from pathlib import Path
 from shutil import which
 from typing import Any
 
+import grpc
 import pytest
 
 from groupcert import Client
-from groupcert.certifier.errors import InvalidRequest
 from groupcert.members.demo.local_group import LocalGroup
 from groupcert.members.host.loopback import HOST, free_port
+from groupcert.v1 import certification_pb2, certification_pb2_grpc
 from tests.integration.waiting import wait_for
 
 pytestmark = pytest.mark.slow
@@ -159,8 +160,10 @@ def test_every_panel_and_alert_finds_its_metrics(prometheus: Prometheus, group: 
     variables = variables_of(dashboard, prometheus)
     assert (variables["group"], variables["member"]) == ("local", "m1")
     wait_for("a first look", partial(prometheus.finds, "groupcert_call_refusals_total"))
-    with Client(group.addresses["m1"]) as client, pytest.raises(InvalidRequest):
-        client.outcome(b"an id that is far too long" * 100)
+    with grpc.insecure_channel(group.addresses["m1"]) as channel, pytest.raises(grpc.RpcError):
+        stub = certification_pb2_grpc.CertificationServiceStub(channel)
+        too_long = b"an id that is far too long" * 100
+        stub.GetOutcome(certification_pb2.GetOutcomeRequest(transaction_id=too_long))
     assert names_in("dashboard.json") | names_in("alerts.yml") <= served(group.folder)
     for panel in dashboard["panels"]:
         for target in panel.get("targets", []):
@@ -174,7 +177,7 @@ def test_every_panel_and_alert_finds_its_metrics(prometheus: Prometheus, group: 
         ),
     )
     for rule in rules["rules"]:
-        watched, comparison, _ = COMPARISON.split(rule["query"])
+        watched, comparison, _ = COMPARISON.split(rule["query"], maxsplit=1)
         assert comparison
         wait_for(rule["name"], partial(prometheus.finds, watched))
         prometheus.finds(rule["query"])  # The whole of it is no mistake, found or not.
