@@ -49,7 +49,8 @@ SCHEMES: dict[str, Callable[[], Scheme]] = {
     "graph": partial(scheme, "jobs", conflicts="graph"),
     "merge": partial(scheme, "jobs", conflicts="merge"),
 }
-QUICK = ApplierOptions(retry_pause_ms=0)
+QUICK = ApplierOptions(retry_pause_ms=0, transaction_retries=1_000_000)
+"""Who holds a lock may not run for a while; ten retries without a pause are over by then."""
 
 
 class Pausing(RocksDbTarget):
