@@ -7,7 +7,7 @@ members digest the same rows, whatever they apply meanwhile.
 
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import NamedTuple
@@ -41,6 +41,21 @@ def key_hash(key: bytes) -> int:
     members make of the rows.
     """
     return xxh3_64_intdigest(key)
+
+
+def digest_in_steps(position: int, rows: RowsSnapshot) -> Generator[int, None, RowDigests]:
+    """Returns the digests of all rows; yields after some of them how many bytes it has read."""
+    sums, count, read_bytes = [0] * RANGES, 0, 0
+    for key, value in rows.scan():
+        hashed = xxh3_64_intdigest(key)
+        sums[hashed >> _RANGE_SHIFT] += xxh3_64_intdigest(value, hashed)
+        count += 1
+        read_bytes += ROW_BYTES + len(key) + len(value)
+        if read_bytes > PAUSE_BYTES:
+            yield read_bytes
+            read_bytes = 0
+    digests = ((each & _DIGEST_MASK).to_bytes(RANGE_BYTES, "little") for each in sums)
+    return RowDigests(position, count, b"".join(digests))
 
 
 class RowComparison:
@@ -130,21 +145,18 @@ class RowComparison:
     def _digests(self, position: int, rows: RowsSnapshot) -> RowDigests | None:
         """Returns the digests of all rows; None if it was stopped, or another comparison began."""
         self._woken.clear()
-        sums, count, unpaid = [0] * RANGES, 0, 0
-        for key, value in rows.scan():
-            hashed = xxh3_64_intdigest(key)
-            sums[hashed >> _RANGE_SHIFT] += xxh3_64_intdigest(value, hashed)
-            count += 1
-            unpaid += ROW_BYTES + len(key) + len(value)
-            if unpaid > PAUSE_BYTES:
-                rate = self._bytes_per_second()
-                if self._is_over(position) or (
-                    self._woken.wait(unpaid / rate if rate else 0) and self._is_over(position)
-                ):
-                    return None
-                unpaid = 0
-        digests = ((each & _DIGEST_MASK).to_bytes(RANGE_BYTES, "little") for each in sums)
-        return RowDigests(position, count, b"".join(digests))
+        steps = digest_in_steps(position, rows)
+        while True:
+            try:
+                read_bytes = next(steps)
+            except StopIteration as end:
+                digests: RowDigests = end.value
+                return digests
+            rate = self._bytes_per_second()
+            if self._is_over(position) or (
+                self._woken.wait(read_bytes / rate if rate else 0) and self._is_over(position)
+            ):
+                return None
 
     def _is_over(self, position: int) -> bool:
         return self._is_stopped or position != self._position

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from groupcert.certifier.errors import DigestMismatch, GroupcertError, LogGap, LogRewritten
 from groupcert.certifier.storage.store import Family
 from groupcert.members.core.views import ViewMember
-from groupcert.members.errors.membership import StillFenced
+from groupcert.members.errors.membership import RowsDiffer, StillFenced
 from groupcert.members.errors.recovery import ExtraTransactions, LogCutShort
 from groupcert.members.recovery.joiner import Joiner
 from groupcert.members.runtime.state_store import MEMBER_KEY
@@ -48,7 +48,7 @@ TAIL_ROUNDS = 20
 """Rounds after which nothing is asked of a group that has lost the tail of its log."""
 QUIET_ROUNDS = SNAPSHOT_LEASE_MS // STABLE_PERIOD_MS + 2
 """Rounds without anything to do after which the group is at rest: all leases have ended by then."""
-TAIL_LOST = (DigestMismatch, LogCutShort, LogGap, LogRewritten)
+TAIL_LOST = (DigestMismatch, LogCutShort, LogGap, LogRewritten, RowsDiffer)
 """What members meet in a log without its tail; some reports that come later are of what it lost."""
 TRACE_EVENTS = 40
 TURN_STEPS = 30

@@ -13,7 +13,7 @@ from groupcert.applier.targets.rocksdb import RocksDbTarget, RowsSnapshot
 from groupcert.members.core import log_records
 from groupcert.members.core.decisions import Decisions
 from groupcert.members.core.effects import Delivered
-from groupcert.members.core.log_records import GroupSettings, LoggedTransaction
+from groupcert.members.core.log_records import GroupSettings, LoggedTransaction, RowDigests
 from groupcert.members.core.member import Member
 from groupcert.members.core.options import MemberOptions
 from groupcert.members.core.publisher import BatchLimits, Submission
@@ -22,6 +22,7 @@ from groupcert.members.core.states import MemberState
 from groupcert.members.core.views import ViewMember
 from groupcert.members.large_transactions.fragments import FragmentStore
 from groupcert.members.large_transactions.rows_files import RowsMaker
+from groupcert.members.runtime.row_comparison import digest_in_steps
 from groupcert.members.runtime.snapshots import Snapshots
 from groupcert.members.runtime.state_store import StateStore
 from groupcert.members.total_order.port import Delivery
@@ -38,6 +39,7 @@ SUSPICION_MS = 800
 EXPEL_MS = 400
 SNAPSHOT_LEASE_MS = 2_000
 SNAPSHOT_HOLD_VERSIONS = 20
+COMPARE_PERIOD_MS = 500
 
 Answer = Callable[[Submission | None], None]
 """Told how a call ended; None: its member is gone, and nobody knows."""
@@ -128,6 +130,8 @@ class SimulatedMember:
             lease_ms=SNAPSHOT_LEASE_MS,
             snapshots_max=100,
         )
+        self._compared_position = 0
+        self._digests: RowDigests | None = None
         self._load()
 
     @property
@@ -145,6 +149,7 @@ class SimulatedMember:
             self.machine.deliver(sequence, message, delivered)
             self._observer.delivered(self, message)
         self._rows_maker.take_in(delivered, self._recovered_position)
+        self._expect_comparison()
         self.applier.append(delivered.entries)
         self._waiting_commit += delivered.ended
         for submission in delivered.turned_away:
@@ -152,6 +157,8 @@ class SimulatedMember:
         self._unsaved.absorb(delivered)
         self._answer_committed()
         self._answer_everywhere()
+        if delivered.doubted:
+            raise delivered.doubted
 
     def open_rows(self) -> RowsSnapshot:
         """The rows that are visible now."""
@@ -184,6 +191,10 @@ class SimulatedMember:
         now_ms = self.now_ms
         self.snapshots.expire(now_ms)
         self.machine.tick(now_ms)
+        self.machine.compare_if_due(1_000 * now_ms, 1_000 * COMPARE_PERIOD_MS)
+        digests, self._digests = self._digests, None
+        if digests:
+            self.machine.rows_digested(digests)
         self.save()
         self.machine.report_if_due(now_ms, self.durable_version)
 
@@ -278,10 +289,18 @@ class SimulatedMember:
             self.committed_version = self.durable_version = checkpoint.version
             self.machine.committed(checkpoint.version)
         self._recovered_position = self.applier.position
+        self._expect_comparison()
         groups = list(self._relay_queue.load())
         payloads = [payload for group in groups for payload in group.payloads]
         self.fragments.remove_strangers(self.machine.fragment_sets.names, payloads)
         self.applier.recover(groups)
+
+    def _expect_comparison(self) -> None:
+        """Has the rows taken where the last comparison is, unless these are older already."""
+        position = self.machine.comparisons.position
+        if position > max(self._compared_position, self.applier.position):
+            self._compared_position = position
+            self.applier.coordinator.end_group_after(position)
 
     def _new_call(self, answer: Answer) -> int:
         self._calls_total += 1
@@ -294,6 +313,8 @@ class SimulatedMember:
             self._observer.committed(self)
 
     def _note_committed(self, version: int) -> None:
+        if self.applier.position == self._compared_position:
+            self._digests = _digested(self._compared_position, self.target.open_snapshot())
         self.committed_version = version
         self._look()
         self.machine.committed(version)
@@ -318,3 +339,14 @@ class SimulatedMember:
         answer = self._calls.pop(number, None)
         if answer is not None:
             answer(ended)
+
+
+def _digested(position: int, rows: RowsSnapshot) -> RowDigests:
+    """Returns the digests of rows."""
+    steps = digest_in_steps(position, rows)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            digests: RowDigests = end.value
+            return digests
