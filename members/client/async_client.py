@@ -34,7 +34,8 @@ from groupcert.members.client.options import (
     token_version,
 )
 from groupcert.members.client.own_writes import KeyAndValue, OwnRange, OwnWrites
-from groupcert.members.client.remote import RemoteMember, RemoteMembers, no_answer
+from groupcert.members.client.remote import RemoteMembers, no_answer
+from groupcert.members.client.remote_member import RemoteMember
 from groupcert.members.client.retry import Retry
 from groupcert.members.client.sizes import check_id, checked_key, checked_value
 from groupcert.members.errors.transactions import CertificationConflict, OutcomeUnknown
@@ -224,7 +225,9 @@ class AsyncClient:
         member = self._members.current
         request = group_pb2.WatchStatusRequest(period_ms=period_ms)
         stream = member.group.WatchStatus(request, metadata=member.metadata)
-        async with aclosing(member.received(stream)) as responses:
+        received = member.received(stream)
+        del stream  # The frames of an error that is kept would keep the call.
+        async with aclosing(received) as responses:
             async for response in responses:
                 yield response.status
 
@@ -233,7 +236,9 @@ class AsyncClient:
         member = self._members.current
         request = group_pb2.ReadHistoryRequest(after_version=after_version)
         stream = member.group.ReadHistory(request, metadata=member.metadata)
-        async with aclosing(member.received(stream)) as responses:
+        received = member.received(stream)
+        del stream  # The frames of an error that is kept would keep the call.
+        async with aclosing(received) as responses:
             async for response in responses:
                 yield response
 
@@ -250,6 +255,7 @@ class AsyncClient:
             await sending
         finally:
             sending.cancel()
+            del stream, sending  # The frames of an error that is kept would keep the call.
 
     def retry(self, attempts_max: int | None, timeout_ms: int | None) -> Retry:
         timeout_s = self._timeout_s if timeout_ms is None else timeout_ms / 1000
@@ -392,7 +398,7 @@ class AsyncTransaction:
             await self.rollback()
             self.version = self.snapshot_version
             return
-        self._ended = True
+        self._end()
         client = self._client
         request = store_pb2.CommitRequest(
             transaction_id=self.transaction_id,
@@ -415,7 +421,7 @@ class AsyncTransaction:
     async def rollback(self) -> None:
         """Ends the transaction without a trace."""
         self._check_open()
-        self._ended = True
+        self._end()
         if self.member is not None:
             request = store_pb2.CloseSnapshotRequest(snapshot_id=self._snapshot_id)
             with suppress(GroupcertError, TimeoutError):  # the lease ends it anyway
@@ -433,6 +439,7 @@ class AsyncTransaction:
                 opened: store_pb2.OpenSnapshotResponse
                 opened = await member.call("open_snapshot", request, timeout_s)
                 self.member = member
+                member.transactions.add(self)
                 self._snapshot_id, self.snapshot_version = opened.snapshot_id, opened.version
 
             await client._members.ask(ask, client._members.begin())
@@ -470,6 +477,11 @@ class AsyncTransaction:
     def _note_read(self, keys: Iterable[bytes]) -> None:
         if self._client.serializable:
             self._read_keys.update(dict.fromkeys(keys))
+
+    def _end(self) -> None:
+        self._ended = True
+        if self.member is not None:
+            self.member.transactions.discard(self)
 
     def _check_open(self) -> None:
         if self._ended:
