@@ -14,11 +14,13 @@ from itertools import chain
 from typing import Generic, Self, TypeVar, Unpack
 
 from groupcert.certifier.errors import GroupcertError
-from groupcert.members.client.async_client import PAGE_ROWS, AsyncClient, AsyncTransaction
+from groupcert.members.client.async_client import AsyncClient
+from groupcert.members.client.async_transaction import PAGE_ROWS, AsyncTransaction
 from groupcert.members.client.forks import is_usable
 from groupcert.members.client.loop_thread import ends_before_forks, iterate, run
-from groupcert.members.client.options import ClientOptions, Consistency
+from groupcert.members.client.options import ClientOptions, Consistency, check_names
 from groupcert.members.client.own_writes import KeyAndValue
+from groupcert.members.client.retry import checked_result
 from groupcert.v1.certification_pb2 import GetOutcomeResponse
 from groupcert.v1.group_pb2 import GroupStatus, ReadHistoryResponse
 from groupcert.v1.transaction_pb2 import Outcome
@@ -59,8 +61,12 @@ class Client:
 
     def __init__(self, address: str | Sequence[str], **options: Unpack[ClientOptions]) -> None:
         """Connects when it is first used; arguments are those of `AsyncClient`."""
+        check_names(type(self).__name__, options)
         self.asynchronous = AsyncClient(address, **options)
         ends_before_forks(self.asynchronous._members)
+
+    def __repr__(self) -> str:
+        return self.asynchronous._members.described(type(self).__name__)
 
     def __enter__(self) -> Self:
         return self
@@ -108,7 +114,7 @@ class Client:
             try:
                 with self.transaction() as transaction:
                     begun = transaction.asynchronous
-                    return function(transaction)
+                    return checked_result(function(transaction), function)
             except GroupcertError as failure:
                 run(self.asynchronous.pause(retry, begun, failure))
 
@@ -158,6 +164,9 @@ class Transaction:
     def __init__(self, begun: AsyncTransaction) -> None:
         """Keeps what `Client.transaction` has begun."""
         self.asynchronous = begun
+
+    def __repr__(self) -> str:
+        return self.asynchronous.described(type(self).__name__)
 
     def __enter__(self) -> Self:
         return self

@@ -137,7 +137,7 @@ async def send_batches(stream: Any, batches: Batches) -> None:
     """
     try:
         async for transactions in _each(batches):
-            for message in messages(transactions):
+            for message in messages(checked_batch(transactions)):
                 await _write(stream, message)
     finally:
         await _done_writing(stream)
@@ -165,6 +165,15 @@ async def _each(batches: Batches) -> AsyncIterator[Sequence[CertifiableTransacti
     else:
         for batch in batches:
             yield batch
+
+
+def checked_batch(batch: Sequence[CertifiableTransaction]) -> Sequence[CertifiableTransaction]:
+    """Returns a batch. Raises TypeError if it is none: a transaction in its place, say."""
+    if isinstance(batch, CertifiableTransaction) or not isinstance(batch, Sequence):
+        kind = type(batch).__name__
+        text = f"certify_stream takes batches, each a list of transactions, and got a {kind}"
+        raise TypeError(f"{text}: give [[first, second], [third]]")
+    return batch
 
 
 def messages(transactions: Sequence[CertifiableTransaction]) -> Iterator[CertifyStreamRequest]:

@@ -16,12 +16,14 @@ from typing import Self, TypeVar
 
 from groupcert.certifier.errors import GroupcertError, NotServing
 from groupcert.members.client.remote_member import RemoteMember
+from groupcert.members.errors.calls import VersionMissing
 from groupcert.members.errors.membership import NotPrimary
 from groupcert.members.errors.transactions import MemberFailed, OutcomeUnknown, TransactionFailed
 from groupcert.members.security.credentials import ANONYMOUS, Credentials
 from groupcert.members.wire.statuses import advice_of, is_without_effect
 from groupcert.v1.certification_pb2 import CertifyRequest, GetOutcomeRequest
 from groupcert.v1.error_pb2 import RETRY_ADVICE_BEGIN_AGAIN, RETRY_ADVICE_NEVER
+from groupcert.v1.group_pb2 import GetStatusRequest, GetStatusResponse, GroupStatus
 from groupcert.v1.store_pb2 import CommitRequest
 from groupcert.v1.transaction_pb2 import VERDICT_CERTIFIED, Outcome, Transaction
 
@@ -65,6 +67,7 @@ class RemoteMembers:
         self._failed_at: dict[str, float] = {}
         self._current = self._addresses[0]
         self._closed = False
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
     def current_address(self) -> str:
@@ -104,7 +107,8 @@ class RemoteMembers:
         return any(member.transactions for member in self._members.values())
 
     async def disconnect(self) -> None:
-        """Closes every connection; the next call makes others."""
+        """Closes every connection; the next call makes others, in any loop."""
+        self._loop = None
         await asyncio.gather(*(member.close() for member in self._members.values()))
 
     async def ask(
@@ -130,6 +134,43 @@ class RemoteMembers:
                     break
         assert failure is not None, "a time limit of 0"
         raise failure
+
+    async def ask_at(
+        self, version: int, call: Callable[[RemoteMember, float], Awaitable[Answer]]
+    ) -> Answer:
+        """Returns the first answer to a call for which a member waits until it has a version.
+
+        Raises:
+            VersionMissing: A member that answers does not have it.
+            GroupcertError: As `ask`.
+        """
+        try:
+            return await self.ask(call, self.begin())
+        except NotServing:
+            if not version:
+                raise
+            status = await self._status()
+            if status is None or status.observer.committed_version >= version:
+                raise
+            observer = status.observer
+            raise VersionMissing(
+                member=observer.name, version=observer.committed_version, wanted=version
+            ) from None
+
+    async def _status(self) -> GroupStatus | None:
+        """Returns the status that the present member tells, if it does soon."""
+        try:
+            member, request = self.current, GetStatusRequest()
+            answer: GetStatusResponse
+            answer = await member.unary(member.group.GetStatus, request, RECALL_MS / 1000)
+        except (GroupcertError, TimeoutError):
+            return None
+        return answer.status
+
+    def described(self, kind: str) -> str:
+        """Returns what a client of a `kind` is connected to."""
+        state = "closed" if self._closed else f"at {self._current}"
+        return f"<{kind} of {', '.join(self._addresses)}, {state}>"
 
     async def decide(
         self,
@@ -219,6 +260,11 @@ class RemoteMembers:
     def _member(self, address: str) -> RemoteMember:
         if self._closed:
             raise ValueError("the client is closed: make another one")
+        loop = _running_loop()
+        if loop is not None and self._loop not in (None, loop):
+            text = "an AsyncClient is for one event loop, and was used in another one before"
+            raise RuntimeError(f"{text}: make one in each loop, or use a Client")
+        self._loop = loop or self._loop
         if address not in self._members:
             self._members[address] = RemoteMember(address, self._credentials)
         return self._members[address]
@@ -299,6 +345,13 @@ async def _settle(
 
 def _unknown(transaction: CommitRequest | Transaction, cause: str) -> OutcomeUnknown:
     return OutcomeUnknown(transaction_id=transaction.transaction_id, cause=cause)
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 def is_refusal(failure: GroupcertError) -> bool:
