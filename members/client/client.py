@@ -14,10 +14,13 @@ from itertools import chain
 from typing import Generic, Self, TypeVar, Unpack
 
 from groupcert.certifier.errors import GroupcertError
-from groupcert.members.client.async_client import PAGE_ROWS, AsyncClient, AsyncTransaction
-from groupcert.members.client.loop_thread import iterate, run
-from groupcert.members.client.options import ClientOptions, Consistency
+from groupcert.members.client.async_client import AsyncClient
+from groupcert.members.client.async_transaction import PAGE_ROWS, AsyncTransaction
+from groupcert.members.client.forks import is_usable
+from groupcert.members.client.loop_thread import ends_before_forks, iterate, run
+from groupcert.members.client.options import ClientOptions, Consistency, check_names
 from groupcert.members.client.own_writes import KeyAndValue
+from groupcert.members.client.retry import checked_result
 from groupcert.v1.certification_pb2 import GetOutcomeResponse
 from groupcert.v1.group_pb2 import GroupStatus, ReadHistoryResponse
 from groupcert.v1.transaction_pb2 import Outcome
@@ -58,7 +61,12 @@ class Client:
 
     def __init__(self, address: str | Sequence[str], **options: Unpack[ClientOptions]) -> None:
         """Connects when it is first used; arguments are those of `AsyncClient`."""
+        check_names(type(self).__name__, options)
         self.asynchronous = AsyncClient(address, **options)
+        ends_before_forks(self.asynchronous._members)
+
+    def __repr__(self) -> str:
+        return self.asynchronous._members.described(type(self).__name__)
 
     def __enter__(self) -> Self:
         return self
@@ -68,7 +76,8 @@ class Client:
 
     def close(self) -> None:
         """Closes the connections; snapshots that are still open end with them."""
-        run(self.asynchronous.close())
+        if is_usable():
+            run(self.asynchronous.close())
 
     @property
     def address(self) -> str:
@@ -105,7 +114,7 @@ class Client:
             try:
                 with self.transaction() as transaction:
                     begun = transaction.asynchronous
-                    return function(transaction)
+                    return checked_result(function(transaction), function)
             except GroupcertError as failure:
                 run(self.asynchronous.pause(retry, begun, failure))
 
@@ -156,19 +165,23 @@ class Transaction:
         """Keeps what `Client.transaction` has begun."""
         self.asynchronous = begun
 
+    def __repr__(self) -> str:
+        return self.asynchronous.described(type(self).__name__)
+
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, error_type: type[BaseException] | None, *error: object) -> None:
-        run(self.asynchronous.__aexit__(error_type, *error))
+        if is_usable():  # Else the block is its parent's.
+            run(self.asynchronous.__aexit__(error_type, *error), goes_on=True)
 
     def get(self, key: bytes) -> bytes | None:
         """Returns the key's value, or None."""
-        return run(self.asynchronous.get(key))
+        return run(self.asynchronous.get(key), goes_on=True)
 
     def get_many(self, keys: Iterable[bytes]) -> dict[bytes, bytes | None]:
         """Returns the values of keys, None where there is none."""
-        return run(self.asynchronous.get_many([*keys]))
+        return run(self.asynchronous.get_many([*keys]), goes_on=True)
 
     def scan(
         self, start: bytes = b"", end: bytes = b"", *, page_rows: int = PAGE_ROWS
@@ -186,11 +199,11 @@ class Transaction:
 
     def commit(self) -> None:
         """Ends the transaction: its writes are in the group when this returns."""
-        run(self.asynchronous.commit())
+        run(self.asynchronous.commit(), goes_on=True)
 
     def rollback(self) -> None:
         """Ends the transaction without a trace."""
-        run(self.asynchronous.rollback())
+        run(self.asynchronous.rollback(), goes_on=True)
 
 
 async def _beside_the_loop(items: Iterator[Item]) -> AsyncIterator[Item]:

@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 
 from groupcert.certifier.errors import NotServing, TransactionTooLarge
 from groupcert.members.client.own_writes import OwnWrites
-from groupcert.members.client.remote import RemoteMember
+from groupcert.members.client.remote_member import RemoteMember
 from groupcert.members.errors.transactions import MemberFailed
 from groupcert.members.wire.channels import STREAM_ENDED
 from groupcert.members.wire.message_fields import REPEATED_MAX
@@ -98,6 +98,8 @@ class CommitSending:
             if not is_sent:
                 failure.ordered = "nothing"  # Before it has all of them, no member orders it.
             raise
+        finally:
+            del stream  # The frames of an error that is kept would keep the call.
         raise MemberFailed(address=member.address, code="OK", explanation="no answer to a commit")
 
     def _requests(self) -> Iterator[CommitStreamRequest]:
@@ -135,10 +137,11 @@ async def send_batches(stream: Any, batches: Batches) -> None:
     """
     try:
         async for transactions in _each(batches):
-            for message in messages(transactions):
+            for message in messages(checked_batch(transactions)):
                 await _write(stream, message)
     finally:
         await _done_writing(stream)
+        del stream
 
 
 async def _done_writing(stream: Any) -> None:
@@ -162,6 +165,15 @@ async def _each(batches: Batches) -> AsyncIterator[Sequence[CertifiableTransacti
     else:
         for batch in batches:
             yield batch
+
+
+def checked_batch(batch: Sequence[CertifiableTransaction]) -> Sequence[CertifiableTransaction]:
+    """Returns a batch. Raises TypeError if it is none: a transaction in its place, say."""
+    if isinstance(batch, CertifiableTransaction) or not isinstance(batch, Sequence):
+        kind = type(batch).__name__
+        text = f"certify_stream takes batches, each a list of transactions, and got a {kind}"
+        raise TypeError(f"{text}: give [[first, second], [third]]")
+    return batch
 
 
 def messages(transactions: Sequence[CertifiableTransaction]) -> Iterator[CertifyStreamRequest]:

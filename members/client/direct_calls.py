@@ -3,7 +3,7 @@
 import grpc
 
 from groupcert.certifier.errors import GroupcertError
-from groupcert.members.client.remote import CHANNEL_OPTIONS
+from groupcert.members.client.remote_member import CHANNEL_OPTIONS
 from groupcert.members.security.credentials import ANONYMOUS, Credentials
 from groupcert.members.wire.channels import open_channel
 from groupcert.members.wire.statuses import error_from

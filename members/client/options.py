@@ -1,10 +1,15 @@
-"""What both clients take: options of a session, and transactions of a store of the caller's own."""
+"""What both clients take: options of a session, and transactions of a store of the caller's own.
+
+The rule it keeps: what is wrong is found where it is given.
+"""
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from enum import IntEnum
 from typing import TypedDict
 
+from groupcert.members.core.addresses import ADDRESS_SHAPE, is_address
 from groupcert.members.security.credentials import Tls
 from groupcert.v1 import transaction_pb2
 from groupcert.v1.certification_pb2 import GetOutcomeResponse
@@ -53,7 +58,7 @@ class ClientOptions(TypedDict, total=False):
     """The options of a client; `AsyncClient` says what each one does."""
 
     timeout_ms: int
-    consistency: Consistency
+    consistency: Consistency | str
     serializable: bool
     session: str
     gtid_domain_id: int
@@ -61,6 +66,56 @@ class ClientOptions(TypedDict, total=False):
     after: str
     tls: Tls | None
     token: str
+
+
+class ConsistencyOption:
+    """A level of consistency as an attribute, which may be given by its name."""
+
+    def __get__(self, owner: object, kind: object) -> Consistency:
+        level: Consistency = vars(owner)["consistency"]
+        return level
+
+    def __set__(self, owner: object, level: Consistency | str) -> None:
+        vars(owner)["consistency"] = checked_consistency(level)
+
+
+def checked_consistency(level: Consistency | str) -> Consistency:
+    """Returns a level of consistency, or the one of a name. Raises TypeError if it is none.
+
+    >>> checked_consistency("BEFORE")
+    <Consistency.BEFORE: 2>
+    """
+    if isinstance(level, Consistency):
+        return level
+    if isinstance(level, str) and level in Consistency.__members__:
+        return Consistency[level]
+    names = ", ".join(Consistency.__members__)
+    raise TypeError(f"consistency is {level!r:.80}: give a Consistency, or its name: {names}")
+
+
+def checked_addresses(address: str | Sequence[str], timeout_ms: int) -> list[str]:
+    """Returns the addresses of members that a client is given. Raises ValueError or TypeError if
+    one is none, or the time limit is.
+    """
+    addresses = [address] if isinstance(address, str) else list(address)
+    if not addresses or timeout_ms < 1:
+        raise ValueError("a client needs a member's address, and a time limit of 1 ms or more")
+    for each in addresses:
+        if not isinstance(each, str):
+            raise TypeError(f"address is {each!r:.80}: expected {ADDRESS_SHAPE}")
+        if not is_address(each):
+            raise ValueError(f"address is {each!r:.80}: expected {ADDRESS_SHAPE}")
+    return addresses
+
+
+def check_names(kind: str, given: Mapping[str, object]) -> None:
+    """Raises TypeError if options of a client are given that it does not have."""
+    names = ClientOptions.__annotations__
+    for name in given:
+        if name not in names:
+            close = get_close_matches(name, names, 1)
+            hint = f"did you mean {close[0]}?" if close else f"it has {', '.join(names)}"
+            raise TypeError(f"{kind} has no option {name}: {hint}")
 
 
 def session_token(version: int) -> str:

@@ -10,30 +10,23 @@ member can have forgotten that the first one committed.
 import asyncio
 import random
 import time
-from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any, Self, TypeVar
-
-import grpc
-import grpc.aio
+from typing import Self, TypeVar
 
 from groupcert.certifier.errors import GroupcertError, NotServing
-from groupcert.members.client.session_stream import SessionStream
+from groupcert.members.client.remote_member import RemoteMember
+from groupcert.members.errors.calls import VersionMissing
 from groupcert.members.errors.membership import NotPrimary
 from groupcert.members.errors.transactions import MemberFailed, OutcomeUnknown, TransactionFailed
 from groupcert.members.security.credentials import ANONYMOUS, Credentials
-from groupcert.members.wire.channels import Ending, is_admitted, open_aio_channel, token_metadata
-from groupcert.members.wire.statuses import advice_of, error_from, is_without_effect
+from groupcert.members.wire.statuses import advice_of, is_without_effect
 from groupcert.v1.certification_pb2 import CertifyRequest, GetOutcomeRequest
-from groupcert.v1.certification_pb2_grpc import CertificationServiceStub
 from groupcert.v1.error_pb2 import RETRY_ADVICE_BEGIN_AGAIN, RETRY_ADVICE_NEVER
-from groupcert.v1.group_pb2_grpc import GroupServiceStub
-from groupcert.v1.session_pb2_grpc import SessionServiceStub
+from groupcert.v1.group_pb2 import GetStatusRequest, GetStatusResponse, GroupStatus
 from groupcert.v1.store_pb2 import CommitRequest
-from groupcert.v1.store_pb2_grpc import StoreServiceStub
 from groupcert.v1.transaction_pb2 import VERDICT_CERTIFIED, Outcome, Transaction
 
-MESSAGE_BYTES_MAX = 64 << 20
 ATTEMPT_MS_MIN = 100
 REPETITION_SHARE_MIN = 0.1
 """Share of the time that must be left for a repetition, up to `ATTEMPT_MS_MIN`: a shorter one would
@@ -43,25 +36,6 @@ PAUSE_MS = 50
 RECALL_MS = 2_000
 AVOID_SECONDS = 1.0
 """Seconds for which a member that failed is asked only if the others have failed, too."""
-SESSION_REQUEST_BYTES = 64 << 10
-"""Bytes of a request above which it goes in a call of its own."""
-
-KEEPALIVE_MS = 2_000
-KEEPALIVE_TIMEOUT_MS = 5_000
-"""A member that owes an answer is pinged; one that hangs does not answer the ping, and another one
-is asked. Members that are just busy answer it: gRPC does so beside Python."""
-CHANNEL_OPTIONS = (
-    ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
-    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
-    ("grpc.keepalive_time_ms", KEEPALIVE_MS),
-    ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
-    ("grpc.http2.ping_timeout_ms", KEEPALIVE_TIMEOUT_MS),
-    ("grpc.http2.max_pings_without_data", 0),
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 1_000),
-    ("grpc.max_reconnect_backoff_ms", 1_000),
-    ("grpc.use_local_subchannel_pool", 1),  # clients of one process have connections of their own
-)
 NO_VERSION = 2**63 - 1
 """The largest version that members take for a snapshot: none has it, and the group refuses it."""
 _FINAL_ADVICE = (RETRY_ADVICE_NEVER, RETRY_ADVICE_BEGIN_AGAIN)
@@ -70,111 +44,6 @@ _REFUSING_CODES = {"INVALID_ARGUMENT", "RESOURCE_EXHAUSTED", "UNIMPLEMENTED"}
 """gRPC itself answers with these before a member sees the call: too large, or not known."""
 
 Answer = TypeVar("Answer")
-
-
-class RemoteMember:
-    """One member: its session stream, which the first call opens, and its services."""
-
-    def __init__(self, address: str, credentials: Credentials = ANONYMOUS) -> None:
-        self.address = address
-        self.channel = open_aio_channel(address, credentials, CHANNEL_OPTIONS)
-        self.metadata = token_metadata(credentials)
-        """Of each call that is made at the services directly."""
-        self.store = StoreServiceStub(self.channel)
-        self.certification = CertificationServiceStub(self.channel)
-        self.group = GroupServiceStub(self.channel)
-        self._sessions = SessionServiceStub(self.channel)
-        self._session: SessionStream | None = None
-        self._has_sessions = True
-        """False once the member has answered that it has none."""
-        self._has_tls = credentials.tls is not None
-        self._methods: dict[str, Any] = {
-            "open_snapshot": self.store.OpenSnapshot,
-            "close_snapshot": self.store.CloseSnapshot,
-            "get": self.store.Get,
-            "scan": self.store.Scan,
-            "commit": self.store.Commit,
-            "certify": self.certification.Certify,
-            "get_outcome": self.certification.GetOutcome,
-        }
-
-    async def call(self, field: str, request: Any, timeout_s: float) -> Any:
-        """Returns the answer to a request: over the session stream, or, if it is long, in a call of
-        its own, which holds up no other.
-
-        Args:
-            field: The request's name in a `SessionCall`, such as `commit`.
-
-        Raises:
-            TimeoutError: No answer came within `timeout_s` seconds.
-            GroupcertError: The member answered with an error, or is out of reach.
-        """
-        if self._has_sessions and request.ByteSize() <= SESSION_REQUEST_BYTES:
-            try:
-                return await self._stream().call(field, request, timeout_s)
-            except MemberFailed as failure:
-                self._check_sessions(failure)
-        return await self.unary(self._methods[field], request, timeout_s)
-
-    async def stream(self, method: Any, timeout_s: float | None = None) -> Any:
-        """Opens a call with a stream of requests, and returns it. Raises as `call`."""
-        if self._has_sessions:
-            try:
-                await self._stream().admitted()
-            except MemberFailed as failure:
-                self._check_sessions(failure)
-        call = method(None, timeout=timeout_s, metadata=self.metadata)
-        if self._has_sessions and not await is_admitted(call):
-            await call.code()  # Its end: who reads learns why, and nothing is written.
-        return call
-
-    def _check_sessions(self, failure: MemberFailed) -> None:
-        """Notes that the member has no session streams. Raises any other failure."""
-        if failure.code != grpc.StatusCode.UNIMPLEMENTED.name:
-            raise failure
-        self._has_sessions = False
-
-    async def unary(self, method: Any, request: Any, timeout_s: float) -> Any:
-        """Returns the answer of a service. Raises as `call`."""
-        try:
-            return await method(request, timeout=timeout_s, metadata=self.metadata)
-        except grpc.RpcError as error:
-            if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
-                raise TimeoutError from None
-            raise self.failure(error) from None
-
-    def received(self, stream: AsyncIterable[Answer]) -> AsyncGenerator[Answer, None]:
-        """Yields the messages of a call, which nothing was sent over before; ends it with its
-        reader. Raises GroupcertError.
-        """
-        return self._received(stream, Ending(stream))  # type: ignore[arg-type]  # it is a call
-
-    async def _received(
-        self, stream: AsyncIterable[Answer], ending: Ending
-    ) -> AsyncGenerator[Answer, None]:
-        try:
-            async for message in stream:
-                yield message
-        except grpc.RpcError as error:
-            raise self.failure(ending.of(error)) from None
-        finally:
-            stream.cancel()  # type: ignore[attr-defined]  # it is a call
-
-    def failure(self, error: grpc.RpcError) -> GroupcertError:
-        """Returns what a failed call to this member means to its caller."""
-        return error_from(error, self.address, has_tls=self._has_tls)
-
-    async def close(self) -> None:
-        """Ends the session and every call."""
-        if self._session is not None:
-            await self._session.close()
-        await self.channel.close(None)
-
-    def _stream(self) -> SessionStream:
-        if self._session is None or self._session.ended is not None:
-            stream = self._sessions.Session(None, metadata=self.metadata)
-            self._session = SessionStream(stream, self.address, self.failure)
-        return self._session
 
 
 class RemoteMembers:
@@ -198,6 +67,7 @@ class RemoteMembers:
         self._failed_at: dict[str, float] = {}
         self._current = self._addresses[0]
         self._closed = False
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
     def current_address(self) -> str:
@@ -222,8 +92,23 @@ class RemoteMembers:
             self._current = self._after(member.address)
 
     async def close(self) -> None:
-        """Closes every connection."""
+        """Closes every connection, for ever."""
         self._closed = True
+        await self.disconnect()
+
+    @property
+    def is_connected(self) -> bool:
+        """True if there is a connection to a member."""
+        return any(member.is_connected for member in self._members.values())
+
+    @property
+    def holds_snapshots(self) -> bool:
+        """True if a transaction is open that would end with its member's connection."""
+        return any(member.transactions for member in self._members.values())
+
+    async def disconnect(self) -> None:
+        """Closes every connection; the next call makes others, in any loop."""
+        self._loop = None
         await asyncio.gather(*(member.close() for member in self._members.values()))
 
     async def ask(
@@ -249,6 +134,43 @@ class RemoteMembers:
                     break
         assert failure is not None, "a time limit of 0"
         raise failure
+
+    async def ask_at(
+        self, version: int, call: Callable[[RemoteMember, float], Awaitable[Answer]]
+    ) -> Answer:
+        """Returns the first answer to a call for which a member waits until it has a version.
+
+        Raises:
+            VersionMissing: A member that answers does not have it.
+            GroupcertError: As `ask`.
+        """
+        try:
+            return await self.ask(call, self.begin())
+        except NotServing:
+            if not version:
+                raise
+            status = await self._status()
+            if status is None or status.observer.committed_version >= version:
+                raise
+            observer = status.observer
+            raise VersionMissing(
+                member=observer.name, version=observer.committed_version, wanted=version
+            ) from None
+
+    async def _status(self) -> GroupStatus | None:
+        """Returns the status that the present member tells, if it does soon."""
+        try:
+            member, request = self.current, GetStatusRequest()
+            answer: GetStatusResponse
+            answer = await member.unary(member.group.GetStatus, request, RECALL_MS / 1000)
+        except (GroupcertError, TimeoutError):
+            return None
+        return answer.status
+
+    def described(self, kind: str) -> str:
+        """Returns what a client of a `kind` is connected to."""
+        state = "closed" if self._closed else f"at {self._current}"
+        return f"<{kind} of {', '.join(self._addresses)}, {state}>"
 
     async def decide(
         self,
@@ -338,6 +260,11 @@ class RemoteMembers:
     def _member(self, address: str) -> RemoteMember:
         if self._closed:
             raise ValueError("the client is closed: make another one")
+        loop = _running_loop()
+        if loop is not None and self._loop not in (None, loop):
+            text = "an AsyncClient is for one event loop, and was used in another one before"
+            raise RuntimeError(f"{text}: make one in each loop, or use a Client")
+        self._loop = loop or self._loop
         if address not in self._members:
             self._members[address] = RemoteMember(address, self._credentials)
         return self._members[address]
@@ -418,6 +345,13 @@ async def _settle(
 
 def _unknown(transaction: CommitRequest | Transaction, cause: str) -> OutcomeUnknown:
     return OutcomeUnknown(transaction_id=transaction.transaction_id, cause=cause)
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 def is_refusal(failure: GroupcertError) -> bool:

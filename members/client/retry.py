@@ -4,7 +4,10 @@ The rule it keeps: a transaction that lost is run again for as long as its calle
 those that meet at a row commits each time, so that none of them has reason to give up.
 """
 
+import inspect
 import time
+from collections.abc import Awaitable
+from typing import TypeVar
 
 from groupcert.certifier.errors import GroupcertError, Unavailable
 from groupcert.members.host.backoff import Backoff
@@ -16,9 +19,29 @@ _REPEATED = (
     error_pb2.RETRY_ADVICE_SAME_REQUEST,
     error_pb2.RETRY_ADVICE_OTHER_MEMBER,
 )
+Result = TypeVar("Result")
 PAUSE_MS_FIRST = 4
 CONFLICT_PAUSE_MS_MAX = 32
 UNAVAILABLE_PAUSE_MS_MAX = 250
+
+
+def checked_result(result: Result, function: object) -> Result:
+    """Returns what a function has returned. Raises TypeError if nobody will await it."""
+    if inspect.iscoroutine(result):
+        result.close()
+        raise TypeError(f"{_name(function)} is an async function: run it with an AsyncClient")
+    return result
+
+
+def checked_awaitable(result: "Awaitable[Result]", function: object) -> "Awaitable[Result]":
+    """Returns what an async function has returned. Raises TypeError if it is none."""
+    if not inspect.isawaitable(result):
+        raise TypeError(f"{_name(function)} is no async function: give one, or use a Client")
+    return result
+
+
+def _name(function: object) -> str:
+    return str(getattr(function, "__qualname__", repr(function)))
 
 
 class Retry:

@@ -40,7 +40,8 @@ class SessionStream:
         """Begins to read; `failure` says what a failed call to the member at `address` means."""
         self.ended: GroupcertError | None = None
         """Why it ended, once it has."""
-        self._stream = stream
+        self._stream: grpc.aio.StreamStreamCall[SessionRequest, SessionResponse] | None = stream
+        """None once it has ended: an error that is kept refers to all this."""
         self._address = address
         self._failure = failure
         self._numbers = count(1)
@@ -52,8 +53,9 @@ class SessionStream:
         self._news = asyncio.Event()
         self._is_admitted = False
         self._ending = Ending(stream)
-        self._sending = asyncio.create_task(self._send())
-        self._receiving = asyncio.create_task(self._receive())
+        self._sending: asyncio.Task[None] | None = asyncio.create_task(self._send(stream))
+        self._receiving: asyncio.Task[None] | None = asyncio.create_task(self._receive(stream))
+        self._receiving.add_done_callback(self._forget)
 
     async def call(self, field: str, request: Any, timeout_s: float) -> Any:
         """Returns the answer to a request.
@@ -86,15 +88,18 @@ class SessionStream:
         Where no call runs, the member ends it: after a stream that is cut off, gRPC has work left,
         which disturbs the other event loops of the process if this one is closed by then.
         """
-        runs_nothing = self._is_admitted and not self._answers
+        runs_nothing, stream = self._is_admitted and not self._answers, self._stream
+        receiving = self._receiving
         self._end(NotServing(member=self._address, state=GONE))
+        if stream is None or receiving is None:
+            return
         with suppress(*STREAM_ENDED, TimeoutError):
             if runs_nothing:
                 async with asyncio.timeout(CLOSE_SECONDS):
-                    await self._stream.done_writing()
-                    await asyncio.wait((self._receiving,))
-        self._stream.cancel()
-        self._receiving.cancel()
+                    await stream.done_writing()
+                    await asyncio.wait((receiving,))
+        stream.cancel()
+        receiving.cancel()
 
     def _add(self, request: SessionCall) -> None:
         size = request.ByteSize()
@@ -122,27 +127,29 @@ class SessionStream:
 
     async def admitted(self) -> None:
         """Returns when the member has let the stream in. Raises why it ended."""
-        if not await is_admitted(self._stream):
-            await asyncio.wait((self._receiving,))
+        stream, receiving = self._stream, self._receiving
+        if stream is not None and receiving is not None and not await is_admitted(stream):
+            await asyncio.wait((receiving,))
+        del stream, receiving
         if self.ended is not None:
             raise copy.copy(self.ended)
 
-    async def _send(self) -> None:
+    async def _send(self, stream: "grpc.aio.StreamStreamCall[Any, Any]") -> None:
         try:
-            if not await is_admitted(self._stream):
+            if not await is_admitted(stream):
                 return  # Who receives knows why.
             self._is_admitted = True
             while await self._news.wait():
                 self._news.clear()
                 while self._unsent:
-                    await self._stream.write(self._unsent.popleft())
+                    await stream.write(self._unsent.popleft())
         except STREAM_ENDED:
             pass
 
-    async def _receive(self) -> None:
+    async def _receive(self, stream: "grpc.aio.StreamStreamCall[Any, Any]") -> None:
         ended: GroupcertError = NotServing(member=self._address, state=GONE)
         try:
-            async for message in self._stream:
+            async for message in stream:
                 for answer in message.answers:
                     self._answered(answer.number, answer)
         except grpc.RpcError as error:
@@ -160,10 +167,15 @@ class SessionStream:
         else:
             waiting.set_result(getattr(answer, field))
 
+    def _forget(self, _receiving: "asyncio.Task[None]") -> None:
+        self._receiving = None
+
     def _end(self, why: GroupcertError) -> None:
         if self.ended is None:
             self.ended = why
-        self._sending.cancel()
+        if self._sending is not None:
+            self._sending.cancel()
+        self._stream = self._sending = None
         for waiting in self._answers.values():
             if not waiting.done():
                 waiting.set_exception(copy.copy(why))

@@ -22,7 +22,8 @@ from rich.console import Console
 from rich.table import Table
 
 from groupcert.certifier.errors import Unavailable
-from groupcert.members.client.async_client import AsyncClient, AsyncTransaction
+from groupcert.members.client.async_client import AsyncClient
+from groupcert.members.client.async_transaction import AsyncTransaction
 from groupcert.members.client.client import Client, Transaction
 from groupcert.members.errors.transactions import (
     CertificationConflict,

@@ -6,7 +6,8 @@
     ├── RequestIncomplete         REQUEST_INCOMPLETE
     ├── SessionEnded              SESSION_ENDED
     ├── TooManyCalls              TOO_MANY_CALLS
-    └── TooManySnapshots          TOO_MANY_SNAPSHOTS
+    ├── TooManySnapshots          TOO_MANY_SNAPSHOTS
+    └── VersionMissing            VERSION_MISSING
 
 The rule is that of the whole tree: a leaf's `reason` is never reused, and its message gives the
 value, the limit and the next step.
@@ -74,3 +75,15 @@ class TooManySnapshots(Unavailable):
     """By this caller."""
     share: int = 0
     """Of this caller, while the others have theirs."""
+
+
+class VersionMissing(Unavailable):
+    """A session has seen a version that its member does not have, and did not get in time."""
+
+    message = (
+        "member {member} is at version {version}, and this session waits for {wanted}, which it "
+        "has seen: wait for the member, or begin a session without the token of another group"
+    )
+    member: str
+    version: int
+    wanted: int

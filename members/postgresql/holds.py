@@ -14,7 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from groupcert.certifier.errors import GroupcertError
-from groupcert.members.client.async_client import AsyncClient, AsyncTransaction
+from groupcert.members.client.async_client import AsyncClient
+from groupcert.members.client.async_transaction import AsyncTransaction
 from groupcert.members.postgresql.database import Database
 from groupcert.members.postgresql.standing import Standing
 

@@ -13,7 +13,7 @@ import structlog
 from groupcert.certifier.errors import Fenced, NotServing, Unavailable
 from groupcert.certifier.gtid import Gtid
 from groupcert.certifier.gtid_set import GtidSet
-from groupcert.members.client.remote import RemoteMember
+from groupcert.members.client.remote_member import RemoteMember
 from groupcert.members.errors.security import CallNotAllowed, NotAuthenticated
 from groupcert.members.errors.transactions import MemberFailed
 from groupcert.members.postgresql.commit_order import Entry

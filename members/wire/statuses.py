@@ -125,6 +125,11 @@ counts."""
 TOO_MANY_CALLS = "Concurrent RPC limit exceeded"
 """Text of a gRPC server that has as many calls as it takes; it has not begun this one."""
 NOT_CONNECTED = "failed to connect"
+NO_GRPC = "Failed parsing HTTP/2"
+NO_GRPC_THERE = (
+    "what answers there speaks no gRPC: is it a console's or a log server's address, "
+    "not a member's?"
+)
 HUNG_UP = ("Socket closed", "reset by peer", "Broken pipe")
 HUNG_UP_ON_TLS = (
     "it hung up at once, as one does that takes no such certificate for TLS: "
@@ -248,6 +253,8 @@ def error_from(
         problem = next((text for part, text in TLS_PROBLEMS.items() if part in explanation), None)
         if problem is not None:
             return TlsRefused(address=address, problem=problem)
+        if NO_GRPC in explanation:
+            explanation = NO_GRPC_THERE
         if NOT_CONNECTED in explanation and any(part in explanation for part in HUNG_UP):
             explanation = HUNG_UP_ON_TLS if has_tls else HUNG_UP_ON_PLAIN
         return errors.NotServing(member=address, state=f"UNREACHABLE ({explanation})")

@@ -96,9 +96,11 @@ def test_the_public_contract_has_nothing_of_the_internal_one() -> None:
 
 
 def test_a_transaction_in_the_log_has_the_fields_of_a_clients_and_its_fragments() -> None:
+    """All but what a client tells its member alone."""
     public: Descriptor = Transaction.DESCRIPTOR
     logged: Descriptor = LoggedTransaction.DESCRIPTOR
     shared = [field for field in public.fields if field.name != "first_attempt"]
+    assert len(shared) == len(public.fields) - 1
     for field in shared:
         other = logged.fields_by_number[field.number]
         assert (other.name, other.type, other.is_repeated) == (

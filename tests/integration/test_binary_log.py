@@ -21,7 +21,7 @@ from groupcert.applier.queue.relay_group import RelayEntry
 from groupcert.certifier.errors import DomainNotAllowed, NotServing
 from groupcert.certifier.gtid import Gtid
 from groupcert.certifier.gtid_set import GtidSet
-from groupcert.members.client.remote import MESSAGE_BYTES_MAX
+from groupcert.members.client.remote_member import MESSAGE_BYTES_MAX
 from groupcert.members.demo.local_group import LocalGroup
 from groupcert.members.services.binary_log import RESPONSE_BYTES_MAX
 from groupcert.members.wire.binary_log_entries import entries_from

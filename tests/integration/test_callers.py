@@ -225,16 +225,17 @@ def test_a_client_opens_another_session_once_its_own_has_ended(address: str) -> 
     with Client(address, token=ONE) as client:
         client.transaction().rollback()
         member = client.asynchronous._members._member(address)
-        first = member._session
+        first = member.connection.session
         assert first is not None
 
         async def cut_off() -> None:
+            assert first._stream is not None
             first._stream.cancel()
 
         run(cut_off())
         wait_for("the end of the session", lambda: first.ended is not None)
         client.transaction().rollback()
-        assert member._session is not first
+        assert member.connection.session is not first
 
 
 def test_a_snapshot_of_an_ended_session_is_refused_by_name_and_one_of_none_lasts(

@@ -31,7 +31,7 @@ from groupcert.certifier.storage.store import Family, Store, StoreIdentity
 from groupcert.members.client.commit_sending import CommitSending
 from groupcert.members.client.direct_calls import DirectMember
 from groupcert.members.client.own_writes import OwnWrites
-from groupcert.members.client.remote import RemoteMember
+from groupcert.members.client.remote_member import RemoteMember
 from groupcert.members.demo.local_group import LocalGroup
 from groupcert.members.large_transactions.fragments import FragmentStore
 from groupcert.members.wire.pieces import split

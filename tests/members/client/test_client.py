@@ -3,10 +3,11 @@
 What members promise is in `tests/integration/test_service.py`, by the same client.
 """
 
+import asyncio
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 
 import pytest
@@ -17,10 +18,13 @@ from groupcert.certifier.errors import (
     NotServing,
     WriteSetTooLarge,
 )
+from groupcert.members.client.async_client import AsyncClient
+from groupcert.members.client.async_transaction import AsyncTransaction
 from groupcert.members.client.client import Client, Transaction
 from groupcert.members.client.options import Consistency, certifiable
 from groupcert.members.client.sizes import KEY_BYTES_MAX
 from groupcert.members.demo.local_group import LocalGroup
+from groupcert.members.errors.calls import VersionMissing
 from groupcert.members.errors.transactions import CertificationConflict
 from groupcert.members.wire.pieces import VALUE_BYTES_MAX
 
@@ -81,6 +85,67 @@ class TestWithoutMembers:
                     client.outcome(wrong)
             with pytest.raises(TypeError, match="transaction_id is str 'mine': give bytes"):
                 client.outcome("mine")  # type: ignore[arg-type]  # that is tested
+
+    def test_a_level_of_consistency_may_be_given_by_its_name(self) -> None:
+        for kind in (Client, AsyncClient):
+            client = kind(NOWHERE, consistency="BEFORE")
+            assert client.consistency is Consistency.BEFORE
+            client.consistency = "AFTER"
+            assert client.consistency is Consistency.AFTER
+            levels = "EVENTUAL, BEFORE, AFTER, BEFORE_AND_AFTER"
+            for wrong in ("before", 7, None):
+                with pytest.raises(TypeError, match=f"give a Consistency, or its name: {levels}"):
+                    kind(NOWHERE, consistency=wrong)  # type: ignore[arg-type]  # that is tested
+                with pytest.raises(TypeError, match="consistency is "):
+                    client.consistency = wrong  # type: ignore[assignment]  # that is tested
+
+    @pytest.mark.parametrize("kind", [Client, AsyncClient])
+    def test_an_option_that_there_is_not_is_named_with_the_one_that_is_meant(
+        self, kind: Callable[..., object]
+    ) -> None:
+        name = kind.__name__
+        with pytest.raises(TypeError, match=f"{name} has no option timeout: did you mean timeout_"):
+            kind(NOWHERE, timeout=3)
+        with pytest.raises(TypeError, match="did you mean serializable"):
+            kind(NOWHERE, serialisable=True)
+        with pytest.raises(TypeError, match="it has timeout_ms, consistency, "):
+            kind(NOWHERE, x=1)
+
+    @pytest.mark.parametrize(
+        "address", ["localhost", "http://127.0.0.1:7101", ":7101", "127.0.0.1:0", "a:1,b:2", ""]
+    )
+    def test_an_address_is_a_host_and_a_port(self, address: str) -> None:
+        for kind in (Client, AsyncClient):
+            for given in (address, [NOWHERE, address]):
+                with pytest.raises(ValueError, match="expected host:port, such as "):
+                    kind(given)
+            with pytest.raises(TypeError, match="address is 7101: expected host:port"):
+                kind([7101])  # type: ignore[list-item]  # that is tested
+
+    def test_objects_say_what_they_are(self) -> None:
+        client = Client([NOWHERE, "127.0.0.1:2"])
+        assert repr(client) == f"<Client of {NOWHERE}, 127.0.0.1:2, at {NOWHERE}>"
+        assert repr(client.asynchronous).startswith("<AsyncClient of ")
+        transaction = client.transaction(snapshot_version=7)
+        transaction.put(b"a", b"1")
+        name = transaction.transaction_id.hex()
+        assert repr(transaction) == f"<Transaction {name} on version 7, 1 writes>"
+        assert repr(transaction.asynchronous).startswith("<AsyncTransaction ")
+        transaction.rollback()
+        assert repr(transaction) == f"<Transaction {name} on version 7, has ended>"
+        client.close()
+        assert repr(client) == f"<Client of {NOWHERE}, 127.0.0.1:2, closed>"
+
+    def test_an_async_client_is_for_one_event_loop(self) -> None:
+        client = AsyncClient(NOWHERE, timeout_ms=100)
+
+        async def ask() -> None:
+            with pytest.raises(NotServing):
+                await client.status()
+
+        asyncio.run(ask())
+        with pytest.raises(RuntimeError, match="an AsyncClient is for one event loop"):
+            asyncio.run(client.status())
 
     def test_a_member_that_is_not_there_is_not_serving(self) -> None:
         with (
@@ -213,6 +278,35 @@ class TestTransactions:
         with Client(member_address, consistency=Consistency.BEFORE) as client:
             assert client.run(lambda transaction: transaction.get(key)) == b"30"
 
+    async def test_run_takes_the_kind_of_function_that_its_client_runs(
+        self, member_address: str, key: bytes
+    ) -> None:
+        async def written(transaction: Transaction) -> None:
+            transaction.put(key, b"1")
+
+        def at_once(transaction: AsyncTransaction) -> None:
+            transaction.put(key, b"1")
+
+        client = Client(member_address)
+        with pytest.raises(TypeError, match="written is an async function: run it with an Async"):
+            await asyncio.to_thread(lambda: [client.run(written)])
+        await asyncio.to_thread(client.close)
+        async with AsyncClient(member_address) as other:
+            with pytest.raises(TypeError, match="at_once is no async function"):
+                await other.run(at_once)  # type: ignore[arg-type]  # that is tested
+            async with other.transaction() as transaction:
+                assert await transaction.get(key) is None
+
+    def test_a_version_that_is_not_there_is_waited_for_and_named(
+        self, client: Client, member_address: str
+    ) -> None:
+        newest = client.status().observer.committed_version
+        with Client(member_address, after=f"version:{newest + 10_000}", timeout_ms=500) as ahead:
+            expected = f"member m1 is at version .*this session waits for {newest + 10_000}"
+            with pytest.raises(VersionMissing, match=expected) as caught:
+                ahead.transaction()
+        assert caught.value.version >= newest
+
     def test_run_gives_up_after_its_attempts(
         self, client: Client, member_address: str, key: bytes
     ) -> None:
@@ -273,9 +367,27 @@ class TestMembers:
 class TestCertification:
     """Certification for a store of the caller's own."""
 
+    def test_a_stream_takes_batches(self, client: Client) -> None:
+        mine = certifiable(snapshot=0, write_set=[1])
+        for wrong in (mine, (each for each in [mine])):
+            with pytest.raises(TypeError, match="takes batches, each a list of transactions, and "):
+                list(client.certify_stream([wrong]))  # type: ignore[list-item]  # that is tested
+        verdicts = list(client.certify_stream([(mine,), [], [mine]]))
+        assert len(verdicts) == 2
+
     def test_a_malformed_gtid_set_is_the_callers_to_change(self, client: Client) -> None:
         with pytest.raises(InvalidGtidSet):
             client.certify(certifiable(snapshot="nonsense", write_set=[1]))
+
+
+class TestOtherPorts:
+    """Addresses of what is no member."""
+
+    def test_a_log_server_or_a_console_is_told_from_a_member(self, local_group: LocalGroup) -> None:
+        for url in (local_group.log_server.address, local_group.log_server.monitor):
+            with Client(url.rpartition("/")[2], timeout_ms=500) as client:
+                with pytest.raises(NotServing, match="speaks no gRPC: is it a console's or a log"):
+                    client.status()
 
 
 class TestGroup:

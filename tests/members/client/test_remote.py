@@ -23,7 +23,8 @@ from groupcert.certifier.errors import (
 )
 from groupcert.members.client.client import Client
 from groupcert.members.client.options import certifiable
-from groupcert.members.client.remote import RemoteMember, RemoteMembers
+from groupcert.members.client.remote import RemoteMembers
+from groupcert.members.client.remote_member import RemoteMember
 from groupcert.members.errors.calls import TooManyCalls
 from groupcert.members.errors.transactions import (
     CertificationConflict,
