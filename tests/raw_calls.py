@@ -1,9 +1,11 @@
-"""Calls whose sender does what no client of gRPC does: messages without their last byte.
+"""Calls whose sender does what no client of gRPC does: it keeps the last byte of its messages, or
+reads nothing.
 
 It speaks as much of HTTP/2 as that takes (RFC 9113), and sends no more than its windows allow.
 """
 
 import socket
+import ssl
 import struct
 import threading
 from collections.abc import Sequence
@@ -21,7 +23,12 @@ Headers = Sequence[tuple[str, str]]
 class RawCalls:
     """A connection, and calls over it; a context manager."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(
+        self, address: str, window: int | None = None, tls: ssl.SSLContext | None = None
+    ) -> None:
+        """Connects. The member may send 64 KiB of answers in all, and `window` bytes of each: the
+        windows stay as they are.
+        """
         host, _, port = address.rpartition(":")
         self.ended: set[int] = set()
         """The calls that the server has ended."""
@@ -33,7 +40,10 @@ class RawCalls:
         self._windows: dict[int, int] = {}
         self._greeted = False
         self._socket = socket.create_connection((host, int(port)))
-        self._write(PREFACE + frame(SETTINGS, 0, 0, b""))
+        if tls is not None:
+            self._socket = tls.wrap_socket(self._socket, server_hostname=host)
+        settings = b"" if window is None else struct.pack(">HI", INITIAL_WINDOW, window)
+        self._write(PREFACE + frame(SETTINGS, 0, 0, settings))
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
         with self._changed:
@@ -43,7 +53,8 @@ class RawCalls:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        self._socket.shutdown(socket.SHUT_RDWR)
+        with suppress(OSError):  # The member may have hung up.
+            self._socket.shutdown(socket.SHUT_RDWR)
         self._reader.join()
         self._socket.close()
 
@@ -57,6 +68,12 @@ class RawCalls:
         block = b"".join(literal(*each) for each in (*pseudo, *usual, *metadata))
         self._write(frame(HEADERS, END_HEADERS, number, block))
         self.send({number: b"\0" + struct.pack(">I", size)})
+        return number
+
+    def ask(self, call: str, request: bytes, metadata: Headers = ()) -> int:
+        """Begins a call with its whole message; returns its number."""
+        number = self.begin(call, len(request), metadata)
+        self.send({number: request})
         return number
 
     def send(self, messages: dict[int, bytes], patience_s: float = 1.0) -> None:

@@ -60,20 +60,29 @@ class BinaryLogReader:
         self._has_rotated = False
         self.is_at_end = False
         """Whether the last `read` has reached the end."""
+        self.needed = 0
+        """Bytes of the next group commit, if the last `read` had no room for it alone."""
 
-    def read(self, entries_max: int = ENTRIES_MAX, bytes_max: int = BYTES_MAX) -> list[RelayEntry]:
+    def read(
+        self, entries_max: int = ENTRIES_MAX, bytes_max: int = BYTES_MAX, room: int = 1 << 62
+    ) -> list[RelayEntry]:
         """Returns the next entries; none if a step has found nothing new.
 
         Entries without a GTID are view changes, which have a `view_id`, and rotations; one of
-        these comes first. The limits are checked between group commits.
+        these comes first. The limits are checked between group commits; a group commit that would
+        make it more than `room` bytes waits for the next call.
 
         Raises:
             PurgedAtSource: the log has a gap here, or was purged beyond this position.
             CorruptStore, UnsupportedFormat: it cannot be read.
         """
         entries: list[RelayEntry] = []
-        size = 0
+        size = self.needed = 0
         for group in self._log.read(self._key):
+            if size + group.bytes > room:
+                self.needed = 0 if size else group.bytes
+                self.is_at_end = False
+                break
             if group.file != self._file or not self._has_rotated:
                 entries.append(self._rotation(group))
             self._key = group.key + b"\x00"

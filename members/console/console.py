@@ -9,12 +9,12 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from importlib.resources import files
 from typing import TypeVar
-from wsgiref.types import WSGIApplication
+from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 import structlog
 
@@ -27,6 +27,7 @@ from groupcert.members.console.probes import State, health, readiness
 from groupcert.members.console.samples import PERIOD_SECONDS, History
 from groupcert.members.console.seen import Seen, others, sample_of, seen
 from groupcert.members.console.viewers import Viewers
+from groupcert.members.door.answer_budget import AnswerBudget, Unsent
 from groupcert.members.runtime.observation import Observation
 from groupcert.members.services.current_runtime import CurrentRuntime
 from groupcert.members.settings.member import MemberConfig
@@ -54,9 +55,12 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 class Console:
     """The console of one member's process."""
 
-    def __init__(self, config: MemberConfig, current: CurrentRuntime) -> None:
+    def __init__(
+        self, config: MemberConfig, current: CurrentRuntime, answers: AnswerBudget
+    ) -> None:
         self._config = config
         self._current = current
+        self._answers = answers
         self._loop = asyncio.get_running_loop()
         self._peers = Peers(config.credentials(), self._newest_version)
         self._history = History()
@@ -76,7 +80,7 @@ class Console:
     @asynccontextmanager
     async def serving(self, address: str, metrics: WSGIApplication) -> AsyncIterator[None]:
         """Serves pages, probes and metrics while the block runs. Raises PortTaken."""
-        stop = serve(address, self._application(metrics))
+        stop = serve(address, self._counted(self._application(metrics)))
         sampling = asyncio.create_task(self._sample())
         try:
             yield
@@ -105,6 +109,21 @@ class Console:
             "/readyz": page(partial(readiness, state)),
         }
         return paths({each: guarded(routes[each], viewers) for each in routes} | open_to_all)
+
+    def _counted(self, application: WSGIApplication) -> WSGIApplication:
+        """Returns an application whose answers are in the budget until they are taken, or the
+        server has hung up: they wait for nobody, as there are few connections.
+        """
+
+        def count(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+            answer = _Counted(application(environ, start_response))
+            unsent = Unsent(self._answers.places, f"http {environ['REMOTE_ADDR']}")
+            on_loop = self._loop.call_soon_threadsafe
+            on_loop(unsent.settle, sum(map(len, answer)))
+            answer.on_taken = partial(on_loop, unsent.settle, 0)
+            return answer
+
+        return count
 
     def _state(self) -> State:
         try:
@@ -148,6 +167,17 @@ class Console:
             return json.dumps(starting | {"starting": True}).encode()
         made = document(found, shown_settings(self._config))
         return json.dumps(made, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+class _Counted(list[bytes]):
+    """An answer that says when it is taken."""
+
+    on_taken: Callable[[], object]
+
+    def close(self) -> None:
+        """Notes that it was taken, or given up: the server calls it."""
+        with suppress(RuntimeError):  # The event loop has ended before.
+            self.on_taken()
 
 
 class Shared:

@@ -11,34 +11,43 @@ Source: Choudhury and Hahne, Dynamic queue length thresholds for shared-memory p
 class Shares:
     """The places that callers hold. Cost of each method: O(1)."""
 
-    def __init__(self, places_max: int) -> None:
-        assert places_max > 0, "nobody could hold a place"
+    def __init__(self, places_max: int, newcomer: int = 1) -> None:
+        """Divides `places_max` places. A caller that holds none gets as many as it asks for where
+        `newcomer` are free: what is larger than all that others leave free would wait for ever.
+        """
+        assert 0 < newcomer <= places_max, "nobody could hold a place"
         self.places_max = places_max
         self.taken = 0
+        self._newcomer = newcomer
         self._held: dict[str, int] = {}
 
-    def take(self, caller: str) -> bool:
-        """Gives the caller one more place, or returns False.
+    def take(self, caller: str, places: int = 1) -> bool:
+        """Gives the caller more places, one if it does not say how many, or returns False.
 
         >>> shares = Shares(6)
         >>> [shares.take(caller) for caller in ("one", "one", "one", "one", "two", "two")]
         [True, True, True, False, True, True]
         """
         held = self._held.get(caller, 0)
-        if held >= self.places_max - self.taken:
+        needed = held + 2 * places - 1 if held else min(places, self._newcomer)
+        if needed > self.places_max - self.taken:
             return False
-        self._held[caller] = held + 1
-        self.taken += 1
+        self.add(caller, places)
         return True
 
-    def give_back(self, caller: str) -> None:
-        """Takes back one of the caller's places."""
-        held = self._held[caller] - 1
+    def add(self, caller: str, places: int) -> None:
+        """Counts places that the caller has taken without asking."""
+        self._held[caller] = self._held.get(caller, 0) + places
+        self.taken += places
+
+    def give_back(self, caller: str, places: int = 1) -> None:
+        """Takes back some of the caller's places."""
+        held = self._held[caller] - places
         if held:
             self._held[caller] = held
         else:
             del self._held[caller]
-        self.taken -= 1
+        self.taken -= places
 
     def held(self, caller: str) -> int:
         """Returns how many places the caller has."""
@@ -50,5 +59,5 @@ class Shares:
 
     def check_invariants(self) -> None:
         """Asserts that the total equals the sum over all callers."""
-        assert self.taken == sum(self._held.values()) <= self.places_max
+        assert self.taken == sum(self._held.values())
         assert all(held > 0 for held in self._held.values())

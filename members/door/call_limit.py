@@ -71,6 +71,11 @@ class Room:
         self._what = kind.what
         self._shares = Shares(places_max)
 
+    @property
+    def taken(self) -> int:
+        """The calls that are counted."""
+        return self._shares.taken
+
     def enter(self, caller: str) -> None:
         """Counts a call of `caller`. Raises TooManyCalls."""
         shares = self._shares

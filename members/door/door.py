@@ -5,18 +5,18 @@
     is there room   TooManyCalls                        call_limit.py
     receive         RequestIncomplete                   receive_budget.py
     decode          InvalidMessage, InvalidWriteSet     here, message_fields.py
-    answer                                              the services
+    answer                                              the services, within answer_budget.py
+    send            AnswerNotTaken                      deliveries.py
 
-The rule it keeps: a call is refused by its headers, before a byte of its message is read. To gRPC,
-therefore, each call has a stream of requests, which are bytes: of other calls gRPC reads the whole
-message before the door is asked.
+The rule it keeps: a call is refused by its headers, before a byte of its message is read; and it
+has its place until its answer is taken. To gRPC, therefore, each call has a stream of requests,
+which are bytes: of other calls gRPC reads the whole message before the door is asked.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing, suppress
 from functools import partial
-from inspect import isasyncgenfunction
 from typing import Any, Self, TypeAlias
 
 import grpc
@@ -25,11 +25,13 @@ from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import DecodeError
 
 from groupcert.certifier.errors import GroupcertError
+from groupcert.members.door.answer_budget import UNSENT, AnswerBudget, Unsent
 from groupcert.members.door.call_limit import Room, Rooms
 from groupcert.members.door.call_times import CallTimes, TimedCall
 from groupcert.members.door.callers import CALLER, Callers
+from groupcert.members.door.deliveries import TAKING_MS_MAX, CallTask, Deliveries
 from groupcert.members.door.refusal_log import RefusalLog
-from groupcert.members.errors.calls import InvalidMessage
+from groupcert.members.errors.calls import AnswerNotTaken, InvalidMessage
 from groupcert.members.wire.channels import ADMITTED
 from groupcert.members.wire.message_fields import check_repeated
 from groupcert.members.wire.statuses import abort
@@ -44,10 +46,19 @@ Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 class Door(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # stubs only
     """Wraps the handler of each call in the steps above."""
 
-    def __init__(self, callers: Callers, rooms: Rooms, times: CallTimes) -> None:
+    def __init__(
+        self,
+        callers: Callers,
+        rooms: Rooms,
+        times: CallTimes,
+        answers: AnswerBudget,
+        deliveries_ms_max: int = TAKING_MS_MAX,
+    ) -> None:
         self._times = times
         self._callers = callers
         self._rooms = rooms
+        self._answers = answers
+        self._deliveries = Deliveries(self._note_late, deliveries_ms_max)
         self._log = RefusalLog()
         self._known: dict[str, tuple[Handler, Handler]] = {}
 
@@ -76,46 +87,58 @@ class Door(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # stubs only
         """Returns a handler of streams of bytes that does what `handler` does with messages."""
         room = self._rooms.of(call, is_stream=handler.response_streaming)
         receive = self._receiver(call, handler, room)
-        answer = _answer_of(handler)
-        enter, timed = self._enter, partial(self._times.timed, call)
+        answer: Any = _answer_of(handler)
+        serialized: Any = handler.response_serializer
+        timed = partial(self._times.timed, call)
 
         async def single(_received: object, context: Context) -> Any:
-            caller = ""
+            entered, is_answered = None, False
             try:
                 with timed(context):
-                    caller = enter(call, room, context)
-                    return await answer(await receive(caller, context), context)
+                    entered = self._entered(call, room, context)
+                    request = await receive(entered.caller, context)
+                    message = serialized(await answer(request, context))
+                is_answered = True
+                entered.leave_once_sent(message)
+                return message
             except GroupcertError as error:
                 await abort(context, error)
             finally:
-                if caller:
-                    room.leave(caller)
+                if entered and not is_answered:
+                    entered.leave()
 
-        async def stream(_received: object, context: Context) -> AsyncIterator[Any]:
-            caller = ""
+        async def stream(_received: object, context: Context) -> None:
+            entered = None
             try:
                 with timed(context):
-                    caller = enter(call, room, context)
+                    entered = self._entered(call, room, context)
                     if handler.request_streaming:
                         await context.send_initial_metadata(((ADMITTED, ""),))
-                    request = await receive(caller, context)
+                    request = await receive(entered.caller, context)
                     async with aclosing(answer(request, context)) as responses:
                         async for response in responses:
-                            yield response
+                            is_ready = isinstance(response, bytes)
+                            message = response if is_ready else serialized(response)
+                            del response  # It would be in memory twice.
+                            await entered.send(message, context)
+                            del message
             except GroupcertError as error:
                 await abort(context, error)
             finally:
-                if caller:
-                    room.leave(caller)
+                if entered:
+                    entered.leave()
 
-        around = stream if isasyncgenfunction(answer) else single
         if handler.response_streaming:
-            return grpc.stream_stream_rpc_method_handler(
-                around, response_serializer=handler.response_serializer
-            )
-        return grpc.stream_unary_rpc_method_handler(
-            around, response_serializer=handler.response_serializer
-        )
+            return grpc.stream_stream_rpc_method_handler(stream)
+        return grpc.stream_unary_rpc_method_handler(single)
+
+    def _entered(self, call: str, room: Room, context: Context) -> "_Entered":
+        caller = self._enter(call, room, context)
+        return _Entered(caller, call, room, self._answers, self._deliveries)
+
+    def _note_late(self, caller: str, error: AnswerNotTaken) -> None:
+        self._times.refusals[error.reason] += 1
+        self._log.note(error.call, caller, error)
 
     def _enter(self, call: str, room: Room, context: Context) -> str:
         """Returns the caller, once it is admitted and has a place."""
@@ -157,6 +180,53 @@ class Door(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # stubs only
             return _Messages(context, decoded)
 
         return every if handler.request_streaming else one
+
+
+class _Entered:
+    """A call that was let in, until its answer is taken."""
+
+    __slots__ = ("_call", "_deliveries", "_room", "_unsent", "caller")
+
+    def __init__(
+        self, caller: str, call: str, room: Room, answers: AnswerBudget, deliveries: Deliveries
+    ) -> None:
+        self.caller = caller
+        self._call = call
+        self._room = room
+        self._deliveries = deliveries
+        self._unsent = Unsent(answers.places, caller)
+        UNSENT.set(self._unsent)
+
+    async def send(self, message: bytes, context: Context) -> None:
+        """Returns when one of many messages is taken."""
+        unsent, kept = self._unsent, self._unsent.bytes
+        unsent.settle(max(kept, len(message)))
+        task = self._handed_over(message)
+        try:
+            await context.write(message)
+        finally:
+            self._deliveries.end(task)
+            unsent.settle(kept)
+
+    def leave_once_sent(self, message: bytes) -> None:
+        """Leaves when the last message is taken; gRPC sends it when its handler has returned."""
+        self._unsent.settle(len(message))
+        self._handed_over(message).add_done_callback(self._sent)
+
+    def leave(self) -> None:
+        """Makes room for others."""
+        self._unsent.settle(0)
+        self._room.leave(self.caller)
+
+    def _handed_over(self, message: bytes) -> CallTask:
+        task = asyncio.current_task()
+        assert task is not None
+        self._deliveries.begin(task, self._call, self.caller, len(message))
+        return task
+
+    def _sent(self, task: CallTask) -> None:
+        self._deliveries.end(task)
+        self.leave()
 
 
 class CarriedCalls:

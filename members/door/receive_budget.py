@@ -5,10 +5,10 @@ ahead. Callers take turns, each within its share, and a caller that sends too sl
 """
 
 import asyncio
-from collections import OrderedDict
 from typing import Protocol
 
 from groupcert.members.core.caller_shares import Shares
+from groupcert.members.door.places import Places
 from groupcert.members.errors.calls import RequestIncomplete
 
 RECEIPT_MS_MAX = 20_000
@@ -24,13 +24,11 @@ class Readable(Protocol):
 
 
 class Receipts:
-    """Messages that are being received, and the calls that wait to be."""
+    """Messages that are being received."""
 
     def __init__(self, receipts_max: int, time_ms_max: int = RECEIPT_MS_MAX) -> None:
-        self._shares = Shares(receipts_max)
+        self._places = Places(Shares(receipts_max))
         self._time_ms_max = time_ms_max
-        self._waiting: OrderedDict[str, OrderedDict[asyncio.Future[None], None]] = OrderedDict()
-        """Waiting calls by caller, the next caller first; of each one in their order."""
         self._reading: dict[asyncio.Task[object], float] = {}
         """When each began, in seconds of the loop's clock; the first one has read for longest."""
         self._late: set[asyncio.Task[object]] = set()
@@ -41,8 +39,7 @@ class Receipts:
 
         Raises RequestIncomplete if it does not come in time.
         """
-        if self._waiting or not self._shares.take(caller):
-            await self._turn(caller)
+        await self._places.take(caller)
         task = asyncio.current_task()
         assert task is not None
         self._watch(task)
@@ -55,7 +52,7 @@ class Receipts:
         finally:
             del self._reading[task]
             self._late.discard(task)
-            self._give_back(caller)
+            self._places.give_back(caller)
 
     def _watch(self, task: "asyncio.Task[object]") -> None:
         """Cancels a task if its message takes too long. One timer does for all, as an
@@ -77,44 +74,3 @@ class Receipts:
             if task not in self._late:
                 self._late.add(task)
                 task.cancel()
-
-    async def _turn(self, caller: str) -> None:
-        """Waits until the caller has one more place."""
-        turn = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(caller, OrderedDict())[turn] = None
-        self._grant()
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if turn.cancelled():
-                self._forget(caller, turn)
-            else:
-                self._give_back(caller)
-            raise
-
-    def _give_back(self, caller: str) -> None:
-        self._shares.give_back(caller)
-        if self._waiting:
-            self._grant()
-
-    def _grant(self) -> None:
-        """Gives free places to waiting calls. Cost: O(places), as some callers may be skipped."""
-        while True:
-            caller = next((each for each in self._waiting if self._shares.take(each)), None)
-            if caller is None:
-                return
-            turns = self._waiting.pop(caller)
-            turn, _ = turns.popitem(last=False)
-            if turns:
-                self._waiting[caller] = turns  # Behind the others in turn.
-            if turn.cancelled():  # Its call has ended, and has not left yet.
-                self._shares.give_back(caller)
-            else:
-                turn.set_result(None)
-
-    def _forget(self, caller: str, turn: "asyncio.Future[None]") -> None:
-        turns = self._waiting.get(caller)
-        if turns is not None:
-            turns.pop(turn, None)
-            if not turns:
-                del self._waiting[caller]

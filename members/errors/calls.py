@@ -3,6 +3,7 @@
     InvalidRequest
     └── InvalidMessage            INVALID_MESSAGE
     Unavailable
+    ├── AnswerNotTaken            ANSWER_NOT_TAKEN
     ├── RequestIncomplete         REQUEST_INCOMPLETE
     ├── SessionEnded              SESSION_ENDED
     ├── TooManyCalls              TOO_MANY_CALLS
@@ -14,6 +15,20 @@ value, the limit and the next step.
 """
 
 from groupcert.certifier.errors import InvalidRequest, Unavailable
+
+
+class AnswerNotTaken(Unavailable):
+    """Nobody has taken an answer; its call was ended. The caller reads CANCELLED, as a status would
+    wait behind the answer: this is for the member's log and metrics.
+    """
+
+    message = (
+        "the answer of {bytes} bytes to call {call} was not taken within {time_ms} ms: read what "
+        "was asked for, or ask for less"
+    )
+    call: str
+    bytes: int
+    time_ms: int
 
 
 class InvalidMessage(InvalidRequest):

@@ -16,10 +16,10 @@ import grpc.aio
 import structlog
 import uvloop
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_health.v1._async import HealthServicer
 
 from groupcert.members.console.console import Console
 from groupcert.members.core.states import MemberState
+from groupcert.members.door.answer_budget import AnswerBudget
 from groupcert.members.door.call_limit import UNCHECKED_CALLS_MAX, Rooms
 from groupcert.members.door.call_times import CallTimes
 from groupcert.members.door.callers import Callers
@@ -37,6 +37,7 @@ from groupcert.members.services.current_runtime import CurrentRuntime
 from groupcert.members.services.detail_metrics import PROCESS_COLLECTORS, DetailCollector, details
 from groupcert.members.services.group import GroupService, MemberApplierService
 from groupcert.members.services.group_status import group_applier_status, group_status
+from groupcert.members.services.health import HealthChecks
 from groupcert.members.services.metrics import (
     ApplierCollector,
     MemberCollector,
@@ -44,7 +45,6 @@ from groupcert.members.services.metrics import (
 )
 from groupcert.members.services.recovery import RecoveryService
 from groupcert.members.services.reflection import serve_reflection
-from groupcert.members.services.serving import Context
 from groupcert.members.services.session import SessionService
 from groupcert.members.services.store import StoreService
 from groupcert.members.settings.member import MemberConfig
@@ -105,20 +105,6 @@ Observed = TypeVar("Observed")
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 
-class HealthChecks(HealthServicer):  # type: ignore[misc]  # has no types
-    """The health of each service; the library leaves out to list them."""
-
-    async def List(
-        self, request: health_pb2.HealthListRequest, context: Context
-    ) -> health_pb2.HealthListResponse:
-        """Returns the status of every service."""
-        named = {
-            name: health_pb2.HealthCheckResponse(status=status)
-            for name, status in self._server_status.items()
-        }
-        return health_pb2.HealthListResponse(statuses=named)
-
-
 def run_member(config: MemberConfig) -> int:
     """Runs a member until SIGTERM or SIGINT; returns the exit code.
 
@@ -175,7 +161,8 @@ async def _serve(config: MemberConfig, options: LogOptions) -> int:
         asyncio.get_running_loop().add_signal_handler(number, stop)
     copies = Copies(config.data_folder / "copies")
     calls = CallTimes()
-    server = await _start_server(config, current, copies, checks, calls)
+    answers = AnswerBudget(config.unsent_answers_bytes_max)
+    server = await _start_server(config, current, copies, checks, calls, answers)
 
     def on_state(state: MemberState) -> None:
         serving = health_pb2.HealthCheckResponse.SERVING
@@ -188,7 +175,7 @@ async def _serve(config: MemberConfig, options: LogOptions) -> int:
     def on_runtime(runtime: MemberRuntime) -> None:
         current.runtime = runtime
 
-    async with _console(config, current, calls):
+    async with _console(config, current, calls, answers):
         try:
             lifecycle = Lifecycle(
                 config,
@@ -209,9 +196,10 @@ async def _start_server(
     copies: Copies,
     checks: HealthChecks,
     calls: CallTimes,
+    answers: AnswerBudget,
 ) -> grpc.aio.Server:
     callers = Callers(config.access, has_tls=config.tls is not None)
-    door = Door(callers, Rooms(), calls)
+    door = Door(callers, Rooms(), calls, answers)
     server = grpc.aio.server(
         interceptors=(door,),
         maximum_concurrent_rpcs=UNCHECKED_CALLS_MAX,
@@ -251,13 +239,13 @@ async def _start_server(
 
 @asynccontextmanager
 async def _console(
-    config: MemberConfig, current: CurrentRuntime, calls: CallTimes
+    config: MemberConfig, current: CurrentRuntime, calls: CallTimes, answers: AnswerBudget
 ) -> AsyncIterator[None]:
     """Serves the member's console and its metrics while the block runs, if an address is set."""
     if config.metrics_address is None:
         yield
         return
-    console = Console(config, current)
+    console = Console(config, current, answers)
 
     def observed(look: Callable[[Observation], Observed]) -> Observed | None:
         """Returns what `look` sees on the event loop: no other thread may look at a runtime."""
@@ -270,7 +258,9 @@ async def _console(
         MemberCollector(lambda: observed(group_status)),
         ApplierCollector(lambda: observed(group_applier_status)),
         DetailCollector(
-            config.group, config.member, lambda: observed(lambda seen: details(seen, calls))
+            config.group,
+            config.member,
+            lambda: observed(lambda seen: details(seen, calls, answers)),
         ),
         *PROCESS_COLLECTORS,
     )

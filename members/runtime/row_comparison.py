@@ -24,8 +24,8 @@ PAUSE_BYTES = 64 << 10
 """Bytes between two pauses: at full speed less than a millisecond of work."""
 KEPT_SECONDS = 900.0
 """How long the rows of a comparison can be read again."""
-PAGE_ROWS, PAGE_SCANNED = 1_000, 50_000
-"""Rows of a page, and rows that are looked through for it."""
+PAGE_ROWS, PAGE_KEY_BYTES, PAGE_SCANNED = 1_000, 512 << 10, 50_000
+"""Rows of a page, bytes of keys after which it ends, and rows that are looked through for it."""
 _RANGE_SHIFT, _DIGEST_MASK = 56, (1 << 64) - 1
 
 
@@ -168,11 +168,13 @@ class RowComparison:
             problem = f"those of the comparison at {position} are not kept: compare again"
             raise NotComparable(problem=problem)
         found: list[ComparedRow] = []
-        key = start
+        key, key_bytes = start, 0
         for scanned, (key, value) in enumerate(self._rows.scan(start), 1):
             hashed = xxh3_64_intdigest(key)
             if hashed >> _RANGE_SHIFT in ranges:
                 found.append(ComparedRow(key, xxh3_64_intdigest(value, hashed)))
-            if len(found) == PAGE_ROWS or scanned == PAGE_SCANNED:
+                key_bytes += len(key)
+            is_full = len(found) == PAGE_ROWS or key_bytes > PAGE_KEY_BYTES
+            if is_full or scanned == PAGE_SCANNED:
                 return found, key + b"\0"
         return found, None

@@ -27,6 +27,9 @@ CALLS_MAX = 1_024
 """Calls at a time: before callers are identified, what they send takes at most `CALLS_MAX` times
 `REQUEST_BYTES_MAX`."""
 
+CONNECTION_CALLS_MAX = 32
+"""Calls at a time of one connection: gRPC does not count those whose answers nobody takes."""
+
 
 class ApplierService(applier_pb2_grpc.ApplierServiceServicer):
     """Answers with the status of one applier."""
@@ -70,6 +73,7 @@ def serving_status(
         options=(
             ("grpc.so_reuseport", 0),
             ("grpc.max_receive_message_length", REQUEST_BYTES_MAX),
+            ("grpc.max_concurrent_streams", CONNECTION_CALLS_MAX),
             ("grpc.http2.bdp_probe", 0),  # It lets senders send ahead what is not read.
         ),
         maximum_concurrent_rpcs=CALLS_MAX,

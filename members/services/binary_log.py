@@ -21,6 +21,7 @@ from groupcert.certifier.gtid_set import GtidSet
 from groupcert.members.binary_log.log import BinaryLog
 from groupcert.members.binary_log.reader import BYTES_MAX, ENTRIES_MAX, BinaryLogReader
 from groupcert.members.core.states import MemberState
+from groupcert.members.door.answer_budget import PAGE_BYTES, answering
 from groupcert.members.services.conversions import converted
 from groupcert.members.services.current_runtime import CurrentRuntime
 from groupcert.members.services.serving import Context, Followed
@@ -30,8 +31,6 @@ from groupcert.members.wire.row_changes import changed_keys
 from groupcert.v1 import binary_log_pb2, binary_log_pb2_grpc
 
 HEARTBEAT_SECONDS = 1.0
-RESPONSE_BYTES_MAX = 16 << 20
-"""Bytes of a response; a larger group commit is divided: gRPC limits its messages."""
 GTID_SET_BYTES_MAX = 128 << 10
 """Bytes of a GTID set that a replica has executed: some 20,000 gaps, more than appliers leave that
 commit as they end. A thread reads it, and the event loop compares it, in up to 20 ms."""
@@ -71,14 +70,17 @@ class BinaryLogService(binary_log_pb2_grpc.BinaryLogServiceServicer):
                 min(request.events_max or ENTRIES_MAX, ENTRIES_MAX),
                 min(request.bytes_max or BYTES_MAX, BYTES_MAX),
             )
-            told = 0.0
+            told, unsent = 0.0, answering()
             while True:
                 if runtime.closed:
                     self._current.get()  # Raises, unless the member has begun another run.
                     return
                 if reader.is_at_end and runtime.state is MemberState.FENCED:
                     raise NotServing(member=member, state=MemberState.FENCED.name)
-                entries = reader.read(*limits)
+                room = max(PAGE_BYTES // 2, reader.needed)
+                await unsent.room(2 * room)  # For entries, and for the events made of them.
+                entries = reader.read(*limits, room)
+                unsent.settle(sum(map(_bytes, entries)))
                 now = time.monotonic()
                 if entries or now - told >= HEARTBEAT_SECONDS:
                     told = now
@@ -91,6 +93,7 @@ class BinaryLogService(binary_log_pb2_grpc.BinaryLogServiceServicer):
                             source_version=runtime.committed_version,
                             source_us=time.time_ns() // 1000,
                         )
+                    del entries, events
                 elif reader.is_at_end:
                     await runtime.news(told + HEARTBEAT_SECONDS - now)
                 await asyncio.sleep(0)
@@ -102,6 +105,7 @@ class BinaryLogService(binary_log_pb2_grpc.BinaryLogServiceServicer):
         self, request: binary_log_pb2.ListFilesRequest, context: Context
     ) -> binary_log_pb2.ListFilesResponse:
         """Returns the files, oldest first."""
+        await answering().room()
         files = binary_log_of(self._current.get()).files
         return binary_log_pb2.ListFilesResponse(
             files=[
@@ -168,15 +172,20 @@ def _parts(entries: Sequence[RelayEntry]) -> Iterator[Sequence[RelayEntry]]:
     part: list[RelayEntry] = []
     size = 0
     for entry in entries:
-        more = 2 * len(entry.payload) + 8 * len(entry.header.items)
+        more = _bytes(entry)
         was_large = bool(part) and is_reference(part[-1].payload)
-        is_full = was_large or is_reference(entry.payload) or size + more > RESPONSE_BYTES_MAX
+        is_full = was_large or is_reference(entry.payload) or size + more > PAGE_BYTES
         if part and is_full:
             yield part
             part, size = [], 0
         part.append(entry)
         size += more
     yield part
+
+
+def _bytes(entry: RelayEntry) -> int:
+    """Returns the bytes of an entry and of the event that is made of it."""
+    return 2 * len(entry.payload) + 8 * len(entry.header.items)
 
 
 def _events(

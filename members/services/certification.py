@@ -5,6 +5,7 @@ act; a verdict is no error.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from typing import NamedTuple, TypeAlias
 
@@ -28,8 +29,8 @@ from groupcert.v1 import certification_pb2, certification_pb2_grpc, transaction_
 
 STREAM_MESSAGES_MAX = 64
 """Messages of one stream that a member takes before it has answered the first."""
-STREAM_MESSAGE_BYTES = 64 << 10
-"""Bytes; a larger message is answered before the next one is taken."""
+STREAM_BYTES = 256 << 10
+"""Bytes of messages without an answer above which the member takes no more of a stream."""
 Transactions: TypeAlias = "Sequence[transaction_pb2.Transaction]"
 PASSED_AGAIN = "perhaps for the second time: {problem}"
 """Reason of what was certified without a write set, with which a repetition does not conflict."""
@@ -46,6 +47,37 @@ class _Asked(NamedTuple):
     def ordered(self, logged: Sequence[LoggedTransaction]) -> list[LoggedTransaction]:
         """Returns those transactions that go into the log."""
         return [each for index, each in enumerate(logged) if index not in self.withheld]
+
+
+class _Unanswered:
+    """The messages of a stream that wait for their answer, whose keys may be named in it."""
+
+    def __init__(self) -> None:
+        self._messages: deque[_Asked] = deque()
+        self._bytes = 0
+        self._answered = asyncio.Event()
+
+    def add(self, asked: _Asked) -> None:
+        """Adds a message."""
+        self._messages.append(asked)
+        self._bytes += asked.size
+
+    def pop(self) -> _Asked:
+        """Returns the oldest message, and removes it."""
+        asked = self._messages.popleft()
+        self._bytes -= asked.size
+        self._answered.set()
+        return asked
+
+    async def room(self) -> None:
+        """Waits while they are too large."""
+        while self._bytes > STREAM_BYTES:
+            self._answered.clear()
+            await self._answered.wait()
+
+    def clear(self) -> None:
+        """Forgets all."""
+        self._messages.clear()
 
 
 class CertificationService(certification_pb2_grpc.CertificationServiceServicer):
@@ -74,25 +106,25 @@ class CertificationService(certification_pb2_grpc.CertificationServiceServicer):
         """Certifies message after message; answers each as a whole, in the order they came in."""
         answers: asyncio.Queue[asyncio.Future[Submission] | GroupcertError | None]
         answers = asyncio.Queue(STREAM_MESSAGES_MAX)
-        undecided: list[_Asked] = []
-        reader = asyncio.create_task(self._read_stream(request_iterator, undecided, answers))
+        unanswered = _Unanswered()
+        reader = asyncio.create_task(self._read_stream(request_iterator, unanswered, answers))
         number = 0
         try:
             while (answer := await answers.get()) is not None:
                 if isinstance(answer, GroupcertError):
                     raise answer
-                messages = await self._answers(await answer, undecided.pop(0))
+                messages = await self._answers(await answer, unanswered.pop())
                 numbers = range(number, number + len(messages))
                 number = numbers.stop
                 yield certification_pb2.CertifyStreamResponse(numbers=numbers, outcomes=messages)
         finally:
             reader.cancel()
-            undecided.clear()  # The error would keep this frame until garbage collection.
+            unanswered.clear()  # The error would keep this frame until garbage collection.
 
     async def _read_stream(
         self,
         request_iterator: AsyncIterator[certification_pb2.CertifyStreamRequest],
-        undecided: list[_Asked],
+        unanswered: _Unanswered,
         answers: "asyncio.Queue[asyncio.Future[Submission] | GroupcertError | None]",
     ) -> None:
         """Submits the messages of a stream; stops reading while too much is unanswered."""
@@ -102,16 +134,17 @@ class CertificationService(certification_pb2_grpc.CertificationServiceServicer):
                 size, limits = request.ByteSize(), self._current.get().limits()
                 logged = await _submitted(request.transactions, size, limits)
                 runtime: Serving = self._current.get()
-                undecided.append(_asked(runtime, request.transactions, size, logged))
-                logged = undecided[-1].ordered(logged)
+                asked = _asked(runtime, request.transactions, size, logged)
+                unanswered.add(asked)
+                logged = asked.ordered(logged)
                 ended: asyncio.Future[Submission]
                 if any(is_large(runtime, each) for each in logged):
                     ended = asyncio.ensure_future(submit_large(runtime, logged))
                 else:
                     ended = runtime.submit(logged)
                 await answers.put(ended)
-                if size > STREAM_MESSAGE_BYTES:
-                    await asyncio.wait((ended,))
+                del request
+                await unanswered.room()
         except GroupcertError as error:
             await answers.put(error.with_traceback(None))  # Its frames hold the request.
         else:

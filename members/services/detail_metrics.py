@@ -22,6 +22,7 @@ from prometheus_client.utils import floatToGoString
 
 from groupcert.certifier.storage.store import Store
 from groupcert.members.core.releases import FORMAT_VERSION
+from groupcert.members.door.answer_budget import AnswerBudget
 from groupcert.members.door.call_times import CallTimes
 from groupcert.members.host.histogram import Histogram
 from groupcert.members.runtime.observation import Observation
@@ -59,16 +60,18 @@ class Details(NamedTuple):
 
     distributions: tuple[Distributions, ...]
     refusals: Mapping[str, int]
+    unsent_bytes: int
     store: Mapping[str, Mapping[str, int]]
     """By RocksDB's property and the family of the store."""
     log: LogHealth
 
 
-def details(observed: Observation, calls: CallTimes) -> Details:
+def details(observed: Observation, calls: CallTimes, answers: AnswerBudget) -> Details:
     """Returns what a member has counted so far; to be called on its event loop."""
     return Details(
         distributions=(*_commits(observed), *_log(observed), _calls(calls)),
         refusals=dict(calls.refusals),
+        unsent_bytes=answers.bytes,
         store=_store(observed.store),
         log=observed.log_health,
     )
@@ -103,6 +106,8 @@ class DetailCollector(Collector):
         for reason in sorted({kind.reason for kind in leaves()} | found.refusals.keys()):
             refusals.add_metric([reason], found.refusals.get(reason, 0))
         yield refusals
+        text = "bytes of answers that nobody has taken yet, without the small ones"
+        yield GaugeMetricFamily("groupcert_call_unsent_bytes", text, found.unsent_bytes)
         for name, (metric, text) in STORE_PROPERTIES.items():
             gauge = GaugeMetricFamily(f"groupcert_store_{metric}", text, labels=["family"])
             for family, number in found.store[name].items():

@@ -13,9 +13,15 @@ from typing import Any
 
 from groupcert.certifier.history.schema import Verdict
 from groupcert.members.certification_log.outbox import Outbox
+from groupcert.members.door.answer_budget import PAGE_BYTES
 from groupcert.v1 import group_pb2
 
 PAGE_ROWS = 1_000
+ROW_BYTES = 128
+ITEM_BYTES = 10
+"""Bytes of a row in an answer, and of each of its items, at most."""
+READERS_MAX = 4
+"""Readers at a time, of all callers: each has some 20 MB of a file in memory."""
 
 
 async def rows_of(
@@ -47,6 +53,23 @@ def _rows_in_files(outbox: Outbox, folder: Path, place: int) -> Iterator[list[di
     from groupcert.members.certification_log.files import rows_after
 
     return rows_after(folder, outbox.observer, outbox.history, place)
+
+
+def history_pages(
+    rows: Iterable[dict[str, Any]], after_version: int
+) -> Iterator[group_pb2.ReadHistoryResponse]:
+    """Yields pages of the certified transactions after a version, taken from `rows`."""
+    part: list[dict[str, Any]] = []
+    size = 0
+    for row in rows:
+        more = ROW_BYTES + ITEM_BYTES * len(row.get("write_set") or ())
+        if part and size + more > PAGE_BYTES:
+            yield history_page(part, after_version)
+            part, size = [], 0
+        part.append(row)
+        size += more
+    if (page := history_page(part, after_version)).versions:
+        yield page
 
 
 def history_page(

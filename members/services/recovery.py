@@ -14,6 +14,7 @@ from xxhash import xxh3_64_intdigest
 from groupcert.certifier.errors import InvalidSetting
 from groupcert.certifier.storage.store import ROCKSDB_FOLDER
 from groupcert.members.core.throttle import Throttle
+from groupcert.members.door.answer_budget import answering
 from groupcert.members.errors.recovery import CopyExpired
 from groupcert.members.recovery.copies import Copies, Copy, check_donor
 from groupcert.members.services.current_runtime import CurrentRuntime
@@ -54,6 +55,7 @@ class RecoveryService(recovery_pb2_grpc.RecoveryServiceServicer):
             for name, start, end in _parts(self._copies.get(request.copy_id), request):
                 path = self._copies.get(request.copy_id).folder / ROCKSDB_FOLDER / name
                 for offset in range(start, end, self._chunk_bytes):
+                    await answering().room(self._chunk_bytes)
                     check_donor(self._current.get())
                     size = min(self._chunk_bytes, end - offset)
                     data = await asyncio.to_thread(_read, path, offset, size)

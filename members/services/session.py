@@ -3,8 +3,8 @@
 The rule it keeps: a call in a stream is checked, counted and answered as the same call by itself;
 and an answer waits for no other one, only for the message before it to be taken.
 
-What one stream may hold: the calls that its caller has a share of, one message of requests, and
-`ANSWER_BYTES` of answers, beside those of `READS_MAX` reads.
+What one stream may hold: the calls that its caller has a share of, one message of requests, the
+answer of one read, which counts in the budget of unsent answers, and `UNSENT_BYTES` of others.
 """
 
 import asyncio
@@ -16,6 +16,7 @@ import structlog
 from google.rpc import code_pb2, status_pb2  # type: ignore[import-untyped]  # has no types
 
 from groupcert.certifier.errors import GroupcertError
+from groupcert.members.door.answer_budget import UNSENT, Unsent, answering
 from groupcert.members.door.door import CarriedCalls, Door
 from groupcert.members.errors.calls import InvalidMessage
 from groupcert.members.runtime.snapshots import Snapshots
@@ -23,15 +24,15 @@ from groupcert.members.services.certification import CertificationService
 from groupcert.members.services.current_runtime import CurrentRuntime
 from groupcert.members.services.serving import Context
 from groupcert.members.services.store import StoreService
+from groupcert.members.wire.session_answers import answered
 from groupcert.members.wire.statuses import rpc_status
 from groupcert.v1 import session_pb2_grpc
-from groupcert.v1.session_pb2 import SessionAnswer, SessionCall, SessionRequest, SessionResponse
+from groupcert.v1.session_pb2 import SessionCall, SessionRequest
 
 CALL = "/groupcert.v1.SessionService/Session"
-ANSWER_BYTES = 1 << 20
-"""Bytes of unsent answers above which a stream begins no more calls."""
-READS_MAX = 4
-"""Reads of one stream at a time: the answer of each may have 8 MiB, a message 64."""
+UNSENT_BYTES = 16 << 10
+"""Bytes of answers that are not taken, of those that gRPC has, too, above which a stream begins no
+more calls."""
 BEGUN_AT_ONCE = 64
 """Calls that begin before others have their turn; each takes up to 0.1 ms."""
 Method: TypeAlias = Callable[[Any, Context], Awaitable[Any]]
@@ -64,8 +65,8 @@ class SessionService(session_pb2_grpc.SessionServiceServicer):
 
     async def Session(
         self, request_iterator: AsyncIterator[SessionRequest], context: Context
-    ) -> AsyncIterator[SessionResponse]:
-        """Answers the calls of one stream; see the protocol."""
+    ) -> AsyncIterator[Any]:
+        """Answers the calls of one stream, in messages that are serialized; see the protocol."""
         session = _Session(self, self._door.carried_by(context), context)
         stopping = self.current.stopping
         reading = asyncio.create_task(session.read(request_iterator))
@@ -73,8 +74,8 @@ class SessionService(session_pb2_grpc.SessionServiceServicer):
         stopped.add_done_callback(lambda _: reading.cancel())
         reading.add_done_callback(session.note)
         try:
-            while (message := await session.next_answers(reading)) is not None:
-                yield message
+            while await session.has_answers(reading):
+                yield session.take_answers()
             stopping.check(self.current.name)
             reading.result()
         finally:
@@ -91,11 +92,15 @@ class _Session:
         self._methods = service.methods
         self._carried = carried
         self._context = context
-        self._running: dict[int, asyncio.Task[SessionAnswer]] = {}
-        self._answers = SessionResponse()
-        self._answer_bytes = 0
+        self._running: dict[int, asyncio.Task[None]] = {}
+        self._answers: list[bytes] = []
+        self._read_unsent: list[Unsent] = []
+        """Of the reads among them that took something from the budget."""
+        self._answer_bytes = self._sending_bytes = 0
+        """Of the answers that wait, and of those that gRPC has."""
+        self._unsent = answering()
         self._news, self._sent = asyncio.Event(), asyncio.Event()
-        self._reads = asyncio.Semaphore(READS_MAX)
+        self._reads = asyncio.Lock()
         self._snapshots: Snapshots | None = None
         self._session_id = 0
 
@@ -117,29 +122,45 @@ class _Session:
         """Wakes who waits for the next answers."""
         self._news.set()
 
-    async def next_answers(self, reading: "asyncio.Task[None]") -> SessionResponse | None:
-        """Returns all answers that wait, once there are any; None if there will be no more, as
-        nothing runs or the client sent what it must not.
+    async def has_answers(self, reading: "asyncio.Task[None]") -> bool:
+        """Returns True once answers wait, and those before them are taken; False if there will be
+        no more, as nothing runs or the client sent what it must not.
         """
+        self._sending_bytes = 0
+        self._unsent.settle(0)
         self._sent.set()
-        while not self._answers.answers:
+        while not self._answers:
             if reading.done() and (not self._running or has_failed(reading)):
-                return None
+                return False
             self._news.clear()
             await self._news.wait()
-        answers, self._answers, self._answer_bytes = self._answers, SessionResponse(), 0
+        return True
+
+    def take_answers(self) -> bytes:
+        """Returns the answers that wait, as one message."""
+        answers = b"".join(self._answers)
+        self._answers.clear()
+        self._sending_bytes, self._answer_bytes = self._answer_bytes, 0
+        self._unsent.settle(sum(each.bytes for each in self._read_unsent))
+        self._forget_reads()
         return answers
 
     def end(self) -> None:
         """Ends the calls that still run, and closes the snapshots."""
         for task in self._running.values():
             task.cancel()
+        self._forget_reads()
         if self._snapshots is not None:
             self._snapshots.end_session(self._session_id)
 
+    def _forget_reads(self) -> None:
+        for each in self._read_unsent:
+            each.settle(0)
+        self._read_unsent.clear()
+
     async def _room(self) -> None:
         """Waits while too much is unsent."""
-        while self._answer_bytes > ANSWER_BYTES:
+        while self._answer_bytes + self._sending_bytes > UNSENT_BYTES:
             self._sent.clear()
             await self._sent.wait()
 
@@ -148,22 +169,25 @@ class _Session:
         if number in self._running:
             expected = f"a number that no unanswered request has, not {number} again"
             raise InvalidMessage(call=CALL, bytes=request.ByteSize(), expected=expected)
-        task = asyncio.create_task(self._answer(request))
+        task = asyncio.create_task(self._run(request))
         self._running[number] = task
         task.add_done_callback(partial(self._ended, number))
 
-    def _ended(self, number: int, task: "asyncio.Task[SessionAnswer]") -> None:
-        """Adds the answer of a call, unless it was cancelled, to those that wait."""
+    def _ended(self, number: int, task: "asyncio.Task[None]") -> None:
         if self._running.get(number) is task:
             del self._running[number]
-        if not task.cancelled():
-            answer = task.result()
-            self._answers.answers.append(answer)
-            self._answer_bytes += answer.ByteSize()
         self._news.set()
 
-    async def _answer(self, request: SessionCall) -> SessionAnswer:
-        """Runs one call, and returns its answer."""
+    async def _run(self, request: SessionCall) -> None:
+        """Adds the answer of one call to those that wait, unless it is cancelled: before another
+        read can begin.
+        """
+        answer = await self._answer(request)
+        self._answers.append(answer)
+        self._answer_bytes += len(answer)
+
+    async def _answer(self, request: SessionCall) -> bytes:
+        """Runs one call, and returns its answer as a message."""
         field, number = request.WhichOneof("call"), request.number
         try:
             if field is None:
@@ -177,21 +201,33 @@ class _Session:
                 finally:
                     self._carried.leave(call)
         except GroupcertError as error:
-            return SessionAnswer(number=number, error=rpc_status(error).SerializeToString())
+            return answered(number, "error", rpc_status(error))
         except Exception as error:  # As gRPC does it for the same call by itself.
             log.exception("call_failed", call=field)
             failed = status_pb2.Status(code=code_pb2.UNKNOWN, message=f"{error!r:.200}")
-            return SessionAnswer(number=number, error=failed.SerializeToString())
-        return SessionAnswer(number=number, **{field: response})
+            return answered(number, "error", failed)
+        return answered(number, field, response)
 
     async def _response(self, field: str, method: Method, request: Any) -> Any:
         if field in ("get", "scan"):
-            async with self._reads:
-                await self._room()
-                return await method(request, self._context)
+            return await self._read(method, request)
         if field == "open_snapshot":
             request.session_id = self._current_session()
         return await method(request, self._context)
+
+    async def _read(self, method: Method, request: Any) -> Any:
+        """Returns the answer of a read, which begins once the one before it is taken."""
+        async with self._reads:
+            await self._room()
+            unsent = self._unsent.another()
+            UNSENT.set(unsent)
+            try:
+                response = await method(request, self._context)
+            except BaseException:
+                unsent.settle(0)
+                raise
+            self._read_unsent.append(unsent)
+            return response
 
     def _current_session(self) -> int:
         """Returns the session, at the member's current runtime, that the stream's snapshots end

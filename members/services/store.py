@@ -4,17 +4,23 @@ The rule it keeps: a request that a member cannot take is refused with a status 
 act; a commit that lost is ABORTED, with all particulars of the conflict as its detail.
 """
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from itertools import chain
+from typing import Any
+from weakref import WeakValueDictionary
 
 from groupcert.applier.targets.rocksdb import RowsSnapshot
 from groupcert.certifier.errors import TooManyKeys
 from groupcert.certifier.outcomes import Doubtful
 from groupcert.certifier.records import Outcome, Verdict
 from groupcert.certifier.write_set import store_key_item
+from groupcert.members.core.caller_shares import Shares
 from groupcert.members.core.publisher import Submission
+from groupcert.members.door.answer_budget import PAGE_BYTES, answering
 from groupcert.members.door.callers import CALLER
+from groupcert.members.door.places import Places
 from groupcert.members.host.turns import Turns
 from groupcert.members.large_transactions.parts import PartsReader, header_of, in_time
 from groupcert.members.services.conversions import converted
@@ -33,8 +39,11 @@ from groupcert.v1 import store_pb2, store_pb2_grpc, transaction_pb2
 GET_KEYS_MAX = 10_000
 """Keys of one call; to look up so many takes some 50 ms."""
 SCAN_ROWS_MAX = 10_000
-SCAN_BYTES_MAX = 8 << 20
-"""Bytes of values after which a page of rows, or an answer of several rows, ends."""
+READING_PLACES = 2
+"""Callers whose reads have a turn before other work has one; half of them, so one, is a caller's
+share."""
+ROW_BYTES = 16
+"""Bytes of a row in an answer, beside key and value."""
 
 _AFTER = (
     transaction_pb2.CONSISTENCY_AFTER,
@@ -51,6 +60,9 @@ class StoreService(store_pb2_grpc.StoreServiceServicer):
 
     def __init__(self, current: CurrentRuntime) -> None:
         self._current = current
+        self._reading = Places(Shares(READING_PLACES))
+        self._one_by_one: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """Of the callers whose reads run or wait."""
 
     async def HoldSession(
         self, request: store_pb2.HoldSessionRequest, context: Context
@@ -98,21 +110,18 @@ class StoreService(store_pb2_grpc.StoreServiceServicer):
         if len(request.keys) > GET_KEYS_MAX:
             raise TooManyKeys(keys=len(request.keys), keys_max=GET_KEYS_MAX)
 
-        response, keys, size = store_pb2.GetResponse(), iter(request.keys), 0
+        response, keys = store_pb2.GetResponse(), request.keys
+        page = _Page(response.rows)
 
         def read(rows: RowsSnapshot, deadline: float) -> bool:
-            nonlocal size
-            for key in keys:
-                value = rows.get(key)
-                response.rows.add(key=key, value=value)
-                size += len(key) + len(value or b"")
-                if size > SCAN_BYTES_MAX:
-                    return False
+            while (number := len(response.rows)) < len(keys):
+                if not page.add(keys[number], rows.get(keys[number])):
+                    return page.is_empty
                 if time.perf_counter() > deadline:
                     return True
             return False
 
-        await self._read(request.snapshot_id, read)
+        await self._read(request.snapshot_id, page, read)
         return response
 
     async def Scan(
@@ -120,23 +129,24 @@ class StoreService(store_pb2_grpc.StoreServiceServicer):
     ) -> store_pb2.ScanResponse:
         """Returns one page of a range."""
         limit = min(request.rows_max or SCAN_ROWS_MAX, SCAN_ROWS_MAX)
-        response, start, size = store_pb2.ScanResponse(), request.start_key, 0
+        response, start = store_pb2.ScanResponse(), request.start_key
+        page = _Page(response.rows)
 
         def read(rows: RowsSnapshot, deadline: float) -> bool:
-            nonlocal start, size
+            nonlocal start
             left = limit + 1 - len(response.rows)
             for key, value in rows.scan(start, request.end_key or None, left):
-                if len(response.rows) == limit or (response.rows and size > SCAN_BYTES_MAX):
+                if len(response.rows) == limit or not page.add(key, value):
+                    if page.is_empty:
+                        return True
                     response.next_key = key
                     return False
-                response.rows.add(key=key, value=value)
-                size += len(key) + len(value)
                 if time.perf_counter() > deadline:
                     start = key + b"\x00"
                     return True
             return False
 
-        await self._read(request.snapshot_id, read)
+        await self._read(request.snapshot_id, page, read)
         return response
 
     async def Commit(
@@ -187,20 +197,67 @@ class StoreService(store_pb2_grpc.StoreServiceServicer):
         response = await _committed(runtime, ended, request)
         yield store_pb2.CommitStreamResponse(committed=response)
 
-    async def _read(self, snapshot_id: int, read: Callable[[RowsSnapshot, float], bool]) -> None:
-        """Reads the rows of a snapshot, in turns of `TURN_SECONDS` with other reads: `read` returns
-        at its deadline, with True if it has to go on. Between two turns the store is not held, and
-        may close.
+    async def _read(
+        self, snapshot_id: int, page: "_Page", read: Callable[[RowsSnapshot, float], bool]
+    ) -> None:
+        """Reads rows of a snapshot into a page, once there is room for it, and the reads of its
+        caller before it are done. It has turns of `TURN_SECONDS` with reads of others: `read`
+        returns at its deadline, or at a row for which the page is too small, with True if it has to
+        go on. Between two turns the store is not held, and may close.
         """
+        caller, unsent, goes_on = CALLER.get(), answering(), True
+        one_by_one = self._one_by_one.get(caller)
+        if one_by_one is None:
+            one_by_one = self._one_by_one[caller] = asyncio.Lock()
         with self._current.fencing():
+            async with one_by_one:
+                while goes_on:
+                    if unsent.bytes != page.bytes_max:
+                        await unsent.room(page.bytes_max)
+                    goes_on = await self._turn(caller, snapshot_id, read)
+        unsent.settle(page.bytes)
+
+    async def _turn(
+        self, caller: str, snapshot_id: int, read: Callable[[RowsSnapshot, float], bool]
+    ) -> bool:
+        """Returns whether a read goes on after its next turn."""
+        await self._reading.take(caller)
+        try:
             turns = Turns()
-            while True:
-                runtime: Serving = self._current.get()
-                rows = runtime.snapshots.rows(snapshot_id, runtime.now_ms())
-                if not read(rows, turns.deadline):
-                    return
-                del rows
-                await turns.others()
+            runtime: Serving = self._current.get()
+            rows = runtime.snapshots.rows(snapshot_id, runtime.now_ms())
+            goes_on = read(rows, turns.deadline)
+            del rows
+            await turns.others()
+            return goes_on
+        finally:
+            self._reading.give_back(caller)
+
+
+class _Page:
+    """The rows of one answer: as many as there is room for, but one at least."""
+
+    def __init__(self, rows: Any) -> None:
+        """Adds to the field `rows` of an answer."""
+        self.bytes = 0
+        self.bytes_max = PAGE_BYTES
+        self._rows = rows
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no row."""
+        return not self.bytes
+
+    def add(self, key: bytes, value: bytes | None) -> bool:
+        """Adds a row, or returns False: an empty page then needs more room, and says how much."""
+        size = len(key) + len(value or b"") + ROW_BYTES
+        if self.bytes + size > self.bytes_max:
+            if self.is_empty:
+                self.bytes_max = size
+            return False
+        self._rows.add(key=key, value=value)
+        self.bytes += size
+        return True
 
 
 async def _committed(

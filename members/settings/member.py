@@ -245,6 +245,9 @@ class MemberConfig(SecuritySettings):
     next part, in ms. Default: longer than a client hesitates."""
     snapshots_max: Positive = 10_000
     """Snapshots open at a time. Default: more than clients that one member serves."""
+    unsent_answers_bytes_max: int = Field(default=64 << 20, ge=1 << 20)
+    """Bytes of answers that are read and not taken yet, of all callers. Default 64 MiB: of which
+    one caller alone gets half, and gRPC has each answer once more."""
     snapshot_hold_versions: Positive = 1_000_000
     """Versions that an open snapshot keeps from being collected; past that its transaction is too
     old. Default: some minutes of full load, about 500 MB of certification info."""

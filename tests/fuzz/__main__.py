@@ -77,6 +77,7 @@ def _summary(run: Run) -> str:
         *(f"  {method}: {_counted(counts)}" for method, counts in sorted(by_method.items())),
         f"  cases: {_counted(run.cases)}",
         f"  connections: {_counted(run.connections)}",
+        f"  without a reader: {_counted(run.unread)}",
         f"  log messages: {_counted(run.log_messages)}",
         *(f"  left out {count:,}: {why}" for why, count in run.left_out.most_common()),
     ]

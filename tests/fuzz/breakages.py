@@ -8,7 +8,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from groupcert.members.process.serve import HealthChecks
+from groupcert.members.door.answer_budget import Unsent
+from groupcert.members.door.deliveries import Deliveries
+from groupcert.members.services.health import HealthChecks
 from tests.fuzz.watcher import HELD_MS_MAX
 
 BREAKAGE_VARIABLE = "FUZZ_BREAKAGE"
@@ -31,7 +33,23 @@ def _raise() -> None:
     raise ZeroDivisionError("on purpose")
 
 
-BREAKAGES: Mapping[str, Callable[[], None]] = {"hold": _hold, "end": _end, "raise": _raise}
+def _keep() -> None:
+    """Counts no answers that nobody has taken, and ends none of their calls."""
+
+    async def room(self: Unsent, size: int = 0) -> None:
+        del self, size
+
+    Unsent.room = room  # type: ignore[method-assign]  # broken on purpose
+    Unsent.settle = lambda self, size: None  # type: ignore[method-assign]
+    Deliveries.begin = lambda *_: None  # type: ignore[method-assign]
+
+
+BREAKAGES: Mapping[str, Callable[[], None]] = {
+    "hold": _hold,
+    "end": _end,
+    "raise": _raise,
+    "keep": _keep,
+}
 
 
 def break_member() -> None:

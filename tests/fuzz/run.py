@@ -22,6 +22,7 @@ from tests.fuzz.honest_clients import HonestClients
 from tests.fuzz.log_messages import LogMessages
 from tests.fuzz.orders import ORDERS, FuzzedOrder
 from tests.fuzz.raw_connections import RawConnections
+from tests.fuzz.unread_answers import UnreadAnswers
 from tests.fuzz.values import Answers
 from tests.fuzz.watched_member import DELAYS_VARIABLE
 from tests.fuzz.watcher import HELD_MS_MAX, Watcher, held_ms, serving_delays
@@ -55,6 +56,8 @@ class Run:
     cases: Counter[str] = field(default_factory=Counter)
     left_out: Counter[str] = field(default_factory=Counter)
     connections: Counter[str] = field(default_factory=Counter)
+    unread: Counter[str] = field(default_factory=Counter)
+    """Calls whose answers nobody reads."""
     log_messages: Counter[str] = field(default_factory=Counter)
     skipped_messages: int = 0
     came_back: int = 0
@@ -113,6 +116,7 @@ class _Fuzzing:
         self.honest = HonestClients(list(addresses.values()), honest, run.seed)
         self.callers = Callers(addresses, fuzzing, seed, answers)
         self.connections = RawConnections(addresses, fuzzing, seed)
+        self.unread = UnreadAnswers(addresses, fuzzing, seed, answers)
         self.watcher = Watcher(self.group, self._delays, run.held_ms_max)
         self.answers, self.seed_text = answers, seed
         self.log: LogMessages | None = None
@@ -140,7 +144,7 @@ class _Fuzzing:
         stopped = asyncio.Event()
         began = time.monotonic()
         async with asyncio.TaskGroup() as group:
-            for work in (self.callers, self.connections, log):
+            for work in (self.callers, self.connections, self.unread, log):
                 group.create_task(work.run(stopped))
             while (elapsed := time.monotonic() - began) < self.run.seconds:
                 self._count(log)
@@ -155,7 +159,7 @@ class _Fuzzing:
         run.statuses, run.cases = self.callers.statuses, self.callers.cases
         run.left_out = self.callers.left_out + log.left_out
         run.connections, run.log_messages = self.connections.counts, log.sent
-        run.commits = self.honest.commits
+        run.unread, run.commits = self.unread.counts, self.honest.commits
         members = watcher.members.values()
         run.skipped_messages = max(each.skipped_messages for each in members)
         run.came_back = sum(each.came_back for each in members)

@@ -59,16 +59,19 @@ def test_a_short_run_finds_nothing(tmp_path: Path, order: str, transport: str) -
     [
         pytest.param("hold", "its event loop was", marks=pytest.mark.in_turns),
         pytest.param("end", "ended with 70", marks=pytest.mark.nightly),
+        pytest.param("keep", "grew from", marks=pytest.mark.nightly),
         pytest.param("raise", "ZeroDivisionError: on purpose", marks=pytest.mark.nightly),
     ],
 )
 def test_a_member_that_does_what_none_may_is_found(
     tmp_path: Path, breakage: str, words: str
 ) -> None:
-    arguments = ("--seconds", "12", "--seed", "1", "--transport", "plain")
+    seconds = "60" if breakage == "keep" else "12"  # It grows for as long as it is asked.
+    arguments = ("--seconds", seconds, "--seed", "1", "--transport", "plain")
     code, text = fuzz(tmp_path, *arguments, breakage=breakage)
     assert code == 1, text
     assert words in text, text
     assert (
-        "again: python -m tests.fuzz --seed 1 --seconds 12 --order nats --transport plain" in text
+        f"again: python -m tests.fuzz --seed 1 --seconds {seconds} --order nats --transport plain"
+        in text
     )

@@ -23,7 +23,7 @@ from groupcert.certifier.gtid import Gtid
 from groupcert.certifier.gtid_set import GtidSet
 from groupcert.members.client.remote_member import MESSAGE_BYTES_MAX
 from groupcert.members.demo.local_group import LocalGroup
-from groupcert.members.services.binary_log import RESPONSE_BYTES_MAX
+from groupcert.members.door.answer_budget import PAGE_BYTES
 from groupcert.members.wire.binary_log_entries import entries_from
 from groupcert.members.wire.statuses import error_from
 from groupcert.v1 import binary_log_pb2
@@ -362,4 +362,4 @@ def test_a_commit_group_that_no_message_takes_is_divided(tmp_path: Path) -> None
         subscriber = Subscriber()
         subscriber.follow(address, version=count)
         ids = [entry.header.commit_id for entry in subscriber.transactions()]
-        assert max(ids.count(each) for each in ids if each) * size > RESPONSE_BYTES_MAX
+        assert max(ids.count(each) for each in ids if each) * size > PAGE_BYTES

@@ -18,6 +18,7 @@ from groupcert.certifier.write_set import store_key_item
 from groupcert.members.console import console as console_module
 from groupcert.members.console.console import Console, Shared
 from groupcert.members.core.log_records import LoggedTransaction
+from groupcert.members.door.answer_budget import AnswerBudget
 from groupcert.members.errors.membership import NameTaken
 from groupcert.members.host.loopback import HOST, free_port
 from groupcert.members.runtime.runtime import MemberRuntime
@@ -68,7 +69,7 @@ async def served(folder: Path, **settings: object) -> AsyncIterator[Served]:
         runtime.config = runtime.config.model_copy(update=update)
         current = CurrentRuntime()
         current.runtime = runtime
-        console = Console(runtime.config, current)
+        console = Console(runtime.config, current, AnswerBudget(1 << 20))
         async with console.serving(address, metrics_application()):
             yield Served(runtime, current, address)
 

@@ -54,3 +54,16 @@ def test_a_newcomer_gets_a_place_for_as_long_as_one_is_left(
         shares.check_invariants()
     is_one_left = shares.taken < places_max
     assert shares.take("newcomer") == is_one_left
+
+
+def test_who_has_none_gets_what_it_asks_for_once_a_newcomer_has_room() -> None:
+    shares = Shares(100, newcomer=10)
+    assert shares.take("a", 50)
+    assert not shares.take("a", 1)
+    assert shares.take("b", 200)
+    assert not shares.take("c", 1)
+    shares.give_back("b", 195)
+    assert shares.take("c", 60)
+    shares.add("c", 7)
+    assert (shares.held("c"), shares.taken) == (67, 122)
+    shares.check_invariants()

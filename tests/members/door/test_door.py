@@ -12,9 +12,9 @@ import grpc
 import grpc.aio
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_health.v1._async import HealthServicer
 from grpc_reflection.v1alpha import reflection, reflection_pb2, reflection_pb2_grpc
 
+from groupcert.members.door.answer_budget import AnswerBudget
 from groupcert.members.door.call_limit import Rooms
 from groupcert.members.door.call_times import CallTimes
 from groupcert.members.door.callers import Callers
@@ -22,6 +22,7 @@ from groupcert.members.door.door import Door
 from groupcert.members.errors.security import NotAuthenticated
 from groupcert.members.host.loopback import free_port
 from groupcert.members.security.access import AccessList
+from groupcert.members.services.health import HealthChecks
 from groupcert.members.wire.statuses import error_from
 from tests.waiting import until
 
@@ -52,9 +53,11 @@ def guarded(*addresses: str) -> Iterator[CallTimes]:
 
     async def serve() -> None:
         server = grpc.aio.server(
-            interceptors=(Door(Callers(ACCESS, has_tls=False), Rooms(), times),)
+            interceptors=(
+                Door(Callers(ACCESS, has_tls=False), Rooms(), times, AnswerBudget(1 << 20)),
+            )
         )
-        health_pb2_grpc.add_HealthServicer_to_server(HealthServicer(), server)
+        health_pb2_grpc.add_HealthServicer_to_server(HealthChecks(), server)
         reflection.enable_server_reflection((reflection.SERVICE_NAME,), server)
         for address in addresses:
             server.add_insecure_port(address)

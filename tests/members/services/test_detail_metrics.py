@@ -7,6 +7,7 @@ from pathlib import Path
 
 from groupcert.certifier.storage.store import Family
 from groupcert.members.core.releases import FORMAT_VERSION
+from groupcert.members.door.answer_budget import AnswerBudget
 from groupcert.members.door.call_times import CallTimes
 from groupcert.members.host.histogram import Histogram
 from groupcert.members.runtime.observation import observe
@@ -35,7 +36,7 @@ async def details_of_commits(folder: Path) -> Details:
         await runtime.submit([write_of(b"a", 0)])
         await runtime.submit([write_of(b"b", 1), write_of(b"c", 0)])
         await runtime.committed(2)
-        found = details(observe(runtime), calls)
+        found = details(observe(runtime), calls, AnswerBudget(1 << 20))
         await runtime.submit([write_of(b"d", 2)])
     return found
 
@@ -87,14 +88,17 @@ async def test_the_store_tells_of_each_family_until_it_is_closed(tmp_path: Path)
     async with running(tmp_path) as runtime:
         await runtime.submit([write_of(b"a" * 5000, 0)])
         await runtime.committed(1)
-        store = details(observe(runtime), CallTimes()).store
+        store = details(observe(runtime), CallTimes(), AnswerBudget(1 << 20)).store
         assert store["size-all-mem-tables"].keys() == {family.value for family in Family}
         assert store["size-all-mem-tables"]["data"] > 5_000
         runtime.store.flush_tables()
-        flushed = details(observe(runtime), CallTimes()).store
+        flushed = details(observe(runtime), CallTimes(), AnswerBudget(1 << 20)).store
         assert flushed["total-sst-files-size"]["data"] > 0
         assert flushed["num-files-at-level0"]["data"] == 1
-    assert details(observe(runtime), CallTimes()).store["total-sst-files-size"] == {}
+    assert (
+        details(observe(runtime), CallTimes(), AnswerBudget(1 << 20)).store["total-sst-files-size"]
+        == {}
+    )
 
 
 def test_a_member_that_is_starting_says_what_it_is() -> None:
