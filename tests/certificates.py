@@ -70,6 +70,11 @@ class TlsLogServer(LogServer):
         """Where members connect."""
         return super().address.replace("nats://", "tls://")
 
+    @property
+    def monitor(self) -> str:
+        """Where its monitoring answers."""
+        return super().monitor.replace("http://", "https://")
+
     def _config(self) -> str:
         files = {
             "cert_file": self._tls.certificate,

@@ -129,8 +129,8 @@ def keep_up(group: LocalGroup, tell: Callable[[str], None]) -> None:
     due: dict[str, float] = {}
     while True:
         time.sleep(POLL_SECONDS)
-        if group.has_log_server and (problem := group.log_server.mend()):
-            tell(f"the log server was started again: {problem}")
+        if group.has_log_server and (done := group.log_server.mend()):
+            tell(f"the log server {done}")
         for name, process in group.processes.items():
             if not (how := process.how_it_ended()):
                 continue
@@ -141,9 +141,16 @@ def keep_up(group: LocalGroup, tell: Callable[[str], None]) -> None:
                     f"it starts again in {RESTART_SECONDS:.0f} s"
                 )
         for name in [name for name, at in due.items() if at <= time.monotonic()]:
-            del due[name]
-            group.start_member(name)
-            tell(f"{name} starts again as process {group.processes[name].pid}")
+            try:
+                group.start_member(name)
+            except OSError as error:  # As where the disk is full.
+                due[name] = time.monotonic() + RESTART_SECONDS
+                tell(
+                    f"{name} does not start: {error}; it is tried again in {RESTART_SECONDS:.0f} s"
+                )
+            else:
+                del due[name]
+                tell(f"{name} starts again as process {group.processes[name].pid}")
 
 
 @contextmanager

@@ -272,6 +272,6 @@ async def _console(
 def _embedded_log_server(config: MemberConfig) -> Iterator[LogServer]:
     server = LogServer(config.data_folder / "log-server", port=config.log_server_port)
     with kept(
-        server, lambda why: log.warning("log_server_restarted", member=config.member, text=why)
+        server, lambda why: log.warning("log_server_restart", member=config.member, text=why)
     ):
         yield server

@@ -73,6 +73,7 @@ class LogServer:
         self._port = port
         self._monitor_port = 0
         self._looked_seconds = 0.0
+        self._has_started = False
         self._limit_bytes = 0
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -110,6 +111,7 @@ class LogServer:
             InvalidSetting: The directory cannot be locked.
         """
         assert not self.is_running, "already started"
+        self._has_started = False
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._remove_ports_files()
         self._monitor_port = self._monitor_port or free_port()
@@ -132,27 +134,27 @@ class LogServer:
         except BaseException:
             self.stop()
             raise
+        self._has_started = True
 
     def mend(self) -> str:
         """Starts the server again if it has ended, or takes no messages for want of space and has
-        some now; returns why it did, empty if it did nothing. For whoever keeps a server running:
-        call it again and again, as often as it is to be looked at.
-
-        Raises: as `start`.
+        some now; returns what it did and why, empty if it did nothing. For whoever keeps a server
+        running: call it again and again, as often as it is to be looked at.
         """
-        if not self.is_running:
-            self.start()
-            return "it ended"
         now = time.monotonic()
-        if now < self._looked_seconds + SPACE_SECONDS:
+        may_look = now >= self._looked_seconds + SPACE_SECONDS
+        if not (may_look or (self._has_started and not self.is_running)):
             return ""
         self._looked_seconds = now
-        problem = self._space_problem()
-        if not problem:
-            return ""
-        self.stop()
-        self.start()
-        return f"it took no messages for want of space ({problem}), and there is some now"
+        try:
+            problem = self._space_problem() if self.is_running else "it ended"
+            if not problem:
+                return ""
+            self.stop()
+            self.start()
+        except (GroupcertError, OSError) as error:  # It may be better at the next look.
+            return f"does not start: {error}"
+        return f"was started again: {problem}"
 
     def stop(self) -> None:
         """Ends the server: it writes what it holds; it is killed if that takes too long."""
@@ -192,7 +194,8 @@ class LogServer:
         if room is None or self._free_bytes() < ROOM_BYTES_MIN:
             return ""
         limit = f"its limit of {self._limit_bytes} bytes is reached"
-        return write_error(monitors) or ("" if room else limit)
+        why = write_error(monitors) or ("" if room else limit)
+        return why and f"it took no messages for want of space ({why}), and there is some now"
 
     def _stored_bytes(self) -> int:
         """Returns the bytes of the files that have the log."""
@@ -286,12 +289,8 @@ def kept(server: LogServer, tell: Callable[[str], object]) -> Iterator[None]:
             started.set_exception(error)
             return
         while not ends.wait(KEPT_SECONDS):
-            try:
-                problem = server.mend()
-            except (GroupcertError, OSError) as error:  # It may be better at the next look.
-                problem = f"it does not start: {error}"
-            if problem:
-                tell(problem)
+            if done := server.mend():
+                tell(done)
         server.stop()
 
     thread = threading.Thread(target=keep, name="log server")

@@ -147,7 +147,7 @@ def test_an_embedded_log_server_that_ends_is_started_again_by_its_member(tmp_pat
     finally:
         member.send_signal(signal.SIGTERM)
         assert member.wait(TIMEOUT_MS / 1000) == 0
-    assert "log_server_restarted" in log.read_text()
+    assert "log_server_restart" in log.read_text()
 
 
 def has_more_trims(folder: Path, before: int) -> bool:

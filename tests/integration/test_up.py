@@ -117,12 +117,9 @@ def test_ctrl_c_stops_it_in_order(folder: Path) -> None:
     assert state[-1] == "LEFT"
 
 
-def test_a_verb_without_an_address_changes_the_group_of_its_folder(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_a_verb_without_an_address_changes_the_group_of_its_folder(tmp_path: Path) -> None:
     first = up(tmp_path / "first", "--members", "1", "--group", "first")
-    second = up(folder, "--members", "1", "--group", "second")
-    folder.rename(tmp_path / ".groupcert")
+    second = up(tmp_path / ".groupcert", "--members", "1", "--group", "second")
 
     def group(verb: str, *words: str) -> subprocess.CompletedProcess[str]:
         command = [*GROUPCERT, "group", verb, *words, "--json"]
@@ -143,8 +140,8 @@ def test_a_verb_without_an_address_changes_the_group_of_its_folder(
         assert changed.stderr == f"groupcert: group second: m1 {second['members']['m1']}\n"
         assert (lag_max(first), lag_max(second)) == (before, "20000")
     finally:
-        (tmp_path / ".groupcert").rename(folder)
-        assert run(tmp_path / "first", "down").returncode == 0
+        for each in ("first", ".groupcert"):
+            assert run(tmp_path / each, "down").returncode == 0
 
 
 def test_a_member_that_ends_at_once_is_named_with_its_last_line(folder: Path) -> None:

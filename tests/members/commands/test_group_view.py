@@ -182,7 +182,7 @@ def test_the_verb_status_answers_with_one_document_and_0(
 
     document = json.loads(wait_for("a group that is well", answer))
     assert set(document) == {
-        *("group", "view_id", "primary", "format_version", "view", "departed", "log"),
+        *("group", "view_id", "primary", "format_version", "view", "departed", "log", "comparison"),
         *("members", "problems"),
     }
     for row in (*document["members"], *document["view"]):

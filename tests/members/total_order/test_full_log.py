@@ -175,4 +175,8 @@ async def test_a_kept_server_is_started_again_when_it_has_ended_or_has_space(dis
             await writer.until_taken()
         assert server.monitor == monitor
     assert not server.is_running
-    assert told[0] == "it ended" and "for want of space" in told[1] and len(told) == 2
+    assert (
+        told[0] == "was started again: it ended"
+        and "for want of space" in told[1]
+        and len(told) == 2
+    )
