@@ -73,7 +73,11 @@ class Answers:
         if not kept:
             return None
         found = kept[chance.randrange(len(kept))]
-        return found if type(found) is type(field.default_value) else None
+        if type(found) is not type(field.default_value):
+            return None
+        if isinstance(found, int) and field.cpp_type in _INTEGERS:
+            return _fitting(found, field)  # A field of that name may be wider in the answer.
+        return found
 
 
 def scalar(field: FieldDescriptor, chance: random.Random, answers: Answers) -> object:
@@ -101,8 +105,14 @@ def _gtid(chance: random.Random) -> str:
 
 
 def _integer(field: FieldDescriptor, chance: random.Random) -> int:
+    return _fitting(
+        chance.choice(NUMBERS) if chance.random() < 0.6 else chance.getrandbits(64), field
+    )
+
+
+def _fitting(number: int, field: FieldDescriptor) -> int:
+    """Returns a number with as many bits as a field has."""
     bits, is_signed = _INTEGERS[field.cpp_type]
-    number = chance.choice(NUMBERS) if chance.random() < 0.6 else chance.getrandbits(64)
     number &= (1 << bits) - 1
     return number - (1 << bits) if is_signed and number >> (bits - 1) else number
 
