@@ -51,6 +51,15 @@ __all__ = ["AsyncClient", "AsyncTransaction"]
 Result = TypeVar("Result")
 
 
+VERDICTS = (
+    transaction_pb2.VERDICT_CERTIFIED,
+    transaction_pb2.VERDICT_CONFLICT,
+    transaction_pb2.VERDICT_TOO_OLD,
+    transaction_pb2.VERDICT_REFUSED,
+)
+"""What can become of a transaction; any other number says that nobody can tell."""
+
+
 class AsyncClient:
     """A session with a group: it sees its own commits, and never an older state than it has seen.
 
@@ -183,8 +192,9 @@ class AsyncClient:
             answer: certification_pb2.CertifyResponse
             answer = await member.call("certify", request, timeout_s)
             told = answer.outcome
-            if told.verdict == transaction_pb2.VERDICT_UNKNOWN:
-                raise OutcomeUnknown(transaction_id=told.transaction_id, cause=told.reason)
+            if told.verdict not in VERDICTS:
+                cause = told.reason or f"verdict {told.verdict} is none that this release knows"
+                raise OutcomeUnknown(transaction_id=told.transaction_id, cause=cause)
             return told
 
         outcome = await self._members.decide(request.transaction, send, first=self._members.begin())

@@ -15,6 +15,7 @@ from typing import Any
 import grpc.aio
 
 from groupcert.certifier.errors import GroupcertError, NotServing
+from groupcert.members.errors.transactions import MemberFailed
 from groupcert.members.wire.channels import STREAM_ENDED, Ending, is_admitted
 from groupcert.members.wire.statuses import carried_error
 from groupcert.v1.session_pb2 import SessionCall, SessionRequest, SessionResponse
@@ -164,6 +165,12 @@ class SessionStream:
         field = answer.WhichOneof("answer")
         if field == "error":
             waiting.set_exception(carried_error(answer.error, self._address))
+        elif field is None:  # A later release may have kinds that this one does not know.
+            explanation = "its answer is of a kind that this release does not know"
+            failed = MemberFailed(
+                address=self._address, code=grpc.StatusCode.UNKNOWN.name, explanation=explanation
+            )
+            waiting.set_exception(failed)
         else:
             waiting.set_result(getattr(answer, field))
 

@@ -268,6 +268,15 @@ def test_a_negative_verdict_of_a_repetition_is_checked_where_it_travels_in_the_r
             assert client.certify(transaction) == CONFLICT
 
 
+def test_a_verdict_that_nobody_knows_is_none() -> None:
+    transaction = certifiable(snapshot=SNAPSHOT_VERSION, write_set=[1])
+    strange = transaction_pb2.Outcome.FromString(b"\x10\x63")  # Its verdict is 99.
+    assert strange.verdict == 99
+    with serving(Script([strange])) as (address,), Client(address) as client:
+        with pytest.raises(OutcomeUnknown, match="verdict 99 is none that this release knows"):
+            client.certify(transaction)
+
+
 def test_a_transaction_without_an_id_goes_on_where_nothing_of_it_was_ordered() -> None:
     transaction = certifiable(snapshot=SNAPSHOT_VERSION, write_set=[1], transaction_id=b"")
     with serving(Script([STOPS]), Script([CERTIFIED])) as addresses:

@@ -9,6 +9,7 @@ import pytest
 
 from groupcert.certifier.errors import GroupcertError, NotServing
 from groupcert.members.client.session_stream import MESSAGE_BYTES, SessionStream
+from groupcert.members.errors.transactions import MemberFailed
 from groupcert.members.wire.channels import ADMITTED
 from groupcert.v1.session_pb2 import SessionAnswer, SessionRequest, SessionResponse
 from groupcert.v1.store_pb2 import CloseSnapshotResponse, GetRequest, GetResponse, Row
@@ -61,6 +62,20 @@ def get(size: int = 0) -> GetRequest:
 
 def stream_on(wire: Wire) -> SessionStream:
     return SessionStream(wire, "m1", failure)  # type: ignore[arg-type]  # it has what is used
+
+
+async def test_an_answer_of_an_unknown_kind_is_the_calls_alone() -> None:
+    wire = Wire()
+    stream = stream_on(wire)
+    calls = [asyncio.create_task(stream.call("get", get(), 10)) for _ in range(2)]
+    wire.admitted.set()
+    await until(lambda: bool(wire.sent))
+    strange = SessionAnswer.FromString(b"\x08\x01\xfa\x07\x01x")  # Number 1, and field 127.
+    wire.answer(strange, SessionAnswer(number=2, get=GetResponse()))
+    with pytest.raises(MemberFailed, match="of a kind that this release does not know"):
+        await calls[0]
+    assert await calls[1] == GetResponse()
+    await stream.close()
 
 
 async def test_what_waits_travels_in_one_message_and_is_answered_in_any_order() -> None:
