@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import NamedTuple, TypeAlias
 
 from groupcert.certifier.errors import GroupcertError
+from groupcert.certifier.gtid_set import GtidSet
 from groupcert.certifier.outcomes import Doubtful
 from groupcert.certifier.write_set import items_from_texts
 from groupcert.members.core.log_records import LoggedTransaction
@@ -19,7 +20,6 @@ from groupcert.members.services.current_runtime import CurrentRuntime
 from groupcert.members.services.serving import Context, Serving
 from groupcert.members.services.submitting import is_large, submit, submit_large
 from groupcert.members.wire.requests import (
-    RequestLimits,
     check_id,
     outcome_message,
     submitted,
@@ -91,8 +91,8 @@ class CertificationService(certification_pb2_grpc.CertificationServiceServicer):
     ) -> certification_pb2.CertifyResponse:
         """Certifies one transaction; see the protocol."""
         runtime: Serving = self._current.get()
-        size, limits = request.ByteSize(), runtime.limits()
-        (logged,) = await _submitted([request.transaction], size, limits)
+        size = request.ByteSize()
+        (logged,) = await _submitted(runtime, [request.transaction], size)
         asked = _asked(runtime, [request.transaction], size, [logged])
         ended = await (runtime.submit(()) if asked.withheld else submit(runtime, logged))
         (message,) = await self._answers(ended, asked)
@@ -131,8 +131,8 @@ class CertificationService(certification_pb2_grpc.CertificationServiceServicer):
         try:
             stopping, name = self._current.stopping, self._current.name
             async for request in stopping.received(request_iterator, name):
-                size, limits = request.ByteSize(), self._current.get().limits()
-                logged = await _submitted(request.transactions, size, limits)
+                size = request.ByteSize()
+                logged = await _submitted(self._current.get(), request.transactions, size)
                 runtime: Serving = self._current.get()
                 asked = _asked(runtime, request.transactions, size, logged)
                 unanswered.add(asked)
@@ -178,15 +178,23 @@ class CertificationService(certification_pb2_grpc.CertificationServiceServicer):
 
 
 async def _submitted(
-    transactions: Transactions, size: int, limits: RequestLimits
+    runtime: Serving, transactions: Transactions, size: int
 ) -> list[LoggedTransaction]:
     """Returns a client's transactions as they go into the log; `size` is the bytes of their
     message. Raises InvalidRequest, as `submitted`.
     """
-    return await converted(
-        size + PART_BYTES * len(transactions),
-        lambda: [submitted(each, limits) for each in transactions],
+    limits = runtime.limits()
+    # A large message waits for a thread meanwhile: what it is checked against is kept.
+    release = runtime.held.hold_all(
+        GtidSet() if each.snapshot_gtid_set else each.snapshot_version for each in transactions
     )
+    try:
+        return await converted(
+            size + PART_BYTES * len(transactions),
+            lambda: [submitted(each, limits) for each in transactions],
+        )
+    finally:
+        release()
 
 
 def _asked(
