@@ -15,6 +15,12 @@ from psycopg import sql
 
 from groupcert.applier.errors import UnsuitableTarget
 from groupcert.certifier.errors import NotServing
+from groupcert.members.postgresql.functions import (
+    APPLIER_ROLE,
+    OPERATIONS,
+    function_of,
+    statements_for,
+)
 from groupcert.members.postgresql.sequences import (
     Numbering,
     number_sequences,
@@ -29,6 +35,16 @@ SCRIPTS = ("triggers.sql", "standing.sql", "schema_changes.sql")
 UNWATCHED = "SET LOCAL session_replication_role TO replica"
 """Has the event triggers of the schema `groupcert` let a superuser's statements pass."""
 VERSION_MIN = 150_000
+SETTINGS = {
+    "session_replication_role": "replica",
+    "synchronous_commit": "off",
+    "default_transaction_isolation": "read committed",
+    "default_transaction_read_only": "off",
+    "lock_timeout": "0",
+    "statement_timeout": "0",
+    "idle_in_transaction_session_timeout": "0",
+}
+"""Of the sessions that execute rows of others."""
 ISOLATION = "default_transaction_isolation"
 _LANGUAGE = "plpython3u"
 
@@ -77,8 +93,11 @@ def attach(
             had_language = has_language(connection)
             if not had_language:
                 connection.execute("CREATE EXTENSION plpython3u")
+            make_role(connection)
             for script in SCRIPTS:
                 connection.execute(Path(__file__).with_name(script).read_bytes())
+            connection.execute("SELECT groupcert.make_turns()")
+            grant_rights(connection)
             write_settings(
                 connection,
                 socket,
@@ -90,7 +109,7 @@ def attach(
         fit = [table for table in tables if not table.problem]
         for table in fit:
             if not table.is_attached:
-                add_triggers(connection, table)
+                add_functions(connection, table)
         attached = [table.full_name for table in fit]
         sequences = sequences_for(read_sequences(connection), attached, patterns)
         known = numbering or numbering_of(connection)
@@ -124,6 +143,7 @@ def detach(dsn: str) -> list[str]:
         reset_sequences(connection)
         connection.execute("SELECT groupcert.enter_group()")
         connection.execute("DROP SCHEMA groupcert CASCADE")
+        _drop_role(connection)
         if created_language:
             connection.execute("DROP EXTENSION plpython3u")
         if sets_isolation:
@@ -217,26 +237,54 @@ def patterns_of(connection: "psycopg.Connection[Any]") -> list[str]:
     return list(row[0]) if row else []
 
 
-def add_triggers(connection: "psycopg.Connection[Any]", table: Table) -> None:
-    """Attaches a table, or renews the triggers of one whose keys have changed."""
-    name = sql.Identifier(table.schema, table.name)
-    for trigger in ("groupcert_note", "groupcert_truncate"):
+def add_functions(connection: "psycopg.Connection[Any]", table: Table) -> None:
+    """Attaches a table, or renews the functions and triggers of one that is."""
+    for statement in statements_for(table):
+        connection.execute(statement)
+
+
+def drop_functions(connection: "psycopg.Connection[Any]", name: str) -> None:
+    """Removes the functions of a table that is gone, or has another name now."""
+    for operation in OPERATIONS:
+        function = function_of(operation, name)
+        connection.execute(sql.SQL("DROP FUNCTION IF EXISTS {} CASCADE").format(function))
+
+
+def make_role(connection: "psycopg.Connection[Any]") -> None:
+    """Makes the role that executes rows of others, unless another database of the server has it.
+
+    It is no superuser, and may nothing but call functions of the schema `groupcert`: whatever code
+    of a table's owner runs in its sessions, it finds no rights there to take. Its password is the
+    companion's, made anew for each run.
+    """
+    role = sql.Identifier(APPLIER_ROLE)
+    known = connection.execute("SELECT FROM pg_roles WHERE rolname = %s", (APPLIER_ROLE,))
+    if known.fetchone() is None:
+        connection.execute(sql.SQL("CREATE ROLE {} LOGIN").format(role))
+    grant = sql.SQL("GRANT SET ON PARAMETER session_replication_role TO {}")
+    connection.execute(grant.format(role))
+    for name, value in SETTINGS.items():
         connection.execute(
-            sql.SQL("DROP TRIGGER IF EXISTS {} ON {}").format(sql.Identifier(trigger), name)
+            sql.SQL("ALTER ROLE {} SET {} TO {}").format(role, sql.Identifier(name), value)
         )
-    columns = sql.SQL(", ").join(map(sql.Literal, table.key_columns))
-    connection.execute(
-        sql.SQL(
-            "CREATE CONSTRAINT TRIGGER groupcert_note AFTER INSERT OR UPDATE OR DELETE ON {}"
-            " DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION groupcert.note({})"
-        ).format(name, columns)
-    )
-    connection.execute(
-        sql.SQL(
-            "CREATE TRIGGER groupcert_truncate BEFORE TRUNCATE ON {}"
-            " FOR EACH STATEMENT EXECUTE FUNCTION groupcert.refuse_truncate()"
-        ).format(name)
-    )
+
+
+def grant_rights(connection: "psycopg.Connection[Any]") -> None:
+    """Lets the role execute rows of others in this database."""
+    role, database = sql.Identifier(APPLIER_ROLE), sql.Identifier(connection.info.dbname)
+    connection.execute(sql.SQL("GRANT CONNECT ON DATABASE {} TO {}").format(database, role))
+    connection.execute(sql.SQL("GRANT USAGE ON SCHEMA groupcert TO {}").format(role))
+
+
+def _drop_role(connection: "psycopg.Connection[Any]") -> None:
+    """Removes the role, unless another database of the server needs it."""
+    role = sql.Identifier(APPLIER_ROLE)
+    connection.execute(sql.SQL("DROP OWNED BY {}").format(role))
+    try:
+        with connection.transaction():
+            connection.execute(sql.SQL("DROP ROLE {}").format(role))
+    except psycopg.errors.DependentObjectsStillExist:
+        make_role(connection)  # It has lost its right to the parameter.
 
 
 def unsuitable(dsn: str, problem: str, expected: str) -> UnsuitableTarget:

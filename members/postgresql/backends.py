@@ -7,14 +7,13 @@ asks here, too.
 """
 
 import asyncio
+import heapq
 import hmac
 import json
 import struct
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, NamedTuple, Self, cast
-
-from groupcert.members.postgresql.rows import NotedRow
 
 FRAME_BYTES_MAX = 256 << 20
 """Bytes of a transaction's rows as JSON; larger ones are refused before they are read."""
@@ -37,7 +36,9 @@ class Request(NamedTuple):
     transaction_id: str
     pid: int
     version: int
-    rows: list[NotedRow]
+    rows: list[tuple[str, str | None]]
+    """Keys and values, as of `rows.py`; None: deleted."""
+    items: list[str]
 
 
 class Backend(asyncio.Protocol):
@@ -46,6 +47,8 @@ class Backend(asyncio.Protocol):
     _transport: asyncio.Transport
 
     def __init__(self, server: "BackendServer") -> None:
+        self.turn = 0
+        """Where others wait for the end of its transactions; 0: it has none."""
         self.is_checked = False
         """Whether it is a backend of the server that the companion's sessions are at."""
         self._server = server
@@ -76,14 +79,18 @@ class Backend(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         """Ends; what is being certified for it goes on."""
         self._server.backends.discard(self)
+        if self.turn:
+            heapq.heappush(self._server.turns, self.turn)
         self._server.lost()
 
     def refuse(self, refusal: Refusal) -> None:
         """Has the transaction fail."""
         self._send({"error": list(refusal)})
 
-    def grant(self, version: int, source: str, number: int, after: str | None) -> None:
-        """Lets the transaction commit as version `version`, once transaction `after` has."""
+    def grant(self, version: int, source: str, number: int, after: tuple[int, str] | None) -> None:
+        """Lets the transaction commit as version `version`, once transaction `after` has: its turn
+        and its id.
+        """
         self._send({"version": version, "source": source, "number": number, "after": after})
 
     def close(self) -> None:
@@ -93,14 +100,16 @@ class Backend(asyncio.Protocol):
     def _take(self, frame: Any) -> None:
         if not self._is_known:
             self._is_known = hmac.compare_digest(str(frame["token"]), self._server.token)
-            if not self._is_known:
+            if not self._is_known or not self._server.turns:
                 self.close()
+                return
+            self.turn = heapq.heappop(self._server.turns)
+            self._send({"turn": self.turn})
             return
         if "status" in frame:
             self._send(self._server.describe())
             return
-        rows = [NotedRow(*row) for row in frame.pop("rows")]
-        self._server.start(self, Request(rows=rows, **frame))
+        self._server.start(self, Request(**frame))
 
     def _refuse_size(self, size: int) -> None:
         limit = f"Its rows have {size} bytes, {FRAME_BYTES_MAX} at most."
@@ -120,6 +129,7 @@ class BackendServer:
         self,
         path: Path,
         token: str,
+        turns: int,
         serve: Callable[[Backend, Request], Coroutine[Any, Any, None]],
         lost: Callable[[], None],
         describe: Callable[[], object],
@@ -128,6 +138,8 @@ class BackendServer:
         with what `describe` returns where somebody asks for the status.
         """
         self.token = token
+        self.turns = [*range(1, turns + 1)]
+        """The free ones."""
         self.lost = lost
         self.describe = describe
         self.backends: set[Backend] = set()

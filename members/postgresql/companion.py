@@ -25,9 +25,8 @@ from groupcert.members.postgresql.backends import Backend, BackendServer, Refusa
 from groupcert.members.postgresql.commit_order import CommitOrder, Entry, Execute, Grant, Local
 from groupcert.members.postgresql.database import Database
 from groupcert.members.postgresql.holds import Holds
-from groupcert.members.postgresql.items import key_items
 from groupcert.members.postgresql.log_follower import LogFollower
-from groupcert.members.postgresql.rows import Changes, changes_of, fits
+from groupcert.members.postgresql.rows import Changes, changes_of
 from groupcert.members.postgresql.schema_changes import ITEM, change_of, in_turns
 from groupcert.members.postgresql.standing import Standing
 from groupcert.members.postgresql.status import CompanionStatus, Totals
@@ -99,7 +98,12 @@ class Companion:
         """
         path, token = await self._database.socket()
         server = BackendServer(
-            Path(path), token, self._serve, self._suspected.set, lambda: asdict(self.status())
+            Path(path),
+            token,
+            self._database.turns,
+            self._serve,
+            self._suspected.set,
+            lambda: asdict(self.status()),
         )
         async with server:
             log.info("companion_started", version=self._order.version, socket=path)
@@ -162,16 +166,16 @@ class Companion:
         if not await self._is_of_this_server(backend):
             self._refuse(backend, out_of_group("it has crashed, or ended its companion's sessions"))
             return
-        if not fits(request.rows, self._database.tables):
-            await self._database.read_tables()
-        changes = changes_of(request.rows, self._database.tables)
+        changes = changes_of(request.rows)
         local = Local(
-            transaction_id=request.transaction_id, pid=request.pid, keys=frozenset(changes.rows)
+            transaction_id=request.transaction_id,
+            pid=request.pid,
+            turn=backend.turn,
+            keys=frozenset(changes.rows),
         )
-        texts = key_items(request.rows, self._database.tables)
         self._order.submitted(local)
         try:
-            outcome = await self._client.certify(certifiable(request, changes, texts))
+            outcome = await self._client.certify(certifiable(request, changes))
         except GroupcertError as error:
             self._refuse(backend, refusal_of_error(error))
             outcome = None
@@ -181,7 +185,7 @@ class Companion:
         if outcome is None:
             return
         if outcome.verdict != transaction_pb2.VERDICT_CERTIFIED:
-            self._refuse(backend, refusal_of(outcome, item_names(changes, texts)))
+            self._refuse(backend, refusal_of(outcome, item_names(changes, request.items)))
             return
         entry = Entry(outcome.version, parse_gtid(outcome.gtid), payload_of(changes))
         self._totals.certified += 1
@@ -222,14 +226,14 @@ class Companion:
         local, after = grant
         assert local.entry is not None, "granted before the verdict"
         version, gtid, _ = local.entry
-        previous = after.transaction_id if after else None
+        previous = (after.turn, after.transaction_id) if after else None
         if len(self._order.granted) == 1:
             self._moved = time.monotonic()
         self._backends[local].grant(version, gtid.source, gtid.number, previous)
 
     async def _execute(self, step: Execute) -> None:
         """Executes entries; if the backend before them has died, once they have nobody before."""
-        after = step.after.transaction_id if step.after else None
+        after = step.after
         self._executing, self._moved = step.entries[0], time.monotonic()
         for entries in in_turns(step.entries):
             if change := change_of(entries[0]):
@@ -332,16 +336,14 @@ class Companion:
                 await asyncio.sleep(ROOM_SECONDS)
 
 
-def certifiable(
-    request: Request, changes: Changes, texts: Sequence[str]
-) -> transaction_pb2.Transaction:
+def certifiable(request: Request, changes: Changes) -> transaction_pb2.Transaction:
     """Returns a backend's transaction as the certify call takes it. Its snapshot is a version: what
     the server shows is always a prefix of the total order.
     """
     return transaction_pb2.Transaction(
         transaction_id=uuid.uuid4().bytes,
         snapshot_version=request.version,
-        write_set=map(item_from_text, texts),
+        write_set=map(item_from_text, request.items),
         read_set=[ITEM],
         changes=payload_of(changes),
         first_attempt=True,

@@ -5,26 +5,28 @@ one that stands in the way of them is ended, since it has lost: its snapshot doe
 """
 
 import asyncio
+import secrets
 import time
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
-from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any, Self, TypeVar
 
 import psycopg
 import structlog
+from psycopg.conninfo import make_conninfo
 
 from groupcert.applier.errors import UnsuitableTarget
 from groupcert.certifier.errors import InvalidGtidSet
 from groupcert.certifier.gtid_set import GtidSet
-from groupcert.members.postgresql.attachment import is_attached, name_of, unsuitable
-from groupcert.members.postgresql.commit_order import Entry
+from groupcert.members.postgresql.attachment import SETTINGS, is_attached, name_of, unsuitable
+from groupcert.members.postgresql.commit_order import Entry, Local
+from groupcert.members.postgresql.functions import APPLIER_ROLE
 from groupcert.members.postgresql.schema_changes import SchemaChange, execute_change
-from groupcert.members.postgresql.statements import Statement, statements_of
-from groupcert.members.postgresql.tables import Table, attached_tables
+from groupcert.members.postgresql.statements import statement_of
+from groupcert.members.postgresql.tables import Table, read_tables
 
 LOCK_CLASS = 1_735_156_336
-"""The first number of the advisory locks of transactions; triggers.sql has it, too."""
+"""The advisory lock of a server's companion."""
 APPLICATION = "groupcert postgresql"
 JOINING = "groupcert join"
 """The sessions that copy a server. They commit nothing, so that the group need not remember for
@@ -40,24 +42,9 @@ their clients get 40001; one that is cancelled before cannot be told why."""
 TURN_SECONDS = 5.0
 """For which a backend may hold up the commits of its server; then it is ended."""
 START_POLLS_MAX = 500
-_SETTINGS = {
-    "session_replication_role": "replica",
-    "synchronous_commit": "off",
-    "default_transaction_isolation": "read committed",
-    "default_transaction_read_only": "off",
-    "datestyle": "ISO, YMD",
-    "intervalstyle": "postgres",
-    "timezone": "UTC",
-    "lock_timeout": "0",
-    "statement_timeout": "0",
-    "idle_in_transaction_session_timeout": "0",
-}
-_AFTER = "SELECT groupcert.wait_for(%s)"
+LOGINS_MAX = 5
 _STATUS = "SELECT coalesce(pg_xact_status(id::xid8), 'committed') FROM unnest(%s::text[]) id"
-_AT_COMMIT = (
-    "SELECT pid, granted FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2"
-    f" AND classid = {LOCK_CLASS} AND (mode = 'ExclusiveLock' OR NOT granted)"
-)
+_TURNS = "SELECT pid, granted FROM groupcert.turns WHERE is_held OR NOT granted"
 _BLOCKING = (
     "SELECT pid, state LIKE 'idle%%',"
     f" application_name = '{TRYING}' AND usesysid IN (SELECT oid FROM pg_roles WHERE rolsuper)"
@@ -70,8 +57,9 @@ _END = (
     " FROM pg_stat_activity activity WHERE pid = %s AND backend_type = 'client backend'"
 )
 _END_COMMIT = (
-    f"{_END} AND EXISTS (SELECT FROM pg_locks WHERE pg_locks.pid = activity.pid"
-    f" AND classid = {LOCK_CLASS} AND objid = %s::bigint & 2147483647 AND mode = 'ExclusiveLock')"
+    f"{_END} AND EXISTS (SELECT FROM pg_locks WHERE pg_locks.pid = activity.pid AND granted"
+    " AND locktype = 'transactionid' AND mode = 'ExclusiveLock'"
+    " AND transactionid::text::bigint = %s::bigint & 4294967295)"
 )
 _FOLD = (
     "DELETE FROM groupcert.executed"
@@ -89,9 +77,11 @@ class Database:
         """Prepares; a backend may hold up the commits of its server for `turn_seconds`."""
         self._dsn = dsn
         self.turn_seconds = turn_seconds
-        self.tables: Mapping[str, Table] = {}
+        self._tables: Mapping[str, Table] = {}
+        self.turns = 0
+        """Sessions of backends that may take turns at the same time."""
         self.skipped_total = 0
-        """Rows of tables that are not attached here."""
+        """Transactions with rows that are no table's."""
         self.cancelled_total = 0
         """Sessions that stood in the way."""
         self._applier: Connection
@@ -111,10 +101,12 @@ class Database:
             UnsuitableTarget: Nothing is attached, or another companion runs.
             psycopg.OperationalError: The server does not answer.
         """
-        self._watcher = await self._connect("watcher")
-        self._applier = await self._connect("applier")
-        self._confirmer = await self._connect("confirmer")
+        self._watcher = await self._connect("watcher", self._dsn)
+        for name, value in SETTINGS.items():
+            await self._watcher.execute(f"SET {name} TO '{value}'".encode())
         await self.read_tables()
+        await self._open_appliers()
+        ((self.turns,),) = await self._ask("SELECT groupcert.make_turns()")
         await self._become_the_only_one()
         return self
 
@@ -126,14 +118,16 @@ class Database:
                 await connection.close()
 
     async def read_tables(self) -> None:
-        """Reads the attached tables anew."""
+        """Reads the tables anew, those that are kept out, too."""
 
         def read() -> Mapping[str, Table]:
             with psycopg.connect(self._dsn) as connection:
-                return attached_tables(connection) if is_attached(connection) else {}
+                if not is_attached(connection):
+                    return {}
+                return {table.full_name: table for table in read_tables(connection, ["*"])}
 
-        self.tables = await asyncio.to_thread(read)
-        if not self.tables:
+        self._tables = await asyncio.to_thread(read)
+        if not any(table.is_attached for table in self._tables.values()):
             raise self._unsuitable("no table is attached", "groupcert postgresql attach before")
 
     async def socket(self) -> tuple[str, str]:
@@ -176,7 +170,7 @@ class Database:
             await self._watcher.execute(
                 "UPDATE groupcert.executed_set SET gtid_set = %s", (str(gtids),)
             )
-            await self._watcher.execute("DELETE FROM groupcert.commits")
+            await self._watcher.execute("DELETE FROM groupcert.notes")
 
     async def statuses(self, transaction_ids: Sequence[str]) -> list[str]:
         """Returns the states of transactions: `committed`, `aborted` or `in progress`."""
@@ -184,7 +178,7 @@ class Database:
         return [status for (status,) in await rows.fetchall()]
 
     async def execute(
-        self, entries: Sequence[Entry], after: str | None, make_way: Callable[[int], None]
+        self, entries: Sequence[Entry], after: Local | None, make_way: Callable[[int], None]
     ) -> bool:
         """Executes entries in one transaction; ends backends that stand in the way.
 
@@ -193,6 +187,9 @@ class Database:
                 executes nothing and returns False.
             make_way: Is called with the process of a backend that stands in the way at its COMMIT,
                 which ends by itself once it has an answer.
+
+        Raises:
+            KeyError: A table is not attached here.
         """
         work = self._execute(self._applier, entries, after)
         return await self._clearing(self._applier.info.backend_pid, work, make_way)
@@ -272,18 +269,13 @@ class Database:
             return await (await self._watcher.execute(query.encode(), values)).fetchall()
 
     async def _execute(
-        self, session: Connection, entries: Sequence[Entry], after: str | None
+        self, session: Connection, entries: Sequence[Entry], after: Local | None
     ) -> bool:
-        is_new = values_move = False
+        is_new = False
         while True:
             try:
-                statements = statements_of(entries, self._table_of, values_move=values_move)
-                await _run(session, statements, after)
+                await session.execute(*statement_of(entries, self._table_of, after))
                 return True
-            except psycopg.errors.UniqueViolation:
-                if values_move:
-                    raise
-                values_move = True
             except psycopg.errors.DeadlockDetected:
                 log.info("deadlock", version=entries[0].version)
             except psycopg.errors.TransactionRollback:
@@ -294,14 +286,25 @@ class Database:
                 await self.read_tables()
                 is_new = True
 
-    def _table_of(self, key: bytes) -> Table | None:
-        name = key.partition(b"/")[0].decode(errors="replace")
-        table = self.tables.get(name)
-        if table is None:
+    def _table_of(self, name: str) -> Table | None:
+        """Returns an attached table; None if a name is no table's: such rows are other clients'.
+
+        Raises:
+            KeyError: It is a table's, and not attached here.
+        """
+        table = self._tables.get(name)
+        if table is not None and table.is_attached:
+            return table
+        if "." not in name:
             self.skipped_total += 1
-            if self.skipped_total == 1:
-                log.warning("rows_skipped", table=name, reason="it is not attached here")
-        return table
+            return None
+        what = (
+            f"is kept out here: {table.problem}" if table and table.problem else "is not attached"
+        )
+        raise KeyError(
+            f"table {name} {what}; mend that, groupcert postgresql attach --tables '{name}', and"
+            " start the companion again"
+        )
 
     async def end_commit(self, pid: int, transaction_id: str) -> None:
         """Ends a backend, even one that somebody has stopped, unless its transaction has ended."""
@@ -313,7 +316,7 @@ class Database:
         committed since then stands in nobody's way.
         """
         async with self._watching:
-            at_commit = dict(await self._ask(_AT_COMMIT))
+            at_commit = dict(await self._ask(_TURNS))
             if at_commit.get(own) is False:
                 return  # It waits for the end of a transaction, not for a row.
             await self._clear_way_of(own, at_commit, make_way, is_late=is_late)
@@ -359,37 +362,53 @@ class Database:
             (f"{APPLICATION}%", own),
         )
         while await self._ask(  # noqa: ASYNC110 - the end of a backend has no event
-            "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2"
-            f" AND classid = {LOCK_CLASS} AND mode = 'ExclusiveLock'"
-            " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+            "SELECT FROM groupcert.turns WHERE is_held"
         ):
             await asyncio.sleep(POLL_SECONDS)
 
-    async def _connect(self, role: str) -> Connection:
-        connection = await Connection.connect(
-            self._dsn, autocommit=True, application_name=f"{APPLICATION} {role}"
+    async def _open_appliers(self) -> None:
+        """Connects as the role that executes rows of others, with a password that is new each time.
+        A companion of another database of the server may do the same at the moment.
+
+        Raises:
+            UnsuitableTarget: The server does not let the role in.
+        """
+        for attempt in range(LOGINS_MAX):
+            password = secrets.token_urlsafe()
+            pgconn = self._watcher.pgconn
+            verifier = pgconn.encrypt_password(
+                password.encode(), APPLIER_ROLE.encode(), b"scram-sha-256"
+            )
+            await self._watcher.execute(
+                f"ALTER ROLE {APPLIER_ROLE} PASSWORD '{verifier.decode()}'".encode()
+            )
+            try:
+                dsn = make_conninfo(self._dsn, user=APPLIER_ROLE, password=password)
+                self._applier = await self._connect("applier", dsn)
+                self._confirmer = await self._connect("confirmer", dsn)
+                return
+            except psycopg.OperationalError as error:
+                if "authentication" not in str(error) and "pg_hba" not in str(error):
+                    raise
+                if attempt + 1 == LOGINS_MAX:
+                    expected = (
+                        f"that pg_hba.conf lets the role {APPLIER_ROLE} in where --dsn leads to: a"
+                        f" line as host all {APPLIER_ROLE} 127.0.0.1/32 scram-sha-256, and --dsn by"
+                        " TCP"
+                    )
+                    raise self._unsuitable(str(error).strip(), expected) from error
+
+    async def _connect(self, purpose: str, dsn: str) -> Connection:
+        return await Connection.connect(
+            dsn,
+            autocommit=True,
+            application_name=f"{APPLICATION} {purpose}",
+            # Code of a table's owner could put its own statement in the place of a prepared one.
+            prepare_threshold=None,
         )
-        for name, value in _SETTINGS.items():
-            await connection.execute(f"SET {name} TO '{value}'".encode())
-        return connection
 
     async def _ask(self, query: str) -> list[tuple[Any, ...]]:
         return await (await self._watcher.execute(query.encode())).fetchall()
 
     def _unsuitable(self, problem: str, expected: str) -> UnsuitableTarget:
         return unsuitable(self._dsn, problem, expected)
-
-
-async def _run(session: Connection, statements: Sequence[Statement], after: str | None) -> None:
-    """Runs statements as one transaction of the server, in one round trip if it is one of them."""
-    if len(statements) == 1 and after is None:
-        await session.execute(*statements[0])
-        return
-    async with AsyncExitStack() as stack:
-        await stack.enter_async_context(session.pipeline())
-        if len(statements) > 1:
-            await stack.enter_async_context(session.transaction())
-        if after is not None:
-            await session.execute(_AFTER, (after,))
-        for query, values in statements:
-            await session.execute(query, values)

@@ -19,7 +19,12 @@ from psycopg import sql
 
 from groupcert.certifier.write_set import store_key_item
 from groupcert.members.errors.postgresql import SchemaChangeFailed, SchemaChangeRefused
-from groupcert.members.postgresql.attachment import add_triggers, name_of, patterns_of
+from groupcert.members.postgresql.attachment import (
+    add_functions,
+    drop_functions,
+    name_of,
+    patterns_of,
+)
 from groupcert.members.postgresql.commit_order import Entry
 from groupcert.members.postgresql.sequences import (
     number_sequences,
@@ -34,18 +39,14 @@ KEY = b"groupcert.schema_changes/newest"
 ITEM = store_key_item(KEY)
 """What each transaction of a server reads."""
 STATEMENT_CHARACTERS = 300
-_ARGUMENTS = (
-    "SELECT n.nspname || '.' || c.relname, tgargs FROM pg_trigger t JOIN pg_class c"
-    " ON c.oid = t.tgrelid JOIN pg_namespace n ON n.oid = c.relnamespace"
-    " WHERE tgname = 'groupcert_note'"
-)
 _CHANGED_ROWS = (
     "SELECT schemaname || '.' || relname FROM pg_stat_xact_user_tables"
     " WHERE n_tup_ins + n_tup_upd + n_tup_del > 0"
 )
 _FILES = (
     "SELECT c.oid::bigint, c.relfilenode::bigint, c.oid::regclass::text FROM pg_trigger t"
-    " JOIN pg_class c ON c.oid = t.tgrelid WHERE tgname = 'groupcert_note'"
+    " JOIN pg_class c ON c.oid = t.tgrelid JOIN pg_proc p ON p.oid = t.tgfoid"
+    " WHERE p.pronamespace = 'groupcert'::regnamespace AND c.relnamespace <> p.pronamespace"
 )
 _DEFAULT = """
 SELECT format_type(a.atttypid, a.atttypmod), pg_get_expr(d.adbin, d.adrelid)
@@ -214,8 +215,7 @@ def _run(connection: Connection, change: SchemaChange) -> None:
 def _attached(
     connection: Connection, change: SchemaChange, before: Mapping[str, Table]
 ) -> dict[str, Table]:
-    """Returns the attached tables after a change, their triggers renewed, new ones among them."""
-    noted = dict(connection.execute(_ARGUMENTS.encode()).fetchall())
+    """Returns the attached tables after a change, their functions renewed, new ones among them."""
     patterns = patterns_of(connection) if change.attach else []
     matching = {table.full_name for table in read_tables(connection, patterns)}
     tables = {}
@@ -226,9 +226,11 @@ def _attached(
         if table.problem:
             raise _refused(connection, f"it leaves {table.full_name} so that {table.problem}")
         tables[table.full_name] = table
-        arguments = b"".join(column.encode() + b"\0" for column in table.key_columns)
-        if noted.get(table.full_name) != arguments:
-            add_triggers(connection, table)
+        if is_new or table != before[table.full_name]:
+            add_functions(connection, table)
+    for name in before.keys() - tables.keys():
+        if before[name].is_attached:
+            drop_functions(connection, name)
     numbering = numbering_of(connection)
     if numbering:
         sequences = sequences_for(read_sequences(connection), tables, patterns)

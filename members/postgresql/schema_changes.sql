@@ -6,31 +6,41 @@ CREATE TABLE groupcert.schema_changes (
     gtid text
 );
 
+-- The attached tables: those with triggers that call functions of this schema.
+CREATE VIEW groupcert.attached AS
+SELECT DISTINCT c.oid AS relation, c.relnamespace AS schema
+FROM pg_catalog.pg_trigger t JOIN pg_catalog.pg_proc p ON p.oid = t.tgfoid
+JOIN pg_catalog.pg_class c ON c.oid = t.tgrelid
+WHERE p.pronamespace = 'groupcert'::pg_catalog.regnamespace AND c.relnamespace <> p.pronamespace;
+
 -- Refuses what would have the servers of a group differ. Event triggers do not fire in sessions
 -- with `session_replication_role = replica`, which a superuser may set, and groupcert does.
 CREATE FUNCTION groupcert.refuse_schema_change() RETURNS event_trigger
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     changed text;
 BEGIN
     IF tg_event = 'sql_drop' THEN
-        SELECT substr(object_identity, length('groupcert_note on ') + 1) INTO changed
+        SELECT format('%I.%I', address_names[1], address_names[2]) INTO changed
         FROM pg_event_trigger_dropped_objects()
-        WHERE object_type = 'trigger' AND object_identity LIKE 'groupcert\_note on %';
+        WHERE object_type = 'trigger' AND address_names[3] ~ '^groupcert_';
     ELSE
-        SELECT attached.tgrelid::regclass INTO changed
-        FROM pg_event_trigger_ddl_commands() command, pg_trigger attached
-        WHERE attached.tgname = 'groupcert_note' AND CASE command.classid
-            WHEN 'pg_class'::regclass THEN command.objid = attached.tgrelid OR EXISTS (
+        SELECT attached.relation::regclass INTO changed
+        FROM pg_event_trigger_ddl_commands() command, groupcert.attached
+        WHERE CASE command.classid
+            WHEN 'pg_class'::regclass THEN command.objid = attached.relation OR EXISTS (
                 SELECT FROM pg_index WHERE indexrelid = command.objid AND indisunique
-                AND indrelid = attached.tgrelid)
+                AND indrelid = attached.relation) OR EXISTS (
+                SELECT FROM pg_inherits WHERE inhrelid = command.objid
+                AND inhparent = attached.relation)
             WHEN 'pg_trigger'::regclass THEN EXISTS (
-                SELECT FROM pg_trigger WHERE oid = command.objid AND tgrelid = attached.tgrelid)
+                SELECT FROM pg_trigger WHERE oid = command.objid AND tgrelid = attached.relation)
             WHEN 'pg_rewrite'::regclass THEN EXISTS (
-                SELECT FROM pg_rewrite WHERE oid = command.objid AND ev_class = attached.tgrelid)
+                SELECT FROM pg_rewrite WHERE oid = command.objid AND ev_class = attached.relation)
             WHEN 'pg_type'::regclass THEN EXISTS (
-                SELECT FROM pg_attribute WHERE attrelid = attached.tgrelid
+                SELECT FROM pg_attribute WHERE attrelid = attached.relation
                 AND atttypid = command.objid)
+            WHEN 'pg_namespace'::regclass THEN command.objid = attached.schema
             END;
     END IF;
     IF changed IS NOT NULL THEN
@@ -43,7 +53,7 @@ END $$;
 
 CREATE EVENT TRIGGER groupcert_ddl ON ddl_command_end
 WHEN TAG IN ('ALTER TABLE', 'ALTER TYPE', 'ALTER DOMAIN', 'CREATE INDEX', 'CREATE RULE',
-    'CREATE TRIGGER')
+    'CREATE TRIGGER', 'ALTER TRIGGER', 'ALTER SCHEMA', 'CREATE TABLE', 'CREATE FOREIGN TABLE')
 EXECUTE FUNCTION groupcert.refuse_schema_change();
 CREATE EVENT TRIGGER groupcert_drop ON sql_drop
 EXECUTE FUNCTION groupcert.refuse_schema_change();

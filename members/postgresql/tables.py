@@ -2,12 +2,13 @@
 
 A table is kept out where a row of it could be written twice without a conflict, or could not be
 written again as it was: it has no primary key, keys that compare equal with other texts, columns
-whose text depends on the server.
+whose text depends on the server. Keys are read by the numbers of their columns: the name of an
+index's column stays what it was when the table's is renamed.
 """
 
 import fnmatch
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import psycopg
@@ -21,31 +22,84 @@ KEY_TYPES = frozenset(
 )
 """Types of which equal values have equal texts, once numbers have lost their zeros."""
 JSON_TYPES = frozenset(("json", "jsonb"))
-UNFIT_TYPES = frozenset(("money", "xid", "cid", "tid"))
-"""Types whose text depends on the server."""
+ENUM = "e"
+UNFIT_TYPES = (
+    *("money", "xid", "cid", "tid", "regclass", "regcollation", "regconfig", "regdictionary"),
+    *("regnamespace", "regoper", "regoperator", "regproc", "regprocedure", "regrole", "regtype"),
+)
+"""Types whose text depends on the server, wherever they stand in a column's type."""
 _TABLES = """
-SELECT c.oid, n.nspname, c.relname, c.relkind::text, c.relpersistence::text,
-       c.relispartition OR EXISTS (SELECT FROM pg_inherits WHERE c.oid IN (inhrelid, inhparent)),
-       EXISTS (SELECT FROM pg_trigger WHERE tgrelid = c.oid AND NOT tgisinternal AND tgdeferrable
-               AND tgname <> 'groupcert_note'),
-       EXISTS (SELECT FROM pg_constraint WHERE conrelid = c.oid AND contype = 'x'),
-       EXISTS (SELECT FROM pg_trigger WHERE tgrelid = c.oid AND tgname = 'groupcert_note')
-FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE c.relkind IN ('r', 'p', 'f') AND n.nspname NOT LIKE 'pg\\_%%'
+SELECT c.oid::bigint AS oid, n.nspname AS schema, c.relname AS name, c.relkind::text AS kind,
+       c.relpersistence = 'p' AS is_logged, r.rolname AS owner,
+       c.relispartition OR EXISTS (SELECT FROM pg_inherits WHERE c.oid IN (inhrelid, inhparent))
+           AS is_inherited,
+       EXISTS (SELECT FROM pg_trigger WHERE tgrelid = c.oid AND NOT tgisinternal AND tgdeferrable)
+           AS has_deferred_trigger,
+       EXISTS (SELECT FROM pg_trigger WHERE tgrelid = c.oid AND NOT tgisinternal
+               AND tgenabled IN ('A', 'R'))
+       OR EXISTS (SELECT FROM pg_rewrite WHERE ev_class = c.oid AND ev_enabled IN ('A', 'R'))
+           AS has_trigger_everywhere,
+       EXISTS (SELECT FROM pg_constraint WHERE conrelid = c.oid AND contype = 'x')
+           AS has_exclusion,
+       c.relforcerowsecurity AND NOT r.rolbypassrls AND NOT r.rolsuper AS hides_rows,
+       array_remove(ARRAY(SELECT CASE WHEN NOT has_table_privilege(c.relowner, c.oid, what)
+                                      THEN what END
+                          FROM unnest('{SELECT,INSERT,UPDATE,DELETE}'::text[]) what)
+                    || CASE WHEN NOT has_schema_privilege(c.relowner, n.oid, 'USAGE')
+                            THEN 'USAGE of its schema' END, NULL) AS not_granted,
+       EXISTS (SELECT FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid
+               WHERE t.tgrelid = c.oid AND p.pronamespace = to_regnamespace('groupcert'))
+           AS is_attached
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_roles r ON r.oid = c.relowner
+WHERE c.relkind IN ('r', 'p', 'f') AND n.nspname !~ '^pg_'
   AND n.nspname NOT IN ('information_schema', 'groupcert')
 ORDER BY n.nspname, c.relname"""
-_COLUMNS = """
-SELECT a.attname, format_type(a.atttypid, NULL), t.typtype::text, a.attgenerated <> '',
-       a.attidentity <> '', coalesce(l.collisdeterministic, true)
-FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
-LEFT JOIN pg_collation l ON l.oid = a.attcollation
-WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum"""
-_INDEXES = """
-SELECT c.relname, i.indisprimary, i.indexprs IS NOT NULL, i.indnullsnotdistinct,
-       array_agg(a.attname ORDER BY a.attnum)::text[]
-FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
-JOIN pg_attribute a ON a.attrelid = i.indexrelid AND a.attnum <= i.indnkeyatts
-WHERE i.indrelid = %s AND i.indisunique GROUP BY 1, 2, 3, 4 ORDER BY 1"""
+_BASE = """
+LATERAL (WITH RECURSIVE base AS (
+    SELECT oid, typtype, typbasetype FROM pg_type WHERE oid = {type}
+    UNION ALL SELECT t.oid, t.typtype, t.typbasetype FROM base b JOIN pg_type t
+    ON b.typtype = 'd' AND t.oid = b.typbasetype)
+ SELECT oid, format_type(oid, NULL) AS name, typtype::text AS kind FROM base WHERE typtype <> 'd')
+ {name}"""
+"""The type below domains."""
+_COLUMNS = f"""
+SELECT a.attname AS name, format_type(a.atttypid, a.atttypmod) AS type, b.name AS base_type,
+       b.kind AS kind, b.oid < 16384 AS is_built_in, a.attgenerated = '' AS is_written,
+       a.attidentity = 'a' AS is_always_identity, coalesce(l.collisdeterministic, true) AS is_exact,
+       (WITH RECURSIVE parts AS (
+            SELECT a.atttypid AS type
+            UNION SELECT of.type FROM parts p JOIN pg_type t ON t.oid = p.type, LATERAL (
+                SELECT t.typbasetype UNION ALL SELECT t.typelem UNION ALL
+                SELECT x.atttypid FROM pg_attribute x WHERE x.attrelid = t.typrelid
+                AND t.typrelid <> 0 AND x.attnum > 0 AND NOT x.attisdropped UNION ALL
+                SELECT g.rngsubtype FROM pg_range g WHERE t.oid IN (g.rngtypid, g.rngmultitypid)
+            ) of(type))
+        SELECT min(format_type(type, NULL)) FROM parts
+        WHERE format_type(type, NULL) = ANY(%(unfit)s)) AS unfit_part
+FROM pg_attribute a LEFT JOIN pg_collation l ON l.oid = a.attcollation,
+{_BASE.format(type="a.atttypid", name="b")}
+WHERE a.attrelid = %(table)s AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum"""
+_INDEXES = f"""
+SELECT c.relname AS name, i.indisprimary AS is_primary, i.indnullsnotdistinct AS nulls_are_equal,
+       i.indimmediate AS is_immediate, pg_get_expr(i.indpred, i.indrelid) AS predicate,
+       CASE WHEN i.indkey[k.place - 1] > 0 THEN
+           (SELECT attname FROM pg_attribute WHERE attrelid = i.indrelid
+            AND attnum = i.indkey[k.place - 1])
+       END AS "column",
+       pg_get_indexdef(i.indexrelid, k.place, false) AS expression, b.name AS base_type,
+       b.kind AS kind, coalesce(l.collisdeterministic, true) AS is_exact,
+       ARRAY(SELECT a.attname FROM pg_attribute a WHERE a.attrelid = i.indrelid AND a.attnum > 0
+             AND (a.attnum = ANY(i.indkey) OR EXISTS (
+                 SELECT FROM pg_depend d WHERE d.classid = 'pg_class'::regclass
+                 AND d.objid = i.indexrelid AND d.refclassid = 'pg_class'::regclass
+                 AND d.refobjid = i.indrelid AND d.refobjsubid = a.attnum))
+             ORDER BY a.attnum)::text[] AS used
+FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid,
+LATERAL generate_series(1, i.indnkeyatts) k(place)
+JOIN pg_attribute x ON x.attnum = k.place AND x.attrelid = i.indexrelid
+LEFT JOIN pg_collation l ON l.oid = x.attcollation,
+{_BASE.format(type="x.atttypid", name="b")}
+WHERE i.indrelid = %s AND i.indisunique ORDER BY c.relname, k.place"""
 _REFERENCES = """
 SELECT n.nspname, c.relname,
        ARRAY(SELECT a.attname FROM unnest(f.conkey) WITH ORDINALITY k(number, place)
@@ -54,29 +108,45 @@ SELECT n.nspname, c.relname,
        ARRAY(SELECT a.attname FROM unnest(f.confkey) WITH ORDINALITY k(number, place)
              JOIN pg_attribute a ON a.attrelid = f.confrelid AND a.attnum = k.number
              ORDER BY place)::text[]
-FROM pg_constraint f JOIN pg_class c ON c.oid = {other}
+FROM pg_constraint f JOIN pg_class c ON c.oid = f.confrelid
 JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE f.contype = 'f' AND {own} = %s ORDER BY f.conname"""
+WHERE f.contype = 'f' AND f.conparentid = 0 AND {own} = %s ORDER BY f.conname"""
+_PATH = "SELECT pg_catalog.set_config('search_path', %s, false)"
 
 
 class Column(NamedTuple):
-    """A column: its type without modifiers; `is_written` unless the server generates it; `is_json`
-    if its type is JSON, or a domain, which may be over that.
-    """
+    """A column: its type with modifiers, as SQL has it, and the type below domains."""
 
     name: str
     type: str
-    is_written: bool
-    is_identity: bool
-    is_json: bool = False
+    base_type: str
+    is_written: bool = True
+    """False: the server generates it."""
+    is_always_identity: bool = False
+    is_enum: bool = False
+    is_built_in: bool = True
+    """The type below domains comes with PostgreSQL: no cast of a user's applies to it."""
+
+
+class KeyPart(NamedTuple):
+    """A column or an expression of a key, as SQL has it, and the type of its values."""
+
+    expression: str
+    base_type: str
 
 
 class UniqueKey(NamedTuple):
-    """A unique index; one with `nulls_differ` takes any number of rows with a NULL."""
+    """A unique index beside the primary key.
+
+    `nulls_differ`: it takes any number of rows with a NULL. `predicate`: which rows it has, as SQL
+    over the table's columns; "": all. `used`: the columns that parts and predicate read.
+    """
 
     name: str
-    columns: tuple[str, ...]
+    parts: tuple[KeyPart, ...]
     nulls_differ: bool
+    predicate: str
+    used: tuple[str, ...]
 
 
 class Reference(NamedTuple):
@@ -93,12 +163,15 @@ class Table:
 
     schema: str
     name: str
+    owner: str
     columns: tuple[Column, ...]
     key: tuple[str, ...]
-    unique_keys: tuple[UniqueKey, ...]
-    parents: tuple[Reference, ...]
-    children: tuple[Reference, ...]
-    is_attached: bool
+    unique_keys: tuple[UniqueKey, ...] = ()
+    parents: tuple[Reference, ...] = ()
+    children: tuple[Reference, ...] = ()
+    has_immediate_key: bool = True
+    """ON CONFLICT takes the primary key: it is not deferrable."""
+    is_attached: bool = False
     problem: str = ""
 
     @property
@@ -112,25 +185,32 @@ class Table:
         return frozenset(column.name for column in self.columns)
 
     @property
-    def key_columns(self) -> tuple[str, ...]:
-        """All columns of keys, once: of a row's former values these are needed."""
-        names = [*self.key]
+    def noted_columns(self) -> tuple[Column, ...]:
+        """The columns of which keys and items are made, in the table's order."""
+        names = {*self.key}
         for unique in self.unique_keys:
-            names += unique.columns
+            names.update(unique.used)
         for parent in self.parents:
-            names += parent.child_columns
+            names.update(parent.child_columns)
         for child in self.children:
-            names += child.parent_columns
-        return tuple(dict.fromkeys(names))
+            names.update(child.parent_columns)
+        return tuple(column for column in self.columns if column.name in names)
+
+    def column(self, name: str) -> Column:
+        """Returns a column by its name."""
+        return next(column for column in self.columns if column.name == name)
 
 
 def read_tables(connection: "psycopg.Connection[Any]", patterns: Sequence[str]) -> list[Table]:
     """Returns the tables whose full names match one of the patterns, such as `public.*`."""
+    ((path,),) = connection.execute("SELECT pg_catalog.current_setting('search_path')").fetchall()
+    connection.execute(_PATH, ("pg_catalog",))  # Types and functions are given with their schemas.
     found = []
-    for row in connection.execute(_TABLES.replace("%%", "%")).fetchall():
-        oid, schema, name, *_ = row
-        if any(fnmatch.fnmatchcase(f"{schema}.{name}", pattern) for pattern in patterns):
-            found.append(_table(connection, oid, schema, name, row))
+    for row in _rows(connection, _TABLES):
+        name = f"{row['schema']}.{row['name']}"
+        if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns):
+            found.append(_table(connection, row))
+    connection.execute(_PATH, (path,))
     return found
 
 
@@ -139,46 +219,63 @@ def attached_tables(connection: "psycopg.Connection[Any]") -> dict[str, Table]:
     return {table.full_name: table for table in read_tables(connection, ["*"]) if table.is_attached}
 
 
-def _table(
-    connection: "psycopg.Connection[Any]", oid: int, schema: str, name: str, row: Sequence[Any]
-) -> Table:
-    described = connection.execute(_COLUMNS, (oid,)).fetchall()
+def _rows(
+    connection: "psycopg.Connection[Any]", query: str, values: "Mapping[str, object] | None" = None
+) -> list[dict[str, Any]]:
+    cursor = connection.cursor(row_factory=psycopg.rows.dict_row)
+    return cursor.execute(query.encode(), values).fetchall()
+
+
+def _table(connection: "psycopg.Connection[Any]", row: Mapping[str, Any]) -> Table:
+    described = _rows(connection, _COLUMNS, {"table": row["oid"], "unfit": [*UNFIT_TYPES]})
     columns = tuple(
-        Column(column, kind, not generated, identity, kind in JSON_TYPES or type_kind == "d")
-        for column, kind, type_kind, generated, identity, _ in described
+        Column(
+            each["name"],
+            each["type"],
+            each["base_type"],
+            each["is_written"],
+            each["is_always_identity"],
+            each["kind"] == ENUM,
+            each["is_built_in"],
+        )
+        for each in described
     )
-    indexes = connection.execute(_INDEXES, (oid,)).fetchall()
-    parents = _references(connection, oid, other="f.confrelid", own="f.conrelid")
-    children = _references(connection, oid, other="f.confrelid", own="f.confrelid")
+    cursor = connection.cursor(row_factory=psycopg.rows.dict_row)
+    parts = cursor.execute(_INDEXES.encode(), (row["oid"],)).fetchall()
+    indexes: dict[str, list[dict[str, Any]]] = {}
+    for part in parts:
+        indexes.setdefault(part["name"], []).append(part)
+    primary = next((of for of in indexes.values() if of[0]["is_primary"]), [])
     table = Table(
-        schema=schema,
-        name=name,
+        schema=row["schema"],
+        name=row["name"],
+        owner=row["owner"],
         columns=columns,
-        key=next((tuple(of) for _, is_primary, *_, of in indexes if is_primary), ()),
-        unique_keys=tuple(
-            UniqueKey(index, tuple(of), not nulls_not_distinct)
-            for index, is_primary, _, nulls_not_distinct, of in indexes
-            if not is_primary
-        ),
-        parents=parents,
-        children=children,
-        is_attached=bool(row[8]),
+        key=tuple(part["column"] for part in primary),
+        unique_keys=tuple(_unique_key(of) for of in indexes.values() if not of[0]["is_primary"]),
+        parents=_references(connection, row["oid"], own="f.conrelid"),
+        children=_references(connection, row["oid"], own="f.confrelid"),
+        has_immediate_key=all(part["is_immediate"] for part in primary),
+        is_attached=row["is_attached"],
     )
-    has_expressions = any(has for _, _, has, *_ in indexes)
-    problem = _problem(table, row, described, has_expressions=has_expressions)
-    return table if not problem else _kept_out(table, problem)
+    return replace(table, problem=_problem(table, row, described, parts))
 
 
-def _kept_out(table: Table, problem: str) -> Table:
-    fields = {name: getattr(table, name) for name in Table.__dataclass_fields__}
-    return Table(**{**fields, "problem": problem})
+def _unique_key(parts: Sequence[Mapping[str, Any]]) -> UniqueKey:
+    first = parts[0]
+    return UniqueKey(
+        first["name"],
+        tuple(KeyPart(part["expression"], part["base_type"]) for part in parts),
+        not first["nulls_are_equal"],
+        first["predicate"] or "",
+        tuple(first["used"]),
+    )
 
 
 def _references(
-    connection: "psycopg.Connection[Any]", oid: int, *, other: str, own: str
+    connection: "psycopg.Connection[Any]", oid: int, *, own: str
 ) -> tuple[Reference, ...]:
-    query = _REFERENCES.format(other=other, own=own).encode()
-    rows = connection.execute(query, (oid,)).fetchall()
+    rows = connection.execute(_REFERENCES.format(own=own).encode(), (oid,)).fetchall()
     return tuple(
         Reference(f"{schema}.{name}", tuple(parent), tuple(child))
         for schema, name, child, parent in rows
@@ -186,35 +283,45 @@ def _references(
 
 
 def _problem(
-    table: Table, row: Sequence[Any], described: Sequence[Any], *, has_expressions: bool
+    table: Table,
+    row: Mapping[str, Any],
+    columns: Sequence[Mapping[str, Any]],
+    parts: Sequence[Mapping[str, Any]],
 ) -> str:
     """Returns why a table is kept out, or ""."""
-    _, schema, name, kind, persistence, is_inherited, has_deferred, has_exclusion, _ = row
-    if {".", "/", "*"} & {*schema, *name}:
+    if {".", "/", "*"} & {*table.schema, *table.name}:
         return "its name has a dot, a slash or a star"
-    if kind != "r" or is_inherited:
+    if row["kind"] != "r" or row["is_inherited"]:
         return "it is partitioned, inherited or foreign"
-    if persistence != "p":
+    if not row["is_logged"]:
         return "it is not logged, and empty after a crash"
     if not table.key:
         return "it has no primary key"
-    if has_exclusion:
+    if row["has_exclusion"]:
         return "it has an exclusion constraint, of which no other server learns"
-    if has_deferred:
+    if row["has_deferred_trigger"]:
         return "it has a deferred trigger, which may change rows after certification"
-    if has_expressions:
-        return "it has a unique index over an expression"
-    key_columns = table.key_columns
-    for column, kind, type_kind, is_generated, is_identity, is_exact in described:
-        if column in key_columns:
-            if kind not in KEY_TYPES and type_kind != "e":
-                return f"column {column} of a key is of type {kind}, whose equal values may differ"
-            if not is_exact:
-                return f"column {column} of a key has a collation that holds texts equal"
-            if is_generated:
-                return f"column {column} of a key is generated"
-        elif is_identity:
-            return f"column {column} is an identity outside of every key"
-        if kind in UNFIT_TYPES or type_kind in "cp":
-            return f"column {column} is of type {kind}, whose text is this server's own"
+    if row["has_trigger_everywhere"]:
+        return "it has a trigger or a rule that is enabled for replicas: each server would run it"
+    if row["not_granted"]:
+        return f"its owner {table.owner} has no {', '.join(row['not_granted'])}: GRANT it"
+    if row["hides_rows"]:
+        return f"it forces row security upon its owner {table.owner}"
+    for part in parts:
+        name, kind = part["column"] or f"({part['expression']})", part["base_type"]
+        if kind not in KEY_TYPES and part["kind"] != ENUM:
+            return (
+                f"{name} of index {part['name']} is of type {kind}, whose equal values may differ"
+            )
+        if not part["is_exact"]:
+            return f"{name} of index {part['name']} has a collation that holds texts equal"
+    referring = {name for parent in table.parents for name in parent.child_columns}
+    for column in columns:
+        name, kind = column["name"], column["base_type"]
+        if name in referring and kind not in KEY_TYPES and column["kind"] != ENUM:
+            return f"column {name} of a key is of type {kind}, whose equal values may differ"
+        if name in referring and not column["is_exact"]:
+            return f"column {name} of a key has a collation that holds texts equal"
+        if column["unfit_part"]:
+            return f"column {name} has a {column['unfit_part']}, whose text is this server's own"
     return ""

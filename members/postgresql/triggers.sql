@@ -1,12 +1,10 @@
--- What `groupcert postgresql attach` installs, beside two triggers for each attached table.
+-- What `groupcert postgresql attach` installs, beside the functions and triggers of each table
+-- (functions.py).
 --
--- A commit of the server goes through here in three steps, all at COMMIT:
---   1. each changed row fires `note`, a deferred trigger: rows of savepoints that were rolled back
---      fire none;
---   2. the first of them takes an advisory lock, by which others see that the transaction is at its
---      COMMIT, and when that has ended; and it puts a row into `groupcert.commits`, whose own deferred trigger therefore
---      fires behind all of them, and behind every deferred foreign key;
---   3. `decide` hands the rows to the companion and waits for the verdict and the turn.
+-- A commit of the server goes through here in three steps:
+--   1. each statement that changes rows notes their keys in `groupcert.notes`;
+--   2. at COMMIT the deferred trigger of these notes comes behind every deferred foreign key;
+--   3. `decide` reads the rows, hands them to the companion and waits for the verdict and the turn.
 
 CREATE SCHEMA groupcert;
 REVOKE ALL ON SCHEMA groupcert FROM PUBLIC;
@@ -41,62 +39,30 @@ CREATE TABLE groupcert.executed (
 CREATE TABLE groupcert.executed_set (gtid_set text NOT NULL);
 INSERT INTO groupcert.executed_set VALUES ('');
 
-CREATE UNLOGGED TABLE groupcert.commits (transaction_id text);
+-- What a transaction has changed: of each statement the keys of its rows, before and after, as JSON,
+-- with the function that finds the rows. It lives and dies with the savepoint of the statement. A
+-- row without a function is a seal: behind it `decide` looks whether all has been said. Whether an
+-- earlier one fired before COMMIT, by SET CONSTRAINTS ALL IMMEDIATE, is in `is_early`.
+CREATE UNLOGGED TABLE groupcert.notes (
+    transaction_id xid8 NOT NULL DEFAULT pg_current_xact_id(),
+    relation text,
+    before json,
+    after json,
+    is_early boolean NOT NULL DEFAULT false
+);
 
--- Notes a row at COMMIT. The arguments are the columns of its keys: of the row before no other is
--- needed. What is noted is of one transaction; an earlier one may have failed at its COMMIT.
-CREATE FUNCTION groupcert.note() RETURNS trigger
-LANGUAGE plpython3u SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp SET datestyle = 'ISO, YMD' SET intervalstyle = 'postgres'
-SET timezone = 'UTC' SET bytea_output = 'hex' AS $$
-plans = SD.get("plans")
-if plans is None:
-    plans = SD["plans"] = {
-        "id": plpy.prepare("SELECT pg_current_xact_id()::text AS id"),
-        "begin": plpy.prepare(
-            "INSERT INTO groupcert.commits VALUES (pg_current_xact_id()::text)"
-            " RETURNING transaction_id AS id, pg_advisory_xact_lock(1735156336,"
-            " (transaction_id::bigint & 2147483647)::int), pg_backend_pid() AS pid,"
-            " current_setting('transaction_isolation') AS isolation,"
-            " coalesce((SELECT max(version) FROM groupcert.executed), 0) AS version,"
-            r" current_query() ~* '^\s*(set\s+constraints|prepare\s+transaction)' AS is_early,"
-            " set_config('synchronous_commit', 'off', true),"
-            " set_config('lock_timeout', '0', true)"
-        ),
-    }
-noted = GD.get("groupcert_noted")
-try:
-    is_known = noted is not None and not noted["is_decided"]
-    if not is_known or noted["state"]["id"] != plans["id"].execute()[0]["id"]:
-        GD["groupcert_noted"] = None  # `decide` must not begin before this ends.
-        state = plans["begin"].execute()[0]
-        if noted is None or noted["state"]["id"] != state["id"]:
-            noted = {"state": state, "rows": [], "is_decided": False}
-        GD["groupcert_noted"] = noted
-except plpy.spiexceptions.QueryCanceled:
-    plpy.error(
-        "could not serialize access: the transaction was cancelled at its COMMIT",
-        sqlstate="40001",
-        detail="A transaction that another server committed first needs its rows.",
-        hint="Run the transaction again.",
-    )
-if noted["is_decided"]:
-    plpy.error(
-        "a row was changed after the group had certified the transaction",
-        sqlstate="0A000",
-        hint="A deferred trigger that changes rows cannot run on a server of a group.",
-    )
-before = TD["old"]
-if before is not None:
-    before = {column: before[column] for column in TD["args"]}
-noted["rows"].append([TD["table_schema"] + "." + TD["table_name"], before, TD["new"]])
-$$;
-
--- Returns NULL once the transaction may commit, else SQLSTATE, message, DETAIL and HINT. The row of
--- `executed` is written before it waits for its turn: whoever is next waits for as little as may be.
-CREATE FUNCTION groupcert.decide() RETURNS text[]
-LANGUAGE plpython3u AS $$
+-- Returns NULL once the transaction may commit, or while there is more to come; else SQLSTATE,
+-- message, DETAIL and HINT.
+--
+-- It is called for each row of `notes`, at COMMIT: a first one adds a seal, which comes behind all
+-- that was waiting for COMMIT by then, deferred foreign keys too. A seal with rows behind it adds
+-- another one; the last one asks the companion. SET CONSTRAINTS ALL IMMEDIATE has it called before:
+-- then the seal's own call comes while it is being inserted, and a new seal waits for COMMIT again.
+CREATE FUNCTION groupcert.decide(
+    transaction_id text, relation text, before json, after json, is_early boolean
+) RETURNS text[] LANGUAGE plpython3u AS $$
 import json
+import re
 import socket
 import struct
 
@@ -113,32 +79,80 @@ CANCELLED = [
     "A transaction that another server committed first needs its rows.",
     "Run the transaction again.",
 ]
-EARLY = [
+PREPARED = [
     "0A000",
     "a server of a group certifies at COMMIT alone",
-    "SET CONSTRAINTS ... IMMEDIATE and PREPARE TRANSACTION would have others wait for it.",
+    "PREPARE TRANSACTION would have others wait for it.",
     "Commit without it.",
 ]
-noted = GD["groupcert_noted"]
-if noted is None:
-    return EARLY
-noted["is_decided"] = True
-state = noted["state"]
-if state["isolation"] != "repeatable read":
-    return [
-        "0A000",
-        "a server of a group takes no transactions in " + state["isolation"].upper(),
-        "The group compares a transaction with what others committed after its snapshot; READ"
-        " COMMITTED has no one snapshot, and SERIALIZABLE would need what it read.",
-        "SET default_transaction_isolation TO 'repeatable read', or ALTER ROLE or ALTER DATABASE"
-        " with it; and run the transaction again after SQLSTATE 40001.",
-    ]
-if state["is_early"]:
-    return EARLY
+LATE = [
+    "0A000",
+    "a row was changed after the group had certified the transaction",
+    None,
+    "A deferred trigger that changes rows cannot run on a server of a group.",
+]
+# What SQL has between its words: comments, one below the other, and text in quotes.
+BETWEEN = re.compile(
+    r"--[^\n]*|/\*(?:[^*/]|\*(?!/)|/(?!\*))*\*/"
+    r"|[eE]'(?:[^'\\]|\\.|'')*'|'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|\$(\w*)\$.*?\$\1\$",
+    re.DOTALL,
+)
+
+
+def add_seal(is_early):
+    """Returns whether this is COMMIT."""
+    plans = SD.get("seals")
+    if plans is None:
+        plans = SD["seals"] = {
+            "add": plpy.prepare("INSERT INTO groupcert.notes (is_early) VALUES ($1)", ["bool"]),
+            "defer": plpy.prepare("SET CONSTRAINTS groupcert.groupcert_commit DEFERRED"),
+        }
+    GD["groupcert_is_adding"] = True
+    try:
+        plans["add"].execute([is_early])
+        if GD["groupcert_is_adding"]:
+            return True
+    finally:
+        GD["groupcert_is_adding"] = False
+    plans["defer"].execute()
+    plans["add"].execute([True])
+    return False
+
+
+if GD.get("groupcert_is_adding"):
+    GD["groupcert_is_adding"] = False
+    return None
+noted = GD.get("groupcert_noted")
+if noted is None or noted["id"] != transaction_id:
+    noted = {"id": transaction_id, "notes": [], "sealed": None, "is_early": False, "is_over": False}
+    GD["groupcert_noted"] = noted
+if noted["is_over"]:
+    return LATE
+noted["is_early"] |= is_early
+if relation is not None:
+    noted["notes"].append((relation, before, after))
+if noted["sealed"] is None or (relation is None and noted["sealed"] < len(noted["notes"])):
+    noted["sealed"] = len(noted["notes"])
+    if not add_seal(noted["is_early"]):
+        del GD["groupcert_noted"]  # What it has may be rolled back: it is read from the table.
+    return None
+if relation is not None:
+    return None
+noted["is_over"] = True
 
 
 def prepare_plans():
-    SD["plans"] = {
+    plans = SD["plans"] = {
+        "begin": plpy.prepare(
+            "SELECT pg_backend_pid() AS pid, current_setting('transaction_isolation') AS isolation,"
+            " coalesce((SELECT max(version) FROM groupcert.executed), 0) AS version,"
+            " current_query() AS query, set_config('synchronous_commit', 'off', true),"
+            " set_config('lock_timeout', '0', true)"
+        ),
+        "notes": plpy.prepare(
+            "SELECT relation, before, after FROM groupcert.notes"
+            " WHERE transaction_id = pg_current_xact_id() AND relation IS NOT NULL"
+        ),
         "settings": plpy.prepare(
             "SELECT socket_path, token, out_of_group FROM groupcert.settings"
         ),
@@ -147,12 +161,49 @@ def prepare_plans():
             "INSERT INTO groupcert.executed VALUES ($1, $2, $3)", ["bigint", "text", "bigint"]
         ),
         "wait": plpy.prepare(
-            "SELECT pg_advisory_xact_lock_shared(1735156336,"
-            " ($1::bigint & 2147483647)::int), pg_xact_status($1::xid8) AS status",
-            ["text"],
+            "SELECT groupcert.wait_for_end($1, $2) AS status", ["int", "text"]
         ),
+        "take_turn": plpy.prepare("SELECT groupcert.take_turn($1)", ["int"]),
     }
-    return SD["plans"]
+    return plans
+
+
+def prepare_changes(function):
+    name = plpy.quote_ident(function)
+    plan = plpy.prepare(f"SELECT groupcert.{name}($1, $2) AS line", ["json", "json"])
+    SD.setdefault("changes", {})[function] = plan
+    return plan
+
+
+def is_prepared(query):
+    text = None
+    while text != query:
+        text, query = query, BETWEEN.sub(" ", query)
+    return re.search(r"\bprepare\s+transaction\b", text, re.IGNORECASE) is not None
+
+
+def joined(parts):
+    """Returns arrays of JSON as one, each as its text."""
+    inner = [part.strip()[1:-1] for part in parts if part]
+    return f"[{','.join(inner)}]" if inner else None
+
+
+def changes_of(notes):
+    """Returns the rows of all tables as they are now, and the items."""
+    rows, items, tables = [], [], {}
+    for relation, *sides in notes:
+        for known, side in zip(tables.setdefault(relation, ([], [])), sides):
+            known.append(side)
+    for relation, sides in tables.items():
+        plan = SD.get("changes", {}).get(relation) or prepare_changes(relation)
+        for found in plan.execute([joined(side) for side in sides]):
+            line = found["line"]
+            if line[0] == "!":
+                items.append(line[1:])
+            else:
+                key, _, value = line[1:].partition("\n")
+                rows.append([json.loads(key), value or None])
+    return rows, items
 
 
 def open_connection():
@@ -162,14 +213,14 @@ def open_connection():
         connection.setsockopt(socket.SOL_SOCKET, timeout, struct.pack("ll", 0, 250_000))
     connection.connect(settings["socket_path"])
     send(connection, {"token": settings["token"]})
+    GD["groupcert_turn"] = receive(connection)["turn"]
     GD["groupcert_connection"] = connection
+    plans["take_turn"].execute([GD["groupcert_turn"]])
     return connection
 
 
 def send(connection, message):
-    body = json.dumps(
-        message, default=lambda value: "\\x" + value.hex() if type(value) is bytes else str(value)
-    ).encode()
+    body = json.dumps(message).encode()
     data = memoryview(struct.pack(">I", len(body)) + body)
     while data:
         try:
@@ -195,31 +246,45 @@ def receive(connection):
 
 
 received = bytearray()
-request = {
-    "transaction_id": state["id"],
-    "pid": state["pid"],
-    "version": state["version"],
-    "rows": noted["rows"],
-}
 try:
     plans = SD.get("plans") or prepare_plans()
+    state = plans["begin"].execute()[0]
+    if state["isolation"] != "repeatable read":
+        return [
+            "0A000",
+            "a server of a group takes no transactions in " + state["isolation"].upper(),
+            "The group compares a transaction with what others committed after its snapshot; READ"
+            " COMMITTED has no one snapshot, and SERIALIZABLE would need what it read.",
+            "SET default_transaction_isolation TO 'repeatable read', or ALTER ROLE or ALTER"
+            " DATABASE with it; and run the transaction again after SQLSTATE 40001.",
+        ]
+    if "prepare" in state["query"].lower() and is_prepared(state["query"]):
+        return PREPARED
+    notes = noted["notes"]
+    if noted["is_early"]:
+        notes = [tuple(note.values()) for note in plans["notes"].execute()]
     connection = GD.get("groupcert_connection")
     if connection is None:
         connection = open_connection()
     else:
-        try:
-            send(connection, request)
-            request = None
-        except OSError:
-            connection.close()
-            connection = open_connection()
-    if request is not None:
+        plans["take_turn"].execute([GD["groupcert_turn"]])
+    rows, items = changes_of(notes)
+    request = {
+        "transaction_id": transaction_id,
+        "pid": state["pid"],
+        "version": state["version"],
+        "rows": rows,
+        "items": items,
+    }
+    try:
         send(connection, request)
-except plpy.SPIError as error:  # The request is not whole, so the companion drops it.
+    except OSError:
+        connection.close()
+        connection = open_connection()
+        send(connection, request)
+except plpy.spiexceptions.QueryCanceled:  # The request is not whole, so the companion drops it.
     if connection := GD.pop("groupcert_connection", None):
         connection.close()
-    if not isinstance(error, plpy.spiexceptions.QueryCanceled):
-        raise
     return CANCELLED
 except OSError as error:
     GD.pop("groupcert_connection", None)
@@ -240,7 +305,7 @@ try:
             plans["execute"].execute([answer["version"], answer["source"], answer["number"]])
             is_executed = True
         if answer["after"]:
-            if plans["wait"].execute([answer["after"]])[0]["status"] != "committed":
+            if plans["wait"].execute(answer["after"])[0]["status"] != "committed":
                 continue  # The companion executes it, then answers again.
         return None
 except (OSError, plpy.SPIError) as error:
@@ -250,21 +315,72 @@ except (OSError, plpy.SPIError) as error:
     return UNKNOWN
 $$;
 
--- Returns when a transaction that takes its turn has ended; raises unless it has committed.
-CREATE FUNCTION groupcert.wait_for(transaction_id text) RETURNS void
+-- A transaction at its COMMIT holds the turn of its session, a relation that nobody else may lock,
+-- and who comes behind it waits there for its end. An advisory lock any role could take.
+CREATE FUNCTION groupcert.take_turn(turn int) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    PERFORM pg_advisory_xact_lock_shared(1735156336, (transaction_id::bigint & 2147483647)::int);
-    IF pg_xact_status(transaction_id::xid8) <> 'committed' THEN
+    EXECUTE format('LOCK TABLE groupcert.turn_%s IN EXCLUSIVE MODE', turn);
+END $$;
+
+-- Returns how a transaction has ended, once it has: `committed` or `aborted`.
+CREATE FUNCTION groupcert.wait_for_end(turn int, transaction_id text) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    EXECUTE format('LOCK TABLE groupcert.turn_%s IN ROW SHARE MODE', turn);
+    RETURN pg_xact_status(transaction_id::xid8);
+END $$;
+
+-- The same for rows of others, which are executed behind it; raises unless it has committed.
+CREATE FUNCTION groupcert.wait_for(turn int, transaction_id text) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF groupcert.wait_for_end(turn, transaction_id) <> 'committed' THEN
         RAISE EXCEPTION USING ERRCODE = '40000',
             MESSAGE = format('transaction %s has not committed', transaction_id);
     END IF;
 END $$;
 
+-- Makes a turn for each session that the server may have, and some for those that have ended.
+CREATE FUNCTION groupcert.make_turns() RETURNS int
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    turns int := current_setting('max_connections')::int + 32;
+BEGIN
+    FOR number IN 1..turns LOOP
+        IF to_regclass(format('groupcert.turn_%s', number)) IS NULL THEN
+            EXECUTE format('CREATE VIEW groupcert.turn_%s AS SELECT', number);
+        END IF;
+    END LOOP;
+    RETURN turns;
+END $$;
+
+-- The turns that transactions hold or wait for.
+CREATE VIEW groupcert.turns AS
+SELECT l.pid, l.mode = 'ExclusiveLock' AND l.granted AS is_held, l.granted
+FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_class c ON c.oid = l.relation
+WHERE l.locktype = 'relation' AND c.relname ~ '^turn_[0-9]+$'
+  AND c.relnamespace = 'groupcert'::pg_catalog.regnamespace
+  AND l.database = (SELECT oid FROM pg_catalog.pg_database
+                    WHERE datname = pg_catalog.current_database());
+
+-- Notes transactions of others that have been executed in this transaction, the last thing that it
+-- does. What code of tables' owners has left in the session ends here: cursors, which would be read
+-- at COMMIT with the session's rights, and settings.
+CREATE FUNCTION groupcert.note_executed(versions bigint[], sources text[], numbers bigint[])
+RETURNS void LANGUAGE plpgsql SECURITY DEFINER AS $$
+BEGIN
+    INSERT INTO groupcert.executed
+    SELECT * FROM pg_catalog.unnest(versions, sources, numbers);
+    EXECUTE 'CLOSE ALL';
+    RESET ALL;
+END $$;
+
 CREATE FUNCTION groupcert.commit() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    failure text[] := groupcert.decide();
+    failure text[] := groupcert.decide(
+        NEW.transaction_id::text, NEW.relation, NEW.before, NEW.after, NEW.is_early);
 BEGIN
     IF failure IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = failure[1], MESSAGE = failure[2],
@@ -273,7 +389,7 @@ BEGIN
     RETURN NULL;
 END $$;
 
-CREATE CONSTRAINT TRIGGER groupcert_commit AFTER INSERT ON groupcert.commits
+CREATE CONSTRAINT TRIGGER groupcert_commit AFTER INSERT ON groupcert.notes
 DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION groupcert.commit();
 
 CREATE FUNCTION groupcert.refuse_truncate() RETURNS trigger

@@ -1,0 +1,409 @@
+"""The functions of an attached table in the schema `groupcert`, written for its columns and keys.
+
+    note T      trigger: notes keys, of rows before and after, for each statement that changed some
+    changes T   at COMMIT: the rows of these keys as they are now, and the items of its other keys
+    put T       executes rows of others: deletes some, puts others
+
+`changes` and `put` run what the table's owner may have put into an index, a CHECK, a domain or a
+generated column. So they belong to the owner and are SECURITY DEFINER: such a function has the
+owner's rights, and neither SET ROLE nor RESET ROLE leads out of one. What it would leave behind for
+the end of the transaction, deferred triggers, is run before it returns. Each pins the settings that
+the texts of values depend on, because code of another table's owner may have changed them.
+
+Items: the key of each changed row is one by itself (`changed_items` of `members/wire`). A unique
+index adds an item for each entry that enters or leaves it, its predicate and expressions evaluated
+here: two inserts of one value conflict, so does an undeleted row with a new one. A foreign key adds
+an item for the parent's key, at a child that begins to refer to it and at a parent that gives it
+up: a child and its parent's deletion conflict. Entries are counted over the whole transaction: one
+that was taken and given up again, or that moved from row to row, leaves no trace.
+
+Source: WL#8440, "write set"; MySQL adds the parent's key for each child's row.
+Differs: a parent whose key stays, and a child whose reference stays, add nothing, as FOR KEY SHARE
+and FOR NO KEY UPDATE do not wait for each other in PostgreSQL. Two new children of one parent
+conflict, as in MySQL.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+
+from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
+
+from groupcert.members.postgresql.tables import (
+    JSON_TYPES,
+    KEY_TYPES,
+    Column,
+    KeyPart,
+    Table,
+)
+
+APPLIER_ROLE = "groupcert_applier"
+"""The role whose sessions execute rows of others: it may call the functions `put T`, no more."""
+TRIGGERS = {
+    "INSERT": "NEW TABLE AS new_rows",
+    "UPDATE": "OLD TABLE AS old_rows NEW TABLE AS new_rows",
+    "DELETE": "OLD TABLE AS old_rows",
+}
+"""The rows that a statement's trigger sees."""
+OPERATIONS = ("note insert", "note update", "note delete", "changes", "put")
+"""What a table has functions for."""
+_INTEGERS = frozenset(("smallint", "integer", "bigint"))
+_NAME_BYTES_MAX = 63
+_SETTINGS = SQL(
+    "SET search_path = pg_catalog, pg_temp SET datestyle = 'ISO, YMD'"
+    " SET intervalstyle = 'postgres' SET timezone = 'UTC' SET bytea_output = 'hex'"
+    " SET extra_float_digits = 1 SET xmloption = 'content' SET row_security = off"
+)
+
+
+def function_name(operation: str, table: str) -> str:
+    """Returns the name of a table's function; one that would be too long ends with a digest.
+
+    >>> function_name("put", "public.accounts")
+    'put public.accounts'
+    """
+    name = f"{operation} {table}"
+    if len(name.encode()) <= _NAME_BYTES_MAX:
+        return name
+    digest = hashlib.sha256(name.encode()).hexdigest()[:16]
+    return f"{name.encode()[:40].decode(errors='ignore')} {digest}"
+
+
+def function_of(operation: str, table: str) -> Identifier:
+    """Returns a table's function as SQL has it."""
+    return Identifier("groupcert", function_name(operation, table))
+
+
+def statements_for(table: Table) -> Iterator[Composed]:
+    """Yields what attaches a table, or renews what an earlier call has made."""
+    name = Identifier(table.schema, table.name)
+    for operation in TRIGGERS:
+        trigger = Identifier(f"groupcert_{operation.lower()}")
+        yield SQL("DROP TRIGGER IF EXISTS {} ON {}").format(trigger, name)
+    yield SQL("DROP TRIGGER IF EXISTS groupcert_truncate ON {}").format(name)
+    yield from _note(table)
+    yield from _owned(table, "changes", "old json, new json", "SETOF text", _changes(table))
+    yield from _owned(table, "put", "rows json, deleted json", "void", _put(table))
+    yield SQL("GRANT EXECUTE ON FUNCTION {} TO {}").format(
+        function_of("put", table.full_name), Identifier(APPLIER_ROLE)
+    )
+    yield SQL(
+        "CREATE TRIGGER groupcert_truncate BEFORE TRUNCATE ON {}"
+        " FOR EACH STATEMENT EXECUTE FUNCTION groupcert.refuse_truncate()"
+    ).format(name)
+
+
+def _note(table: Table) -> Iterator[Composed]:
+    """Yields the triggers that note rows: they only read columns, and run nothing of the owner's.
+
+    They are not deferrable, so that no SET CONSTRAINTS reaches them, and what they write lives and
+    dies with the savepoint.
+    """
+    exact = all(column.is_enum or column.base_type in KEY_TYPES for column in table.noted_columns)
+    row = _object((column.name, _noted(column)) for column in table.noted_columns)
+    for operation, rows in TRIGGERS.items():
+        function = function_of(f"note {operation.lower()}", table.full_name)
+        before = SQL("NULL") if operation == "INSERT" else _noted_rows(row, "old_rows")
+        after = SQL("NULL") if operation == "DELETE" else _noted_rows(row, "new_rows")
+        yield SQL(
+            "CREATE OR REPLACE FUNCTION {}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER {}"
+            " AS {}"
+        ).format(
+            function,
+            SQL("SET search_path = pg_catalog, pg_temp") if exact else _SETTINGS,
+            _body(
+                SQL(
+                    "BEGIN INSERT INTO groupcert.notes (relation, before, after)"
+                    " SELECT {}, {}, {} WHERE EXISTS (SELECT FROM {}); RETURN NULL; END"
+                ).format(
+                    Literal(function_name("changes", table.full_name)),
+                    before,
+                    after,
+                    SQL("old_rows" if operation == "DELETE" else "new_rows"),
+                )
+            ),
+        )
+        yield SQL(
+            "CREATE TRIGGER {} AFTER {} ON {} REFERENCING {} FOR EACH STATEMENT"
+            " EXECUTE FUNCTION {}()"
+        ).format(
+            Identifier(f"groupcert_{operation.lower()}"),
+            SQL(operation),
+            Identifier(table.schema, table.name),
+            SQL(rows),
+            function,
+        )
+
+
+def _noted_rows(row: Composable, source: str) -> Composable:
+    return SQL("(SELECT json_agg({}) FROM {})").format(row, SQL(source))
+
+
+def _owned(
+    table: Table, operation: str, parameters: str, returns: str, body: Composable
+) -> Iterator[Composed]:
+    """Yields what makes a function that runs as the table's owner, for nobody else to call."""
+    function = function_of(operation, table.full_name)
+    yield SQL(
+        "CREATE OR REPLACE FUNCTION {}({}) RETURNS {} LANGUAGE plpgsql SECURITY DEFINER {} AS {}"
+    ).format(function, SQL(parameters), SQL(returns), _SETTINGS, _body(body))
+    yield SQL("ALTER FUNCTION {} OWNER TO {}").format(function, Identifier(table.owner))
+    yield SQL("REVOKE ALL ON FUNCTION {} FROM PUBLIC").format(function)
+
+
+def _changes(table: Table) -> Composable:
+    """Returns the body that answers with lines: the key of a row, as JSON, and its value, as JSON
+    or "" where it is deleted, behind each other; or an item, alone. A line's first letter tells.
+    """
+    key = [table.column(name) for name in table.key]
+    same = SQL(" AND ").join(
+        SQL("t.{0} = noted.{0}").format(Identifier(column.name)) for column in key
+    )
+    rows = SQL(
+        "RETURN QUERY WITH noted AS (SELECT {names} FROM {old} UNION SELECT {names} FROM {new})"
+        " SELECT CASE WHEN found.value IS NULL THEN '-' || {path}"
+        " ELSE '+' || {path} || E'\\n' || found.value END"
+        " FROM noted LEFT JOIN LATERAL"
+        " (SELECT {value} AS value FROM {table} t WHERE {same} OFFSET 0) found ON true;"
+    ).format(
+        names=SQL(", ").join(Identifier(column.name) for column in key),
+        old=_records(table.noted_columns, SQL("$1")),
+        new=_records(table.noted_columns, SQL("$2")),
+        path=_path(table),
+        value=_value(table),
+        table=Identifier(table.schema, table.name),
+        same=same,
+    )
+    entries = [*_entries(table)]
+    if not entries:
+        return SQL("BEGIN {} END").format(rows)
+    counted = SQL(" UNION ALL ").join(
+        SQL("SELECT {} AS change, {}, {} FROM {} {}").format(
+            Literal(change), Literal(sign), item, _records(table.noted_columns, SQL(source)), where
+        )
+        for item, sign, where in entries
+        for change, source in ((1, "$2"), (-1, "$1"))
+    )
+    items = SQL(
+        "RETURN QUERY SELECT '!' || item FROM ({}) entry (change, sign, item)"
+        " GROUP BY item, sign HAVING CASE sign WHEN 0 THEN sum(change) <> 0"
+        " ELSE sum(change) * sign > 0 END;"
+    ).format(counted)
+    return SQL("BEGIN {} {} END").format(rows, items)
+
+
+def _entries(table: Table) -> Iterator[tuple[Composable, int, Composable]]:
+    """Yields the texts of items, by rows `r`; the sign of the change that makes one (0: either);
+    and which rows have one.
+    """
+    for unique in table.unique_keys:
+        parts = [SQL(f"({part.expression})") for part in unique.parts]
+        conditions: list[Composable] = [SQL(f"({unique.predicate})")] if unique.predicate else []
+        if unique.nulls_differ:
+            conditions += [SQL("{} IS NOT NULL").format(part) for part in parts]
+        item = _item(f"{table.full_name}/{unique.name}", unique.parts)
+        yield item, 0, _where(conditions)
+    for reference in table.parents:
+        yield _referred(
+            table, reference.parent, reference.parent_columns, reference.child_columns, 1
+        )
+    for reference in table.children:
+        columns = reference.parent_columns
+        yield _referred(table, table.full_name, columns, columns, -1)
+
+
+def _referred(
+    table: Table, parent: str, parent_columns: Sequence[str], columns: Sequence[str], sign: int
+) -> tuple[Composable, int, Composable]:
+    pairs = sorted(zip(parent_columns, columns, strict=True))
+    names = ",".join(name for name, _ in pairs)
+    parts = [
+        KeyPart(Identifier(name).as_string(None), table.column(name).base_type) for _, name in pairs
+    ]
+    filled = [SQL(f"{part.expression} IS NOT NULL") for part in parts]
+    return _item(f"{parent}/referenced ({names})", parts), sign, _where(filled)
+
+
+def _where(conditions: Sequence[Composable]) -> Composable:
+    return SQL("WHERE {}").format(SQL(" AND ").join(conditions)) if conditions else SQL("")
+
+
+def _item(name: str, parts: Sequence[KeyPart]) -> Composable:
+    """Returns the text of an item; values that differ give texts that differ."""
+    texts = (SQL("quote_nullable({})").format(_key_text(part)) for part in parts)
+    return SQL("{} || concat_ws(',', {})").format(Literal(f"{name}/"), SQL(", ").join(texts))
+
+
+def _key_text(part: KeyPart) -> Composable:
+    """Returns the text of a key's value: equal if and only if PostgreSQL holds the values equal."""
+    value = SQL(f"({part.expression})")
+    if part.base_type == "numeric":
+        return SQL("trim_scale({})::text").format(value)
+    return SQL("{}::text").format(value) if part.base_type in KEY_TYPES else _text(value)
+
+
+def _text(value: Composable) -> Composable:
+    """Returns the text of a value of a type that is not PostgreSQL's: `::text` might be a cast of a
+    user's, which `format` does not ask.
+    """
+    return SQL(
+        "CASE WHEN {0} IS NOT DISTINCT FROM NULL THEN NULL ELSE format('%s', {0}) END"
+    ).format(value)
+
+
+def _path(table: Table) -> Composable:
+    """Returns the key of a row: `schema.table/value`, "/" and "%" in values of several escaped."""
+    texts: list[Composable] = [
+        _key_text(KeyPart(Identifier("noted", name).as_string(None), table.column(name).base_type))
+        for name in table.key
+    ]
+    if len(texts) > 1:
+        texts = [SQL("replace(replace({}, '%', '%25'), '/', '%2F')").format(text) for text in texts]
+    joined = SQL(" || '/' || ").join(texts)
+    return SQL("to_json({} || {})::text").format(Literal(f"{table.full_name}/"), joined)
+
+
+def _value(table: Table) -> Composable:
+    """Returns a row's value: the text of a JSON object (see `rows.py`)."""
+    return SQL("{} || '}}'").format(
+        SQL(" || ").join(
+            SQL("{} || {}").format(
+                Literal(f"{',' if place else '{'}{json.dumps(column.name, ensure_ascii=False)}:"),
+                _json(column),
+            )
+            for place, column in enumerate(table.columns)
+        )
+    )
+
+
+def _json(column: Column) -> Composable:
+    """Returns JSON for a column of `t`: integers as numbers, others as PostgreSQL's texts."""
+    value = Identifier("t", column.name)
+    if column.base_type in _INTEGERS:
+        return SQL("coalesce({}::text, 'null')").format(value)
+    text = SQL("{}::text").format(value) if column.is_built_in else _text(value)
+    return SQL("coalesce(to_json({})::text, 'null')").format(text)
+
+
+def _put(table: Table) -> Composable:
+    """Returns the body that deletes rows by their keys, and puts rows, new or not.
+
+    Of a table with other unique indexes a row that is there is updated where it is, so that a child
+    that refers to it keeps its lock. Values may have moved between rows of a transaction, in an
+    order that nobody knows any more: then all rows are deleted before they are put.
+    """
+    names = sorted(table.column_names, key=str.encode)
+    checked = SQL(
+        'IF (SELECT array_agg(name ORDER BY name COLLATE "C") FROM json_object_keys($1->0) name)'
+        " <> {}::text[] THEN RAISE undefined_column USING MESSAGE = {}; END IF;"
+    ).format(
+        Literal(names), Literal(f"table {table.full_name} has other columns here than a row of it")
+    )
+    key = [table.column(name) for name in table.key]
+    delete = _for_each(key, "$2", _delete(table))
+    move = SQL("{} {}").format(_for_each(table.columns, "$1", _delete(table)), _insert(table))
+    if any(each.is_always_identity and each.name not in table.key for each in table.columns):
+        put: Composable = move  # UPDATE takes no value of such a column.
+    elif table.unique_keys or not table.has_immediate_key:
+        body = SQL("{} IF NOT FOUND THEN {} END IF;").format(_update(table), _insert(table, "r"))
+        put = SQL("BEGIN {} EXCEPTION WHEN unique_violation THEN {} END;").format(
+            _for_each(table.columns, "$1", body), move
+        )
+    else:
+        put = _upsert(table)
+    return SQL(
+        "DECLARE r record; BEGIN IF $2 IS NOT NULL THEN {} END IF;"
+        " IF $1 IS NOT NULL THEN {} {} END IF; SET CONSTRAINTS ALL IMMEDIATE; END"
+    ).format(delete, checked, put)
+
+
+def _for_each(columns: Sequence[Column], source: str, body: Composable) -> Composable:
+    """Returns a loop over rows: one statement a row finds it by its key, whatever the planner
+    believes of the number of rows.
+    """
+    return SQL("FOR r IN SELECT * FROM {} LOOP {} END LOOP;").format(
+        _records(columns, SQL(source)), body
+    )
+
+
+def _same(table: Table) -> Composable:
+    return SQL(" AND ").join(SQL("t.{0} = r.{0}").format(Identifier(name)) for name in table.key)
+
+
+def _delete(table: Table) -> Composable:
+    name = Identifier(table.schema, table.name)
+    return SQL("DELETE FROM {} t WHERE {};").format(name, _same(table))
+
+
+def _insert(table: Table, row: str = "") -> Composable:
+    """Returns what inserts the row of a variable, or all rows."""
+    names = [Identifier(column) for column in _written(table)]
+    values = SQL(", ").join(SQL("r.{}").format(name) for name in names)
+    source = SQL("") if row else SQL("FROM {}").format(_records(table.columns, SQL("$1")))
+    return SQL("INSERT INTO {} ({}) OVERRIDING SYSTEM VALUE SELECT {} {};").format(
+        Identifier(table.schema, table.name), SQL(", ").join(names), values, source
+    )
+
+
+def _upsert(table: Table) -> Composable:
+    others = [Identifier(name) for name in _written(table) if name not in table.key]
+    updates = SQL(", ").join(SQL("{0} = EXCLUDED.{0}").format(name) for name in others)
+    insert = _insert(table).as_string(None).removesuffix(";")
+    return SQL("{} ON CONFLICT ({}) DO {};").format(
+        SQL(insert),
+        SQL(", ").join(map(Identifier, table.key)),
+        SQL("UPDATE SET {}").format(updates) if others else SQL("NOTHING"),
+    )
+
+
+def _update(table: Table) -> Composable:
+    """Returns what changes the row of `r`; of a table with nothing but a key, what looks for it."""
+    names = [name for name in _written(table) if name not in table.key] or [*table.key]
+    updates = SQL(", ").join(SQL("{0} = r.{0}").format(Identifier(name)) for name in names)
+    name = Identifier(table.schema, table.name)
+    return SQL("UPDATE {} t SET {} WHERE {};").format(name, updates, _same(table))
+
+
+def _records(columns: Sequence[Column], source: Composable) -> Composable:
+    """Returns rows `r` of a JSON array of objects, their columns typed.
+
+    JSON is loaded as its text first: a string would be taken for a JSON string.
+    """
+    described = SQL(", ").join(
+        SQL("{} {}").format(Identifier(column.name), SQL(_loaded_type(column)))
+        for column in columns
+    )
+    records = SQL("json_to_recordset({}) AS r({})").format(source, described)
+    if not any(column.base_type in JSON_TYPES for column in columns):
+        return records
+    values = SQL(", ").join(
+        SQL("r.{0}::{1} AS {0}").format(Identifier(column.name), SQL(column.type))
+        if column.base_type in JSON_TYPES
+        else Identifier("r", column.name)
+        for column in columns
+    )
+    return SQL("(SELECT {} FROM {}) r").format(values, records)
+
+
+def _loaded_type(column: Column) -> str:
+    return "text" if column.base_type in JSON_TYPES else column.type
+
+
+def _noted(column: Column) -> Composable:
+    """Returns a noted column as JSON takes it: its value where JSON has it exactly, else text."""
+    name = Identifier(column.name)
+    return name if column.is_built_in and column.base_type in KEY_TYPES else _text(name)
+
+
+def _object(values: Iterator[tuple[str, Composable]]) -> Composable:
+    pairs = (SQL("{}, {}").format(Literal(name), value) for name, value in values)
+    return SQL("json_build_object({})").format(SQL(", ").join(pairs))
+
+
+def _written(table: Table) -> list[str]:
+    return [column.name for column in table.columns if column.is_written]
+
+
+def _body(body: Composable) -> Literal:
+    """Returns a function's body; columns of tables come before parameters of the same name."""
+    return Literal("#variable_conflict use_column\n" + body.as_string(None))
