@@ -49,6 +49,8 @@ OPERATIONS = ("note insert", "note update", "note delete", "changes", "put")
 """What a table has functions for."""
 _INTEGERS = frozenset(("smallint", "integer", "bigint"))
 _NAME_BYTES_MAX = 63
+_CHANGE = Identifier("groupcert change")
+"""1: a row that a statement has left, -1: one that it found."""
 _SETTINGS = SQL(
     "SET search_path = pg_catalog, pg_temp SET datestyle = 'ISO, YMD'"
     " SET intervalstyle = 'postgres' SET timezone = 'UTC' SET bytea_output = 'hex'"
@@ -152,44 +154,42 @@ def _owned(
 
 
 def _changes(table: Table) -> Composable:
-    """Returns the body that answers with lines: the key of a row, as JSON, and its value, as JSON
-    or "" where it is deleted, behind each other; or an item, alone. A line's first letter tells.
+    """Returns the body that answers with lines. A line's first letter tells what it is: "+" a row
+    that is there now, its key as JSON and, behind a line break, its value; "-" the key of a row
+    that is not; "!" an item.
     """
-    key = [table.column(name) for name in table.key]
+    names = SQL(", ").join(map(Identifier, table.key))
     same = SQL(" AND ").join(
-        SQL("t.{0} = noted.{0}").format(Identifier(column.name)) for column in key
+        SQL("t.{0} = noted.{0}").format(Identifier(name)) for name in table.key
     )
-    rows = SQL(
-        "RETURN QUERY WITH noted AS (SELECT {names} FROM {old} UNION SELECT {names} FROM {new})"
+    query = SQL(
+        "WITH notes AS MATERIALIZED (SELECT 1 AS {change}, r.* FROM {new}"
+        " UNION ALL SELECT -1, r.* FROM {old})"
         " SELECT CASE WHEN found.value IS NULL THEN '-' || {path}"
         " ELSE '+' || {path} || E'\\n' || found.value END"
-        " FROM noted LEFT JOIN LATERAL"
-        " (SELECT {value} AS value FROM {table} t WHERE {same} OFFSET 0) found ON true;"
+        " FROM (SELECT DISTINCT {names} FROM notes) noted LEFT JOIN LATERAL"
+        " (SELECT {value} AS value FROM {table} t WHERE {same} OFFSET 0) found ON true"
     ).format(
-        names=SQL(", ").join(Identifier(column.name) for column in key),
-        old=_records(table.noted_columns, SQL("$1")),
+        change=_CHANGE,
         new=_records(table.noted_columns, SQL("$2")),
+        old=_records(table.noted_columns, SQL("$1")),
         path=_path(table),
+        names=names,
         value=_value(table),
         table=Identifier(table.schema, table.name),
         same=same,
     )
-    entries = [*_entries(table)]
-    if not entries:
-        return SQL("BEGIN {} END").format(rows)
-    counted = SQL(" UNION ALL ").join(
-        SQL("SELECT {} AS change, {}, {} FROM {} {}").format(
-            Literal(change), Literal(sign), item, _records(table.noted_columns, SQL(source)), where
-        )
-        for item, sign, where in entries
-        for change, source in ((1, "$2"), (-1, "$1"))
-    )
-    items = SQL(
-        "RETURN QUERY SELECT '!' || item FROM ({}) entry (change, sign, item)"
-        " GROUP BY item, sign HAVING CASE sign WHEN 0 THEN sum(change) <> 0"
-        " ELSE sum(change) * sign > 0 END;"
-    ).format(counted)
-    return SQL("BEGIN {} {} END").format(rows, items)
+    entries = [
+        SQL("SELECT {}, {}, {} FROM notes r {}").format(_CHANGE, Literal(sign), item, where)
+        for item, sign, where in _entries(table)
+    ]
+    if entries:
+        query = SQL(
+            "{} UNION ALL SELECT '!' || item FROM ({}) entry (change, sign, item)"
+            " GROUP BY item, sign HAVING CASE sign WHEN 0 THEN sum(change) <> 0"
+            " ELSE sum(change) * sign > 0 END"
+        ).format(query, SQL(" UNION ALL ").join(entries))
+    return SQL("BEGIN RETURN QUERY {}; END").format(query)
 
 
 def _entries(table: Table) -> Iterator[tuple[Composable, int, Composable]]:

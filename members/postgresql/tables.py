@@ -94,8 +94,8 @@ SELECT c.relname AS name, i.indisprimary AS is_primary, i.indnullsnotdistinct AS
                  AND d.objid = i.indexrelid AND d.refclassid = 'pg_class'::regclass
                  AND d.refobjid = i.indrelid AND d.refobjsubid = a.attnum))
              ORDER BY a.attnum)::text[] AS used
-FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid,
-LATERAL generate_series(1, i.indnkeyatts) k(place)
+FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
+CROSS JOIN LATERAL generate_series(1, i.indnkeyatts) k(place)
 JOIN pg_attribute x ON x.attnum = k.place AND x.attrelid = i.indexrelid
 LEFT JOIN pg_collation l ON l.oid = x.attcollation,
 {_BASE.format(type="x.atttypid", name="b")}

@@ -371,7 +371,8 @@ CREATE FUNCTION groupcert.note_executed(versions bigint[], sources text[], numbe
 RETURNS void LANGUAGE plpgsql SECURITY DEFINER AS $$
 BEGIN
     INSERT INTO groupcert.executed
-    SELECT * FROM pg_catalog.unnest(versions, sources, numbers);
+    SELECT * FROM ROWS FROM (pg_catalog.unnest(versions), pg_catalog.unnest(sources),
+        pg_catalog.unnest(numbers));
     EXECUTE 'CLOSE ALL';
     RESET ALL;
 END $$;
