@@ -96,7 +96,6 @@ def attach(
             make_role(connection)
             for script in SCRIPTS:
                 connection.execute(Path(__file__).with_name(script).read_bytes())
-            connection.execute("SELECT groupcert.make_turns()")
             grant_rights(connection)
             write_settings(
                 connection,

@@ -7,7 +7,6 @@ asks here, too.
 """
 
 import asyncio
-import heapq
 import hmac
 import json
 import struct
@@ -47,8 +46,6 @@ class Backend(asyncio.Protocol):
     _transport: asyncio.Transport
 
     def __init__(self, server: "BackendServer") -> None:
-        self.turn = 0
-        """Where others wait for the end of its transactions; 0: it has none."""
         self.is_checked = False
         """Whether it is a backend of the server that the companion's sessions are at."""
         self._server = server
@@ -79,18 +76,14 @@ class Backend(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         """Ends; what is being certified for it goes on."""
         self._server.backends.discard(self)
-        if self.turn:
-            heapq.heappush(self._server.turns, self.turn)
         self._server.lost()
 
     def refuse(self, refusal: Refusal) -> None:
         """Has the transaction fail."""
         self._send({"error": list(refusal)})
 
-    def grant(self, version: int, source: str, number: int, after: tuple[int, str] | None) -> None:
-        """Lets the transaction commit as version `version`, once transaction `after` has: its turn
-        and its id.
-        """
+    def grant(self, version: int, source: str, number: int, after: str | None) -> None:
+        """Lets the transaction commit as version `version`, once transaction `after` has."""
         self._send({"version": version, "source": source, "number": number, "after": after})
 
     def close(self) -> None:
@@ -100,11 +93,8 @@ class Backend(asyncio.Protocol):
     def _take(self, frame: Any) -> None:
         if not self._is_known:
             self._is_known = hmac.compare_digest(str(frame["token"]), self._server.token)
-            if not self._is_known or not self._server.turns:
+            if not self._is_known:
                 self.close()
-                return
-            self.turn = heapq.heappop(self._server.turns)
-            self._send({"turn": self.turn})
             return
         if "status" in frame:
             self._send(self._server.describe())
@@ -129,7 +119,6 @@ class BackendServer:
         self,
         path: Path,
         token: str,
-        turns: int,
         serve: Callable[[Backend, Request], Coroutine[Any, Any, None]],
         lost: Callable[[], None],
         describe: Callable[[], object],
@@ -138,8 +127,6 @@ class BackendServer:
         with what `describe` returns where somebody asks for the status.
         """
         self.token = token
-        self.turns = [*range(1, turns + 1)]
-        """The free ones."""
         self.lost = lost
         self.describe = describe
         self.backends: set[Backend] = set()

@@ -17,7 +17,7 @@ of others comes from the member's binary log and is executed by the companion.
        `executed_for`.
 
 Whoever has its turn behind a granted transaction waits for the end of that in the server, without a
-round trip: in the lock of its turn.
+round trip: in the lock of its transaction id.
 """
 
 from collections import deque
@@ -41,14 +41,12 @@ class Entry(NamedTuple):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Local:
-    """A transaction of a backend; `turn` is where others wait for its end, `keys` are those of its
-    rows, `entry` is set once it is certified. `is_given_up`: its backend is gone, the companion
-    executes it in its turn.
+    """A transaction of a backend; `keys` are those of its rows, `entry` is set once it is
+    certified. `is_given_up`: its backend is gone, the companion executes it in its turn.
     """
 
     transaction_id: str
     pid: int
-    turn: int
     keys: frozenset[bytes]
     entry: Entry | None = None
     is_given_up: bool = False

@@ -100,7 +100,6 @@ class Companion:
         server = BackendServer(
             Path(path),
             token,
-            self._database.turns,
             self._serve,
             self._suspected.set,
             lambda: asdict(self.status()),
@@ -170,7 +169,6 @@ class Companion:
         local = Local(
             transaction_id=request.transaction_id,
             pid=request.pid,
-            turn=backend.turn,
             keys=frozenset(changes.rows),
         )
         self._order.submitted(local)
@@ -226,14 +224,14 @@ class Companion:
         local, after = grant
         assert local.entry is not None, "granted before the verdict"
         version, gtid, _ = local.entry
-        previous = (after.turn, after.transaction_id) if after else None
+        previous = after.transaction_id if after else None
         if len(self._order.granted) == 1:
             self._moved = time.monotonic()
         self._backends[local].grant(version, gtid.source, gtid.number, previous)
 
     async def _execute(self, step: Execute) -> None:
         """Executes entries; if the backend before them has died, once they have nobody before."""
-        after = step.after
+        after = step.after.transaction_id if step.after else None
         self._executing, self._moved = step.entries[0], time.monotonic()
         for entries in in_turns(step.entries):
             if change := change_of(entries[0]):

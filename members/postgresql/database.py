@@ -19,7 +19,7 @@ from groupcert.applier.errors import UnsuitableTarget
 from groupcert.certifier.errors import InvalidGtidSet
 from groupcert.certifier.gtid_set import GtidSet
 from groupcert.members.postgresql.attachment import SETTINGS, is_attached, name_of, unsuitable
-from groupcert.members.postgresql.commit_order import Entry, Local
+from groupcert.members.postgresql.commit_order import Entry
 from groupcert.members.postgresql.functions import APPLIER_ROLE
 from groupcert.members.postgresql.schema_changes import SchemaChange, execute_change
 from groupcert.members.postgresql.statements import statement_of
@@ -44,7 +44,7 @@ TURN_SECONDS = 5.0
 START_POLLS_MAX = 500
 LOGINS_MAX = 5
 _STATUS = "SELECT coalesce(pg_xact_status(id::xid8), 'committed') FROM unnest(%s::text[]) id"
-_TURNS = "SELECT pid, granted FROM groupcert.turns WHERE is_held OR NOT granted"
+_AT_COMMIT = "SELECT pid FROM groupcert.at_commit"
 _BLOCKING = (
     "SELECT pid, state LIKE 'idle%%',"
     f" application_name = '{TRYING}' AND usesysid IN (SELECT oid FROM pg_roles WHERE rolsuper)"
@@ -78,8 +78,6 @@ class Database:
         self._dsn = dsn
         self.turn_seconds = turn_seconds
         self._tables: Mapping[str, Table] = {}
-        self.turns = 0
-        """Sessions of backends that may take turns at the same time."""
         self.skipped_total = 0
         """Transactions with rows that are no table's."""
         self.cancelled_total = 0
@@ -106,7 +104,6 @@ class Database:
             await self._watcher.execute(f"SET {name} TO '{value}'".encode())
         await self.read_tables()
         await self._open_appliers()
-        ((self.turns,),) = await self._ask("SELECT groupcert.make_turns()")
         await self._become_the_only_one()
         return self
 
@@ -171,6 +168,7 @@ class Database:
                 "UPDATE groupcert.executed_set SET gtid_set = %s", (str(gtids),)
             )
             await self._watcher.execute("DELETE FROM groupcert.notes")
+            await self._watcher.execute("DELETE FROM groupcert.ends")
 
     async def statuses(self, transaction_ids: Sequence[str]) -> list[str]:
         """Returns the states of transactions: `committed`, `aborted` or `in progress`."""
@@ -178,7 +176,7 @@ class Database:
         return [status for (status,) in await rows.fetchall()]
 
     async def execute(
-        self, entries: Sequence[Entry], after: Local | None, make_way: Callable[[int], None]
+        self, entries: Sequence[Entry], after: str | None, make_way: Callable[[int], None]
     ) -> bool:
         """Executes entries in one transaction; ends backends that stand in the way.
 
@@ -269,7 +267,7 @@ class Database:
             return await (await self._watcher.execute(query.encode(), values)).fetchall()
 
     async def _execute(
-        self, session: Connection, entries: Sequence[Entry], after: Local | None
+        self, session: Connection, entries: Sequence[Entry], after: str | None
     ) -> bool:
         is_new = False
         while True:
@@ -316,9 +314,7 @@ class Database:
         committed since then stands in nobody's way.
         """
         async with self._watching:
-            at_commit = dict(await self._ask(_TURNS))
-            if at_commit.get(own) is False:
-                return  # It waits for the end of a transaction, not for a row.
+            at_commit = {pid for (pid,) in await self._ask(_AT_COMMIT)}
             await self._clear_way_of(own, at_commit, make_way, is_late=is_late)
 
     async def _clear_way_of(
@@ -362,7 +358,7 @@ class Database:
             (f"{APPLICATION}%", own),
         )
         while await self._ask(  # noqa: ASYNC110 - the end of a backend has no event
-            "SELECT FROM groupcert.turns WHERE is_held"
+            _AT_COMMIT
         ):
             await asyncio.sleep(POLL_SECONDS)
 

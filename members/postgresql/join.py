@@ -39,7 +39,7 @@ from groupcert.members.postgresql.sequences import (
 
 CHUNK_BYTES = 1 << 20
 ERROR_CHARACTERS = 2_000
-_OWN = ("groupcert.settings", "groupcert.commits")
+_OWN = ("groupcert.settings", "groupcert.notes")
 """Tables of which the copy has no rows."""
 _CONTENT = """
 SELECT coalesce(quote_ident(o.name), 'schema') || ' of ' || quote_ident(n.nspname)

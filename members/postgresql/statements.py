@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from psycopg import sql
 
-from groupcert.members.postgresql.commit_order import Entry, Local
+from groupcert.members.postgresql.commit_order import Entry
 from groupcert.members.postgresql.functions import function_of
 from groupcert.members.postgresql.rows import key_of, table_name
 from groupcert.members.postgresql.tables import Table
@@ -20,11 +20,11 @@ from groupcert.members.wire.row_changes import decode_changes
 Statement: TypeAlias = tuple[bytes, Sequence[object]]
 TableOf: TypeAlias = Callable[[str], Table | None]
 """Returns the attached table of a name; None: rows of that name are no table's."""
-_WAIT = sql.SQL("groupcert.wait_for(%s, %s)")
+_WAIT = sql.SQL("groupcert.wait_for(%s)")
 _EXECUTED = sql.SQL("groupcert.note_executed(%s, %s, %s)")
 
 
-def statement_of(entries: Sequence[Entry], table_of: TableOf, after: Local | None) -> Statement:
+def statement_of(entries: Sequence[Entry], table_of: TableOf, after: str | None) -> Statement:
     """Returns what executes entries and notes their GTIDs, once a transaction has committed.
 
     Its functions are called one after the other. It calls nothing else: what code of a table's
@@ -38,7 +38,7 @@ def statement_of(entries: Sequence[Entry], table_of: TableOf, after: Local | Non
     values: list[object] = []
     if after is not None:
         calls.append(_WAIT)
-        values += (after.turn, after.transaction_id)
+        values.append(after)
     for table, puts, deletes in _last_changes(entries, table_of):
         calls.append(sql.SQL("{}(%s, %s)").format(function_of("put", table.full_name)))
         values.append(f"[{b','.join(puts).decode()}]" if puts else None)

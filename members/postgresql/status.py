@@ -129,7 +129,6 @@ def ask_companion(dsn: str) -> CompanionStatus:
             asking.connect(path)
             asking.sendall(framed({"token": token}) + framed({"status": True}))
             with asking.makefile("rb") as answer:
-                answer.read(int.from_bytes(answer.read(4)))
                 size = int.from_bytes(answer.read(4))
                 return CompanionStatus(**json.loads(answer.read(size)))
     except (OSError, ValueError) as error:

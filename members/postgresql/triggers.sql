@@ -51,6 +51,9 @@ CREATE UNLOGGED TABLE groupcert.notes (
     is_early boolean NOT NULL DEFAULT false
 );
 
+-- Transactions at their COMMIT. One that has committed stays until the companion folds it away.
+CREATE UNLOGGED TABLE groupcert.ends (transaction_id xid8 PRIMARY KEY);
+
 -- Returns NULL once the transaction may commit, or while there is more to come; else SQLSTATE,
 -- message, DETAIL and HINT.
 --
@@ -144,7 +147,9 @@ noted["is_over"] = True
 def prepare_plans():
     plans = SD["plans"] = {
         "begin": plpy.prepare(
-            "SELECT pg_backend_pid() AS pid, current_setting('transaction_isolation') AS isolation,"
+            "INSERT INTO groupcert.ends VALUES (pg_current_xact_id())"
+            " RETURNING pg_backend_pid() AS pid,"
+            " current_setting('transaction_isolation') AS isolation,"
             " coalesce((SELECT max(version) FROM groupcert.executed), 0) AS version,"
             " current_query() AS query, set_config('synchronous_commit', 'off', true),"
             " set_config('lock_timeout', '0', true)"
@@ -160,10 +165,7 @@ def prepare_plans():
         "execute": plpy.prepare(
             "INSERT INTO groupcert.executed VALUES ($1, $2, $3)", ["bigint", "text", "bigint"]
         ),
-        "wait": plpy.prepare(
-            "SELECT groupcert.wait_for_end($1, $2) AS status", ["int", "text"]
-        ),
-        "take_turn": plpy.prepare("SELECT groupcert.take_turn($1)", ["int"]),
+        "wait": plpy.prepare("SELECT groupcert.wait_for_end($1) AS status", ["xid8"]),
     }
     return plans
 
@@ -213,9 +215,7 @@ def open_connection():
         connection.setsockopt(socket.SOL_SOCKET, timeout, struct.pack("ll", 0, 250_000))
     connection.connect(settings["socket_path"])
     send(connection, {"token": settings["token"]})
-    GD["groupcert_turn"] = receive(connection)["turn"]
     GD["groupcert_connection"] = connection
-    plans["take_turn"].execute([GD["groupcert_turn"]])
     return connection
 
 
@@ -266,8 +266,6 @@ try:
     connection = GD.get("groupcert_connection")
     if connection is None:
         connection = open_connection()
-    else:
-        plans["take_turn"].execute([GD["groupcert_turn"]])
     rows, items = changes_of(notes)
     request = {
         "transaction_id": transaction_id,
@@ -305,7 +303,7 @@ try:
             plans["execute"].execute([answer["version"], answer["source"], answer["number"]])
             is_executed = True
         if answer["after"]:
-            if plans["wait"].execute(answer["after"])[0]["status"] != "committed":
+            if plans["wait"].execute([answer["after"]])[0]["status"] != "committed":
                 continue  # The companion executes it, then answers again.
         return None
 except (OSError, plpy.SPIError) as error:
@@ -315,54 +313,38 @@ except (OSError, plpy.SPIError) as error:
     return UNKNOWN
 $$;
 
--- A transaction at its COMMIT holds the turn of its session, a relation that nobody else may lock,
--- and who comes behind it waits there for its end. An advisory lock any role could take.
-CREATE FUNCTION groupcert.take_turn(turn int) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    EXECUTE format('LOCK TABLE groupcert.turn_%s IN EXCLUSIVE MODE', turn);
-END $$;
-
--- Returns how a transaction has ended, once it has: `committed` or `aborted`.
-CREATE FUNCTION groupcert.wait_for_end(turn int, transaction_id text) RETURNS text
+-- Returns how a transaction has ended, once it has: `committed` or `aborted`. Each has put its id
+-- into `ends` at its COMMIT, which nobody else may: whoever puts the same there waits for its end.
+CREATE FUNCTION groupcert.wait_for_end(id xid8) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    EXECUTE format('LOCK TABLE groupcert.turn_%s IN ROW SHARE MODE', turn);
-    RETURN pg_xact_status(transaction_id::xid8);
+    IF pg_xact_status(id) = 'in progress' THEN
+        BEGIN
+            INSERT INTO groupcert.ends VALUES (id);
+            RAISE unique_violation;  -- It has not committed: nothing of this may stay.
+        EXCEPTION WHEN unique_violation THEN
+            NULL;
+        END;
+    END IF;
+    RETURN pg_xact_status(id);
 END $$;
 
 -- The same for rows of others, which are executed behind it; raises unless it has committed.
-CREATE FUNCTION groupcert.wait_for(turn int, transaction_id text) RETURNS void
+CREATE FUNCTION groupcert.wait_for(id xid8) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    IF groupcert.wait_for_end(turn, transaction_id) <> 'committed' THEN
+    IF groupcert.wait_for_end(id) <> 'committed' THEN
         RAISE EXCEPTION USING ERRCODE = '40000',
-            MESSAGE = format('transaction %s has not committed', transaction_id);
+            MESSAGE = format('transaction %s has not committed', id);
     END IF;
 END $$;
 
--- Makes a turn for each session that the server may have, and some for those that have ended.
-CREATE FUNCTION groupcert.make_turns() RETURNS int
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    turns int := current_setting('max_connections')::int + 32;
-BEGIN
-    FOR number IN 1..turns LOOP
-        IF to_regclass(format('groupcert.turn_%s', number)) IS NULL THEN
-            EXECUTE format('CREATE VIEW groupcert.turn_%s AS SELECT', number);
-        END IF;
-    END LOOP;
-    RETURN turns;
-END $$;
-
--- The turns that transactions hold or wait for.
-CREATE VIEW groupcert.turns AS
-SELECT l.pid, l.mode = 'ExclusiveLock' AND l.granted AS is_held, l.granted
-FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_class c ON c.oid = l.relation
-WHERE l.locktype = 'relation' AND c.relname ~ '^turn_[0-9]+$'
-  AND c.relnamespace = 'groupcert'::pg_catalog.regnamespace
-  AND l.database = (SELECT oid FROM pg_catalog.pg_database
-                    WHERE datname = pg_catalog.current_database());
+-- The backends at their COMMIT: they hold the lock of who has inserted into `ends`.
+CREATE VIEW groupcert.at_commit AS
+SELECT pid FROM pg_catalog.pg_locks
+WHERE relation = 'groupcert.ends'::pg_catalog.regclass AND mode = 'RowExclusiveLock' AND granted
+  AND database = (SELECT oid FROM pg_catalog.pg_database
+                  WHERE datname = pg_catalog.current_database());
 
 -- Notes transactions of others that have been executed in this transaction, the last thing that it
 -- does. What code of tables' owners has left in the session ends here: cursors, which would be read

@@ -9,12 +9,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from groupcert.members.postgresql.database import LOCK_CLASS
 from tests.cluster.docker_cluster import COMPANIONS, POSTGRESQL_SERVERS, DockerCluster
 
 pytestmark = pytest.mark.slow
 
-AT_COMMIT = f"SELECT pid FROM pg_locks WHERE classid = {LOCK_CLASS} AND mode = 'ExclusiveLock'"
+AT_COMMIT = "SELECT pid FROM groupcert.at_commit"
 ROWS = "SELECT id, balance FROM accounts WHERE id > 0 ORDER BY id"
 
 

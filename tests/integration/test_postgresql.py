@@ -56,8 +56,8 @@ def waits_for_verdict(primary: Primary, pid: int) -> bool:
     wait.
     """
     waits = primary.query(
-        "SELECT wait_event IS NULL AND EXISTS (SELECT FROM pg_locks WHERE pg_locks.pid = a.pid"
-        f" AND classid = 1735156336) FROM pg_stat_activity a WHERE pid = {pid}"
+        "SELECT wait_event IS NULL AND pid IN (SELECT pid FROM groupcert.at_commit)"
+        f" FROM pg_stat_activity WHERE pid = {pid}"
     )
     stat = Path(f"/proc/{pid}/stat").read_text()
     return waits == [(True,)] and stat.rpartition(")")[2].split()[0] == "S"
@@ -224,7 +224,12 @@ def test_another_isolation_level_is_refused_with_a_hint(
 
 @pytest.mark.parametrize(
     "statement",
-    ["TRUNCATE orders", "SET CONSTRAINTS ALL IMMEDIATE", "PREPARE TRANSACTION 'one'"],
+    [
+        "TRUNCATE orders",
+        "PREPARE TRANSACTION 'one'",
+        "/* /* -- */ */ PREPARE/**/TRANSACTION 'one'",
+        "SELECT 1; PREPARE -- one\n TRANSACTION 'one'",
+    ],
 )
 def test_what_cannot_be_certified_is_refused(servers3: PostgresqlGroup, statement: str) -> None:
     with servers3.primaries[0].connect() as session:

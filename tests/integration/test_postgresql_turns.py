@@ -12,7 +12,7 @@ import pytest
 from groupcert.certifier.gtid import Gtid
 from groupcert.members.postgresql.attachment import attach
 from groupcert.members.postgresql.commit_order import Entry
-from groupcert.members.postgresql.database import LOCK_CLASS, Database
+from groupcert.members.postgresql.database import Database
 from groupcert.members.wire.row_changes import encode_changes
 from groupcert.v1.transaction_pb2 import Changes
 
@@ -64,11 +64,9 @@ def dsn(postgresql_dsn: str) -> Iterator[str]:
 
 
 def begun(session: "psycopg.Connection[Any]") -> str:
-    """Begins what a backend at its COMMIT has: a transaction with its advisory lock."""
-    ((transaction_id, _),) = session.execute(
-        "SELECT pg_current_xact_id()::text, pg_advisory_xact_lock(%s,"
-        " (pg_current_xact_id()::text::bigint & 2147483647)::int)",
-        (LOCK_CLASS,),
+    """Begins what a backend at its COMMIT has: a transaction that others may wait for."""
+    ((transaction_id,),) = session.execute(
+        "INSERT INTO groupcert.ends VALUES (pg_current_xact_id()) RETURNING transaction_id::text"
     ).fetchall()
     return str(transaction_id)
 
@@ -86,9 +84,9 @@ def test_an_entry_is_executed_behind_a_backend_only_if_that_commits(
         database = await Database(dsn).open()
         try:
             task = asyncio.create_task(database.execute([entry], begun(backend), make_way))
-            waits = "SELECT count(*) FROM pg_locks WHERE classid = %s AND NOT granted"
+            waits = "SELECT count(*) FROM pg_locks WHERE locktype = 'transactionid' AND NOT granted"
             async with asyncio.timeout(60):
-                while watcher.execute(waits, (LOCK_CLASS,)).fetchall() != [(1,)]:  # noqa: ASYNC110
+                while watcher.execute(waits).fetchall() != [(1,)]:  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
             if commits:
                 backend.commit()

@@ -4,6 +4,7 @@ import asyncio
 import json
 import socket
 import struct
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ def frame(message: object) -> bytes:
 
 
 REQUEST = frame({"token": TOKEN}) + frame(
-    {"transaction_id": "1", "pid": 1, "version": 0, "rows": []}
+    {"transaction_id": "1", "pid": 1, "version": 0, "rows": [], "items": []}
 )
 
 
@@ -35,10 +36,11 @@ async def never(_backend: Backend, _request: Request) -> None:
 async def end_of(client: socket.socket) -> bytes:
     """Returns what the other side sends before it hangs up."""
     client.setblocking(False)
-    try:
-        return await asyncio.wait_for(asyncio.get_running_loop().sock_recv(client, 1), 10)
-    except ConnectionError:
-        return b""
+    said = b""
+    with suppress(ConnectionError):
+        while part := await asyncio.wait_for(asyncio.get_running_loop().sock_recv(client, 99), 10):
+            said += part
+    return said
 
 
 @pytest.mark.parametrize("turns", range(TURNS_MAX + 1))
