@@ -5,10 +5,12 @@ one that stands in the way of them is ended, since it has lost: its snapshot doe
 """
 
 import asyncio
+import os
 import time
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
+from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import psycopg
@@ -17,8 +19,15 @@ import structlog
 from groupcert.applier.errors import UnsuitableTarget
 from groupcert.certifier.errors import InvalidGtidSet
 from groupcert.certifier.gtid_set import GtidSet
-from groupcert.members.postgresql.attachment import is_attached, name_of, unsuitable
+from groupcert.members.postgresql.attachment import (
+    copy_unsuitable,
+    folder_unsuitable,
+    is_attached,
+    name_of,
+    unsuitable,
+)
 from groupcert.members.postgresql.commit_order import Entry
+from groupcert.members.postgresql.companion_socket import CompanionSocket
 from groupcert.members.postgresql.schema_changes import SchemaChange, execute_change
 from groupcert.members.postgresql.statements import Statement, statements_of
 from groupcert.members.postgresql.tables import Table, attached_tables
@@ -97,6 +106,8 @@ class Database:
         self._applier: Connection
         self._confirmer: Connection
         self._watcher: Connection
+        self.socket: CompanionSocket
+        """Where backends ask; locked by this companion since `open`."""
         self._watching = asyncio.Lock()
 
     @property
@@ -108,13 +119,15 @@ class Database:
         """Connects, and ends what an earlier companion has left.
 
         Raises:
-            UnsuitableTarget: Nothing is attached, or another companion runs.
+            UnsuitableTarget: Nothing is attached, it is a copy, another companion runs, or this
+                one runs under another account or at another machine than the server.
             psycopg.OperationalError: The server does not answer.
         """
         self._watcher = await self._connect("watcher")
         self._applier = await self._connect("applier")
         self._confirmer = await self._connect("confirmer")
         await self.read_tables()
+        self.socket = await self._own_socket()
         await self._become_the_only_one()
         return self
 
@@ -124,6 +137,8 @@ class Database:
             connection: Connection | None = getattr(self, name, None)
             if connection is not None:
                 await connection.close()
+        if hasattr(self, "socket"):
+            self.socket.close()
 
     async def read_tables(self) -> None:
         """Reads the attached tables anew."""
@@ -136,13 +151,25 @@ class Database:
         if not self.tables:
             raise self._unsuitable("no table is attached", "groupcert postgresql attach before")
 
-    async def socket(self) -> tuple[str, str]:
-        """Returns the path of the socket, and the token that backends show."""
-        rows = await self._ask("SELECT socket_path, token FROM groupcert.settings")
+    async def _own_socket(self) -> CompanionSocket:
+        """Returns the socket, in a folder that the server has made."""
+        settings = "SELECT socket_path, token, groupcert.copied() FROM groupcert.settings"
+        rows = await self._ask(settings)
         if not rows:
             expected = "a new database, and groupcert postgresql join again"
             raise self._unsuitable("its copy was never finished", expected)
-        return str(rows[0][0]), str(rows[0][1])
+        ((path, token, copied),) = rows
+        if copied:
+            raise copy_unsuitable(self._dsn, copied)
+        ((uid, account, problem),) = await self.run(
+            "SELECT uid, account, problem FROM groupcert.prepare_socket(%s)", (path,)
+        )
+        if problem:
+            raise folder_unsuitable(self._dsn, path, account, problem)
+        if os.geteuid() not in (0, uid):
+            own = f"the server runs as {account} ({uid}), and its companion as uid {os.geteuid()}"
+            raise self._unsuitable(own, f"sudo -u {account} groupcert postgresql ..., or root")
+        return CompanionSocket(Path(path), token, uid)
 
     async def executed(self) -> tuple[GtidSet, int]:
         """Returns the executed GTIDs, and the newest version.
@@ -345,13 +372,7 @@ class Database:
         """Takes the lock of the server's companion, ends sessions of one that was killed, and waits
         for backends that it had let commit.
         """
-        for _ in range(START_POLLS_MAX):
-            ((is_mine,),) = await self._ask(f"SELECT pg_try_advisory_lock({LOCK_CLASS}::bigint)")
-            if is_mine:
-                break
-            await asyncio.sleep(POLL_SECONDS)
-        else:
-            raise self._unsuitable("another companion serves it", "one companion for each server")
+        await self._lock_socket()
         own = [each.info.backend_pid for each in (self._applier, self._confirmer, self._watcher)]
         await self._watcher.execute(
             "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
@@ -364,6 +385,26 @@ class Database:
             " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
         ):
             await asyncio.sleep(POLL_SECONDS)
+
+    async def _lock_socket(self) -> None:
+        """Takes the lock of the server's companion. It is a file's, which nobody else may lock, and
+        not the server's, where any role may take one.
+        """
+        path = self.socket.path
+        elsewhere = "its companion on its machine, or --socket PATH of attach that both see"
+        try:
+            for _ in range(START_POLLS_MAX):
+                if self.socket.lock():
+                    break
+                await asyncio.sleep(POLL_SECONDS)
+            else:
+                expected = "one companion for each server"
+                raise self._unsuitable("another companion serves it", expected)
+        except OSError as error:
+            problem = f"its socket cannot be at {path} here ({error})"
+            raise self._unsuitable(problem, elsewhere) from error
+        if await self.run("SELECT groupcert.is_locked(%s)", (str(path),)) != [(True,)]:
+            raise self._unsuitable(f"{path} is another machine's here", elsewhere)
 
     async def _connect(self, role: str) -> Connection:
         connection = await Connection.connect(
