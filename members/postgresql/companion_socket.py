@@ -31,8 +31,11 @@ class CompanionSocket:
         """Takes the lock; returns False if another companion has it.
 
         Raises:
-            OSError: The folder is not there, or not for this account.
+            OSError: The folder is not there, not for this account, or not the server's account's.
         """
+        owner = self.path.parent.stat().st_uid
+        if owner != self.account:  # A superuser of the server may have noted any path.
+            raise PermissionError(f"its folder is owned by uid {owner}, not {self.account}")
         lock = os.open(f"{self.path}.lock", os.O_RDONLY | os.O_NOFOLLOW)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -54,8 +57,9 @@ class CompanionSocket:
         return bound
 
     def remove(self) -> None:
-        """Removes the socket, which nobody reaches then."""
-        self.path.unlink(missing_ok=True)
+        """Removes the socket, which nobody reaches then; nothing else that may be at the path."""
+        if self.path.is_socket():
+            self.path.unlink()
 
     def close(self) -> None:
         """Gives the lock back."""

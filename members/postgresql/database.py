@@ -166,7 +166,7 @@ class Database:
         )
         if problem:
             raise folder_unsuitable(self._dsn, path, account, problem)
-        if os.geteuid() not in (0, uid):
+        if os.geteuid() not in (0, uid) or uid == 0:  # As root no PostgreSQL runs.
             own = f"the server runs as {account} ({uid}), and its companion as uid {os.geteuid()}"
             raise self._unsuitable(own, f"sudo -u {account} groupcert postgresql ..., or root")
         return CompanionSocket(Path(path), token, uid)
@@ -379,12 +379,18 @@ class Database:
             " WHERE datname = current_database() AND application_name LIKE %s AND pid <> ALL(%s)",
             (f"{APPLICATION}%", own),
         )
-        while await self._ask(  # noqa: ASYNC110 - the end of a backend has no event
-            "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2"
+        late = time.monotonic() + self.turn_seconds
+        while pids := await self._ask(
+            "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2"
             f" AND classid = {LOCK_CLASS} AND mode = 'ExclusiveLock'"
             " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
         ):
             await asyncio.sleep(POLL_SECONDS)
+            if time.monotonic() > late:  # Stopped, or no COMMIT at all: any role may take a lock.
+                late += self.turn_seconds
+                for (pid,) in pids:
+                    log.warning("backend_ended", pid=pid, held_up_seconds=self.turn_seconds)
+                    await self.run(_END, (pid,))
 
     async def _lock_socket(self) -> None:
         """Takes the lock of the server's companion. It is a file's, which nobody else may lock, and

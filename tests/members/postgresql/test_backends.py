@@ -179,6 +179,21 @@ def test_one_companion_at_a_time_has_the_lock(tmp_path: Path) -> None:
     other.close()
 
 
+def test_no_folder_of_another_account_is_used(tmp_path: Path) -> None:
+    """As root the companion would replace files that are none of the server's."""
+    (tmp_path / "socket.lock").touch()
+    with pytest.raises(PermissionError, match="is owned by uid"):
+        CompanionSocket(tmp_path / "socket", TOKEN, os.geteuid() + 1).lock()
+
+
+def test_nothing_but_a_socket_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    path.write_text("a file")
+    with pytest.raises(OSError, match="in use"):
+        CompanionSocket(path, TOKEN, os.geteuid()).bind()
+    assert path.read_text() == "a file"
+
+
 def test_a_backend_that_has_died_gets_no_answer(tmp_path: Path) -> None:
     path = tmp_path / "socket"
     asked, lost = asyncio.Event(), asyncio.Event()
