@@ -31,11 +31,14 @@ class CompanionSocket:
         """Takes the lock; returns False if another companion has it.
 
         Raises:
-            OSError: The folder is not there, not for this account, or not the server's account's.
+            OSError: The folder is not there, not for this account, or not the server's account's;
+                or something else is at the path.
         """
         owner = self.path.parent.stat().st_uid
         if owner != self.account:  # A superuser of the server may have noted any path.
             raise PermissionError(f"its folder is owned by uid {owner}, not {self.account}")
+        if self.path.exists() and not self.path.is_socket():
+            raise FileExistsError("something else than a socket is there")
         lock = os.open(f"{self.path}.lock", os.O_RDONLY | os.O_NOFOLLOW)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -57,7 +60,7 @@ class CompanionSocket:
         return bound
 
     def remove(self) -> None:
-        """Removes the socket, which nobody reaches then; nothing else that may be at the path."""
+        """Removes the socket, which nobody reaches then; nothing else."""
         if self.path.is_socket():
             self.path.unlink()
 

@@ -189,8 +189,9 @@ def test_no_folder_of_another_account_is_used(tmp_path: Path) -> None:
 def test_nothing_but_a_socket_is_replaced(tmp_path: Path) -> None:
     path = tmp_path / "socket"
     path.write_text("a file")
-    with pytest.raises(OSError, match="in use"):
-        CompanionSocket(path, TOKEN, os.geteuid()).bind()
+    (tmp_path / "socket.lock").touch()
+    with pytest.raises(FileExistsError, match="something else"):
+        CompanionSocket(path, TOKEN, os.geteuid()).lock()
     assert path.read_text() == "a file"
 
 

@@ -107,6 +107,7 @@ async def test_no_role_keeps_a_companion_from_starting(attached: str, lock: str)
     with closing(psycopg.connect(attached)) as session:
         session.execute(f"SELECT pg_advisory_lock{lock}".encode())
         database = await Database(attached, turn_seconds=0.5).open()
+        assert await database.run("SELECT 1") == [(1,)]
         await database.close()
 
 
