@@ -27,7 +27,9 @@ Increment = Annotated[
     int | None,
     typer.Option("--sequence-increment", help="The servers that the group may ever have."),
 ]
-Socket = Annotated[Path | None, typer.Option(help="The companion's socket; by default in /tmp.")]
+Socket = Annotated[
+    Path | None, typer.Option(help="The companion's socket; by default in the data directory.")
+]
 Members = Annotated[
     list[str] | None,
     typer.Option(help="Members of the group, host:port. Repeatable, or with commas."),
@@ -101,6 +103,8 @@ def attach_tables(
     if as_json:
         sys.stdout.write(json.dumps(done._asdict()) + "\n")
     else:
+        if done.is_moved:
+            sys.stdout.write("noted its new place: start its companion anew\n")
         for name in done.attached:
             sys.stdout.write(f"attached {name}\n")
         for name, problem in done.kept_out.items():

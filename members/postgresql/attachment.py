@@ -31,7 +31,7 @@ from groupcert.members.postgresql.sequences import (
 )
 from groupcert.members.postgresql.tables import Table, read_tables
 
-SCRIPTS = ("triggers.sql", "standing.sql", "schema_changes.sql")
+SCRIPTS = ("triggers.sql", "place.sql", "standing.sql", "schema_changes.sql")
 UNWATCHED = "SET LOCAL session_replication_role TO replica"
 """Has the event triggers of the schema `groupcert` let a superuser's statements pass."""
 VERSION_MIN = 150_000
@@ -46,18 +46,24 @@ SETTINGS = {
 }
 """Of the sessions that execute rows of others."""
 ISOLATION = "default_transaction_isolation"
+REPEATABLE_READ = "repeatable read"
+COPY = "its database is a copy of an attached one"
+"""triggers.sql says the same."""
+TOKEN_BYTES = 16
 _LANGUAGE = "plpython3u"
 
 
 class Attachment(NamedTuple):
     """What `attach` has done: tables attached now or before, and those kept out; the next number of
-    each sequence that gives the server's own, and those that give the same as at other servers.
+    each sequence that gives the server's own, and those that give the same as at other servers;
+    whether it was attached at another place, or with another socket.
     """
 
     attached: list[str]
     kept_out: dict[str, str]
     sequences: dict[str, int]
     sequences_alike: list[str]
+    is_moved: bool
 
 
 def attach(
@@ -73,13 +79,14 @@ def attach(
     Args:
         dsn: Of a superuser, as libpq takes it.
         patterns: Such as `public.*`.
-        socket: Path of the companion's socket; None: in the temporary folder, by port and database.
+        socket: Path of the companion's socket; None: in the server's data directory.
         set_isolation: Have sessions of the database begin in REPEATABLE READ from now on.
         numbering: The numbers that sequences give here from now on; None: what an earlier call
             has said, or all.
 
     Raises:
-        UnsuitableTarget: The server is older than 15, has no PL/Python, or no table matches.
+        UnsuitableTarget: The server is older than 15, has no PL/Python, no table matches, or others
+            may write to the folder of the socket.
         InvalidSetting: A sequence cannot have the numbering.
         NotServing: It does not answer.
     """
@@ -89,7 +96,10 @@ def attach(
         tables = read_tables(connection, patterns)
         if not tables:
             raise unsuitable(dsn, f"no table matches {', '.join(patterns)}", "tables to attach")
-        if not is_attached(connection):
+        is_moved = is_attached(connection) and _is_elsewhere(connection, socket)
+        if is_moved:
+            _note_move(connection, dsn, socket)
+        elif not is_attached(connection):
             had_language = has_language(connection)
             if not had_language:
                 connection.execute("CREATE EXTENSION plpython3u")
@@ -99,6 +109,7 @@ def attach(
             grant_rights(connection)
             write_settings(
                 connection,
+                dsn,
                 socket,
                 created_language=not had_language,
                 set_isolation=set_isolation,
@@ -117,6 +128,7 @@ def attach(
             {table.full_name: table.problem for table in tables if table.problem},
             number_sequences(connection, sequences, known) if known else {},
             [] if known else [sequence.full_name for sequence in sequences],
+            is_moved,
         )
 
 
@@ -133,19 +145,25 @@ def detach(dsn: str) -> list[str]:
         connection.execute(UNWATCHED)
         names = [table.full_name for table in read_tables(connection, ["*"]) if table.is_attached]
         row = connection.execute(
-            "SELECT created_language, isolation_before, sets_isolation FROM groupcert.settings"
+            "SELECT created_language, isolation_before, sets_isolation, groupcert.copied()"
+            " FROM groupcert.settings"
         ).fetchone()
         if row is None:
             expected = "a new one: drop it, create it, and join again"
             raise unsuitable(dsn, "the database has a copy that was never finished", expected)
-        created_language, isolation_before, sets_isolation = row
+        created_language, isolation_before, sets_isolation, copied = row
         reset_sequences(connection)
         connection.execute("SELECT groupcert.enter_group()")
+        if not copied:  # The socket of a copy is the other database's.
+            connection.execute(
+                "SELECT groupcert.remove_socket(socket_path, data_directory)"
+                " FROM groupcert.settings"
+            )
         connection.execute("DROP SCHEMA groupcert CASCADE")
         _drop_role(connection)
         if created_language:
             connection.execute("DROP EXTENSION plpython3u")
-        if sets_isolation:
+        if sets_isolation and _isolation_of_database(connection) == REPEATABLE_READ:
             _set_isolation(connection, isolation_before)
         return names
 
@@ -203,8 +221,16 @@ def has_language(connection: "psycopg.Connection[Any]") -> bool:
     return connection.execute(query, (_LANGUAGE,)).fetchone() is not None
 
 
+def check_place(connection: "psycopg.Connection[Any]", dsn: str) -> None:
+    """Raises UnsuitableTarget if an attached database is the copy of another one."""
+    row = connection.execute("SELECT groupcert.copied()").fetchone()
+    if row and row[0]:
+        raise copy_unsuitable(dsn, row[0])
+
+
 def write_settings(
     connection: "psycopg.Connection[Any]",
+    dsn: str,
     socket: Path | None,
     *,
     created_language: bool,
@@ -213,13 +239,17 @@ def write_settings(
 ) -> None:
     """Notes what is the server's own: how its backends reach the companion, and what `detach` has
     to undo.
+
+    Raises:
+        UnsuitableTarget: Others may write to the folder of the socket.
     """
     connection.execute(
         "INSERT INTO groupcert.settings (socket_path, token, created_language, isolation_before,"
-        " sets_isolation, patterns) VALUES (%s, %s, %s, %s, %s, %s)",
+        " sets_isolation, patterns, system_identifier, database_oid, data_directory)"
+        " SELECT %s, %s, %s, %s, %s, %s, place.* FROM groupcert.place()",
         (
-            str(socket or _socket_path(connection)),
-            secrets.token_hex(16),
+            _prepare_socket(connection, dsn, socket),
+            secrets.token_hex(TOKEN_BYTES),
             created_language,
             _isolation_of_database(connection),
             set_isolation,
@@ -227,7 +257,7 @@ def write_settings(
         ),
     )
     if set_isolation:
-        _set_isolation(connection, "repeatable read")
+        _set_isolation(connection, REPEATABLE_READ)
 
 
 def patterns_of(connection: "psycopg.Connection[Any]") -> list[str]:
@@ -291,6 +321,25 @@ def unsuitable(dsn: str, problem: str, expected: str) -> UnsuitableTarget:
     return UnsuitableTarget(target=name_of(dsn), problem=problem, expected=expected)
 
 
+def copy_unsuitable(dsn: str, copied: str) -> UnsuitableTarget:
+    """Returns the error of a database that is a copy; `copied` says of which one."""
+    expected = (
+        "the attached one itself; to make it a database like others: groupcert postgresql detach"
+        " --dsn ...; if it is the attached one, and was moved: groupcert postgresql attach again"
+    )
+    return unsuitable(dsn, f"{COPY}: {copied}", expected)
+
+
+def folder_unsuitable(dsn: str, path: str, account: str, problem: str) -> UnsuitableTarget:
+    """Returns the error of a folder that cannot have the socket."""
+    folder = Path(path).parent
+    expected = (
+        f"a folder of {account} alone (sudo install -d -o {account} -m 700 {folder}), or another"
+        " --socket"
+    )
+    return unsuitable(dsn, f"the folder of the socket, {folder}, {problem}", expected)
+
+
 def name_of(dsn: str) -> str:
     """Returns what messages call a server: its host and database, no password."""
     given = psycopg.conninfo.conninfo_to_dict(dsn)
@@ -323,6 +372,38 @@ def _set_isolation(connection: "psycopg.Connection[Any]", value: str | None) -> 
     connection.execute(query)
 
 
-def _socket_path(connection: "psycopg.Connection[Any]") -> Path:
-    info = connection.info
-    return Path("/tmp") / f"groupcert-postgresql-{info.port}-{info.dbname}.sock"
+def _is_elsewhere(connection: "psycopg.Connection[Any]", socket: Path | None) -> bool:
+    """Returns whether an attached database is a copy, was moved, or gets another socket."""
+    row = connection.execute(
+        "SELECT groupcert.copied(), socket_path FROM groupcert.settings"
+    ).fetchone()
+    return bool(row and (row[0] or (socket and row[1] != str(socket.absolute()))))
+
+
+def _note_move(connection: "psycopg.Connection[Any]", dsn: str, socket: Path | None) -> None:
+    """Notes the place where an attached database is now. It gets a token of its own: another one
+    that is left at the old place has nothing of this one's.
+    """
+    before = connection.execute(
+        "UPDATE groupcert.settings SET (socket_path, token, system_identifier, database_oid,"
+        " data_directory) = (SELECT %s, %s, place.* FROM groupcert.place())"
+        " RETURNING sets_isolation",
+        (_prepare_socket(connection, dsn, socket), secrets.token_hex(TOKEN_BYTES)),
+    ).fetchone()
+    isolation = _isolation_of_database(connection)
+    if before and before[0] and isolation != REPEATABLE_READ:  # No dump has what it was set to.
+        connection.execute("UPDATE groupcert.settings SET isolation_before = %s", (isolation,))
+        _set_isolation(connection, REPEATABLE_READ)
+
+
+def _prepare_socket(connection: "psycopg.Connection[Any]", dsn: str, socket: Path | None) -> str:
+    """Has the server make the folder of the socket; returns the path."""
+    ((path, account, problem),) = connection.execute(
+        "SELECT path, account, problem FROM groupcert.place(), coalesce(%s,"
+        " data_directory || '/groupcert/' || database_oid || '.sock') path,"
+        " groupcert.prepare_socket(path)",
+        (str(socket.absolute()) if socket else None,),
+    ).fetchall()
+    if problem:
+        raise folder_unsuitable(dsn, path, account, problem)
+    return str(path)

@@ -1,18 +1,26 @@
 """The socket on which backends ask: one connection a session of the server, as long as that lives.
 
-A frame is four bytes of length, most significant first, and JSON. The first frame of a connection
-shows the token of `groupcert.settings`; each of the others is a transaction at its COMMIT, and gets
-answers: it may commit, perhaps after another one, or why it must not. `groupcert postgresql status`
-asks here, too.
+A frame is four bytes of length, most significant first, and JSON. A connection begins with the
+frames of handshake.py; each of the others is a transaction at its COMMIT, and gets answers: it may
+commit, perhaps after another one, or why it must not. `groupcert postgresql status` asks here, too.
 """
 
 import asyncio
-import hmac
 import json
-import struct
 from collections.abc import Callable, Coroutine
-from pathlib import Path
 from typing import Any, NamedTuple, Self, cast
+
+from groupcert.members.postgresql.companion_socket import CompanionSocket
+from groupcert.members.postgresql.handshake import (
+    ASKER,
+    COMPANION,
+    Nonces,
+    framed,
+    is_proof,
+    new_nonce,
+    peer_uid,
+    proof_of,
+)
 
 FRAME_BYTES_MAX = 256 << 20
 """Bytes of a transaction's rows as JSON; larger ones are refused before they are read."""
@@ -50,13 +58,17 @@ class Backend(asyncio.Protocol):
         """Whether it is a backend of the server that the companion's sessions are at."""
         self._server = server
         self._received = bytearray()
+        self._nonces: Nonces | None = None
         self._is_known = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begins; ends at once if the companion has ended since it was accepted."""
+        """Begins; ends at once if the companion has ended since it was accepted, or if it is of an
+        account that has nothing to ask.
+        """
         self._transport = cast(asyncio.Transport, transport)
         self._server.backends.add(self)
-        if self._server.is_over:
+        uid = peer_uid(transport.get_extra_info("socket"))
+        if self._server.is_over or uid not in self._server.socket.accounts:
             self.close()
 
     def data_received(self, data: bytes) -> None:
@@ -92,14 +104,24 @@ class Backend(asyncio.Protocol):
 
     def _take(self, frame: Any) -> None:
         if not self._is_known:
-            self._is_known = hmac.compare_digest(str(frame["token"]), self._server.token)
-            if not self._is_known:
-                self.close()
+            self._introduce(frame)
             return
         if "status" in frame:
             self._send(self._server.describe())
             return
         self._server.start(self, Request(**frame))
+
+    def _introduce(self, frame: Any) -> None:
+        """Proves that it is the companion, then takes the proof of who asks."""
+        token = self._server.socket.token
+        if self._nonces is None:
+            self._nonces = Nonces(str(frame["nonce"]), new_nonce())
+            proof = proof_of(token, COMPANION, self._nonces)
+            self._send({"nonce": self._nonces.companion, "proof": proof})
+            return
+        self._is_known = is_proof(frame["proof"], token, ASKER, self._nonces)
+        if not self._is_known:
+            self.close()
 
     def _refuse_size(self, size: int) -> None:
         limit = f"Its rows have {size} bytes, {FRAME_BYTES_MAX} at most."
@@ -117,8 +139,7 @@ class BackendServer:
 
     def __init__(
         self,
-        path: Path,
-        token: str,
+        socket: CompanionSocket,
         serve: Callable[[Backend, Request], Coroutine[Any, Any, None]],
         lost: Callable[[], None],
         describe: Callable[[], object],
@@ -126,23 +147,20 @@ class BackendServer:
         """Serves each transaction by a task, calls `lost` when a backend has hung up, and answers
         with what `describe` returns where somebody asks for the status.
         """
-        self.token = token
+        self.socket = socket
         self.lost = lost
         self.describe = describe
         self.backends: set[Backend] = set()
         self.is_over = False
-        self._path = path
         self._serve = serve
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
-        self._path.unlink(missing_ok=True)
         loop = asyncio.get_running_loop()
         self._server = await loop.create_unix_server(
-            lambda: Backend(self), str(self._path), backlog=BACKLOG
+            lambda: Backend(self), sock=self.socket.bind(), backlog=BACKLOG
         )
-        self._path.chmod(0o666)  # The server's user is another one; the token says who it is.
         return self
 
     async def __aexit__(self, *_error: object) -> None:
@@ -153,7 +171,7 @@ class BackendServer:
             backend.close()
         for task in self._tasks:
             task.cancel()
-        self._path.unlink(missing_ok=True)
+        self.socket.remove()
 
     def start(self, backend: Backend, request: Request) -> None:
         """Serves a transaction."""
@@ -167,9 +185,3 @@ class BackendServer:
         except Exception:
             backend.close()  # Nobody answers it any more.
             raise
-
-
-def framed(message: object) -> bytes:
-    """Returns a message as it is sent."""
-    body = json.dumps(message).encode()
-    return struct.pack(">I", len(body)) + body

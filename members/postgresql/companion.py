@@ -11,7 +11,6 @@ import uuid
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
-from pathlib import Path
 
 import psycopg
 import structlog
@@ -96,16 +95,12 @@ class Companion:
             ApplyFailed: A transaction of another server cannot be executed here.
             GroupcertError: No member serves it any more.
         """
-        path, token = await self._database.socket()
+        socket = self._database.socket
         server = BackendServer(
-            Path(path),
-            token,
-            self._serve,
-            self._suspected.set,
-            lambda: asdict(self.status()),
+            socket, self._serve, self._suspected.set, lambda: asdict(self.status())
         )
         async with server:
-            log.info("companion_started", version=self._order.version, socket=path)
+            log.info("companion_started", version=self._order.version, socket=str(socket.path))
             duties = (self._take_turns, self._confirm, self._fold, self._follow, self._holds.run)
             tasks = [asyncio.create_task(duty()) for duty in (*duties, self._end_late)]
             try:

@@ -5,10 +5,12 @@ one that stands in the way of them is ended, since it has lost: its snapshot doe
 """
 
 import asyncio
+import os
 import secrets
 import time
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import psycopg
@@ -18,15 +20,21 @@ from psycopg.conninfo import make_conninfo
 from groupcert.applier.errors import UnsuitableTarget
 from groupcert.certifier.errors import InvalidGtidSet
 from groupcert.certifier.gtid_set import GtidSet
-from groupcert.members.postgresql.attachment import SETTINGS, is_attached, name_of, unsuitable
+from groupcert.members.postgresql.attachment import (
+    SETTINGS,
+    copy_unsuitable,
+    folder_unsuitable,
+    is_attached,
+    name_of,
+    unsuitable,
+)
 from groupcert.members.postgresql.commit_order import Entry
+from groupcert.members.postgresql.companion_socket import CompanionSocket
 from groupcert.members.postgresql.functions import APPLIER_ROLE
 from groupcert.members.postgresql.schema_changes import SchemaChange, execute_change
 from groupcert.members.postgresql.statements import statement_of
 from groupcert.members.postgresql.tables import Table, read_tables
 
-LOCK_CLASS = 1_735_156_336
-"""The advisory lock of a server's companion."""
 APPLICATION = "groupcert postgresql"
 JOINING = "groupcert join"
 """The sessions that copy a server. They commit nothing, so that the group need not remember for
@@ -85,6 +93,8 @@ class Database:
         self._applier: Connection
         self._confirmer: Connection
         self._watcher: Connection
+        self.socket: CompanionSocket
+        """Where backends ask; locked by this companion since `open`."""
         self._watching = asyncio.Lock()
 
     @property
@@ -96,13 +106,15 @@ class Database:
         """Connects, and ends what an earlier companion has left.
 
         Raises:
-            UnsuitableTarget: Nothing is attached, or another companion runs.
+            UnsuitableTarget: Nothing is attached, it is a copy, another companion runs, or this
+                one runs under another account or at another machine than the server.
             psycopg.OperationalError: The server does not answer.
         """
         self._watcher = await self._connect("watcher", self._dsn)
         for name, value in SETTINGS.items():
             await self._watcher.execute(f"SET {name} TO '{value}'".encode())
         await self.read_tables()
+        self.socket = await self._own_socket()
         await self._open_appliers()
         await self._become_the_only_one()
         return self
@@ -113,6 +125,8 @@ class Database:
             connection: Connection | None = getattr(self, name, None)
             if connection is not None:
                 await connection.close()
+        if hasattr(self, "socket"):
+            self.socket.close()
 
     async def read_tables(self) -> None:
         """Reads the tables anew, those that are kept out, too."""
@@ -127,13 +141,25 @@ class Database:
         if not any(table.is_attached for table in self._tables.values()):
             raise self._unsuitable("no table is attached", "groupcert postgresql attach before")
 
-    async def socket(self) -> tuple[str, str]:
-        """Returns the path of the socket, and the token that backends show."""
-        rows = await self._ask("SELECT socket_path, token FROM groupcert.settings")
+    async def _own_socket(self) -> CompanionSocket:
+        """Returns the socket, in a folder that the server has made."""
+        settings = "SELECT socket_path, token, groupcert.copied() FROM groupcert.settings"
+        rows = await self._ask(settings)
         if not rows:
             expected = "a new database, and groupcert postgresql join again"
             raise self._unsuitable("its copy was never finished", expected)
-        return str(rows[0][0]), str(rows[0][1])
+        ((path, token, copied),) = rows
+        if copied:
+            raise copy_unsuitable(self._dsn, copied)
+        ((uid, account, problem),) = await self.run(
+            "SELECT uid, account, problem FROM groupcert.prepare_socket(%s)", (path,)
+        )
+        if problem:
+            raise folder_unsuitable(self._dsn, path, account, problem)
+        if os.geteuid() not in (0, uid) or uid == 0:  # As root no PostgreSQL runs.
+            own = f"the server runs as {account} ({uid}), and its companion as uid {os.geteuid()}"
+            raise self._unsuitable(own, f"sudo -u {account} groupcert postgresql ..., or root")
+        return CompanionSocket(Path(path), token, uid)
 
     async def executed(self) -> tuple[GtidSet, int]:
         """Returns the executed GTIDs, and the newest version.
@@ -344,23 +370,41 @@ class Database:
         """Takes the lock of the server's companion, ends sessions of one that was killed, and waits
         for backends that it had let commit.
         """
-        for _ in range(START_POLLS_MAX):
-            ((is_mine,),) = await self._ask(f"SELECT pg_try_advisory_lock({LOCK_CLASS}::bigint)")
-            if is_mine:
-                break
-            await asyncio.sleep(POLL_SECONDS)
-        else:
-            raise self._unsuitable("another companion serves it", "one companion for each server")
+        await self._lock_socket()
         own = [each.info.backend_pid for each in (self._applier, self._confirmer, self._watcher)]
         await self._watcher.execute(
             "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
             " WHERE datname = current_database() AND application_name LIKE %s AND pid <> ALL(%s)",
             (f"{APPLICATION}%", own),
         )
-        while await self._ask(  # noqa: ASYNC110 - the end of a backend has no event
-            _AT_COMMIT
-        ):
+        late = time.monotonic() + self.turn_seconds
+        while pids := await self._ask(_AT_COMMIT):
             await asyncio.sleep(POLL_SECONDS)
+            if time.monotonic() > late:  # Somebody has stopped it.
+                late += self.turn_seconds
+                for (pid,) in pids:
+                    log.warning("backend_ended", pid=pid, held_up_seconds=self.turn_seconds)
+                    await self.run(_END, (pid,))
+
+    async def _lock_socket(self) -> None:
+        """Takes the lock of the server's companion. It is a file's, which nobody else may lock, and
+        not the server's, where any role may take one.
+        """
+        path = self.socket.path
+        elsewhere = "its companion on its machine, or --socket PATH of attach that both see"
+        try:
+            for _ in range(START_POLLS_MAX):
+                if self.socket.lock():
+                    break
+                await asyncio.sleep(POLL_SECONDS)
+            else:
+                expected = "one companion for each server"
+                raise self._unsuitable("another companion serves it", expected)
+        except OSError as error:
+            problem = f"its socket cannot be at {path} here ({error})"
+            raise self._unsuitable(problem, elsewhere) from error
+        if await self.run("SELECT groupcert.is_locked(%s)", (str(path),)) != [(True,)]:
+            raise self._unsuitable(f"{path} is another machine's here", elsewhere)
 
     async def _open_appliers(self) -> None:
         """Connects as the role that executes rows of others, with a password that is new each time.

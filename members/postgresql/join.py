@@ -109,6 +109,7 @@ def join(
     with opened(dsn) as target:
         write_settings(
             target,
+            dsn,
             socket,
             created_language=not had_language,
             set_isolation=sets_isolation,

@@ -1,18 +1,27 @@
 """What a companion does now, and what it has done since it connected; and how others ask it.
 
 The rule it keeps: the numbers are the companion's own, so that asking costs the server nothing. It
-answers over the socket of its backends, to whoever may read the token of `groupcert.settings`.
+answers over the socket of its backends, to the server's account and root, who prove that they know
+the token of `groupcert.settings`.
 """
 
-import json
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 from groupcert.certifier.errors import NotServing
-from groupcert.members.postgresql.attachment import is_attached, name_of, opened, unsuitable
-from groupcert.members.postgresql.backends import framed
+from groupcert.members.postgresql.attachment import (
+    check_place,
+    is_attached,
+    name_of,
+    opened,
+    unsuitable,
+)
+from groupcert.members.postgresql.companion_socket import short
+from groupcert.members.postgresql.handshake import ask
 from groupcert.members.services.metrics import Measurement
 
 TIMEOUT_SECONDS = 5.0
@@ -112,12 +121,13 @@ def ask_companion(dsn: str) -> CompanionStatus:
     """Returns the status of the companion of a server.
 
     Raises:
-        UnsuitableTarget: Nothing is attached there.
+        UnsuitableTarget: Nothing is attached there, or it is a copy.
         NotServing: The server does not answer, or it has no companion; its state says why.
     """
     with opened(dsn) as connection:
         if not is_attached(connection):
             raise unsuitable(dsn, "nothing is attached", "groupcert postgresql attach before")
+        check_place(connection, dsn)
         row = connection.execute(
             "SELECT socket_path, token, out_of_group FROM groupcert.settings"
         ).fetchone()
@@ -126,11 +136,11 @@ def ask_companion(dsn: str) -> CompanionStatus:
     try:
         with closing(socket.socket(socket.AF_UNIX)) as asking:
             asking.settimeout(TIMEOUT_SECONDS)
-            asking.connect(path)
-            asking.sendall(framed({"token": token}) + framed({"status": True}))
-            with asking.makefile("rb") as answer:
-                size = int.from_bytes(answer.read(4))
-                return CompanionStatus(**json.loads(answer.read(size)))
+            with short(Path(path)) as address:
+                asking.connect(address)
+            with asking.makefile("rb") as answers:
+                answer: Any = ask(asking, answers, token, {"status": True})
+            return CompanionStatus(**answer)
     except (OSError, ValueError) as error:
         state = f"without a companion at {path} ({reason or error})"
         raise NotServing(member=name_of(dsn), state=state) from None

@@ -17,6 +17,10 @@ CREATE TABLE groupcert.settings (
     isolation_before text,
     sets_isolation boolean NOT NULL,
     patterns text[] NOT NULL,
+    -- Of which database: place.sql tells a copy of it by them.
+    system_identifier bigint NOT NULL,
+    database_oid oid NOT NULL,
+    data_directory text NOT NULL,
     sequence_offset bigint,
     sequence_increment bigint,
     -- Why the server is out of its group, and what standing.sql notes meanwhile.
@@ -159,7 +163,8 @@ def prepare_plans():
             " WHERE transaction_id = pg_current_xact_id() AND relation IS NOT NULL"
         ),
         "settings": plpy.prepare(
-            "SELECT socket_path, token, out_of_group FROM groupcert.settings"
+            "SELECT socket_path, token, out_of_group, groupcert.copied() AS copied"
+            " FROM groupcert.settings"
         ),
         "interrupts": plpy.prepare("SELECT 1"),
         "execute": plpy.prepare(
@@ -209,14 +214,49 @@ def changes_of(notes):
 
 
 def open_connection():
+    import os
+
     settings = plans["settings"].execute()[0]
+    if settings["copied"]:
+        raise PermissionError(settings["copied"])
+    path = settings["socket_path"]
     connection = socket.socket(socket.AF_UNIX)
     for timeout in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
         connection.setsockopt(socket.SOL_SOCKET, timeout, struct.pack("ll", 0, 250_000))
-    connection.connect(settings["socket_path"])
-    send(connection, {"token": settings["token"]})
+    folder = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY)
+    try:  # The path of a socket has 107 bytes at most, and a data directory may lie deep.
+        connection.connect(f"/proc/self/fd/{folder}/{os.path.basename(path)}")
+    finally:
+        os.close(folder)
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    _, uid, _ = struct.unpack("3i", credentials)
+    if uid not in (0, os.geteuid()):
+        raise PermissionError(f"who listens at {path} has uid {uid}, and is no companion")
+    prove(connection, settings["token"], path)
     GD["groupcert_connection"] = connection
     return connection
+
+
+def prove(connection, token, path):
+    # As handshake.py: the token is never sent, and no row is before the companion has proved it.
+    import hmac
+    import os
+
+    def proof_of(side):
+        body = json.dumps([side, nonce, answer["nonce"]]).encode()
+        return hmac.digest(token.encode(), body, "sha256").hex()
+
+    nonce = os.urandom(16).hex()
+    send(connection, {"nonce": nonce})
+    try:
+        answer = receive(connection)
+        proof = str(answer["proof"]).encode()
+        is_companion = hmac.compare_digest(proof, proof_of("companion").encode())
+    except (ValueError, LookupError, TypeError):
+        is_companion = False
+    if not is_companion:
+        raise PermissionError(f"who listens at {path} cannot prove that it is the companion")
+    send(connection, {"proof": proof_of("asker")})
 
 
 def send(connection, message):
@@ -286,13 +326,16 @@ except plpy.spiexceptions.QueryCanceled:  # The request is not whole, so the com
     return CANCELLED
 except OSError as error:
     GD.pop("groupcert_connection", None)
-    reason = plans["settings"].execute()[0]["out_of_group"]
-    return [
-        UNREACHABLE,
-        "this server is read-only: " + (reason or "its companion does not answer"),
-        str(error),
-        "Start: groupcert postgresql --dsn ... --member ...",
-    ]
+    settings = plans["settings"].execute()[0]
+    reason = settings["out_of_group"] or "its companion does not answer"
+    hint = "Start: groupcert postgresql --dsn ... --member ..."
+    if settings["copied"]:
+        reason = "its database is a copy of an attached one"
+        hint = (
+            "Make it a database like others: groupcert postgresql detach --dsn ...; if it is the"
+            " attached one, and was moved: groupcert postgresql attach again."
+        )
+    return [UNREACHABLE, "this server is read-only: " + reason, str(error), hint]
 is_executed = False
 try:
     while True:

@@ -1,0 +1,80 @@
+"""How a companion and those who ask it prove to each other that they know the token of
+`groupcert.settings`. It is never sent: whoever listens at the path of the socket would have it.
+
+Who asks sends a nonce. The companion answers with one of its own and with a proof, the HMAC of
+both; who asks compares it, and sends a proof of its own. The labels of the two differ, so that none
+can be sent back. `open_connection` in triggers.sql asks in the same way.
+"""
+
+import hmac
+import json
+import secrets
+import socket
+import struct
+from typing import BinaryIO, NamedTuple
+
+NONCE_BYTES = 16
+COMPANION, ASKER = "companion", "asker"
+_CREDENTIALS = struct.Struct("3i")
+
+
+class Nonces(NamedTuple):
+    """What is proved with: one number of each side, used once."""
+
+    asker: str
+    companion: str
+
+
+def new_nonce() -> str:
+    """Returns a nonce."""
+    return secrets.token_hex(NONCE_BYTES)
+
+
+def proof_of(token: str, side: str, nonces: Nonces) -> str:
+    """Returns what only a side that knows the token can send; `side` is COMPANION or ASKER."""
+    return hmac.digest(token.encode(), json.dumps([side, *nonces]).encode(), "sha256").hex()
+
+
+def is_proof(given: object, token: str, side: str, nonces: Nonces) -> bool:
+    """Returns whether a proof is that of the side."""
+    return hmac.compare_digest(str(given).encode(), proof_of(token, side, nonces).encode())
+
+
+def peer_uid(connected: socket.socket) -> int:
+    """Returns the account of the process at the other end of a unix socket."""
+    credentials = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    _, uid, _ = _CREDENTIALS.unpack(credentials)
+    return int(uid)
+
+
+def ask(connected: socket.socket, answers: BinaryIO, token: str, question: object) -> object:
+    """Asks a companion one thing, and returns its answer, once both sides have proved themselves.
+
+    Raises:
+        OSError: It has hung up, or cannot prove that it is the companion.
+        ValueError: It sends what no companion sends.
+    """
+    nonce = new_nonce()
+    connected.sendall(framed({"nonce": nonce}))
+    answer = _read(answers)
+    nonces = Nonces(nonce, str(answer.get("nonce")))
+    if not is_proof(answer.get("proof"), token, COMPANION, nonces):
+        raise PermissionError("who listens there cannot prove that it is the companion")
+    connected.sendall(framed({"proof": proof_of(token, ASKER, nonces)}) + framed(question))
+    return _read(answers)
+
+
+def framed(message: object) -> bytes:
+    """Returns a message as it is sent: its length, most significant byte first, and JSON."""
+    body = json.dumps(message).encode()
+    return struct.pack(">I", len(body)) + body
+
+
+def _read(answers: BinaryIO) -> dict[str, object]:
+    body = answers.read(int.from_bytes(answers.read(4)))
+    if not body:
+        raise ConnectionError("the companion has hung up")
+    answer = json.loads(body)
+    if not isinstance(answer, dict):
+        raise ValueError(f"{answer!r} is no answer of a companion")
+    return answer
