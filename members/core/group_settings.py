@@ -18,6 +18,9 @@ from groupcert.members.core.views import ViewMember
 
 NAME = r"^[A-Za-z0-9_-]{1,64}$"
 """Of groups and members."""
+TABLES = r"^[^,/]{1,128}\.[^,/]{1,128}$"
+"""Patterns of tables with their schemas: one without a dot would match no table."""
+TABLES_SHAPE = "schema.table, such as public.*"
 
 
 class Range(NamedTuple):
@@ -53,6 +56,9 @@ def settings_problem(settings: GroupSettings) -> str:
     for name in (settings.group, *settings.members_allowed):
         if not is_name(name):
             return f"name {quoted(name)}: expected 1 to 64 letters, digits, - and _"
+    for tables in settings.postgresql_tables:
+        if not re.fullmatch(TABLES, tables):
+            return f"postgresql_tables has {quoted(tables)}: expected {TABLES_SHAPE}"
     return ""
 
 

@@ -164,6 +164,8 @@ class GroupSettings(NamedTuple):
     single_primary: bool = False
     members_allowed: tuple[str, ...] = ()
     """Names that may join; empty: any name."""
+    postgresql_tables: tuple[str, ...] = ()
+    """Patterns of tables whose rows are reserved; empty: none are."""
 
 
 SETTINGS_FIXED = ("group", "group_uuid", "outcomes_max")

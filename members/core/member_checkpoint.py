@@ -80,4 +80,9 @@ def restore(member: Member, checkpoint: MemberCheckpoint) -> None:
     member.counters.earlier = checkpoint.get("verdicts", member.counters.earlier)
     settings = GroupSettings(*checkpoint["settings"])  # type: ignore[arg-type]
     if settings.settings_version:
-        member.found(settings._replace(members_allowed=tuple(settings.members_allowed)))
+        member.found(
+            settings._replace(
+                members_allowed=tuple(settings.members_allowed),
+                postgresql_tables=tuple(settings.postgresql_tables),
+            )
+        )

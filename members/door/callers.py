@@ -5,18 +5,29 @@ headers; nothing is remembered that another caller could inherit.
 """
 
 from contextvars import ContextVar
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import grpc
 import grpc.aio
 
-from groupcert.members.security.access import AccessList, AccessRules, Caller
+from groupcert.members.security.access import AccessList, AccessRules, Caller, Role
 from groupcert.members.wire.channels import AUTHORIZATION
 
 LOOPBACK_PEERS = ("ipv4:127.", "ipv6:[::1]:", "ipv6:%5B::1%5D:", "unix:")
 AnyContext: TypeAlias = "grpc.aio.ServicerContext[Any, Any] | grpc.ServicerContext"
 CALLER: ContextVar[str] = ContextVar("CALLER", default="")
 """The caller of the call that is being answered: a principal, or a connection."""
+ROLES: ContextVar[frozenset[Role]] = ContextVar("ROLES", default=frozenset())
+"""The roles of this caller."""
+
+
+class Admitted(NamedTuple):
+    """A caller that may make a call: a principal's name, or without an access list its connection,
+    which has no roles.
+    """
+
+    name: str
+    roles: frozenset[Role] = frozenset()
 
 
 class Callers:
@@ -27,14 +38,12 @@ class Callers:
         self._rules = None if access is None else AccessRules(access)
         self._has_tls = has_tls
 
-    def admit(self, call: str, context: AnyContext) -> str:
-        """Returns who makes a call: a principal's name, or without an access list its connection.
-
-        Raises NotAuthenticated or CallNotAllowed.
-        """
+    def admit(self, call: str, context: AnyContext) -> Admitted:
+        """Returns who makes a call. Raises NotAuthenticated or CallNotAllowed."""
         if self._rules is None:
-            return context.peer()
-        return self._rules.admit(call, _caller(context, has_tls=self._has_tls))
+            return Admitted(context.peer())
+        principal = self._rules.admit(call, _caller(context, has_tls=self._has_tls))
+        return Admitted(principal.name, principal.roles)
 
 
 def _caller(context: AnyContext, *, has_tls: bool) -> Caller:

@@ -28,7 +28,7 @@ from groupcert.certifier.errors import GroupcertError
 from groupcert.members.door.answer_budget import UNSENT, AnswerBudget, Unsent
 from groupcert.members.door.call_limit import Room, Rooms
 from groupcert.members.door.call_times import CallTimes, TimedCall
-from groupcert.members.door.callers import CALLER, Callers
+from groupcert.members.door.callers import CALLER, ROLES, Callers
 from groupcert.members.door.deliveries import TAKING_MS_MAX, CallTask, Deliveries
 from groupcert.members.door.refusal_log import RefusalLog
 from groupcert.members.errors.calls import AnswerNotTaken, InvalidMessage
@@ -143,12 +143,13 @@ class Door(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # stubs only
     def _enter(self, call: str, room: Room, context: Context) -> str:
         """Returns the caller, once it is admitted and has a place."""
         try:
-            caller = self._callers.admit(call, context)
+            caller, roles = self._callers.admit(call, context)
             room.enter(caller)
         except GroupcertError as error:
             self._log.note(call, context.peer(), error)
             raise
         CALLER.set(caller)
+        ROLES.set(roles)
         return caller
 
     def _receiver(self, call: str, handler: Handler, room: Room) -> Callable[..., Awaitable[Any]]:

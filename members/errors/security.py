@@ -3,6 +3,7 @@
 
     InvalidRequest
     ├── CallNotAllowed            CALL_NOT_ALLOWED
+    ├── KeyReserved               KEY_RESERVED
     └── NotAuthenticated          NOT_AUTHENTICATED
     Unavailable
     └── TlsRefused                TLS_REFUSED
@@ -26,6 +27,19 @@ class CallNotAllowed(InvalidRequest):
     principal: str
     call: str
     roles: str
+
+
+class KeyReserved(InvalidRequest):
+    """A caller wrote a key that the group takes from companions of PostgreSQL servers alone."""
+
+    message = (
+        "{caller!q} may not write key {key!q}, which postgresql_tables of the group ({tables!q}) "
+        "reserves for the role postgresql: write the row by SQL, or grant that role in the "
+        "member's access list"
+    )
+    caller: str
+    key: str
+    tables: str
 
 
 class NotAuthenticated(InvalidRequest):

@@ -16,7 +16,7 @@ from groupcert.certifier.errors import (
 from groupcert.certifier.write_set import store_key_item
 from groupcert.members.core.log_records import LoggedTransaction
 from groupcert.members.large_transactions.uploads import LargeUpload
-from groupcert.members.wire.requests import RequestLimits
+from groupcert.members.wire.requests import RequestLimits, check_keys
 from groupcert.v1 import store_pb2
 
 
@@ -66,7 +66,7 @@ class PartsReader:
     def __init__(self, limits: RequestLimits, keep_snapshot: Callable[[], object]) -> None:
         """Reads within `limits`; each part calls `keep_snapshot`, which raises if that is gone."""
         self._keep_snapshot = keep_snapshot
-        self._items_max = limits.write_set_items_max
+        self._limits = limits
         self._written: dict[int, None] = {}
         self._read: dict[int, None] = {}
 
@@ -77,9 +77,9 @@ class PartsReader:
         logged: LoggedTransaction,
     ) -> LoggedTransaction:
         """Returns the whole transaction once its changes are in the log. Raises as `LargeUpload`
-        does, WriteSetTooLarge, and InvalidWriteSet for a message that is no part, for fewer bytes
-        than were announced, and for a row that is written twice: members take the later part's row,
-        but replicas, which join all parts, cannot know the order.
+        does, WriteSetTooLarge, KeyReserved, and InvalidWriteSet for a message that is no part, for
+        fewer bytes than were announced, and for a row that is written twice: members take the later
+        part's row, but replicas, which join all parts, cannot know the order.
         """
         taken = 0
         async for request in requests:
@@ -89,6 +89,7 @@ class PartsReader:
                 raise InvalidWriteSet(value=f"{part} as a part", expected=expected)
             taken += len(request.rows.changes)
             keys = await upload.add(request.rows.changes) if request.rows.changes else ()
+            check_keys(self._limits, keys)
             for key in keys:
                 item = store_key_item(key)
                 if item in self._written:
@@ -97,8 +98,9 @@ class PartsReader:
                 self._written[item] = None
             self._read.update(dict.fromkeys(map(store_key_item, request.rows.read_keys)))
             items = max(len(self._written), len(self._read))
-            if items > self._items_max:
-                raise WriteSetTooLarge(items=items, items_max=self._items_max)
+            items_max = self._limits.write_set_items_max
+            if items > items_max:
+                raise WriteSetTooLarge(items=items, items_max=items_max)
             self._keep_snapshot()
         if taken < upload.size:
             expected = f"the {upload.size} that changes_bytes of the header announced"

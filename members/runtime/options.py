@@ -107,4 +107,5 @@ def group_settings(config: MemberConfig) -> GroupSettings:
         flow_control_lag_max=config.flow_control_lag_max,
         single_primary=config.single_primary,
         members_allowed=config.members_allowed,
+        postgresql_tables=config.postgresql_tables,
     )

@@ -238,6 +238,7 @@ class MemberRuntime:
             self.member.settings.write_set_items_max,
             self.config.transaction_bytes_max,
             self.config.domain_sessions,
+            self.member.settings.postgresql_tables,
         )
 
     def check_readable(self) -> None:

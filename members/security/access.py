@@ -28,6 +28,8 @@ class Role(StrEnum):
     """Commits, certification and its outcomes."""
     REPLICATE = "replicate"
     """The binary log, as a replica follows it."""
+    POSTGRESQL = "postgresql"
+    """What a companion of a PostgreSQL server calls, and rows of `postgresql_tables`."""
     OBSERVE = "observe"
     """Status, history, the applier's status, settings, the console."""
     MEMBER = "member"
@@ -37,19 +39,19 @@ class Role(StrEnum):
 
 
 ROLES_OF_CALL: Mapping[str, frozenset[Role]] = {
-    "/groupcert.v1.StoreService/HoldSession": frozenset({Role.READ}),
-    "/groupcert.v1.StoreService/OpenSnapshot": frozenset({Role.READ}),
-    "/groupcert.v1.StoreService/CloseSnapshot": frozenset({Role.READ}),
-    "/groupcert.v1.StoreService/Get": frozenset({Role.READ}),
+    "/groupcert.v1.StoreService/HoldSession": frozenset({Role.READ, Role.POSTGRESQL}),
+    "/groupcert.v1.StoreService/OpenSnapshot": frozenset({Role.READ, Role.POSTGRESQL}),
+    "/groupcert.v1.StoreService/CloseSnapshot": frozenset({Role.READ, Role.POSTGRESQL}),
+    "/groupcert.v1.StoreService/Get": frozenset({Role.READ, Role.POSTGRESQL}),
     "/groupcert.v1.StoreService/Scan": frozenset({Role.READ}),
-    "/groupcert.v1.StoreService/Commit": frozenset({Role.WRITE}),
-    "/groupcert.v1.StoreService/CommitStream": frozenset({Role.WRITE}),
-    "/groupcert.v1.SessionService/Session": frozenset({Role.READ, Role.WRITE}),
-    "/groupcert.v1.CertificationService/Certify": frozenset({Role.WRITE}),
-    "/groupcert.v1.CertificationService/CertifyStream": frozenset({Role.WRITE}),
-    "/groupcert.v1.CertificationService/GetOutcome": frozenset({Role.WRITE}),
+    "/groupcert.v1.StoreService/Commit": frozenset({Role.WRITE, Role.POSTGRESQL}),
+    "/groupcert.v1.StoreService/CommitStream": frozenset({Role.WRITE, Role.POSTGRESQL}),
+    "/groupcert.v1.SessionService/Session": frozenset({Role.READ, Role.WRITE, Role.POSTGRESQL}),
+    "/groupcert.v1.CertificationService/Certify": frozenset({Role.WRITE, Role.POSTGRESQL}),
+    "/groupcert.v1.CertificationService/CertifyStream": frozenset({Role.WRITE, Role.POSTGRESQL}),
+    "/groupcert.v1.CertificationService/GetOutcome": frozenset({Role.WRITE, Role.POSTGRESQL}),
     "/groupcert.v1.GroupService/GetStatus": frozenset(
-        {Role.READ, Role.OBSERVE, Role.MEMBER, Role.ADMIN}
+        {Role.READ, Role.POSTGRESQL, Role.OBSERVE, Role.MEMBER, Role.ADMIN}
     ),
     "/groupcert.v1.GroupService/WatchStatus": frozenset({Role.READ, Role.OBSERVE}),
     "/groupcert.v1.GroupService/ReadHistory": frozenset({Role.OBSERVE}),
@@ -78,7 +80,7 @@ ROLES_OF_CALL: Mapping[str, frozenset[Role]] = {
     ),
     "/groupcert.v1.AdminService/CompareRows": frozenset({Role.MEMBER, Role.ADMIN}),
     "/groupcert.v1.ApplierService/GetApplierStatus": frozenset({Role.OBSERVE}),
-    "/groupcert.v1.BinaryLogService/Subscribe": frozenset({Role.REPLICATE}),
+    "/groupcert.v1.BinaryLogService/Subscribe": frozenset({Role.REPLICATE, Role.POSTGRESQL}),
     "/groupcert.v1.BinaryLogService/ListFiles": frozenset({Role.REPLICATE}),
     "/groupcert.v1.BinaryLogService/Rotate": frozenset({Role.ADMIN}),
     "/groupcert.v1.BinaryLogService/Purge": frozenset({Role.ADMIN}),
@@ -165,8 +167,8 @@ class AccessRules:
         self._by_certificate = {each.certificate: each for each in access.principal}
         self._by_digest = {each.token_sha256: each for each in access.principal}
 
-    def admit(self, call: str, caller: Caller) -> str:
-        """Returns the name of the principal who makes a call. A token goes before a certificate.
+    def admit(self, call: str, caller: Caller) -> Principal:
+        """Returns the principal who makes a call. A token goes before a certificate.
 
         Raises NotAuthenticated or CallNotAllowed.
         """
@@ -184,7 +186,7 @@ class AccessRules:
         if roles.isdisjoint(principal.roles):
             needed = " or ".join(sorted(roles))
             raise CallNotAllowed(principal=principal.name, call=call, roles=needed)
-        return principal.name
+        return principal
 
     def _by_token(self, caller: Caller) -> tuple[Principal | None, str]:
         """Returns whose token it is, and what is wrong if it belongs to no principal.

@@ -34,6 +34,7 @@ from groupcert.v1 import admin_pb2, admin_pb2_grpc
 
 LEAVE_SECONDS = 10.0
 _NAMES = GroupSettings._fields[1:]
+_ANY = {"principal": [{"name": "any", "certificate": "any", "roles": ["admin"]}]}
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
@@ -63,6 +64,8 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         """Changes the group's settings on every member."""
         runtime = self._current.get()
         settings = changed_settings(runtime.member.settings, request.settings)
+        if "postgresql_tables" in request.settings:
+            _check_access(settings, runtime.config)
         if not request.dry_run:
             await _change(
                 runtime,
@@ -245,7 +248,7 @@ def changed_settings(settings: GroupSettings, changes: Mapping[str, str]) -> Gro
     values = {**settings_texts(settings), **changes}
     try:
         config = MemberConfig.model_validate(
-            {**values, "member": "any", "log_servers": "nats://any"}
+            {**values, "member": "any", "log_servers": "nats://any", "access": _ANY}
         )
     except ValidationError as error:
         first = next(each for each in error.errors() if problem_text(each))
@@ -253,6 +256,17 @@ def changed_settings(settings: GroupSettings, changes: Mapping[str, str]) -> Gro
         expected = problem_text(first)
         raise InvalidSetting(name=name, value=changes[name], expected=expected) from None
     return group_settings(config)
+
+
+def _check_access(settings: GroupSettings, config: MemberConfig) -> None:
+    """Raises InvalidSetting if rows are reserved for a role that nobody has at this member."""
+    if settings.postgresql_tables and config.access is None:
+        raise InvalidSetting(
+            name="postgresql_tables",
+            value=",".join(settings.postgresql_tables),
+            expected="none at a member without access, where nobody has the role postgresql: give "
+            "every member an access list first",
+        )
 
 
 async def _change(

@@ -18,7 +18,12 @@ from groupcert.members.core.publisher import Submission
 from groupcert.members.services.conversions import PART_BYTES, converted
 from groupcert.members.services.current_runtime import CurrentRuntime
 from groupcert.members.services.serving import Context, Serving
-from groupcert.members.services.submitting import is_large, submit, submit_large
+from groupcert.members.services.submitting import (
+    is_large,
+    limits_of_caller,
+    submit,
+    submit_large,
+)
 from groupcert.members.wire.requests import (
     check_id,
     outcome_message,
@@ -183,7 +188,7 @@ async def _submitted(
     """Returns a client's transactions as they go into the log; `size` is the bytes of their
     message. Raises InvalidRequest, as `submitted`.
     """
-    limits = runtime.limits()
+    limits = limits_of_caller(runtime)
     # A large message waits for a thread meanwhile: what it is checked against is kept.
     release = runtime.held.hold_all(
         GtidSet() if each.snapshot_gtid_set else each.snapshot_version for each in transactions

@@ -28,6 +28,7 @@ from groupcert.members.services.current_runtime import CurrentRuntime
 from groupcert.members.services.serving import Context, Serving
 from groupcert.members.services.submitting import (
     check_first,
+    limits_of_caller,
     snapshot_of,
     submit,
     submit_uploaded,
@@ -158,7 +159,7 @@ class StoreService(store_pb2_grpc.StoreServiceServicer):
         after = request.consistency in _AFTER
         release = runtime.held.hold_all((snapshot_version,))
         try:
-            limits = runtime.limits()
+            limits = limits_of_caller(runtime)
             logged = await converted(
                 request.ByteSize(),
                 lambda: submitted_commit(request, snapshot_version, limits, report=after),
@@ -175,7 +176,7 @@ class StoreService(store_pb2_grpc.StoreServiceServicer):
     ) -> AsyncIterator[store_pb2.CommitStreamResponse]:
         """Commits as `Commit`, in parts; forgets the parts if the caller hangs up."""
         runtime: Serving = self._current.get()
-        limits = runtime.limits()
+        limits = limits_of_caller(runtime)
         requests = in_time(request_iterator, runtime.config.snapshot_lease_ms)
         header = await header_of(requests, limits)
         request = header.commit

@@ -9,10 +9,24 @@ from collections.abc import Sequence
 from groupcert.certifier.errors import TransactionTooLarge
 from groupcert.members.core.log_records import LoggedTransaction, bytes_of
 from groupcert.members.core.publisher import Submission
+from groupcert.members.door.callers import CALLER, ROLES
 from groupcert.members.errors.membership import NotPrimary
 from groupcert.members.large_transactions.uploads import LargeUpload
+from groupcert.members.security.access import Role
 from groupcert.members.services.serving import Serving
+from groupcert.members.wire.requests import RequestLimits
 from groupcert.v1 import store_pb2
+
+
+def limits_of_caller(runtime: Serving) -> RequestLimits:
+    """Returns what the caller of the call that is answered may hand in: of `postgresql_tables` all,
+    with the role for it.
+    """
+    limits = runtime.limits()
+    if not limits.postgresql_tables:
+        return limits
+    tables = () if Role.POSTGRESQL in ROLES.get() else limits.postgresql_tables
+    return limits._replace(postgresql_tables=tables, caller=CALLER.get())
 
 
 def is_large(runtime: Serving, logged: LoggedTransaction) -> bool:

@@ -29,7 +29,7 @@ from groupcert.members.core.addresses import (
     ADDRESS_SHAPE,
     PORT_MAX,
 )
-from groupcert.members.core.group_settings import NAME, RANGES
+from groupcert.members.core.group_settings import NAME, RANGES, TABLES, TABLES_SHAPE
 from groupcert.members.core.views import WEIGHT
 from groupcert.members.errors.usage import InvalidConfig
 from groupcert.members.security.credentials import Tls
@@ -49,6 +49,7 @@ _FLAGS = {"sources": "ADDRESS"}
 _BEFORE_HOST = re.compile(r"""(['"]?)\S*@""")
 _SHAPES = {
     NAME: "1 to 64 letters, digits, - and _",
+    TABLES: TABLES_SHAPE,
     ADDRESS: ADDRESS_SHAPE,
     _LOG_ADDRESS: "nats://host:port, tls://host:port, etcd://host:port or etcds://host:port",
     _MONITOR_ADDRESS: "http://host:port",
@@ -91,6 +92,7 @@ Config = TypeVar("Config", bound=BaseModel)
 Element = TypeVar("Element")
 Listed = Annotated[tuple[Element, ...], BeforeValidator(_split)]
 Name = Annotated[str, Field(pattern=NAME)]
+Tables = Annotated[str, Field(pattern=TABLES)]
 Address = Annotated[
     str,
     Field(pattern=ADDRESS, max_length=ADDRESS_CHARACTERS_MAX),
@@ -171,6 +173,10 @@ class MemberConfig(SecuritySettings):
     """The group's: only one member, the primary, takes transactions. Default false: all do."""
     members_allowed: Listed[Name] = ()
     """The group's: names that may join. Default: empty, any name may join."""
+    postgresql_tables: Listed[Tables] = ()
+    """The group's: patterns of PostgreSQL's tables, such as `public.*`, whose rows members take
+    only from callers with the role `postgresql`, which takes `access` at every member. Default:
+    empty, they take any row from whoever may write."""
     outcomes_max: Annotated[int, _within("outcomes_max")] = 131_072
     """The group's: outcomes that are remembered by transaction id. Default: about half a minute at
     4,000 commits/s, longer than clients repeat a commit; 57 MB at most."""
@@ -377,6 +383,15 @@ class MemberConfig(SecuritySettings):
             )
         if (scheme := self._tls_scheme) and self.log_tls is None:
             raise ValueError(f"log_servers: {scheme}:// needs the files log_tls_... or tls_...")
+        return self
+
+    @model_validator(mode="after")
+    def _check_tables(self) -> "MemberConfig":
+        if self.postgresql_tables and self.access is None:
+            raise ValueError(
+                "postgresql_tables: without access nobody has the role postgresql, and these rows "
+                "would be taken from nobody"
+            )
         return self
 
     @model_validator(mode="after")

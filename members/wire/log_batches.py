@@ -287,6 +287,7 @@ def _control_value(message: log_pb2.ControlRecord) -> Control:
         values["members"] = tuple(map(_view_member, found.members))
     elif kind is GroupSettings:
         values["members_allowed"] = tuple(found.members_allowed)
+        values["postgresql_tables"] = tuple(found.postgresql_tables)
     elif kind is Abandonment:
         _check_number(found.number)
     return kind(**values)

@@ -5,6 +5,7 @@ A request is checked here, against named limits, before anything else sees it.
 
 from collections.abc import Container, Iterable, Sized
 from functools import partial
+from itertools import chain
 from typing import NamedTuple
 
 from groupcert.certifier.errors import (
@@ -22,6 +23,7 @@ from groupcert.certifier.records import Conflict, Outcome
 from groupcert.certifier.write_set import check_write_set, items_from_texts, store_key_items
 from groupcert.internal.v1 import log_pb2
 from groupcert.members.core.log_records import LoggedTransaction, bytes_of
+from groupcert.members.core.reserved_keys import check_reserved
 from groupcert.members.wire.row_changes import changed_items, check_pairs, checked_changes
 from groupcert.v1 import store_pb2, transaction_pb2
 
@@ -34,11 +36,14 @@ SNAPSHOT_VERSION_MAX = 2**63 - 1
 
 
 class RequestLimits(NamedTuple):
-    """Limits of a client's transaction, and the sessions that may set a domain."""
+    """Limits of a client's transaction, sessions that may set a domain, and reserved tables."""
 
     write_set_items_max: int
     transaction_bytes_max: int
     domain_sessions: Container[str] = ()
+    postgresql_tables: tuple[str, ...] = ()
+    """Patterns of the tables whose rows the caller may not write."""
+    caller: str = ""
 
 
 def submitted(message: transaction_pb2.Transaction, limits: RequestLimits) -> LoggedTransaction:
@@ -54,6 +59,7 @@ def submitted(message: transaction_pb2.Transaction, limits: RequestLimits) -> Lo
     check_gtid_set(message.snapshot_gtid_set, SNAPSHOT_GTID_SET_BYTES_MAX, next_step)
     changes = checked_changes(message.changes) if message.changes else transaction_pb2.Changes()
     check_counts(changes, (message.write_set, message.write_set_keys, message.read_set), limits)
+    check_keys(limits, changes.put_keys, changes.delete_keys)
     named = [*message.write_set, *items_from_texts(message.write_set_keys)]
     logged = logged_of(message)._replace(
         write_set=list(dict.fromkeys([*named, *changed_items(changes)])),
@@ -73,6 +79,7 @@ def submitted_commit(
     changes = message.changes
     check_pairs(changes)
     check_counts(changes, (message.read_keys,), limits)
+    check_keys(limits, changes.put_keys, changes.delete_keys)
     logged = LoggedTransaction(
         message.transaction_id,
         snapshot_version,
@@ -151,6 +158,12 @@ def check_counts(
     items = max(rows, *map(len, named))
     if items > limits.write_set_items_max:
         raise WriteSetTooLarge(items=items, items_max=limits.write_set_items_max)
+
+
+def check_keys(limits: RequestLimits, *written: Iterable[bytes]) -> None:
+    """Raises KeyReserved if one of the keys is reserved for others than the caller."""
+    if limits.postgresql_tables:
+        check_reserved(limits.postgresql_tables, chain.from_iterable(written), limits.caller)
 
 
 def check_size(logged: LoggedTransaction, limits: RequestLimits) -> None:

@@ -26,7 +26,12 @@ from groupcert.certifier.errors import GroupcertError
 from groupcert.members.errors import calls as call_errors
 from groupcert.members.errors import membership as membership_errors  # adds its own, too
 from groupcert.members.errors import recovery as recovery_errors
-from groupcert.members.errors.security import CallNotAllowed, NotAuthenticated, TlsRefused
+from groupcert.members.errors.security import (
+    CallNotAllowed,
+    KeyReserved,
+    NotAuthenticated,
+    TlsRefused,
+)
 from groupcert.members.errors.transactions import (
     CertificationConflict,
     MemberFailed,
@@ -61,6 +66,7 @@ CODES: Mapping[type[GroupcertError], grpc.StatusCode] = {
     errors.InvalidRequest: grpc.StatusCode.INVALID_ARGUMENT,
     errors.DomainNotAllowed: grpc.StatusCode.PERMISSION_DENIED,
     CallNotAllowed: grpc.StatusCode.PERMISSION_DENIED,
+    KeyReserved: grpc.StatusCode.PERMISSION_DENIED,
     NotAuthenticated: grpc.StatusCode.UNAUTHENTICATED,
     errors.Unavailable: grpc.StatusCode.UNAVAILABLE,
     errors.DiskFull: grpc.StatusCode.RESOURCE_EXHAUSTED,

@@ -19,6 +19,16 @@ from groupcert.members.settings.member import MemberConfig
 from tests.members.state_machines import SETTINGS, run_of
 
 TEXTS = ("", "close", "tight", "m1", "a b", "m1\n", "x" * 64, "x" * 65, "é", "a:1", "[::1]:65535")
+TEXTS_OF_TABLES = (
+    "public.*",
+    "accounts",
+    "public.a/1",
+    "p.a,p.b",
+    ".t",
+    "p.",
+    f"p.{'x' * 129}",
+    "p.\n",
+)
 TEXTS_OF_ADDRESSES = ("a:0", "a:65536", "a:1:1", "[::1]:1", "a:1\n", f"{'a' * 298}:1", "a" * 301)
 
 
@@ -47,6 +57,15 @@ def test_a_text_that_a_file_may_have_counts_in_the_log_and_no_other(text: str) -
         settings = SETTINGS._replace(**{name: value})  # type: ignore[arg-type]  # as above
         assert (config(**{name: value}) is not None) == (not settings_problem(settings)), name
     assert is_name(text) == (config(member=text) is not None)
+
+
+@pytest.mark.parametrize("text", [*TEXTS, *TEXTS_OF_TABLES])
+def test_a_pattern_of_tables_that_a_file_may_have_counts_in_the_log_and_no_other(text: str) -> None:
+    principal = {"name": "any", "certificate": "any", "roles": ["postgresql"]}
+    found = config(postgresql_tables=(text,), access={"principal": [principal]})
+    problem = settings_problem(SETTINGS._replace(postgresql_tables=(text,)))
+    assert (found is not None) == (not problem)
+    assert not problem or "expected schema.table, such as public.*" in problem
 
 
 @pytest.mark.parametrize("text", [*TEXTS, *TEXTS_OF_ADDRESSES])

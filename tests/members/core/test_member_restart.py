@@ -19,6 +19,7 @@ from groupcert.members.core.member_checkpoint import checkpoint_of, restore
 from groupcert.members.core.views import View
 from groupcert.members.errors.membership import ReleaseTooOld
 from tests.members.state_machines import (
+    SETTINGS,
     batch_of,
     deliver,
     joining,
@@ -54,6 +55,17 @@ def test_a_restored_member_decides_as_one_that_never_stopped(data: st.DataObject
         assert going_on.certifier.digest() == restored.certifier.digest()
     assert json.dumps(checkpoint_of(going_on)) == json.dumps(checkpoint_of(restored))
     assert checkpoint.dump(going_on.certifier) == checkpoint.dump(restored.certifier)
+
+
+def test_settings_are_the_same_after_a_restart() -> None:
+    settings = SETTINGS._replace(members_allowed=("m1", "m2"), postgresql_tables=("public.*",))
+    restored = restored_from(online(2, settings=settings), run_of(1, run=5))
+    assert restored.settings == settings
+    earlier = checkpoint_of(online(2))
+    del earlier["settings"][-1]
+    member = new_member(run=5)
+    restore(member, earlier)
+    assert member.settings == SETTINGS
 
 
 def test_what_earlier_releases_have_not_stored_begins_empty() -> None:

@@ -135,6 +135,7 @@ class Forger:
                 values.outcomes_max = dice.choice((*(settings.outcomes_max,) * 5, large()))
                 values.flow_control_lag_max = large()
                 values.members_allowed.extend(dice.choices(TEXTS, k=dice.choice((0, 1))))
+                values.postgresql_tables.extend(dice.choices(TEXTS, k=dice.choice((0, 0, 1))))
             case 3:
                 message.appointment.primary = dice.choice(TEXTS)
             case 4:

@@ -16,6 +16,7 @@ from groupcert.members.process import lifecycle
 from groupcert.members.runtime.options import group_settings
 from groupcert.members.runtime.runtime import MemberRuntime
 from groupcert.members.runtime.state_store import StateStore
+from groupcert.members.security.access import AccessList, Principal, Role
 from groupcert.members.services import admin as admin_service
 from groupcert.members.services.admin import AdminService, changed_settings
 from groupcert.members.services.current_runtime import CurrentRuntime
@@ -26,6 +27,7 @@ from tests.sim.memory_order import MemoryLog
 from tests.waiting import until
 
 NO_CONTEXT: Any = None
+ACCESS = AccessList(principal=(Principal(name="a", certificate="a", roles=frozenset(Role)),))
 
 
 def admin(process: Process) -> AdminService:
@@ -47,6 +49,11 @@ async def rejoin(
     request = admin_pb2.RejoinRequest(unfence=unfence, discard_state=discard, trust_log=trust)
     answer = await admin(process).Rejoin(request, NO_CONTEXT)
     return answer.discarded_path
+
+
+async def change_settings(process: Process, changes: dict[str, str]) -> None:
+    request = admin_pb2.ChangeSettingsRequest(settings=changes)
+    await admin(process).ChangeSettings(request, NO_CONTEXT)
 
 
 async def expelled(process: Process, times: int) -> None:
@@ -255,6 +262,10 @@ async def test_who_leaves_while_the_disk_is_full_stays_out(
         ({"group": "other"}, "setting group is 'other': expected shop, for ever"),
         ({"gc_window": "tight", "flow_control_lag_max": "-1"}, "setting flow_control_lag_max is"),
         ({"members_allowed": "m1,+"}, "setting members_allowed is 'm1,+': expected members_allow"),
+        (
+            {"postgresql_tables": "t"},
+            "setting postgresql_tables is 't': expected postgresql_tables",
+        ),
     ],
 )
 def test_a_setting_that_cannot_be_changed_is_named(changes: dict[str, str], said: str) -> None:
@@ -263,3 +274,23 @@ def test_a_setting_that_cannot_be_changed_is_named(changes: dict[str, str], said
     with pytest.raises(InvalidSetting) as raised:
         changed_settings(settings, changes)
     assert said in str(raised.value)
+
+
+async def test_tables_are_reserved_at_a_member_with_an_access_list_alone(tmp_path: Path) -> None:
+
+    def reserved() -> tuple[str, ...]:
+        return process.runtime.member.settings.postgresql_tables
+
+    async with living(tmp_path) as process:
+        await process.online()
+        change = {"postgresql_tables": "public.*,shop.*"}
+        with pytest.raises(InvalidSetting, match="none at a member without access"):
+            await change_settings(process, change)
+        assert reserved() == ()
+        process.runtime.config = process.runtime.config.model_copy(update={"access": ACCESS})
+        await change_settings(process, change)
+        assert reserved() == ("public.*", "shop.*")
+        process.runtime.config = process.runtime.config.model_copy(update={"access": None})
+        await change_settings(process, {"gc_window": "tight"})
+        await change_settings(process, {"postgresql_tables": ""})
+        assert reserved() == ()

@@ -55,6 +55,13 @@ def test_all_problems_are_told_at_once() -> None:
     )
 
 
+def test_tables_are_reserved_only_where_somebody_can_have_the_role() -> None:
+    (problem,) = problems({**EMBEDDED, "postgresql_tables": "public.*"})
+    assert problem.startswith("postgresql_tables: without access nobody has the role postgresql")
+    (problem,) = problems({**EMBEDDED, "postgresql_tables": "accounts"})
+    assert problem.endswith("is 'accounts': expected schema.table, such as public.*")
+
+
 def test_an_unknown_name_in_the_environment_is_an_error() -> None:
     with pytest.raises(InvalidConfig, match="settings: groop is not a setting"):
         load_config(None, EMBEDDED, {"GROUPCERT_GROOP": "shop"})

@@ -416,13 +416,17 @@ def drawn(logged: LoggedTransaction) -> str:
 def handled(command: Command) -> str:
     """Returns what becomes of a request or a message, which is the body as text.
 
-    certify | commit [items=] [snapshot=] [alter]: a client's; `alter`: its session may set domains.
+    certify | commit [items=] [snapshot=] [alter] [tables=]: a client's; `alter`: its session may
+    set domains; `tables`: it may not write their rows.
     decode [bytes=<hexadecimal>]: of the log.
     """
     values, text = command.arguments, "\n".join(command.body)
     sessions = ("alter",) if "alter" in values else ()
     limits = LIMITS._replace(
-        write_set_items_max=int(values.get("items", 3)), domain_sessions=sessions
+        write_set_items_max=int(values.get("items", 3)),
+        domain_sessions=sessions,
+        postgresql_tables=tuple(filter(None, values.get("tables", "").split(","))),
+        caller="shop",
     )
     try:
         if command.name == "certify":
