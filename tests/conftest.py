@@ -32,6 +32,7 @@ MARKERS_OF_FIXTURES = {
     "image": ("cluster",),
     "database": ("database",),
     "postgresql": ("database",),
+    "target_server": ("database",),
     "mariadb": ("database",),
 }
 """What a fixture starts: a test that uses it gets these markers, so that no quick run has it."""
@@ -132,6 +133,28 @@ def postgresql_dsn(
 ) -> Iterator[str]:
     """A database in it that no other test uses."""
     with servers.postgresql_database(postgresql, _name_of(request)) as dsn:
+        yield dsn
+
+
+@pytest.fixture(scope="session")
+def target_server(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[servers.PostgreSqlServer]:
+    """A running PostgreSQL that takes prepared transactions."""
+    try:
+        folder = tmp_path_factory.mktemp("target")
+        with servers.postgresql_server(folder, servers.PREPARING) as server:
+            yield server
+    except servers.ServerMissing as error:
+        _skip(error)
+
+
+@pytest.fixture
+def target_dsn(
+    target_server: servers.PostgreSqlServer, request: pytest.FixtureRequest
+) -> Iterator[str]:
+    """A database in it that no other test uses."""
+    with servers.postgresql_database(target_server, _name_of(request)) as dsn:
         yield dsn
 
 

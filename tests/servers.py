@@ -9,6 +9,7 @@ from contextlib import closing, contextmanager
 import psycopg
 
 from groupcert.members.host.database_servers import (
+    PREPARING,
     MariaDbServer,
     PostgreSqlServer,
     connect_mariadb,
@@ -19,6 +20,7 @@ from groupcert.members.host.database_servers import (
 from groupcert.members.host.server_missing import ServerMissing
 
 __all__ = [
+    "PREPARING",
     "MariaDbServer",
     "PostgreSqlServer",
     "ServerMissing",

@@ -36,7 +36,7 @@ from groupcert.members.benchmarks.machine import answer, machine
 from groupcert.members.benchmarks.mariadb_replica import MODES, MariaDbReplica
 from groupcert.members.benchmarks.source_stream import SourceOptions, final_rows, table_names
 from groupcert.members.errors.usage import InvalidOption
-from groupcert.members.host.database_servers import mariadb_server, postgresql_server
+from groupcert.members.host.database_servers import PREPARING, mariadb_server, postgresql_server
 from groupcert.members.host.interruption import Course
 from groupcert.members.wire.row_changes import decode_changes
 
@@ -201,7 +201,7 @@ def _target(name: str, tables: Sequence[str], stack: ExitStack) -> BenchTarget:
     if name == "slow":
         return Slow(SLOW_COMMIT_MS)
     if name == "postgresql":
-        postgresql = stack.enter_context(postgresql_server(_folder(stack)))
+        postgresql = stack.enter_context(postgresql_server(_folder(stack), PREPARING))
         return PostgreSql(postgresql.dsn, tables, postgresql.pid)
     mariadb = stack.enter_context(mariadb_server(_folder(stack)))
     return MariaDb(mariadb.url, tables, mariadb.pid)

@@ -30,6 +30,8 @@ STOP_SECONDS_MAX = 60
 POLL_SECONDS = 0.02
 POSTGRESQL_FOLDERS = "/usr/lib/postgresql"
 LOG_CHARACTERS = 2_000
+PREPARING = "max_prepared_transactions=64"
+"""What a target of a replica needs, and a server of a group must not have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,7 @@ def postgresql_server(
     port = port or free_port()
     settings = (
         *("listen_addresses=127.0.0.1", "unix_socket_directories=", f"port={port}"),
-        *("max_connections=200", "max_prepared_transactions=64", *options),
+        *("max_connections=200", *options),
     )
     start = [postgres, "-D", str(data), *(part for each in settings for part in ("-c", each))]
     as_user = _as_other_user(folder)

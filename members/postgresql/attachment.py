@@ -103,10 +103,8 @@ def attach(
             had_language = has_language(connection)
             if not had_language:
                 connection.execute("CREATE EXTENSION plpython3u")
-            make_role(connection)
             for script in SCRIPTS:
                 connection.execute(Path(__file__).with_name(script).read_bytes())
-            grant_rights(connection)
             write_settings(
                 connection,
                 dsn,
@@ -115,6 +113,8 @@ def attach(
                 set_isolation=set_isolation,
                 patterns=patterns,
             )
+        make_role(connection)
+        grant_rights(connection)
         _note_patterns(connection, patterns)
         fit = [table for table in tables if not table.problem]
         for table in fit:
@@ -177,7 +177,7 @@ def opened(dsn: str) -> "Iterator[psycopg.Connection[Any]]":
         UnsuitableTarget: A statement of the block fails.
     """
     try:
-        connection = psycopg.connect(dsn)
+        connection = psycopg.connect(dsn, prepare_threshold=None)
     except psycopg.OperationalError as error:
         state = f"UNREACHABLE ({str(error).strip()})"
         raise NotServing(member=name_of(dsn), state=state) from error
@@ -201,6 +201,11 @@ def check_server(connection: "psycopg.Connection[Any]", dsn: str) -> None:
     if connection.info.server_version < VERSION_MIN:
         version = connection.info.parameter_status("server_version")
         raise unsuitable(dsn, f"it is PostgreSQL {version}", "PostgreSQL 15 or newer")
+    ((prepared,),) = connection.execute("SHOW max_prepared_transactions").fetchall()
+    if prepared != "0":
+        problem = f"it has max_prepared_transactions = {prepared}"
+        expected = "0, and a restart: PREPARE TRANSACTION would keep what the group has certified"
+        raise unsuitable(dsn, problem, expected)
     row = connection.execute(
         "SELECT rolsuper, EXISTS (SELECT FROM pg_available_extensions WHERE name = %s)"
         " FROM pg_roles WHERE rolname = current_user",

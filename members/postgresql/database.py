@@ -113,6 +113,8 @@ class Database:
         self._watcher = await self._connect("watcher", self._dsn)
         for name, value in SETTINGS.items():
             await self._watcher.execute(f"SET {name} TO '{value}'".encode())
+        if await self._ask("SHOW max_prepared_transactions") != [("0",)]:
+            raise self._unsuitable("it has max_prepared_transactions", "0, as attach has found it")
         await self.read_tables()
         self.socket = await self._own_socket()
         await self._open_appliers()
@@ -233,7 +235,12 @@ class Database:
         Raises:
             SchemaChangeFailed: It fails here.
         """
-        connect = partial(psycopg.connect, self._dsn, application_name=f"{APPLICATION} ddl")
+        connect = partial(
+            psycopg.connect,
+            self._dsn,
+            application_name=f"{APPLICATION} ddl",
+            prepare_threshold=None,
+        )
         session = await asyncio.to_thread(connect, autocommit=True)
         try:
             await self.check_alive()  # A server that has crashed since may lack versions before it.

@@ -24,6 +24,7 @@ from groupcert.members.postgresql.attachment import (
     check_server,
     has_language,
     is_attached,
+    make_role,
     opened,
     patterns_of,
     unsuitable,
@@ -99,6 +100,7 @@ def join(
             check_server(target, dsn)
             _check_room(target, dsn, source)
             had_language = has_language(target)
+            make_role(target)  # The copy has its rights.
         programs = _programs(source, source_dsn)
         dumped = _copy(programs, source, source_dsn, dsn, show)
         ((version,),) = source.execute("SELECT max(version) FROM groupcert.executed").fetchall()

@@ -197,11 +197,9 @@ def _run(connection: Connection, change: SchemaChange) -> None:
     before = {table.full_name: table for table in read_tables(connection, ["*"])}
     files = {oid: file for oid, file, _ in connection.execute(_FILES).fetchall()}
     connection.execute("SELECT set_config('search_path', %s, true)", (change.search_path,))
-    connection.execute(sql.SQL("SET LOCAL ROLE {}").format(sql.Identifier(change.role)))
-    body = sql.Literal(f"BEGIN EXECUTE {sql.Literal(change.statements).as_string()}; END")
-    connection.execute(sql.SQL("DO {}").format(body))  # It refuses COMMIT and the like.
-    connection.execute("RESET ROLE; SET LOCAL session_replication_role TO replica")
-    connection.execute("SET LOCAL search_path TO pg_catalog")
+    _run_as(connection, change)
+    connection.execute("SET LOCAL session_replication_role TO replica")
+    connection.execute("SET LOCAL search_path TO pg_catalog, pg_temp")
     after = _attached(connection, change, before)
     changed = {name for (name,) in connection.execute(_CHANGED_ROWS).fetchall()}
     for name in sorted(changed & after.keys()):
@@ -210,6 +208,26 @@ def _run(connection: Connection, change: SchemaChange) -> None:
     _check_defaults(connection, before, after)
     if not change.rewrite:
         _check_files(connection, files)
+
+
+def _run_as(connection: Connection, change: SchemaChange) -> None:
+    """Runs the statements with the rights of the change's role, in a way that none of them, nor a
+    function that they call, can leave: SET LOCAL ROLE could be reset. COMMIT and the like are
+    refused. What they would leave for the end of the transaction is run, or ends, with them.
+    """
+    function = sql.SQL("groupcert.schema_change()")
+    body = f"BEGIN EXECUTE {sql.Literal(change.statements).as_string()}; "
+    body += "SET CONSTRAINTS ALL IMMEDIATE; END"
+    connection.execute(
+        sql.SQL("CREATE FUNCTION {} RETURNS void LANGUAGE plpgsql SECURITY DEFINER AS {}").format(
+            function, body
+        )
+    )
+    role = sql.Identifier(change.role)
+    connection.execute(sql.SQL("ALTER FUNCTION {} OWNER TO {}").format(function, role))
+    connection.execute(sql.SQL("SELECT {}").format(function))
+    connection.execute("CLOSE ALL")
+    connection.execute(sql.SQL("DROP FUNCTION {}").format(function))
 
 
 def _attached(

@@ -21,13 +21,15 @@ DECLARE
     changed text;
 BEGIN
     IF tg_event = 'sql_drop' THEN
-        SELECT format('%I.%I', address_names[1], address_names[2]) INTO changed
-        FROM pg_event_trigger_dropped_objects()
-        WHERE object_type = 'trigger' AND address_names[3] ~ '^groupcert_';
+        SELECT CASE WHEN object_type = 'trigger'
+            THEN format('%I.%I', address_names[1], address_names[2]) ELSE object_identity END
+        INTO changed FROM pg_event_trigger_dropped_objects()
+        WHERE schema_name = 'groupcert'
+           OR object_type = 'trigger' AND address_names[3] ~ '^groupcert_';
     ELSE
-        SELECT attached.relation::regclass INTO changed
-        FROM pg_event_trigger_ddl_commands() command, groupcert.attached
-        WHERE CASE command.classid
+        SELECT coalesce(attached.relation::regclass::text, object_identity) INTO changed
+        FROM pg_event_trigger_ddl_commands() command LEFT JOIN groupcert.attached
+        ON CASE command.classid
             WHEN 'pg_class'::regclass THEN command.objid = attached.relation OR EXISTS (
                 SELECT FROM pg_index WHERE indexrelid = command.objid AND indisunique
                 AND indrelid = attached.relation) OR EXISTS (
@@ -41,7 +43,8 @@ BEGIN
                 SELECT FROM pg_attribute WHERE attrelid = attached.relation
                 AND atttypid = command.objid)
             WHEN 'pg_namespace'::regclass THEN command.objid = attached.schema
-            END;
+            END
+        WHERE attached.relation IS NOT NULL OR command.schema_name = 'groupcert';
     END IF;
     IF changed IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = '0A000',
@@ -53,7 +56,8 @@ END $$;
 
 CREATE EVENT TRIGGER groupcert_ddl ON ddl_command_end
 WHEN TAG IN ('ALTER TABLE', 'ALTER TYPE', 'ALTER DOMAIN', 'CREATE INDEX', 'CREATE RULE',
-    'CREATE TRIGGER', 'ALTER TRIGGER', 'ALTER SCHEMA', 'CREATE TABLE', 'CREATE FOREIGN TABLE')
+    'CREATE TRIGGER', 'ALTER TRIGGER', 'ALTER SCHEMA', 'CREATE TABLE', 'CREATE FOREIGN TABLE',
+    'CREATE FUNCTION', 'ALTER FUNCTION', 'ALTER VIEW', 'CREATE VIEW')
 EXECUTE FUNCTION groupcert.refuse_schema_change();
 CREATE EVENT TRIGGER groupcert_drop ON sql_drop
 EXECUTE FUNCTION groupcert.refuse_schema_change();

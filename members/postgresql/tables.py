@@ -204,7 +204,9 @@ class Table:
 def read_tables(connection: "psycopg.Connection[Any]", patterns: Sequence[str]) -> list[Table]:
     """Returns the tables whose full names match one of the patterns, such as `public.*`."""
     ((path,),) = connection.execute("SELECT pg_catalog.current_setting('search_path')").fetchall()
-    connection.execute(_PATH, ("pg_catalog",))  # Types and functions are given with their schemas.
+    # Types and functions are given with their schemas then, and no temporary table stands for one
+    # of the catalogue.
+    connection.execute(_PATH, ("pg_catalog, pg_temp",))
     found = []
     for row in _rows(connection, _TABLES):
         name = f"{row['schema']}.{row['name']}"

@@ -12,5 +12,5 @@ __all__ = ["store"]
 def database(request: pytest.FixtureRequest) -> Database:
     """A fresh database of each server, with two tables."""
     kind = request.param
-    fixture = "postgresql_dsn" if kind == "postgresql" else "mariadb_url"
+    fixture = "target_dsn" if kind == "postgresql" else "mariadb_url"
     return Database(kind, request.getfixturevalue(fixture))

@@ -62,7 +62,7 @@ def source(tmp_path: Path) -> Iterator[LocalGroup]:
 @pytest.fixture(params=["postgresql", "mariadb"])
 def bank(request: pytest.FixtureRequest, tmp_path: Path) -> Bank:
     """A fresh database of each server."""
-    name = "postgresql_dsn" if request.param == "postgresql" else "mariadb_url"
+    name = "target_dsn" if request.param == "postgresql" else "mariadb_url"
     return Bank(request.param, request.getfixturevalue(name), tmp_path)
 
 
@@ -286,7 +286,9 @@ def test_when_its_server_crashes_it_goes_on_by_itself(
 ) -> None:
     """A backend that is killed takes all others with it; PostgreSQL then recovers."""
     with ExitStack() as stack:
-        server = _own_server(stack, lambda: servers.postgresql_server(tmp_path / "server"))
+        server = _own_server(
+            stack, lambda: servers.postgresql_server(tmp_path / "server", servers.PREPARING)
+        )
         bank = Bank("postgresql", server.dsn, tmp_path)
         replica = stack.enter_context(bank.replica(tmp_path, source, scheme))
         sessions = (

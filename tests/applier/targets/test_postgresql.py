@@ -25,7 +25,7 @@ from tests.applier.sql_databases import (
     gtids,
     job,
 )
-from tests.servers import PostgreSqlServer, postgresql_server
+from tests.servers import PREPARING, PostgreSqlServer, postgresql_server
 
 pytestmark = pytest.mark.database
 
@@ -46,7 +46,7 @@ def kill(server: PostgreSqlServer) -> None:
 
 def test_a_group_is_durable_when_its_commit_returns(own_folder: Path) -> None:
     """All but its last commit do not wait for the disk; the server is killed right after."""
-    with postgresql_server(own_folder) as server:
+    with postgresql_server(own_folder, PREPARING) as server:
         target = Database("postgresql", server.dsn).open()
         jobs = [job(entry(n, {f"shop.orders/{n}": "x"}), worker=n % 4) for n in range(1, 5)]
         for each in jobs:
@@ -54,7 +54,7 @@ def test_a_group_is_durable_when_its_commit_returns(own_folder: Path) -> None:
         commit(target, *jobs)
         kill(server)
         target.close()
-    with postgresql_server(own_folder) as server, psycopg.connect(server.dsn) as session:
+    with postgresql_server(own_folder, PREPARING) as server, psycopg.connect(server.dsn) as session:
         found = session.execute("SELECT number, id FROM groupcert_executed, orders WHERE number=id")
         assert sorted(found) == [(1, 1), (2, 2), (3, 3), (4, 4)]
 
@@ -64,7 +64,7 @@ def test_where_the_server_falls_within_a_group_its_checkpoint_says_what_is_left(
 ) -> None:
     """The first commit is visible and not durable: its worker's next job may have seen it."""
     jobs = [job(entry(n, {f"shop.orders/{n}": "x"}), worker=n) for n in (1, 2)]
-    with postgresql_server(own_folder) as server:
+    with postgresql_server(own_folder, PREPARING) as server:
         target = Database("postgresql", server.dsn).open()
         for each in jobs:
             each.execution = target.execute(each)
@@ -80,7 +80,7 @@ def test_where_the_server_falls_within_a_group_its_checkpoint_says_what_is_left(
         assert not progress.checkpoint.gtid_executed
         target.close()
     schema = SqlSchema.parse(SCHEMA)
-    with postgresql_server(own_folder) as server:
+    with postgresql_server(own_folder, PREPARING) as server:
         again = postgresql.open_target(server.dsn, schema, decode, replica="r1", workers=4)
         found = again.checkpoint() or Checkpoint()
         count = found.gtid_executed.count()
@@ -96,15 +96,15 @@ def test_where_the_server_falls_within_a_group_its_checkpoint_says_what_is_left(
             assert sorted(rows) == [(1, 1), (2, 2)]
 
 
-def test_what_the_server_forgets_without_an_error_is_refused(postgresql_dsn: str) -> None:
-    database = Database("postgresql", f"{postgresql_dsn}?options=-csynchronous_commit%3Doff")
+def test_what_the_server_forgets_without_an_error_is_refused(target_dsn: str) -> None:
+    database = Database("postgresql", f"{target_dsn}?options=-csynchronous_commit%3Doff")
     with pytest.raises(UnsuitableTarget, match="synchronous_commit is off, expected on"):
         database.open()
 
 
-def test_who_could_not_commit_is_named(postgresql_dsn: str) -> None:
+def test_who_could_not_commit_is_named(target_dsn: str) -> None:
     """A constraint that is checked at the commit, of one in the midst of a group."""
-    database = Database("postgresql", postgresql_dsn)
+    database = Database("postgresql", target_dsn)
     database.query("CREATE TABLE allowed (id bigint PRIMARY KEY)")
     database.query("INSERT INTO allowed VALUES (1), (2), (4)")
     database.query(
@@ -145,8 +145,8 @@ def test_no_prepared_transactions_are_refused_where_they_are_needed(own_folder: 
         postgresql.open_target(server.dsn, schema, decode, replica="r1", workers=4).close()
 
 
-def test_tables_may_be_in_another_schema_and_have_other_types(postgresql_dsn: str) -> None:
-    database = Database("postgresql", postgresql_dsn)
+def test_tables_may_be_in_another_schema_and_have_other_types(target_dsn: str) -> None:
+    database = Database("postgresql", target_dsn)
     database.query("CREATE SCHEMA shop")
     database.query(
         "CREATE TABLE shop.notes (id varchar(9) PRIMARY KEY, body json NOT NULL,"
@@ -169,9 +169,9 @@ def test_tables_may_be_in_another_schema_and_have_other_types(postgresql_dsn: st
     ],
 )
 def test_tables_that_cannot_be_written_are_refused(
-    postgresql_dsn: str, table: str, expected: str
+    target_dsn: str, table: str, expected: str
 ) -> None:
-    database = Database("postgresql", postgresql_dsn)
+    database = Database("postgresql", target_dsn)
     folded = "(provider = icu, locale = 'und-u-ks-level2', deterministic = false)"
     database.query(f"CREATE COLLATION folded {folded}")
     database.query(f"CREATE {table}")
