@@ -31,7 +31,8 @@ CREATE SCHEMA mine AUTHORIZATION {owner};
 CREATE TABLE public.vault (id int PRIMARY KEY, note text);
 INSERT INTO vault VALUES (1, 'kept');
 SET ROLE {owner};
-CREATE FUNCTION mine.seen(value int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS 'BEGIN RETURN value; END';
+CREATE FUNCTION mine.seen(value int) RETURNS int IMMUTABLE LANGUAGE plpgsql
+    AS 'BEGIN RETURN value; END';
 CREATE DOMAIN mine.number AS int CHECK (mine.seen(VALUE) IS NOT NULL);
 CREATE TABLE mine.checked (id int PRIMARY KEY, value int CHECK (mine.seen(value) IS NOT NULL));
 CREATE TABLE mine.indexed (id int PRIMARY KEY, value int);
@@ -60,13 +61,15 @@ BEGIN
     END LOOP;
     RETURN 1;
 END $$;
-CREATE FUNCTION mine.rising() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM mine.rise(); RETURN NULL; END';
+CREATE FUNCTION mine.rising() RETURNS trigger LANGUAGE plpgsql
+    AS 'BEGIN PERFORM mine.rise(); RETURN NULL; END';
 CREATE FUNCTION mine.unnest(bigint[]) RETURNS SETOF bigint LANGUAGE plpgsql
     AS 'BEGIN PERFORM mine.rise(); RETURN QUERY SELECT 1::bigint; END';
 """
 WAYS = {
     "at once": "PERFORM mine.rise()",
-    "a cursor that is read at COMMIT": "EXECUTE 'DECLARE risen CURSOR WITH HOLD FOR SELECT mine.rise()'",
+    "a cursor that is read at COMMIT": """
+        EXECUTE 'DECLARE risen CURSOR WITH HOLD FOR SELECT mine.rise()'""",
     "a deferred trigger": """
         CREATE TEMPORARY TABLE IF NOT EXISTS rising (id int);
         EXECUTE 'CREATE CONSTRAINT TRIGGER rising AFTER INSERT ON rising DEFERRABLE INITIALLY'
@@ -84,7 +87,8 @@ WAYS = {
         PERFORM set_config('statement_timeout', '1', false);
         PERFORM set_config('default_transaction_read_only', 'on', false)""",
     "temporary tables in the catalogue's place": """
-        EXECUTE 'CREATE TEMPORARY VIEW pg_class AS SELECT mine.rise() AS oid, ''vault'' AS relname'""",
+        EXECUTE 'CREATE TEMPORARY VIEW pg_class AS'
+            ' SELECT mine.rise() AS oid, ''vault'' AS relname'""",
 }
 OWNER = "rights_owner"
 TABLES = ("checked", "indexed", "generated", "typed")
@@ -148,16 +152,18 @@ def replace(dsn: str, way: str) -> None:
         session.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(OWNER)))
         session.execute("DROP FUNCTION IF EXISTS mine.rise, mine.rising, mine.unnest CASCADE")
         session.execute(RISE.format(owner=OWNER).encode())
+        handled = "duplicate_object OR duplicate_table OR duplicate_cursor"
         body = (
-            f"DECLARE number int; BEGIN BEGIN {way}; EXCEPTION WHEN duplicate_object OR"
-            " duplicate_table OR duplicate_cursor OR duplicate_prepared_statement THEN NULL; END;"
-            " RETURN value; END"
+            f"BEGIN {way}; EXCEPTION WHEN {handled} OR duplicate_prepared_statement THEN NULL; END"
         )
         session.execute(
             sql.SQL(
-                "CREATE OR REPLACE FUNCTION mine.seen(value int) RETURNS int IMMUTABLE"
-                " LANGUAGE plpgsql AS {}"
-            ).format(body)
+                "CREATE OR REPLACE FUNCTION mine.way() RETURNS void LANGUAGE plpgsql AS {}"
+            ).format(f"DECLARE number int; BEGIN {body}; END")
+        )
+        session.execute(
+            "CREATE OR REPLACE FUNCTION mine.seen(value int) RETURNS int IMMUTABLE LANGUAGE plpgsql"
+            " AS 'BEGIN PERFORM mine.way(); RETURN value; END'"
         )
 
 
@@ -180,14 +186,14 @@ def test_code_of_an_owner_has_no_rights_but_the_owners(dsn: str, way: str) -> No
     assert replica == [("origin",)]
 
 
-@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+@pytest.mark.parametrize("way", sorted(WAYS.keys() - {"settings"}))
 def test_a_trial_of_a_schema_change_has_the_rights_of_its_role(dsn: str, way: str) -> None:
     replace(dsn, "NULL")
     with psycopg.connect(dsn) as session:
         session.execute("SET session_replication_role TO replica")
         session.execute("INSERT INTO mine.indexed VALUES (77, 1) ON CONFLICT DO NOTHING")
     before = rights(dsn)
-    replace(dsn, way)
+    replace(dsn, WAYS[way])
     statements = "ALTER TABLE mine.indexed ADD CONSTRAINT c CHECK (mine.seen(value) > 0)"
     try_at(dsn, change_for(dsn, statements, role=OWNER))
     assert rights(dsn)[:3] == before[:3]
