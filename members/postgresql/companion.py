@@ -273,7 +273,9 @@ class Companion:
                         await self._suspected.wait()
                 self._suspected.clear()
                 asked = [*granted]
-                ends = await self._database.statuses([each.transaction_id for each in asked])
+                ends = await self._database.statuses(
+                    [(each.transaction_id, each.entry.version) for each in asked if each.entry]
+                )
                 for local, end in zip(asked, ends, strict=True):
                     if end == "in progress":
                         break
@@ -318,7 +320,9 @@ class Companion:
     async def _fold(self) -> None:
         while True:
             await asyncio.sleep(FOLD_SECONDS)
-            await self._database.fold()
+            granted = self._order.granted  # How these ended is still to be found.
+            first = granted[0].entry if granted else None
+            await self._database.fold(first.version if first else self._order.version)
 
     async def _follow(self) -> None:
         """Receives the binary log."""

@@ -51,7 +51,12 @@ TURN_SECONDS = 5.0
 """For which a backend may hold up the commits of its server; then it is ended."""
 START_POLLS_MAX = 500
 LOGINS_MAX = 5
-_STATUS = "SELECT coalesce(pg_xact_status(id::xid8), 'committed') FROM unnest(%s::text[]) id"
+_STATUS = """
+SELECT CASE WHEN coalesce(pg_xact_status(id::xid8), 'committed') <> 'committed'
+    THEN pg_xact_status(id::xid8) WHEN groupcert.is_executed(version) THEN 'committed'
+    ELSE 'aborted' END
+FROM unnest(%s::text[], %s::bigint[]) granted (id, version)"""
+"""A transaction that has committed without the row that notes it has not committed that."""
 _AT_COMMIT = "SELECT pid FROM groupcert.at_commit"
 _BLOCKING = (
     "SELECT pid, state LIKE 'idle%%',"
@@ -70,8 +75,8 @@ _END_COMMIT = (
     " AND transactionid::text::bigint = %s::bigint & 4294967295)"
 )
 _FOLD = (
-    "DELETE FROM groupcert.executed"
-    " WHERE version < (SELECT max(version) FROM groupcert.executed) RETURNING source, number"
+    "DELETE FROM groupcert.executed WHERE version < %s AND"
+    " version < (SELECT max(version) FROM groupcert.executed) RETURNING source, number"
 )
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 Connection = psycopg.AsyncConnection[Any]
@@ -183,10 +188,12 @@ class Database:
             version = at
         return gtids, version
 
-    async def fold(self) -> None:
-        """Moves executed GTIDs into the one set, and removes the rows of ended commits."""
+    async def fold(self, below: int) -> None:
+        """Moves executed GTIDs into the one set, those of versions below `below`, and removes the
+        rows of ended commits.
+        """
         async with self._watching, self._watcher.transaction():
-            rows = await self._watcher.execute(_FOLD)
+            rows = await self._watcher.execute(_FOLD, (below,))
             folded = await rows.fetchall()
             ((text,),) = await self._ask("SELECT gtid_set FROM groupcert.executed_set")
             gtids = GtidSet.parse(text) if text else GtidSet()
@@ -198,9 +205,12 @@ class Database:
             await self._watcher.execute("DELETE FROM groupcert.notes")
             await self._watcher.execute("DELETE FROM groupcert.ends")
 
-    async def statuses(self, transaction_ids: Sequence[str]) -> list[str]:
-        """Returns the states of transactions: `committed`, `aborted` or `in progress`."""
-        rows = await self._confirmer.execute(_STATUS, (list(transaction_ids),))
+    async def statuses(self, granted: Sequence[tuple[str, int]]) -> list[str]:
+        """Returns how transactions have ended, by their ids and the versions that they should have:
+        `committed`, `aborted`, or not yet, `in progress`.
+        """
+        ids, versions = zip(*granted, strict=True)
+        rows = await self._confirmer.execute(_STATUS, (list(ids), list(versions)))
         return [status for (status,) in await rows.fetchall()]
 
     async def execute(

@@ -198,7 +198,6 @@ def _run(connection: Connection, change: SchemaChange) -> None:
     files = {oid: file for oid, file, _ in connection.execute(_FILES).fetchall()}
     connection.execute("SELECT set_config('search_path', %s, true)", (change.search_path,))
     _run_as(connection, change)
-    connection.execute("SET LOCAL session_replication_role TO replica")
     connection.execute("SET LOCAL search_path TO pg_catalog, pg_temp")
     after = _attached(connection, change, before)
     changed = {name for (name,) in connection.execute(_CHANGED_ROWS).fetchall()}
@@ -226,7 +225,7 @@ def _run_as(connection: Connection, change: SchemaChange) -> None:
     role = sql.Identifier(change.role)
     connection.execute(sql.SQL("ALTER FUNCTION {} OWNER TO {}").format(function, role))
     connection.execute(sql.SQL("SELECT {}").format(function))
-    connection.execute("CLOSE ALL")
+    connection.execute("CLOSE ALL; SET LOCAL session_replication_role TO replica")
     connection.execute(sql.SQL("DROP FUNCTION {}").format(function))
 
 

@@ -45,15 +45,15 @@ INSERT INTO groupcert.executed_set VALUES ('');
 
 -- What a transaction has changed: of each statement the keys of its rows, before and after, as JSON,
 -- with the function that finds the rows. It lives and dies with the savepoint of the statement. A
--- row without a function is a seal: behind it `decide` looks whether all has been said. Whether an
--- earlier one fired before COMMIT, by SET CONSTRAINTS ALL IMMEDIATE, is in `is_early`.
+-- row with a number in the place of these is a seal: see `decide`.
 CREATE UNLOGGED TABLE groupcert.notes (
     transaction_id xid8 NOT NULL DEFAULT pg_current_xact_id(),
     relation text,
     before json,
     after json,
-    is_early boolean NOT NULL DEFAULT false
+    seal bigint
 );
+CREATE INDEX ON groupcert.notes (transaction_id) WHERE seal IS NOT NULL;
 
 -- Transactions at their COMMIT. One that has committed stays until the companion folds it away.
 CREATE UNLOGGED TABLE groupcert.ends (transaction_id xid8 PRIMARY KEY);
@@ -61,12 +61,16 @@ CREATE UNLOGGED TABLE groupcert.ends (transaction_id xid8 PRIMARY KEY);
 -- Returns NULL once the transaction may commit, or while there is more to come; else SQLSTATE,
 -- message, DETAIL and HINT.
 --
--- It is called for each row of `notes`, at COMMIT: a first one adds a seal, which comes behind all
--- that was waiting for COMMIT by then, deferred foreign keys too. A seal with rows behind it adds
--- another one; the last one asks the companion. SET CONSTRAINTS ALL IMMEDIATE has it called before:
--- then the seal's own call comes while it is being inserted, and a new seal waits for COMMIT again.
+-- It is called for each row of `notes`, at COMMIT. The first one adds a seal, which comes behind all
+-- that waits for COMMIT by then, deferred foreign keys too. If the seal's own call finds that more
+-- was noted, it adds another one; else it asks the companion.
+--
+-- SET CONSTRAINTS ALL IMMEDIATE has it called before COMMIT. Then the call of a seal comes while it
+-- is being inserted: the notes have to wait for COMMIT again. A second seal is the barrier: its call
+-- comes when constraints are checked next, and until then no other call counts. What is remembered
+-- here may belong to a savepoint that is gone: a seal counts if its row is there.
 CREATE FUNCTION groupcert.decide(
-    transaction_id text, relation text, before json, after json, is_early boolean
+    transaction_id text, relation text, before json, after json, seal bigint
 ) RETURNS text[] LANGUAGE plpython3u AS $$
 import json
 import re
@@ -106,44 +110,69 @@ BETWEEN = re.compile(
 )
 
 
-def add_seal(is_early):
-    """Returns whether this is COMMIT."""
-    plans = SD.get("seals")
-    if plans is None:
-        plans = SD["seals"] = {
-            "add": plpy.prepare("INSERT INTO groupcert.notes (is_early) VALUES ($1)", ["bool"]),
-            "defer": plpy.prepare("SET CONSTRAINTS groupcert.groupcert_commit DEFERRED"),
-        }
-    GD["groupcert_is_adding"] = True
+def prepare_seals():
+    plans = SD["seals"] = {
+        "add": plpy.prepare("INSERT INTO groupcert.notes (seal) VALUES ($1)", ["bigint"]),
+        "defer": plpy.prepare("SET CONSTRAINTS groupcert.groupcert_commit DEFERRED"),
+        "find": plpy.prepare(
+            "SELECT FROM groupcert.notes WHERE transaction_id = pg_current_xact_id() AND seal = $1",
+            ["bigint"],
+        ),
+    }
+    return plans
+
+
+def add_seal():
+    """Adds a seal, and returns whether its call is to come."""
+    noted["seals"] += 1
+    GD["groupcert_adds"] = True
     try:
-        plans["add"].execute([is_early])
-        if GD["groupcert_is_adding"]:
-            return True
+        seals["add"].execute([noted["seals"]])
+        return GD["groupcert_adds"]
     finally:
-        GD["groupcert_is_adding"] = False
-    plans["defer"].execute()
-    plans["add"].execute([True])
-    return False
+        GD["groupcert_adds"] = False
 
 
-if GD.get("groupcert_is_adding"):
-    GD["groupcert_is_adding"] = False
+def is_there(number):
+    return number is not None and seals["find"].execute([number]).nrows() > 0
+
+
+if GD.get("groupcert_adds"):
+    GD["groupcert_adds"] = False
     return None
+seals = SD.get("seals") or prepare_seals()
 noted = GD.get("groupcert_noted")
 if noted is None or noted["id"] != transaction_id:
-    noted = {"id": transaction_id, "notes": [], "sealed": None, "is_early": False, "is_over": False}
-    GD["groupcert_noted"] = noted
+    noted = GD["groupcert_noted"] = {
+        "id": transaction_id,
+        "notes": [],
+        "counted": 0,
+        "seals": 0,
+        "last": None,
+        "barrier": None,
+        "is_early": False,
+        "is_over": False,
+    }
 if noted["is_over"]:
-    return LATE
-noted["is_early"] |= is_early
-if relation is not None:
+    return LATE if relation else None
+if relation:
     noted["notes"].append((relation, before, after))
-if noted["sealed"] is None or (relation is None and noted["sealed"] < len(noted["notes"])):
-    noted["sealed"] = len(noted["notes"])
-    if not add_seal(noted["is_early"]):
-        del GD["groupcert_noted"]  # What it has may be rolled back: it is read from the table.
-    return None
-if relation is not None:
+if seal is None or seal != noted["barrier"]:
+    if is_there(noted["barrier"]):
+        return None
+noted["barrier"] = None
+if noted["last"] is None or seal != noted["last"]:
+    if is_there(noted["last"]):
+        return None
+    noted["is_early"] |= noted["last"] is not None
+if seal is None or seal != noted["last"] or noted["counted"] < len(noted["notes"]):
+    noted["counted"] = len(noted["notes"])
+    if add_seal():
+        noted["last"] = noted["seals"]
+    else:
+        seals["defer"].execute()
+        add_seal()
+        noted["barrier"], noted["last"], noted["is_early"] = noted["seals"], None, True
     return None
 noted["is_over"] = True
 
@@ -382,6 +411,12 @@ BEGIN
     END IF;
 END $$;
 
+-- Returns whether a version is executed here; the companion asks of such as are not folded yet.
+CREATE FUNCTION groupcert.is_executed(of bigint) RETURNS boolean
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT EXISTS (SELECT FROM groupcert.executed WHERE version = of)
+$$;
+
 -- The backends at their COMMIT: they hold the lock of who has inserted into `ends`.
 CREATE VIEW groupcert.at_commit AS
 SELECT pid FROM pg_catalog.pg_locks
@@ -406,7 +441,7 @@ CREATE FUNCTION groupcert.commit() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     failure text[] := groupcert.decide(
-        NEW.transaction_id::text, NEW.relation, NEW.before, NEW.after, NEW.is_early);
+        NEW.transaction_id::text, NEW.relation, NEW.before, NEW.after, NEW.seal);
 BEGIN
     IF failure IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = failure[1], MESSAGE = failure[2],

@@ -31,12 +31,22 @@ CREATE TABLE things (name text PRIMARY KEY, colour colour, price numeric(10, 2),
     twice numeric GENERATED ALWAYS AS (price * 2) STORED);
 CREATE TABLE counters (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, count int NOT NULL);
 CREATE TABLE keyless (note text);
+CREATE TABLE people (id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, email text, is_gone boolean
+    NOT NULL DEFAULT false, number int UNIQUE);
+CREATE UNIQUE INDEX people_here ON people (lower(email)) WHERE NOT is_gone;
+CREATE TYPE pair AS (first int, second text);
+CREATE TABLE awkward (old_name numeric(78, 0), "50%s" int, "100%" pair[], "a ""b"" {c}" bit(5),
+    place point, span box[], numbers int[], weight float4, small "char", code char(4), digits bit[],
+    PRIMARY KEY (old_name) DEFERRABLE);
+ALTER TABLE awkward RENAME old_name TO key;
 """
 ROWS = (
     "SELECT * FROM accounts ORDER BY id",
     "SELECT * FROM orders ORDER BY id, line",
     "SELECT name, things::text FROM things ORDER BY name",
     "SELECT * FROM counters ORDER BY id",
+    "SELECT id, people::text FROM people ORDER BY id",
+    "SELECT key, awkward::text FROM awkward ORDER BY key",
     "SELECT max(version) FROM groupcert.executed",
 )
 

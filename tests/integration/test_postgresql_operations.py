@@ -113,7 +113,7 @@ def test_a_server_joins_while_others_commit(servers3: PostgresqlGroup, empty: Pr
         empty.query("INSERT INTO counters (count) VALUES (9)")
     assert 0 < joined.version < first.query("SELECT max(version) FROM groupcert.executed")[0][0]
     assert shown[-1][0] == joined.dump_bytes
-    balances, *_, counters, _ = servers3.settle(empty)
+    balances, _, _, counters, *_ = servers3.settle(empty)
     total = sum(balance for _, balance, _ in balances) - before
     assert sum(load.done) <= total <= sum(load.done) + load.unknown
     assert [number % 4 for number, count in counters if count == 9] == [0]

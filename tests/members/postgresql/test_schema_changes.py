@@ -173,6 +173,13 @@ def test_a_change_that_fails_leaves_nothing(dsn: str) -> None:
         "CREATE UNIQUE INDEX ON people (name)",
         "ALTER TYPE colour ADD VALUE 'blue'",
         "CREATE RULE none AS ON DELETE TO people DO INSTEAD NOTHING",
+        "ALTER TRIGGER groupcert_update ON people RENAME TO mine",
+        "DROP TRIGGER groupcert_update ON people",
+        "ALTER TABLE people DISABLE TRIGGER ALL",
+        "ALTER SCHEMA public RENAME TO shop",
+        "CREATE TABLE child () INHERITS (people)",
+        'ALTER FUNCTION groupcert."put public.people"(json, json) RESET ALL',
+        "DROP FUNCTION groupcert.decide(text, text, json, json, bigint) CASCADE",
     ],
 )
 def test_a_change_of_one_server_alone_is_refused_with_a_hint(refusing: str, statement: str) -> None:
