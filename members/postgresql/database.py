@@ -92,7 +92,7 @@ class Database:
         self.turn_seconds = turn_seconds
         self._tables: Mapping[str, Table] = {}
         self.skipped_total = 0
-        """Transactions with rows that are no table's."""
+        """How often a transaction had rows under a name that no table has."""
         self.cancelled_total = 0
         """Sessions that stood in the way."""
         self._applier: Connection

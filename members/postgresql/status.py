@@ -69,7 +69,7 @@ class CompanionStatus:
     cancelled_sessions: int
     """Sessions that stood in the way of others' transactions."""
     skipped_rows: int
-    """Rows of others in tables that are not attached here."""
+    """Rows of others under names that no table has."""
 
 
 @dataclass(slots=True)
@@ -98,7 +98,7 @@ COUNTERS = {
     "committed_transactions": "transactions of others that were executed",
     "executed_for_backends": "certified transactions whose backend died or made way",
     "cancelled_sessions": "sessions that stood in the way of transactions of others",
-    "skipped_rows": "rows of others in tables that are not attached",
+    "skipped_rows": "rows of others under names that no table has",
 }
 
 

@@ -1,0 +1,68 @@
+"""What executes transactions of others: one statement, which leaves the same rows."""
+
+import json
+
+import pytest
+
+from groupcert.certifier.gtid import Gtid
+from groupcert.members.postgresql.commit_order import Entry
+from groupcert.members.postgresql.rows import key_of
+from groupcert.members.postgresql.statements import statement_of
+from groupcert.members.postgresql.tables import Column, Table
+from groupcert.v1 import transaction_pb2
+
+
+def table(name: str, *key: str) -> Table:
+    """An attached table of the schema `public`."""
+    columns = tuple(Column(column, "text", "text") for column in (*key, "note"))
+    return Table(schema="public", name=name, owner="o", columns=columns, key=key, is_attached=True)
+
+
+TABLES = {each.full_name: each for each in (table("plain", "id"), table("pairs", "a", "b"))}
+
+
+def entry(version: int, puts: dict[str, dict[str, object]], *deleted: str) -> Entry:
+    """A transaction that puts rows, by their keys, and deletes others."""
+    changes = transaction_pb2.Changes(
+        put_keys=[key.encode() for key in puts],
+        put_values=[json.dumps(row).encode() for row in puts.values()],
+        delete_keys=[key.encode() for key in deleted],
+    )
+    return Entry(version, Gtid("s", version), changes.SerializeToString())
+
+
+def test_of_each_row_of_several_transactions_the_last_change_counts() -> None:
+    entries = [
+        entry(1, {"public.plain/1": {"id": "1", "note": "a"}, "public.pairs/x/1": {"a": "x"}}),
+        entry(2, {"public.plain/2": {"id": "2"}}, "public.plain/1"),
+        entry(3, {"public.plain/1": {"id": "1", "note": "b"}}, "public.pairs/x/1"),
+    ]
+    query, values = statement_of(entries, TABLES.get, None)
+    assert query == (
+        b'SELECT "groupcert"."put public.plain"(%s, %s), "groupcert"."put public.pairs"(%s, %s),'
+        b" groupcert.note_executed(%s, %s, %s)"
+    )
+    rows, none, nothing, deleted = values[:4]
+    assert json.loads(str(rows)) == [{"id": "1", "note": "b"}, {"id": "2"}]
+    assert none is nothing is None
+    assert json.loads(str(deleted)) == [{"a": "x", "b": "1"}]
+    assert values[4:] == [[1, 2, 3], ["s", "s", "s"], [1, 2, 3]]
+
+
+def test_it_waits_for_the_transaction_before_it_first() -> None:
+    query, values = statement_of([entry(1, {})], TABLES.get, "77")
+    assert query == b"SELECT groupcert.wait_for(%s), groupcert.note_executed(%s, %s, %s)"
+    assert values == ["77", [1], ["s"], [1]]
+
+
+def test_rows_of_names_that_no_table_has_leave_their_gtid_alone() -> None:
+    query, _ = statement_of([entry(1, {"account/1": {"id": 1}})], TABLES.get, None)
+    assert query == b"SELECT groupcert.note_executed(%s, %s, %s)"
+
+
+def test_a_slash_in_a_key_of_several_columns_is_not_its_end() -> None:
+    pairs = TABLES["public.pairs"]
+    assert key_of(pairs, b"public.pairs/a%2Fb%25/c") == {"a": "a/b%", "b": "c"}
+    assert key_of(TABLES["public.plain"], b"public.plain/a/b%2F") == {"id": "a/b%2F"}
+    with pytest.raises(ValueError, match="zip"):
+        key_of(pairs, b"public.pairs/a")
