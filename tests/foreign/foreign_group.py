@@ -1,0 +1,224 @@
+"""Three PostgreSQL servers of one group, for programs that know nothing of it.
+
+A program has one server, or all three. It makes its tables itself, at its server alone; then
+`spread` copies the database to the others and attaches all three, or `change` makes tables by
+`groupcert postgresql ddl`.
+"""
+
+import json
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from groupcert.certifier.errors import GroupcertError
+from groupcert.members.client.client import Client
+from groupcert.members.demo.command_process import CommandProcess
+from groupcert.members.demo.local_group import LocalGroup
+from groupcert.members.errors.postgresql import SchemaChangeRefused
+from groupcert.members.postgresql import ddl
+from groupcert.members.postgresql.attachment import attach
+from groupcert.members.postgresql.sequences import Numbering
+from tests import servers
+from tests.integration.waiting import wait_for
+
+DATABASE = "foreign_programs"
+DDL_SECONDS = 30.0
+SETTLE_SECONDS = 60.0
+PROBE = (
+    "CREATE SCHEMA foreign_probe;"
+    " CREATE TABLE foreign_probe.probe (id int PRIMARY KEY, count int NOT NULL);"
+    " INSERT INTO foreign_probe.probe VALUES (1, 0)"
+)
+"""A table is always there to be attached, whatever a program drops."""
+VERSION = "SELECT coalesce(max(version), 0) FROM groupcert.executed"
+ROWS = """
+SELECT name, CAST(((xpath('/row/rows/text()', query_to_xml(format(
+    'SELECT md5(string_agg(t::text, E''\\n'' ORDER BY t::text)) AS rows FROM %s t', name),
+    false, true, '')))[1]) AS text)
+FROM (SELECT format('%I.%I', n.nspname, c.relname) AS name
+      FROM groupcert.attached a JOIN pg_class c ON c.oid = a.relation
+      JOIN pg_namespace n ON n.oid = c.relnamespace) attached ORDER BY 1"""
+"""A digest of the rows of each attached table; NULL: it has none."""
+
+
+class ForeignGroup:
+    """Members, servers and companions; one database of each server is attached at a time."""
+
+    def __init__(self, folder: Path, members: LocalGroup, dsns: Sequence[str]) -> None:
+        self.members = members
+        self.database = ""
+        self.kept_out: dict[str, str] = {}
+        """Tables that are each server's own, with the reason."""
+        self.changes: dict[str, int] = {}
+        """How often schema changes were executed, or why they were refused."""
+        self.compared = 0
+        self._folder = folder
+        self._servers = [*dsns]
+        self._companions: list[CommandProcess] = []
+
+    @property
+    def dsns(self) -> list[str]:
+        """The attached database at each server."""
+        name = self.database or "postgres"
+        return [f"{dsn.rpartition('/')[0]}/{name}" for dsn in self._servers]
+
+    def begin(self, database: str = DATABASE, *before: str, numbered: bool = False) -> None:
+        """Makes a database at all servers, runs statements there, and attaches it."""
+        self.database = database
+        with closing(psycopg.connect(self._servers[0], autocommit=True)) as session:
+            session.execute(f'CREATE DATABASE "{database}"'.encode())
+        with closing(psycopg.connect(self.dsns[0], autocommit=True)) as session:
+            for statement in before:
+                session.execute(statement.encode())
+        self.spread(database, numbered=numbered)
+
+    def spread(
+        self,
+        database: str,
+        patterns: Sequence[str] = ("public.*", "test_schema*.*", "foreign_probe.*"),
+        *,
+        numbered: bool = False,
+    ) -> dict[str, str]:
+        """Copies a database of the first server to the others, attaches all three and starts their
+        companions; returns the tables that are kept out, with the reason.
+        """
+        self.database = database
+        first, *others = self.dsns
+        with psycopg.connect(first) as session:
+            session.execute(PROBE.encode())
+        programs = [servers.postgresql_program(name) for name in ("pg_dump", "psql")]
+        dumped = subprocess.run([programs[0], first], capture_output=True, check=True).stdout
+        for server, dsn in zip(self._servers[1:], others, strict=True):
+            with closing(psycopg.connect(server, autocommit=True)) as session:
+                session.execute(f'CREATE DATABASE "{database}"'.encode())
+            command = [programs[1], "-q", "-v", "ON_ERROR_STOP=1", "-o", "/dev/null", dsn]
+            subprocess.run(command, input=dumped, check=True)
+        for place, dsn in enumerate(self.dsns):
+            numbering = Numbering(place + 1, len(self.dsns)) if numbered else None
+            attached = attach(dsn, patterns, set_isolation=True, numbering=numbering)
+            self.kept_out.update(attached.kept_out)
+            address = self.members.addresses[self.members.names[place]]
+            arguments = ("postgresql", "--dsn", dsn, "--member", address)
+            log = self._folder / f"companion-{place + 1}.log"
+            self._companions.append(CommandProcess(arguments, log))
+        for dsn in self.dsns:
+            wait_for("the server takes commits", lambda dsn=dsn: takes_commits(dsn))
+        return self.kept_out
+
+    def change(self, statements: str) -> str:
+        """Changes the schema of all servers, attaches new tables if they fit; returns why it was
+        refused, or "".
+        """
+        for attaches in (True, False):
+            try:
+                self._change(statements, attaches=attaches)
+            except SchemaChangeRefused as error:
+                problem = error.problem
+                if "it leaves" not in problem:
+                    break
+                self.kept_out[problem.split()[2]] = problem
+            except GroupcertError as error:
+                problem = str(error)
+                break
+            else:
+                self._count("executed" if attaches else "executed, tables kept out")
+                return ""
+        self._count(problem.partition(";")[0])
+        return problem
+
+    def differences(self) -> list[str]:
+        """Returns the attached tables whose rows are not the same everywhere, once every server has
+        executed what the first one has; and companions that have ended.
+        """
+        ended = [
+            f"companion {place}: {each.how_it_ended()}"
+            for place, each in enumerate(self._companions, 1)
+            if each.poll() is not None
+        ]
+        if ended:
+            return ended
+        self.compared += 1
+        versions = [int(query(dsn, VERSION)[0][0]) for dsn in self.dsns]
+        deadline = time.monotonic() + SETTLE_SECONDS
+        for dsn in self.dsns:
+            while query(dsn, VERSION)[0][0] < max(versions):
+                if time.monotonic() > deadline:
+                    return [f"{dsn} has not executed version {max(versions)}"]
+                time.sleep(0.005)
+        first, *others = ({*map(tuple, query(dsn, ROWS))} for dsn in self.dsns)
+        return sorted({name for other in others for name, _ in first ^ other})
+
+    def summary(self) -> dict[str, Any]:
+        """What is to be known of the group at the end."""
+        return {
+            "rows differ": self.differences(),
+            "compared": self.compared,
+            "versions": query(self.dsns[0], VERSION)[0][0],
+            "tables kept out": len(self.kept_out),
+            "why kept out": _counted(self.kept_out.values()),
+            "schema changes": self.changes,
+        }
+
+    def end(self) -> None:
+        """Kills the companions."""
+        for companion in self._companions:
+            companion.kill()
+            companion.wait()
+
+    def _change(self, statements: str, *, attaches: bool) -> None:
+        dsns = self.dsns
+        change = ddl.change_for(dsns[0], statements, attach=attaches)
+        newest = [ddl.try_at(dsn, change) for dsn in dsns]
+        ddl.approve_at(dsns, change)
+        with Client([*self.members.addresses.values()]) as client:
+            ddl.certify(dsns, client, change, newest[0], seconds=DDL_SECONDS)
+        missing = ddl.wait_for_servers(dsns, change, seconds=DDL_SECONDS)
+        assert not missing, f"not executed: {missing}"
+
+    def _count(self, outcome: str) -> None:
+        self.changes[outcome] = self.changes.get(outcome, 0) + 1
+
+
+def query(dsn: str, statement: str) -> list[tuple[Any, ...]]:
+    """Returns the rows of a statement that reads."""
+    with closing(psycopg.connect(dsn, autocommit=True)) as session:
+        return session.execute(statement.encode()).fetchall()
+
+
+def takes_commits(dsn: str) -> bool:
+    """Whether a transaction commits at a server; it changes nothing."""
+    with suppress(psycopg.Error), psycopg.connect(dsn) as session:
+        session.execute("UPDATE foreign_probe.probe SET count = count")
+        return True
+    return False
+
+
+def _counted(values: Sequence[str] | Any) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for value in values:
+        said = str(value)
+        for name in json.dumps(said).split():
+            if "." in name and "/" not in name:
+                said = said.replace(name.strip('"'), "...")
+        counts[said] = counts.get(said, 0) + 1
+    return counts
+
+
+@contextmanager
+def foreign_group(folder: Path) -> Iterator[ForeignGroup]:
+    """Starts three members and three servers, nothing attached."""
+    with ExitStack() as stack:
+        (folder / "group").mkdir()
+        members = stack.enter_context(LocalGroup(folder / "group"))
+        dsns = [
+            stack.enter_context(servers.postgresql_server(folder / name, "fsync=off")).dsn
+            for name in members.names
+        ]
+        group = ForeignGroup(folder, members, dsns)
+        stack.callback(group.end)
+        yield group

@@ -1,0 +1,136 @@
+"""Runs Django's own tests: attaches their tables once they are made, and notes what comes out.
+
+`FOREIGN_FLUSH=delete`: Django empties tables by DELETE where it would by TRUNCATE.
+`FOREIGN_COMMITS=1`: tests commit what they do, where Django would roll it back at the end of each.
+"""
+
+import json
+import os
+import unittest
+from multiprocessing.connection import Client, Connection
+from typing import Any
+
+from django.db import connections
+from django.db.backends.postgresql.operations import DatabaseOperations
+from django.test import TestCase, TransactionTestCase
+from django.test.runner import DiscoverRunner
+
+_door: list[Connection] = []
+
+
+def ask(*call: object) -> Any:
+    """Calls the group; None without one."""
+    if "FOREIGN_DOOR" not in os.environ:
+        return None
+    if not _door:
+        key = os.environ["FOREIGN_KEY"].encode()
+        _door.append(Client(os.environ["FOREIGN_DOOR"], authkey=key))
+    _door[0].send(call)
+    is_done, result = _door[0].recv()
+    assert is_done, result
+    return result
+
+
+def errors_of(error: BaseException | None) -> list[tuple[str | None, str]]:
+    """Returns SQLSTATE and text of an exception and of those that led to it, that one last."""
+    errors: list[tuple[str | None, str]] = []
+    while error is not None and len(errors) < 10:
+        state = getattr(error, "sqlstate", None)
+        errors.append((state, f"{type(error).__name__}: {error}"))
+        error = error.__cause__ or error.__context__
+    return errors[::-1]
+
+
+class Result(unittest.TextTestResult):
+    """Notes each test in the file `FOREIGN_OUTCOMES`."""
+
+    def _note(self, test: object, outcome: str, error: Any = None) -> None:
+        errors = errors_of(error[1]) if error else []
+        record = {"test": str(test), "outcome": outcome, "errors": errors}
+        with open(os.environ["FOREIGN_OUTCOMES"], "a") as file:
+            file.write(json.dumps(record) + "\n")
+
+    def addSuccess(self, test: Any) -> None:
+        super().addSuccess(test)
+        self._note(test, "passed")
+
+    def addExpectedFailure(self, test: Any, err: Any) -> None:
+        super().addExpectedFailure(test, err)
+        self._note(test, "passed")
+
+    def addSkip(self, test: Any, reason: str) -> None:
+        super().addSkip(test, reason)
+        self._note(test, "skipped")
+
+    def addError(self, test: Any, err: Any) -> None:
+        super().addError(test, err)
+        self._note(test, "error", err)
+
+    def addFailure(self, test: Any, err: Any) -> None:
+        super().addFailure(test, err)
+        self._note(test, "failure", err)
+
+    def addSubTest(self, test: Any, subtest: Any, err: Any) -> None:
+        super().addSubTest(test, subtest, err)
+        if err is not None:
+            self._note(test, "failure", err)
+
+
+def flush_by_delete(
+    self: Any, style: Any, tables: Any, *, reset_sequences: bool = False, allow_cascade: bool = False
+) -> list[str]:
+    """Returns what Django runs to empty tables."""
+    statements = [f"DELETE FROM {self.quote_name(table)};" for table in tables]
+    if reset_sequences:
+        names = [table for table in tables if _has_id(self.connection, table)]
+        sequences = [{"table": name, "column": "id"} for name in names]
+        statements += self.sequence_reset_by_name_sql(style, sequences)
+    return statements
+
+
+def _has_id(connection: Any, table: str) -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT FROM pg_attribute WHERE attrelid = %s::regclass AND attname = 'id'"
+            " AND pg_get_serial_sequence(%s, 'id') IS NOT NULL",
+            [connection.ops.quote_name(table)] * 2,
+        )
+        return cursor.fetchone() is not None
+
+
+def compare_first(teardown: Any) -> Any:
+    """Returns a teardown that compares the rows at all servers before it empties the tables."""
+
+    def compared(self: Any) -> None:
+        differ = ask("differences")
+        teardown(self)
+        assert not differ, f"rows differ: {differ}"
+
+    return compared
+
+
+class Runner(DiscoverRunner):
+    """Django's, with these differences."""
+
+    def get_resultclass(self) -> type[Result]:
+        return Result
+
+    def setup_databases(self, **options: Any) -> Any:
+        if os.environ.get("FOREIGN_FLUSH") == "delete":
+            DatabaseOperations.sql_flush = flush_by_delete  # type: ignore[method-assign]
+        if os.environ.get("FOREIGN_COMMITS") == "1":
+            never = classmethod(lambda cls: False)
+            TestCase._databases_support_transactions = never  # type: ignore[attr-defined]
+        made = super().setup_databases(**options)
+        name = connections["default"].settings_dict["NAME"]
+        for each in connections.all():
+            each.close()
+        if "FOREIGN_DOOR" in os.environ:
+            ask("spread", name)
+            TransactionTestCase._fixture_teardown = compare_first(  # type: ignore[attr-defined]
+                TransactionTestCase._fixture_teardown  # type: ignore[attr-defined]
+            )
+        return made
+
+    def teardown_databases(self, old_config: Any, **options: Any) -> None:
+        """Leaves them: their folder is removed."""
