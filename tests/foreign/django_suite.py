@@ -5,8 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.foreign.foreign_group import ForeignGroup
-
 APPS = (
     *("basic", "bulk_create", "constraints", "custom_pk", "db_functions", "defer", "delete"),
     *("delete_regress", "expressions", "fixtures", "fixtures_model_package", "fixtures_regress"),
@@ -54,7 +52,3 @@ def run_suite(
             command, cwd=tests, env=environment, stdout=output, stderr=output, check=False
         )
     return done.returncode
-
-
-def prepare(group: ForeignGroup) -> None:
-    """Nothing: Django makes its databases by itself."""

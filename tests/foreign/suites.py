@@ -2,14 +2,17 @@
 
 import tempfile
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psycopg
+
 from tests import servers
-from tests.foreign import django_suite
+from tests.foreign import django_suite, pytest_suites
 from tests.foreign.door import open_door
-from tests.foreign.foreign_group import ForeignGroup, foreign_group
+from tests.foreign.foreign_group import DATABASE, foreign_group
 from tests.foreign.outcomes import failures, outcomes_of, read_records
 
 ISOLATION = "default_transaction_isolation=repeatable read"
@@ -17,10 +20,12 @@ ISOLATION = "default_transaction_isolation=repeatable read"
 
 @dataclass(frozen=True)
 class Suite:
-    """Where its sources are, what it needs before, and how its tests run at a server."""
+    """Where its sources are, and how its tests run at a server. `before`: what they need in their
+    database; None: they make it themselves.
+    """
 
     find: Callable[[Path], Path | None]
-    prepare: Callable[[ForeignGroup], None]
+    before: tuple[str, ...] | None
     run: Callable[[Path, str, dict[str, str], Path, Path, list[str]], int]
     advice: str
 
@@ -28,9 +33,21 @@ class Suite:
 SUITES = {
     "django": Suite(
         django_suite.find_sources,
-        django_suite.prepare,
+        None,
         django_suite.run_suite,
         "the source distribution of Django, unpacked",
+    ),
+    "sqlalchemy": Suite(
+        pytest_suites.find_sqlalchemy,
+        pytest_suites.SQLALCHEMY_BEFORE,
+        pytest_suites.run_sqlalchemy,
+        "a clone of SQLAlchemy",
+    ),
+    "psycopg": Suite(
+        pytest_suites.find_psycopg,
+        (),
+        pytest_suites.run_psycopg,
+        "a clone of psycopg, and the package anyio in `packages` beside it",
     ),
 }
 
@@ -53,10 +70,12 @@ def run_suite(name: str, sources: Path, kept: Path, labels: list[str]) -> dict[s
             folder.chmod(0o755)
             if not alone.exists():
                 with servers.postgresql_server(folder / "alone", "fsync=off", ISOLATION) as server:
-                    suite.run(tests, server.dsn, {}, alone, log, labels)
+                    dsn = prepared(server, suite.before)
+                    suite.run(tests, dsn, {}, alone, log, labels)
             records.unlink(missing_ok=True)
             with foreign_group(folder) as group:
-                suite.prepare(group)
+                if suite.before is not None:
+                    group.begin(DATABASE, *suite.before)
                 with open_door(group, folder) as door:
                     dsn = group.dsns[0]
                     code = suite.run(tests, dsn, door, records, log, labels)
@@ -67,3 +86,15 @@ def run_suite(name: str, sources: Path, kept: Path, labels: list[str]) -> dict[s
         return {"skipped": str(error)}
     outcomes = outcomes_of(read_records(records), failures(alone))
     return {**outcomes.document(), "exit code": code, "group": summary}
+
+
+def prepared(server: servers.PostgreSqlServer, before: tuple[str, ...] | None) -> str:
+    """Makes the database of a suite at a server without a group; returns where it is."""
+    if before is None:
+        return server.dsn
+    dsn = server.dsn_of(DATABASE)
+    for place, statements in ((server.dsn, (f"CREATE DATABASE {DATABASE}",)), (dsn, before)):
+        with closing(psycopg.connect(place, autocommit=True)) as session:
+            for statement in statements:
+                session.execute(statement.encode())
+    return dsn

@@ -1,0 +1,95 @@
+"""Has SQLAlchemy's tests make and drop their tables at all servers of the group.
+
+What MetaData, tables and types would run as DDL is collected in a transaction that is rolled back,
+then run by `groupcert postgresql ddl`. What is refused there, the test runs by itself.
+"""
+
+import os
+from multiprocessing.connection import Client, Connection
+from typing import Any
+
+from pytest_outcomes import note
+
+DDL = ("CREATE", "ALTER", "DROP", "COMMENT")
+LOCK_TIMEOUT = "3s"
+_door: list[Connection] = []
+_differing: set[str] = set()
+
+
+def ask(*call: object) -> Any:
+    """Calls the group."""
+    if not _door:
+        key = os.environ["FOREIGN_KEY"].encode()
+        _door.append(Client(os.environ["FOREIGN_DOOR"], authkey=key))
+    _door[0].send(call)
+    is_done, result = _door[0].recv()
+    assert is_done, result
+    return result
+
+
+def pytest_collection_finish() -> None:
+    """Has all DDL of schema elements go through the group."""
+    if "FOREIGN_DOOR" not in os.environ:
+        return
+    from sqlalchemy.engine import Connection as SqlConnection
+
+    original = SqlConnection._run_ddl_visitor
+
+    def through_group(self: Any, visitor: Any, element: Any, **options: Any) -> None:
+        statements = _collected(self, original, visitor, element, options)
+        if statements is None:
+            original(self, visitor, element, **options)
+        elif statements:
+            if any(statement.startswith("DROP TABLE") for statement in statements):
+                _compare()
+            if ask("change", ";\n".join(statements)):
+                original(self, visitor, element, **options)
+
+    SqlConnection._run_ddl_visitor = through_group  # type: ignore[method-assign]
+
+
+def _collected(
+    connection: Any, original: Any, visitor: Any, element: Any, options: dict[str, Any]
+) -> list[str] | None:
+    """Returns the statements that would change the schema; None: they are the session's own."""
+    from sqlalchemy import create_engine, event, exc
+    from sqlalchemy.pool import NullPool
+
+    if connection.dialect.name != "postgresql" or _is_temporary(element, options):
+        return None
+    statements: list[str] = []
+
+    def keep(_connection: Any, _cursor: Any, statement: str, *_rest: object) -> None:
+        if statement.split(None, 1)[0].upper() in DDL:
+            statements.append(statement.strip().replace("%%", "%"))
+
+    url = connection.engine.url.set(drivername="postgresql+psycopg")
+    engine = create_engine(url, poolclass=NullPool)
+    event.listen(engine, "before_cursor_execute", keep)
+    given = connection.get_execution_options()
+    kept = {name: given[name] for name in ("schema_translate_map",) if name in given}
+    try:
+        with engine.connect().execution_options(**kept) as collecting:
+            collecting.exec_driver_sql("SET session_replication_role TO replica")
+            collecting.exec_driver_sql(f"SET lock_timeout TO '{LOCK_TIMEOUT}'")
+            original(collecting, visitor, element, **options)
+            collecting.rollback()
+    except exc.SQLAlchemyError:
+        return None
+    return statements
+
+
+def _is_temporary(element: Any, options: dict[str, Any]) -> bool:
+    tables = options.get("tables") or getattr(element, "tables", None) or [element]
+    tables = tables.values() if hasattr(tables, "values") else tables
+    prefixes = {str(each).upper() for table in tables for each in getattr(table, "_prefixes", ())}
+    return bool(prefixes & {"TEMPORARY", "TEMP"})
+
+
+def _compare() -> None:
+    """Notes tables whose rows differ, once each."""
+    differ = set(ask("differences")) - _differing
+    if differ:
+        _differing.update(differ)
+        test = os.environ.get("PYTEST_CURRENT_TEST", "")
+        note(test, "rows", [(None, f"rows differ: {', '.join(sorted(differ))}")])
