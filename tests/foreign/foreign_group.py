@@ -27,6 +27,7 @@ from tests import servers
 from tests.integration.waiting import wait_for
 
 DATABASE = "foreign_programs"
+PATTERNS = ("public.*", "test_schema*.*", "foreign_probe.*")
 DDL_SECONDS = 30.0
 SETTLE_SECONDS = 60.0
 PROBE = (
@@ -42,8 +43,9 @@ SELECT name, CAST(((xpath('/row/rows/text()', query_to_xml(format(
     false, true, '')))[1]) AS text)
 FROM (SELECT format('%I.%I', n.nspname, c.relname) AS name
       FROM groupcert.attached a JOIN pg_class c ON c.oid = a.relation
-      JOIN pg_namespace n ON n.oid = c.relnamespace) attached ORDER BY 1"""
-"""A digest of the rows of each attached table; NULL: it has none."""
+      JOIN pg_namespace n ON n.oid = c.relnamespace
+      WHERE pg_relation_size(c.oid) > 0) attached ORDER BY 1"""
+"""A digest of the rows of each attached table that ever had some; NULL: it has none."""
 
 
 class ForeignGroup:
@@ -67,23 +69,17 @@ class ForeignGroup:
         name = self.database or "postgres"
         return [f"{dsn.rpartition('/')[0]}/{name}" for dsn in self._servers]
 
-    def begin(self, database: str = DATABASE, *before: str, numbered: bool = False) -> None:
-        """Makes a database at all servers, runs statements there, and attaches it."""
+    def make(self, database: str, *statements: str) -> str:
+        """Makes a database at the first server and runs statements there; returns where it is."""
         self.database = database
         with closing(psycopg.connect(self._servers[0], autocommit=True)) as session:
             session.execute(f'CREATE DATABASE "{database}"'.encode())
         with closing(psycopg.connect(self.dsns[0], autocommit=True)) as session:
-            for statement in before:
+            for statement in statements:
                 session.execute(statement.encode())
-        self.spread(database, numbered=numbered)
+        return self.dsns[0]
 
-    def spread(
-        self,
-        database: str,
-        patterns: Sequence[str] = ("public.*", "test_schema*.*", "foreign_probe.*"),
-        *,
-        numbered: bool = False,
-    ) -> dict[str, str]:
+    def spread(self, database: str, *, numbered: bool = False) -> dict[str, str]:
         """Copies a database of the first server to the others, attaches all three and starts their
         companions; returns the tables that are kept out, with the reason.
         """
@@ -100,7 +96,7 @@ class ForeignGroup:
             subprocess.run(command, input=dumped, check=True)
         for place, dsn in enumerate(self.dsns):
             numbering = Numbering(place + 1, len(self.dsns)) if numbered else None
-            attached = attach(dsn, patterns, set_isolation=True, numbering=numbering)
+            attached = attach(dsn, PATTERNS, set_isolation=True, numbering=numbering)
             self.kept_out.update(attached.kept_out)
             address = self.members.addresses[self.members.names[place]]
             arguments = ("postgresql", "--dsn", dsn, "--member", address)
@@ -110,13 +106,13 @@ class ForeignGroup:
             wait_for("the server takes commits", lambda dsn=dsn: takes_commits(dsn))
         return self.kept_out
 
-    def change(self, statements: str) -> str:
+    def change(self, statements: str, rewrite: bool = False) -> str:
         """Changes the schema of all servers, attaches new tables if they fit; returns why it was
         refused, or "".
         """
         for attaches in (True, False):
             try:
-                self._change(statements, attaches=attaches)
+                self._change(statements, attaches=attaches, rewrite=rewrite)
             except SchemaChangeRefused as error:
                 problem = error.problem
                 if "it leaves" not in problem:
@@ -150,7 +146,9 @@ class ForeignGroup:
                 if time.monotonic() > deadline:
                     return [f"{dsn} has not executed version {max(versions)}"]
                 time.sleep(0.005)
-        first, *others = ({*map(tuple, query(dsn, ROWS))} for dsn in self.dsns)
+        first, *others = (
+            {(name, rows) for name, rows in query(dsn, ROWS) if rows} for dsn in self.dsns
+        )
         return sorted({name for other in others for name, _ in first ^ other})
 
     def summary(self) -> dict[str, Any]:
@@ -170,9 +168,9 @@ class ForeignGroup:
             companion.kill()
             companion.wait()
 
-    def _change(self, statements: str, *, attaches: bool) -> None:
+    def _change(self, statements: str, *, attaches: bool, rewrite: bool) -> None:
         dsns = self.dsns
-        change = ddl.change_for(dsns[0], statements, attach=attaches)
+        change = ddl.change_for(dsns[0], statements, attach=attaches, rewrite=rewrite)
         newest = [ddl.try_at(dsn, change) for dsn in dsns]
         ddl.approve_at(dsns, change)
         with Client([*self.members.addresses.values()]) as client:

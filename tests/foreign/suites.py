@@ -1,8 +1,8 @@
 """Test suites of others: each is run at a server alone, then at one of a group of three."""
 
 import tempfile
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,9 +11,11 @@ import psycopg
 
 from tests import servers
 from tests.foreign import django_suite, pytest_suites
+from tests.foreign.alembic_steps import run_steps
 from tests.foreign.door import open_door
-from tests.foreign.foreign_group import DATABASE, foreign_group
+from tests.foreign.foreign_group import DATABASE, ForeignGroup, foreign_group
 from tests.foreign.outcomes import failures, outcomes_of, read_records
+from tests.foreign.pgbench_load import run_load
 
 ISOLATION = "default_transaction_isolation=repeatable read"
 
@@ -75,7 +77,8 @@ def run_suite(name: str, sources: Path, kept: Path, labels: list[str]) -> dict[s
             records.unlink(missing_ok=True)
             with foreign_group(folder) as group:
                 if suite.before is not None:
-                    group.begin(DATABASE, *suite.before)
+                    group.make(DATABASE, *suite.before)
+                    group.spread(DATABASE)
                 with open_door(group, folder) as door:
                     dsn = group.dsns[0]
                     code = suite.run(tests, dsn, door, records, log, labels)
@@ -86,6 +89,37 @@ def run_suite(name: str, sources: Path, kept: Path, labels: list[str]) -> dict[s
         return {"skipped": str(error)}
     outcomes = outcomes_of(read_records(records), failures(alone))
     return {**outcomes.document(), "exit code": code, "group": summary}
+
+
+def run_load_program(seconds: float, *, has_bouncer: bool) -> dict[str, Any]:
+    """Runs pgbench, through pgbouncers or directly."""
+    try:
+        with running() as (folder, group):
+            return run_load(group, seconds, through_bouncer=folder if has_bouncer else None)
+    except servers.ServerMissing as error:
+        return {"skipped": str(error)}
+
+
+def run_alembic(sources: Path) -> dict[str, Any]:
+    """Runs Alembic's migrations."""
+    packages = sources / "packages"
+    if not (packages / "alembic").is_dir():
+        return {"skipped": f"{packages} has no Alembic: pip install --target {packages} alembic"}
+    try:
+        with running() as (folder, group):
+            return run_steps(group, folder, packages)
+    except servers.ServerMissing as error:
+        return {"skipped": str(error)}
+
+
+@contextmanager
+def running() -> Iterator[tuple[Path, ForeignGroup]]:
+    """Starts a group in a folder that is gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="foreign-") as made:
+        folder = Path(made)
+        folder.chmod(0o755)
+        with foreign_group(folder) as group:
+            yield folder, group
 
 
 def prepared(server: servers.PostgreSqlServer, before: tuple[str, ...] | None) -> str:
