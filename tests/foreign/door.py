@@ -29,7 +29,7 @@ def open_door(group: ForeignGroup, folder: Path) -> Iterator[dict[str, str]]:
                     try:
                         result = getattr(group, name)(*arguments)
                         connection.send((True, result))
-                    except Exception as error:  # noqa: BLE001 -- whoever asked is told.
+                    except Exception as error:
                         connection.send((False, f"{type(error).__name__}: {error}"))
 
     def serve(listener: Listener) -> None:

@@ -10,6 +10,7 @@ import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,8 @@ class ForeignGroup:
         self._folder = folder
         self._servers = [*dsns]
         self._companions: list[CommandProcess] = []
+        self._sessions: list[psycopg.Connection[Any]] = []
+        self._compared_version = -1
 
     @property
     def dsns(self) -> list[str]:
@@ -87,7 +90,7 @@ class ForeignGroup:
         first, *others = self.dsns
         with psycopg.connect(first) as session:
             session.execute(PROBE.encode())
-        programs = [servers.postgresql_program(name) for name in ("pg_dump", "psql")]
+        programs = [str(servers.postgresql_program(name)) for name in ("pg_dump", "psql")]
         dumped = subprocess.run([programs[0], first], capture_output=True, check=True).stdout
         for server, dsn in zip(self._servers[1:], others, strict=True):
             with closing(psycopg.connect(server, autocommit=True)) as session:
@@ -103,7 +106,7 @@ class ForeignGroup:
             log = self._folder / f"companion-{place + 1}.log"
             self._companions.append(CommandProcess(arguments, log))
         for dsn in self.dsns:
-            wait_for("the server takes commits", lambda dsn=dsn: takes_commits(dsn))
+            wait_for("the server takes commits", partial(takes_commits, dsn))
         return self.kept_out
 
     def change(self, statements: str, rewrite: bool = False) -> str:
@@ -138,16 +141,21 @@ class ForeignGroup:
         ]
         if ended:
             return ended
+        if not self._sessions:
+            self._sessions = [psycopg.connect(dsn, autocommit=True) for dsn in self.dsns]
+        versions = [_rows(each, VERSION)[0][0] for each in self._sessions]
+        if max(versions) == self._compared_version:
+            return []
         self.compared += 1
-        versions = [int(query(dsn, VERSION)[0][0]) for dsn in self.dsns]
+        self._compared_version = max(versions)
         deadline = time.monotonic() + SETTLE_SECONDS
-        for dsn in self.dsns:
-            while query(dsn, VERSION)[0][0] < max(versions):
+        for each in self._sessions:
+            while _rows(each, VERSION)[0][0] < max(versions):
                 if time.monotonic() > deadline:
-                    return [f"{dsn} has not executed version {max(versions)}"]
+                    return [f"{each.info.dsn} has not executed version {max(versions)}"]
                 time.sleep(0.005)
         first, *others = (
-            {(name, rows) for name, rows in query(dsn, ROWS) if rows} for dsn in self.dsns
+            {(name, rows) for name, rows in _rows(each, ROWS) if rows} for each in self._sessions
         )
         return sorted({name for other in others for name, _ in first ^ other})
 
@@ -164,6 +172,8 @@ class ForeignGroup:
 
     def end(self) -> None:
         """Kills the companions."""
+        for session in self._sessions:
+            session.close()
         for companion in self._companions:
             companion.kill()
             companion.wait()
@@ -180,6 +190,10 @@ class ForeignGroup:
 
     def _count(self, outcome: str) -> None:
         self.changes[outcome] = self.changes.get(outcome, 0) + 1
+
+
+def _rows(session: "psycopg.Connection[Any]", statement: str) -> list[tuple[Any, ...]]:
+    return session.execute(statement.encode()).fetchall()
 
 
 def query(dsn: str, statement: str) -> list[tuple[Any, ...]]:

@@ -4,10 +4,8 @@
 `FOREIGN_COMMITS=1`: tests commit what they do, where Django would roll it back at the end of each.
 """
 
-import json
 import os
 import unittest
-from multiprocessing.connection import Client, Connection
 from typing import Any
 
 from django.core.management.commands import flush
@@ -15,33 +13,10 @@ from django.db import connections
 from django.db.backends.postgresql.operations import DatabaseOperations
 from django.test import TestCase, TransactionTestCase
 from django.test.runner import DiscoverRunner
+from door_call import ask, errors_of, has_group, note  # type: ignore[import-not-found]  # By PYTHONPATH.
 
 KEPT = ("django_content_type", "auth_permission")
 """Django makes their rows anew after each test that commits, for hundreds of models."""
-_door: list[Connection] = []
-
-
-def ask(*call: object) -> Any:
-    """Calls the group; None without one."""
-    if "FOREIGN_DOOR" not in os.environ:
-        return None
-    if not _door:
-        key = os.environ["FOREIGN_KEY"].encode()
-        _door.append(Client(os.environ["FOREIGN_DOOR"], authkey=key))
-    _door[0].send(call)
-    is_done, result = _door[0].recv()
-    assert is_done, result
-    return result
-
-
-def errors_of(error: BaseException | None) -> list[tuple[str | None, str]]:
-    """Returns SQLSTATE and text of an exception and of those that led to it, that one last."""
-    errors: list[tuple[str | None, str]] = []
-    while error is not None and len(errors) < 10:
-        state = getattr(error, "sqlstate", None)
-        errors.append((state, f"{type(error).__name__}: {error}"))
-        error = error.__cause__ or error.__context__
-    return errors[::-1]
 
 
 class Result(unittest.TextTestResult):
@@ -49,9 +24,7 @@ class Result(unittest.TextTestResult):
 
     def _note(self, test: object, outcome: str, error: Any = None) -> None:
         errors = errors_of(error[1]) if error else []
-        record = {"test": str(test), "outcome": outcome, "errors": errors}
-        with open(os.environ["FOREIGN_OUTCOMES"], "a") as file:
-            file.write(json.dumps(record) + "\n")
+        note(str(test), outcome, errors)
 
     def addSuccess(self, test: Any) -> None:
         super().addSuccess(test)
@@ -80,12 +53,18 @@ class Result(unittest.TextTestResult):
 
 
 def flush_by_delete(
-    self: Any, style: Any, tables: Any, *, reset_sequences: bool = False, allow_cascade: bool = False
+    self: Any,
+    style: Any,
+    tables: Any,
+    *,
+    reset_sequences: bool = False,
+    allow_cascade: bool = False,
 ) -> list[str]:
     """Returns what Django runs to empty tables: those that have ever had a row."""
     with self.connection.cursor() as cursor:
         cursor.execute(
-            "SELECT name FROM unnest(%s::text[]) name WHERE pg_relation_size(quote_ident(name)) > 0",
+            "SELECT name FROM unnest(%s::text[]) name"
+            " WHERE pg_relation_size(quote_ident(name)) > 0",
             [[*tables]],
         )
         filled = [name for (name,) in cursor.fetchall() if name not in KEPT]
@@ -118,7 +97,7 @@ def compare_first(teardown: Any) -> Any:
     return compared
 
 
-class Runner(DiscoverRunner):
+class Runner(DiscoverRunner):  # type: ignore[misc]  # Django has no types.
     """Django's, with these differences."""
 
     def get_resultclass(self) -> type[Result]:
@@ -126,19 +105,20 @@ class Runner(DiscoverRunner):
 
     def setup_databases(self, **options: Any) -> Any:
         if os.environ.get("FOREIGN_FLUSH") == "delete":
-            DatabaseOperations.sql_flush = flush_by_delete  # type: ignore[method-assign]
+            DatabaseOperations.sql_flush = flush_by_delete
         if os.environ.get("FOREIGN_COMMITS") == "1":
             never = classmethod(lambda cls: False)
-            TestCase._databases_support_transactions = never  # type: ignore[attr-defined]
-            flush.emit_post_migrate_signal = lambda *_, **__: None  # type: ignore[attr-defined]
+            TestCase._databases_support_transactions = never
+            TestCase._should_reload_connections = lambda _: False
+            flush.emit_post_migrate_signal = lambda *_, **__: None
         made = super().setup_databases(**options)
         name = connections["default"].settings_dict["NAME"]
         for each in connections.all():
             each.close()
-        if "FOREIGN_DOOR" in os.environ:
+        if has_group():
             ask("spread", name)
-            TransactionTestCase._fixture_teardown = compare_first(  # type: ignore[attr-defined]
-                TransactionTestCase._fixture_teardown  # type: ignore[attr-defined]
+            TransactionTestCase._fixture_teardown = compare_first(
+                TransactionTestCase._fixture_teardown
             )
         return made
 

@@ -1,29 +1,12 @@
 """Notes what came of each test in the file `FOREIGN_OUTCOMES`."""
 
-import json
-import os
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from door_call import errors_of, note  # type: ignore[import-not-found]  # By PYTHONPATH.
 
 _outcomes: dict[str, tuple[str, list[tuple[str | None, str]]]] = {}
-
-
-def errors_of(error: BaseException | None) -> list[tuple[str | None, str]]:
-    """Returns SQLSTATE and text of an exception and of those that led to it, that one last."""
-    errors: list[tuple[str | None, str]] = []
-    while error is not None and len(errors) < 10:
-        state = getattr(error, "sqlstate", None)
-        errors.append((state, f"{type(error).__name__}: {error}"))
-        error = error.__cause__ or error.__context__
-    return errors[::-1]
-
-
-def note(test: str, outcome: str, errors: list[tuple[str | None, str]]) -> None:
-    """Writes a record."""
-    with open(os.environ["FOREIGN_OUTCOMES"], "a") as file:
-        file.write(json.dumps({"test": test, "outcome": outcome, "errors": errors}) + "\n")
 
 
 @pytest.hookimpl(hookwrapper=True)
