@@ -39,7 +39,7 @@ SUMS = (
 """simple-update leaves tellers and branches as they are."""
 BOUNCER = """
 [databases]
-* = host={host} port={server_port}
+* = host={host} port={server_port} user=postgres
 [pgbouncer]
 listen_addr = {host}
 listen_port = {port}
@@ -48,7 +48,6 @@ auth_type = any
 pool_mode = transaction
 default_pool_size = 3
 max_client_conn = 100
-max_prepared_statements = 100
 ignore_startup_parameters = extra_float_digits
 """
 
@@ -77,6 +76,8 @@ def run_load(
             dsns = [stack.enter_context(bouncer(dsn, through_bouncer)) for dsn in dsns]
         pool = stack.enter_context(ThreadPoolExecutor(len(dsns)))
         for protocol, script in KINDS:
+            if through_bouncer and protocol == "prepared":
+                continue  # Statements that are prepared in a session: it may be another one.
             options = [program, "--no-vacuum", "--protocol", protocol, "--builtin", script]
             for counted in pool.map(partial(_repeat, options, seconds=seconds), dsns):
                 told.update({f"{protocol} {script}: {key}": n for key, n in counted.items()})
