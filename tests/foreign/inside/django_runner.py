@@ -13,7 +13,7 @@ from django.db import connections
 from django.db.backends.postgresql.operations import DatabaseOperations
 from django.test import TestCase, TransactionTestCase
 from django.test.runner import DiscoverRunner
-from door_call import ask, errors_of, has_group, note  # type: ignore[import-not-found]  # By PYTHONPATH.
+from door_call import ask, errors_of, has_group, note  # type: ignore[import-not-found]
 
 KEPT = ("django_content_type", "auth_permission")
 """Django makes their rows anew after each test that commits, for hundreds of models."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from door_call import ask, has_group, note  # type: ignore[import-not-found]  # By PYTHONPATH.
+from door_call import ask, has_group, note  # type: ignore[import-not-found]
 
 _tables: dict[str, str] = {}
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from door_call import errors_of, note  # type: ignore[import-not-found]  # By PYTHONPATH.
+from door_call import errors_of, note  # type: ignore[import-not-found]
 
 _outcomes: dict[str, tuple[str, list[tuple[str | None, str]]]] = {}
 

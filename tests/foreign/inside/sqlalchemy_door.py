@@ -7,7 +7,7 @@ then run by `groupcert postgresql ddl`. What is refused there, the test runs by 
 import os
 from typing import Any
 
-from door_call import ask, has_group, note  # type: ignore[import-not-found]  # By PYTHONPATH.
+from door_call import ask, has_group, note  # type: ignore[import-not-found]
 
 DDL = ("CREATE", "ALTER", "DROP", "COMMENT")
 LOCK_TIMEOUT = "3s"
