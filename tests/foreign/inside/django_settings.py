@@ -1,4 +1,7 @@
-"""Settings of Django's own tests: two databases of one server, of which the first is attached."""
+"""Settings of Django's own tests: two databases of one server, of which the first is attached.
+
+`FOREIGN_BINDING=server`: statements have parameters, by the extended protocol.
+"""
 
 import os
 from urllib.parse import urlsplit
@@ -9,6 +12,7 @@ _DATABASE = {
     "HOST": _SERVER.hostname,
     "PORT": _SERVER.port,
     "USER": _SERVER.username,
+    "OPTIONS": {"server_side_binding": os.environ.get("FOREIGN_BINDING") == "server"},
 }
 DATABASES = {
     "default": {**_DATABASE, "NAME": "first"},
