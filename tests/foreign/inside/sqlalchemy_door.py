@@ -10,6 +10,7 @@ from typing import Any
 from door_call import ask, has_group, note  # type: ignore[import-not-found]
 
 DDL = ("CREATE", "ALTER", "DROP", "COMMENT")
+WRITES = ("INSERT", "UPDATE", "DELETE")
 LOCK_TIMEOUT = "3s"
 _differing: set[str] = set()
 
@@ -45,10 +46,14 @@ def _collected(
     if connection.dialect.name != "postgresql" or _is_temporary(element, options):
         return None
     statements: list[str] = []
+    written: list[str] = []
 
     def keep(_connection: Any, _cursor: Any, statement: str, *_rest: object) -> None:
-        if statement.split(None, 1)[0].upper() in DDL:
+        verb = statement.split(None, 1)[0].upper()
+        if verb in DDL:
             statements.append(statement.strip().replace("%%", "%"))
+        elif verb in WRITES:
+            written.append(statement)
 
     url = connection.engine.url.set(drivername="postgresql+psycopg")
     engine = create_engine(url, poolclass=NullPool)
@@ -63,7 +68,7 @@ def _collected(
             collecting.rollback()
     except exc.SQLAlchemyError:
         return None
-    return statements
+    return None if written else statements
 
 
 def _is_temporary(element: Any, options: dict[str, Any]) -> bool:
