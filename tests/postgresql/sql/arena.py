@@ -1,9 +1,11 @@
 """A group of three servers in which one case after the other is run, each in schemas of its own.
 
-The rule it keeps: what a case was wrong with is not there for the next one. A case without a
-problem drops its schemas; after one with a problem everything is started anew.
+The rule it keeps: what a case was wrong with is not there for the next one. Its schemas are dropped,
+which has companions skip rows that they could not execute; where that does not help, or somebody has
+rights that he had not before, everything is started anew.
 """
 
+import json
 import re
 import shutil
 import tempfile
@@ -11,7 +13,6 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
@@ -21,18 +22,24 @@ import psycopg
 from groupcert.members.demo.postgresql_servers import Primary
 from groupcert.members.postgresql.attachment import Attachment, attach
 from groupcert.members.postgresql.sequences import Numbering
-from tests.integration.waiting import wait_for
 from tests.postgresql.group import Group, running_group
 from tests.postgresql.sql.case import CLIENTS, MARKS, OWNERS, ROLES, Case
 from tests.postgresql.sql.clients import Told, clients_of
 from tests.postgresql.sql.judgement import Problem, compare_rows, find_orphans, read_rights
 from tests.postgresql.sql.literals import quoted
 
-SETTLE_SECONDS = 12.0
+SETTLE_SECONDS = 10.0
 """Within which all servers execute everything; they take some hundredths."""
 BETWEEN_SECONDS = 2.0
+RENEWED_SECONDS = 20.0
+PROBE_MS = 4_000
+"""For which a statement of the superuser's sessions may wait."""
 POLL_SECONDS = 0.01
 NUMBERS_APART = 4
+AT_ANY_SERVER = (
+    "SET default_transaction_isolation = 'read committed'; SET default_transaction_read_only = off"
+)
+"""What an earlier case has left may keep the server out of its group until companions are renewed."""
 PROBE = "UPDATE public.probes SET id = id WHERE id = 1"
 ROLES_MADE = "; ".join(
     (
@@ -55,6 +62,10 @@ class Outcome(NamedTuple):
     """Definitions that failed, at all servers alike."""
 
 
+class CannotGoOn(Exception):
+    """The group does not get over what an earlier case has left."""
+
+
 class Arena:
     """The group, from the first case on; `started_count` says how often it was started."""
 
@@ -63,7 +74,10 @@ class Arena:
         self._group: Group | None = None
         self._sessions: list[Connection] = []
         self._folder = Path()
+        self._rights: list[set[str]] = []
         self.started_count = 0
+        self.last_failures: list[str] = []
+        """Definitions that failed, of the last case."""
 
     def __enter__(self) -> Self:
         return self
@@ -80,11 +94,14 @@ class Arena:
         """Runs a case and judges what it has left."""
         if self._group is None:
             self._start()
-        outcome = self._run(case)
-        if outcome.problems:
+        try:
+            outcome = self._run(case)
+        except CannotGoOn:
             self._stop()
-        else:
-            self._drop(case)
+            self._start()
+            outcome = self._run(case)
+        if not self._is_as_before():
+            self._stop()
         return outcome
 
     @property
@@ -99,7 +116,9 @@ class Arena:
         self.started_count += 1
         for primary in self._primaries:
             session = psycopg.connect(primary.dsn, autocommit=True)
+            session.execute(f"SET statement_timeout = {PROBE_MS}".encode())
             self._sessions.append(self._running.enter_context(session))
+        self._rights = self._each(read_rights)
 
     def _stop(self) -> None:
         self._sessions = []
@@ -149,7 +168,7 @@ class Arena:
                 for role, sql in (*case.preamble, *case.definitions):
                     if role not in sessions:
                         session = psycopg.connect(primary.dsn, user=role, autocommit=True)
-                        session.execute("SET default_transaction_isolation = 'read committed'")
+                        session.execute(AT_ANY_SERVER.encode())
                         sessions[role] = stack.enter_context(session)
                     try:
                         sessions[role].execute(sql.encode())
@@ -190,8 +209,12 @@ class Arena:
             primary.kill_companion()
         for primary in self._primaries:
             primary.start_companion()
+        deadline = time.monotonic() + RENEWED_SECONDS
         for place in range(len(self._primaries)):
-            wait_for("the server takes commits", partial(self._group.takes_commits, place))
+            while not self._group.takes_commits(place):
+                if time.monotonic() > deadline or self._ended():
+                    raise CannotGoOn
+                time.sleep(POLL_SECONDS)
 
     def _settle(self) -> list[Problem]:
         """Returns when all have executed everything and taken a commit each, or why they do not."""
@@ -207,7 +230,7 @@ class Arena:
                 except psycopg.Error as error:
                     if time.monotonic() > deadline:
                         last = self._last_line(place, "text")
-                        return [Problem(f"takes no commits: {masked(last)}", f"{error}; {last}")]
+                        return [Problem(f"takes no commits: {masked(last)}", f"{last}; {error}")]
                 time.sleep(POLL_SECONDS)
         if self._wait_until_level(max(1.0, deadline - time.monotonic())):
             return []
@@ -241,6 +264,8 @@ class Arena:
         name = self._primaries[place].name
         text = (self._folder / f"companion-{name}.log").read_text(errors="replace")
         lines = [line for line in text.splitlines() if word in line] or [""]
+        with suppress(ValueError, KeyError):
+            return str(json.loads(lines[-1])["text"])
         return lines[-1]
 
     def _roll_back_prepared(self) -> None:
@@ -269,16 +294,22 @@ class Arena:
             ]
         return problems
 
-    def _drop(self, case: Case) -> None:
+    def _is_as_before(self) -> bool:
+        """Drops what the case has made; returns whether nothing else is left of it."""
+
         def drop(session: Connection) -> None:
-            session.execute("SET session_replication_role = replica")
+            session.execute("SET session_replication_role = replica; SET lock_timeout = '3s'")
             for (schema,) in session.execute(
                 "SELECT nspname FROM pg_namespace WHERE nspname ~ '^(case|other)_'"
             ).fetchall():
                 session.execute(f"DROP SCHEMA {quoted(schema)} CASCADE".encode())
-            session.execute("RESET session_replication_role")
+            session.execute("RESET session_replication_role; RESET lock_timeout")
 
-        self._each(drop)
+        try:
+            self._each(drop)
+            return self._each(read_rights) == self._rights
+        except psycopg.Error:
+            return False
 
 
 def masked(text: str) -> str:

@@ -155,8 +155,7 @@ class Client:
         if step.kind == "mark":
             self._marks[-1][1].append(int(step.argument))
         if status is TransactionStatus.INERROR:
-            if step.kind not in ("savepoint", "sql", "mark") or len(self._marks) == 1:
-                self._begin_again(why)
+            self._go_on(why)
         elif status is not TransactionStatus.INTRANS:
             has_ended = step.kind in ("commit", "prepare", "prepared", "mark")
             if has_ended and (error.sqlstate or "") in UNKNOWN:
@@ -164,11 +163,19 @@ class Client:
             else:
                 self._fail(why)
 
-    def _begin_again(self, why: str) -> None:
-        """Has what is left of the transaction's steps run in another one."""
+    def _go_on(self, why: str) -> None:
+        """Has what is left of the transaction's steps run behind its last savepoint, else in another
+        transaction.
+        """
+        assert self._connection is not None, "it has failed"
+        name, marks = self._marks[-1]
+        marks.clear()
+        with suppress(psycopg.Error):
+            if name:
+                self._connection.execute(f"ROLLBACK TO {name}".encode())
+                return
         self._fail(why)
         with suppress(psycopg.Error):
-            assert self._connection is not None, "it has failed"
             self._connection.execute("ROLLBACK; BEGIN")
 
     @property

@@ -192,10 +192,11 @@ class _TableDrawing:
         if self._is(0.15):
             self._written.append("dropped int DEFAULT 7")
         identity = chance.choice(("ALWAYS", "BY DEFAULT"))
+        may_be_given = identity != "ALWAYS" or self._is(0.3)
         key = [
             self._add(INTEGER, "NOT NULL")
             if (drawn := chance.random()) < 0.4
-            else self._add(INTEGER, f"GENERATED {identity} AS IDENTITY", is_given=drawn < 0.55)
+            else self._add(INTEGER, f"GENERATED {identity} AS IDENTITY", is_given=may_be_given)
             if drawn < 0.65
             else self._add(ColumnType("serial", INTEGER.values))
             if drawn < 0.7
@@ -243,7 +244,7 @@ class _TableDrawing:
 
     def _keys(self) -> Iterator[str]:
         chance, table = self._chance, self._table
-        deferred = chance.choice(("", "", "", "", " DEFERRABLE", " DEFERRABLE INITIALLY DEFERRED"))
+        deferred = chance.choice(("", " DEFERRABLE INITIALLY DEFERRED")) if self._is(0.15) else ""
         key = ", ".join(table.key)
         if self._is(0.94):
             yield f"ALTER TABLE {table.name} ADD PRIMARY KEY ({key}){deferred}"
@@ -372,7 +373,8 @@ def insert_of(chance: Random, table: Table, rows: int = 1) -> str:
         return f"INSERT INTO {table.name} DEFAULT VALUES"
     names = ", ".join(column.name for column in columns)
     values = ", ".join(f"({row_of(chance, table)})" for _ in range(rows))
-    return f"INSERT INTO {table.name} ({names}) VALUES {values}"
+    overriding = chance.choice(("", "", "OVERRIDING SYSTEM VALUE "))
+    return f"INSERT INTO {table.name} ({names}) {overriding}VALUES {values}"
 
 
 def row_of(chance: Random, table: Table) -> str:

@@ -76,6 +76,10 @@ class _Drawing:
         chance = self._chance
         opened: dict[int, list[Step]] = {}
         current = 0
+        for session in range(len(self._sessions)):
+            if chance.random() < 0.4:
+                path = f"SET search_path = {', '.join(self._schemas)}, public"
+                yield self._step(session, "sql", path)
         while self._count < TRANSACTIONS or opened:
             if current not in opened or chance.random() < 0.5:
                 is_full = len(opened) >= OPEN_MAX or self._count >= TRANSACTIONS
