@@ -1,4 +1,4 @@
-"""`python -m tests.postgresql.sql --seconds N --seed N`: drawn schemas and sessions at three servers.
+"""`python -m tests.postgresql.sql --seconds N --seed N`: drawn schemas and sessions.
 
 Each seed draws types, tables, functions and what six sessions do, as roles without rights, at the
 three servers of a group. Afterwards all servers have the same rows, each acknowledged transaction
@@ -45,7 +45,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = [*(sys.argv[1:] if arguments is None else arguments)]
     if options.mutant and os.environ.get(VARIABLE) != options.mutant:
         environment = environment_of(options.mutant)  # Its processes are wrong from their start on.
-        os.execve(sys.executable, [sys.executable, "-m", "tests.postgresql.sql", *given], environment)
+        os.execve(
+            sys.executable, [sys.executable, "-m", "tests.postgresql.sql", *given], environment
+        )
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # What was started ends with it.
     run = Run()
     began = time.monotonic()
@@ -100,7 +102,8 @@ def _count(run: Run, outcome: Outcome) -> None:
 def _note(
     run: Run, arena: Arena, case: Case, outcome: Outcome, options: argparse.Namespace
 ) -> None:
-    """Writes what a case has found; the first of each kind is cut down."""
+    """Writes what a case has found, and cuts it down if a kind is new."""
+    is_shrunk = False
     for kind, problem in {problem.kind: problem for problem in outcome.problems}.items():
         is_new = kind not in run.found
         run.found.setdefault(kind, []).append(case.seed)
@@ -108,13 +111,14 @@ def _note(
         mutant = f" --mutant {options.mutant}" if options.mutant else ""
         sys.stdout.write(f"again: python -m tests.postgresql.sql --seed {case.seed}{mutant}\n")
         sys.stdout.flush()
-        if not is_new or not options.shrink_seconds:
+        if not is_new or is_shrunk or not options.shrink_seconds:
             continue
 
         def fails(fewer: Case, kind: str = kind) -> bool:
             _progress(run, f"cut down to {len(fewer.definitions)} and {len(fewer.steps)}")
             return any(problem.kind == kind for problem in arena.run(fewer).problems)
 
+        is_shrunk = True
         shrunk = shrink(case, fails, options.shrink_seconds)
         sys.stdout.write("".join(f"  {line[:CHARACTERS_MAX]}\n" for line in shrunk.lines()))
         sys.stdout.flush()

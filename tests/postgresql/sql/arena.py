@@ -1,8 +1,8 @@
 """A group of three servers in which one case after the other is run, each in schemas of its own.
 
-The rule it keeps: what a case was wrong with is not there for the next one. Its schemas are dropped,
-which has companions skip rows that they could not execute; where that does not help, or somebody has
-rights that he had not before, everything is started anew.
+The rule it keeps: what a case was wrong with is not there for the next one. Its schemas are
+dropped, which has companions skip rows that they could not execute; where that does not help, or
+somebody has rights that he had not before, everything is started anew.
 """
 
 import json
@@ -39,7 +39,7 @@ NUMBERS_APART = 4
 AT_ANY_SERVER = (
     "SET default_transaction_isolation = 'read committed'; SET default_transaction_read_only = off"
 )
-"""What an earlier case has left may keep the server out of its group until companions are renewed."""
+"""What an earlier case has left may keep the server read-only until companions are renewed."""
 PROBE = "UPDATE public.probes SET id = id WHERE id = 1"
 ROLES_MADE = "; ".join(
     (
@@ -191,9 +191,7 @@ class Arena:
         for place, primary in enumerate(self._primaries, 1):
             numbering = Numbering(place, NUMBERS_APART)
             try:
-                done = attach(
-                    primary.dsn, case.patterns, set_isolation=True, numbering=numbering
-                )
+                done = attach(primary.dsn, case.patterns, set_isolation=True, numbering=numbering)
             except Exception as error:
                 cause = masked(f"{type(error).__name__}: {error}")
                 return [], [Problem(f"attach raises: {cause}", str(error))]

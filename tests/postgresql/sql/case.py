@@ -31,9 +31,9 @@ class Session(NamedTuple):
 class Step(NamedTuple):
     """One statement of a session, or "" where `kind` says it all.
 
-    `mark` inserts the id `argument`; `copy` sends the rows `argument`; `savepoint`,
-    `rollback_to` and `release` have the name there, `prepare` the name of the transaction. `settle` waits until
-    all servers are equal, `cancel` cancels what the session runs.
+    `mark` inserts the id `argument`; `copy` sends the rows `argument`; `savepoint`, `rollback_to`
+    and `release` have the name there, `prepare` and `prepared` that of the transaction. `settle`
+    waits until all servers are equal, `cancel` cancels what the session runs.
     """
 
     session: int
@@ -71,8 +71,10 @@ class Case:
         )
 
     def lines(self) -> Iterator[str]:
-        """Yields the case as a reader follows it."""
-        for role, sql in (*self.preamble, *self.definitions):
+        """Yields the case as a reader follows it, without the schemas and the table of marks: each
+        owner has a schema, in which everybody may do everything to its tables.
+        """
+        for role, sql in self.definitions:
             yield f"{role}: {sql}"
         for step in self.steps:
             server, role = self.sessions[step.session]

@@ -164,9 +164,7 @@ class Client:
                 self._fail(why)
 
     def _go_on(self, why: str) -> None:
-        """Has what is left of the transaction's steps run behind its last savepoint, else in another
-        transaction.
-        """
+        """Has the steps that are left run behind the last savepoint, else in a new transaction."""
         assert self._connection is not None, "it has failed"
         name, marks = self._marks[-1]
         marks.clear()
@@ -195,7 +193,9 @@ class Client:
 
 
 @contextmanager
-def clients_of(sessions: tuple[Session, ...], dsns: list[str], told: Told) -> Iterator[list[Client]]:
+def clients_of(
+    sessions: tuple[Session, ...], dsns: list[str], told: Told
+) -> Iterator[list[Client]]:
     """Yields a client for each session; all have ended after the block."""
     clients = [Client(session, dsns[session.server], told) for session in sessions]
     try:

@@ -1,8 +1,8 @@
 """What is made wrong on purpose, so that tests see the generator find it.
 
 A mutant's `change` runs at the start of each Python process: in the one that attaches tables and in
-companions alike. One that is `as_it_is` names a fault which the tree has by itself: whoever mends it
-puts in its place what brings it back.
+companions alike. One that is `as_it_is` names a fault which the tree has by itself: whoever mends
+it puts in its place what brings it back.
 """
 
 import os
@@ -40,7 +40,7 @@ def without_unique_values() -> None:
     def key_items(noted: "list[NotedRow]", tables: Mapping[str, Table]) -> list[str]:
         return [text for text in certified(noted, tables) if "/referenced (" in text]
 
-    companion.key_items = key_items  # type: ignore[assignment]  # on purpose
+    vars(companion)["key_items"] = key_items
 
 
 def rewritten(old: bytes, new: bytes) -> Callable[[], None]:

@@ -26,9 +26,7 @@ COLUMN_NAMES = (
     *("{x}", "new", "old", "value", "tableoid_", "a,b"),
 )
 PLAIN_NAMES = tuple("abcdefghijklmnop")
-"""In place of both, in most cases: odd names would hide what else is wrong with a tree that does not
-take them.
-"""
+"""In most cases: odd names would hide what else is wrong with a tree that does not take them."""
 ACTIONS = ("NO ACTION", "RESTRICT", "CASCADE", "SET NULL", "SET DEFAULT")
 INTEGER, TEXT, BOOLEAN = (
     next(each for each in TYPES if each.sql == name) for name in ("int", "text", "boolean")
@@ -321,7 +319,8 @@ class _TableDrawing:
             bodies.append(f"UPDATE {other.name} SET {column} = {column};")
         body = f"{chance.choice(bodies)} RETURN CASE TG_OP WHEN 'DELETE' THEN OLD ELSE NEW END;"
         yield "CREATE TABLE IF NOT EXISTS OWN.log (operation text)"
-        yield f"CREATE FUNCTION {function} RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {body} END $$"
+        made = f"CREATE FUNCTION {function} RETURNS trigger LANGUAGE plpgsql"
+        yield f"{made} AS $$ BEGIN {body} END $$"
         when = chance.choice(("BEFORE", "BEFORE", "AFTER"))
         events = f"{when} INSERT OR UPDATE OR DELETE ON {table.name}"
         yield f"CREATE TRIGGER {name} {events} FOR EACH ROW EXECUTE FUNCTION {function}"
@@ -335,7 +334,7 @@ def _late_statements(chance: Random, table: Table) -> list[str]:
     statements = [insert_of(chance, table) for _ in range(chance.randint(1, ROWS_MAX))]
     late: list[tuple[float, Callable[[], Sequence[str]]]] = [
         (0.1, lambda: _policies(chance, table)),
-        (0.15, lambda: _renamed(chance, table)),
+        (0.2, lambda: _renamed(chance, table)),
         (0.05, lambda: [f"ALTER TABLE {table.name} REPLICA IDENTITY FULL"]),
     ]
     for share, make in late:
@@ -357,7 +356,7 @@ def _policies(chance: Random, table: Table) -> list[str]:
 
 def _renamed(chance: Random, table: Table) -> list[str]:
     """Renames a column, and notes its new name."""
-    place = chance.randrange(len(table.columns))
+    place = chance.choice((0, chance.randrange(len(table.columns))))
     old = table.columns[place]
     new = quoted(f"{old.name.strip(chr(34))[:50]} renamed")
     table.columns[place] = old._replace(name=new)

@@ -17,6 +17,7 @@ from tests.postgresql.sql.case import (
 )
 from tests.postgresql.sql.literals import draw_value, quoted
 from tests.postgresql.sql.schema_drawing import (
+    BOOLEAN,
     Column,
     Drawn,
     Table,
@@ -27,10 +28,12 @@ from tests.postgresql.sql.schema_drawing import (
 
 SERVERS = 3
 SESSIONS = 6
-TRANSACTIONS = 18
+TRANSACTIONS = 20
 OPEN_MAX = 3
 """Transactions that are open at the same time."""
 STATEMENTS_MAX = 4
+RACES_SHARE = 0.04
+"""Of the steps behind which two servers change one table at once."""
 LOCK_CLASS = 1_735_156_336
 """Of the advisory locks by which a companion sees transactions at their COMMIT."""
 SETTINGS = (
@@ -81,6 +84,8 @@ class _Drawing:
                 path = f"SET search_path = {', '.join(self._schemas)}, public"
                 yield self._step(session, "sql", path)
         while self._count < TRANSACTIONS or opened:
+            if self._count < TRANSACTIONS and chance.random() < RACES_SHARE:
+                yield from self._race([n for n in range(len(self._sessions)) if n not in opened])
             if current not in opened or chance.random() < 0.5:
                 is_full = len(opened) >= OPEN_MAX or self._count >= TRANSACTIONS
                 current = chance.choice([*opened] if is_full else range(len(self._sessions)))
@@ -93,6 +98,29 @@ class _Drawing:
                 del opened[current]
                 if chance.random() < 0.6:
                     yield Step(current, step.transaction, "settle")
+
+    def _race(self, idle: Sequence[int]) -> Iterator[Step]:
+        """Yields two transactions at two servers that do not see each other, on one table."""
+        chance, table = self._chance, self._table()
+        first = chance.choice(idle)
+        others = [n for n in idle if self._sessions[n].server != self._sessions[first].server]
+        if not others or not table.given:
+            return
+        racing = (first, chance.choice(others))
+        flags = [column for column in table.given if column.type is BOOLEAN]
+        statements = [self._statement(table), self._statement(table)]
+        if flags and chance.random() < 0.6:
+            value = chance.choice(("false", "false", "true"))
+            statements[0] = f"UPDATE {table.name} SET {flags[-1].name} = {value}"
+            statements[1] = insert_of(chance, table)
+        self._count += 1
+        for session in racing:
+            yield self._step(session, "begin", "BEGIN")
+        for session, statement in zip(racing, statements, strict=True):
+            yield self._step(session, "sql", statement)
+        for session in racing:
+            yield self._step(session, "commit", "COMMIT")
+        yield self._step(first, "settle")
 
     def _transaction(self, session: int) -> Iterator[Step]:
         """Yields the steps of one transaction, or of what is none."""
@@ -215,6 +243,9 @@ class _Drawing:
     def _update(self, table: Table) -> str:
         chance = self._chance
         columns = chance.sample(table.given, min(len(table.given), chance.choice((1, 1, 2))))
+        flags = [column for column in table.given if column.type is BOOLEAN]
+        if flags and chance.random() < 0.25:  # Rows come under the predicates of partial indexes.
+            columns = flags[-1:]
         values = ", ".join(f"{column.name} = {self._value(column)}" for column in columns)
         returning = chance.choice(("", "", " RETURNING *"))
         return f"UPDATE {table.name} SET {values}{self._where(table)}{returning}"

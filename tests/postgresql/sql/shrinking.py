@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from tests.postgresql.sql.case import Case
+from tests.postgresql.sql.case import Case, Step
 
 Part = TypeVar("Part")
 
@@ -21,24 +21,27 @@ def shrink(case: Case, fails: Callable[[Case], bool], seconds_max: float) -> Cas
     def is_late() -> bool:
         return time.monotonic() > deadline
 
-    best = case
-    for key in (lambda step: step.session, lambda step: step.transaction):
-        groups = [*dict.fromkeys(key(step) for step in best.steps)]
-        base = best
+    case = _with_fewer_groups(case, lambda step: step.session, fails, is_late)
+    case = _with_fewer_groups(case, lambda step: step.transaction, fails, is_late)
+    made = reduced(case.definitions, lambda kept: fails(case.with_parts(definitions=kept)), is_late)
+    fewer = case.with_parts(definitions=made)
+    steps = reduced(fewer.steps, lambda kept: fails(fewer.with_parts(steps=kept)), is_late)
+    return fewer.with_parts(steps=steps)
 
-        def with_groups(kept: Sequence[int], base: Case = base, key=key) -> Case:
-            return base.with_parts(steps=[step for step in base.steps if key(step) in kept])
 
-        kept = reduced(groups, lambda kept: fails(with_groups(kept)), is_late)
-        best = with_groups(kept)
-    base = best
-    definitions = reduced(
-        base.definitions, lambda kept: fails(base.with_parts(definitions=kept)), is_late
-    )
-    best = base.with_parts(definitions=definitions)
-    last = best
-    steps = reduced(last.steps, lambda kept: fails(last.with_parts(steps=kept)), is_late)
-    return last.with_parts(steps=steps)
+def _with_fewer_groups(
+    case: Case,
+    group_of: Callable[[Step], int],
+    fails: Callable[[Case], bool],
+    is_late: Callable[[], bool],
+) -> Case:
+    """Leaves out all steps of a session or a transaction at once."""
+
+    def with_groups(kept: Sequence[int]) -> Case:
+        return case.with_parts(steps=[step for step in case.steps if group_of(step) in kept])
+
+    groups = [*dict.fromkeys(map(group_of, case.steps))]
+    return with_groups(reduced(groups, lambda kept: fails(with_groups(kept)), is_late))
 
 
 def reduced(
