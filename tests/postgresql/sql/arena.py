@@ -151,6 +151,7 @@ class Arena:
         for before, after in zip(rights, self._each(read_rights), strict=True):
             if grown := sorted(after - before):
                 problems.append(Problem("rights grew", "; ".join(grown)))
+        problems += [Problem(f"a client is told {masked(text)}", text) for text in told.strange]
         return Outcome(problems, told, attached, attachments[0].kept_out, left_out)
 
     def _each(self, work: Callable[[Connection], Result]) -> list[Result]:

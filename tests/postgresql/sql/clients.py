@@ -24,6 +24,9 @@ CONNECT_SECONDS_MAX = 10
 UNKNOWN = frozenset(("08007", "57P01", ""))
 """SQLSTATEs of a COMMIT that leave open what became of it; "" is a lost connection."""
 
+STRANGE = ("38", "39", "XX")
+"""Classes of SQLSTATEs of a function that failed inside, as a trigger of the group's."""
+
 
 @dataclass(slots=True)
 class Told:
@@ -32,6 +35,8 @@ class Told:
     acknowledged: dict[int, Session] = field(default_factory=dict)
     absent: dict[int, str] = field(default_factory=dict)
     answers: Counter[str] = field(default_factory=Counter)
+    strange: list[str] = field(default_factory=list)
+    """What no statement of a client's may be told."""
 
 
 class Client:
@@ -152,6 +157,8 @@ class Client:
         self._told.answers[error.sqlstate or "lost"] += 1
         why = f"{error.sqlstate} {str(error).splitlines()[0] if str(error) else ''}"
         status = self._status
+        if (error.sqlstate or "").startswith(STRANGE):
+            self._told.strange.append(why)
         if step.kind == "mark":
             self._marks[-1][1].append(int(step.argument))
         if status is TransactionStatus.INERROR:

@@ -16,7 +16,7 @@ from groupcert.members.postgresql.rows import NotedRow
 from groupcert.members.postgresql.tables import Table
 from tests.sources import ROOT
 
-VARIABLE = "GROUPCERT_TEST_MUTANT"
+VARIABLE = "DRAWN_SQL_MUTANT"
 FOLDER = ROOT / "tests" / "postgresql" / "sql" / "mutant"
 """Has a `sitecustomize.py`, which Python imports before anything else."""
 
@@ -59,7 +59,12 @@ def rewritten(old: bytes, new: bytes) -> Callable[[], None]:
     return change
 
 
-MUTANTS: Mapping[str, Mutant] = {}
+MUTANTS: Mapping[str, Mutant] = {
+    "without_unique_values": Mutant(without_unique_values, 1, "duplicate key value"),
+    "dates_as_sessions_write_them": Mutant(
+        rewritten(b"SET datestyle = 'ISO, YMD'", b""), 1, "date/time"
+    ),
+}
 
 
 def environment_of(name: str) -> dict[str, str]:

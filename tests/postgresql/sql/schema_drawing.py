@@ -61,6 +61,8 @@ class Table:
     key: tuple[str, ...] = ()
     conflicts: list[str] = field(default_factory=list)
     """Targets of ON CONFLICT."""
+    partial: list[tuple[str, str]] = field(default_factory=list)
+    """Columns of unique indexes over the rows that a flag is not set in, each with the flag."""
     triggers: list[str] = field(default_factory=list)
 
     @property
@@ -253,7 +255,8 @@ class _TableDrawing:
             emails = [each for each in candidates if each.type is EMAIL]
             column = chance.choice(emails if emails and self._is(0.6) else candidates).name
             index = f"CREATE UNIQUE INDEX ON {table.name}"
-            partial = f"NOT {chance.choice(flags)}" if flags else f"{column} IS NOT NULL"
+            flag = chance.choice(flags) if flags else ""
+            partial = f"NOT {flag}" if flag else f"{column} IS NOT NULL"
             constraint = f"ALTER TABLE {table.name} ADD CONSTRAINT unique_{number} UNIQUE"
             kinds: tuple[tuple[str, str], ...] = (
                 (f"{constraint} ({column})", f"({column})"),
@@ -266,6 +269,8 @@ class _TableDrawing:
             )
             statement, target = chance.choice(kinds)
             yield statement
+            if flag and statement.endswith(f" WHERE {partial}"):
+                table.partial.append((column, flag))
             if target:
                 table.conflicts.append(target)
         if self._is(0.03):
@@ -362,6 +367,7 @@ def _renamed(chance: Random, table: Table) -> list[str]:
     table.columns[place] = old._replace(name=new)
     table.key = tuple(new if name == old.name else name for name in table.key)
     table.conflicts = [each.replace(old.name, new) for each in table.conflicts]
+    table.partial = [pair for pair in table.partial if old.name not in pair]
     return [f"ALTER TABLE {table.name} RENAME {old.name} TO {new}"]
 
 

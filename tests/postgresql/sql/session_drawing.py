@@ -108,11 +108,13 @@ class _Drawing:
             return
         racing = (first, chance.choice(others))
         flags = [column for column in table.given if column.type is BOOLEAN]
-        statements = [self._statement(table), self._statement(table)]
-        if flags and chance.random() < 0.6:
+        statements = (self._statement(table), self._statement(table))
+        if table.partial and chance.random() < 0.7:
+            statements = self._statements_on_partial_index(table)
+        elif flags and chance.random() < 0.6:
             value = chance.choice(("false", "false", "true"))
-            statements[0] = f"UPDATE {table.name} SET {flags[-1].name} = {value}"
-            statements[1] = insert_of(chance, table)
+            flag = f"UPDATE {table.name} SET {flags[-1].name} = {value}"
+            statements = (flag, insert_of(chance, table))
         self._count += 1
         for session in racing:
             yield self._step(session, "begin", "BEGIN")
@@ -121,6 +123,22 @@ class _Drawing:
         for session in racing:
             yield self._step(session, "commit", "COMMIT")
         yield self._step(first, "settle")
+
+    def _statements_on_partial_index(self, table: Table) -> tuple[str, str]:
+        """Returns an UPDATE by which a row comes under the index, and one by which another row that
+        is there takes its value.
+        """
+        column, flag = self._chance.choice(table.partial)
+        key = ", ".join(table.key)
+
+        def first(what: str, condition: str) -> str:
+            return f"(SELECT {what} FROM {table.name} WHERE {condition} ORDER BY 1 LIMIT 1)"
+
+        return (
+            f"UPDATE {table.name} SET {flag} = false WHERE ({key}) IN {first(key, flag)}",
+            f"UPDATE {table.name} SET {column} = {first(column, flag)}"
+            f" WHERE ({key}) IN {first(key, f'NOT {flag}')}",
+        )
 
     def _transaction(self, session: int) -> Iterator[Step]:
         """Yields the steps of one transaction, or of what is none."""
