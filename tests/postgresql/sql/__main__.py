@@ -73,7 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=1, help="of the first case (1)")
     parser.add_argument("--seeds", type=int, help="how many cases (1, or what --seconds takes)")
     parser.add_argument(
-        "--shrink-seconds", type=float, default=120.0, help="to cut down each kind of problem (120)"
+        "--shrink-seconds", type=float, default=300.0, help="to cut down each kind of problem (300)"
     )
     parser.add_argument("--mutant", choices=[*MUTANTS], help="what is wrong on purpose")
     parser.add_argument("--show", action="store_true", help="prints each case before it is run")

@@ -11,9 +11,7 @@ from typing import NamedTuple
 
 import psycopg
 
-from groupcert.members.postgresql import companion, items
-from groupcert.members.postgresql.rows import NotedRow
-from groupcert.members.postgresql.tables import Table
+from groupcert.members.postgresql import rows
 from tests.sources import ROOT
 
 VARIABLE = "DRAWN_SQL_MUTANT"
@@ -33,14 +31,9 @@ def as_it_is() -> None:
     """Changes nothing: the tree is wrong so."""
 
 
-def without_unique_values() -> None:
-    """Certifies no values of unique indexes."""
-    certified = items.key_items
-
-    def key_items(noted: "list[NotedRow]", tables: Mapping[str, Table]) -> list[str]:
-        return [text for text in certified(noted, tables) if "/referenced (" in text]
-
-    vars(companion)["key_items"] = key_items
+def without_deletions() -> None:
+    """Has no transaction delete rows at other servers."""
+    vars(rows)["Changes"].deletes = property(lambda changes: [])
 
 
 def rewritten(old: bytes, new: bytes) -> Callable[[], None]:
@@ -59,11 +52,19 @@ def rewritten(old: bytes, new: bytes) -> Callable[[], None]:
     return change
 
 
+DATES = b"SET datestyle = 'ISO, YMD'"
 MUTANTS: Mapping[str, Mutant] = {
-    "without_unique_values": Mutant(without_unique_values, 1, "duplicate key value"),
-    "dates_as_sessions_write_them": Mutant(
-        rewritten(b"SET datestyle = 'ISO, YMD'", b""), 1, "date/time"
-    ),
+    "dates_as_sessions_write_them": Mutant(rewritten(DATES, b""), 394, "date/time field value"),
+    "without_deletions": Mutant(without_deletions, 74, "rows differ"),
+    # What the tree has by itself.
+    "array_bounds_lost": Mutant(as_it_is, 8, "rows differ"),
+    "executed_as_superuser": Mutant(as_it_is, 9, "rights grew"),
+    "items_without_predicate": Mutant(as_it_is, 212, "duplicate key value"),
+    "keys_by_name": Mutant(as_it_is, 188, "KeyError"),
+    "note_outlives_savepoint": Mutant(as_it_is, 253, "rows differ"),
+    "numeric_keys_normalized": Mutant(as_it_is, 211, "rows differ"),
+    "prepared_by_comment": Mutant(as_it_is, 17, "a failed transaction is there"),
+    "search_path_of_nobody": Mutant(as_it_is, 15, "does not exist"),
 }
 
 

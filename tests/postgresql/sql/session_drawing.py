@@ -86,6 +86,8 @@ class _Drawing:
         while self._count < TRANSACTIONS or opened:
             if self._count < TRANSACTIONS and chance.random() < RACES_SHARE:
                 yield from self._race([n for n in range(len(self._sessions)) if n not in opened])
+                if self._count == TRANSACTIONS and not opened:
+                    break
             if current not in opened or chance.random() < 0.5:
                 is_full = len(opened) >= OPEN_MAX or self._count >= TRANSACTIONS
                 current = chance.choice([*opened] if is_full else range(len(self._sessions)))
