@@ -254,10 +254,18 @@ class _Drawing:
         return "DEFAULT" if self._chance.random() < 0.05 else value
 
     def _where(self, table: Table) -> str:
-        if self._chance.random() < 0.15:
+        """Returns a condition that holds for all rows, for one that is there, or for one of a key
+        that may be there.
+        """
+        drawn = self._chance.random()
+        if drawn < 0.15:
             return ""
         key = [column for column in table.columns if column.name in table.key]
-        tests = (f"{column.name} = {draw_value(self._chance, column.type, 0)}" for column in key)
+        tests = [f"{column.name} = {draw_value(self._chance, column.type, 0)}" for column in key]
+        if drawn < 0.6:
+            names = ", ".join(table.key)
+            found = f"SELECT {names} FROM {table.name} ORDER BY {names}"
+            return f" WHERE ({names}) IN ({found} OFFSET {int(drawn * 100) % 3} LIMIT 1)"
         return f" WHERE {' AND '.join(tests)}"
 
     def _update(self, table: Table) -> str:
