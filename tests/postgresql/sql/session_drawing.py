@@ -108,16 +108,19 @@ class _Drawing:
         others = [n for n in idle if self._sessions[n].server != self._sessions[first].server]
         if not others or not table.given:
             return
+        self._count += 1
         racing = (first, chance.choice(others))
         flags = [column for column in table.given if column.type is BOOLEAN]
         statements = (self._statement(table), self._statement(table))
         if table.partial and chance.random() < 0.7:
-            statements = self._statements_on_partial_index(table)
+            before, *both = self._statements_on_partial_index(table)
+            yield self._step(first, "sql", before)
+            yield self._step(first, "settle")
+            statements = (both[0], both[1])
         elif flags and chance.random() < 0.6:
             value = chance.choice(("false", "false", "true"))
             flag = f"UPDATE {table.name} SET {flags[-1].name} = {value}"
             statements = (flag, insert_of(chance, table))
-        self._count += 1
         for session in racing:
             yield self._step(session, "begin", "BEGIN")
         for session, statement in zip(racing, statements, strict=True):
@@ -126,20 +129,21 @@ class _Drawing:
             yield self._step(session, "commit", "COMMIT")
         yield self._step(first, "settle")
 
-    def _statements_on_partial_index(self, table: Table) -> tuple[str, str]:
-        """Returns an UPDATE by which a row comes under the index, and one by which another row that
-        is there takes its value.
+    def _statements_on_partial_index(self, table: Table) -> tuple[str, str, str]:
+        """Returns an UPDATE that takes a row out of the index, one that brings it back, and one by
+        which another row, which is there, takes its value.
         """
         column, flag = self._chance.choice(table.partial)
         key = ", ".join(table.key)
-
-        def first(what: str, condition: str) -> str:
-            return f"(SELECT {what} FROM {table.name} WHERE {condition} ORDER BY 1 LIMIT 1)"
-
+        by_key = f"FROM {table.name} ORDER BY {', '.join(f'{name} DESC' for name in table.key)}"
+        last = f"(SELECT {key} {by_key} LIMIT 1)"
+        set_flag = f"UPDATE {table.name} SET {flag} = ({key}) IN {last}"
+        value = f"(SELECT {column} {by_key} LIMIT 1)"
+        other = f"({key}) IN (SELECT {key} {by_key} OFFSET 1 LIMIT 1)"
         return (
-            f"UPDATE {table.name} SET {flag} = false WHERE ({key}) IN {first(key, flag)}",
-            f"UPDATE {table.name} SET {column} = {first(column, flag)}"
-            f" WHERE ({key}) IN {first(key, f'NOT {flag}')}",
+            set_flag,
+            f"UPDATE {table.name} SET {flag} = false WHERE ({key}) IN {last}",
+            f"UPDATE {table.name} SET {column} = {value} WHERE {other}",
         )
 
     def _transaction(self, session: int) -> Iterator[Step]:
