@@ -4,8 +4,8 @@ Each seed draws types, tables, functions and what six sessions do, as roles with
 three servers of a group. Afterwards all servers have the same rows, each acknowledged transaction
 and none that failed, nobody has rights that he had not before, and all take commits. Exits with 1
 if it is not so: for each kind of problem the first seed is cut down and printed with the command
-that replays it. A statement that fails is rolled back, to its savepoint or with its transaction, and
-the steps behind it go on.
+that replays it. A statement that fails is rolled back, to its savepoint or with its transaction,
+and the steps behind it go on.
 """
 
 import argparse
