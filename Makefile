@@ -78,7 +78,7 @@ check-tests: venv
 durations: ## what the tests of the last `make test` took, into tests/bench/results
 	$(BIN)/python -m tests.durations $(sort $(wildcard .build/durations/test-*.json))
 
-nightly: venv ## ten thousand seeds of the simulation, every fault of the clusters, an hour of the fuzzer and 200 kills on each order, ten minutes of PostgreSQL servers under kills, what is too long for every run
+nightly: venv ## ten thousand seeds of the simulation, every fault of the clusters, an hour of the fuzzer and 200 kills on each order, ten minutes of PostgreSQL servers under kills, an hour of SQL that is drawn for them, what is too long for every run
 	$(BIN)/python -m tests.sim --seeds 8000 --steps 800 --jobs 0
 	$(BIN)/python -m tests.sim --seed 8000 --seeds 2000 --steps 3000 --jobs 0
 	$(BIN)/python -m tests.cluster --scenario each --seconds 40
@@ -88,6 +88,7 @@ nightly: venv ## ten thousand seeds of the simulation, every fault of the cluste
 	$(BIN)/python -m tests.checker --kills 200 --seed $(DAY)
 	$(BIN)/python -m tests.checker --kills 200 --seed $(DAY) --order etcd
 	$(BIN)/python -m tests.postgresql --seconds 600 --seed $(DAY)
+	$(BIN)/python -m tests.postgresql.sql --seconds 3600 --seed $(DAY)0000
 	TEST_TURN=all $(PYTEST) -m 'nightly or in_turns'
 
 bench: venv ## the benchmarks, one table each
