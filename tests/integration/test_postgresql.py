@@ -220,7 +220,7 @@ def test_no_lock_that_a_role_may_take_stops_commits(
     for _ in range(3):
         first.query("UPDATE accounts SET balance = balance WHERE id = 20")
         second.query("UPDATE accounts SET balance = balance WHERE id = 21")
-    servers3.settle()
+    assert servers3.settle()
 
 
 def test_rows_of_awkward_tables_are_equal_everywhere(servers3: PostgresqlGroup) -> None:
