@@ -21,6 +21,7 @@ from groupcert.members.postgresql.functions import (
     function_of,
     statements_for,
 )
+from groupcert.members.postgresql.rehearsal import Unfit, rehearse
 from groupcert.members.postgresql.sequences import (
     Numbering,
     number_sequences,
@@ -116,16 +117,20 @@ def attach(
         make_role(connection)
         grant_rights(connection)
         _note_patterns(connection, patterns)
-        fit = [table for table in tables if not table.problem]
-        for table in fit:
-            if not table.is_attached:
-                add_functions(connection, table)
-        attached = [table.full_name for table in fit]
+        problems = {table.full_name: table.problem for table in tables if table.problem}
+        for table in tables:
+            if not table.problem and not table.is_attached:
+                try:
+                    with connection.transaction():
+                        add_functions(connection, table)
+                except Unfit as unfit:
+                    problems[table.full_name] = str(unfit)
+        attached = [table.full_name for table in tables if table.full_name not in problems]
         sequences = sequences_for(read_sequences(connection), attached, patterns)
         known = numbering or numbering_of(connection)
         return Attachment(
             attached,
-            {table.full_name: table.problem for table in tables if table.problem},
+            problems,
             number_sequences(connection, sequences, known) if known else {},
             [] if known else [sequence.full_name for sequence in sequences],
             is_moved,
@@ -272,9 +277,16 @@ def patterns_of(connection: "psycopg.Connection[Any]") -> list[str]:
 
 
 def add_functions(connection: "psycopg.Connection[Any]", table: Table) -> None:
-    """Attaches a table, or renews the functions and triggers of one that is."""
+    """Attaches a table, or renews the functions and triggers of one that is, once it has been
+    rehearsed.
+
+    Raises:
+        Unfit: A row of it cannot be executed elsewhere; the caller takes back what this leaves.
+    """
     for statement in statements_for(table):
         connection.execute(statement)
+    with connection.transaction(force_rollback=True):
+        rehearse(connection, table)
 
 
 def drop_functions(connection: "psycopg.Connection[Any]", name: str) -> None:
