@@ -31,7 +31,6 @@ from tests.postgresql.sql.literals import quoted
 SETTLE_SECONDS = 10.0
 """Within which all servers execute everything; they take some hundredths."""
 BETWEEN_SECONDS = 2.0
-RENEWED_SECONDS = 20.0
 PROBE_MS = 4_000
 """For which a statement of the superuser's sessions may wait."""
 POLL_SECONDS = 0.01
@@ -62,10 +61,6 @@ class Outcome(NamedTuple):
     """Definitions that failed, at all servers alike."""
 
 
-class CannotGoOn(Exception):
-    """The group does not get over what an earlier case has left."""
-
-
 class Arena:
     """The group, from the first case on; `started_count` says how often it was started."""
 
@@ -94,12 +89,7 @@ class Arena:
         """Runs a case and judges what it has left."""
         if self._group is None:
             self._start()
-        try:
-            outcome = self._run(case)
-        except CannotGoOn:
-            self._stop()
-            self._start()
-            outcome = self._run(case)
+        outcome = self._run(case)
         if not self._is_as_before():
             self._stop()
         return outcome
@@ -131,7 +121,6 @@ class Arena:
         told = Told()
         if problems:
             return Outcome(problems, told, [], {}, left_out)
-        self._renew_companions()
         rights = self._each(read_rights)
         dsns = [primary.dsn for primary in self._primaries]
         with clients_of(case.sessions, dsns, told) as clients:
@@ -200,20 +189,6 @@ class Arena:
         if any(other.attached != attachments[0].attached for other in attachments):
             return [], [Problem("attach differs", f"{[each.attached for each in attachments]}")]
         return attachments, []
-
-    def _renew_companions(self) -> None:
-        """Starts companions again, which do not see what is attached while they run."""
-        assert self._group is not None, "not started"
-        for primary in self._primaries:
-            primary.kill_companion()
-        for primary in self._primaries:
-            primary.start_companion()
-        deadline = time.monotonic() + RENEWED_SECONDS
-        for place in range(len(self._primaries)):
-            while not self._group.takes_commits(place):
-                if time.monotonic() > deadline or self._ended():
-                    raise CannotGoOn
-                time.sleep(POLL_SECONDS)
 
     def _settle(self) -> list[Problem]:
         """Returns when all have executed everything and taken a commit each, or why they do not."""
@@ -302,6 +277,10 @@ class Arena:
                 "SELECT nspname FROM pg_namespace WHERE nspname ~ '^(case|other)_'"
             ).fetchall():
                 session.execute(f"DROP SCHEMA {quoted(schema)} CASCADE".encode())
+            for (function,) in session.execute(
+                "SELECT oid::regprocedure::text FROM pg_proc WHERE proname ~ ' (case|other)_'"
+            ).fetchall():
+                session.execute(f"DROP FUNCTION {function}".encode())
             session.execute("RESET session_replication_role; RESET lock_timeout")
 
         try:
