@@ -46,6 +46,8 @@ def render(status: CompanionStatus) -> RenderableType:
         "behind": f"{status.behind_transactions} transactions",
         "pending": f"{status.pending_transactions} transactions of others",
         "backends": backends,
+        "left out": f"{status.skipped_transactions} transactions"
+        * bool(status.skipped_transactions),
         "waits for": waits,
         "certified": str(status.certified_transactions),
         "refused": refused,

@@ -8,18 +8,18 @@ but what is in the server, and begins again from there whenever it loses its ses
 import asyncio
 import time
 import uuid
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 
 import psycopg
 import structlog
 
-from groupcert.applier.errors import ApplyFailed
 from groupcert.certifier.errors import GroupcertError
 from groupcert.certifier.gtid import parse_gtid
 from groupcert.certifier.write_set import item_from_text, store_key_item
 from groupcert.members.client.async_client import AsyncClient
+from groupcert.members.errors.postgresql import RowsNotExecuted
 from groupcert.members.postgresql.backends import Backend, BackendServer, Refusal, Request
 from groupcert.members.postgresql.commit_order import CommitOrder, Entry, Execute, Grant, Local
 from groupcert.members.postgresql.database import Database
@@ -92,7 +92,7 @@ class Companion:
 
         Raises:
             psycopg.OperationalError: The server has gone, or ended a session.
-            ApplyFailed: A transaction of another server cannot be executed here.
+            RowsNotExecuted: A transaction of another server cannot be executed here.
             GroupcertError: No member serves it any more.
         """
         socket = self._database.socket
@@ -137,6 +137,7 @@ class Companion:
             executed_for_backends=totals.executed_for_backends,
             cancelled_sessions=self._database.cancelled_total,
             skipped_rows=self._database.skipped_total,
+            skipped_transactions=self._database.skipped_transactions,
         )
 
     def _waits_for(self) -> str:
@@ -180,7 +181,7 @@ class Companion:
         if outcome.verdict != transaction_pb2.VERDICT_CERTIFIED:
             self._refuse(backend, refusal_of(outcome, item_names(changes, request.items)))
             return
-        entry = Entry(outcome.version, parse_gtid(outcome.gtid), payload_of(changes))
+        entry = Entry(outcome.version, parse_gtid(outcome.gtid), changes.encode())
         self._totals.certified += 1
         self._backends[local] = backend
         self._order.decided(local, entry)
@@ -233,12 +234,38 @@ class Companion:
                 await self._until_settled()
                 await self._database.change_schema(change, entries[0], self._make_way)
                 continue
-            with _as_apply_failed(entries[0]):
-                while not await self._database.execute(entries, after, self._make_way):
-                    await self._until_settled()
-                    after = None
+            await self._execute_rows(entries, after)
         self._executing = None
         self._totals.committed += len(step.entries)
+
+    async def _execute_rows(self, entries: Sequence[Entry], after: str | None) -> None:
+        """Executes entries in one transaction, or, if that fails, each in its own: those before the
+        one that cannot be executed are.
+
+        Raises:
+            RowsNotExecuted: The first of them cannot be.
+        """
+        try:
+            while not await self._database.execute(entries, after, self._make_way):
+                await self._until_settled()
+                after = None
+        except (psycopg.Error, KeyError, ValueError) as error:
+            if _has_gone(error):
+                raise
+            if len(entries) == 1:
+                raise await self._not_executed(entries[0], error) from error
+            for entry in entries:
+                self._executing = entry
+                await self._execute_rows([entry], after)
+
+    async def _not_executed(self, entry: Entry, error: Exception) -> RowsNotExecuted:
+        return RowsNotExecuted(
+            server=self._database.name,
+            gtid=str(entry.gtid),
+            version=entry.version,
+            cause=str(error).strip().replace("\n", " "),
+            row=await self._database.failing_row(entry),
+        )
 
     async def _until_settled(self) -> None:
         """Returns when every granted transaction has ended."""
@@ -293,8 +320,12 @@ class Companion:
         assert local.entry is not None, "granted before the verdict"
         self._totals.executed_for_backends += 1
         log.info("executed_for_backend", pid=local.pid, gtid=str(local.entry.gtid))
-        with _as_apply_failed(local.entry):
+        try:
             await self._database.execute_for(local.entry, self._make_way)
+        except (psycopg.Error, KeyError, ValueError) as error:
+            if _has_gone(error):
+                raise
+            raise await self._not_executed(local.entry, error) from error
         following = self._order.executed_for(local)
         if following is not None:
             self._answer(Grant(following, None))
@@ -342,16 +373,9 @@ def certifiable(request: Request, changes: Changes) -> transaction_pb2.Transacti
         snapshot_version=request.version,
         write_set=map(item_from_text, request.items),
         read_set=[ITEM],
-        changes=payload_of(changes),
+        changes=changes.encode(),
         first_attempt=True,
     )
-
-
-def payload_of(changes: Changes) -> bytes:
-    """Returns the changes as members carry them."""
-    keys, values = changes.puts
-    message = transaction_pb2.Changes(put_keys=keys, put_values=values, delete_keys=changes.deletes)
-    return message.SerializeToString()
 
 
 def item_names(changes: Changes, texts: Sequence[str]) -> dict[int, str]:
@@ -366,13 +390,8 @@ def _keys_of(entry: Entry) -> Collection[bytes]:
     return [*put, *deleted]
 
 
-@contextmanager
-def _as_apply_failed(entry: Entry) -> Iterator[None]:
-    """Says which transaction cannot be executed, unless the server has gone."""
-    try:
-        yield
-    except psycopg.OperationalError:
-        raise
-    except (psycopg.Error, KeyError, ValueError) as error:
-        cause = str(error).strip()
-        raise ApplyFailed(worker=0, gtid=str(entry.gtid), cause=cause, gaps="") from error
+def _has_gone(error: Exception) -> bool:
+    """Returns whether the server, or the session, is no longer there, or has no room."""
+    if not isinstance(error, psycopg.OperationalError):
+        return False
+    return error.sqlstate is None or error.sqlstate.startswith(("08", "53", "57", "58"))

@@ -68,6 +68,8 @@ class CompanionStatus:
     """Certified transactions whose backend died or made way."""
     cancelled_sessions: int
     """Sessions that stood in the way of others' transactions."""
+    skipped_transactions: int
+    """Those that an operator has left out, since when the server may differ from others."""
     skipped_rows: int
     """Rows of others under names that no table has."""
 
@@ -91,6 +93,7 @@ GAUGES = {
     "granted_transactions": "transactions that may commit and are not known to have",
     "held_snapshot_version": "oldest snapshot that the group remembers for open transactions",
     "oldest_transaction_seconds": "age of the oldest open transaction of the server",
+    "skipped_transactions": "transactions left out, since when the server may differ from others",
     "waits_seconds": "time for which one transaction has held up the order",
 }
 COUNTERS = {

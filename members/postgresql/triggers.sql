@@ -43,6 +43,17 @@ CREATE TABLE groupcert.executed (
 CREATE TABLE groupcert.executed_set (gtid_set text NOT NULL);
 INSERT INTO groupcert.executed_set VALUES ('');
 
+-- Transactions of others that an operator has left out here, with the rows that they would have
+-- left; `verified_at`: since when the server is known to have the others' rows nevertheless.
+CREATE TABLE groupcert.skipped (
+    gtid text PRIMARY KEY,
+    version bigint NOT NULL,
+    reason text NOT NULL,
+    rows jsonb NOT NULL,
+    skipped_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    verified_at timestamptz
+);
+
 -- What a transaction has changed: of each statement the keys of its rows, before and after, as JSON,
 -- with the function that finds the rows. It lives and dies with the savepoint of the statement. A
 -- row with a number in the place of these is a seal: see `decide`.
