@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Mapping
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +15,15 @@ from groupcert.members.core.recovery_progress import readable
 from groupcert.members.errors.usage import InvalidUsage, MissingOption
 
 SHOWN_ROWS_MAX = 10
+
+
+class NewTables(StrEnum):
+    """What happens where a table is made at one server alone."""
+
+    WARN = "warn"
+    REFUSE = "refuse"
+
+
 SHOP = "postgresql://postgres@127.0.0.1/shop"
 postgresql = typer.Typer(
     help="Make a PostgreSQL server a primary of the group: run its companion.",
@@ -85,6 +95,10 @@ def attach_tables(
     ] = False,
     sequence_offset: Offset = None,
     sequence_increment: Increment = None,
+    new_tables: Annotated[
+        NewTables | None,
+        typer.Option(help="Where a table is made here that matches --tables; at first: warn."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Install triggers at a server's tables, and say which are kept out and why.
@@ -100,6 +114,7 @@ def attach_tables(
         socket=socket,
         set_isolation=set_isolation,
         numbering=Numbering.checked(sequence_offset, sequence_increment),
+        new_tables=new_tables or "",
     )
     if as_json:
         sys.stdout.write(json.dumps(done._asdict()) + "\n")

@@ -48,6 +48,8 @@ def render(status: CompanionStatus) -> RenderableType:
         "backends": backends,
         "left out": f"{status.skipped_transactions} transactions"
         * bool(status.skipped_transactions),
+        "sequences astray": ", ".join(status.astray_sequences),
+        "rows outside": str(status.rows_outside) if status.rows_outside else "",
         "waits for": waits,
         "certified": str(status.certified_transactions),
         "refused": refused,

@@ -74,6 +74,7 @@ def attach(
     socket: Path | None = None,
     set_isolation: bool = False,
     numbering: Numbering | None = None,
+    new_tables: str = "",
 ) -> Attachment:
     """Attaches the tables that match the patterns, if nothing keeps them out.
 
@@ -84,6 +85,8 @@ def attach(
         set_isolation: Have sessions of the database begin in REPEATABLE READ from now on.
         numbering: The numbers that sequences give here from now on; None: what an earlier call
             has said, or all.
+        new_tables: `warn` or `refuse`: what happens where somebody makes a table here that matches
+            a pattern; "": what an earlier call has said, or `warn`.
 
     Raises:
         UnsuitableTarget: The server is older than 15, has no PL/Python, no table matches, or others
@@ -117,14 +120,9 @@ def attach(
         make_role(connection)
         grant_rights(connection)
         _note_patterns(connection, patterns)
-        problems = {table.full_name: table.problem for table in tables if table.problem}
-        for table in tables:
-            if not table.problem and not table.is_attached:
-                try:
-                    with connection.transaction():
-                        add_functions(connection, table)
-                except Unfit as unfit:
-                    problems[table.full_name] = str(unfit)
+        if new_tables:
+            connection.execute("UPDATE groupcert.settings SET new_tables = %s", (new_tables,))
+        problems = _attach_tables(connection, tables)
         attached = [table.full_name for table in tables if table.full_name not in problems]
         sequences = sequences_for(read_sequences(connection), attached, patterns)
         known = numbering or numbering_of(connection)
@@ -135,6 +133,21 @@ def attach(
             [] if known else [sequence.full_name for sequence in sequences],
             is_moved,
         )
+
+
+def _attach_tables(
+    connection: "psycopg.Connection[Any]", tables: Sequence[Table]
+) -> dict[str, str]:
+    """Attaches the tables that are not, and returns why others are kept out."""
+    problems = {table.full_name: table.problem for table in tables if table.problem}
+    for table in tables:
+        if not table.problem and not table.is_attached:
+            try:
+                with connection.transaction():
+                    add_functions(connection, table)
+            except Unfit as unfit:
+                problems[table.full_name] = str(unfit)
+    return problems
 
 
 def detach(dsn: str) -> list[str]:

@@ -137,6 +137,8 @@ class Companion:
             executed_for_backends=totals.executed_for_backends,
             cancelled_sessions=self._database.cancelled_total,
             skipped_rows=self._database.skipped_total,
+            astray_sequences=self._database.astray_sequences,
+            rows_outside=self._database.rows_outside,
             skipped_transactions=self._database.skipped_transactions,
         )
 

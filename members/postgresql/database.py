@@ -98,6 +98,11 @@ class Database:
         """How often a transaction had rows under a name that no table has."""
         self.skipped_transactions = 0
         """Those that an operator has left out, since when the server may differ from others."""
+        self.astray_sequences: Sequence[str] = []
+        """Sequences that were set to what is not this server's."""
+        self.rows_outside = 0
+        """Changes of rows in tables that are not attached, since it opened."""
+        self._changed_outside: int | None = None
         self.cancelled_total = 0
         """Sessions that stood in the way."""
         self._applier: Connection
@@ -128,7 +133,7 @@ class Database:
         await self.read_tables()
         self.socket = await self._own_socket()
         await self._open_appliers()
-        ((self.skipped_transactions,),) = await self._ask(_SKIPPED)
+        await self._look_around()
         await self._become_the_only_one()
         return self
 
@@ -208,9 +213,19 @@ class Database:
             await self._watcher.execute(
                 "UPDATE groupcert.executed_set SET gtid_set = %s", (str(gtids),)
             )
-            ((self.skipped_transactions,),) = await self._ask(_SKIPPED)
             await self._watcher.execute("DELETE FROM groupcert.notes")
             await self._watcher.execute("DELETE FROM groupcert.ends")
+            await self._look_around()
+
+    async def _look_around(self) -> None:
+        """Reads what the status has of the server itself."""
+        ((self.skipped_transactions,),) = await self._ask(_SKIPPED)
+        rows = await self._ask("SELECT sequence FROM groupcert.astray_sequences ORDER BY 1")
+        self.astray_sequences = [name for (name,) in rows]
+        ((changed,),) = await self._ask("SELECT changed FROM groupcert.rows_outside")
+        if self._changed_outside is None:
+            self._changed_outside = changed
+        self.rows_outside = max(0, changed - self._changed_outside)
 
     async def statuses(self, granted: Sequence[tuple[str, int]]) -> list[str]:
         """Returns how transactions have ended, by their ids and the versions that they should have:

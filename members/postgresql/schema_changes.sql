@@ -61,3 +61,55 @@ WHEN TAG IN ('ALTER TABLE', 'ALTER TYPE', 'ALTER DOMAIN', 'CREATE INDEX', 'CREAT
 EXECUTE FUNCTION groupcert.refuse_schema_change();
 CREATE EVENT TRIGGER groupcert_drop ON sql_drop
 EXECUTE FUNCTION groupcert.refuse_schema_change();
+
+-- Returns whether a name matches one of the patterns of `attach`, as `fnmatch` has them.
+CREATE FUNCTION groupcert.matches(name text) RETURNS boolean
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT EXISTS (
+        SELECT FROM groupcert.settings, unnest(patterns) pattern WHERE name ~ ('^' || replace(
+            replace(replace(pattern, '.', '\.'), '*', '.*'), '?', '.') || '$'))
+$$;
+
+-- Says of a new table that its rows stay here, or refuses it.
+CREATE FUNCTION groupcert.look_at_new_table() RETURNS event_trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    new text;
+BEGIN
+    SELECT object_identity INTO new
+    FROM pg_event_trigger_ddl_commands() command JOIN pg_class c ON c.oid = command.objid
+    JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE command.classid = 'pg_class'::regclass AND c.relkind IN ('r', 'p')
+      AND c.relpersistence <> 't' AND groupcert.matches(n.nspname || '.' || c.relname);
+    IF new IS NULL THEN
+        RETURN;
+    ELSIF (SELECT new_tables = 'refuse' FROM groupcert.settings) THEN
+        RAISE EXCEPTION USING ERRCODE = '0A000',
+            MESSAGE = format('%s of %s is refused on a server of a group', tg_tag, new),
+            DETAIL = 'The other servers would not have it.',
+            HINT = 'groupcert postgresql ddl FILE --attach runs it at all servers.';
+    END IF;
+    RAISE WARNING USING MESSAGE = format('rows of %s stay at this server of the group', new),
+        HINT = 'groupcert postgresql ddl FILE --attach makes tables at all servers.';
+END $$;
+
+CREATE EVENT TRIGGER groupcert_new_table ON ddl_command_end
+WHEN TAG IN ('CREATE TABLE', 'CREATE TABLE AS', 'SELECT INTO')
+EXECUTE FUNCTION groupcert.look_at_new_table();
+
+-- Sequences that have been set to a number that is another server's, or to another step.
+CREATE VIEW groupcert.astray_sequences AS
+SELECT format('%I.%I', s.schemaname, s.sequencename) AS sequence
+FROM groupcert.sequences k JOIN pg_catalog.pg_class c ON c.oid = k.sequence
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+JOIN pg_catalog.pg_sequences s ON s.schemaname = n.nspname AND s.sequencename = c.relname,
+groupcert.settings g
+WHERE s.increment_by <> k.step * g.sequence_increment
+   OR (s.last_value - s.start_value - k.step * (g.sequence_offset - 1)) % (k.step * g.sequence_increment) <> 0;
+
+-- How many rows of tables that match a pattern and are not attached have been changed.
+CREATE VIEW groupcert.rows_outside AS
+SELECT coalesce(sum(n_tup_ins + n_tup_upd + n_tup_del), 0)::bigint AS changed
+FROM pg_catalog.pg_stat_user_tables
+WHERE schemaname <> 'groupcert' AND relid NOT IN (SELECT relation FROM groupcert.attached)
+  AND groupcert.matches(schemaname || '.' || relname);

@@ -17,6 +17,8 @@ CREATE TABLE groupcert.settings (
     isolation_before text,
     sets_isolation boolean NOT NULL,
     patterns text[] NOT NULL,
+    -- What is done where a table is made that matches a pattern: `warn` or `refuse`.
+    new_tables text NOT NULL DEFAULT 'warn',
     -- Of which database: place.sql tells a copy of it by them.
     system_identifier bigint NOT NULL,
     database_oid oid NOT NULL,

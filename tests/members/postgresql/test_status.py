@@ -26,6 +26,8 @@ STATUS = CompanionStatus(
     executed_for_backends=0,
     cancelled_sessions=0,
     skipped_transactions=0,
+    astray_sequences=["public.s"],
+    rows_outside=0,
     skipped_rows=0,
 )
 
