@@ -8,6 +8,7 @@ but what is in the server, and begins again from there whenever it loses its ses
 import asyncio
 import time
 import uuid
+from collections import defaultdict
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import asdict
@@ -25,7 +26,7 @@ from groupcert.members.postgresql.commit_order import CommitOrder, Entry, Execut
 from groupcert.members.postgresql.database import Database
 from groupcert.members.postgresql.holds import Holds
 from groupcert.members.postgresql.log_follower import LogFollower
-from groupcert.members.postgresql.rows import Changes, changes_of
+from groupcert.members.postgresql.rows import Changes, changes_of, table_name
 from groupcert.members.postgresql.schema_changes import ITEM, change_of, in_turns
 from groupcert.members.postgresql.standing import Standing
 from groupcert.members.postgresql.status import CompanionStatus, Totals
@@ -34,6 +35,7 @@ from groupcert.members.postgresql.verdicts import (
     out_of_group,
     refusal_of,
     refusal_of_error,
+    truncated_too_late,
 )
 from groupcert.members.wire.row_changes import decode_changes
 from groupcert.v1 import transaction_pb2
@@ -80,6 +82,8 @@ class Companion:
         """Set when a granted transaction may have ended without its commit."""
         self._settled = asyncio.Event()
         self._totals = Totals()
+        self._newest: defaultdict[str, int] = defaultdict(lambda: version)
+        """By table, the newest version that may have rows of it."""
         self._executing: Entry | None = None
         self._moved = 0.0
         """When the order went on, by `time.monotonic`."""
@@ -163,6 +167,9 @@ class Companion:
         if not await self._is_of_this_server(backend):
             self._refuse(backend, out_of_group("it has crashed, or ended its companion's sessions"))
             return
+        if late := [name for name in request.truncated if self._newest[name] > request.version]:
+            self._refuse(backend, truncated_too_late(late[0], self._newest[late[0]]))
+            return
         changes = changes_of(request.rows)
         local = Local(
             transaction_id=request.transaction_id,
@@ -184,6 +191,7 @@ class Companion:
             self._refuse(backend, refusal_of(outcome, item_names(changes, request.items)))
             return
         entry = Entry(outcome.version, parse_gtid(outcome.gtid), changes.encode())
+        self._note_tables(entry)
         self._totals.certified += 1
         self._backends[local] = backend
         self._order.decided(local, entry)
@@ -236,9 +244,18 @@ class Companion:
                 await self._until_settled()
                 await self._database.change_schema(change, entries[0], self._make_way)
                 continue
+            for entry in entries:
+                self._note_tables(entry)
             await self._execute_rows(entries, after)
         self._executing = None
         self._totals.committed += len(step.entries)
+
+    def _note_tables(self, entry: Entry) -> None:
+        """Notes the newest version with rows of a table. TRUNCATE removes rows at its server that
+        its snapshot does not see, and that the group would not delete elsewhere.
+        """
+        for name in {table_name(key) for key in _keys_of(entry)}:
+            self._newest[name] = max(self._newest[name], entry.version)
 
     async def _execute_rows(self, entries: Sequence[Entry], after: str | None) -> None:
         """Executes entries in one transaction, or, if that fails, each in its own: those before the

@@ -1,6 +1,7 @@
 """The functions of an attached table in the schema `groupcert`, written for its columns and keys.
 
-    note T      trigger: notes keys, of rows before and after, for each statement that changed some
+    note T      triggers: note keys, of rows before and after, for each statement that changed some;
+                TRUNCATE is noted as the deletion of all rows that the transaction sees
     changes T   at COMMIT: the rows of these keys as they are now, and the items of its other keys
     put T       executes rows of others: deletes some, puts others
 
@@ -45,7 +46,10 @@ TRIGGERS = {
     "DELETE": "OLD TABLE AS old_rows",
 }
 """The rows that a statement's trigger sees."""
-OPERATIONS = ("note insert", "note update", "note delete", "changes", "put")
+TRUNCATE = "TRUNCATE"
+TRUNCATED = "truncated "
+"""What a note has before the name of a table that was truncated; triggers.sql has it, too."""
+OPERATIONS = ("note insert", "note update", "note delete", "note truncate", "changes", "put")
 """What a table has functions for."""
 _INTEGERS = frozenset(("smallint", "integer", "bigint"))
 _NAME_BYTES_MAX = 63
@@ -79,20 +83,15 @@ def function_of(operation: str, table: str) -> Identifier:
 def statements_for(table: Table) -> Iterator[Composed]:
     """Yields what attaches a table, or renews what an earlier call has made."""
     name = Identifier(table.schema, table.name)
-    for operation in TRIGGERS:
+    for operation in (*TRIGGERS, TRUNCATE):
         trigger = Identifier(f"groupcert_{operation.lower()}")
         yield SQL("DROP TRIGGER IF EXISTS {} ON {}").format(trigger, name)
-    yield SQL("DROP TRIGGER IF EXISTS groupcert_truncate ON {}").format(name)
     yield from _note(table)
     yield from _owned(table, "changes", "old json, new json", "SETOF text", _changes(table))
     yield from _owned(table, "put", "rows json, deleted json", "void", _put(table))
     yield SQL("GRANT EXECUTE ON FUNCTION {} TO {}").format(
         function_of("put", table.full_name), Identifier(APPLIER_ROLE)
     )
-    yield SQL(
-        "CREATE TRIGGER groupcert_truncate BEFORE TRUNCATE ON {}"
-        " FOR EACH STATEMENT EXECUTE FUNCTION groupcert.refuse_truncate()"
-    ).format(name)
 
 
 def _note(table: Table) -> Iterator[Composed]:
@@ -103,42 +102,50 @@ def _note(table: Table) -> Iterator[Composed]:
     """
     exact = all(column.is_enum or column.base_type in KEY_TYPES for column in table.noted_columns)
     row = _object((column.name, _noted(column)) for column in table.noted_columns)
+    settings = SQL("SET search_path = pg_catalog, pg_temp") if exact else _SETTINGS
     for operation, rows in TRIGGERS.items():
-        function = function_of(f"note {operation.lower()}", table.full_name)
-        before = SQL("NULL") if operation == "INSERT" else _noted_rows(row, "old_rows")
-        after = SQL("NULL") if operation == "DELETE" else _noted_rows(row, "new_rows")
-        yield SQL(
-            "CREATE OR REPLACE FUNCTION {}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER {}"
-            " AS {}"
-        ).format(
-            function,
-            SQL("SET search_path = pg_catalog, pg_temp") if exact else _SETTINGS,
-            _body(
-                SQL(
-                    "BEGIN INSERT INTO groupcert.notes (relation, before, after)"
-                    " SELECT {}, {}, {} WHERE EXISTS (SELECT FROM {}); RETURN NULL; END"
-                ).format(
-                    Literal(function_name("changes", table.full_name)),
-                    before,
-                    after,
-                    SQL("old_rows" if operation == "DELETE" else "new_rows"),
-                )
-            ),
-        )
-        yield SQL(
-            "CREATE TRIGGER {} AFTER {} ON {} REFERENCING {} FOR EACH STATEMENT"
-            " EXECUTE FUNCTION {}()"
-        ).format(
-            Identifier(f"groupcert_{operation.lower()}"),
-            SQL(operation),
-            Identifier(table.schema, table.name),
-            SQL(rows),
-            function,
-        )
+        before = SQL("NULL") if operation == "INSERT" else _noted_rows(row, SQL("old_rows"))
+        after = SQL("NULL") if operation == "DELETE" else _noted_rows(row, SQL("new_rows"))
+        source = SQL("old_rows" if operation == "DELETE" else "new_rows")
+        body = _added_note(table, before, after, source)
+        event = f"AFTER {operation} ON {{}} REFERENCING {rows}"
+        yield from _trigger(table, operation, settings, body, event)
+    name = Identifier(table.schema, table.name)
+    truncated = SQL("INSERT INTO groupcert.notes (relation) VALUES ({});").format(
+        Literal(f"{TRUNCATED}{table.full_name}")
+    )
+    body = _added_note(table, _noted_rows(row, name), SQL("NULL"), name)
+    body = SQL("{} {}").format(body, truncated)
+    yield from _trigger(table, TRUNCATE, settings, body, "BEFORE TRUNCATE ON {}")
 
 
-def _noted_rows(row: Composable, source: str) -> Composable:
-    return SQL("(SELECT json_agg({}) FROM {})").format(row, SQL(source))
+def _trigger(
+    table: Table, operation: str, settings: Composable, body: Composable, event: str
+) -> Iterator[Composed]:
+    """Yields what makes a trigger that notes something, and its function."""
+    function = function_of(f"note {operation.lower()}", table.full_name)
+    yield SQL(
+        "CREATE OR REPLACE FUNCTION {}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER {} AS {}"
+    ).format(function, settings, _body(SQL("BEGIN {} RETURN NULL; END").format(body)))
+    yield SQL("CREATE TRIGGER {} {} FOR EACH STATEMENT EXECUTE FUNCTION {}()").format(
+        Identifier(f"groupcert_{operation.lower()}"),
+        SQL(event).format(Identifier(table.schema, table.name)),
+        function,
+    )
+
+
+def _added_note(
+    table: Table, before: Composable, after: Composable, source: Composable
+) -> Composable:
+    """Returns what notes rows of a source, if it has any."""
+    return SQL(
+        "INSERT INTO groupcert.notes (relation, before, after)"
+        " SELECT {}, {}, {} WHERE EXISTS (SELECT FROM {});"
+    ).format(Literal(function_name("changes", table.full_name)), before, after, source)
+
+
+def _noted_rows(row: Composable, source: Composable) -> Composable:
+    return SQL("(SELECT json_agg({}) FROM {})").format(row, source)
 
 
 def _owned(

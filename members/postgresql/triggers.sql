@@ -238,9 +238,12 @@ def joined(parts):
 
 
 def changes_of(notes):
-    """Returns the rows of all tables as they are now, and the items."""
-    rows, items, tables = [], [], {}
+    """Returns the rows of all tables as they are now, the items, and tables that were truncated."""
+    rows, items, truncated, tables = [], [], [], {}
     for relation, *sides in notes:
+        if relation.startswith("truncated "):
+            truncated.append(relation.removeprefix("truncated "))
+            continue
         for known, side in zip(tables.setdefault(relation, ([], [])), sides):
             known.append(side)
     for relation, sides in tables.items():
@@ -252,7 +255,7 @@ def changes_of(notes):
             else:
                 key, _, value = line[1:].partition("\n")
                 rows.append([json.loads(key), value or None])
-    return rows, items
+    return rows, items, truncated
 
 
 def open_connection():
@@ -348,13 +351,14 @@ try:
     connection = GD.get("groupcert_connection")
     if connection is None:
         connection = open_connection()
-    rows, items = changes_of(notes)
+    rows, items, truncated = changes_of(notes)
     request = {
         "transaction_id": transaction_id,
         "pid": state["pid"],
         "version": state["version"],
         "rows": rows,
         "items": items,
+        "truncated": truncated,
     }
     try:
         send(connection, request)
@@ -465,16 +469,6 @@ END $$;
 
 CREATE CONSTRAINT TRIGGER groupcert_commit AFTER INSERT ON groupcert.notes
 DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION groupcert.commit();
-
-CREATE FUNCTION groupcert.refuse_truncate() RETURNS trigger
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    RAISE EXCEPTION USING ERRCODE = '0A000',
-        MESSAGE = format('TRUNCATE of %I.%I is refused on a server of a group',
-            TG_TABLE_SCHEMA, TG_TABLE_NAME),
-        DETAIL = 'It has no rows that the group could compare.',
-        HINT = 'Use DELETE, in parts if the table is large.';
-END $$;
 
 -- Has a backend go on that somebody has stopped: what else it was told waits until then.
 CREATE FUNCTION groupcert.continue_backend(pid int) RETURNS void

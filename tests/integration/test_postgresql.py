@@ -316,7 +316,6 @@ def test_another_isolation_level_is_refused_with_a_hint(
 @pytest.mark.parametrize(
     "statement",
     [
-        "TRUNCATE orders",
         "PREPARE TRANSACTION 'one'",
         "/* /* -- */ */ PREPARE/**/TRANSACTION 'one'",
         "SELECT 1; PREPARE -- one\n TRANSACTION 'one'",
@@ -328,6 +327,29 @@ def test_what_cannot_be_certified_is_refused(servers3: PostgresqlGroup, statemen
         with pytest.raises(psycopg.errors.FeatureNotSupported):
             session.execute(statement.encode())
         session.rollback()
+
+
+def test_truncate_removes_rows_everywhere_unless_it_does_not_see_all(
+    servers3: PostgresqlGroup,
+) -> None:
+    first, second, _ = servers3.primaries
+    first.query("INSERT INTO orders SELECT 80, line, 1 FROM generate_series(1, 5) line")
+    servers3.settle()
+    with first.connect() as session:
+        session.execute("INSERT INTO orders VALUES (81, 1, 1)")
+        session.execute("TRUNCATE orders, things")
+        session.execute("INSERT INTO orders VALUES (82, 1, 1)")
+    assert servers3.settle()[1:3] == [[(82, 1, 1)], []]
+    with first.connect() as session:
+        session.execute("SELECT 1")
+        second.query("INSERT INTO orders VALUES (83, 1, 1)")
+        servers3.settle()
+        session.execute("TRUNCATE orders")
+        with pytest.raises(psycopg.errors.SerializationFailure, match="that is truncated"):
+            session.commit()
+    assert servers3.settle()[1] == [(82, 1, 1), (83, 1, 1)]
+    second.query("TRUNCATE orders")
+    assert servers3.settle()[1] == []
 
 
 def test_a_table_without_a_key_is_kept_out(servers3: PostgresqlGroup) -> None:
