@@ -104,7 +104,7 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
     "numeric_keys_normalized": Mutant(
         rewritten(rb"trim_scale\((\([^()]*\))\)", rb"trim_scale(\1::float8::numeric)"),
-        211,
+        13,
         "rows differ",
     ),
     "prepared_by_comment": Mutant(
