@@ -82,10 +82,11 @@ def function_of(operation: str, table: str) -> Identifier:
 
 def statements_for(table: Table) -> Iterator[Composed]:
     """Yields what attaches a table, or renews what an earlier call has made."""
-    name = Identifier(table.schema, table.name)
-    for operation in (*TRIGGERS, TRUNCATE):
-        trigger = Identifier(f"groupcert_{operation.lower()}")
-        yield SQL("DROP TRIGGER IF EXISTS {} ON {}").format(trigger, name)
+    for relation in _relations(table):
+        for operation in (*TRIGGERS, TRUNCATE):
+            trigger = Identifier(f"groupcert_{operation.lower()}")
+            name = Identifier(*relation)
+            yield SQL("DROP TRIGGER IF EXISTS {} ON {}").format(trigger, name)
     yield from _note(table)
     yield from _owned(table, "changes", "old json, new json", "SETOF text", _changes(table))
     yield from _owned(table, "put", "rows json, deleted json", "void", _put(table))
@@ -107,29 +108,39 @@ def _note(table: Table) -> Iterator[Composed]:
         before = SQL("NULL") if operation == "INSERT" else _noted_rows(row, SQL("old_rows"))
         after = SQL("NULL") if operation == "DELETE" else _noted_rows(row, SQL("new_rows"))
         source = SQL("old_rows" if operation == "DELETE" else "new_rows")
-        body = _added_note(table, before, after, source)
-        event = f"AFTER {operation} ON {{}} REFERENCING {rows}"
-        yield from _trigger(table, operation, settings, body, event)
-    name = Identifier(table.schema, table.name)
+        function = function_of(f"note {operation.lower()}", table.full_name)
+        yield _noting(function, settings, _added_note(table, before, after, source))
+        for relation in _relations(table):
+            event = f"AFTER {operation} ON {{}} REFERENCING {rows}"
+            yield _trigger(relation, operation, event, function)
     truncated = SQL("INSERT INTO groupcert.notes (relation) VALUES ({});").format(
         Literal(f"{TRUNCATED}{table.full_name}")
     )
-    body = _added_note(table, _noted_rows(row, name), SQL("NULL"), name)
-    body = SQL("{} {}").format(body, truncated)
-    yield from _trigger(table, TRUNCATE, settings, body, "BEFORE TRUNCATE ON {}")
+    for relation in _relations(table):
+        name = Identifier(*relation)
+        body = _added_note(table, _noted_rows(row, name), SQL("NULL"), name)
+        function = function_of("note truncate", ".".join(relation))
+        yield _noting(function, settings, SQL("{} {}").format(body, truncated))
+        yield _trigger(relation, TRUNCATE, "BEFORE TRUNCATE ON {}", function)
+
+
+def _relations(table: Table) -> list[tuple[str, str]]:
+    """Returns the table and its partitions: a trigger of a statement is that of what it names."""
+    return [(table.schema, table.name), *table.partitions]
+
+
+def _noting(function: Identifier, settings: Composable, body: Composable) -> Composed:
+    return SQL(
+        "CREATE OR REPLACE FUNCTION {}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER {} AS {}"
+    ).format(function, settings, _body(SQL("BEGIN {} RETURN NULL; END").format(body)))
 
 
 def _trigger(
-    table: Table, operation: str, settings: Composable, body: Composable, event: str
-) -> Iterator[Composed]:
-    """Yields what makes a trigger that notes something, and its function."""
-    function = function_of(f"note {operation.lower()}", table.full_name)
-    yield SQL(
-        "CREATE OR REPLACE FUNCTION {}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER {} AS {}"
-    ).format(function, settings, _body(SQL("BEGIN {} RETURN NULL; END").format(body)))
-    yield SQL("CREATE TRIGGER {} {} FOR EACH STATEMENT EXECUTE FUNCTION {}()").format(
+    relation: tuple[str, str], operation: str, event: str, function: Identifier
+) -> Composed:
+    return SQL("CREATE TRIGGER {} {} FOR EACH STATEMENT EXECUTE FUNCTION {}()").format(
         Identifier(f"groupcert_{operation.lower()}"),
-        SQL(event).format(Identifier(table.schema, table.name)),
+        SQL(event).format(Identifier(*relation)),
         function,
     )
 

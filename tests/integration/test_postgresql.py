@@ -329,6 +329,31 @@ def test_what_cannot_be_certified_is_refused(servers3: PostgresqlGroup, statemen
         session.rollback()
 
 
+def test_rows_of_partitions_are_equal_everywhere_whatever_statements_name(
+    servers3: PostgresqlGroup,
+) -> None:
+    first, second, third = servers3.primaries
+    first.query("INSERT INTO parts VALUES (1, '1999-01-01', 'a'), (2, '2001-01-01', 'b')")
+    first.query("INSERT INTO parts_old (id, at, note) VALUES (3, '1998-01-01', 'c')")
+    servers3.settle()
+    second.query("UPDATE parts SET at = at + 3650 WHERE id IN (1, 3)")
+    second.query("INSERT INTO parts_new VALUES (4, '2002-01-01', 'd'), (5, '2003-01-01', 'e')")
+    rows = servers3.settle()[6]
+    assert {row[1] for row in rows} == {1, 2, 3, 4, 5}
+    assert {row[0] for row in rows} == {"parts_even", "parts_odd"}
+    with third.connect() as session:
+        session.execute("DELETE FROM parts_new WHERE id = 4")
+        session.execute(
+            "MERGE INTO parts USING (VALUES (5)) v (id) ON parts.id = v.id"
+            " WHEN MATCHED THEN UPDATE SET note = 'merged', at = '1990-01-01'"
+        )
+    assert ("parts_old", 5, "1990-01-01", "merged") in servers3.settle()[6]
+    first.query("TRUNCATE parts_old")
+    assert {row[1] for row in servers3.settle()[6]} == {1, 2, 3}
+    second.query("TRUNCATE parts")
+    assert servers3.settle()[6] == []
+
+
 def test_truncate_removes_rows_everywhere_unless_it_does_not_see_all(
     servers3: PostgresqlGroup,
 ) -> None:
@@ -355,7 +380,7 @@ def test_truncate_removes_rows_everywhere_unless_it_does_not_see_all(
 def test_a_table_without_a_key_is_kept_out(servers3: PostgresqlGroup) -> None:
     attachment = servers3.attachments[0]
     assert attachment.kept_out == {"public.keyless": "it has no primary key"}
-    assert len(attachment.attached) == 6
+    assert len(attachment.attached) == 7
 
 
 @pytest.mark.parametrize("how", ["terminated", "killed", "stopped"])
