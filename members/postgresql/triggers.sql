@@ -343,7 +343,8 @@ try:
             "SET default_transaction_isolation TO 'repeatable read', or ALTER ROLE or ALTER"
             " DATABASE with it; and run the transaction again after SQLSTATE 40001.",
         ]
-    if "prepare" in state["query"].lower() and is_prepared(state["query"]):
+    query = state["query"] or ""  # None: a statement of the extended protocol commits by itself.
+    if "prepare" in query.lower() and is_prepared(query):
         return PREPARED
     notes = noted["notes"]
     if noted["is_early"]:

@@ -377,6 +377,17 @@ def test_truncate_removes_rows_everywhere_unless_it_does_not_see_all(
     assert servers3.settle()[1] == []
 
 
+def test_a_statement_of_the_extended_protocol_commits_by_itself(servers3: PostgresqlGroup) -> None:
+    with psycopg.connect(servers3.primaries[0].dsn, autocommit=True) as session:
+        for _ in range(7):  # The last ones are prepared.
+            session.execute("UPDATE accounts SET balance = %s WHERE id = %s", (77, 38))
+        with session.pipeline():
+            for account in (38, 39):
+                session.execute("UPDATE accounts SET balance = %s WHERE id = %s", (78, account))
+    found = balances(servers3)
+    assert (found[38], found[39]) == (78, 78)
+
+
 def test_a_table_without_a_key_is_kept_out(servers3: PostgresqlGroup) -> None:
     attachment = servers3.attachments[0]
     assert attachment.kept_out == {"public.keyless": "it has no primary key"}

@@ -108,7 +108,7 @@ MUTANTS: Mapping[str, Mutant] = {
         "rows differ",
     ),
     "prepared_by_comment": Mutant(
-        rewritten(rb'if "prepare" in state\["query"\].lower\(\) and[^\n]*', b"if False:"),
+        rewritten(rb'if "prepare" in query.lower\(\) and[^\n]*', b"if False:"),
         17,
         "a failed transaction is there",
     ),
