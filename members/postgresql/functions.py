@@ -83,7 +83,8 @@ def function_of(operation: str, table: str) -> Identifier:
 def statements_for(table: Table) -> Iterator[Composed]:
     """Yields what attaches a table, or renews what an earlier call has made."""
     for relation in _relations(table):
-        for operation in (*TRIGGERS, TRUNCATE):
+        is_root = relation == (table.schema, table.name)
+        for operation in (*TRIGGERS, TRUNCATE) if is_root else (TRUNCATE,):
             trigger = Identifier(f"groupcert_{operation.lower()}")
             name = Identifier(*relation)
             yield SQL("DROP TRIGGER IF EXISTS {} ON {}").format(trigger, name)
@@ -104,15 +105,16 @@ def _note(table: Table) -> Iterator[Composed]:
     exact = all(column.is_enum or column.base_type in KEY_TYPES for column in table.noted_columns)
     row = _object((column.name, _noted(column)) for column in table.noted_columns)
     settings = SQL("SET search_path = pg_catalog, pg_temp") if exact else _SETTINGS
-    for operation, rows in TRIGGERS.items():
+    if table.is_partitioned:
+        yield from _row_note(table, settings)
+    for operation, rows in TRIGGERS.items() if not table.is_partitioned else ():
         before = SQL("NULL") if operation == "INSERT" else _noted_rows(row, SQL("old_rows"))
         after = SQL("NULL") if operation == "DELETE" else _noted_rows(row, SQL("new_rows"))
         source = SQL("old_rows" if operation == "DELETE" else "new_rows")
         function = function_of(f"note {operation.lower()}", table.full_name)
         yield _noting(function, settings, _added_note(table, before, after, source))
-        for relation in _relations(table):
-            event = f"AFTER {operation} ON {{}} REFERENCING {rows}"
-            yield _trigger(relation, operation, event, function)
+        event = f"AFTER {operation} ON {{}} REFERENCING {rows} FOR EACH STATEMENT"
+        yield _trigger((table.schema, table.name), operation, event, function)
     truncated = SQL("INSERT INTO groupcert.notes (relation) VALUES ({});").format(
         Literal(f"{TRUNCATED}{table.full_name}")
     )
@@ -121,11 +123,30 @@ def _note(table: Table) -> Iterator[Composed]:
         body = _added_note(table, _noted_rows(row, name), SQL("NULL"), name)
         function = function_of("note truncate", ".".join(relation))
         yield _noting(function, settings, SQL("{} {}").format(body, truncated))
-        yield _trigger(relation, TRUNCATE, "BEFORE TRUNCATE ON {}", function)
+        yield _trigger(relation, TRUNCATE, "BEFORE TRUNCATE ON {} FOR EACH STATEMENT", function)
+
+
+def _row_note(table: Table, settings: Composable) -> Iterator[Composed]:
+    """Yields the trigger that notes rows of a partitioned table, one by one: PostgreSQL shows a
+    statement's trigger no row that MERGE moves to another partition.
+    """
+    sides = (
+        _object((column.name, _noted(column, side)) for column in table.noted_columns)
+        for side in ("old", "new")
+    )
+    body = SQL(
+        "INSERT INTO groupcert.notes (relation, before, after) VALUES ({},"
+        " CASE WHEN TG_OP <> 'INSERT' THEN json_build_array({}) END,"
+        " CASE WHEN TG_OP <> 'DELETE' THEN json_build_array({}) END);"
+    ).format(Literal(function_name("changes", table.full_name)), *sides)
+    function = function_of("note update", table.full_name)
+    yield _noting(function, settings, body)
+    event = "AFTER INSERT OR UPDATE OR DELETE ON {} FOR EACH ROW"
+    yield _trigger((table.schema, table.name), "UPDATE", event, function)
 
 
 def _relations(table: Table) -> list[tuple[str, str]]:
-    """Returns the table and its partitions: a trigger of a statement is that of what it names."""
+    """Returns the table and its partitions: TRUNCATE may name any of them."""
     return [(table.schema, table.name), *table.partitions]
 
 
@@ -138,7 +159,7 @@ def _noting(function: Identifier, settings: Composable, body: Composable) -> Com
 def _trigger(
     relation: tuple[str, str], operation: str, event: str, function: Identifier
 ) -> Composed:
-    return SQL("CREATE TRIGGER {} {} FOR EACH STATEMENT EXECUTE FUNCTION {}()").format(
+    return SQL("CREATE TRIGGER {} {} EXECUTE FUNCTION {}()").format(
         Identifier(f"groupcert_{operation.lower()}"),
         SQL(event).format(Identifier(*relation)),
         function,
@@ -407,9 +428,9 @@ def _loaded_type(column: Column) -> str:
     return "text" if column.base_type in JSON_TYPES else column.type
 
 
-def _noted(column: Column) -> Composable:
+def _noted(column: Column, *row: str) -> Composable:
     """Returns a noted column as JSON takes it: its value where JSON has it exactly, else text."""
-    name = Identifier(column.name)
+    name = Identifier(*row, column.name)
     return name if column.is_built_in and column.base_type in KEY_TYPES else _text(name)
 
 

@@ -33,6 +33,7 @@ SELECT c.oid::bigint AS oid, n.nspname AS schema, c.relname AS name, r.rolname A
        EXISTS (SELECT FROM pg_class WHERE oid = ANY(parts) AND relkind = 'f') AS is_foreign,
        NOT EXISTS (SELECT FROM pg_class WHERE oid = ANY(parts) AND relpersistence <> 'p')
            AS is_logged,
+       c.relkind = 'p' AS is_partitioned,
        c.relkind = 'r' AND EXISTS (SELECT FROM pg_inherits WHERE c.oid IN (inhrelid, inhparent))
            AS is_inherited,
        EXISTS (SELECT FROM pg_trigger WHERE tgrelid = ANY(parts) AND NOT tgisinternal
@@ -182,6 +183,7 @@ class Table:
     unique_keys: tuple[UniqueKey, ...] = ()
     parents: tuple[Reference, ...] = ()
     children: tuple[Reference, ...] = ()
+    is_partitioned: bool = False
     partitions: tuple[tuple[str, str], ...] = ()
     """Schemas and names of all partitions, below each other too: statements may name these."""
     has_immediate_key: bool = True
@@ -273,6 +275,7 @@ def _table(connection: "psycopg.Connection[Any]", row: Mapping[str, Any]) -> Tab
         parents=_references(connection, row["oid"], own="f.conrelid"),
         children=_references(connection, row["oid"], own="f.confrelid"),
         has_immediate_key=all(part["is_immediate"] for part in primary),
+        is_partitioned=row["is_partitioned"],
         partitions=tuple((schema, name) for schema, name in row["partitions"]),
         is_attached=row["is_attached"],
     )
