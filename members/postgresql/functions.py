@@ -201,17 +201,21 @@ def _changes(table: Table) -> Composable:
     same = SQL(" AND ").join(
         SQL("t.{0} = noted.{0}").format(Identifier(name)) for name in table.key
     )
-    query = SQL(
+    notes = SQL(
         "WITH notes AS MATERIALIZED (SELECT 1 AS {change}, r.* FROM {new}"
         " UNION ALL SELECT -1, r.* FROM {old})"
-        " SELECT CASE WHEN found.value IS NULL THEN '-' || {path}"
-        " ELSE '+' || {path} || E'\\n' || found.value END"
-        " FROM (SELECT DISTINCT {names} FROM notes) noted LEFT JOIN LATERAL"
-        " (SELECT {value} AS value FROM {table} t WHERE {same} OFFSET 0) found ON true"
     ).format(
         change=_CHANGE,
         new=_records(table.noted_columns, SQL("$2")),
         old=_records(table.noted_columns, SQL("$1")),
+    )
+    rows = SQL(
+        "RETURN QUERY {notes} SELECT CASE WHEN found.value IS NULL THEN '-' || {path}"
+        " ELSE '+' || {path} || E'\\n' || found.value END"
+        " FROM (SELECT DISTINCT {names} FROM notes) noted LEFT JOIN LATERAL"
+        " (SELECT {value} AS value FROM {table} t WHERE {same} OFFSET 0) found ON true;"
+    ).format(
+        notes=notes,
         path=_path(table),
         names=names,
         value=_value(table),
@@ -222,13 +226,15 @@ def _changes(table: Table) -> Composable:
         SQL("SELECT {}, {}, {} FROM notes r {}").format(_CHANGE, Literal(sign), item, where)
         for item, sign, where in _entries(table)
     ]
-    if entries:
-        query = SQL(
-            "{} UNION ALL SELECT '!' || item FROM ({}) entry (change, sign, item)"
-            " GROUP BY item, sign HAVING CASE sign WHEN 0 THEN sum(change) <> 0"
-            " ELSE sum(change) * sign > 0 END"
-        ).format(query, SQL(" UNION ALL ").join(entries))
-    return SQL("BEGIN RETURN QUERY {}; END").format(query)
+    if not entries:
+        return SQL("BEGIN {} END").format(rows)
+    # Most statements change no key: then there is no entry to look for.
+    items = SQL(
+        "IF $1::text IS DISTINCT FROM $2::text THEN RETURN QUERY {} SELECT '!' || item FROM ({})"
+        " entry (change, sign, item) GROUP BY item, sign HAVING CASE sign WHEN 0 THEN"
+        " sum(change) <> 0 ELSE sum(change) * sign > 0 END; END IF;"
+    ).format(notes, SQL(" UNION ALL ").join(entries))
+    return SQL("BEGIN {} {} END").format(rows, items)
 
 
 def _entries(table: Table) -> Iterator[tuple[Composable, int, Composable]]:
