@@ -218,7 +218,16 @@ class Database:
             await self._look_around()
 
     async def _look_around(self) -> None:
-        """Reads what the status has of the server itself."""
+        """Reads what the status has of the server itself.
+
+        Raises:
+            UnsuitableTarget: Somebody has switched off what notes rows: they go past the group.
+        """
+        off = await self._ask("SELECT what FROM groupcert.switched_off ORDER BY 1")
+        if off:
+            problem = f"{', '.join(what for (what,) in off)} is switched off"
+            expected = "it on, and rows that groupcert postgresql verify finds equal"
+            raise self._unsuitable(problem, expected)
         ((self.skipped_transactions,),) = await self._ask(_SKIPPED)
         rows = await self._ask("SELECT sequence FROM groupcert.astray_sequences ORDER BY 1")
         self.astray_sequences = [name for (name,) in rows]

@@ -107,6 +107,23 @@ groupcert.settings g
 WHERE s.increment_by <> k.step * g.sequence_increment
    OR (s.last_value - s.start_value - k.step * (g.sequence_offset - 1)) % (k.step * g.sequence_increment) <> 0;
 
+-- What does not note or refuse what it should: somebody has switched it off, or removed it.
+CREATE VIEW groupcert.switched_off AS
+SELECT DISTINCT 'trigger ' || t.tgname || ' of ' || t.tgrelid::pg_catalog.regclass::text AS what
+FROM pg_catalog.pg_trigger t JOIN pg_catalog.pg_proc p ON p.oid = t.tgfoid
+WHERE p.pronamespace = 'groupcert'::pg_catalog.regnamespace AND t.tgenabled NOT IN ('O', 'A')
+UNION ALL
+SELECT 'triggers of ' || relation::pg_catalog.regclass::text
+FROM groupcert.attached JOIN pg_catalog.pg_class c ON c.oid = relation
+WHERE NOT c.relispartition AND (
+    SELECT count(*) FROM pg_catalog.pg_trigger WHERE tgrelid = relation AND tgname ~ '^groupcert_'
+) <> CASE c.relkind WHEN 'p' THEN 2 ELSE 4 END
+UNION ALL
+SELECT 'event trigger ' || name
+FROM pg_catalog.unnest(ARRAY['groupcert_ddl', 'groupcert_drop', 'groupcert_new_table']) name
+WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_event_trigger
+                  WHERE evtname = name AND evtenabled IN ('O', 'A'));
+
 -- How many rows of tables that match a pattern and are not attached have been changed.
 CREATE VIEW groupcert.rows_outside AS
 SELECT coalesce(sum(n_tup_ins + n_tup_upd + n_tup_del), 0)::bigint AS changed

@@ -8,6 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from groupcert.applier.errors import UnsuitableTarget
 from groupcert.certifier.gtid import Gtid
 from groupcert.members.errors.postgresql import SchemaChangeFailed, SchemaChangeRefused
 from groupcert.members.postgresql.attachment import attach
@@ -248,5 +249,30 @@ async def test_what_goes_past_the_group_is_in_the_status(dsn: str) -> None:
             while database.rows_outside < 3:
                 await asyncio.sleep(0.1)
                 await database.fold(1)
+    finally:
+        await database.close()
+
+
+@pytest.mark.parametrize(
+    ("statement", "what"),
+    [
+        (
+            "ALTER TABLE people DISABLE TRIGGER groupcert_update",
+            "trigger groupcert_update of people",
+        ),
+        ("DROP TRIGGER groupcert_update ON people", "triggers of people"),
+        ("ALTER EVENT TRIGGER groupcert_ddl DISABLE", "event trigger groupcert_ddl"),
+    ],
+)
+async def test_a_companion_ends_where_somebody_has_switched_off_what_notes_rows(
+    dsn: str, statement: str, what: str
+) -> None:
+    database = await Database(dsn).open()
+    try:
+        with session(dsn) as connection:
+            connection.execute("SET session_replication_role TO replica")
+            connection.execute(statement.encode())
+        with pytest.raises(UnsuitableTarget, match=f"{what} is switched off"):
+            await database.fold(1)
     finally:
         await database.close()
