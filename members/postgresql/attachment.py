@@ -18,6 +18,7 @@ from groupcert.certifier.errors import NotServing
 from groupcert.members.postgresql.functions import (
     APPLIER_ROLE,
     OPERATIONS,
+    digest_of,
     function_of,
     statements_for,
 )
@@ -138,16 +139,26 @@ def attach(
 def _attach_tables(
     connection: "psycopg.Connection[Any]", tables: Sequence[Table]
 ) -> dict[str, str]:
-    """Attaches the tables that are not, and returns why others are kept out."""
+    """Attaches the tables that are not, renews those that need other functions since another table
+    refers to them, and returns why others are kept out.
+    """
     problems = {table.full_name: table.problem for table in tables if table.problem}
     for table in tables:
-        if not table.problem and not table.is_attached:
+        if not table.problem and not _is_current(connection, table):
             try:
                 with connection.transaction():
                     add_functions(connection, table)
             except Unfit as unfit:
                 problems[table.full_name] = str(unfit)
     return problems
+
+
+def _is_current(connection: "psycopg.Connection[Any]", table: Table) -> bool:
+    function = function_of("changes", table.full_name).as_string(None)
+    row = connection.execute(
+        "SELECT obj_description(to_regprocedure(%s), 'pg_proc')", (f"{function}(json, json)",)
+    ).fetchone()
+    return bool(row and row[0] == digest_of(table))
 
 
 def detach(dsn: str) -> list[str]:
@@ -219,8 +230,10 @@ def check_server(connection: "psycopg.Connection[Any]", dsn: str) -> None:
     if connection.info.server_version < VERSION_MIN:
         version = connection.info.parameter_status("server_version")
         raise unsuitable(dsn, f"it is PostgreSQL {version}", "PostgreSQL 15 or newer")
-    ((prepared,),) = connection.execute("SHOW max_prepared_transactions").fetchall()
-    if prepared != "0":
+    ((prepared,),) = connection.execute(
+        "SELECT current_setting('max_prepared_transactions')::int"
+    ).fetchall()
+    if prepared:
         problem = f"it has max_prepared_transactions = {prepared}"
         expected = "0, and a restart: PREPARE TRANSACTION would keep what the group has certified"
         raise unsuitable(dsn, problem, expected)

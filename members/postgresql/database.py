@@ -128,7 +128,8 @@ class Database:
         self._watcher = await self._connect("watcher", self._dsn)
         for name, value in SETTINGS.items():
             await self._watcher.execute(f"SET {name} TO '{value}'".encode())
-        if await self._ask("SHOW max_prepared_transactions") != [("0",)]:
+        prepared = "SELECT current_setting('max_prepared_transactions')::int"
+        if await self._ask(prepared) != [(0,)]:
             raise self._unsuitable("it has max_prepared_transactions", "0, as attach has found it")
         await self.read_tables()
         self.socket = await self._own_socket()

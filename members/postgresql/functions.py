@@ -53,6 +53,8 @@ OPERATIONS = ("note insert", "note update", "note delete", "note truncate", "cha
 """What a table has functions for."""
 _INTEGERS = frozenset(("smallint", "integer", "bigint"))
 _NAME_BYTES_MAX = 63
+PAIRS_MAX = 50
+"""Columns of an object: PostgreSQL's functions take 100 arguments."""
 _CHANGE = Identifier("groupcert change")
 """1: a row that a statement has left, -1: one that it found."""
 _SETTINGS = SQL(
@@ -80,8 +82,24 @@ def function_of(operation: str, table: str) -> Identifier:
     return Identifier("groupcert", function_name(operation, table))
 
 
-def statements_for(table: Table) -> Iterator[Composed]:
-    """Yields what attaches a table, or renews what an earlier call has made."""
+def statements_for(table: Table) -> list[Composed]:
+    """Returns what attaches a table, or renews what an earlier call has made."""
+    statements = [*_statements(table)]
+    comment = SQL("COMMENT ON FUNCTION {} IS {}").format(
+        function_of("changes", table.full_name), Literal(digest_of(table))
+    )
+    return [*statements, comment]
+
+
+def digest_of(table: Table) -> str:
+    """Returns what tells whether functions of an attached table are those that it needs now: a
+    table that is attached later may refer to it.
+    """
+    text = "\n".join(statement.as_string(None) for statement in _statements(table))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _statements(table: Table) -> Iterator[Composed]:
     for relation in _relations(table):
         is_root = relation == (table.schema, table.name)
         for operation in (*TRIGGERS, TRUNCATE) if is_root else (TRUNCATE,):
@@ -326,7 +344,8 @@ def _json(column: Column) -> Composable:
     value = Identifier("t", column.name)
     if column.base_type in _INTEGERS:
         return SQL("coalesce({}::text, 'null')").format(value)
-    text = SQL("{}::text").format(value) if column.is_built_in else _text(value)
+    is_exact = column.is_built_in and column.base_type != "character"  # Its cast drops blanks.
+    text = SQL("{}::text").format(value) if is_exact else _text(value)
     return SQL("coalesce(to_json({})::text, 'null')").format(text)
 
 
@@ -441,8 +460,15 @@ def _noted(column: Column, *row: str) -> Composable:
 
 
 def _object(values: Iterator[tuple[str, Composable]]) -> Composable:
-    pairs = (SQL("{}, {}").format(Literal(name), value) for name, value in values)
-    return SQL("json_build_object({})").format(SQL(", ").join(pairs))
+    pairs = [SQL("{}, {}").format(Literal(name), value) for name, value in values]
+    parts = [
+        SQL("json_build_object({})").format(SQL(", ").join(pairs[first : first + PAIRS_MAX]))
+        for first in range(0, len(pairs), PAIRS_MAX)
+    ]
+    if len(parts) == 1:
+        return parts[0]
+    joined = SQL(" || ").join(SQL("{}::jsonb").format(part) for part in parts)
+    return SQL("({})::json").format(joined)
 
 
 def _written(table: Table) -> list[str]:

@@ -13,6 +13,19 @@ FROM pg_catalog.pg_trigger t JOIN pg_catalog.pg_proc p ON p.oid = t.tgfoid
 JOIN pg_catalog.pg_class c ON c.oid = t.tgrelid
 WHERE p.pronamespace = 'groupcert'::pg_catalog.regnamespace AND c.relnamespace <> p.pronamespace;
 
+-- Returns whether a type is another one, or is made of it: an array, a domain, a row.
+CREATE FUNCTION groupcert.has_part(whole oid, part oid) RETURNS boolean
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    WITH RECURSIVE parts AS (
+        SELECT whole AS type
+        UNION SELECT of.type FROM parts p JOIN pg_type t ON t.oid = p.type, LATERAL (
+            SELECT t.typbasetype UNION ALL SELECT t.typelem UNION ALL
+            SELECT atttypid FROM pg_attribute WHERE attrelid = t.typrelid AND t.typrelid <> 0
+            AND attnum > 0 AND NOT attisdropped UNION ALL
+            SELECT rngsubtype FROM pg_range WHERE t.oid IN (rngtypid, rngmultitypid)) of(type))
+    SELECT part IN (SELECT type FROM parts)
+$$;
+
 -- Refuses what would have the servers of a group differ. Event triggers do not fire in sessions
 -- with `session_replication_role = replica`, which a superuser may set, and groupcert does.
 CREATE FUNCTION groupcert.refuse_schema_change() RETURNS event_trigger
@@ -21,11 +34,15 @@ DECLARE
     changed text;
 BEGIN
     IF tg_event = 'sql_drop' THEN
-        SELECT CASE WHEN object_type = 'trigger'
+        SELECT CASE WHEN object_type IN ('trigger', 'table column', 'table constraint', 'rule')
             THEN format('%I.%I', address_names[1], address_names[2]) ELSE object_identity END
         INTO changed FROM pg_event_trigger_dropped_objects()
         WHERE schema_name = 'groupcert'
-           OR object_type = 'trigger' AND address_names[3] ~ '^groupcert_';
+           OR object_type = 'trigger' AND address_names[3] ~ '^groupcert_'
+           -- What CASCADE takes from an attached table.
+           OR object_type IN ('table column', 'table constraint', 'rule') AND to_regclass(
+               format('%I.%I', address_names[1], address_names[2])) IN (
+               SELECT relation FROM groupcert.attached);
     ELSE
         SELECT coalesce(attached.relation::regclass::text, object_identity) INTO changed
         FROM pg_event_trigger_ddl_commands() command LEFT JOIN groupcert.attached
@@ -41,7 +58,7 @@ BEGIN
                 SELECT FROM pg_rewrite WHERE oid = command.objid AND ev_class = attached.relation)
             WHEN 'pg_type'::regclass THEN EXISTS (
                 SELECT FROM pg_attribute WHERE attrelid = attached.relation
-                AND atttypid = command.objid)
+                AND groupcert.has_part(atttypid, command.objid))
             WHEN 'pg_namespace'::regclass THEN command.objid = attached.schema
             END
         WHERE attached.relation IS NOT NULL OR command.schema_name = 'groupcert';
@@ -57,7 +74,7 @@ END $$;
 CREATE EVENT TRIGGER groupcert_ddl ON ddl_command_end
 WHEN TAG IN ('ALTER TABLE', 'ALTER TYPE', 'ALTER DOMAIN', 'CREATE INDEX', 'CREATE RULE',
     'CREATE TRIGGER', 'ALTER TRIGGER', 'ALTER SCHEMA', 'CREATE TABLE', 'CREATE FOREIGN TABLE',
-    'CREATE FUNCTION', 'ALTER FUNCTION', 'ALTER VIEW', 'CREATE VIEW')
+    'CREATE FUNCTION', 'ALTER FUNCTION', 'ALTER VIEW', 'CREATE VIEW', 'ALTER INDEX')
 EXECUTE FUNCTION groupcert.refuse_schema_change();
 CREATE EVENT TRIGGER groupcert_drop ON sql_drop
 EXECUTE FUNCTION groupcert.refuse_schema_change();

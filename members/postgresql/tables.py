@@ -93,6 +93,11 @@ SELECT a.attname AS name, format_type(a.atttypid, a.atttypmod) AS type, b.name A
 FROM pg_attribute a LEFT JOIN pg_collation l ON l.oid = a.attcollation,
 {_BASE.format(type="a.atttypid", name="b")}
 WHERE a.attrelid = %(table)s AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum"""
+_KEY_TYPE = (
+    "coalesce((SELECT atttypid FROM pg_attribute WHERE attrelid = i.indrelid"
+    " AND attnum = i.indkey[k.place - 1]), x.atttypid)"
+)
+"""A column's own type: an index may keep another one of it, as it does of `name`."""
 _INDEXES = f"""
 SELECT c.relname AS name, i.indisprimary AS is_primary, i.indnullsnotdistinct AS nulls_are_equal,
        i.indimmediate AS is_immediate, pg_get_expr(i.indpred, i.indrelid) AS predicate,
@@ -112,7 +117,7 @@ FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
 CROSS JOIN LATERAL generate_series(1, i.indnkeyatts) k(place)
 JOIN pg_attribute x ON x.attnum = k.place AND x.attrelid = i.indexrelid
 LEFT JOIN pg_collation l ON l.oid = x.attcollation,
-{_BASE.format(type="x.atttypid", name="b")}
+{_BASE.format(type=_KEY_TYPE, name="b")}
 WHERE i.indrelid = %s AND i.indisunique ORDER BY c.relname, k.place"""
 _REFERENCES = """
 SELECT n.nspname, c.relname,

@@ -150,6 +150,28 @@ def is_there(number):
     return number is not None and seals["find"].execute([number]).nrows() > 0
 
 
+def is_last():
+    """Returns whether nothing is to come behind this call; else a seal's call is to come."""
+    if seal is None or seal != noted["barrier"]:
+        if is_there(noted["barrier"]):
+            return False
+    noted["barrier"] = None
+    if noted["last"] is None or seal != noted["last"]:
+        if is_there(noted["last"]):
+            return False
+        noted["is_early"] |= noted["last"] is not None
+    elif noted["counted"] == len(noted["notes"]):
+        return True
+    noted["counted"] = len(noted["notes"])
+    if add_seal():
+        noted["last"] = noted["seals"]
+    else:
+        seals["defer"].execute()
+        add_seal()
+        noted["barrier"], noted["last"], noted["is_early"] = noted["seals"], None, True
+    return False
+
+
 if GD.get("groupcert_adds"):
     GD["groupcert_adds"] = False
     return None
@@ -170,23 +192,11 @@ if noted["is_over"]:
     return LATE if relation else None
 if relation:
     noted["notes"].append((relation, before, after))
-if seal is None or seal != noted["barrier"]:
-    if is_there(noted["barrier"]):
+try:
+    if not is_last():
         return None
-noted["barrier"] = None
-if noted["last"] is None or seal != noted["last"]:
-    if is_there(noted["last"]):
-        return None
-    noted["is_early"] |= noted["last"] is not None
-if seal is None or seal != noted["last"] or noted["counted"] < len(noted["notes"]):
-    noted["counted"] = len(noted["notes"])
-    if add_seal():
-        noted["last"] = noted["seals"]
-    else:
-        seals["defer"].execute()
-        add_seal()
-        noted["barrier"], noted["last"], noted["is_early"] = noted["seals"], None, True
-    return None
+except plpy.spiexceptions.QueryCanceled:
+    return CANCELLED
 noted["is_over"] = True
 
 

@@ -51,16 +51,9 @@ def stack() -> Iterator[ExitStack]:
         yield stack
 
 
-def waits_for_verdict(primary: Primary, pid: int) -> bool:
-    """Whether a backend at its COMMIT has asked and waits: it sleeps where PostgreSQL knows of no
-    wait.
-    """
-    waits = primary.query(
-        "SELECT wait_event IS NULL AND pid IN (SELECT pid FROM groupcert.at_commit)"
-        f" FROM pg_stat_activity WHERE pid = {pid}"
-    )
-    stat = Path(f"/proc/{pid}/stat").read_text()
-    return waits == [(True,)] and stat.rpartition(")")[2].split()[0] == "S"
+def waits_for_verdict(primary: Primary) -> bool:
+    """Whether a backend at its COMMIT has asked, and its companion waits for the member."""
+    return ask_companion(primary.dsn).certifying_transactions == 1
 
 
 def conflict_of(
@@ -73,7 +66,7 @@ def conflict_of(
         one.commit()
         commit = Commit(other)
         second = group.primaries[1]
-        wait_for("it waits for its verdict", lambda: waits_for_verdict(second, commit.pid))
+        wait_for("it waits for its verdict", lambda: waits_for_verdict(second))
     failure = commit.ended()
     assert failure is not None
     return failure
@@ -403,7 +396,7 @@ def test_a_backend_that_dies_after_the_verdict_loses_nothing(
     session.execute("UPDATE accounts SET balance = 7000 WHERE id = 21")
     with servers3.member_stopped(0):
         commit = Commit(session)
-        wait_for("it waits for its verdict", lambda: waits_for_verdict(first, commit.pid))
+        wait_for("it waits for its verdict", lambda: waits_for_verdict(first))
         stop_process(commit.pid)
     query = "SELECT balance FROM accounts WHERE id = 21"
     wait_for("it is certified", lambda: second.query(query) == [(7000,)])
@@ -460,7 +453,7 @@ def test_a_companion_that_is_killed_goes_on_where_it_was(
     session.execute("UPDATE accounts SET balance = 8000 WHERE id = 22")
     with servers3.member_stopped(0):
         commit = Commit(session)
-        wait_for("it waits for its verdict", lambda: waits_for_verdict(first, commit.pid))
+        wait_for("it waits for its verdict", lambda: waits_for_verdict(first))
         first.kill()
         with pytest.raises(NotServing, match="without a companion"):
             ask_companion(first.dsn)
@@ -485,7 +478,7 @@ def test_status_and_metrics_say_whose_transaction_holds_up_the_order(
     session.execute("UPDATE accounts SET balance = 9000 WHERE id = 27")
     with servers3.member_stopped(0):
         commit = Commit(session)
-        wait_for("it waits for its verdict", lambda: waits_for_verdict(first, commit.pid))
+        wait_for("it waits for its verdict", lambda: waits_for_verdict(first))
         stop_process(commit.pid)
 
     def held_up() -> CompanionStatus | None:

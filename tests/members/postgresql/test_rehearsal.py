@@ -50,6 +50,10 @@ TAKEN = [
     "CREATE TABLE things (id int PRIMARY KEY, body json, doc jsonb);"
     "CREATE UNIQUE INDEX ON things ((doc ->> 'a'), (body ->> 'b')) WHERE doc IS NOT NULL;"
     "INSERT INTO things VALUES (1, '\"a\"', '{\"a\": 1}'), (2, 'null', 'null')",
+    "CREATE TABLE things (id name PRIMARY KEY, v bpchar); INSERT INTO things VALUES ('a', 'a  ')",
+    "CREATE TABLE parents (id int PRIMARY KEY); CREATE TABLE things (id int PRIMARY KEY, "
+    + ", ".join(f"c{number} int REFERENCES parents" for number in range(60))
+    + "); INSERT INTO things VALUES (1)",
     'CREATE TABLE things (id bpchar(4) PRIMARY KEY, b bit(3)[], v varchar(2)[], c "char");'
     "INSERT INTO things VALUES ('a', '{101}', '{ab}', 'x')",
 ]

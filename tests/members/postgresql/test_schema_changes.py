@@ -276,3 +276,41 @@ async def test_a_companion_ends_where_somebody_has_switched_off_what_notes_rows(
             await database.fold(1)
     finally:
         await database.close()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ALTER TYPE mood ADD VALUE 'bad'",
+        "DROP FUNCTION plus CASCADE",
+        "DROP DOMAIN moods CASCADE",
+        "DROP TABLE unattached CASCADE",
+        "ALTER INDEX odd_pkey RENAME TO other",
+    ],
+)
+def test_what_reaches_a_table_by_its_types_or_by_cascade_is_refused(
+    dsn: str, statement: str
+) -> None:
+    with session(dsn) as connection:
+        connection.execute(
+            "CREATE TABLE unattached (id int UNIQUE); CREATE TYPE mood AS ENUM ('ok');"
+            "CREATE DOMAIN moods AS mood[];"
+            "CREATE FUNCTION plus(int) RETURNS int IMMUTABLE LANGUAGE sql AS 'SELECT $1 + 1';"
+            "CREATE TABLE odd (id int PRIMARY KEY, moods moods, x int REFERENCES unattached (id),"
+            " y int GENERATED ALWAYS AS (plus(id)) STORED)"
+        )
+        attach(dsn, ["public.odd"])
+        before = attached_tables(connection)
+        with pytest.raises(psycopg.errors.FeatureNotSupported, match=r"of public\.odd is refused"):
+            connection.execute(statement.encode())
+        assert attached_tables(connection) == before
+
+
+def test_a_table_that_refers_to_an_attached_one_renews_its_functions(dsn: str) -> None:
+    query = "SELECT prosrc FROM pg_proc WHERE proname = 'changes public.people'"
+    with session(dsn) as connection:
+        ((before,),) = connection.execute(query).fetchall()
+        connection.execute("CREATE TABLE pets (id int PRIMARY KEY, of int REFERENCES people)")
+        attach(dsn, ["public.*"])
+        ((after,),) = connection.execute(query).fetchall()
+    assert "referenced" in after and "referenced" not in before

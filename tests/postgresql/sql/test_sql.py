@@ -24,7 +24,7 @@ SEEDS = ("--seed", "1", "--seeds", "12")
 """Some 25 s."""
 EACH_RUN = (
     *("executed_as_superuser", "items_without_predicate", "note_outlives_savepoint"),
-    *("keys_by_name", "numeric_keys_normalized"),
+    "keys_by_name",
 )
 """Mutants that are not left to the nightly run."""
 
