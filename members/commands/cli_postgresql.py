@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Mapping
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +13,16 @@ from groupcert.members.commands.connect_flags import ConnectFlags, connecting, p
 from groupcert.members.commands.options import FINDING, FINE, Json, example
 from groupcert.members.core.recovery_progress import readable
 from groupcert.members.errors.usage import InvalidUsage, MissingOption
+
+SHOWN_ROWS_MAX = 10
+
+
+class NewTables(StrEnum):
+    """What happens where a table is made at one server alone."""
+
+    WARN = "warn"
+    REFUSE = "refuse"
+
 
 SHOP = "postgresql://postgres@127.0.0.1/shop"
 postgresql = typer.Typer(
@@ -84,6 +95,10 @@ def attach_tables(
     ] = False,
     sequence_offset: Offset = None,
     sequence_increment: Increment = None,
+    new_tables: Annotated[
+        NewTables | None,
+        typer.Option(help="Where a table is made here that matches --tables; at first: warn."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Install triggers at a server's tables, and say which are kept out and why.
@@ -99,6 +114,7 @@ def attach_tables(
         socket=socket,
         set_isolation=set_isolation,
         numbering=Numbering.checked(sequence_offset, sequence_increment),
+        new_tables=new_tables or "",
     )
     if as_json:
         sys.stdout.write(json.dumps(done._asdict()) + "\n")
@@ -247,6 +263,74 @@ def companion_status(
     address = _given(dsn)
     code = show_companion(address, as_json=as_json, watch=watch, period_ms=period_ms)
     raise typer.Exit(code)
+
+
+@postgresql.command(
+    "skip",
+    epilog=example(
+        f"postgresql skip 3e11fa47-71ca-11e1-9e33-c80aa9429562:7 --reason 'disk of m2' --dsn {SHOP}"
+        " --member 127.0.0.1:7101"
+    ),
+)
+@connecting(help=None)
+def skip_transaction(
+    gtid: Annotated[str, typer.Argument(help="As the companion's last line names it.")],
+    connect: ConnectFlags,
+    reason: Annotated[str, typer.Option(help="Why; it is kept with the rows.")],
+    dsn: Dsn = None,
+    member: Members = None,
+    as_json: Json = False,
+) -> None:
+    """Leave out a transaction that a server cannot execute; start its companion next.
+
+    Its rows are kept in groupcert.skipped. The server differs until `verify` finds otherwise.
+    """
+    from groupcert.members.postgresql.skip import skip
+
+    if not member:
+        raise MissingOption(name="member", ways="as --member")
+    members = parsed(member, name="--member")
+    done = skip(_given(dsn), members, connect.credentials(), gtid, reason)
+    if as_json:
+        sys.stdout.write(json.dumps(done._asdict()) + "\n")
+    else:
+        rows = ", ".join(done.rows[:SHOWN_ROWS_MAX])
+        sys.stdout.write(f"left out {done.gtid}, version {done.version}: {rows}\n")
+
+
+@postgresql.command(
+    "verify",
+    epilog=example(
+        "postgresql verify --dsn postgresql://postgres@10.0.0.1/shop"
+        " --dsn postgresql://postgres@10.0.0.2/shop"
+    ),
+)
+def verify_servers(
+    dsn: Annotated[
+        list[str] | None, typer.Option(help="Each server of the group. Repeatable.")
+    ] = None,
+    wait_seconds: Annotated[
+        float, typer.Option(min=0, help="How long servers may take to show the same version.")
+    ] = 60.0,
+    as_json: Json = False,
+) -> None:
+    """Compare the rows of all servers at one version, while clients write.
+
+    Exits with 1 if they differ, and names tables and servers.
+    """
+    from groupcert.members.host.progress import progress
+    from groupcert.members.postgresql.verify import verify
+
+    dsns = [_given(each) for each in dsn or [""]]
+    with progress("comparing rows", number="{:.0f} tables".format) as state:
+        done = verify(dsns, seconds=wait_seconds, show=state.at)
+    if as_json:
+        sys.stdout.write(json.dumps(done._asdict()) + "\n")
+    else:
+        lines = [f"{len(done.tables)} tables at version {done.version}\n"]
+        lines += [f"{table} differs at {', '.join(at)}\n" for table, at in done.different.items()]
+        sys.stdout.write("".join(lines))
+    raise typer.Exit(FINDING if done.different else FINE)
 
 
 @postgresql.command("detach", epilog=example(f"postgresql detach --dsn {SHOP}"))

@@ -46,6 +46,10 @@ def render(status: CompanionStatus) -> RenderableType:
         "behind": f"{status.behind_transactions} transactions",
         "pending": f"{status.pending_transactions} transactions of others",
         "backends": backends,
+        "left out": f"{status.skipped_transactions} transactions"
+        * bool(status.skipped_transactions),
+        "sequences astray": ", ".join(status.astray_sequences),
+        "rows outside": str(status.rows_outside) if status.rows_outside else "",
         "waits for": waits,
         "certified": str(status.certified_transactions),
         "refused": refused,

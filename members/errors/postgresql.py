@@ -4,6 +4,7 @@
     └── SchemaChangeRefused       SCHEMA_CHANGE_REFUSED
     Fenced
     ├── CopyNeeded                COPY_NEEDED
+    ├── RowsNotExecuted           ROWS_NOT_EXECUTED
     └── SchemaChangeFailed        SCHEMA_CHANGE_FAILED
 
 The rule is that of the whole tree: a leaf's `reason` is never reused, and its message gives the
@@ -24,6 +25,21 @@ class CopyNeeded(Fenced):
     source: str
     missing: str
     server: str
+
+
+class RowsNotExecuted(Fenced):
+    """A certified transaction cannot be executed at a server, whose companion stops before it."""
+
+    message = (
+        "{server} cannot execute {gtid}, version {version}: {cause} (at row {row!q}); it has all "
+        "before it, and the other servers go on: mend the cause and start the companion again, or "
+        "leave it out there: groupcert postgresql skip {gtid} --reason TEXT"
+    )
+    server: str
+    gtid: str
+    version: int
+    cause: str
+    row: str
 
 
 class SchemaChangeFailed(Fenced):

@@ -18,9 +18,11 @@ from groupcert.certifier.errors import NotServing
 from groupcert.members.postgresql.functions import (
     APPLIER_ROLE,
     OPERATIONS,
+    digest_of,
     function_of,
     statements_for,
 )
+from groupcert.members.postgresql.rehearsal import Unfit, rehearse
 from groupcert.members.postgresql.sequences import (
     Numbering,
     number_sequences,
@@ -73,6 +75,7 @@ def attach(
     socket: Path | None = None,
     set_isolation: bool = False,
     numbering: Numbering | None = None,
+    new_tables: str = "",
 ) -> Attachment:
     """Attaches the tables that match the patterns, if nothing keeps them out.
 
@@ -83,6 +86,8 @@ def attach(
         set_isolation: Have sessions of the database begin in REPEATABLE READ from now on.
         numbering: The numbers that sequences give here from now on; None: what an earlier call
             has said, or all.
+        new_tables: `warn` or `refuse`: what happens where somebody makes a table here that matches
+            a pattern; "": what an earlier call has said, or `warn`.
 
     Raises:
         UnsuitableTarget: The server is older than 15, has no PL/Python, no table matches, or others
@@ -116,20 +121,44 @@ def attach(
         make_role(connection)
         grant_rights(connection)
         _note_patterns(connection, patterns)
-        fit = [table for table in tables if not table.problem]
-        for table in fit:
-            if not table.is_attached:
-                add_functions(connection, table)
-        attached = [table.full_name for table in fit]
+        if new_tables:
+            connection.execute("UPDATE groupcert.settings SET new_tables = %s", (new_tables,))
+        problems = _attach_tables(connection, tables)
+        attached = [table.full_name for table in tables if table.full_name not in problems]
         sequences = sequences_for(read_sequences(connection), attached, patterns)
         known = numbering or numbering_of(connection)
         return Attachment(
             attached,
-            {table.full_name: table.problem for table in tables if table.problem},
+            problems,
             number_sequences(connection, sequences, known) if known else {},
             [] if known else [sequence.full_name for sequence in sequences],
             is_moved,
         )
+
+
+def _attach_tables(
+    connection: "psycopg.Connection[Any]", tables: Sequence[Table]
+) -> dict[str, str]:
+    """Attaches the tables that are not, renews those that need other functions since another table
+    refers to them, and returns why others are kept out.
+    """
+    problems = {table.full_name: table.problem for table in tables if table.problem}
+    for table in tables:
+        if not table.problem and not _is_current(connection, table):
+            try:
+                with connection.transaction():
+                    add_functions(connection, table)
+            except Unfit as unfit:
+                problems[table.full_name] = str(unfit)
+    return problems
+
+
+def _is_current(connection: "psycopg.Connection[Any]", table: Table) -> bool:
+    function = function_of("changes", table.full_name).as_string(None)
+    row = connection.execute(
+        "SELECT obj_description(to_regprocedure(%s), 'pg_proc')", (f"{function}(json, json)",)
+    ).fetchone()
+    return bool(row and row[0] == digest_of(table))
 
 
 def detach(dsn: str) -> list[str]:
@@ -201,8 +230,10 @@ def check_server(connection: "psycopg.Connection[Any]", dsn: str) -> None:
     if connection.info.server_version < VERSION_MIN:
         version = connection.info.parameter_status("server_version")
         raise unsuitable(dsn, f"it is PostgreSQL {version}", "PostgreSQL 15 or newer")
-    ((prepared,),) = connection.execute("SHOW max_prepared_transactions").fetchall()
-    if prepared != "0":
+    ((prepared,),) = connection.execute(
+        "SELECT current_setting('max_prepared_transactions')::int"
+    ).fetchall()
+    if prepared:
         problem = f"it has max_prepared_transactions = {prepared}"
         expected = "0, and a restart: PREPARE TRANSACTION would keep what the group has certified"
         raise unsuitable(dsn, problem, expected)
@@ -272,9 +303,16 @@ def patterns_of(connection: "psycopg.Connection[Any]") -> list[str]:
 
 
 def add_functions(connection: "psycopg.Connection[Any]", table: Table) -> None:
-    """Attaches a table, or renews the functions and triggers of one that is."""
+    """Attaches a table, or renews the functions and triggers of one that is, once it has been
+    rehearsed.
+
+    Raises:
+        Unfit: A row of it cannot be executed elsewhere; the caller takes back what this leaves.
+    """
     for statement in statements_for(table):
         connection.execute(statement)
+    with connection.transaction(force_rollback=True):
+        rehearse(connection, table)
 
 
 def drop_functions(connection: "psycopg.Connection[Any]", name: str) -> None:

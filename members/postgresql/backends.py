@@ -46,6 +46,8 @@ class Request(NamedTuple):
     rows: list[tuple[str, str | None]]
     """Keys and values, as of `rows.py`; None: deleted."""
     items: list[str]
+    truncated: list[str]
+    """Tables of which all rows were removed, those too that the snapshot does not see."""
 
 
 class Backend(asyncio.Protocol):

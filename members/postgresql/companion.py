@@ -8,24 +8,25 @@ but what is in the server, and begins again from there whenever it loses its ses
 import asyncio
 import time
 import uuid
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 
 import psycopg
 import structlog
 
-from groupcert.applier.errors import ApplyFailed
 from groupcert.certifier.errors import GroupcertError
 from groupcert.certifier.gtid import parse_gtid
 from groupcert.certifier.write_set import item_from_text, store_key_item
 from groupcert.members.client.async_client import AsyncClient
+from groupcert.members.errors.postgresql import RowsNotExecuted
 from groupcert.members.postgresql.backends import Backend, BackendServer, Refusal, Request
 from groupcert.members.postgresql.commit_order import CommitOrder, Entry, Execute, Grant, Local
 from groupcert.members.postgresql.database import Database
 from groupcert.members.postgresql.holds import Holds
 from groupcert.members.postgresql.log_follower import LogFollower
-from groupcert.members.postgresql.rows import Changes, changes_of
+from groupcert.members.postgresql.rows import Changes, changes_of, table_name
 from groupcert.members.postgresql.schema_changes import ITEM, change_of, in_turns
 from groupcert.members.postgresql.standing import Standing
 from groupcert.members.postgresql.status import CompanionStatus, Totals
@@ -34,6 +35,7 @@ from groupcert.members.postgresql.verdicts import (
     out_of_group,
     refusal_of,
     refusal_of_error,
+    truncated_too_late,
 )
 from groupcert.members.wire.row_changes import decode_changes
 from groupcert.v1 import transaction_pb2
@@ -80,6 +82,8 @@ class Companion:
         """Set when a granted transaction may have ended without its commit."""
         self._settled = asyncio.Event()
         self._totals = Totals()
+        self._newest: defaultdict[str, int] = defaultdict(lambda: version)
+        """By table, the newest version that may have rows of it."""
         self._executing: Entry | None = None
         self._moved = 0.0
         """When the order went on, by `time.monotonic`."""
@@ -92,7 +96,7 @@ class Companion:
 
         Raises:
             psycopg.OperationalError: The server has gone, or ended a session.
-            ApplyFailed: A transaction of another server cannot be executed here.
+            RowsNotExecuted: A transaction of another server cannot be executed here.
             GroupcertError: No member serves it any more.
         """
         socket = self._database.socket
@@ -137,6 +141,9 @@ class Companion:
             executed_for_backends=totals.executed_for_backends,
             cancelled_sessions=self._database.cancelled_total,
             skipped_rows=self._database.skipped_total,
+            astray_sequences=self._database.astray_sequences,
+            rows_outside=self._database.rows_outside,
+            skipped_transactions=self._database.skipped_transactions,
         )
 
     def _waits_for(self) -> str:
@@ -160,6 +167,9 @@ class Companion:
         if not await self._is_of_this_server(backend):
             self._refuse(backend, out_of_group("it has crashed, or ended its companion's sessions"))
             return
+        if late := [name for name in request.truncated if self._newest[name] > request.version]:
+            self._refuse(backend, truncated_too_late(late[0], self._newest[late[0]]))
+            return
         changes = changes_of(request.rows)
         local = Local(
             transaction_id=request.transaction_id,
@@ -180,7 +190,8 @@ class Companion:
         if outcome.verdict != transaction_pb2.VERDICT_CERTIFIED:
             self._refuse(backend, refusal_of(outcome, item_names(changes, request.items)))
             return
-        entry = Entry(outcome.version, parse_gtid(outcome.gtid), payload_of(changes))
+        entry = Entry(outcome.version, parse_gtid(outcome.gtid), changes.encode())
+        self._note_tables(entry)
         self._totals.certified += 1
         self._backends[local] = backend
         self._order.decided(local, entry)
@@ -233,12 +244,47 @@ class Companion:
                 await self._until_settled()
                 await self._database.change_schema(change, entries[0], self._make_way)
                 continue
-            with _as_apply_failed(entries[0]):
-                while not await self._database.execute(entries, after, self._make_way):
-                    await self._until_settled()
-                    after = None
+            for entry in entries:
+                self._note_tables(entry)
+            await self._execute_rows(entries, after)
         self._executing = None
         self._totals.committed += len(step.entries)
+
+    def _note_tables(self, entry: Entry) -> None:
+        """Notes the newest version with rows of a table. TRUNCATE removes rows at its server that
+        its snapshot does not see, and that the group would not delete elsewhere.
+        """
+        for name in {table_name(key) for key in _keys_of(entry)}:
+            self._newest[name] = max(self._newest[name], entry.version)
+
+    async def _execute_rows(self, entries: Sequence[Entry], after: str | None) -> None:
+        """Executes entries in one transaction, or, if that fails, each in its own: those before the
+        one that cannot be executed are.
+
+        Raises:
+            RowsNotExecuted: The first of them cannot be.
+        """
+        try:
+            while not await self._database.execute(entries, after, self._make_way):
+                await self._until_settled()
+                after = None
+        except (psycopg.Error, KeyError, ValueError) as error:
+            if _has_gone(error):
+                raise
+            if len(entries) == 1:
+                raise await self._not_executed(entries[0], error) from error
+            for entry in entries:
+                self._executing = entry
+                await self._execute_rows([entry], after)
+
+    async def _not_executed(self, entry: Entry, error: Exception) -> RowsNotExecuted:
+        return RowsNotExecuted(
+            server=self._database.name,
+            gtid=str(entry.gtid),
+            version=entry.version,
+            cause=str(error).strip().replace("\n", " "),
+            row=await self._database.failing_row(entry),
+        )
 
     async def _until_settled(self) -> None:
         """Returns when every granted transaction has ended."""
@@ -293,8 +339,12 @@ class Companion:
         assert local.entry is not None, "granted before the verdict"
         self._totals.executed_for_backends += 1
         log.info("executed_for_backend", pid=local.pid, gtid=str(local.entry.gtid))
-        with _as_apply_failed(local.entry):
+        try:
             await self._database.execute_for(local.entry, self._make_way)
+        except (psycopg.Error, KeyError, ValueError) as error:
+            if _has_gone(error):
+                raise
+            raise await self._not_executed(local.entry, error) from error
         following = self._order.executed_for(local)
         if following is not None:
             self._answer(Grant(following, None))
@@ -342,16 +392,9 @@ def certifiable(request: Request, changes: Changes) -> transaction_pb2.Transacti
         snapshot_version=request.version,
         write_set=map(item_from_text, request.items),
         read_set=[ITEM],
-        changes=payload_of(changes),
+        changes=changes.encode(),
         first_attempt=True,
     )
-
-
-def payload_of(changes: Changes) -> bytes:
-    """Returns the changes as members carry them."""
-    keys, values = changes.puts
-    message = transaction_pb2.Changes(put_keys=keys, put_values=values, delete_keys=changes.deletes)
-    return message.SerializeToString()
 
 
 def item_names(changes: Changes, texts: Sequence[str]) -> dict[int, str]:
@@ -366,13 +409,8 @@ def _keys_of(entry: Entry) -> Collection[bytes]:
     return [*put, *deleted]
 
 
-@contextmanager
-def _as_apply_failed(entry: Entry) -> Iterator[None]:
-    """Says which transaction cannot be executed, unless the server has gone."""
-    try:
-        yield
-    except psycopg.OperationalError:
-        raise
-    except (psycopg.Error, KeyError, ValueError) as error:
-        cause = str(error).strip()
-        raise ApplyFailed(worker=0, gtid=str(entry.gtid), cause=cause, gaps="") from error
+def _has_gone(error: Exception) -> bool:
+    """Returns whether the server, or the session, is no longer there, or has no room."""
+    if not isinstance(error, psycopg.OperationalError):
+        return False
+    return error.sqlstate is None or error.sqlstate.startswith(("08", "53", "57", "58"))

@@ -31,9 +31,11 @@ from groupcert.members.postgresql.attachment import (
 from groupcert.members.postgresql.commit_order import Entry
 from groupcert.members.postgresql.companion_socket import CompanionSocket
 from groupcert.members.postgresql.functions import APPLIER_ROLE
+from groupcert.members.postgresql.rows import Changes
 from groupcert.members.postgresql.schema_changes import SchemaChange, execute_change
 from groupcert.members.postgresql.statements import statement_of
 from groupcert.members.postgresql.tables import Table, read_tables
+from groupcert.members.wire.row_changes import decode_changes
 
 APPLICATION = "groupcert postgresql"
 JOINING = "groupcert join"
@@ -58,6 +60,7 @@ SELECT CASE WHEN coalesce(pg_xact_status(id::xid8), 'committed') <> 'committed'
 FROM unnest(%s::text[], %s::bigint[]) granted (id, version)"""
 """A transaction that has committed without the row that notes it has not committed that."""
 _AT_COMMIT = "SELECT pid FROM groupcert.at_commit"
+_SKIPPED = "SELECT count(*) FROM groupcert.skipped WHERE verified_at IS NULL"
 _BLOCKING = (
     "SELECT pid, state LIKE 'idle%%',"
     f" application_name = '{TRYING}' AND usesysid IN (SELECT oid FROM pg_roles WHERE rolsuper)"
@@ -93,6 +96,13 @@ class Database:
         self._tables: Mapping[str, Table] = {}
         self.skipped_total = 0
         """How often a transaction had rows under a name that no table has."""
+        self.skipped_transactions = 0
+        """Those that an operator has left out, since when the server may differ from others."""
+        self.astray_sequences: Sequence[str] = []
+        """Sequences that were set to what is not this server's."""
+        self.rows_outside = 0
+        """Changes of rows in tables that are not attached, since it opened."""
+        self._changed_outside: int | None = None
         self.cancelled_total = 0
         """Sessions that stood in the way."""
         self._applier: Connection
@@ -118,11 +128,13 @@ class Database:
         self._watcher = await self._connect("watcher", self._dsn)
         for name, value in SETTINGS.items():
             await self._watcher.execute(f"SET {name} TO '{value}'".encode())
-        if await self._ask("SHOW max_prepared_transactions") != [("0",)]:
+        prepared = "SELECT current_setting('max_prepared_transactions')::int"
+        if await self._ask(prepared) != [(0,)]:
             raise self._unsuitable("it has max_prepared_transactions", "0, as attach has found it")
         await self.read_tables()
         self.socket = await self._own_socket()
         await self._open_appliers()
+        await self._look_around()
         await self._become_the_only_one()
         return self
 
@@ -204,6 +216,26 @@ class Database:
             )
             await self._watcher.execute("DELETE FROM groupcert.notes")
             await self._watcher.execute("DELETE FROM groupcert.ends")
+            await self._look_around()
+
+    async def _look_around(self) -> None:
+        """Reads what the status has of the server itself.
+
+        Raises:
+            UnsuitableTarget: Somebody has switched off what notes rows: they go past the group.
+        """
+        off = await self._ask("SELECT what FROM groupcert.switched_off ORDER BY 1")
+        if off:
+            problem = f"{', '.join(what for (what,) in off)} is switched off"
+            expected = "it on, and rows that groupcert postgresql verify finds equal"
+            raise self._unsuitable(problem, expected)
+        ((self.skipped_transactions,),) = await self._ask(_SKIPPED)
+        rows = await self._ask("SELECT sequence FROM groupcert.astray_sequences ORDER BY 1")
+        self.astray_sequences = [name for (name,) in rows]
+        ((changed,),) = await self._ask("SELECT changed FROM groupcert.rows_outside")
+        if self._changed_outside is None:
+            self._changed_outside = changed
+        self.rows_outside = max(0, changed - self._changed_outside)
 
     async def statuses(self, granted: Sequence[tuple[str, int]]) -> list[str]:
         """Returns how transactions have ended, by their ids and the versions that they should have:
@@ -236,6 +268,19 @@ class Database:
         """
         work = self._execute(self._confirmer, [entry], None)
         await self._clearing(self._confirmer.info.backend_pid, work, make_way)
+
+    async def failing_row(self, entry: Entry) -> str:
+        """Returns the key of the first row that cannot be executed alone; "": each can."""
+        keys, values, deleted = decode_changes(entry.payload)
+        for key, value in [*((key, None) for key in deleted), *zip(keys, values, strict=True)]:
+            changes = Changes({key: value})
+            alone = entry._replace(payload=changes.encode())
+            try:
+                async with self._applier.transaction(force_rollback=True):
+                    await self._applier.execute(*statement_of([alone], self._table_of, None))
+            except (psycopg.Error, KeyError, ValueError):
+                return key.decode(errors="replace")
+        return ""
 
     async def change_schema(
         self, change: SchemaChange, entry: Entry, make_way: Callable[[int], None]

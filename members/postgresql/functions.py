@@ -1,6 +1,7 @@
 """The functions of an attached table in the schema `groupcert`, written for its columns and keys.
 
-    note T      trigger: notes keys, of rows before and after, for each statement that changed some
+    note T      triggers: note keys, of rows before and after, for each statement that changed some;
+                TRUNCATE is noted as the deletion of all rows that the transaction sees
     changes T   at COMMIT: the rows of these keys as they are now, and the items of its other keys
     put T       executes rows of others: deletes some, puts others
 
@@ -45,10 +46,15 @@ TRIGGERS = {
     "DELETE": "OLD TABLE AS old_rows",
 }
 """The rows that a statement's trigger sees."""
-OPERATIONS = ("note insert", "note update", "note delete", "changes", "put")
+TRUNCATE = "TRUNCATE"
+TRUNCATED = "truncated "
+"""What a note has before the name of a table that was truncated; triggers.sql has it, too."""
+OPERATIONS = ("note insert", "note update", "note delete", "note truncate", "changes", "put")
 """What a table has functions for."""
 _INTEGERS = frozenset(("smallint", "integer", "bigint"))
 _NAME_BYTES_MAX = 63
+PAIRS_MAX = 50
+"""Columns of an object: PostgreSQL's functions take 100 arguments."""
 _CHANGE = Identifier("groupcert change")
 """1: a row that a statement has left, -1: one that it found."""
 _SETTINGS = SQL(
@@ -76,23 +82,36 @@ def function_of(operation: str, table: str) -> Identifier:
     return Identifier("groupcert", function_name(operation, table))
 
 
-def statements_for(table: Table) -> Iterator[Composed]:
-    """Yields what attaches a table, or renews what an earlier call has made."""
-    name = Identifier(table.schema, table.name)
-    for operation in TRIGGERS:
-        trigger = Identifier(f"groupcert_{operation.lower()}")
-        yield SQL("DROP TRIGGER IF EXISTS {} ON {}").format(trigger, name)
-    yield SQL("DROP TRIGGER IF EXISTS groupcert_truncate ON {}").format(name)
+def statements_for(table: Table) -> list[Composed]:
+    """Returns what attaches a table, or renews what an earlier call has made."""
+    statements = [*_statements(table)]
+    comment = SQL("COMMENT ON FUNCTION {} IS {}").format(
+        function_of("changes", table.full_name), Literal(digest_of(table))
+    )
+    return [*statements, comment]
+
+
+def digest_of(table: Table) -> str:
+    """Returns what tells whether functions of an attached table are those that it needs now: a
+    table that is attached later may refer to it.
+    """
+    text = "\n".join(statement.as_string(None) for statement in _statements(table))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _statements(table: Table) -> Iterator[Composed]:
+    for relation in _relations(table):
+        is_root = relation == (table.schema, table.name)
+        for operation in (*TRIGGERS, TRUNCATE) if is_root else (TRUNCATE,):
+            trigger = Identifier(f"groupcert_{operation.lower()}")
+            name = Identifier(*relation)
+            yield SQL("DROP TRIGGER IF EXISTS {} ON {}").format(trigger, name)
     yield from _note(table)
     yield from _owned(table, "changes", "old json, new json", "SETOF text", _changes(table))
     yield from _owned(table, "put", "rows json, deleted json", "void", _put(table))
     yield SQL("GRANT EXECUTE ON FUNCTION {} TO {}").format(
         function_of("put", table.full_name), Identifier(APPLIER_ROLE)
     )
-    yield SQL(
-        "CREATE TRIGGER groupcert_truncate BEFORE TRUNCATE ON {}"
-        " FOR EACH STATEMENT EXECUTE FUNCTION groupcert.refuse_truncate()"
-    ).format(name)
 
 
 def _note(table: Table) -> Iterator[Composed]:
@@ -103,42 +122,80 @@ def _note(table: Table) -> Iterator[Composed]:
     """
     exact = all(column.is_enum or column.base_type in KEY_TYPES for column in table.noted_columns)
     row = _object((column.name, _noted(column)) for column in table.noted_columns)
-    for operation, rows in TRIGGERS.items():
+    settings = SQL("SET search_path = pg_catalog, pg_temp") if exact else _SETTINGS
+    if table.is_partitioned:
+        yield from _row_note(table, settings)
+    for operation, rows in TRIGGERS.items() if not table.is_partitioned else ():
+        before = SQL("NULL") if operation == "INSERT" else _noted_rows(row, SQL("old_rows"))
+        after = SQL("NULL") if operation == "DELETE" else _noted_rows(row, SQL("new_rows"))
+        source = SQL("old_rows" if operation == "DELETE" else "new_rows")
         function = function_of(f"note {operation.lower()}", table.full_name)
-        before = SQL("NULL") if operation == "INSERT" else _noted_rows(row, "old_rows")
-        after = SQL("NULL") if operation == "DELETE" else _noted_rows(row, "new_rows")
-        yield SQL(
-            "CREATE OR REPLACE FUNCTION {}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER {}"
-            " AS {}"
-        ).format(
-            function,
-            SQL("SET search_path = pg_catalog, pg_temp") if exact else _SETTINGS,
-            _body(
-                SQL(
-                    "BEGIN INSERT INTO groupcert.notes (relation, before, after)"
-                    " SELECT {}, {}, {} WHERE EXISTS (SELECT FROM {}); RETURN NULL; END"
-                ).format(
-                    Literal(function_name("changes", table.full_name)),
-                    before,
-                    after,
-                    SQL("old_rows" if operation == "DELETE" else "new_rows"),
-                )
-            ),
-        )
-        yield SQL(
-            "CREATE TRIGGER {} AFTER {} ON {} REFERENCING {} FOR EACH STATEMENT"
-            " EXECUTE FUNCTION {}()"
-        ).format(
-            Identifier(f"groupcert_{operation.lower()}"),
-            SQL(operation),
-            Identifier(table.schema, table.name),
-            SQL(rows),
-            function,
-        )
+        yield _noting(function, settings, _added_note(table, before, after, source))
+        event = f"AFTER {operation} ON {{}} REFERENCING {rows} FOR EACH STATEMENT"
+        yield _trigger((table.schema, table.name), operation, event, function)
+    truncated = SQL("INSERT INTO groupcert.notes (relation) VALUES ({});").format(
+        Literal(f"{TRUNCATED}{table.full_name}")
+    )
+    for relation in _relations(table):
+        name = Identifier(*relation)
+        body = _added_note(table, _noted_rows(row, name), SQL("NULL"), name)
+        function = function_of("note truncate", ".".join(relation))
+        yield _noting(function, settings, SQL("{} {}").format(body, truncated))
+        yield _trigger(relation, TRUNCATE, "BEFORE TRUNCATE ON {} FOR EACH STATEMENT", function)
 
 
-def _noted_rows(row: Composable, source: str) -> Composable:
-    return SQL("(SELECT json_agg({}) FROM {})").format(row, SQL(source))
+def _row_note(table: Table, settings: Composable) -> Iterator[Composed]:
+    """Yields the trigger that notes rows of a partitioned table, one by one: PostgreSQL shows a
+    statement's trigger no row that MERGE moves to another partition.
+    """
+    sides = (
+        _object((column.name, _noted(column, side)) for column in table.noted_columns)
+        for side in ("old", "new")
+    )
+    body = SQL(
+        "INSERT INTO groupcert.notes (relation, before, after) VALUES ({},"
+        " CASE WHEN TG_OP <> 'INSERT' THEN json_build_array({}) END,"
+        " CASE WHEN TG_OP <> 'DELETE' THEN json_build_array({}) END);"
+    ).format(Literal(function_name("changes", table.full_name)), *sides)
+    function = function_of("note update", table.full_name)
+    yield _noting(function, settings, body)
+    event = "AFTER INSERT OR UPDATE OR DELETE ON {} FOR EACH ROW"
+    yield _trigger((table.schema, table.name), "UPDATE", event, function)
+
+
+def _relations(table: Table) -> list[tuple[str, str]]:
+    """Returns the table and its partitions: TRUNCATE may name any of them."""
+    return [(table.schema, table.name), *table.partitions]
+
+
+def _noting(function: Identifier, settings: Composable, body: Composable) -> Composed:
+    return SQL(
+        "CREATE OR REPLACE FUNCTION {}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER {} AS {}"
+    ).format(function, settings, _body(SQL("BEGIN {} RETURN NULL; END").format(body)))
+
+
+def _trigger(
+    relation: tuple[str, str], operation: str, event: str, function: Identifier
+) -> Composed:
+    return SQL("CREATE TRIGGER {} {} EXECUTE FUNCTION {}()").format(
+        Identifier(f"groupcert_{operation.lower()}"),
+        SQL(event).format(Identifier(*relation)),
+        function,
+    )
+
+
+def _added_note(
+    table: Table, before: Composable, after: Composable, source: Composable
+) -> Composable:
+    """Returns what notes rows of a source, if it has any."""
+    return SQL(
+        "INSERT INTO groupcert.notes (relation, before, after)"
+        " SELECT {}, {}, {} WHERE EXISTS (SELECT FROM {});"
+    ).format(Literal(function_name("changes", table.full_name)), before, after, source)
+
+
+def _noted_rows(row: Composable, source: Composable) -> Composable:
+    return SQL("(SELECT json_agg({}) FROM {})").format(row, source)
 
 
 def _owned(
@@ -162,17 +219,21 @@ def _changes(table: Table) -> Composable:
     same = SQL(" AND ").join(
         SQL("t.{0} = noted.{0}").format(Identifier(name)) for name in table.key
     )
-    query = SQL(
+    notes = SQL(
         "WITH notes AS MATERIALIZED (SELECT 1 AS {change}, r.* FROM {new}"
         " UNION ALL SELECT -1, r.* FROM {old})"
-        " SELECT CASE WHEN found.value IS NULL THEN '-' || {path}"
-        " ELSE '+' || {path} || E'\\n' || found.value END"
-        " FROM (SELECT DISTINCT {names} FROM notes) noted LEFT JOIN LATERAL"
-        " (SELECT {value} AS value FROM {table} t WHERE {same} OFFSET 0) found ON true"
     ).format(
         change=_CHANGE,
         new=_records(table.noted_columns, SQL("$2")),
         old=_records(table.noted_columns, SQL("$1")),
+    )
+    rows = SQL(
+        "RETURN QUERY {notes} SELECT CASE WHEN found.value IS NULL THEN '-' || {path}"
+        " ELSE '+' || {path} || E'\\n' || found.value END"
+        " FROM (SELECT DISTINCT {names} FROM notes) noted LEFT JOIN LATERAL"
+        " (SELECT {value} AS value FROM {table} t WHERE {same} OFFSET 0) found ON true;"
+    ).format(
+        notes=notes,
         path=_path(table),
         names=names,
         value=_value(table),
@@ -183,13 +244,15 @@ def _changes(table: Table) -> Composable:
         SQL("SELECT {}, {}, {} FROM notes r {}").format(_CHANGE, Literal(sign), item, where)
         for item, sign, where in _entries(table)
     ]
-    if entries:
-        query = SQL(
-            "{} UNION ALL SELECT '!' || item FROM ({}) entry (change, sign, item)"
-            " GROUP BY item, sign HAVING CASE sign WHEN 0 THEN sum(change) <> 0"
-            " ELSE sum(change) * sign > 0 END"
-        ).format(query, SQL(" UNION ALL ").join(entries))
-    return SQL("BEGIN RETURN QUERY {}; END").format(query)
+    if not entries:
+        return SQL("BEGIN {} END").format(rows)
+    # Most statements change no key: then there is no entry to look for.
+    items = SQL(
+        "IF $1::text IS DISTINCT FROM $2::text THEN RETURN QUERY {} SELECT '!' || item FROM ({})"
+        " entry (change, sign, item) GROUP BY item, sign HAVING CASE sign WHEN 0 THEN"
+        " sum(change) <> 0 ELSE sum(change) * sign > 0 END; END IF;"
+    ).format(notes, SQL(" UNION ALL ").join(entries))
+    return SQL("BEGIN {} {} END").format(rows, items)
 
 
 def _entries(table: Table) -> Iterator[tuple[Composable, int, Composable]]:
@@ -281,7 +344,8 @@ def _json(column: Column) -> Composable:
     value = Identifier("t", column.name)
     if column.base_type in _INTEGERS:
         return SQL("coalesce({}::text, 'null')").format(value)
-    text = SQL("{}::text").format(value) if column.is_built_in else _text(value)
+    is_exact = column.is_built_in and column.base_type != "character"  # Its cast drops blanks.
+    text = SQL("{}::text").format(value) if is_exact else _text(value)
     return SQL("coalesce(to_json({})::text, 'null')").format(text)
 
 
@@ -389,15 +453,22 @@ def _loaded_type(column: Column) -> str:
     return "text" if column.base_type in JSON_TYPES else column.type
 
 
-def _noted(column: Column) -> Composable:
+def _noted(column: Column, *row: str) -> Composable:
     """Returns a noted column as JSON takes it: its value where JSON has it exactly, else text."""
-    name = Identifier(column.name)
+    name = Identifier(*row, column.name)
     return name if column.is_built_in and column.base_type in KEY_TYPES else _text(name)
 
 
 def _object(values: Iterator[tuple[str, Composable]]) -> Composable:
-    pairs = (SQL("{}, {}").format(Literal(name), value) for name, value in values)
-    return SQL("json_build_object({})").format(SQL(", ").join(pairs))
+    pairs = [SQL("{}, {}").format(Literal(name), value) for name, value in values]
+    parts = [
+        SQL("json_build_object({})").format(SQL(", ").join(pairs[first : first + PAIRS_MAX]))
+        for first in range(0, len(pairs), PAIRS_MAX)
+    ]
+    if len(parts) == 1:
+        return parts[0]
+    joined = SQL(" || ").join(SQL("{}::jsonb").format(part) for part in parts)
+    return SQL("({})::json").format(joined)
 
 
 def _written(table: Table) -> list[str]:

@@ -104,8 +104,8 @@ def join(
         programs = _programs(source, source_dsn)
         dumped = _copy(programs, source, source_dsn, dsn, show)
         ((version,),) = source.execute("SELECT max(version) FROM groupcert.executed").fetchall()
-        ((sets_isolation,),) = source.execute(
-            "SELECT sets_isolation FROM groupcert.settings"
+        ((sets_isolation, new_tables),) = source.execute(
+            "SELECT sets_isolation, new_tables FROM groupcert.settings"
         ).fetchall()
         patterns = patterns_of(source)
     with opened(dsn) as target:
@@ -117,6 +117,7 @@ def join(
             set_isolation=sets_isolation,
             patterns=patterns,
         )
+        target.execute("UPDATE groupcert.settings SET new_tables = %s", (new_tables,))
         own = [each for each in read_sequences(target) if each.is_numbered]
         given = number_sequences(target, own, numbering) if numbering else {}
     return Joined(version or 0, dumped, given)

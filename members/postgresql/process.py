@@ -12,12 +12,12 @@ import psycopg
 import structlog
 import uvloop
 
-from groupcert.applier.errors import ApplyFailed, PurgedAtSource, ReplicaAhead
+from groupcert.applier.errors import PurgedAtSource, ReplicaAhead
 from groupcert.certifier.errors import Fenced, GroupcertError, Unavailable
 from groupcert.certifier.gtid_set import GtidSet
 from groupcert.members.client.async_client import AsyncClient
 from groupcert.members.console.metrics import serve_metrics
-from groupcert.members.errors.postgresql import CopyNeeded, SchemaChangeFailed
+from groupcert.members.errors.postgresql import CopyNeeded, RowsNotExecuted, SchemaChangeFailed
 from groupcert.members.errors.transactions import MemberFailed
 from groupcert.members.postgresql.companion import Companion
 from groupcert.members.postgresql.database import TURN_SECONDS, Database
@@ -31,7 +31,7 @@ PAUSE_SECONDS = 0.5
 ANSWER_MS = 8_000
 """Milliseconds for which no member may answer before the server is read-only: an election of the
 log's leader takes less."""
-ENDS = (ApplyFailed, SchemaChangeFailed)
+ENDS = (RowsNotExecuted, SchemaChangeFailed)
 """What does not pass by itself."""
 PASSES = (Unavailable, Fenced, MemberFailed)
 """What may: a member that fails over one call, as when it is killed in its midst, comes back."""

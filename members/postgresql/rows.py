@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from groupcert.members.postgresql.tables import Table
+from groupcert.v1 import transaction_pb2
 
 
 class Changes(NamedTuple):
@@ -31,6 +32,14 @@ class Changes(NamedTuple):
     def deletes(self) -> list[bytes]:
         """Keys of the rows that are deleted."""
         return [key for key, value in self.rows.items() if value is None]
+
+    def encode(self) -> bytes:
+        """Returns them as members carry them."""
+        keys, values = self.puts
+        message = transaction_pb2.Changes(
+            put_keys=keys, put_values=values, delete_keys=self.deletes
+        )
+        return message.SerializeToString()
 
 
 def changes_of(rows: Iterable[tuple[str, str | None]]) -> Changes:

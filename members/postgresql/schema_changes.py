@@ -26,6 +26,7 @@ from groupcert.members.postgresql.attachment import (
     patterns_of,
 )
 from groupcert.members.postgresql.commit_order import Entry
+from groupcert.members.postgresql.rehearsal import Unfit
 from groupcert.members.postgresql.sequences import (
     number_sequences,
     numbering_of,
@@ -199,8 +200,8 @@ def _run(connection: Connection, change: SchemaChange) -> None:
     connection.execute("SELECT set_config('search_path', %s, true)", (change.search_path,))
     _run_as(connection, change)
     connection.execute("SET LOCAL search_path TO pg_catalog, pg_temp")
-    after = _attached(connection, change, before)
     changed = {name for (name,) in connection.execute(_CHANGED_ROWS).fetchall()}
+    after = _attached(connection, change, before)
     for name in sorted(changed & after.keys()):
         problem = f"it changes rows of {name}: change them by SQL, before or after it"
         raise _refused(connection, problem)
@@ -244,7 +245,11 @@ def _attached(
             raise _refused(connection, f"it leaves {table.full_name} so that {table.problem}")
         tables[table.full_name] = table
         if is_new or table != before[table.full_name]:
-            add_functions(connection, table)
+            try:
+                add_functions(connection, table)
+            except Unfit as unfit:
+                problem = f"it leaves {table.full_name} so that {unfit}"
+                raise _refused(connection, problem) from unfit
     for name in before.keys() - tables.keys():
         if before[name].is_attached:
             drop_functions(connection, name)

@@ -13,6 +13,19 @@ FROM pg_catalog.pg_trigger t JOIN pg_catalog.pg_proc p ON p.oid = t.tgfoid
 JOIN pg_catalog.pg_class c ON c.oid = t.tgrelid
 WHERE p.pronamespace = 'groupcert'::pg_catalog.regnamespace AND c.relnamespace <> p.pronamespace;
 
+-- Returns whether a type is another one, or is made of it: an array, a domain, a row.
+CREATE FUNCTION groupcert.has_part(whole oid, part oid) RETURNS boolean
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    WITH RECURSIVE parts AS (
+        SELECT whole AS type
+        UNION SELECT of.type FROM parts p JOIN pg_type t ON t.oid = p.type, LATERAL (
+            SELECT t.typbasetype UNION ALL SELECT t.typelem UNION ALL
+            SELECT atttypid FROM pg_attribute WHERE attrelid = t.typrelid AND t.typrelid <> 0
+            AND attnum > 0 AND NOT attisdropped UNION ALL
+            SELECT rngsubtype FROM pg_range WHERE t.oid IN (rngtypid, rngmultitypid)) of(type))
+    SELECT part IN (SELECT type FROM parts)
+$$;
+
 -- Refuses what would have the servers of a group differ. Event triggers do not fire in sessions
 -- with `session_replication_role = replica`, which a superuser may set, and groupcert does.
 CREATE FUNCTION groupcert.refuse_schema_change() RETURNS event_trigger
@@ -21,11 +34,15 @@ DECLARE
     changed text;
 BEGIN
     IF tg_event = 'sql_drop' THEN
-        SELECT CASE WHEN object_type = 'trigger'
+        SELECT CASE WHEN object_type IN ('trigger', 'table column', 'table constraint', 'rule')
             THEN format('%I.%I', address_names[1], address_names[2]) ELSE object_identity END
         INTO changed FROM pg_event_trigger_dropped_objects()
         WHERE schema_name = 'groupcert'
-           OR object_type = 'trigger' AND address_names[3] ~ '^groupcert_';
+           OR object_type = 'trigger' AND address_names[3] ~ '^groupcert_'
+           -- What CASCADE takes from an attached table.
+           OR object_type IN ('table column', 'table constraint', 'rule') AND to_regclass(
+               format('%I.%I', address_names[1], address_names[2])) IN (
+               SELECT relation FROM groupcert.attached);
     ELSE
         SELECT coalesce(attached.relation::regclass::text, object_identity) INTO changed
         FROM pg_event_trigger_ddl_commands() command LEFT JOIN groupcert.attached
@@ -41,7 +58,7 @@ BEGIN
                 SELECT FROM pg_rewrite WHERE oid = command.objid AND ev_class = attached.relation)
             WHEN 'pg_type'::regclass THEN EXISTS (
                 SELECT FROM pg_attribute WHERE attrelid = attached.relation
-                AND atttypid = command.objid)
+                AND groupcert.has_part(atttypid, command.objid))
             WHEN 'pg_namespace'::regclass THEN command.objid = attached.schema
             END
         WHERE attached.relation IS NOT NULL OR command.schema_name = 'groupcert';
@@ -57,7 +74,76 @@ END $$;
 CREATE EVENT TRIGGER groupcert_ddl ON ddl_command_end
 WHEN TAG IN ('ALTER TABLE', 'ALTER TYPE', 'ALTER DOMAIN', 'CREATE INDEX', 'CREATE RULE',
     'CREATE TRIGGER', 'ALTER TRIGGER', 'ALTER SCHEMA', 'CREATE TABLE', 'CREATE FOREIGN TABLE',
-    'CREATE FUNCTION', 'ALTER FUNCTION', 'ALTER VIEW', 'CREATE VIEW')
+    'CREATE FUNCTION', 'ALTER FUNCTION', 'ALTER VIEW', 'CREATE VIEW', 'ALTER INDEX')
 EXECUTE FUNCTION groupcert.refuse_schema_change();
 CREATE EVENT TRIGGER groupcert_drop ON sql_drop
 EXECUTE FUNCTION groupcert.refuse_schema_change();
+
+-- Returns whether a name matches one of the patterns of `attach`, as `fnmatch` has them.
+CREATE FUNCTION groupcert.matches(name text) RETURNS boolean
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT EXISTS (
+        SELECT FROM groupcert.settings, unnest(patterns) pattern WHERE name ~ ('^' || replace(
+            replace(replace(pattern, '.', '\.'), '*', '.*'), '?', '.') || '$'))
+$$;
+
+-- Says of a new table that its rows stay here, or refuses it.
+CREATE FUNCTION groupcert.look_at_new_table() RETURNS event_trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    new text;
+BEGIN
+    SELECT object_identity INTO new
+    FROM pg_event_trigger_ddl_commands() command JOIN pg_class c ON c.oid = command.objid
+    JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE command.classid = 'pg_class'::regclass AND c.relkind IN ('r', 'p')
+      AND c.relpersistence <> 't' AND groupcert.matches(n.nspname || '.' || c.relname);
+    IF new IS NULL THEN
+        RETURN;
+    ELSIF (SELECT new_tables = 'refuse' FROM groupcert.settings) THEN
+        RAISE EXCEPTION USING ERRCODE = '0A000',
+            MESSAGE = format('%s of %s is refused on a server of a group', tg_tag, new),
+            DETAIL = 'The other servers would not have it.',
+            HINT = 'groupcert postgresql ddl FILE --attach runs it at all servers.';
+    END IF;
+    RAISE WARNING USING MESSAGE = format('rows of %s stay at this server of the group', new),
+        HINT = 'groupcert postgresql ddl FILE --attach makes tables at all servers.';
+END $$;
+
+CREATE EVENT TRIGGER groupcert_new_table ON ddl_command_end
+WHEN TAG IN ('CREATE TABLE', 'CREATE TABLE AS', 'SELECT INTO')
+EXECUTE FUNCTION groupcert.look_at_new_table();
+
+-- Sequences that have been set to a number that is another server's, or to another step.
+CREATE VIEW groupcert.astray_sequences AS
+SELECT format('%I.%I', s.schemaname, s.sequencename) AS sequence
+FROM groupcert.sequences k JOIN pg_catalog.pg_class c ON c.oid = k.sequence
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+JOIN pg_catalog.pg_sequences s ON s.schemaname = n.nspname AND s.sequencename = c.relname,
+groupcert.settings g
+WHERE s.increment_by <> k.step * g.sequence_increment
+   OR (s.last_value - s.start_value - k.step * (g.sequence_offset - 1)) % (k.step * g.sequence_increment) <> 0;
+
+-- What does not note or refuse what it should: somebody has switched it off, or removed it.
+CREATE VIEW groupcert.switched_off AS
+SELECT DISTINCT 'trigger ' || t.tgname || ' of ' || t.tgrelid::pg_catalog.regclass::text AS what
+FROM pg_catalog.pg_trigger t JOIN pg_catalog.pg_proc p ON p.oid = t.tgfoid
+WHERE p.pronamespace = 'groupcert'::pg_catalog.regnamespace AND t.tgenabled NOT IN ('O', 'A')
+UNION ALL
+SELECT 'triggers of ' || relation::pg_catalog.regclass::text
+FROM groupcert.attached JOIN pg_catalog.pg_class c ON c.oid = relation
+WHERE NOT c.relispartition AND (
+    SELECT count(*) FROM pg_catalog.pg_trigger WHERE tgrelid = relation AND tgname ~ '^groupcert_'
+) <> CASE c.relkind WHEN 'p' THEN 2 ELSE 4 END
+UNION ALL
+SELECT 'event trigger ' || name
+FROM pg_catalog.unnest(ARRAY['groupcert_ddl', 'groupcert_drop', 'groupcert_new_table']) name
+WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_event_trigger
+                  WHERE evtname = name AND evtenabled IN ('O', 'A'));
+
+-- How many rows of tables that match a pattern and are not attached have been changed.
+CREATE VIEW groupcert.rows_outside AS
+SELECT coalesce(sum(n_tup_ins + n_tup_upd + n_tup_del), 0)::bigint AS changed
+FROM pg_catalog.pg_stat_user_tables
+WHERE schemaname <> 'groupcert' AND relid NOT IN (SELECT relation FROM groupcert.attached)
+  AND groupcert.matches(schemaname || '.' || relname);

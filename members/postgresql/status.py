@@ -6,7 +6,7 @@ the token of `groupcert.settings`.
 """
 
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -68,6 +68,12 @@ class CompanionStatus:
     """Certified transactions whose backend died or made way."""
     cancelled_sessions: int
     """Sessions that stood in the way of others' transactions."""
+    skipped_transactions: int
+    """Those that an operator has left out, since when the server may differ from others."""
+    astray_sequences: Sequence[str]
+    """Sequences that were set to a number that is another server's, or to another step."""
+    rows_outside: int
+    """Changes of rows, since it connected, in tables that match a pattern and are not attached."""
     skipped_rows: int
     """Rows of others under names that no table has."""
 
@@ -91,6 +97,7 @@ GAUGES = {
     "granted_transactions": "transactions that may commit and are not known to have",
     "held_snapshot_version": "oldest snapshot that the group remembers for open transactions",
     "oldest_transaction_seconds": "age of the oldest open transaction of the server",
+    "skipped_transactions": "transactions left out, since when the server may differ from others",
     "waits_seconds": "time for which one transaction has held up the order",
 }
 COUNTERS = {
@@ -98,6 +105,7 @@ COUNTERS = {
     "committed_transactions": "transactions of others that were executed",
     "executed_for_backends": "certified transactions whose backend died or made way",
     "cancelled_sessions": "sessions that stood in the way of transactions of others",
+    "rows_outside": "changes of rows in tables that match a pattern and are not attached",
     "skipped_rows": "rows of others under names that no table has",
 }
 
@@ -110,6 +118,8 @@ def measurements(status: CompanionStatus | None) -> Iterator[Measurement]:
     yield Measurement(METRIC + "takes_writes", "whether the server takes writes", takes_writes)
     for name, text in GAUGES.items():
         yield Measurement(METRIC + name, text, getattr(status, name))
+    name, text = "astray_sequences", "sequences with a number or a step that is not this server's"
+    yield Measurement(METRIC + name, text, len(status.astray_sequences))
     for name, text in COUNTERS.items():
         yield Measurement(METRIC + name, text, getattr(status, name), is_counter=True)
     name, text = "refused_transactions", "transactions of backends that were refused"

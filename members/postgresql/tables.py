@@ -29,18 +29,27 @@ UNFIT_TYPES = (
 )
 """Types whose text depends on the server, wherever they stand in a column's type."""
 _TABLES = """
-SELECT c.oid::bigint AS oid, n.nspname AS schema, c.relname AS name, c.relkind::text AS kind,
-       c.relpersistence = 'p' AS is_logged, r.rolname AS owner,
-       c.relispartition OR EXISTS (SELECT FROM pg_inherits WHERE c.oid IN (inhrelid, inhparent))
+SELECT c.oid::bigint AS oid, n.nspname AS schema, c.relname AS name, r.rolname AS owner,
+       EXISTS (SELECT FROM pg_class WHERE oid = ANY(parts) AND relkind = 'f') AS is_foreign,
+       NOT EXISTS (SELECT FROM pg_class WHERE oid = ANY(parts) AND relpersistence <> 'p')
+           AS is_logged,
+       c.relkind = 'p' AS is_partitioned,
+       c.relkind = 'r' AND EXISTS (SELECT FROM pg_inherits WHERE c.oid IN (inhrelid, inhparent))
            AS is_inherited,
-       EXISTS (SELECT FROM pg_trigger WHERE tgrelid = c.oid AND NOT tgisinternal AND tgdeferrable)
-           AS has_deferred_trigger,
-       EXISTS (SELECT FROM pg_trigger WHERE tgrelid = c.oid AND NOT tgisinternal
+       EXISTS (SELECT FROM pg_trigger WHERE tgrelid = ANY(parts) AND NOT tgisinternal
+               AND tgdeferrable) AS has_deferred_trigger,
+       EXISTS (SELECT FROM pg_trigger WHERE tgrelid = ANY(parts) AND NOT tgisinternal
                AND tgenabled IN ('A', 'R'))
-       OR EXISTS (SELECT FROM pg_rewrite WHERE ev_class = c.oid AND ev_enabled IN ('A', 'R'))
+       OR EXISTS (SELECT FROM pg_rewrite WHERE ev_class = ANY(parts) AND ev_enabled IN ('A', 'R'))
            AS has_trigger_everywhere,
-       EXISTS (SELECT FROM pg_constraint WHERE conrelid = c.oid AND contype = 'x')
+       EXISTS (SELECT FROM pg_constraint WHERE conrelid = ANY(parts) AND contype = 'x')
            AS has_exclusion,
+       (SELECT min(indexrelid::regclass::text) FROM pg_index
+        WHERE indrelid = ANY(parts) AND indrelid <> c.oid AND indisunique
+        AND NOT EXISTS (SELECT FROM pg_inherits WHERE inhrelid = indexrelid)) AS own_index,
+       (SELECT min(conname) FROM pg_constraint WHERE contype = 'f' AND conparentid = 0
+        AND (conrelid = ANY(parts) AND conrelid <> c.oid
+             OR confrelid = ANY(parts) AND confrelid <> c.oid)) AS own_reference,
        c.relforcerowsecurity AND NOT r.rolbypassrls AND NOT r.rolsuper AS hides_rows,
        array_remove(ARRAY(SELECT CASE WHEN NOT has_table_privilege(c.relowner, c.oid, what)
                                       THEN what END
@@ -49,9 +58,14 @@ SELECT c.oid::bigint AS oid, n.nspname AS schema, c.relname AS name, c.relkind::
                             THEN 'USAGE of its schema' END, NULL) AS not_granted,
        EXISTS (SELECT FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid
                WHERE t.tgrelid = c.oid AND p.pronamespace = to_regnamespace('groupcert'))
-           AS is_attached
+           AS is_attached,
+       ARRAY(SELECT ARRAY[y.nspname, x.relname] FROM pg_class x JOIN pg_namespace y
+             ON y.oid = x.relnamespace WHERE x.oid = ANY(parts) AND x.oid <> c.oid
+             ORDER BY 1)::text[] AS partitions
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_roles r ON r.oid = c.relowner
-WHERE c.relkind IN ('r', 'p', 'f') AND n.nspname !~ '^pg_'
+CROSS JOIN LATERAL (SELECT array_agg(oid) FROM (
+    SELECT c.oid UNION SELECT relid FROM pg_partition_tree(c.oid)) part(oid)) tree(parts)
+WHERE c.relkind IN ('r', 'p', 'f') AND NOT c.relispartition AND n.nspname !~ '^pg_'
   AND n.nspname NOT IN ('information_schema', 'groupcert')
 ORDER BY n.nspname, c.relname"""
 _BASE = """
@@ -79,6 +93,11 @@ SELECT a.attname AS name, format_type(a.atttypid, a.atttypmod) AS type, b.name A
 FROM pg_attribute a LEFT JOIN pg_collation l ON l.oid = a.attcollation,
 {_BASE.format(type="a.atttypid", name="b")}
 WHERE a.attrelid = %(table)s AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum"""
+_KEY_TYPE = (
+    "coalesce((SELECT atttypid FROM pg_attribute WHERE attrelid = i.indrelid"
+    " AND attnum = i.indkey[k.place - 1]), x.atttypid)"
+)
+"""A column's own type: an index may keep another one of it, as it does of `name`."""
 _INDEXES = f"""
 SELECT c.relname AS name, i.indisprimary AS is_primary, i.indnullsnotdistinct AS nulls_are_equal,
        i.indimmediate AS is_immediate, pg_get_expr(i.indpred, i.indrelid) AS predicate,
@@ -98,7 +117,7 @@ FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
 CROSS JOIN LATERAL generate_series(1, i.indnkeyatts) k(place)
 JOIN pg_attribute x ON x.attnum = k.place AND x.attrelid = i.indexrelid
 LEFT JOIN pg_collation l ON l.oid = x.attcollation,
-{_BASE.format(type="x.atttypid", name="b")}
+{_BASE.format(type=_KEY_TYPE, name="b")}
 WHERE i.indrelid = %s AND i.indisunique ORDER BY c.relname, k.place"""
 _REFERENCES = """
 SELECT n.nspname, c.relname,
@@ -169,6 +188,9 @@ class Table:
     unique_keys: tuple[UniqueKey, ...] = ()
     parents: tuple[Reference, ...] = ()
     children: tuple[Reference, ...] = ()
+    is_partitioned: bool = False
+    partitions: tuple[tuple[str, str], ...] = ()
+    """Schemas and names of all partitions, below each other too: statements may name these."""
     has_immediate_key: bool = True
     """ON CONFLICT takes the primary key: it is not deferrable."""
     is_attached: bool = False
@@ -258,6 +280,8 @@ def _table(connection: "psycopg.Connection[Any]", row: Mapping[str, Any]) -> Tab
         parents=_references(connection, row["oid"], own="f.conrelid"),
         children=_references(connection, row["oid"], own="f.confrelid"),
         has_immediate_key=all(part["is_immediate"] for part in primary),
+        is_partitioned=row["is_partitioned"],
+        partitions=tuple((schema, name) for schema, name in row["partitions"]),
         is_attached=row["is_attached"],
     )
     return replace(table, problem=_problem(table, row, described, parts))
@@ -293,8 +317,10 @@ def _problem(
     """Returns why a table is kept out, or ""."""
     if {".", "/", "*"} & {*table.schema, *table.name}:
         return "its name has a dot, a slash or a star"
-    if row["kind"] != "r" or row["is_inherited"]:
-        return "it is partitioned, inherited or foreign"
+    if row["is_inherited"] or row["is_foreign"]:
+        return "it is inherited or foreign, or a partition of it is"
+    if own := row["own_index"] or row["own_reference"]:
+        return f"a partition of it alone has the index or foreign key {own}"
     if not row["is_logged"]:
         return "it is not logged, and empty after a crash"
     if not table.key:

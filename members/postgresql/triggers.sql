@@ -17,6 +17,8 @@ CREATE TABLE groupcert.settings (
     isolation_before text,
     sets_isolation boolean NOT NULL,
     patterns text[] NOT NULL,
+    -- What is done where a table is made that matches a pattern: `warn` or `refuse`.
+    new_tables text NOT NULL DEFAULT 'warn',
     -- Of which database: place.sql tells a copy of it by them.
     system_identifier bigint NOT NULL,
     database_oid oid NOT NULL,
@@ -42,6 +44,17 @@ CREATE TABLE groupcert.executed (
 );
 CREATE TABLE groupcert.executed_set (gtid_set text NOT NULL);
 INSERT INTO groupcert.executed_set VALUES ('');
+
+-- Transactions of others that an operator has left out here, with the rows that they would have
+-- left; `verified_at`: since when the server is known to have the others' rows nevertheless.
+CREATE TABLE groupcert.skipped (
+    gtid text PRIMARY KEY,
+    version bigint NOT NULL,
+    reason text NOT NULL,
+    rows jsonb NOT NULL,
+    skipped_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    verified_at timestamptz
+);
 
 -- What a transaction has changed: of each statement the keys of its rows, before and after, as JSON,
 -- with the function that finds the rows. It lives and dies with the savepoint of the statement. A
@@ -137,6 +150,28 @@ def is_there(number):
     return number is not None and seals["find"].execute([number]).nrows() > 0
 
 
+def is_last():
+    """Returns whether nothing is to come behind this call; else a seal's call is to come."""
+    if seal is None or seal != noted["barrier"]:
+        if is_there(noted["barrier"]):
+            return False
+    noted["barrier"] = None
+    if noted["last"] is None or seal != noted["last"]:
+        if is_there(noted["last"]):
+            return False
+        noted["is_early"] |= noted["last"] is not None
+    elif noted["counted"] == len(noted["notes"]):
+        return True
+    noted["counted"] = len(noted["notes"])
+    if add_seal():
+        noted["last"] = noted["seals"]
+    else:
+        seals["defer"].execute()
+        add_seal()
+        noted["barrier"], noted["last"], noted["is_early"] = noted["seals"], None, True
+    return False
+
+
 if GD.get("groupcert_adds"):
     GD["groupcert_adds"] = False
     return None
@@ -157,23 +192,11 @@ if noted["is_over"]:
     return LATE if relation else None
 if relation:
     noted["notes"].append((relation, before, after))
-if seal is None or seal != noted["barrier"]:
-    if is_there(noted["barrier"]):
+try:
+    if not is_last():
         return None
-noted["barrier"] = None
-if noted["last"] is None or seal != noted["last"]:
-    if is_there(noted["last"]):
-        return None
-    noted["is_early"] |= noted["last"] is not None
-if seal is None or seal != noted["last"] or noted["counted"] < len(noted["notes"]):
-    noted["counted"] = len(noted["notes"])
-    if add_seal():
-        noted["last"] = noted["seals"]
-    else:
-        seals["defer"].execute()
-        add_seal()
-        noted["barrier"], noted["last"], noted["is_early"] = noted["seals"], None, True
-    return None
+except plpy.spiexceptions.QueryCanceled:
+    return CANCELLED
 noted["is_over"] = True
 
 
@@ -225,9 +248,12 @@ def joined(parts):
 
 
 def changes_of(notes):
-    """Returns the rows of all tables as they are now, and the items."""
-    rows, items, tables = [], [], {}
+    """Returns the rows of all tables as they are now, the items, and tables that were truncated."""
+    rows, items, truncated, tables = [], [], [], {}
     for relation, *sides in notes:
+        if relation.startswith("truncated "):
+            truncated.append(relation.removeprefix("truncated "))
+            continue
         for known, side in zip(tables.setdefault(relation, ([], [])), sides):
             known.append(side)
     for relation, sides in tables.items():
@@ -239,7 +265,7 @@ def changes_of(notes):
             else:
                 key, _, value = line[1:].partition("\n")
                 rows.append([json.loads(key), value or None])
-    return rows, items
+    return rows, items, truncated
 
 
 def open_connection():
@@ -327,7 +353,8 @@ try:
             "SET default_transaction_isolation TO 'repeatable read', or ALTER ROLE or ALTER"
             " DATABASE with it; and run the transaction again after SQLSTATE 40001.",
         ]
-    if "prepare" in state["query"].lower() and is_prepared(state["query"]):
+    query = state["query"] or ""  # None: a statement of the extended protocol commits by itself.
+    if "prepare" in query.lower() and is_prepared(query):
         return PREPARED
     notes = noted["notes"]
     if noted["is_early"]:
@@ -335,13 +362,14 @@ try:
     connection = GD.get("groupcert_connection")
     if connection is None:
         connection = open_connection()
-    rows, items = changes_of(notes)
+    rows, items, truncated = changes_of(notes)
     request = {
         "transaction_id": transaction_id,
         "pid": state["pid"],
         "version": state["version"],
         "rows": rows,
         "items": items,
+        "truncated": truncated,
     }
     try:
         send(connection, request)
@@ -452,16 +480,6 @@ END $$;
 
 CREATE CONSTRAINT TRIGGER groupcert_commit AFTER INSERT ON groupcert.notes
 DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION groupcert.commit();
-
-CREATE FUNCTION groupcert.refuse_truncate() RETURNS trigger
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    RAISE EXCEPTION USING ERRCODE = '0A000',
-        MESSAGE = format('TRUNCATE of %I.%I is refused on a server of a group',
-            TG_TABLE_SCHEMA, TG_TABLE_NAME),
-        DETAIL = 'It has no rows that the group could compare.',
-        HINT = 'Use DELETE, in parts if the table is large.';
-END $$;
 
 -- Has a backend go on that somebody has stopped: what else it was told waits until then.
 CREATE FUNCTION groupcert.continue_backend(pid int) RETURNS void

@@ -61,6 +61,16 @@ def refusal_of_error(error: GroupcertError) -> Refusal:
     return out_of_group(str(error))
 
 
+def truncated_too_late(table: str, version: int) -> Refusal:
+    """Returns what is said of a TRUNCATE whose snapshot does not see all rows of its table."""
+    return Refusal(
+        "40001",
+        "could not serialize access: another transaction changed a table that is truncated",
+        f"Version {version} may have rows of {table} that this transaction does not see.",
+        RETRY,
+    )
+
+
 def out_of_group(reason: str) -> Refusal:
     """Returns what is said while the server is out of its group."""
     return Refusal(

@@ -13,7 +13,10 @@ from tests.cluster.docker_cluster import COMPANIONS, POSTGRESQL_SERVERS, DockerC
 
 pytestmark = pytest.mark.slow
 
-AT_COMMIT = "SELECT pid FROM groupcert.at_commit"
+AT_COMMIT = (
+    "SELECT pid FROM pg_locks l JOIN pg_class c ON c.oid = l.relation"
+    " WHERE c.relname = 'ends' AND l.mode = 'RowExclusiveLock'"
+)
 ROWS = "SELECT id, balance FROM accounts WHERE id > 0 ORDER BY id"
 
 

@@ -39,6 +39,13 @@ CREATE TABLE awkward (old_name numeric(78, 0), "50%s" int, "100%" pair[], "a ""b
     place point, span box[], numbers int[], weight float4, small "char", code char(4), digits bit[],
     PRIMARY KEY (old_name) DEFERRABLE);
 ALTER TABLE awkward RENAME old_name TO key;
+CREATE TABLE parts (id int, at date, note text, PRIMARY KEY (id, at)) PARTITION BY RANGE (at);
+CREATE TABLE parts_old (note text, at date NOT NULL, id int NOT NULL);
+ALTER TABLE parts ATTACH PARTITION parts_old FOR VALUES FROM (MINVALUE) TO ('2000-01-01');
+CREATE TABLE parts_new PARTITION OF parts FOR VALUES FROM ('2000-01-01') TO (MAXVALUE)
+    PARTITION BY HASH (id);
+CREATE TABLE parts_even PARTITION OF parts_new FOR VALUES WITH (MODULUS 2, REMAINDER 0);
+CREATE TABLE parts_odd PARTITION OF parts_new FOR VALUES WITH (MODULUS 2, REMAINDER 1);
 """
 ROWS = (
     "SELECT * FROM accounts ORDER BY id",
@@ -47,6 +54,7 @@ ROWS = (
     "SELECT * FROM counters ORDER BY id",
     "SELECT id, people::text FROM people ORDER BY id",
     "SELECT key, awkward::text FROM awkward ORDER BY key",
+    "SELECT tableoid::regclass::text, id, at::text, note FROM parts ORDER BY at, id",
     "SELECT max(version) FROM groupcert.executed",
 )
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,6 +19,11 @@ from tests.integration.waiting import wait_for
 pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.slow, pytest.mark.in_turns]
 
 INTERRUPTED = 130
+GRPC_ENDS = re.compile(
+    r"Traceback [^\n]*\n  File [^\n]*shutdown_grpc_aio[^\n]*\n(?:  .*\n)*ValueError: Invalid file"
+    r" descriptor: -1\n"
+)
+"""What gRPC itself may say of its own end, at a loop that is closed already."""
 
 
 @contextmanager
@@ -55,7 +61,7 @@ def assert_nothing_left(folder: Path, started: list[psutil.Process]) -> None:
     assert {path.name for path in folder.iterdir()} == {"err"}
     _, alive = psutil.wait_procs(started, timeout=120)
     assert alive == []
-    assert "Traceback" not in (folder / "err").read_text()
+    assert "Traceback" not in GRPC_ENDS.sub("", (folder / "err").read_text())
 
 
 def test_a_load_prints_what_its_clients_were_told_so_far(group: LocalGroup, tmp_path: Path) -> None:

@@ -51,16 +51,9 @@ def stack() -> Iterator[ExitStack]:
         yield stack
 
 
-def waits_for_verdict(primary: Primary, pid: int) -> bool:
-    """Whether a backend at its COMMIT has asked and waits: it sleeps where PostgreSQL knows of no
-    wait.
-    """
-    waits = primary.query(
-        "SELECT wait_event IS NULL AND pid IN (SELECT pid FROM groupcert.at_commit)"
-        f" FROM pg_stat_activity WHERE pid = {pid}"
-    )
-    stat = Path(f"/proc/{pid}/stat").read_text()
-    return waits == [(True,)] and stat.rpartition(")")[2].split()[0] == "S"
+def waits_for_verdict(primary: Primary) -> bool:
+    """Whether a backend at its COMMIT has asked, and its companion waits for the member."""
+    return ask_companion(primary.dsn).certifying_transactions == 1
 
 
 def conflict_of(
@@ -73,7 +66,7 @@ def conflict_of(
         one.commit()
         commit = Commit(other)
         second = group.primaries[1]
-        wait_for("it waits for its verdict", lambda: waits_for_verdict(second, commit.pid))
+        wait_for("it waits for its verdict", lambda: waits_for_verdict(second))
     failure = commit.ended()
     assert failure is not None
     return failure
@@ -220,7 +213,7 @@ def test_no_lock_that_a_role_may_take_stops_commits(
     for _ in range(3):
         first.query("UPDATE accounts SET balance = balance WHERE id = 20")
         second.query("UPDATE accounts SET balance = balance WHERE id = 21")
-    servers3.settle()
+    assert servers3.settle()
 
 
 def test_rows_of_awkward_tables_are_equal_everywhere(servers3: PostgresqlGroup) -> None:
@@ -316,7 +309,6 @@ def test_another_isolation_level_is_refused_with_a_hint(
 @pytest.mark.parametrize(
     "statement",
     [
-        "TRUNCATE orders",
         "PREPARE TRANSACTION 'one'",
         "/* /* -- */ */ PREPARE/**/TRANSACTION 'one'",
         "SELECT 1; PREPARE -- one\n TRANSACTION 'one'",
@@ -330,10 +322,69 @@ def test_what_cannot_be_certified_is_refused(servers3: PostgresqlGroup, statemen
         session.rollback()
 
 
+def test_rows_of_partitions_are_equal_everywhere_whatever_statements_name(
+    servers3: PostgresqlGroup,
+) -> None:
+    first, second, third = servers3.primaries
+    first.query("INSERT INTO parts VALUES (1, '1999-01-01', 'a'), (2, '2001-01-01', 'b')")
+    first.query("INSERT INTO parts_old (id, at, note) VALUES (3, '1998-01-01', 'c')")
+    servers3.settle()
+    second.query("UPDATE parts SET at = at + 3650 WHERE id IN (1, 3)")
+    second.query("INSERT INTO parts_new VALUES (4, '2002-01-01', 'd'), (5, '2003-01-01', 'e')")
+    rows = servers3.settle()[6]
+    assert {row[1] for row in rows} == {1, 2, 3, 4, 5}
+    assert {row[0] for row in rows} == {"parts_even", "parts_odd"}
+    with third.connect() as session:
+        session.execute("DELETE FROM parts_new WHERE id = 4")
+        session.execute(
+            "MERGE INTO parts USING (VALUES (5)) v (id) ON parts.id = v.id"
+            " WHEN MATCHED THEN UPDATE SET note = 'merged', at = '1990-01-01'"
+        )
+    assert ("parts_old", 5, "1990-01-01", "merged") in servers3.settle()[6]
+    first.query("TRUNCATE parts_old")
+    assert {row[1] for row in servers3.settle()[6]} == {1, 2, 3}
+    second.query("TRUNCATE parts")
+    assert servers3.settle()[6] == []
+
+
+def test_truncate_removes_rows_everywhere_unless_it_does_not_see_all(
+    servers3: PostgresqlGroup,
+) -> None:
+    first, second, _ = servers3.primaries
+    first.query("INSERT INTO orders SELECT 80, line, 1 FROM generate_series(1, 5) line")
+    servers3.settle()
+    with first.connect() as session:
+        session.execute("INSERT INTO orders VALUES (81, 1, 1)")
+        session.execute("TRUNCATE orders, things")
+        session.execute("INSERT INTO orders VALUES (82, 1, 1)")
+    assert servers3.settle()[1:3] == [[(82, 1, 1)], []]
+    with first.connect() as session:
+        session.execute("SELECT 1")
+        second.query("INSERT INTO orders VALUES (83, 1, 1)")
+        servers3.settle()
+        session.execute("TRUNCATE orders")
+        with pytest.raises(psycopg.errors.SerializationFailure, match="that is truncated"):
+            session.commit()
+    assert servers3.settle()[1] == [(82, 1, 1), (83, 1, 1)]
+    second.query("TRUNCATE orders")
+    assert servers3.settle()[1] == []
+
+
+def test_a_statement_of_the_extended_protocol_commits_by_itself(servers3: PostgresqlGroup) -> None:
+    with psycopg.connect(servers3.primaries[0].dsn, autocommit=True) as session:
+        for _ in range(7):  # The last ones are prepared.
+            session.execute("UPDATE accounts SET balance = %s WHERE id = %s", (77, 38))
+        with session.pipeline():
+            for account in (38, 39):
+                session.execute("UPDATE accounts SET balance = %s WHERE id = %s", (78, account))
+    found = balances(servers3)
+    assert (found[38], found[39]) == (78, 78)
+
+
 def test_a_table_without_a_key_is_kept_out(servers3: PostgresqlGroup) -> None:
     attachment = servers3.attachments[0]
     assert attachment.kept_out == {"public.keyless": "it has no primary key"}
-    assert len(attachment.attached) == 6
+    assert len(attachment.attached) == 7
 
 
 @pytest.mark.parametrize("how", ["terminated", "killed", "stopped"])
@@ -345,7 +396,7 @@ def test_a_backend_that_dies_after_the_verdict_loses_nothing(
     session.execute("UPDATE accounts SET balance = 7000 WHERE id = 21")
     with servers3.member_stopped(0):
         commit = Commit(session)
-        wait_for("it waits for its verdict", lambda: waits_for_verdict(first, commit.pid))
+        wait_for("it waits for its verdict", lambda: waits_for_verdict(first))
         stop_process(commit.pid)
     query = "SELECT balance FROM accounts WHERE id = 21"
     wait_for("it is certified", lambda: second.query(query) == [(7000,)])
@@ -402,7 +453,7 @@ def test_a_companion_that_is_killed_goes_on_where_it_was(
     session.execute("UPDATE accounts SET balance = 8000 WHERE id = 22")
     with servers3.member_stopped(0):
         commit = Commit(session)
-        wait_for("it waits for its verdict", lambda: waits_for_verdict(first, commit.pid))
+        wait_for("it waits for its verdict", lambda: waits_for_verdict(first))
         first.kill()
         with pytest.raises(NotServing, match="without a companion"):
             ask_companion(first.dsn)
@@ -427,7 +478,7 @@ def test_status_and_metrics_say_whose_transaction_holds_up_the_order(
     session.execute("UPDATE accounts SET balance = 9000 WHERE id = 27")
     with servers3.member_stopped(0):
         commit = Commit(session)
-        wait_for("it waits for its verdict", lambda: waits_for_verdict(first, commit.pid))
+        wait_for("it waits for its verdict", lambda: waits_for_verdict(first))
         stop_process(commit.pid)
 
     def held_up() -> CompanionStatus | None:

@@ -21,6 +21,7 @@ from groupcert.certifier.errors import InvalidSetting
 from groupcert.members.commands.cli import app
 from groupcert.members.errors.postgresql import SchemaChangeRefused
 from groupcert.members.postgresql.join import join
+from groupcert.members.postgresql.status import ask_companion
 from groupcert.v1 import binary_log_pb2
 from groupcert.v1.binary_log_pb2_grpc import BinaryLogServiceStub
 from tests.integration.postgresql_group import PostgresqlGroup, Primary, increments
@@ -271,6 +272,50 @@ def test_a_server_that_cannot_change_stops_and_goes_on_once_it_can(
     third.start()
     wait_for("it takes commits", third.takes_commits)
     assert (11, 1, 1, 5) in servers3.settle()[1]
+
+
+def test_a_transaction_that_a_server_cannot_execute_stops_that_server_until_it_is_left_out(
+    servers3: PostgresqlGroup,
+) -> None:
+    first, second, third = servers3.primaries
+    servers3.settle()
+    dsns = [part for primary in servers3.primaries for part in ("--dsn", primary.dsn)]
+
+    def alone(statement: str) -> None:
+        with psycopg.connect(third.dsn) as session:
+            session.execute("SET session_replication_role TO replica")
+            session.execute(statement.encode())
+
+    alone("ALTER TABLE orders ADD CONSTRAINT small CHECK (account < 5)")
+    first.query("INSERT INTO orders (id, line, account) VALUES (60, 1, 3)")
+    first.query("INSERT INTO orders (id, line, account) VALUES (61, 1, 1), (62, 1, 7)")
+    second.query("INSERT INTO orders (id, line, account) VALUES (63, 1, 3)")
+    assert third.companion and third.companion.wait(SECONDS_MAX) == 1
+    said = third.log.read_text().splitlines()[-1]
+    assert "violates check constraint" in said and "(at row 'public.orders/62/1')" in said
+    gtid = said.partition("postgresql skip ")[2].split()[0]
+    arguments = ["--reason", "small", "--dsn", third.dsn, "--member", third.member]
+    skip = ["postgresql", "skip", f"{gtid}9", *arguments]
+    assert isinstance(CliRunner().invoke(app, skip).exception, InvalidSetting)
+    done = CliRunner().invoke(app, ["postgresql", "skip", gtid, *arguments, "--json"])
+    assert sorted(json.loads(done.stdout)["rows"]) == ["public.orders/61/1", "public.orders/62/1"]
+    third.start()
+    wait_for("it takes commits", third.takes_commits)
+    assert ask_companion(third.dsn).skipped_transactions == 1
+    done = CliRunner().invoke(app, ["postgresql", "verify", *dsns, "--json"])
+    assert done.exit_code == 1
+    assert list(json.loads(done.stdout)["different"]) == ["public.orders"]
+    alone("ALTER TABLE orders DROP CONSTRAINT small")
+    ((kept,),) = third.query("SELECT rows FROM groupcert.skipped")
+    alone(
+        "INSERT INTO orders SELECT r.* FROM groupcert.skipped, jsonb_each(rows),"
+        " jsonb_populate_record(NULL::orders, value) r"
+    )
+    assert kept["public.orders/62/1"]["account"] == 7
+    done = CliRunner().invoke(app, ["postgresql", "verify", *dsns])
+    assert done.exit_code == 0, done.output
+    wait_for("it is known", lambda: not ask_companion(third.dsn).skipped_transactions)
+    assert servers3.settle()
 
 
 def test_a_schema_change_that_fails_at_its_trial_is_not_certified(

@@ -46,6 +46,7 @@ def test_attach_exits_with_1_if_a_table_is_kept_out_and_says_why(dsn: str) -> No
         "kept_out": {"public.keyless": "it has no primary key"},
         "sequences": {"public.things_id_seq": 2},
         "sequences_alike": [],
+        "is_moved": False,
     }
     done = run("detach", "--dsn", dsn)
     assert (done.exit_code, done.stdout) == (0, "detached public.things\n")

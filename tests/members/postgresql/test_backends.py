@@ -29,7 +29,7 @@ from groupcert.members.postgresql.handshake import (
 )
 
 TOKEN = "secret"
-REQUEST = {"transaction_id": "1", "pid": 1, "version": 0, "rows": [], "items": []}
+REQUEST = {"transaction_id": "1", "pid": 1, "version": 0, "rows": [], "items": [], "truncated": []}
 TURNS_MAX = 5
 """Of the event loop, by which a connection that waited to be accepted is served."""
 

@@ -1,5 +1,6 @@
 """Schema changes at one server: what is refused, what is left, and what a failure leaves."""
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -7,10 +8,12 @@ from typing import Any
 import psycopg
 import pytest
 
+from groupcert.applier.errors import UnsuitableTarget
 from groupcert.certifier.gtid import Gtid
 from groupcert.members.errors.postgresql import SchemaChangeFailed, SchemaChangeRefused
 from groupcert.members.postgresql.attachment import attach
 from groupcert.members.postgresql.commit_order import Entry
+from groupcert.members.postgresql.database import Database
 from groupcert.members.postgresql.ddl import approve_at, change_for, try_at
 from groupcert.members.postgresql.schema_changes import (
     KEY,
@@ -206,3 +209,108 @@ def test_what_changes_no_attached_table_is_let_through(dsn: str) -> None:
         ):
             connection.execute(statement.encode())
         assert attached_tables(connection).keys() == {"public.people", "public.teams"}
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["CREATE TABLE late (id int)", "CREATE TABLE late AS SELECT 1", "SELECT 1 AS id INTO late"],
+)
+def test_a_new_table_that_matches_a_pattern_is_told_or_refused(dsn: str, statement: str) -> None:
+    said: list[str] = []
+    with session(dsn) as connection:
+        connection.add_notice_handler(lambda notice: said.append(notice.message_primary or ""))
+        connection.execute("CREATE TEMPORARY TABLE late (id int); DROP TABLE late")
+        connection.execute("CREATE SCHEMA other; CREATE TABLE other.late (id int)")
+        assert said == []
+        connection.execute(statement.encode())
+        assert said == ["rows of public.late stay at this server of the group"]
+        connection.execute("DROP TABLE late")
+        attach(dsn, ["public.*"], new_tables="refuse")
+        with pytest.raises(psycopg.errors.FeatureNotSupported, match=r"of public\.late is refused"):
+            connection.execute(statement.encode())
+        assert connection.execute("SELECT to_regclass('late')").fetchall() == [(None,)]
+
+
+async def test_what_goes_past_the_group_is_in_the_status(dsn: str) -> None:
+    with session(dsn) as connection:
+        connection.execute("CREATE TABLE late (id serial)")
+        connection.execute("CREATE TABLE numbered (id serial PRIMARY KEY)")
+    attach(dsn, ["public.*"])
+    database = await Database(dsn).open()
+    try:
+        assert (database.rows_outside, [*database.astray_sequences]) == (0, [])
+        with session(dsn) as connection:
+            connection.execute("INSERT INTO late SELECT FROM generate_series(1, 3)")
+            connection.execute("SELECT setval('numbered_id_seq', 100)")
+            connection.execute("SELECT pg_stat_force_next_flush()")
+        await database.fold(1)
+        assert [*database.astray_sequences] == ["public.numbered_id_seq"]
+        async with asyncio.timeout(60):
+            while database.rows_outside < 3:
+                await asyncio.sleep(0.1)
+                await database.fold(1)
+    finally:
+        await database.close()
+
+
+@pytest.mark.parametrize(
+    ("statement", "what"),
+    [
+        (
+            "ALTER TABLE people DISABLE TRIGGER groupcert_update",
+            "trigger groupcert_update of people",
+        ),
+        ("DROP TRIGGER groupcert_update ON people", "triggers of people"),
+        ("ALTER EVENT TRIGGER groupcert_ddl DISABLE", "event trigger groupcert_ddl"),
+    ],
+)
+async def test_a_companion_ends_where_somebody_has_switched_off_what_notes_rows(
+    dsn: str, statement: str, what: str
+) -> None:
+    database = await Database(dsn).open()
+    try:
+        with session(dsn) as connection:
+            connection.execute("SET session_replication_role TO replica")
+            connection.execute(statement.encode())
+        with pytest.raises(UnsuitableTarget, match=f"{what} is switched off"):
+            await database.fold(1)
+    finally:
+        await database.close()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ALTER TYPE mood ADD VALUE 'bad'",
+        "DROP FUNCTION plus CASCADE",
+        "DROP DOMAIN moods CASCADE",
+        "DROP TABLE unattached CASCADE",
+        "ALTER INDEX odd_pkey RENAME TO other",
+    ],
+)
+def test_what_reaches_a_table_by_its_types_or_by_cascade_is_refused(
+    dsn: str, statement: str
+) -> None:
+    with session(dsn) as connection:
+        connection.execute(
+            "CREATE TABLE unattached (id int UNIQUE); CREATE TYPE mood AS ENUM ('ok');"
+            "CREATE DOMAIN moods AS mood[];"
+            "CREATE FUNCTION plus(int) RETURNS int IMMUTABLE LANGUAGE sql AS 'SELECT $1 + 1';"
+            "CREATE TABLE odd (id int PRIMARY KEY, moods moods, x int REFERENCES unattached (id),"
+            " y int GENERATED ALWAYS AS (plus(id)) STORED)"
+        )
+        attach(dsn, ["public.odd"])
+        before = attached_tables(connection)
+        with pytest.raises(psycopg.errors.FeatureNotSupported, match=r"of public\.odd is refused"):
+            connection.execute(statement.encode())
+        assert attached_tables(connection) == before
+
+
+def test_a_table_that_refers_to_an_attached_one_renews_its_functions(dsn: str) -> None:
+    query = "SELECT prosrc FROM pg_proc WHERE proname = 'changes public.people'"
+    with session(dsn) as connection:
+        ((before,),) = connection.execute(query).fetchall()
+        connection.execute("CREATE TABLE pets (id int PRIMARY KEY, of int REFERENCES people)")
+        attach(dsn, ["public.*"])
+        ((after,),) = connection.execute(query).fetchall()
+    assert "referenced" in after and "referenced" not in before

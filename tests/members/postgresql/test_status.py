@@ -25,6 +25,9 @@ STATUS = CompanionStatus(
     committed_transactions=4,
     executed_for_backends=0,
     cancelled_sessions=0,
+    skipped_transactions=0,
+    astray_sequences=["public.s"],
+    rows_outside=0,
     skipped_rows=0,
 )
 

@@ -1,0 +1,97 @@
+"""Which tables `attach` takes, and what it says of those that it keeps out.
+
+Aim: types come from the server's own catalogue, and tables from PostgreSQL's corners; each is taken
+with rows at limits, or kept out with a reason. What is taken has gone to the group and back before.
+"""
+
+import psycopg
+import pytest
+
+from groupcert.members.postgresql.attachment import attach
+from groupcert.members.postgresql.tables import UNFIT_TYPES
+
+pytestmark = pytest.mark.database
+
+TYPES = """
+SELECT format_type(oid, NULL) FROM pg_type t WHERE typnamespace = 'pg_catalog'::regnamespace
+AND typtype IN ('b', 'r', 'm') AND typarray <> 0
+AND typname !~ '^(pg_(node|dep|ndis|mcv|ddl|brin)|gtsvector|aclitem)' ORDER BY oid"""
+KEPT_OUT = {
+    "CREATE FUNCTION holds(text) RETURNS boolean LANGUAGE sql AS 'SELECT true';"
+    "CREATE FUNCTION has(v text) RETURNS boolean LANGUAGE plpgsql AS 'BEGIN RETURN holds(v); END';"
+    "CREATE TABLE things (id int PRIMARY KEY, note text CHECK (has(note)))": (
+        "a row of it cannot be executed as its owner postgres: function holds"
+    ),
+    "CREATE TABLE things (id int PRIMARY KEY, r regclass[])": "column r has a regclass, whose",
+    "CREATE TYPE two AS (a int, b money); CREATE DOMAIN pair AS two;"
+    "CREATE TABLE things (id int PRIMARY KEY, pair pair)": "column pair has a money, whose",
+    "CREATE TABLE things (id float8 PRIMARY KEY)": "id of index things_pkey is of type double",
+    "CREATE TABLE things (id int PRIMARY KEY, p point);"
+    "CREATE UNIQUE INDEX here ON things ((p[0]))": "(p[0])) of index here is of type double",
+    "CREATE TABLE things (id int PRIMARY KEY, EXCLUDE (id WITH =))": "exclusion constraint",
+    "CREATE TABLE things (id int PRIMARY KEY); ALTER TABLE things FORCE ROW LEVEL SECURITY;"
+    "CREATE ROLE rehearsed; ALTER TABLE things OWNER TO rehearsed": "forces row security",
+    "CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';"
+    "CREATE TABLE things (id int PRIMARY KEY); CREATE TRIGGER t AFTER INSERT ON things"
+    " EXECUTE FUNCTION f(); ALTER TABLE things ENABLE ALWAYS TRIGGER t": "enabled for replicas",
+    "CREATE UNLOGGED TABLE things (id int PRIMARY KEY)": "not logged",
+}
+TAKEN = [
+    "CREATE DOMAIN code AS text CHECK (VALUE ~ '^[a-z]+$');"
+    "CREATE TABLE things (id code PRIMARY KEY)",
+    "CREATE TYPE two AS (a int, b text[]); CREATE DOMAIN pairs AS two[];"
+    "CREATE TABLE things (id int PRIMARY KEY, pairs pairs); INSERT INTO things VALUES"
+    ' (1, \'[5:6]={"(1,\\"{a,b}\\")",NULL}\')',
+    'CREATE TABLE things ("a""b%s{}" int PRIMARY KEY, "new" int, "old" text, r int, t int)',
+    "CREATE TABLE things (a int GENERATED ALWAYS AS IDENTITY, id int PRIMARY KEY, b text UNIQUE)",
+    "CREATE TABLE things (id int, k int GENERATED ALWAYS AS (id * 2) STORED PRIMARY KEY)",
+    "CREATE TABLE things (x int, id int, PRIMARY KEY (id) DEFERRABLE, UNIQUE (x) DEFERRABLE);"
+    "ALTER TABLE things DROP x; ALTER TABLE things RENAME id TO number",
+    "CREATE TABLE things (id int PRIMARY KEY, body json, doc jsonb);"
+    "CREATE UNIQUE INDEX ON things ((doc ->> 'a'), (body ->> 'b')) WHERE doc IS NOT NULL;"
+    "INSERT INTO things VALUES (1, '\"a\"', '{\"a\": 1}'), (2, 'null', 'null')",
+    "CREATE TABLE things (id name PRIMARY KEY, v bpchar); INSERT INTO things VALUES ('a', 'a  ')",
+    "CREATE TABLE parents (id int PRIMARY KEY); CREATE TABLE things (id int PRIMARY KEY, "
+    + ", ".join(f"c{number} int REFERENCES parents" for number in range(60))
+    + "); INSERT INTO things VALUES (1)",
+    'CREATE TABLE things (id bpchar(4) PRIMARY KEY, b bit(3)[], v varchar(2)[], c "char");'
+    "INSERT INTO things VALUES ('a', '{101}', '{ab}', 'x')",
+]
+
+
+@pytest.mark.parametrize(("schema", "problem"), KEPT_OUT.items(), ids=range(len(KEPT_OUT)))
+def test_a_table_that_cannot_be_executed_elsewhere_is_kept_out(
+    postgresql_dsn: str, schema: str, problem: str
+) -> None:
+    with psycopg.connect(postgresql_dsn) as session:
+        session.execute(schema.encode())
+    assert problem in attach(postgresql_dsn, ["public.*"]).kept_out["public.things"]
+    with psycopg.connect(postgresql_dsn) as session:
+        query = "SELECT FROM pg_proc WHERE proname LIKE '%public.things'"
+        assert session.execute(query).fetchall() == []
+        if "OWNER" in schema:
+            session.execute("DROP OWNED BY rehearsed; DROP ROLE rehearsed")
+
+
+@pytest.mark.parametrize("schema", TAKEN, ids=range(len(TAKEN)))
+def test_a_table_is_taken_and_its_rows_stay(postgresql_dsn: str, schema: str) -> None:
+    with psycopg.connect(postgresql_dsn) as session:
+        session.execute(schema.encode())
+        before = session.execute("SELECT things::text FROM things").fetchall()
+    assert attach(postgresql_dsn, ["public.*"]).kept_out == {}
+    with psycopg.connect(postgresql_dsn) as session:
+        assert session.execute("SELECT things::text FROM things").fetchall() == before
+
+
+def test_a_column_of_each_type_is_taken_but_those_whose_text_is_the_servers(
+    postgresql_dsn: str,
+) -> None:
+    with psycopg.connect(postgresql_dsn) as session:
+        types = [name for (name,) in session.execute(TYPES.encode()).fetchall()]
+        assert len(types) > 60
+        for number, name in enumerate(types):
+            columns = f"id int PRIMARY KEY, value {name}, values {name}[]"
+            session.execute(f"CREATE TABLE of_{number} ({columns})".encode())
+    kept_out = attach(postgresql_dsn, ["public.*"]).kept_out
+    unfit = {types[int(name.rpartition("_")[2])] for name in kept_out}
+    assert unfit == {*UNFIT_TYPES} & {*types}

@@ -1,0 +1,67 @@
+"""A short run of drawn SQL, and mutants that it finds; `make nightly` draws for an hour.
+
+`python -m tests.postgresql.sql` runs as its own process, as a developer starts it.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import servers
+from tests.postgresql.sql.mutants import MUTANTS
+from tests.postgresql.sql.session_drawing import draw_case
+from tests.sources import ROOT
+
+pytestmark = [
+    *(pytest.mark.nats, pytest.mark.cluster, pytest.mark.database, pytest.mark.slow),
+    pytest.mark.timeout(600),
+]
+
+SEEDS = ("--seed", "1", "--seeds", "12")
+"""Some 25 s."""
+EACH_RUN = (
+    *("executed_as_superuser", "items_without_predicate", "note_outlives_savepoint"),
+    "keys_by_name",
+)
+"""Mutants that are not left to the nightly run."""
+
+
+def check(folder: Path, *arguments: str) -> tuple[int, str]:
+    """Runs the command with its files in a folder; returns its exit code, and what it printed."""
+    try:
+        servers.postgresql_program("postgres")
+    except servers.ServerMissing as error:
+        if os.environ.get("REQUIRE_DATABASES") == "1":
+            raise
+        pytest.skip(str(error))
+    command = [sys.executable, "-m", "tests.postgresql.sql", "--shrink-seconds", "0", *arguments]
+    environment = {**os.environ, "TMPDIR": str(folder)}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_drawn_sql_leaves_all_servers_alike(tmp_path: Path) -> None:
+    code, text = check(tmp_path, *SEEDS)
+    assert code == 0, text
+    assert "12 cases" in text
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name in EACH_RUN else pytest.mark.nightly) for name in MUTANTS],
+)
+def test_a_mutant_is_found_by_its_seed(tmp_path: Path, name: str) -> None:
+    mutant = MUTANTS[name]
+    code, text = check(tmp_path, "--seed", str(mutant.seed), "--mutant", name)
+    assert code == 1, text
+    assert f"WRONG: seed {mutant.seed}: " in text
+    assert mutant.kind in text, text
+    assert f"again: python -m tests.postgresql.sql --seed {mutant.seed} --mutant {name}" in text
+
+
+def test_the_same_seed_draws_the_same_case() -> None:
+    assert draw_case(7) == draw_case(7)
+    assert draw_case(7).steps != draw_case(8).steps
