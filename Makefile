@@ -78,11 +78,7 @@ check-tests: venv
 durations: ## what the tests of the last `make test` took, into tests/bench/results
 	$(BIN)/python -m tests.durations $(sort $(wildcard .build/durations/test-*.json))
 
-<<<<<<< HEAD
-nightly: venv ## ten thousand seeds of the simulation, every fault of the clusters, an hour of the fuzzer and 200 kills on each order, ten minutes of PostgreSQL servers under kills, programs of others at one of them, what is too long for every run
-=======
-nightly: venv ## ten thousand seeds of the simulation, every fault of the clusters, an hour of the fuzzer and 200 kills on each order, ten minutes of PostgreSQL servers under kills, an hour of SQL that is drawn for them, what is too long for every run
->>>>>>> postgresql-doors
+nightly: venv ## ten thousand seeds of the simulation, every fault of the clusters, an hour of the fuzzer and 200 kills on each order, ten minutes of PostgreSQL servers under kills, an hour of SQL that is drawn for them, programs of others, what is too long for every run
 	$(BIN)/python -m tests.sim --seeds 8000 --steps 800 --jobs 0
 	$(BIN)/python -m tests.sim --seed 8000 --seeds 2000 --steps 3000 --jobs 0
 	$(BIN)/python -m tests.cluster --scenario each --seconds 40
@@ -92,11 +88,8 @@ nightly: venv ## ten thousand seeds of the simulation, every fault of the cluste
 	$(BIN)/python -m tests.checker --kills 200 --seed $(DAY)
 	$(BIN)/python -m tests.checker --kills 200 --seed $(DAY) --order etcd
 	$(BIN)/python -m tests.postgresql --seconds 600 --seed $(DAY)
-<<<<<<< HEAD
-	FOREIGN_COMMITS=1 $(BIN)/python -m tests.foreign all
-=======
 	$(BIN)/python -m tests.postgresql.sql --seconds 3600 --seed $(DAY)0000
->>>>>>> postgresql-doors
+	FOREIGN_COMMITS=1 $(BIN)/python -m tests.foreign all
 	TEST_TURN=all $(PYTEST) -m 'nightly or in_turns'
 
 bench: venv ## the benchmarks, one table each
