@@ -211,6 +211,9 @@ def opened(dsn: str) -> "Iterator[psycopg.Connection[Any]]":
         state = f"UNREACHABLE ({str(error).strip()})"
         raise NotServing(member=name_of(dsn), state=state) from error
     connection.read_only = False  # The database may be, while it is out of its group.
+    connection.isolation_level = (
+        psycopg.IsolationLevel.READ_COMMITTED
+    )  # Others may write meanwhile.
     try:
         with connection:
             yield connection
