@@ -9,7 +9,7 @@ import asyncio
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 
@@ -176,9 +176,10 @@ class Companion:
             pid=request.pid,
             keys=frozenset(changes.rows),
         )
+        payload = changes.encode()
         self._order.submitted(local)
         try:
-            outcome = await self._client.certify(certifiable(request, changes))
+            outcome = await self._client.certify(certifiable(request, payload))
         except GroupcertError as error:
             self._refuse(backend, refusal_of_error(error))
             outcome = None
@@ -190,8 +191,8 @@ class Companion:
         if outcome.verdict != transaction_pb2.VERDICT_CERTIFIED:
             self._refuse(backend, refusal_of(outcome, item_names(changes, request.items)))
             return
-        entry = Entry(outcome.version, parse_gtid(outcome.gtid), changes.encode())
-        self._note_tables(entry)
+        entry = Entry(outcome.version, parse_gtid(outcome.gtid), payload)
+        self._note_tables(entry.version, local.keys)
         self._totals.certified += 1
         self._backends[local] = backend
         self._order.decided(local, entry)
@@ -245,17 +246,17 @@ class Companion:
                 await self._database.change_schema(change, entries[0], self._make_way)
                 continue
             for entry in entries:
-                self._note_tables(entry)
+                self._note_tables(entry.version, _keys_of(entry))
             await self._execute_rows(entries, after)
         self._executing = None
         self._totals.committed += len(step.entries)
 
-    def _note_tables(self, entry: Entry) -> None:
+    def _note_tables(self, version: int, keys: Iterable[bytes]) -> None:
         """Notes the newest version with rows of a table. TRUNCATE removes rows at its server that
         its snapshot does not see, and that the group would not delete elsewhere.
         """
-        for name in {table_name(key) for key in _keys_of(entry)}:
-            self._newest[name] = max(self._newest[name], entry.version)
+        for name in {table_name(key) for key in keys}:
+            self._newest[name] = max(self._newest[name], version)
 
     async def _execute_rows(self, entries: Sequence[Entry], after: str | None) -> None:
         """Executes entries in one transaction, or, if that fails, each in its own: those before the
@@ -383,7 +384,7 @@ class Companion:
                 await asyncio.sleep(ROOM_SECONDS)
 
 
-def certifiable(request: Request, changes: Changes) -> transaction_pb2.Transaction:
+def certifiable(request: Request, payload: bytes) -> transaction_pb2.Transaction:
     """Returns a backend's transaction as the certify call takes it. Its snapshot is a version: what
     the server shows is always a prefix of the total order.
     """
@@ -392,7 +393,7 @@ def certifiable(request: Request, changes: Changes) -> transaction_pb2.Transacti
         snapshot_version=request.version,
         write_set=map(item_from_text, request.items),
         read_set=[ITEM],
-        changes=changes.encode(),
+        changes=payload,
         first_attempt=True,
     )
 

@@ -8,7 +8,7 @@ import asyncio
 import os
 import secrets
 import time
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -187,18 +187,15 @@ class Database:
             UnsuitableTarget: Somebody has changed what the server notes of them.
         """
         ((text,),) = await self._ask("SELECT gtid_set FROM groupcert.executed_set")
+        rows = await self._ask(
+            "SELECT source, number, version FROM groupcert.executed ORDER BY version"
+        )
         try:
-            gtids = GtidSet.parse(text) if text else GtidSet()
+            gtids = gtids_of(text, [(source, number) for source, number, _ in rows])
         except InvalidGtidSet as error:
             expected = "what it has executed; nobody knows it now: join a new database"
             raise self._unsuitable(f"groupcert.executed_set: {error}", expected) from error
-        version = 0
-        for source, number, at in await self._ask(
-            "SELECT source, number, version FROM groupcert.executed ORDER BY version"
-        ):
-            gtids.add_number(source, number)
-            version = at
-        return gtids, version
+        return gtids, rows[-1][2] if rows else 0
 
     async def fold(self, below: int) -> None:
         """Moves executed GTIDs into the one set, those of versions below `below`, and removes the
@@ -208,9 +205,7 @@ class Database:
             rows = await self._watcher.execute(_FOLD, (below,))
             folded = await rows.fetchall()
             ((text,),) = await self._ask("SELECT gtid_set FROM groupcert.executed_set")
-            gtids = GtidSet.parse(text) if text else GtidSet()
-            for source, number in folded:
-                gtids.add_number(source, number)
+            gtids = gtids_of(text, folded)
             await self._watcher.execute(
                 "UPDATE groupcert.executed_set SET gtid_set = %s", (str(gtids),)
             )
@@ -514,3 +509,15 @@ class Database:
 
     def _unsuitable(self, problem: str, expected: str) -> UnsuitableTarget:
         return unsuitable(self._dsn, problem, expected)
+
+
+def gtids_of(text: str, numbers: Iterable[tuple[str, int]]) -> GtidSet:
+    """Returns the GTIDs of `groupcert.executed_set` and of rows of `groupcert.executed`.
+
+    Raises:
+        InvalidGtidSet: The text is none.
+    """
+    gtids = GtidSet.parse(text) if text else GtidSet()
+    for source, number in numbers:
+        gtids.add_number(source, number)
+    return gtids

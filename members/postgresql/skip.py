@@ -15,6 +15,7 @@ from groupcert.certifier.errors import InvalidSetting, NotServing
 from groupcert.certifier.gtid_set import GtidSet
 from groupcert.members.postgresql.attachment import is_attached, name_of, opened, unsuitable
 from groupcert.members.postgresql.commit_order import Entry
+from groupcert.members.postgresql.database import gtids_of
 from groupcert.members.postgresql.log_follower import LogFollower
 from groupcert.members.postgresql.schema_changes import change_of
 from groupcert.members.security.credentials import Credentials
@@ -46,9 +47,8 @@ def skip(
         if not is_attached(connection):
             raise unsuitable(dsn, "nothing is attached", "a server of the group")
         ((text,),) = connection.execute("SELECT gtid_set FROM groupcert.executed_set").fetchall()
-        executed = GtidSet.parse(text) if text else GtidSet()
-        for source, number in connection.execute("SELECT source, number FROM groupcert.executed"):
-            executed.add_number(source, number)
+        rows = connection.execute("SELECT source, number FROM groupcert.executed").fetchall()
+        executed = gtids_of(text, rows)
     entry = asyncio.run(_first(addresses, credentials, executed, name_of(dsn)))
     if str(entry.gtid) != gtid:
         expected = f"{entry.gtid}, the first that {name_of(dsn)} has not executed"
@@ -57,8 +57,8 @@ def skip(
         expected = "a transaction with rows: what a schema change needs has to be mended"
         raise InvalidSetting(name="GTID", value=gtid, expected=expected)
     keys, values, deleted = decode_changes(entry.payload)
-    rows = {key.decode(): json.loads(value) for key, value in zip(keys, values, strict=True)}
-    rows |= {key.decode(): None for key in deleted}
+    left = {key.decode(): json.loads(value) for key, value in zip(keys, values, strict=True)}
+    left |= {key.decode(): None for key in deleted}
     with opened(dsn) as connection:
         connection.execute(
             "INSERT INTO groupcert.executed VALUES (%s, %s, %s)",
@@ -66,9 +66,9 @@ def skip(
         )
         connection.execute(
             "INSERT INTO groupcert.skipped (gtid, version, reason, rows) VALUES (%s, %s, %s, %s)",
-            (gtid, entry.version, reason, json.dumps(rows, ensure_ascii=False)),
+            (gtid, entry.version, reason, json.dumps(left, ensure_ascii=False)),
         )
-    return Skipped(gtid, entry.version, [*rows])
+    return Skipped(gtid, entry.version, [*left])
 
 
 async def _first(
