@@ -20,8 +20,10 @@ from typing import Never, Self, TypeVar
 from groupcert.certifier.errors import GroupcertError, SnapshotExpired, Unavailable
 from groupcert.members.client.async_transaction import AsyncTransaction, flat
 from groupcert.members.client.commit_sending import (
+    CALL_BYTES_MAX,
     Batches,
-    check_call,
+    PartsSending,
+    certified_in_parts,
     send_batches,
 )
 from groupcert.members.client.options import (
@@ -43,6 +45,7 @@ from groupcert.members.security.credentials import Credentials, Tls
 from groupcert.v1 import certification_pb2, group_pb2, transaction_pb2
 from groupcert.v1.certification_pb2 import GetOutcomeResponse
 from groupcert.v1.group_pb2 import GroupStatus, ReadHistoryResponse
+from groupcert.v1.store_pb2 import CommitStreamResponse
 from groupcert.v1.transaction_pb2 import Outcome
 from groupcert.v1.transaction_pb2 import Transaction as CertifiableTransaction
 
@@ -178,26 +181,44 @@ class AsyncClient:
             except GroupcertError as failure:
                 await self.pause(retry, transaction, failure)
 
-    async def certify(self, transaction: CertifiableTransaction) -> Outcome:
-        """Orders and certifies one transaction (see `certifiable`); the outcome has the verdict.
+    async def certify(
+        self, transaction: CertifiableTransaction, changes: Sequence[bytes] = ()
+    ) -> Outcome:
+        """Orders and certifies one transaction (see `certifiable`); the outcome has the verdict. A
+        large one goes in parts.
+
+        Args:
+            changes: Its row changes as serialized `Changes` messages of at most 1 MiB, if they are
+                not in the transaction: the caller then need not have them as a whole.
 
         Raises:
             OutcomeUnknown: No member gave the outcome within `timeout_ms`, or the transaction may
                 be a repetition of one whose outcome is forgotten.
         """
-        check_call(transaction)
-        request = certification_pb2.CertifyRequest(transaction=transaction)
+        request = certification_pb2.CertifyRequest()
+        in_parts: PartsSending | None = None
+        if sum(map(len, changes), transaction.ByteSize()) > CALL_BYTES_MAX:
+            in_parts = certified_in_parts(transaction, changes)
+            sent = in_parts.header.transaction
+        else:
+            sent = request.transaction
+            sent.CopyFrom(transaction)
+            sent.changes += b"".join(changes)
 
         async def send(member: RemoteMember, timeout_s: float) -> Outcome:
-            answer: certification_pb2.CertifyResponse
-            answer = await member.call("certify", request, timeout_s)
+            answer: certification_pb2.CertifyResponse | CommitStreamResponse
+            if in_parts:
+                answer = await in_parts.send(member, timeout_s)
+            else:
+                answer = await member.call("certify", request, timeout_s)
             told = answer.outcome
             if told.verdict not in VERDICTS:
                 cause = told.reason or f"verdict {told.verdict} is none that this release knows"
                 raise OutcomeUnknown(transaction_id=told.transaction_id, cause=cause)
             return told
 
-        outcome = await self._members.decide(request.transaction, send, first=self._members.begin())
+        first, extra_s = self._members.begin(), in_parts.extra_s if in_parts else 0.0
+        outcome = await self._members.decide(sent, send, first=first, extra_s=extra_s)
         self.version = max(self.version, outcome.version)
         return outcome
 

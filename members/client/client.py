@@ -119,7 +119,9 @@ class Client:
                 run(self.asynchronous.pause(retry, begun, failure))
 
     def certify(self, transaction: CertifiableTransaction) -> Outcome:
-        """Orders and certifies one transaction (see `certifiable`); the outcome has the verdict."""
+        """Orders and certifies one transaction (see `certifiable`); the outcome has the verdict. A
+        large one goes in parts.
+        """
         return run(self.asynchronous.certify(transaction))
 
     def certify_stream(

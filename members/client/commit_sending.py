@@ -5,19 +5,20 @@ both ways have the same transaction id, so that it may be sent again. No message
 member takes.
 """
 
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing, suppress
 from typing import Any, TypeAlias
 
 from google.protobuf.message import Message
 
 from groupcert.certifier.errors import NotServing, TransactionTooLarge
+from groupcert.certifier.write_set import items_from_texts
 from groupcert.members.client.own_writes import OwnWrites
 from groupcert.members.client.remote_member import RemoteMember
 from groupcert.members.errors.transactions import MemberFailed
 from groupcert.members.wire.channels import STREAM_ENDED
 from groupcert.members.wire.message_fields import REPEATED_MAX
-from groupcert.members.wire.pieces import ROW_BYTES, split
+from groupcert.members.wire.pieces import ROW_BYTES, split, split_payload
 from groupcert.v1.certification_pb2 import CertifyStreamRequest
 from groupcert.v1.store_pb2 import (
     CommitHeader,
@@ -25,6 +26,7 @@ from groupcert.v1.store_pb2 import (
     CommitRequest,
     CommitResponse,
     CommitStreamRequest,
+    CommitStreamResponse,
 )
 from groupcert.v1.transaction_pb2 import Changes
 from groupcert.v1.transaction_pb2 import Transaction as CertifiableTransaction
@@ -33,6 +35,7 @@ LARGE_BYTES = 1 << 20
 """Bytes of rows above which a commit goes in parts."""
 PART_BYTES = 512 << 10
 KEYS_A_MESSAGE = 1_000
+ITEMS_A_MESSAGE = 10_000
 CALL_BYTES_MAX = 1 << 20
 """Bytes of a transaction in one call, or of a message of a stream; members take 64 KiB more."""
 ADVICE = "write less in one transaction, or write rows of the group's own store, which go in parts"
@@ -43,55 +46,30 @@ Batches: TypeAlias = (
 )
 
 
-class CommitSending:
-    """One commit, which may be sent several times."""
+class PartsSending:
+    """A large transaction, which may be sent several times."""
 
-    def __init__(self, request: CommitRequest, writes: OwnWrites, read_keys: "list[bytes]") -> None:
-        """Prepares the commit of `writes`; `request` has neither rows nor read keys yet."""
-        self._request = request
-        self._writes = writes
-        self._read_keys = read_keys
-        sizes = sum(
-            len(key) + len(value or b"") + ROW_BYTES for key, value in writes.items()
-        ) + sum(len(key) + ROW_BYTES for key in read_keys)
-        self.is_large = sizes > LARGE_BYTES
-        self._parts_bytes = sum(map(len, self._parts())) if self.is_large else 0
-        self.extra_s = sizes / LARGE_BYTES_A_SECOND if self.is_large else 0.0
+    def __init__(self, header: CommitHeader, parts: Callable[[], Iterator[CommitPart]]) -> None:
+        """Sends what `parts` yields, each time anew, once the member has room for it."""
+        self.header = header
+        self._parts = parts
+        self.extra_s = header.changes_bytes / LARGE_BYTES_A_SECOND
         """Seconds that it may take beyond the limit of any call."""
-        if not self.is_large:
-            changes = Changes(delete_keys=writes.deletes())
-            for key, value in writes.puts():
-                changes.put_keys.append(key)
-                changes.put_values.append(value)
-            request.changes.CopyFrom(changes)
-            request.read_keys.extend(read_keys)
 
-    async def send(
-        self, member: RemoteMember, snapshot_id: int, timeout_s: float
-    ) -> CommitResponse:
-        """Sends the commit and returns the answer. Raises as `RemoteMember.call`."""
-        self._request.snapshot_id = snapshot_id
-        if not self.is_large:
-            answer: CommitResponse = await member.call("commit", self._request, timeout_s)
-            return answer
+    async def send(self, member: RemoteMember, timeout_s: float) -> CommitStreamResponse:
+        """Sends it and returns the last answer. Raises as `RemoteMember.call`."""
         stream = await member.stream(member.store.CommitStream, timeout_s)
-        header = CommitHeader(
-            commit=self._request,
-            changes_bytes=self._parts_bytes,
-            rows=len(self._writes),
-            read_keys=len(self._read_keys),
-        )
         is_sent = False
         try:
             async with aclosing(member.received(stream)) as responses:
-                await _write(stream, CommitStreamRequest(header=header))
+                await _write(stream, CommitStreamRequest(header=self.header))
                 async for response in responses:
-                    if response.HasField("committed"):
-                        committed: CommitResponse = response.committed
-                        return committed
+                    if not response.HasField("admitted"):
+                        answer: CommitStreamResponse = response
+                        return answer
                     if not is_sent:
-                        for part in self._requests():
-                            await _write(stream, part)
+                        for part in self._parts():
+                            await _write(stream, CommitStreamRequest(rows=part))
                         is_sent = True
                         await _done_writing(stream)
         except NotServing as failure:
@@ -102,14 +80,92 @@ class CommitSending:
             del stream  # The frames of an error that is kept would keep the call.
         raise MemberFailed(address=member.address, code="OK", explanation="no answer to a commit")
 
-    def _requests(self) -> Iterator[CommitStreamRequest]:
-        for keys in pages(self._read_keys):
-            yield CommitStreamRequest(rows=CommitPart(read_keys=keys))
-        for part in self._parts():
-            yield CommitStreamRequest(rows=CommitPart(changes=part))
 
-    def _parts(self) -> Iterator[bytes]:
+class CommitSending:
+    """One commit, which may be sent several times."""
+
+    def __init__(self, request: CommitRequest, writes: OwnWrites, read_keys: "list[bytes]") -> None:
+        """Prepares the commit of `writes`; `request` has neither rows nor read keys yet."""
+        self._request = request
+        self._writes = writes
+        self._read_keys = read_keys
+        self._in_parts: PartsSending | None = None
+        sizes = sum(
+            len(key) + len(value or b"") + ROW_BYTES for key, value in writes.items()
+        ) + sum(len(key) + ROW_BYTES for key in read_keys)
+        if sizes > LARGE_BYTES:
+            header = CommitHeader(
+                changes_bytes=sum(map(len, self._changes())),
+                rows=len(writes),
+                read_keys=len(read_keys),
+            )
+            self._in_parts = PartsSending(header, self._parts)
+            return
+        changes = Changes(delete_keys=writes.deletes())
+        for key, value in writes.puts():
+            changes.put_keys.append(key)
+            changes.put_values.append(value)
+        request.changes.CopyFrom(changes)
+        request.read_keys.extend(read_keys)
+
+    @property
+    def is_large(self) -> bool:
+        """Whether it goes in parts."""
+        return self._in_parts is not None
+
+    @property
+    def extra_s(self) -> float:
+        """Seconds that it may take beyond the limit of any call."""
+        return self._in_parts.extra_s if self._in_parts else 0.0
+
+    async def send(
+        self, member: RemoteMember, snapshot_id: int, timeout_s: float
+    ) -> CommitResponse:
+        """Sends the commit and returns the answer. Raises as `RemoteMember.call`."""
+        self._request.snapshot_id = snapshot_id
+        if self._in_parts is None:
+            answer: CommitResponse = await member.call("commit", self._request, timeout_s)
+            return answer
+        self._in_parts.header.commit.CopyFrom(self._request)
+        answered = await self._in_parts.send(member, timeout_s)
+        committed: CommitResponse = answered.committed
+        return committed
+
+    def _parts(self) -> Iterator[CommitPart]:
+        for keys in pages(self._read_keys):
+            yield CommitPart(read_keys=keys)
+        for changes in self._changes():
+            yield CommitPart(changes=changes)
+
+    def _changes(self) -> Iterator[bytes]:
         return split(self._writes.puts(), self._writes.deletes(), PART_BYTES)
+
+
+def certified_in_parts(
+    transaction: CertifiableTransaction, changes: Sequence[bytes]
+) -> PartsSending:
+    """Returns the sending of a transaction of a store of the caller's own; its header has the
+    transaction itself.
+
+    Args:
+        changes: Its changes in parts, as `CommitPart` takes them; none: the transaction has them.
+    """
+    changes = changes or [*split_payload(transaction.changes, PART_BYTES)]
+    items = [*transaction.write_set, *items_from_texts(transaction.write_set_keys)]
+    header = CommitHeader(
+        transaction=transaction, changes_bytes=sum(map(len, changes)), rows=len(items)
+    )
+    for field in ("changes", "write_set", "write_set_keys"):
+        header.transaction.ClearField(field)
+    check_call(header.transaction)
+
+    def parts() -> Iterator[CommitPart]:
+        for first in range(0, len(items), ITEMS_A_MESSAGE):
+            yield CommitPart(write_set=items[first : first + ITEMS_A_MESSAGE])
+        for part in changes:
+            yield CommitPart(changes=part)
+
+    return PartsSending(header, parts)
 
 
 def pages(keys: Sequence[bytes]) -> Iterator[Sequence[bytes]]:

@@ -48,7 +48,7 @@ async def header_of(
     first = await anext(requests, None)
     if first is None or not first.HasField("header"):
         raise InvalidWriteSet(value="a stream without a header", expected="the header first")
-    if first.header.commit.HasField("changes"):
+    if first.header.commit.HasField("changes") or first.header.transaction.changes:
         expected = "a header without them: they follow in parts"
         raise InvalidWriteSet(value="changes in the header of a large commit", expected=expected)
     size = first.header.changes_bytes
@@ -68,6 +68,7 @@ class PartsReader:
         self._keep_snapshot = keep_snapshot
         self._limits = limits
         self._written: dict[int, None] = {}
+        self._claimed: dict[int, None] = {}
         self._read: dict[int, None] = {}
 
     async def read(
@@ -96,8 +97,9 @@ class PartsReader:
                     value, expected = f"row {key[:32]!r} twice", "the last change of each row only"
                     raise InvalidWriteSet(value=value, expected=expected)
                 self._written[item] = None
+            self._claimed.update(dict.fromkeys(request.rows.write_set))
             self._read.update(dict.fromkeys(map(store_key_item, request.rows.read_keys)))
-            items = max(len(self._written), len(self._read))
+            items = max(len(self._written) + len(self._claimed), len(self._read))
             items_max = self._limits.write_set_items_max
             if items > items_max:
                 raise WriteSetTooLarge(items=items, items_max=items_max)
@@ -107,7 +109,7 @@ class PartsReader:
             raise InvalidWriteSet(value=f"{taken} bytes of changes", expected=expected)
         await upload.finish()
         return logged._replace(
-            write_set=[*self._written],
+            write_set=list(dict.fromkeys([*logged.write_set, *self._claimed, *self._written])),
             read_set=list(dict.fromkeys([*logged.read_set, *self._read])),
             payload=upload.reference,
         )

@@ -1,8 +1,9 @@
 """The socket on which backends ask: one connection a session of the server, as long as that lives.
 
 A frame is four bytes of length, most significant first, and JSON. A connection begins with the
-frames of handshake.py; each of the others is a transaction at its COMMIT, and gets answers: it may
-commit, perhaps after another one, or why it must not. `groupcert postgresql status` asks here, too.
+frames of handshake.py. The others are transactions at their COMMIT: frames of rows, as many as it
+takes, of which the last one says of which transaction. It gets answers: it may commit, perhaps
+after another one, or why it must not. `groupcert postgresql status` asks here, too.
 """
 
 import asyncio
@@ -21,9 +22,12 @@ from groupcert.members.postgresql.handshake import (
     peer_uid,
     proof_of,
 )
+from groupcert.members.postgresql.rows import ChangedRows
 
-FRAME_BYTES_MAX = 256 << 20
-"""Bytes of a transaction's rows as JSON; larger ones are refused before they are read."""
+FRAME_BYTES_MAX = 4 << 20
+"""Bytes of a frame: a backend divides rows into frames of some 128 thousand characters."""
+TRANSACTION_BYTES_MAX = 1 << 30
+"""Bytes of rows: no group's `transaction_bytes_max` is larger."""
 HELLO_BYTES_MAX = 1_024
 BACKLOG = 1_024
 
@@ -43,11 +47,9 @@ class Request(NamedTuple):
     transaction_id: str
     pid: int
     version: int
-    rows: list[tuple[str, str | None]]
-    """Keys and values, as of `rows.py`; None: deleted."""
-    items: list[str]
     truncated: list[str]
     """Tables of which all rows were removed, those too that the snapshot does not see."""
+    changes: ChangedRows
 
 
 class Backend(asyncio.Protocol):
@@ -62,6 +64,7 @@ class Backend(asyncio.Protocol):
         self._received = bytearray()
         self._nonces: Nonces | None = None
         self._is_known = False
+        self._changes = ChangedRows()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begins; ends at once if the companion has ended since it was accepted, or if it is of an
@@ -79,7 +82,7 @@ class Backend(asyncio.Protocol):
         while len(self._received) >= 4:
             size = int.from_bytes(self._received[:4])
             if size > (FRAME_BYTES_MAX if self._is_known else HELLO_BYTES_MAX):
-                self._refuse_size(size)
+                self._refuse_size(size, FRAME_BYTES_MAX)
                 return
             if len(self._received) < 4 + size:
                 return
@@ -111,7 +114,13 @@ class Backend(asyncio.Protocol):
         if "status" in frame:
             self._send(self._server.describe())
             return
-        self._server.start(self, Request(**frame))
+        rows, items, continued = (frame.pop(field) for field in ("rows", "items", "continued"))
+        self._changes.add(rows, items, continued=continued)
+        if self._changes.size > TRANSACTION_BYTES_MAX:
+            self._refuse_size(self._changes.size, TRANSACTION_BYTES_MAX)
+        elif frame:
+            changes, self._changes = self._changes, ChangedRows()
+            self._server.start(self, Request(**frame, changes=changes))
 
     def _introduce(self, frame: Any) -> None:
         """Proves that it is the companion, then takes the proof of who asks."""
@@ -125,8 +134,8 @@ class Backend(asyncio.Protocol):
         if not self._is_known:
             self.close()
 
-    def _refuse_size(self, size: int) -> None:
-        limit = f"Its rows have {size} bytes, {FRAME_BYTES_MAX} at most."
+    def _refuse_size(self, size: int, size_max: int) -> None:
+        limit = f"Its rows have {size} bytes, {size_max} at most."
         message = "the transaction is too large for the group"
         self.refuse(Refusal("54000", message, limit, "Divide it."))
         self.close()

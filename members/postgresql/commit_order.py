@@ -21,7 +21,8 @@ round trip: in the lock of its transaction id.
 """
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -32,22 +33,30 @@ BATCH_TRANSACTIONS_MAX = 64
 
 
 class Entry(NamedTuple):
-    """A certified transaction; `payload` is a serialized Changes message."""
+    """A certified transaction; `parts` are its rows (see `rows_in`), `write_set` the items of one
+    that has come by the binary log.
+    """
 
     version: int
     gtid: Gtid
-    payload: bytes
+    parts: Sequence[bytes]
+    write_set: AbstractSet[int] = frozenset()
+
+    @property
+    def size(self) -> int:
+        """Bytes of the rows."""
+        return sum(map(len, self.parts))
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Local:
-    """A transaction of a backend; `keys` are those of its rows, `entry` is set once it is
-    certified. `is_given_up`: its backend is gone, the companion executes it in its turn.
+    """A transaction of a backend; `write_set` are its items, `entry` is set once it is certified.
+    `is_given_up`: its backend is gone, the companion executes it in its turn.
     """
 
     transaction_id: str
     pid: int
-    keys: frozenset[bytes]
+    write_set: AbstractSet[int]
     entry: Entry | None = None
     is_given_up: bool = False
 
@@ -120,12 +129,9 @@ class CommitOrder:
         """Takes what the binary log has, in its order; what was executed is skipped."""
         self._entries.extend(entries)
 
-    def next_step(self, keys_of: Callable[[Entry], Collection[bytes]]) -> Grant | Execute | None:
-        """Returns what has its turn next, which then counts as done; None if nothing has.
-
-        Args:
-            keys_of: Returns the keys of an entry's rows. An entry with the keys of a transaction
-                in flight may be that one, so it waits for the outcome.
+    def next_step(self) -> Grant | Execute | None:
+        """Returns what has its turn next, which then counts as done; None if nothing has. An entry
+        with the items of a transaction in flight may be that one, so it waits for the outcome.
         """
         while self._entries and self._entries[0].version <= self.version:
             self._entries.popleft()
@@ -138,7 +144,7 @@ class CommitOrder:
         batch: list[Entry] = []
         while self._entries and len(batch) < BATCH_TRANSACTIONS_MAX:
             entry = self._entries[0]
-            if entry.version in self._waiting or self._may_be_in_flight(entry, keys_of):
+            if entry.version in self._waiting or self._may_be_in_flight(entry):
                 break
             batch.append(self._entries.popleft())
         if not batch:
@@ -176,10 +182,5 @@ class CommitOrder:
         self.granted.append(local)
         return Grant(local, after)
 
-    def _may_be_in_flight(
-        self, entry: Entry, keys_of: Callable[[Entry], Collection[bytes]]
-    ) -> bool:
-        if not self._in_flight:
-            return False
-        keys = frozenset(keys_of(entry))
-        return any(local.keys == keys for local in self._in_flight)
+    def _may_be_in_flight(self, entry: Entry) -> bool:
+        return any(local.write_set == entry.write_set for local in self._in_flight)

@@ -9,7 +9,7 @@ import asyncio
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict
 
@@ -18,17 +18,16 @@ import structlog
 
 from groupcert.certifier.errors import GroupcertError
 from groupcert.certifier.gtid import parse_gtid
-from groupcert.certifier.write_set import item_from_text, store_key_item
 from groupcert.members.client.async_client import AsyncClient
 from groupcert.members.errors.postgresql import RowsNotExecuted
 from groupcert.members.postgresql.backends import Backend, BackendServer, Refusal, Request
 from groupcert.members.postgresql.commit_order import CommitOrder, Entry, Execute, Grant, Local
-from groupcert.members.postgresql.database import Database
+from groupcert.members.postgresql.database import Database, decoded
 from groupcert.members.postgresql.holds import Holds
 from groupcert.members.postgresql.log_follower import LogFollower
-from groupcert.members.postgresql.rows import Changes, changes_of, table_name
 from groupcert.members.postgresql.schema_changes import ITEM, change_of, in_turns
 from groupcert.members.postgresql.standing import Standing
+from groupcert.members.postgresql.statements import Batch
 from groupcert.members.postgresql.status import CompanionStatus, Totals
 from groupcert.members.postgresql.verdicts import (
     given_up,
@@ -37,7 +36,6 @@ from groupcert.members.postgresql.verdicts import (
     refusal_of_error,
     truncated_too_late,
 )
-from groupcert.members.wire.row_changes import decode_changes
 from groupcert.v1 import transaction_pb2
 
 ENTRIES_MAX = 4_096
@@ -170,16 +168,13 @@ class Companion:
         if late := [name for name in request.truncated if self._newest[name] > request.version]:
             self._refuse(backend, truncated_too_late(late[0], self._newest[late[0]]))
             return
-        changes = changes_of(request.rows)
+        changes = request.changes
         local = Local(
-            transaction_id=request.transaction_id,
-            pid=request.pid,
-            keys=frozenset(changes.rows),
+            transaction_id=request.transaction_id, pid=request.pid, write_set=changes.write_set
         )
-        payload = changes.encode()
         self._order.submitted(local)
         try:
-            outcome = await self._client.certify(certifiable(request, payload))
+            outcome = await self._client.certify(certifiable(request), changes.parts)
         except GroupcertError as error:
             self._refuse(backend, refusal_of_error(error))
             outcome = None
@@ -189,10 +184,12 @@ class Companion:
         if outcome is None:
             return
         if outcome.verdict != transaction_pb2.VERDICT_CERTIFIED:
-            self._refuse(backend, refusal_of(outcome, item_names(changes, request.items)))
+            item = outcome.conflict.item
+            row = "the schema" if item == ITEM else changes.name_of(item)
+            self._refuse(backend, refusal_of(outcome, row))
             return
-        entry = Entry(outcome.version, parse_gtid(outcome.gtid), payload)
-        self._note_tables(entry.version, local.keys)
+        entry = Entry(outcome.version, parse_gtid(outcome.gtid), changes.parts)
+        self._note_tables(entry.version, changes.tables)
         self._totals.certified += 1
         self._backends[local] = backend
         self._order.decided(local, entry)
@@ -219,7 +216,7 @@ class Companion:
         while True:
             await self._news.wait()
             self._news.clear()
-            while step := self._order.next_step(_keys_of):
+            while step := self._order.next_step():
                 if isinstance(step, Grant):
                     self._answer(step)
                     self._granted.set()
@@ -230,11 +227,11 @@ class Companion:
         """Lets a backend commit; one that is gone is found by `_confirm`."""
         local, after = grant
         assert local.entry is not None, "granted before the verdict"
-        version, gtid, _ = local.entry
+        gtid = local.entry.gtid
         previous = after.transaction_id if after else None
         if len(self._order.granted) == 1:
             self._moved = time.monotonic()
-        self._backends[local].grant(version, gtid.source, gtid.number, previous)
+        self._backends[local].grant(local.entry.version, gtid.source, gtid.number, previous)
 
     async def _execute(self, step: Execute) -> None:
         """Executes entries; if the backend before them has died, once they have nobody before."""
@@ -245,20 +242,20 @@ class Companion:
                 await self._until_settled()
                 await self._database.change_schema(change, entries[0], self._make_way)
                 continue
-            for entry in entries:
-                self._note_tables(entry.version, _keys_of(entry))
-            await self._execute_rows(entries, after)
+            batch = await decoded(entries)
+            self._note_tables(entries[-1].version, batch.tables)
+            await self._execute_rows(batch, after)
         self._executing = None
         self._totals.committed += len(step.entries)
 
-    def _note_tables(self, version: int, keys: Iterable[bytes]) -> None:
-        """Notes the newest version with rows of a table. TRUNCATE removes rows at its server that
+    def _note_tables(self, version: int, names: Iterable[str]) -> None:
+        """Notes the newest version with rows of tables. TRUNCATE removes rows at its server that
         its snapshot does not see, and that the group would not delete elsewhere.
         """
-        for name in {table_name(key) for key in keys}:
+        for name in names:
             self._newest[name] = max(self._newest[name], version)
 
-    async def _execute_rows(self, entries: Sequence[Entry], after: str | None) -> None:
+    async def _execute_rows(self, batch: Batch, after: str | None) -> None:
         """Executes entries in one transaction, or, if that fails, each in its own: those before the
         one that cannot be executed are.
 
@@ -266,17 +263,17 @@ class Companion:
             RowsNotExecuted: The first of them cannot be.
         """
         try:
-            while not await self._database.execute(entries, after, self._make_way):
+            while not await self._database.execute(batch, after, self._make_way):
                 await self._until_settled()
                 after = None
         except (psycopg.Error, KeyError, ValueError) as error:
             if _has_gone(error):
                 raise
-            if len(entries) == 1:
-                raise await self._not_executed(entries[0], error) from error
-            for entry in entries:
+            if len(batch.entries) == 1:
+                raise await self._not_executed(batch.entries[0], error) from error
+            for entry in batch.entries:
                 self._executing = entry
-                await self._execute_rows([entry], after)
+                await self._execute_rows(await decoded([entry]), after)
 
     async def _not_executed(self, entry: Entry, error: Exception) -> RowsNotExecuted:
         return RowsNotExecuted(
@@ -384,30 +381,17 @@ class Companion:
                 await asyncio.sleep(ROOM_SECONDS)
 
 
-def certifiable(request: Request, payload: bytes) -> transaction_pb2.Transaction:
-    """Returns a backend's transaction as the certify call takes it. Its snapshot is a version: what
-    the server shows is always a prefix of the total order.
+def certifiable(request: Request) -> transaction_pb2.Transaction:
+    """Returns a backend's transaction, without its rows, as the certify call takes it. Its snapshot
+    is a version: what the server shows is always a prefix of the total order.
     """
     return transaction_pb2.Transaction(
         transaction_id=uuid.uuid4().bytes,
         snapshot_version=request.version,
-        write_set=map(item_from_text, request.items),
+        write_set=request.changes.items,
         read_set=[ITEM],
-        changes=payload,
         first_attempt=True,
     )
-
-
-def item_names(changes: Changes, texts: Sequence[str]) -> dict[int, str]:
-    """Returns the rows and keys of a transaction in words, by their items."""
-    names = {store_key_item(key): key.decode(errors="replace") for key in changes.rows}
-    names |= {item_from_text(text): text for text in texts}
-    return names | {ITEM: "the schema"}
-
-
-def _keys_of(entry: Entry) -> Collection[bytes]:
-    put, _, deleted = decode_changes(entry.payload)
-    return [*put, *deleted]
 
 
 def _has_gone(error: Exception) -> bool:

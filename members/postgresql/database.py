@@ -31,11 +31,9 @@ from groupcert.members.postgresql.attachment import (
 from groupcert.members.postgresql.commit_order import Entry
 from groupcert.members.postgresql.companion_socket import CompanionSocket
 from groupcert.members.postgresql.functions import APPLIER_ROLE
-from groupcert.members.postgresql.rows import Changes
 from groupcert.members.postgresql.schema_changes import SchemaChange, execute_change
-from groupcert.members.postgresql.statements import statement_of
+from groupcert.members.postgresql.statements import Batch, batch_of, statement_of
 from groupcert.members.postgresql.tables import Table, read_tables
-from groupcert.members.wire.row_changes import decode_changes
 
 APPLICATION = "groupcert postgresql"
 JOINING = "groupcert join"
@@ -53,6 +51,8 @@ TURN_SECONDS = 5.0
 """For which a backend may hold up the commits of its server; then it is ended."""
 START_POLLS_MAX = 500
 LOGINS_MAX = 5
+LARGE_BYTES = 256 << 10
+"""Bytes of rows that are converted beside the event loop: it waits for none for over 10 ms."""
 _STATUS = """
 SELECT CASE WHEN coalesce(pg_xact_status(id::xid8), 'committed') <> 'committed'
     THEN pg_xact_status(id::xid8) WHEN groupcert.is_executed(version) THEN 'committed'
@@ -241,7 +241,7 @@ class Database:
         return [status for (status,) in await rows.fetchall()]
 
     async def execute(
-        self, entries: Sequence[Entry], after: str | None, make_way: Callable[[int], None]
+        self, batch: Batch, after: str | None, make_way: Callable[[int], None]
     ) -> bool:
         """Executes entries in one transaction; ends backends that stand in the way.
 
@@ -254,25 +254,24 @@ class Database:
         Raises:
             KeyError: A table is not attached here.
         """
-        work = self._execute(self._applier, entries, after)
+        work = self._execute(self._applier, batch, after)
         return await self._clearing(self._applier.info.backend_pid, work, make_way)
 
     async def execute_for(self, entry: Entry, make_way: Callable[[int], None]) -> None:
         """Executes an entry in the place of a backend that has died, beside `execute`, which may
         wait for one that comes behind it.
         """
-        work = self._execute(self._confirmer, [entry], None)
+        work = self._execute(self._confirmer, await decoded([entry]), None)
         await self._clearing(self._confirmer.info.backend_pid, work, make_way)
 
     async def failing_row(self, entry: Entry) -> str:
         """Returns the key of the first row that cannot be executed alone; "": each can."""
-        keys, values, deleted = decode_changes(entry.payload)
-        for key, value in [*((key, None) for key in deleted), *zip(keys, values, strict=True)]:
-            changes = Changes({key: value})
-            alone = entry._replace(payload=changes.encode())
+        batch = await decoded([entry])
+        for key, value in batch.rows.items():
+            alone = batch._replace(rows={key: value})
             try:
                 async with self._applier.transaction(force_rollback=True):
-                    await self._applier.execute(*statement_of([alone], self._table_of, None))
+                    await self._applier.execute(*statement_of(alone, self._table_of, None))
             except (psycopg.Error, KeyError, ValueError):
                 return key.decode(errors="replace")
         return ""
@@ -349,16 +348,15 @@ class Database:
         async with self._watching:
             return await (await self._watcher.execute(query.encode(), values)).fetchall()
 
-    async def _execute(
-        self, session: Connection, entries: Sequence[Entry], after: str | None
-    ) -> bool:
+    async def _execute(self, session: Connection, batch: Batch, after: str | None) -> bool:
         is_new = False
         while True:
             try:
-                await session.execute(*statement_of(entries, self._table_of, after))
+                convert = partial(statement_of, batch, self._table_of, after)
+                await session.execute(*await _beside(batch.entries, convert))
                 return True
             except psycopg.errors.DeadlockDetected:
-                log.info("deadlock", version=entries[0].version)
+                log.info("deadlock", version=batch.entries[0].version)
             except psycopg.errors.TransactionRollback:
                 return False
             except KeyError:
@@ -509,6 +507,18 @@ class Database:
 
     def _unsuitable(self, problem: str, expected: str) -> UnsuitableTarget:
         return unsuitable(self._dsn, problem, expected)
+
+
+async def decoded(entries: Sequence[Entry]) -> Batch:
+    """Returns entries as a batch. Raises InvalidWriteSet as `batch_of`."""
+    return await _beside(entries, partial(batch_of, entries))
+
+
+async def _beside(entries: Sequence[Entry], conversion: Callable[[], Done]) -> Done:
+    """Returns what a conversion makes of entries; of large ones beside the event loop."""
+    if sum(entry.size for entry in entries) < LARGE_BYTES:
+        return conversion()
+    return await asyncio.to_thread(conversion)
 
 
 def gtids_of(text: str, numbers: Iterable[tuple[str, int]]) -> GtidSet:

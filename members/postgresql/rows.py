@@ -10,41 +10,73 @@ values (`functions.py`). Replicas on other servers map these columns (`groupcert
 --mapping`), and the embedded store of each member holds the rows as they are.
 """
 
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
 
+from groupcert.certifier.write_set import item_from_text, store_key_item
 from groupcert.members.postgresql.tables import Table
-from groupcert.v1 import transaction_pb2
+from groupcert.members.wire.pieces import RowReader
+from groupcert.v1.transaction_pb2 import Changes
 
 
-class Changes(NamedTuple):
-    """The last change of each row: its value, or None where it is deleted."""
+class ChangedRows:
+    """The rows that a transaction has changed and its items, as its backend sends them at COMMIT:
+    frame by frame, each one part of the transaction (see `members/wire/pieces.py`).
+    """
 
-    rows: dict[bytes, bytes | None]
+    def __init__(self) -> None:
+        self.parts: list[bytes] = []
+        """Serialized `Changes` messages."""
+        self.size = 0
+        """Bytes of the parts."""
+        self.items: list[int] = []
+        """Those beside the rows' own."""
+        self.tables: set[str] = set()
+        self._names: dict[int, str] = {}
+
+    def add(
+        self, rows: Iterable[tuple[str, str | None]], items: Iterable[str], *, continued: bool
+    ) -> None:
+        """Adds what a frame has: keys with values, None for what is deleted, and the texts of
+        items. `continued`: the last value goes on in the next frame.
+        """
+        changes = Changes(continued=continued)
+        for name, value in rows:
+            key = name.encode()
+            self._names[store_key_item(key)] = name
+            self.tables.add(table_name(key))
+            if value is None:
+                changes.delete_keys.append(key)
+            else:
+                changes.put_keys.append(key)
+                changes.put_values.append(value.encode())
+        for text in items:
+            self.items.append(item_from_text(text))
+            self._names[self.items[-1]] = text
+        self.parts.append(changes.SerializeToString())
+        self.size += len(self.parts[-1])
 
     @property
-    def puts(self) -> tuple[list[bytes], list[bytes]]:
-        """Keys and values of the rows that are put."""
-        kept = [(key, value) for key, value in self.rows.items() if value is not None]
-        return [key for key, _ in kept], [value for _, value in kept]
+    def write_set(self) -> AbstractSet[int]:
+        """The items of all."""
+        return self._names.keys()
 
-    @property
-    def deletes(self) -> list[bytes]:
-        """Keys of the rows that are deleted."""
-        return [key for key, value in self.rows.items() if value is None]
-
-    def encode(self) -> bytes:
-        """Returns them as members carry them."""
-        keys, values = self.puts
-        message = transaction_pb2.Changes(
-            put_keys=keys, put_values=values, delete_keys=self.deletes
-        )
-        return message.SerializeToString()
+    def name_of(self, item: int) -> str:
+        """Returns a row or a key in words."""
+        return self._names.get(item, f"item {item:016x}")
 
 
-def changes_of(rows: Iterable[tuple[str, str | None]]) -> Changes:
-    """Returns the changes of a transaction, as its backend has sent them."""
-    return Changes({key.encode(): None if value is None else value.encode() for key, value in rows})
+def rows_in(parts: Iterable[bytes]) -> Iterator[tuple[bytes, bytes | None]]:
+    """Yields keys and values of a transaction's rows; None: the row is deleted.
+
+    Raises:
+        InvalidWriteSet: These are no parts.
+    """
+    reader = RowReader()
+    for part in parts:
+        keys, values, deleted = reader.read(part)
+        yield from ((key, None) for key in deleted)
+        yield from zip(keys, values, strict=True)
 
 
 def table_name(key: bytes) -> str:

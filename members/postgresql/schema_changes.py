@@ -27,6 +27,7 @@ from groupcert.members.postgresql.attachment import (
 )
 from groupcert.members.postgresql.commit_order import Entry
 from groupcert.members.postgresql.rehearsal import Unfit
+from groupcert.members.postgresql.rows import rows_in
 from groupcert.members.postgresql.sequences import (
     number_sequences,
     numbering_of,
@@ -34,7 +35,6 @@ from groupcert.members.postgresql.sequences import (
     sequences_for,
 )
 from groupcert.members.postgresql.tables import Table, read_tables
-from groupcert.members.wire.row_changes import decode_changes
 
 KEY = b"groupcert.schema_changes/newest"
 ITEM = store_key_item(KEY)
@@ -81,10 +81,12 @@ class SchemaChange:
 
 def change_of(entry: Entry) -> SchemaChange | None:
     """Returns the schema change that an entry is; None if it is a transaction with rows."""
-    if KEY not in entry.payload:
+    if not _may_be_change(entry):
         return None
-    keys, values, _ = decode_changes(entry.payload)
-    return SchemaChange(**json.loads(values[0])) if list(keys) == [KEY] else None
+    ((key, value), *others) = rows_in(entry.parts)
+    if key != KEY or value is None or others:
+        return None
+    return SchemaChange(**json.loads(value))
 
 
 def in_turns(entries: Sequence[Entry]) -> list[list[Entry]]:
@@ -92,13 +94,17 @@ def in_turns(entries: Sequence[Entry]) -> list[list[Entry]]:
     turns: list[list[Entry]] = []
     is_open = False
     for entry in entries:
-        is_change = KEY in entry.payload
+        is_change = _may_be_change(entry)
         if is_open and not is_change:
             turns[-1].append(entry)
         else:
             turns.append([entry])
         is_open = not is_change
     return turns
+
+
+def _may_be_change(entry: Entry) -> bool:
+    return len(entry.parts) == 1 and KEY in entry.parts[0]
 
 
 def try_change(connection: Connection, change: SchemaChange) -> None:

@@ -17,9 +17,9 @@ from groupcert.members.postgresql.attachment import is_attached, name_of, opened
 from groupcert.members.postgresql.commit_order import Entry
 from groupcert.members.postgresql.database import gtids_of
 from groupcert.members.postgresql.log_follower import LogFollower
+from groupcert.members.postgresql.rows import rows_in
 from groupcert.members.postgresql.schema_changes import change_of
 from groupcert.members.security.credentials import Credentials
-from groupcert.members.wire.row_changes import decode_changes
 
 ANSWER_SECONDS = 30.0
 """For which members may have nothing that the server lacks."""
@@ -56,9 +56,10 @@ def skip(
     if change_of(entry):
         expected = "a transaction with rows: what a schema change needs has to be mended"
         raise InvalidSetting(name="GTID", value=gtid, expected=expected)
-    keys, values, deleted = decode_changes(entry.payload)
-    left = {key.decode(): json.loads(value) for key, value in zip(keys, values, strict=True)}
-    left |= {key.decode(): None for key in deleted}
+    left = {
+        key.decode(): None if value is None else json.loads(value)
+        for key, value in rows_in(entry.parts)
+    }
     with opened(dsn) as connection:
         connection.execute(
             "INSERT INTO groupcert.executed VALUES (%s, %s, %s)",

@@ -6,16 +6,16 @@ leaves are those of a state that all unique indexes have had.
 """
 
 import json
-from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
+from typing import NamedTuple, TypeAlias
 
 from psycopg import sql
 
 from groupcert.members.postgresql.commit_order import Entry
 from groupcert.members.postgresql.functions import function_of
-from groupcert.members.postgresql.rows import key_of, table_name
+from groupcert.members.postgresql.rows import key_of, rows_in, table_name
 from groupcert.members.postgresql.tables import Table
-from groupcert.members.wire.row_changes import decode_changes
 
 Statement: TypeAlias = tuple[bytes, Sequence[object]]
 TableOf: TypeAlias = Callable[[str], Table | None]
@@ -24,8 +24,25 @@ _WAIT = sql.SQL("groupcert.wait_for(%s)")
 _EXECUTED = sql.SQL("groupcert.note_executed(%s, %s, %s)")
 
 
-def statement_of(entries: Sequence[Entry], table_of: TableOf, after: str | None) -> Statement:
-    """Returns what executes entries and notes their GTIDs, once a transaction has committed.
+class Batch(NamedTuple):
+    """Entries that are executed in one transaction; `rows` is the last change of each row."""
+
+    entries: Sequence[Entry]
+    rows: Mapping[bytes, bytes | None]
+
+    @property
+    def tables(self) -> set[str]:
+        """Full names of the tables that have rows in it."""
+        return set(map(table_name, self.rows))
+
+
+def batch_of(entries: Sequence[Entry]) -> Batch:
+    """Returns entries as a batch. Raises InvalidWriteSet if one's parts are none."""
+    return Batch(entries, dict(chain.from_iterable(rows_in(entry.parts) for entry in entries)))
+
+
+def statement_of(batch: Batch, table_of: TableOf, after: str | None) -> Statement:
+    """Returns what executes a batch and notes its GTIDs, once a transaction has committed.
 
     Its functions are called one after the other. It calls nothing else: what code of a table's
     owner has left in the session, such as a search path, has no part in it.
@@ -39,29 +56,24 @@ def statement_of(entries: Sequence[Entry], table_of: TableOf, after: str | None)
     if after is not None:
         calls.append(_WAIT)
         values.append(after)
-    for table, puts, deletes in _last_changes(entries, table_of):
+    for table, puts, deletes in _by_table(batch.rows, table_of):
         name = function_of("put", table.full_name).as_string(None)
         calls.append(sql.SQL("{}(%s, %s)").format(sql.SQL(name.replace("%", "%%"))))
         values.append(f"[{b','.join(puts).decode()}]" if puts else None)
         values.append(json.dumps(deletes) if deletes else None)
     calls.append(_EXECUTED)
-    gtids = [entry.gtid for entry in entries]
-    values.append([entry.version for entry in entries])
+    gtids = [entry.gtid for entry in batch.entries]
+    values.append([entry.version for entry in batch.entries])
     values += ([gtid.source for gtid in gtids], [gtid.number for gtid in gtids])
     return sql.SQL("SELECT {}").format(sql.SQL(", ").join(calls)).as_bytes(None), values
 
 
-def _last_changes(
-    entries: Sequence[Entry], table_of: TableOf
+def _by_table(
+    rows: Mapping[bytes, bytes | None], table_of: TableOf
 ) -> list[tuple[Table, list[bytes], list[dict[str, str]]]]:
     """Returns for each table the values of rows that are put, and the keys of those deleted."""
-    net: dict[bytes, bytes | None] = {}
-    for entry in entries:
-        keys, values, deleted = decode_changes(entry.payload)
-        net.update(dict.fromkeys(deleted))
-        net.update(zip(keys, values, strict=True))
     tables: dict[str, tuple[Table, list[bytes], list[dict[str, str]]] | None] = {}
-    for key, value in net.items():
+    for key, value in rows.items():
         name = table_name(key)
         if name not in tables:
             table = table_of(name)

@@ -89,7 +89,9 @@ import json
 import re
 import socket
 import struct
+from itertools import chain
 
+PART = 131_072  # Characters of rows in a frame, but for the last row's key.
 UNKNOWN = [
     "08007",
     "it is not known whether the group has certified the transaction",
@@ -248,24 +250,48 @@ def joined(parts):
 
 
 def changes_of(notes):
-    """Returns the rows of all tables as they are now, the items, and tables that were truncated."""
-    rows, items, truncated, tables = [], [], [], {}
+    """Returns what the functions of tables say of the rows as they are now, line by line, and which
+    tables were truncated."""
+    truncated, tables = [], {}
     for relation, *sides in notes:
         if relation.startswith("truncated "):
             truncated.append(relation.removeprefix("truncated "))
             continue
         for known, side in zip(tables.setdefault(relation, ([], [])), sides):
             known.append(side)
+    found = []
     for relation, sides in tables.items():
         plan = SD.get("changes", {}).get(relation) or prepare_changes(relation)
-        for found in plan.execute([joined(side) for side in sides]):
-            line = found["line"]
-            if line[0] == "!":
-                items.append(line[1:])
-            else:
-                key, _, value = line[1:].partition("\n")
-                rows.append([json.loads(key), value or None])
-    return rows, items, truncated
+        found.append(plan.execute([joined(side) for side in sides]))
+    return found, truncated
+
+
+def send_request(connection, found, request):
+    """Sends rows and items in frames of some PART characters, with the last one the request."""
+    rows, items, size = [], [], 0
+
+    def send_frame(request, continued=False):
+        send(connection, {"rows": rows, "items": items, "continued": continued, **request})
+        rows.clear()
+        items.clear()
+
+    for row in chain.from_iterable(found):
+        line = row["line"]
+        if line[0] == "!":
+            items.append(line[1:])
+        else:
+            path, _, value = line[1:].partition("\n")
+            key, start = json.loads(path), 0
+            while len(value) - start > PART:
+                rows.append([key, value[start : start + PART]])
+                send_frame({}, continued=True)
+                start += PART
+            rows.append([key, value[start:] or None])
+        size += len(line)
+        if size > PART:
+            send_frame({})
+            size = 0
+    send_frame(request)
 
 
 def open_connection():
@@ -315,7 +341,7 @@ def prove(connection, token, path):
 
 
 def send(connection, message):
-    body = json.dumps(message).encode()
+    body = json.dumps(message, ensure_ascii=False).encode()
     data = memoryview(struct.pack(">I", len(body)) + body)
     while data:
         try:
@@ -362,21 +388,19 @@ try:
     connection = GD.get("groupcert_connection")
     if connection is None:
         connection = open_connection()
-    rows, items, truncated = changes_of(notes)
+    found, truncated = changes_of(notes)
     request = {
         "transaction_id": transaction_id,
         "pid": state["pid"],
         "version": state["version"],
-        "rows": rows,
-        "items": items,
         "truncated": truncated,
     }
     try:
-        send(connection, request)
+        send_request(connection, found, request)
     except OSError:
         connection.close()
         connection = open_connection()
-        send(connection, request)
+        send_request(connection, found, request)
 except plpy.spiexceptions.QueryCanceled:  # The request is not whole, so the companion drops it.
     if connection := GD.pop("groupcert_connection", None):
         connection.close()

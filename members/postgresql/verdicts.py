@@ -4,8 +4,6 @@ SQLSTATE 40001 is what frameworks retry; 08007 is "nobody knows", 25006 "this se
 writes now", 53100 a full disk, 54000 a limit.
 """
 
-from collections.abc import Mapping
-
 from groupcert.certifier.errors import (
     GroupcertError,
     InvalidRequest,
@@ -22,11 +20,10 @@ RETRY = "Run the transaction again: it will see what the other one committed."
 _LOOK = "Look for its rows before you run it again: they appear here if the group has certified it."
 
 
-def refusal_of(outcome: transaction_pb2.Outcome, names: Mapping[int, str]) -> Refusal:
-    """Returns what is said of a transaction that was not certified; `names` are its items'."""
+def refusal_of(outcome: transaction_pb2.Outcome, row: str) -> Refusal:
+    """Returns what is said of a transaction that was not certified; `row`: over which it lost."""
     if outcome.verdict == transaction_pb2.VERDICT_CONFLICT:
         conflict = outcome.conflict
-        row = names.get(conflict.item, f"item {conflict.item:016x}")
         return Refusal(
             "40001",
             "could not serialize access: another server of the group committed first",

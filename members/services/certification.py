@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Sequence
 from typing import NamedTuple, TypeAlias
 
 from groupcert.certifier.errors import GroupcertError
-from groupcert.certifier.gtid_set import GtidSet
 from groupcert.certifier.outcomes import Doubtful
 from groupcert.certifier.write_set import items_from_texts
 from groupcert.members.core.log_records import LoggedTransaction
@@ -20,6 +19,7 @@ from groupcert.members.services.current_runtime import CurrentRuntime
 from groupcert.members.services.serving import Context, Serving
 from groupcert.members.services.submitting import (
     is_large,
+    least_read,
     limits_of_caller,
     submit,
     submit_large,
@@ -41,12 +41,12 @@ PASSED_AGAIN = "perhaps for the second time: {problem}"
 """Reason of what was certified without a write set, with which a repetition does not conflict."""
 
 
-class _Asked(NamedTuple):
+class Asked(NamedTuple):
     """A message of transactions that waits for their outcomes."""
 
     transactions: Transactions
     size: int
-    withheld: frozenset[int]
+    withheld: frozenset[int] = frozenset()
     """Indexes of those that are not ordered: they might be certified a second time."""
 
     def ordered(self, logged: Sequence[LoggedTransaction]) -> list[LoggedTransaction]:
@@ -58,16 +58,16 @@ class _Unanswered:
     """The messages of a stream that wait for their answer, whose keys may be named in it."""
 
     def __init__(self) -> None:
-        self._messages: deque[_Asked] = deque()
+        self._messages: deque[Asked] = deque()
         self._bytes = 0
         self._answered = asyncio.Event()
 
-    def add(self, asked: _Asked) -> None:
+    def add(self, asked: Asked) -> None:
         """Adds a message."""
         self._messages.append(asked)
         self._bytes += asked.size
 
-    def pop(self) -> _Asked:
+    def pop(self) -> Asked:
         """Returns the oldest message, and removes it."""
         asked = self._messages.popleft()
         self._bytes -= asked.size
@@ -155,9 +155,9 @@ class CertificationService(certification_pb2_grpc.CertificationServiceServicer):
         else:
             await answers.put(None)
 
-    async def _answers(self, ended: Submission, asked: _Asked) -> list[transaction_pb2.Outcome]:
+    async def _answers(self, ended: Submission, asked: Asked) -> list[transaction_pb2.Outcome]:
         """Returns the outcomes for the client, and notes the rows that it has named."""
-        messages = await _outcome_messages(self._current.get().known.problem, ended, asked)
+        messages = await outcome_messages(self._current.get().known.problem, ended, asked)
         for message in messages:
             if message.conflict.key_bytes:
                 self._current.name_row(message.conflict.item, message.conflict.key_bytes)
@@ -190,9 +190,7 @@ async def _submitted(
     """
     limits = limits_of_caller(runtime)
     # A large message waits for a thread meanwhile: what it is checked against is kept.
-    release = runtime.held.hold_all(
-        GtidSet() if each.snapshot_gtid_set else each.snapshot_version for each in transactions
-    )
+    release = runtime.held.hold_all(map(least_read, transactions))
     try:
         return await converted(
             size + PART_BYTES * len(transactions),
@@ -207,7 +205,7 @@ def _asked(
     transactions: Transactions,
     size: int,
     logged: Sequence[LoggedTransaction],
-) -> _Asked:
+) -> Asked:
     """Returns a message of `size` bytes; withholds repetitions that nothing else would stop."""
     pairs = enumerate(zip(transactions, logged, strict=True))
     withheld = frozenset(
@@ -215,11 +213,11 @@ def _asked(
         for index, (sent, each) in pairs
         if not sent.first_attempt and runtime.known.passes_again(each)
     )
-    return _Asked(transactions, size, withheld)
+    return Asked(transactions, size, withheld)
 
 
-async def _outcome_messages(
-    problem: str, ended: Submission, asked: _Asked
+async def outcome_messages(
+    problem: str, ended: Submission, asked: Asked
 ) -> list[transaction_pb2.Outcome]:
     """Returns the outcomes for the client that sent the transactions; `problem`: why nobody can say
     what became of some.

@@ -23,17 +23,19 @@ from groupcert.members.door.callers import CALLER
 from groupcert.members.door.places import Places
 from groupcert.members.host.turns import Turns
 from groupcert.members.large_transactions.parts import PartsReader, header_of, in_time
+from groupcert.members.services.certification import Asked, outcome_messages
 from groupcert.members.services.conversions import converted
 from groupcert.members.services.current_runtime import CurrentRuntime
 from groupcert.members.services.serving import Context, Serving
 from groupcert.members.services.submitting import (
     check_first,
+    least_read,
     limits_of_caller,
     snapshot_of,
     submit,
     submit_uploaded,
 )
-from groupcert.members.wire.requests import outcome_message, submitted_commit
+from groupcert.members.wire.requests import outcome_message, submitted, submitted_commit
 from groupcert.members.wire.statuses import commit_error
 from groupcert.v1 import store_pb2, store_pb2_grpc, transaction_pb2
 
@@ -174,29 +176,46 @@ class StoreService(store_pb2_grpc.StoreServiceServicer):
     async def CommitStream(
         self, request_iterator: AsyncIterator[store_pb2.CommitStreamRequest], context: Context
     ) -> AsyncIterator[store_pb2.CommitStreamResponse]:
-        """Commits as `Commit`, in parts; forgets the parts if the caller hangs up."""
+        """Commits as `Commit`, or certifies as `Certify`, in parts; forgets the parts if the caller
+        hangs up.
+        """
         runtime: Serving = self._current.get()
         limits = limits_of_caller(runtime)
         requests = in_time(request_iterator, runtime.config.snapshot_lease_ms)
         header = await header_of(requests, limits)
-        request = header.commit
-        snapshot_version = snapshot_of(runtime, request)
-        release = runtime.held.hold_all((snapshot_version,))
+        commit, is_certified_only = header.commit, header.HasField("transaction")
+        request = header.transaction if is_certified_only else commit
+        version = snapshot_of(runtime, commit)
+        release = runtime.held.hold_all(
+            (least_read(header.transaction) if is_certified_only else version,)
+        )
         try:
             with runtime.uploads.begin(header.changes_bytes) as upload:
                 admitted = store_pb2.CommitAdmitted()
                 yield store_pb2.CommitStreamResponse(admitted=admitted)
-                after = request.consistency in _AFTER
-                logged = submitted_commit(request, snapshot_version, limits, report=after)
-                parts = PartsReader(limits, lambda: snapshot_of(runtime, request))
+                after = commit.consistency in _AFTER
+                logged = await converted(
+                    header.ByteSize(),
+                    lambda: (
+                        submitted(header.transaction, limits)
+                        if is_certified_only
+                        else submitted_commit(commit, version, limits, report=after)
+                    ),
+                )
+                parts = PartsReader(limits, lambda: snapshot_of(runtime, commit))
                 logged = await parts.read(requests, upload, logged)
                 check_first(runtime, logged, request)
                 ended = await submit_uploaded(runtime, [upload], [logged])
         finally:
             release()
-            runtime.snapshots.close(request.snapshot_id)
-        response = await _committed(runtime, ended, request)
-        yield store_pb2.CommitStreamResponse(committed=response)
+            runtime.snapshots.close(commit.snapshot_id)
+        if is_certified_only:
+            asked = Asked([header.transaction], header.ByteSize())
+            (outcome,) = await outcome_messages(runtime.known.problem, ended, asked)
+            yield store_pb2.CommitStreamResponse(outcome=outcome)
+        else:
+            response = await _committed(runtime, ended, commit)
+            yield store_pb2.CommitStreamResponse(committed=response)
 
     async def _read(
         self, snapshot_id: int, page: "_Page", read: Callable[[RowsSnapshot, float], bool]

@@ -7,6 +7,7 @@ submitted with a reference to them.
 from collections.abc import Sequence
 
 from groupcert.certifier.errors import TransactionTooLarge
+from groupcert.certifier.gtid_set import GtidSet
 from groupcert.members.core.log_records import LoggedTransaction, bytes_of
 from groupcert.members.core.publisher import Submission
 from groupcert.members.door.callers import CALLER, ROLES
@@ -15,7 +16,7 @@ from groupcert.members.large_transactions.uploads import LargeUpload
 from groupcert.members.security.access import Role
 from groupcert.members.services.serving import Serving
 from groupcert.members.wire.requests import RequestLimits
-from groupcert.v1 import store_pb2
+from groupcert.v1 import store_pb2, transaction_pb2
 
 
 def limits_of_caller(runtime: Serving) -> RequestLimits:
@@ -83,7 +84,9 @@ async def submit_uploaded(
 
 
 def check_first(
-    runtime: Serving, logged: LoggedTransaction, request: store_pb2.CommitRequest
+    runtime: Serving,
+    logged: LoggedTransaction,
+    request: store_pb2.CommitRequest | transaction_pb2.Transaction,
 ) -> None:
     """Raises OutcomeUnknown if a commit without rows may be a repetition: nothing would stop it."""
     if not request.first_attempt and runtime.known.passes_again(logged):
@@ -95,6 +98,11 @@ def snapshot_of(runtime: Serving, request: store_pb2.CommitRequest) -> int:
     if request.snapshot_id:
         return runtime.snapshots.version(request.snapshot_id, runtime.now_ms())
     return request.snapshot_version
+
+
+def least_read(transaction: transaction_pb2.Transaction) -> int | GtidSet:
+    """Returns what a transaction has read at least, before that is parsed."""
+    return GtidSet() if transaction.snapshot_gtid_set else transaction.snapshot_version
 
 
 def _check_record(runtime: Serving, logged: LoggedTransaction) -> None:

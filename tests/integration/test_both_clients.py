@@ -13,6 +13,7 @@ from groupcert import (
     GetOutcomeResponse,
     NotServing,
     TransactionTooLarge,
+    WriteSetTooLarge,
     certifiable,
 )
 from groupcert.members.client.commit_sending import LARGE_BYTES
@@ -211,7 +212,7 @@ async def test_write_sets_are_certified_one_by_one_and_in_streams(
         assert [number for number, _ in decided] == list(range(30))
         assert {each.verdict for _, each in decided} == {VERDICT_CERTIFIED}
         too_large = certifiable(snapshot=0, write_set=range(200_000))
-        with pytest.raises(TransactionTooLarge):
+        with pytest.raises(WriteSetTooLarge, match="write set of 200000 items"):
             await client.certify(too_large)
         with pytest.raises(TransactionTooLarge):
             [each async for each in client.certify_stream([[too_large]])]

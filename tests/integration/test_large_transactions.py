@@ -28,6 +28,7 @@ from groupcert import (
 )
 from groupcert.certifier.errors import Overloaded, TransactionTooLarge
 from groupcert.certifier.storage.store import Family, Store, StoreIdentity
+from groupcert.certifier.write_set import store_key_item
 from groupcert.members.client.commit_sending import CommitSending
 from groupcert.members.client.direct_calls import DirectMember
 from groupcert.members.client.own_writes import OwnWrites
@@ -38,7 +39,7 @@ from groupcert.members.wire.pieces import split
 from groupcert.members.wire.statuses import error_from
 from groupcert.v1 import store_pb2
 from groupcert.v1.store_pb2_grpc import StoreServiceStub
-from groupcert.v1.transaction_pb2 import VERDICT_CERTIFIED, Changes
+from groupcert.v1.transaction_pb2 import VERDICT_CERTIFIED, VERDICT_CONFLICT, Changes
 from tests.integration.replicas import ReplicaProcess, embedded_state
 from tests.integration.waiting import wait_for
 
@@ -206,7 +207,7 @@ def test_one_that_lost_leaves_nothing_and_says_why(group: LocalGroup, prefix: by
 def test_over_the_limit_it_is_refused_before_its_rows_are_sent(
     group: LocalGroup, prefix: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(CommitSending, "_requests", lambda _: pytest.fail("rows were sent"))
+    monkeypatch.setattr(CommitSending, "_parts", lambda _: pytest.fail("rows were sent"))
     with Client(group.addresses["m1"]) as client:
         transaction = client.transaction()
         fill(transaction, prefix, LIMIT + ROW)
@@ -258,18 +259,22 @@ async def test_a_repetition_has_the_first_outcome(group: LocalGroup, prefix: byt
     wait_for_nothing_open(group)
 
 
-def test_certified_changes_of_a_call_go_in_fragments_and_larger_ones_are_refused(
-    group: LocalGroup, prefix: bytes
-) -> None:
-    rows = 900_000 // ROW
+def certified(prefix: bytes, size: int, version: int) -> CertifiableTransaction:
+    """A transaction on a store of its own, with rows of so many bytes and an item beside them."""
+    rows = size // ROW
     changes = Changes(
         put_keys=[prefix + b"%d" % number for number in range(rows)],
         put_values=[os.urandom(ROW) for _ in range(rows)],
     )
+    transaction = certifiable(snapshot=version, write_set=[uuid.uuid4().int >> 64])
+    transaction.changes = changes.SerializeToString()
+    return transaction
+
+
+def test_certified_changes_of_a_call_go_in_fragments(group: LocalGroup, prefix: bytes) -> None:
     with Client(group.addresses["m1"]) as client:
         version = client.status().observer.committed_version
-        transaction = certifiable(snapshot=version, write_set=[uuid.uuid4().int >> 64])
-        transaction.changes = changes.SerializeToString()
+        transaction = certified(prefix, 900_000, version)
         assert client.certify(transaction).verdict == VERDICT_CERTIFIED
         transaction.transaction_id = b"again"
         leased = client.transaction()  # Nothing after its snapshot is collected meanwhile.
@@ -278,9 +283,31 @@ def test_certified_changes_of_a_call_go_in_fragments_and_larger_ones_are_refused
         answers = list(client.certify_stream([[transaction, small], [small]]))
         leased.rollback()
         assert [outcome.verdict for _, outcome in answers] == [VERDICT_CERTIFIED] * 3
-        with pytest.raises(TransactionTooLarge):
-            client.certify(CertifiableTransaction(write_set=[1], changes=bytes(1_100_000)))
-    assert_whole_everywhere(group, prefix, rows)
+    assert_whole_everywhere(group, prefix, 900_000 // ROW)
+    wait_for_nothing_open(group)
+
+
+def test_larger_ones_go_in_parts_with_their_items_and_are_answered_with_a_verdict(
+    group: LocalGroup, prefix: bytes
+) -> None:
+    with Client(group.addresses["m1"]) as client, Client(group.addresses["m2"]) as other:
+        leased = client.transaction()  # Nothing after its snapshot is collected meanwhile.
+        transaction = certified(prefix, LARGE, leased.snapshot_version)
+        outcome = client.certify(transaction)
+        assert outcome.verdict == VERDICT_CERTIFIED
+        assert client.certify(transaction).gtid == outcome.gtid, "the answer to a repetition"
+        for item in (*transaction.write_set, store_key_item(prefix + b"7")):
+            late = certified(b"x/", LARGE, leased.snapshot_version)
+            late.write_set.append(item)
+            lost = other.certify(late)
+            assert lost.verdict == VERDICT_CONFLICT
+            assert (lost.conflict.item, lost.conflict.winner_gtid) == (item, outcome.gtid)
+        leased.rollback()
+        transaction = certified(prefix, LIMIT + 2 * ROW, outcome.version)
+        with pytest.raises(TransactionTooLarge, match=f"the limit is {LIMIT}"):
+            client.certify(transaction)
+    assert_whole_everywhere(group, b"x/", 0)
+    assert_whole_everywhere(group, prefix, LARGE // ROW)
     wait_for_nothing_open(group)
 
 

@@ -20,6 +20,7 @@ from groupcert.members.postgresql.attachment import attach, detach
 from groupcert.members.postgresql.commit_order import Entry
 from groupcert.members.postgresql.database import Database
 from groupcert.members.postgresql.ddl import change_for, try_at
+from groupcert.members.postgresql.statements import batch_of
 from groupcert.members.wire.row_changes import encode_changes
 from tests import servers
 
@@ -129,7 +130,7 @@ def entry(version: int, table: str) -> Entry:
             row["twice"] = version * 2
     keys = [f"mine.{table}/{row['id']}".encode() for row in rows]
     values = [json.dumps(row).encode() for row in rows]
-    return Entry(version, Gtid("s", version), encode_changes(keys, values))
+    return Entry(version, Gtid("s", version), [encode_changes(keys, values)])
 
 
 def execute(dsn: str, entries: Sequence[Entry]) -> None:
@@ -139,7 +140,7 @@ def execute(dsn: str, entries: Sequence[Entry]) -> None:
         database = await Database(dsn).open()
         try:
             for each in entries:
-                assert await database.execute([each], None, lambda _: None)
+                assert await database.execute(batch_of([each]), None, lambda _: None)
         finally:
             await database.close()
 

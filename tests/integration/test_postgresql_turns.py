@@ -13,6 +13,7 @@ from groupcert.certifier.gtid import Gtid
 from groupcert.members.postgresql.attachment import attach
 from groupcert.members.postgresql.commit_order import Entry
 from groupcert.members.postgresql.database import Database
+from groupcert.members.postgresql.statements import batch_of
 from groupcert.members.wire.row_changes import encode_changes
 from groupcert.v1.transaction_pb2 import Changes
 
@@ -20,13 +21,15 @@ pytestmark = pytest.mark.database
 KEYS, VALUES = [b"public.item/1"], [b'{"id": 1, "kind": "ab"}']
 GTID = Gtid("s", 3)
 ENTRIES = {
-    "one statement": Entry(3, GTID, encode_changes(KEYS, VALUES)),
+    "one statement": Entry(3, GTID, [encode_changes(KEYS, VALUES)]),
     "several": Entry(
         3,
         GTID,
-        Changes(
-            put_keys=KEYS, put_values=VALUES, delete_keys=[b"public.item/9"]
-        ).SerializeToString(),
+        [
+            Changes(
+                put_keys=KEYS, put_values=VALUES, delete_keys=[b"public.item/9"]
+            ).SerializeToString()
+        ],
     ),
 }
 KINDS = {
@@ -83,7 +86,9 @@ def test_an_entry_is_executed_behind_a_backend_only_if_that_commits(
     async def run(backend: "psycopg.Connection[Any]", watcher: "psycopg.Connection[Any]") -> bool:
         database = await Database(dsn).open()
         try:
-            task = asyncio.create_task(database.execute([entry], begun(backend), make_way))
+            task = asyncio.create_task(
+                database.execute(batch_of([entry]), begun(backend), make_way)
+            )
             waits = "SELECT count(*) FROM pg_locks WHERE locktype = 'transactionid' AND NOT granted"
             async with asyncio.timeout(60):
                 while watcher.execute(waits).fetchall() != [(1,)]:  # noqa: ASYNC110
@@ -112,7 +117,7 @@ def test_rows_of_all_types_are_put_at_once(dsn: str) -> None:
     async def execute() -> None:
         database = await Database(dsn).open()
         try:
-            assert await database.execute([Entry(3, GTID, payload)], None, make_way)
+            assert await database.execute(batch_of([Entry(3, GTID, [payload])]), None, make_way)
         finally:
             await database.close()
 

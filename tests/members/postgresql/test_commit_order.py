@@ -1,8 +1,7 @@
 """The turns of a server's commits, as the state machine gives them."""
 
-from collections.abc import Collection
-
 from groupcert.certifier.gtid import Gtid
+from groupcert.certifier.write_set import store_key_item
 from groupcert.members.postgresql.commit_order import (
     BATCH_TRANSACTIONS_MAX,
     CommitOrder,
@@ -16,23 +15,18 @@ SOURCE = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 
 
 def entry(version: int, key: bytes = b"other") -> Entry:
-    """A transaction; its payload is the key of its one row."""
-    return Entry(version, Gtid(SOURCE, version), key)
-
-
-def keys_of(entry: Entry) -> Collection[bytes]:
-    """The keys of its rows."""
-    return [entry.payload]
+    """A transaction of one row."""
+    return Entry(version, Gtid(SOURCE, version), (), frozenset([store_key_item(key)]))
 
 
 def local(name: str, key: bytes = b"mine") -> Local:
     """A backend's transaction of one row."""
-    return Local(transaction_id=name, pid=len(name), keys=frozenset([key]))
+    return Local(transaction_id=name, pid=len(name), write_set=frozenset([store_key_item(key)]))
 
 
 def step(order: CommitOrder) -> Grant | Execute | None:
     """The next step."""
-    return order.next_step(keys_of)
+    return order.next_step()
 
 
 def test_versions_take_turns_whoever_has_them() -> None:

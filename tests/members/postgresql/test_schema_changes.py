@@ -34,7 +34,7 @@ CREATE TABLE teams (id int PRIMARY KEY, name text UNIQUE);
 CREATE TABLE keyless (note text);
 INSERT INTO people VALUES (1, 'Ann', 'red');
 """
-ROWS = Entry(1, Gtid("u", 1), encode_changes([b"public.people/1"], [b"{}"]))
+ROWS = Entry(1, Gtid("u", 1), [encode_changes([b"public.people/1"], [b"{}"])])
 
 
 @contextmanager
@@ -72,7 +72,7 @@ def change(dsn: str, statements: str, *, rewrite: bool = False) -> SchemaChange:
 
 def entry_of(changed: SchemaChange, version: int) -> Entry:
     """A change as the binary log has it."""
-    return Entry(version, Gtid("u", version), encode_changes([KEY], [changed.encode()]))
+    return Entry(version, Gtid("u", version), [encode_changes([KEY], [changed.encode()])])
 
 
 def execute(dsn: str, changed: SchemaChange, version: int) -> None:

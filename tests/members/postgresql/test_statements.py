@@ -7,7 +7,7 @@ import pytest
 from groupcert.certifier.gtid import Gtid
 from groupcert.members.postgresql.commit_order import Entry
 from groupcert.members.postgresql.rows import key_of
-from groupcert.members.postgresql.statements import statement_of
+from groupcert.members.postgresql.statements import batch_of, statement_of
 from groupcert.members.postgresql.tables import Column, Table
 from groupcert.v1 import transaction_pb2
 
@@ -28,7 +28,7 @@ def entry(version: int, puts: dict[str, dict[str, object]], *deleted: str) -> En
         put_values=[json.dumps(row).encode() for row in puts.values()],
         delete_keys=[key.encode() for key in deleted],
     )
-    return Entry(version, Gtid("s", version), changes.SerializeToString())
+    return Entry(version, Gtid("s", version), [changes.SerializeToString()])
 
 
 def test_of_each_row_of_several_transactions_the_last_change_counts() -> None:
@@ -37,7 +37,7 @@ def test_of_each_row_of_several_transactions_the_last_change_counts() -> None:
         entry(2, {"public.plain/2": {"id": "2"}}, "public.plain/1"),
         entry(3, {"public.plain/1": {"id": "1", "note": "b"}}, "public.pairs/x/1"),
     ]
-    query, values = statement_of(entries, TABLES.get, None)
+    query, values = statement_of(batch_of(entries), TABLES.get, None)
     assert query == (
         b'SELECT "groupcert"."put public.plain"(%s, %s), "groupcert"."put public.pairs"(%s, %s),'
         b" groupcert.note_executed(%s, %s, %s)"
@@ -50,13 +50,13 @@ def test_of_each_row_of_several_transactions_the_last_change_counts() -> None:
 
 
 def test_it_waits_for_the_transaction_before_it_first() -> None:
-    query, values = statement_of([entry(1, {})], TABLES.get, "77")
+    query, values = statement_of(batch_of([entry(1, {})]), TABLES.get, "77")
     assert query == b"SELECT groupcert.wait_for(%s), groupcert.note_executed(%s, %s, %s)"
     assert values == ["77", [1], ["s"], [1]]
 
 
 def test_rows_of_names_that_no_table_has_leave_their_gtid_alone() -> None:
-    query, _ = statement_of([entry(1, {"account/1": {"id": 1}})], TABLES.get, None)
+    query, _ = statement_of(batch_of([entry(1, {"account/1": {"id": 1}})]), TABLES.get, None)
     assert query == b"SELECT groupcert.note_executed(%s, %s, %s)"
 
 
