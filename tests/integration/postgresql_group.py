@@ -46,6 +46,7 @@ CREATE TABLE parts_new PARTITION OF parts FOR VALUES FROM ('2000-01-01') TO (MAX
     PARTITION BY HASH (id);
 CREATE TABLE parts_even PARTITION OF parts_new FOR VALUES WITH (MODULUS 2, REMAINDER 0);
 CREATE TABLE parts_odd PARTITION OF parts_new FOR VALUES WITH (MODULUS 2, REMAINDER 1);
+CREATE TABLE bulk (id int PRIMARY KEY, note text, data bytea);
 """
 ROWS = (
     "SELECT * FROM accounts ORDER BY id",
@@ -55,12 +56,14 @@ ROWS = (
     "SELECT id, people::text FROM people ORDER BY id",
     "SELECT key, awkward::text FROM awkward ORDER BY key",
     "SELECT tableoid::regclass::text, id, at::text, note FROM parts ORDER BY at, id",
+    "SELECT count(*), md5(string_agg(bulk::text, '' ORDER BY id)) FROM bulk",
     "SELECT max(version) FROM groupcert.executed",
 )
 
 SERVERS_MAX = 4
-SETTINGS: Mapping[str, object] = {"transaction_bytes_max": 1 << 20}
+TRANSACTION_BYTES_MAX = 8 << 20
 """A limit that a test reaches quickly."""
+SETTINGS: Mapping[str, object] = {"transaction_bytes_max": TRANSACTION_BYTES_MAX}
 
 
 class Primary:

@@ -332,20 +332,6 @@ def test_a_schema_change_that_fails_at_its_trial_is_not_certified(
     assert first.query("SELECT to_regclass('mine')") == [(None,)]
 
 
-def test_a_transaction_over_the_limit_is_refused_and_nothing_of_it_is_left(
-    servers3: PostgresqlGroup,
-) -> None:
-    first, second, _ = servers3.primaries
-    query = "INSERT INTO things (name, data) VALUES ('large', decode(repeat('ab', 1100000), 'hex'))"
-    with pytest.raises(psycopg.errors.ProgramLimitExceeded) as failure:
-        first.query(query)
-    assert "the limit is 1048576" in (failure.value.diag.message_detail or "")
-    second.query("INSERT INTO things (name) VALUES ('small')")
-    names = [row[0] for row in servers3.settle()[2]]
-    assert "small" in names
-    assert "large" not in names
-
-
 @pytest.mark.parametrize(
     ("gtid_set", "problem"),
     [

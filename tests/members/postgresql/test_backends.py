@@ -29,7 +29,8 @@ from groupcert.members.postgresql.handshake import (
 )
 
 TOKEN = "secret"
-REQUEST = {"transaction_id": "1", "pid": 1, "version": 0, "rows": [], "items": [], "truncated": []}
+ROWS = {"rows": [], "items": [], "continued": False}
+REQUEST = {"transaction_id": "1", "pid": 1, "version": 0, "truncated": [], **ROWS}
 TURNS_MAX = 5
 """Of the event loop, by which a connection that waited to be accepted is served."""
 
