@@ -191,6 +191,23 @@ def test_what_a_savepoint_has_undone_is_not_sent_though_constraints_were_checked
     second.query("DELETE FROM orders WHERE id >= 40")
 
 
+def test_rows_may_be_changed_behind_constraints_that_were_checked(
+    servers3: PostgresqlGroup,
+) -> None:
+    """As Django checks them, between fixtures and before it commits."""
+    with servers3.primaries[0].connect() as session:
+        for statement in (
+            *("INSERT INTO orders VALUES (50, 1, 1)", "SET CONSTRAINTS ALL IMMEDIATE"),
+            *("INSERT INTO orders VALUES (51, 1, 1)", "DELETE FROM orders WHERE id = 50"),
+            *("SET CONSTRAINTS ALL DEFERRED", "UPDATE orders SET account = 2 WHERE id = 51"),
+            *("SET CONSTRAINTS ALL IMMEDIATE", "INSERT INTO orders VALUES (52, 1, 1)"),
+        ):
+            session.execute(statement.encode())
+    rows = [row for row in servers3.settle()[1] if row[0] >= 50]
+    assert rows == [(51, 1, 2), (52, 1, 1)]
+    servers3.primaries[1].query("DELETE FROM orders WHERE id >= 50")
+
+
 def test_the_triggers_of_the_group_are_out_of_reach(servers3: PostgresqlGroup) -> None:
     with servers3.primaries[0].connect() as session:
         session.execute("UPDATE accounts SET balance = 0 WHERE id = 20")
