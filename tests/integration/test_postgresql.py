@@ -404,6 +404,31 @@ def test_a_table_without_a_key_is_kept_out(servers3: PostgresqlGroup) -> None:
     assert len(attachment.attached) == 7
 
 
+def test_what_is_kept_out_stays_at_its_server(servers3: PostgresqlGroup) -> None:
+    """Its rows, large objects, and a table that was made at one server, though a row beside it goes
+    to all, as that of a migration's version. What refers to a row that another server deletes stays.
+    """
+    first, second, _ = servers3.primaries
+    first.query("UPDATE accounts SET email = 'version 1' WHERE id = 36")
+    with first.connect() as session:
+        session.execute("CREATE TABLE outside (id int PRIMARY KEY, account int REFERENCES accounts)")
+        session.execute("INSERT INTO outside VALUES (1, 35)")
+        session.execute("INSERT INTO keyless VALUES ('here')")
+        session.execute("SELECT lo_from_bytea(7000, 'here')")
+        session.execute("UPDATE accounts SET email = 'version 2' WHERE id = 36")
+    assert servers3.settle()[0][35][2] == "version 2"
+    query = "SELECT to_regclass('outside') IS NULL, (SELECT count(*) FROM keyless), "
+    query += "(SELECT count(*) FROM pg_largeobject_metadata WHERE oid = 7000)"
+    found = [primary.query(query) for primary in servers3.primaries]
+    assert found == [[(False, 1, 1)], [(True, 0, 0)], [(True, 0, 0)]]
+    second.query("DELETE FROM accounts WHERE id = 35")
+    assert 35 not in balances(servers3)
+    assert first.query("SELECT account FROM outside") == [(35,)]
+    first.query("DROP TABLE outside; DELETE FROM keyless; SELECT lo_unlink(7000)")
+    second.query("INSERT INTO accounts VALUES (35, 100)")
+    servers3.settle()
+
+
 @pytest.mark.parametrize("how", ["terminated", "killed", "stopped"])
 def test_a_backend_that_dies_after_the_verdict_loses_nothing(
     servers3: PostgresqlGroup, stack: ExitStack, how: str
