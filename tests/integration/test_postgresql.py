@@ -405,13 +405,15 @@ def test_a_table_without_a_key_is_kept_out(servers3: PostgresqlGroup) -> None:
 
 
 def test_what_is_kept_out_stays_at_its_server(servers3: PostgresqlGroup) -> None:
-    """Its rows, large objects, and a table that was made at one server, though a row beside it goes
-    to all, as that of a migration's version. What refers to a row that another server deletes stays.
+    """Its rows, large objects, a table that was made at one server, though a row beside it goes to
+    all, as that of a migration's version; and what refers to a row that another server deletes.
     """
     first, second, _ = servers3.primaries
     first.query("UPDATE accounts SET email = 'version 1' WHERE id = 36")
     with first.connect() as session:
-        session.execute("CREATE TABLE outside (id int PRIMARY KEY, account int REFERENCES accounts)")
+        session.execute(
+            "CREATE TABLE outside (id int PRIMARY KEY, account int REFERENCES accounts)"
+        )
         session.execute("INSERT INTO outside VALUES (1, 35)")
         session.execute("INSERT INTO keyless VALUES ('here')")
         session.execute("SELECT lo_from_bytea(7000, 'here')")
