@@ -171,7 +171,13 @@ def test_rows_of_a_savepoint_that_was_rolled_back_are_not_sent(servers3: Postgre
     assert [row for row in servers3.settle()[1] if row[0] == 1] == [(1, 1, 1), (1, 3, 1)]
 
 
-@pytest.mark.parametrize("when", ["ALL IMMEDIATE", "ALL IMMEDIATE; SET CONSTRAINTS ALL DEFERRED"])
+@pytest.mark.parametrize(
+    "when",
+    [
+        *("ALL IMMEDIATE", "ALL IMMEDIATE; SET CONSTRAINTS ALL DEFERRED"),
+        "groupcert.groupcert_commit IMMEDIATE",
+    ],
+)
 def test_what_a_savepoint_has_undone_is_not_sent_though_constraints_were_checked(
     servers3: PostgresqlGroup, when: str
 ) -> None:
@@ -189,6 +195,20 @@ def test_what_a_savepoint_has_undone_is_not_sent_though_constraints_were_checked
     rows = [row for row in servers3.settle()[1] if row[0] >= 40]
     assert rows == [(40, 1, 2), (42, 1, 3)]
     second.query("DELETE FROM orders WHERE id >= 40")
+
+
+def test_what_a_savepoint_has_undone_hides_no_conflict(servers3: PostgresqlGroup) -> None:
+    first, second, _ = servers3.primaries
+    servers3.settle()
+    with first.connect() as one, second.connect() as other:
+        for session, balance in ((one, 1), (other, 2)):
+            session.execute("SAVEPOINT here")
+            session.execute("INSERT INTO orders VALUES (43, 1, 9)")
+            session.execute("SET CONSTRAINTS ALL IMMEDIATE")
+            session.execute("ROLLBACK TO SAVEPOINT here")
+            session.execute("UPDATE accounts SET balance = %s WHERE id = 9", (balance,))
+        assert conflict_of(servers3, one, other).sqlstate == "40001"
+    assert balances(servers3)[9] == 1
 
 
 def test_rows_may_be_changed_behind_constraints_that_were_checked(
