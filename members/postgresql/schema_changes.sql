@@ -26,6 +26,28 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT part IN (SELECT type FROM parts)
 $$;
 
+-- Raises what a client gets for a change of one server alone.
+CREATE FUNCTION groupcert.refuse(tag text, changed text, flags text DEFAULT '') RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RAISE EXCEPTION USING ERRCODE = '0A000',
+        MESSAGE = format('%s of %s is refused on a server of a group', tag, changed),
+        DETAIL = 'The other servers would not have it.',
+        HINT = format('groupcert postgresql ddl FILE%s runs it at all servers.', flags);
+END $$;
+
+-- Returns whether `changes T` of an attached table looks for entries of an index: it was a unique
+-- one. The catalogue has nothing of an index that is dropped.
+CREATE FUNCTION groupcert.has_entries(schema_name text, index_name text) RETURNS boolean
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT EXISTS (
+        SELECT FROM groupcert.attached JOIN pg_class c ON c.oid = relation
+        JOIN pg_namespace n ON n.oid = schema AND n.nspname = schema_name
+        JOIN pg_proc p ON p.pronamespace = 'groupcert'::regnamespace
+        WHERE strpos(p.prosrc, quote_literal(
+            format('%s.%s/%s/', n.nspname, c.relname, index_name))) > 0)
+$$;
+
 -- Refuses what would have the servers of a group differ. Event triggers do not fire in sessions
 -- with `session_replication_role = replica`, which a superuser may set, and groupcert does.
 CREATE FUNCTION groupcert.refuse_schema_change() RETURNS event_trigger
@@ -42,7 +64,8 @@ BEGIN
            -- What CASCADE takes from an attached table.
            OR object_type IN ('table column', 'table constraint', 'rule') AND to_regclass(
                format('%I.%I', address_names[1], address_names[2])) IN (
-               SELECT relation FROM groupcert.attached);
+               SELECT relation FROM groupcert.attached)
+           OR object_type = 'index' AND groupcert.has_entries(schema_name, object_name);
     ELSE
         SELECT coalesce(attached.relation::regclass::text, object_identity) INTO changed
         FROM pg_event_trigger_ddl_commands() command LEFT JOIN groupcert.attached
@@ -64,10 +87,7 @@ BEGIN
         WHERE attached.relation IS NOT NULL OR command.schema_name = 'groupcert';
     END IF;
     IF changed IS NOT NULL THEN
-        RAISE EXCEPTION USING ERRCODE = '0A000',
-            MESSAGE = format('%s of %s is refused on a server of a group', tg_tag, changed),
-            DETAIL = 'The other servers would not have it.',
-            HINT = 'groupcert postgresql ddl FILE runs it at all servers.';
+        PERFORM groupcert.refuse(tg_tag, changed);
     END IF;
 END $$;
 
@@ -78,6 +98,33 @@ WHEN TAG IN ('ALTER TABLE', 'ALTER TYPE', 'ALTER DOMAIN', 'CREATE INDEX', 'CREAT
 EXECUTE FUNCTION groupcert.refuse_schema_change();
 CREATE EVENT TRIGGER groupcert_drop ON sql_drop
 EXECUTE FUNCTION groupcert.refuse_schema_change();
+
+-- Refuses CONCURRENTLY, which commits in its midst: refused at its end, it would leave a unique
+-- index that is invalid and yet refuses rows, or one that takes all. At the beginning nothing but
+-- the text of the statement tells of what it is, which has no other one beside it.
+CREATE FUNCTION groupcert.refuse_concurrent_change() RETURNS event_trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    statement text := replace(current_query(), '""', '"');
+    changed text;
+BEGIN
+    IF statement !~* '\mconcurrently\M' THEN
+        RETURN;
+    END IF;
+    SELECT c.oid::regclass::text INTO changed
+    FROM groupcert.attached LEFT JOIN pg_index i ON i.indrelid = relation AND i.indisunique
+    JOIN pg_class c ON c.oid = CASE tg_tag WHEN 'DROP INDEX' THEN i.indexrelid ELSE relation END
+    WHERE (tg_tag <> 'CREATE INDEX' OR statement ~* '\munique\M')
+      AND statement ~* ('(^|[^[:alnum:]_$])' || regexp_replace(c.relname, '(\W)', '\\\1', 'g')
+                        || '($|[^[:alnum:]_$])');
+    IF changed IS NOT NULL THEN
+        PERFORM groupcert.refuse(tg_tag, changed);
+    END IF;
+END $$;
+
+CREATE EVENT TRIGGER groupcert_begin ON ddl_command_start
+WHEN TAG IN ('CREATE INDEX', 'DROP INDEX', 'ALTER TABLE')
+EXECUTE FUNCTION groupcert.refuse_concurrent_change();
 
 -- Returns whether a name matches one of the patterns of `attach`, as `fnmatch` has them.
 CREATE FUNCTION groupcert.matches(name text) RETURNS boolean
@@ -101,10 +148,7 @@ BEGIN
     IF new IS NULL THEN
         RETURN;
     ELSIF (SELECT new_tables = 'refuse' FROM groupcert.settings) THEN
-        RAISE EXCEPTION USING ERRCODE = '0A000',
-            MESSAGE = format('%s of %s is refused on a server of a group', tg_tag, new),
-            DETAIL = 'The other servers would not have it.',
-            HINT = 'groupcert postgresql ddl FILE --attach runs it at all servers.';
+        PERFORM groupcert.refuse(tg_tag, new, ' --attach');
     END IF;
     RAISE WARNING USING MESSAGE = format('rows of %s stay at this server of the group', new),
         HINT = 'groupcert postgresql ddl FILE --attach makes tables at all servers.';
@@ -137,7 +181,8 @@ WHERE NOT c.relispartition AND (
 ) <> CASE c.relkind WHEN 'p' THEN 2 ELSE 4 END
 UNION ALL
 SELECT 'event trigger ' || name
-FROM pg_catalog.unnest(ARRAY['groupcert_ddl', 'groupcert_drop', 'groupcert_new_table']) name
+FROM pg_catalog.unnest(ARRAY[
+    'groupcert_begin', 'groupcert_ddl', 'groupcert_drop', 'groupcert_new_table']) name
 WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_event_trigger
                   WHERE evtname = name AND evtenabled IN ('O', 'A'));
 

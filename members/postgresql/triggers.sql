@@ -117,6 +117,8 @@ LATE = [
     None,
     "A deferred trigger that changes rows cannot run on a server of a group.",
 ]
+CURSORS_TRIED = 20
+PIN = "SELECT 1 AS groupcert"
 # What SQL has between its words: comments, one below the other, and text in quotes.
 BETWEEN = re.compile(
     r"--[^\n]*|/\*(?:[^*/]|\*(?!/)|/(?!\*))*\*/"
@@ -127,7 +129,11 @@ BETWEEN = re.compile(
 
 def prepare_seals():
     plans = SD["seals"] = {
-        "add": plpy.prepare("INSERT INTO groupcert.notes (seal) VALUES ($1)", ["bigint"]),
+        "add": plpy.prepare(
+            "INSERT INTO groupcert.notes (seal) VALUES ($1) RETURNING ARRAY("
+            "SELECT name FROM pg_cursors WHERE is_holdable AND creation_time >= now()) AS cursors",
+            ["bigint"],
+        ),
         "defer": plpy.prepare("SET CONSTRAINTS groupcert.groupcert_commit DEFERRED"),
         "find": plpy.prepare(
             "SELECT FROM groupcert.notes WHERE transaction_id = pg_current_xact_id() AND seal = $1",
@@ -142,7 +148,7 @@ def add_seal():
     noted["seals"] += 1
     GD["groupcert_adds"] = True
     try:
-        seals["add"].execute([noted["seals"]])
+        noted["cursors"] = seals["add"].execute([noted["seals"]])[0]["cursors"]
         return GD["groupcert_adds"]
     finally:
         GD["groupcert_adds"] = False
@@ -174,6 +180,47 @@ def is_last():
     return False
 
 
+def computes_cursors():
+    """Returns whether cursors WITH HOLD are computed before the group is asked: they may be slow,
+    and others would wait for a transaction that has its turn.
+
+    PostgreSQL computes them behind all that waits for COMMIT, then looks for what waits anew. So a
+    cursor of ours among them adds a seal. Until it has, a cursor of plpy is open, with which no
+    transaction commits and which no CLOSE ALL passes: where somebody closes ours, COMMIT fails.
+    PostgreSQL must come to ours first; it takes them in the order of `pg_cursors`.
+    """
+    import contextlib
+    import os
+
+    if noted["pin"] is not None:
+        return True
+    if noted["own"]:
+        with contextlib.suppress(plpy.SPIError):  # A function of the client's may have closed it.
+            plpy.execute(f'CLOSE "{noted["own"]}"')
+        noted["own"] = None
+    if noted["computed"].issuperset(noted["cursors"]):
+        return False
+    noted["computed"].update(noted["cursors"])
+    for _ in range(CURSORS_TRIED):
+        noted["pin"] = plpy.cursor(PIN)
+        name = f"groupcert {os.urandom(8).hex()}"
+        plpy.execute(
+            f'DECLARE "{name}" NO SCROLL CURSOR WITH HOLD FOR'
+            f" SELECT groupcert.add_seal({noted['seals'] + 1})"
+        )
+        noted["own"] = name
+        noted["computed"].add(name)
+        names = plpy.execute(
+            f"SELECT name FROM pg_cursors WHERE name = '{name}' OR statement = '{PIN}'"
+        )
+        if names[0]["name"] == name:
+            return True
+        noted["pin"].close()
+        noted["pin"] = None
+        plpy.execute(f'CLOSE "{name}"')
+    return False
+
+
 if GD.get("groupcert_adds"):
     GD["groupcert_adds"] = False
     return None
@@ -189,13 +236,17 @@ if noted is None or noted["id"] != transaction_id:
         "barrier": None,
         "is_early": False,
         "is_over": False,
+        "cursors": [],
+        "computed": set(),
+        "pin": None,
+        "own": None,
     }
 if noted["is_over"]:
     return LATE if relation else None
 if relation:
     noted["notes"].append((relation, before, after))
 try:
-    if not is_last():
+    if not is_last() or computes_cursors():
         return None
 except plpy.spiexceptions.QueryCanceled:
     return CANCELLED
@@ -501,6 +552,28 @@ BEGIN
     END IF;
     RETURN NULL;
 END $$;
+
+-- Adds a seal in the place of `decide`, when cursors WITH HOLD are computed. In a savepoint, where
+-- somebody reads the cursor that calls it, the seal would not last.
+CREATE FUNCTION groupcert.add_seal(number bigint) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    inserter bigint;
+BEGIN
+    SET CONSTRAINTS groupcert.groupcert_commit DEFERRED;
+    INSERT INTO groupcert.notes (seal) VALUES (number) RETURNING xmin::text INTO inserter;
+    IF inserter <> pg_current_xact_id()::text::bigint & 4294967295 THEN
+        RAISE invalid_cursor_state USING MESSAGE = 'a cursor of the group is read in a savepoint';
+    END IF;
+    PERFORM groupcert.note_seal(number);
+END $$;
+
+CREATE FUNCTION groupcert.note_seal(number bigint) RETURNS void
+LANGUAGE plpython3u SET search_path = pg_catalog, pg_temp AS $$
+noted = GD["groupcert_noted"]
+noted["pin"].close()
+noted.update(pin=None, seals=number, last=number, counted=-1)
+$$;
 
 CREATE CONSTRAINT TRIGGER groupcert_commit AFTER INSERT ON groupcert.notes
 DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION groupcert.commit();

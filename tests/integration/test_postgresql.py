@@ -13,7 +13,7 @@ import sys
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -171,7 +171,13 @@ def test_rows_of_a_savepoint_that_was_rolled_back_are_not_sent(servers3: Postgre
     assert [row for row in servers3.settle()[1] if row[0] == 1] == [(1, 1, 1), (1, 3, 1)]
 
 
-@pytest.mark.parametrize("when", ["ALL IMMEDIATE", "ALL IMMEDIATE; SET CONSTRAINTS ALL DEFERRED"])
+@pytest.mark.parametrize(
+    "when",
+    [
+        *("ALL IMMEDIATE", "ALL IMMEDIATE; SET CONSTRAINTS ALL DEFERRED"),
+        "groupcert.groupcert_commit IMMEDIATE",
+    ],
+)
 def test_what_a_savepoint_has_undone_is_not_sent_though_constraints_were_checked(
     servers3: PostgresqlGroup, when: str
 ) -> None:
@@ -189,6 +195,37 @@ def test_what_a_savepoint_has_undone_is_not_sent_though_constraints_were_checked
     rows = [row for row in servers3.settle()[1] if row[0] >= 40]
     assert rows == [(40, 1, 2), (42, 1, 3)]
     second.query("DELETE FROM orders WHERE id >= 40")
+
+
+def test_what_a_savepoint_has_undone_hides_no_conflict(servers3: PostgresqlGroup) -> None:
+    first, second, _ = servers3.primaries
+    servers3.settle()
+    with first.connect() as one, second.connect() as other:
+        for session, balance in ((one, 1), (other, 2)):
+            session.execute("SAVEPOINT here")
+            session.execute("INSERT INTO orders VALUES (43, 1, 9)")
+            session.execute("SET CONSTRAINTS ALL IMMEDIATE")
+            session.execute("ROLLBACK TO SAVEPOINT here")
+            session.execute("UPDATE accounts SET balance = %s WHERE id = 9", (balance,))
+        assert conflict_of(servers3, one, other).sqlstate == "40001"
+    assert balances(servers3)[9] == 1
+
+
+def test_rows_may_be_changed_behind_constraints_that_were_checked(
+    servers3: PostgresqlGroup,
+) -> None:
+    """As Django checks them, between fixtures and before it commits."""
+    with servers3.primaries[0].connect() as session:
+        for statement in (
+            *("INSERT INTO orders VALUES (50, 1, 1)", "SET CONSTRAINTS ALL IMMEDIATE"),
+            *("INSERT INTO orders VALUES (51, 1, 1)", "DELETE FROM orders WHERE id = 50"),
+            *("SET CONSTRAINTS ALL DEFERRED", "UPDATE orders SET account = 2 WHERE id = 51"),
+            *("SET CONSTRAINTS ALL IMMEDIATE", "INSERT INTO orders VALUES (52, 1, 1)"),
+        ):
+            session.execute(statement.encode())
+    rows = [row for row in servers3.settle()[1] if row[0] >= 50]
+    assert rows == [(51, 1, 2), (52, 1, 1)]
+    servers3.primaries[1].query("DELETE FROM orders WHERE id >= 50")
 
 
 def test_the_triggers_of_the_group_are_out_of_reach(servers3: PostgresqlGroup) -> None:
@@ -387,6 +424,33 @@ def test_a_table_without_a_key_is_kept_out(servers3: PostgresqlGroup) -> None:
     assert len(attachment.attached) == 7
 
 
+def test_what_is_kept_out_stays_at_its_server(servers3: PostgresqlGroup) -> None:
+    """Its rows, large objects, a table that was made at one server, though a row beside it goes to
+    all, as that of a migration's version; and what refers to a row that another server deletes.
+    """
+    first, second, _ = servers3.primaries
+    first.query("UPDATE accounts SET email = 'version 1' WHERE id = 36")
+    with first.connect() as session:
+        session.execute(
+            "CREATE TABLE outside (id int PRIMARY KEY, account int REFERENCES accounts)"
+        )
+        session.execute("INSERT INTO outside VALUES (1, 35)")
+        session.execute("INSERT INTO keyless VALUES ('here')")
+        session.execute("SELECT lo_from_bytea(7000, 'here')")
+        session.execute("UPDATE accounts SET email = 'version 2' WHERE id = 36")
+    assert servers3.settle()[0][35][2] == "version 2"
+    query = "SELECT to_regclass('outside') IS NULL, (SELECT count(*) FROM keyless), "
+    query += "(SELECT count(*) FROM pg_largeobject_metadata WHERE oid = 7000)"
+    found = [primary.query(query) for primary in servers3.primaries]
+    assert found == [[(False, 1, 1)], [(True, 0, 0)], [(True, 0, 0)]]
+    second.query("DELETE FROM accounts WHERE id = 35")
+    assert 35 not in balances(servers3)
+    assert first.query("SELECT account FROM outside") == [(35,)]
+    first.query("DROP TABLE outside; DELETE FROM keyless; SELECT lo_unlink(7000)")
+    second.query("INSERT INTO accounts VALUES (35, 100)")
+    servers3.settle()
+
+
 @pytest.mark.parametrize("how", ["terminated", "killed", "stopped"])
 def test_a_backend_that_dies_after_the_verdict_loses_nothing(
     servers3: PostgresqlGroup, stack: ExitStack, how: str
@@ -499,6 +563,85 @@ def test_status_and_metrics_say_whose_transaction_holds_up_the_order(
     done = CliRunner().invoke(app, ["postgresql", "status", "--dsn", first.dsn, "--json"])
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["certified_transactions"] == status.certified_transactions
+
+
+def test_a_cursor_with_hold_is_computed_before_its_transaction_has_its_turn(
+    servers3: PostgresqlGroup, stack: ExitStack
+) -> None:
+    first, second, _ = servers3.primaries
+    before = balances(servers3)
+    locker = stack.enter_context(closing(psycopg.connect(first.dsn)))
+    locker.execute("SELECT pg_advisory_lock(9)")
+    session = stack.enter_context(closing(first.connect()))
+    session.execute("UPDATE accounts SET balance = balance + 1 WHERE id = 16")
+    session.execute(
+        "DECLARE slow CURSOR WITH HOLD FOR SELECT id, pg_advisory_lock_shared(9)::text"
+        " FROM accounts WHERE id = 16"
+    )
+    commit = Commit(session)
+    waits = f"SELECT FROM pg_locks WHERE pid = {commit.pid} AND NOT granted"
+    wait_for("it computes the cursor", lambda: locker.execute(waits.encode()).fetchall())
+    for account, primary in ((17, first), (18, second)):
+        primary.query(f"UPDATE accounts SET balance = balance + 1 WHERE id = {account}")
+    assert balances(servers3) == before | {17: before[17] + 1, 18: before[18] + 1}
+    locker.execute("SELECT pg_advisory_unlock(9)")
+    assert commit.ended() is None
+    assert session.execute("FETCH ALL FROM slow").fetchall() == [(16, "")]
+    assert session.execute("SELECT name FROM pg_cursors").fetchall() == [("slow",)]
+    session.rollback()
+    assert balances(servers3)[16] == before[16] + 1
+
+
+MEDDLING = """
+CREATE FUNCTION pg_temp.meddled() RETURNS int LANGUAGE plpgsql AS $$
+DECLARE
+    found text;
+BEGIN
+    FOR found IN SELECT name FROM pg_cursors WHERE name LIKE 'groupcert %' LOOP
+        BEGIN {}; EXCEPTION WHEN OTHERS THEN NULL; END;
+    END LOOP;
+    RETURN 1;
+END $$;
+CREATE FUNCTION pg_temp.meddling() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_temp.meddled();
+    INSERT INTO pg_temp.again SELECT NEW.number + 1 WHERE NEW.number < 20;
+    RETURN NULL;
+END $$;
+CREATE TEMPORARY TABLE again (number int);
+CREATE CONSTRAINT TRIGGER again AFTER INSERT ON again DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
+EXECUTE FUNCTION pg_temp.meddling();
+"""
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        "EXECUTE 'CLOSE ALL'",
+        "EXECUTE format('CLOSE %I', found)",
+        "EXECUTE format('FETCH ALL FROM %I', found)",
+        "EXECUTE format('FETCH ALL FROM %I', found); RAISE EXCEPTION 'undone'",
+        "EXECUTE format('MOVE ALL FROM %I', found); SET CONSTRAINTS ALL IMMEDIATE",
+        "SET CONSTRAINTS ALL IMMEDIATE",
+        "UPDATE accounts SET balance = balance + 1 WHERE id = 19",
+    ],
+)
+@pytest.mark.parametrize("when", ["a cursor", "a trigger"])
+def test_code_that_meddles_with_the_cursors_of_its_commit_commits_everywhere_or_nowhere(
+    servers3: PostgresqlGroup, stack: ExitStack, way: str, when: str
+) -> None:
+    first = servers3.primaries[0]
+    session = stack.enter_context(closing(first.connect()))
+    session.execute(MEDDLING.format(way).encode())
+    session.execute("DECLARE held CURSOR WITH HOLD FOR SELECT 1")
+    if when == "a cursor":
+        session.execute("DECLARE meddling CURSOR WITH HOLD FOR SELECT pg_temp.meddled()")
+    else:
+        session.execute("INSERT INTO again VALUES (1)")
+    session.execute("UPDATE accounts SET balance = balance + 1 WHERE id = 19")
+    with suppress(psycopg.Error):
+        session.commit()
+    servers3.settle()
 
 
 @pytest.mark.parametrize("is_stopped", [False, True])

@@ -286,13 +286,18 @@ def test_a_transaction_that_a_server_cannot_execute_stops_that_server_until_it_i
             session.execute("SET session_replication_role TO replica")
             session.execute(statement.encode())
 
-    alone("ALTER TABLE orders ADD CONSTRAINT small CHECK (account < 5)")
+    # Its SQLSTATE is of the class of those by which a server says that it goes.
+    alone(
+        "CREATE FUNCTION small(account int) RETURNS boolean LANGUAGE plpgsql AS 'BEGIN"
+        " IF account > 5 THEN RAISE object_not_in_prerequisite_state; END IF; RETURN true; END';"
+        "ALTER TABLE orders ADD CONSTRAINT small CHECK (public.small(account))"
+    )
     first.query("INSERT INTO orders (id, line, account) VALUES (60, 1, 3)")
     first.query("INSERT INTO orders (id, line, account) VALUES (61, 1, 1), (62, 1, 7)")
     second.query("INSERT INTO orders (id, line, account) VALUES (63, 1, 3)")
     assert third.companion and third.companion.wait(SECONDS_MAX) == 1
     said = third.log.read_text().splitlines()[-1]
-    assert "violates check constraint" in said and "(at row 'public.orders/62/1')" in said
+    assert "object_not_in_prerequisite_state" in said and "(at row 'public.orders/62/1')" in said
     gtid = said.partition("postgresql skip ")[2].split()[0]
     arguments = ["--reason", "small", "--dsn", third.dsn, "--member", third.member]
     skip = ["postgresql", "skip", f"{gtid}9", *arguments]
@@ -305,7 +310,7 @@ def test_a_transaction_that_a_server_cannot_execute_stops_that_server_until_it_i
     done = CliRunner().invoke(app, ["postgresql", "verify", *dsns, "--json"])
     assert done.exit_code == 1
     assert list(json.loads(done.stdout)["different"]) == ["public.orders"]
-    alone("ALTER TABLE orders DROP CONSTRAINT small")
+    alone("ALTER TABLE orders DROP CONSTRAINT small; DROP FUNCTION small")
     ((kept,),) = third.query("SELECT rows FROM groupcert.skipped")
     alone(
         "INSERT INTO orders SELECT r.* FROM groupcert.skipped, jsonb_each(rows),"

@@ -127,3 +127,34 @@ def test_rows_of_all_types_are_put_at_once(dsn: str) -> None:
         session.execute("SET timezone TO 'UTC'")
         found = session.execute(f"SELECT {texts} FROM kinds".encode()).fetchall()
     assert found == [tuple(KINDS.values())]
+
+
+@pytest.mark.parametrize(
+    ("table", "problem"),
+    [
+        ("late (id int PRIMARY KEY)", "is not attached"),
+        ("late (id int)", "is kept out here: it has no primary key"),
+    ],
+    ids=["not yet", "kept out"],
+)
+def test_a_table_that_is_attached_meanwhile_is_found_and_another_one_is_an_error(
+    dsn: str, table: str, problem: str
+) -> None:
+    entry = Entry(3, GTID, encode_changes([b"public.late/1"], [b'{"id": 1}']))
+
+    async def execute(session: "psycopg.Connection[Any]") -> None:
+        database = await Database(dsn).open()
+        try:
+            session.execute(f"CREATE TABLE {table}".encode())
+            with pytest.raises(KeyError, match=f"table public.late {problem}; .*attach --tables"):
+                await database.execute([entry], None, make_way)
+            assert session.execute("SELECT FROM groupcert.executed").fetchall() == []
+            session.execute("ALTER TABLE late DROP id, ADD id int PRIMARY KEY")
+            attach(dsn, ["public.late"])
+            assert await database.execute([entry], None, make_way)
+        finally:
+            await database.close()
+
+    with closing(psycopg.connect(dsn, autocommit=True)) as session:
+        asyncio.run(execute(session))
+        assert session.execute("SELECT id FROM late").fetchall() == [(1,)]

@@ -68,6 +68,11 @@ def test_the_socket_is_in_a_folder_of_the_account_alone(attached: str) -> None:
     assert not path.exists()
 
 
+def test_a_server_that_prepares_transactions_is_refused(target_dsn: str) -> None:
+    with pytest.raises(UnsuitableTarget, match="it has max_prepared_transactions = "):
+        attach(target_dsn, ["public.*"])
+
+
 @pytest.mark.parametrize(
     ("folder", "problem"),
     [

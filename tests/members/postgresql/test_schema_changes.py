@@ -31,6 +31,8 @@ SCHEMA = """
 CREATE TYPE colour AS ENUM ('red');
 CREATE TABLE people (id int PRIMARY KEY, name text, colour colour);
 CREATE TABLE teams (id int PRIMARY KEY, name text UNIQUE);
+CREATE FUNCTION shown(text) RETURNS text IMMUTABLE LANGUAGE sql AS 'SELECT $1';
+CREATE UNIQUE INDEX "the team's ""small"" name" ON teams (shown(name)) WHERE id < 9;
 CREATE TABLE keyless (note text);
 INSERT INTO people VALUES (1, 'Ann', 'red');
 """
@@ -174,6 +176,9 @@ def test_a_change_that_fails_leaves_nothing(dsn: str) -> None:
         "ALTER TABLE people RENAME name TO called",
         "DROP TABLE people",
         "CREATE UNIQUE INDEX ON people (name)",
+        'DROP INDEX "the team\'s ""small"" name"',
+        "DROP FUNCTION shown CASCADE",
+        "ALTER TABLE teams DROP CONSTRAINT teams_name_key",
         "ALTER TYPE colour ADD VALUE 'blue'",
         "CREATE RULE none AS ON DELETE TO people DO INSTEAD NOTHING",
         "ALTER TRIGGER groupcert_update ON people RENAME TO mine",
@@ -195,11 +200,37 @@ def test_a_change_of_one_server_alone_is_refused_with_a_hint(refusing: str, stat
             connection.execute(statement.encode())
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE UNIQUE /* */ INDEX CONCURRENTLY again ON public.people USING btree (name)",
+        'drop index concurrently if exists public."the team\'s ""small"" name"',
+        "ALTER TABLE parts DETACH PARTITION part CONCURRENTLY",
+    ],
+)
+def test_what_commits_in_its_midst_is_refused_before_it_begins(dsn: str, statement: str) -> None:
+    """Refused at its end it would have left an index that is invalid, or a partition half gone."""
+    indexes = "SELECT indexrelid::regclass, indisvalid, indislive FROM pg_index ORDER BY 1"
+    with session(dsn) as connection:
+        connection.execute("CREATE TABLE parts (id int PRIMARY KEY) PARTITION BY RANGE (id)")
+        connection.execute("CREATE TABLE part PARTITION OF parts FOR VALUES FROM (0) TO (9)")
+        attach(dsn, ["public.*"])
+        before = connection.execute(indexes).fetchall()
+        with pytest.raises(psycopg.errors.FeatureNotSupported, match="is refused"):
+            connection.execute(statement.encode())
+        assert connection.execute(indexes).fetchall() == before
+        pending = "SELECT FROM pg_inherits WHERE inhdetachpending"
+        assert connection.execute(pending).fetchall() == []
+
+
 def test_what_changes_no_attached_table_is_let_through(dsn: str) -> None:
     with session(dsn) as connection:
         for statement in (
-            "CREATE INDEX CONCURRENTLY ON people (name)",
+            "CREATE INDEX CONCURRENTLY plain ON people (name)",
+            "DROP INDEX CONCURRENTLY plain",
             "CREATE TABLE mine (id int UNIQUE)",
+            "CREATE UNIQUE INDEX CONCURRENTLY again ON mine (id)",
+            "DROP INDEX again",
             "ALTER TABLE mine ADD x int",
             "DROP TABLE mine, keyless",
             "CREATE TEMPORARY TABLE people (id int)",

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from tests.postgresql.sql.arena import Arena, Outcome
 from tests.postgresql.sql.case import Case
-from tests.postgresql.sql.mutants import MUTANTS, VARIABLE, environment_of
+from tests.postgresql.sql.mutants import MUTANTS, VARIABLE, changed, environment_of
 from tests.postgresql.sql.session_drawing import draw_case
 from tests.postgresql.sql.shrinking import shrink
 
@@ -62,10 +62,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if options.show and arena.last_failures:
                 sys.stdout.write("".join(f"left out: {line}\n" for line in arena.last_failures))
             _note(run, arena, case, outcome, options)
+        missed = [name for name in options.finds if not _finds(arena, name)]
         started_count = arena.started_count
     seconds = time.monotonic() - began
     sys.stdout.write(_summary(run, seconds, started_count))
-    return 1 if run.found else 0
+    return 1 if run.found or missed else 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -77,8 +78,29 @@ def _parser() -> argparse.ArgumentParser:
         "--shrink-seconds", type=float, default=300.0, help="to cut down each kind of problem (300)"
     )
     parser.add_argument("--mutant", choices=[*MUTANTS], help="what is wrong on purpose")
+    parser.add_argument(
+        "--finds",
+        nargs="*",
+        default=[],
+        metavar="MUTANT",
+        help="tries mutants of what `attach` makes behind the cases, each in the case of its seed",
+    )
     parser.add_argument("--show", action="store_true", help="prints each case before it is run")
     return parser
+
+
+def _finds(arena: Arena, name: str) -> bool:
+    """Returns whether a mutant is found by its seed."""
+    with changed(name) as mutant:
+        if not mutant.is_of_tables:
+            arena.stop()
+        kinds = [problem.kind for problem in arena.run(draw_case(mutant.seed)).problems]
+    if not mutant.is_of_tables:
+        arena.stop()
+    is_found = any(mutant.kind in kind for kind in kinds)
+    word = "found" if is_found else "MISSED"
+    sys.stdout.write(f"{word}: {name} by seed {mutant.seed}: {'; '.join(kinds)}\n")
+    return is_found
 
 
 def _seeds(first: int, count: int | None, seconds: float | None) -> Iterator[int]:

@@ -1,12 +1,14 @@
 """What is made wrong on purpose, so that tests see the generator find it.
 
 A mutant's `change` runs at the start of each Python process: in the one that attaches tables and in
-companions alike.
+companions alike. Most of them are wrong in what `attach` makes at the servers: these may be tried
+one after the other in one process, where companions are right.
 """
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -22,11 +24,15 @@ FOLDER = ROOT / "tests" / "postgresql" / "sql" / "mutant"
 
 
 class Mutant(NamedTuple):
-    """A change, the seed that finds it, and what begins the kind of the problem that is found."""
+    """A change, the seed that finds it, and what is in the kind of the problem that is found.
+
+    `is_of_tables`: it is in what `attach` makes for each table; a group that runs may be used.
+    """
 
     change: Callable[[], None]
     seed: int
     kind: str
+    is_of_tables: bool = True
 
 
 def without_deletions() -> None:
@@ -52,7 +58,7 @@ def keys_by_name() -> None:
 
 
 def without_bounds() -> None:
-    """Has arrays begin at 1."""
+    """Has arrays begin at 1, in tables that were not tried: a trial keeps such tables out."""
     json = functions._json
 
     def sliced(column: tables.Column) -> object:
@@ -62,6 +68,7 @@ def without_bounds() -> None:
         return sql.SQL(text.replace(name, f"({name})[:]")) if is_array else sql.SQL(text)
 
     vars(functions)["_json"] = sliced
+    without_rehearsal()
 
 
 def without_rehearsal() -> None:
@@ -100,21 +107,39 @@ MUTANTS: Mapping[str, Mutant] = {
     "items_without_predicate": Mutant(without_predicates, 272, "duplicate key value"),
     "keys_by_name": Mutant(keys_by_name, 7, "attach raises"),
     "note_outlives_savepoint": Mutant(
-        rewritten(rb"number is not None and seals[^\n]*", b"number is not None"), 11, "rows differ"
+        rewritten(rb"number is not None and seals[^\n]*", b"number is not None"),
+        11,
+        "rows differ",
+        is_of_tables=False,
     ),
     "numeric_keys_normalized": Mutant(
         rewritten(rb"trim_scale\((\([^()]*\))\)", rb"trim_scale(\1::float8::numeric)"),
-        13,
+        71,
         "rows differ",
     ),
     "prepared_by_comment": Mutant(
         rewritten(rb'if "prepare" in query.lower\(\) and[^\n]*', b"if False:"),
         17,
         "a failed transaction is there",
+        is_of_tables=False,
     ),
     "search_path_of_nobody": Mutant(without_rehearsal, 15, "does not exist"),
-    "without_deletions": Mutant(without_deletions, 217, "rows differ"),
+    "without_deletions": Mutant(without_deletions, 217, "rows differ", is_of_tables=False),
 }
+
+
+@contextmanager
+def changed(name: str) -> Iterator[Mutant]:
+    """Has this process alone wrong within the block."""
+    kept = [(module, dict(vars(module))) for module in (attachment, functions, rows, tables)]
+    execute = psycopg.Connection.execute
+    try:
+        MUTANTS[name].change()
+        yield MUTANTS[name]
+    finally:
+        psycopg.Connection.execute = execute  # type: ignore[method-assign]  # as it was
+        for module, values in kept:
+            vars(module).update(values)
 
 
 def environment_of(name: str) -> dict[str, str]:
