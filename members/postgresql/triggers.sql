@@ -545,8 +545,13 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     failure text[] := groupcert.decide(
         NEW.transaction_id::text, NEW.relation, NEW.before, NEW.after, NEW.seal);
+    held text;
 BEGIN
     IF failure IS NOT NULL THEN
+        -- Those WITH HOLD that are computed by now would outlive the failed COMMIT.
+        FOR held IN SELECT name FROM pg_cursors WHERE is_holdable AND creation_time >= now() LOOP
+            EXECUTE format('CLOSE %I', held);
+        END LOOP;
         RAISE EXCEPTION USING ERRCODE = failure[1], MESSAGE = failure[2],
             DETAIL = coalesce(failure[3], ''), HINT = coalesce(failure[4], '');
     END IF;
