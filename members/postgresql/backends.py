@@ -26,9 +26,8 @@ from groupcert.members.postgresql.rows import ChangedRows
 
 FRAME_BYTES_MAX = 4 << 20
 """Bytes of a frame: a backend divides rows into frames of some 128 thousand characters."""
-TRANSACTION_BYTES_MAX = 1 << 30
-"""Bytes of rows: no group's `transaction_bytes_max` is larger."""
 HELLO_BYTES_MAX = 1_024
+TOO_LARGE = "the transaction is too large for the group"
 BACKLOG = 1_024
 
 
@@ -82,7 +81,9 @@ class Backend(asyncio.Protocol):
         while len(self._received) >= 4:
             size = int.from_bytes(self._received[:4])
             if size > (FRAME_BYTES_MAX if self._is_known else HELLO_BYTES_MAX):
-                self._refuse_size(size, FRAME_BYTES_MAX)
+                limit = f"A frame has {size} bytes, {FRAME_BYTES_MAX} at most."
+                self.refuse(Refusal("54000", TOO_LARGE, limit, "Divide it."))
+                self.close()
                 return
             if len(self._received) < 4 + size:
                 return
@@ -116,10 +117,12 @@ class Backend(asyncio.Protocol):
             return
         rows, items, continued = (frame.pop(field) for field in ("rows", "items", "continued"))
         self._changes.add(rows, items, continued=continued)
-        if self._changes.size > TRANSACTION_BYTES_MAX:
-            self._refuse_size(self._changes.size, TRANSACTION_BYTES_MAX)
-        elif frame:
-            changes, self._changes = self._changes, ChangedRows()
+        if not frame:
+            return
+        changes, self._changes = self._changes, ChangedRows()
+        if changes.problem:
+            self.refuse(Refusal("54000", TOO_LARGE, changes.problem, "Divide it."))
+        else:
             self._server.start(self, Request(**frame, changes=changes))
 
     def _introduce(self, frame: Any) -> None:
@@ -133,12 +136,6 @@ class Backend(asyncio.Protocol):
         self._is_known = is_proof(frame["proof"], token, ASKER, self._nonces)
         if not self._is_known:
             self.close()
-
-    def _refuse_size(self, size: int, size_max: int) -> None:
-        limit = f"Its rows have {size} bytes, {size_max} at most."
-        message = "the transaction is too large for the group"
-        self.refuse(Refusal("54000", message, limit, "Divide it."))
-        self.close()
 
     def _send(self, message: object) -> None:
         if not self._transport.is_closing():  # A backend that died meanwhile gets no answer.

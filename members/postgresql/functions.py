@@ -356,13 +356,6 @@ def _put(table: Table) -> Composable:
     that refers to it keeps its lock. Values may have moved between rows of a transaction, in an
     order that nobody knows any more: then all rows are deleted before they are put.
     """
-    names = sorted(table.column_names, key=str.encode)
-    checked = SQL(
-        'IF (SELECT array_agg(name ORDER BY name COLLATE "C") FROM json_object_keys($1->0) name)'
-        " <> {}::text[] THEN RAISE undefined_column USING MESSAGE = {}; END IF;"
-    ).format(
-        Literal(names), Literal(f"table {table.full_name} has other columns here than a row of it")
-    )
     key = [table.column(name) for name in table.key]
     delete = _for_each(key, "$2", _delete(table))
     move = SQL("{} {}").format(_for_each(table.columns, "$1", _delete(table)), _insert(table))
@@ -377,8 +370,8 @@ def _put(table: Table) -> Composable:
         put = _upsert(table)
     return SQL(
         "DECLARE r record; BEGIN IF $2 IS NOT NULL THEN {} END IF;"
-        " IF $1 IS NOT NULL THEN {} {} END IF; SET CONSTRAINTS ALL IMMEDIATE; END"
-    ).format(delete, checked, put)
+        " IF $1 IS NOT NULL THEN {} END IF; SET CONSTRAINTS ALL IMMEDIATE; END"
+    ).format(delete, put)
 
 
 def _for_each(columns: Sequence[Column], source: str, body: Composable) -> Composable:

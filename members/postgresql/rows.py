@@ -15,8 +15,11 @@ from collections.abc import Set as AbstractSet
 
 from groupcert.certifier.write_set import item_from_text, store_key_item
 from groupcert.members.postgresql.tables import Table
-from groupcert.members.wire.pieces import RowReader
+from groupcert.members.wire.pieces import VALUE_BYTES_MAX, RowReader
 from groupcert.v1.transaction_pb2 import Changes
+
+TRANSACTION_BYTES_MAX = 1 << 30
+"""Bytes of a transaction's rows: no group's `transaction_bytes_max` is larger."""
 
 
 class ChangedRows:
@@ -32,14 +35,21 @@ class ChangedRows:
         self.items: list[int] = []
         """Those beside the rows' own."""
         self.tables: set[str] = set()
+        self.problem = ""
+        """Over which limit they are."""
         self._names: dict[int, str] = {}
+        self._value_bytes = 0
+        """Of a value that goes on."""
 
     def add(
         self, rows: Iterable[tuple[str, str | None]], items: Iterable[str], *, continued: bool
     ) -> None:
         """Adds what a frame has: keys with values, None for what is deleted, and the texts of
-        items. `continued`: the last value goes on in the next frame.
+        items. `continued`: the last value goes on in the next frame. What is over a limit is not
+        kept.
         """
+        if self.problem:
+            return
         changes = Changes(continued=continued)
         for name, value in rows:
             key = name.encode()
@@ -55,6 +65,14 @@ class ChangedRows:
             self._names[self.items[-1]] = text
         self.parts.append(changes.SerializeToString())
         self.size += len(self.parts[-1])
+        self._value_bytes += len(self.parts[-1]) if continued else -self._value_bytes
+        if self._value_bytes > VALUE_BYTES_MAX:
+            limit = f"{VALUE_BYTES_MAX} at most, as text, where a bytea has twice as many"
+            self.problem = f"Row {name} has more than {self._value_bytes} bytes, {limit}."
+        elif self.size > TRANSACTION_BYTES_MAX:
+            self.problem = f"Its rows have {self.size} bytes, {TRANSACTION_BYTES_MAX} at most."
+        if self.problem:
+            self.parts.clear()
 
     @property
     def write_set(self) -> AbstractSet[int]:

@@ -48,7 +48,7 @@ def statement_of(batch: Batch, table_of: TableOf, after: str | None) -> Statemen
     owner has left in the session, such as a search path, has no part in it.
 
     Raises:
-        KeyError: A table is not attached here.
+        KeyError: A table is not attached here, or has other columns than its rows.
         ValueError: The key of a row is none of its table.
     """
     calls: list[sql.Composable] = []
@@ -83,6 +83,8 @@ def _by_table(
         table, puts, deletes = found
         if value is None:
             deletes.append(key_of(table, key))
-        else:
-            puts.append(value)
+            continue
+        if not puts and json.loads(value).keys() != table.column_names:
+            raise KeyError(f"table {name} has other columns here than a row of it")
+        puts.append(value)
     return [each for each in tables.values() if each is not None]

@@ -12,7 +12,7 @@ from groupcert.certifier.errors import (
     WriteSetTooLarge,
 )
 from groupcert.members.errors.transactions import OutcomeUnknown
-from groupcert.members.postgresql.backends import Refusal
+from groupcert.members.postgresql.backends import TOO_LARGE, Refusal
 from groupcert.members.postgresql.commit_order import Entry
 from groupcert.v1 import transaction_pb2
 
@@ -48,9 +48,7 @@ def refusal_of_error(error: GroupcertError) -> Refusal:
         message = "it is not known whether the group has certified the transaction"
         return Refusal("08007", message, str(error), _LOOK)
     if isinstance(error, TransactionTooLarge | WriteSetTooLarge):
-        return Refusal(
-            "54000", "the transaction is too large for the group", str(error), "Divide it."
-        )
+        return Refusal("54000", TOO_LARGE, str(error), "Divide it.")
     if isinstance(error, InvalidRequest):
         return Refusal("0A000", "the group refuses the transaction", str(error), "Change it.")
     if isinstance(error, LogFull):
