@@ -140,18 +140,18 @@ def test_rows_of_all_types_are_put_at_once(dsn: str) -> None:
 def test_a_table_that_is_attached_meanwhile_is_found_and_another_one_is_an_error(
     dsn: str, table: str, problem: str
 ) -> None:
-    entry = Entry(3, GTID, encode_changes([b"public.late/1"], [b'{"id": 1}']))
+    batch = batch_of([Entry(3, GTID, [encode_changes([b"public.late/1"], [b'{"id": 1}'])])])
 
     async def execute(session: "psycopg.Connection[Any]") -> None:
         database = await Database(dsn).open()
         try:
             session.execute(f"CREATE TABLE {table}".encode())
             with pytest.raises(KeyError, match=f"table public.late {problem}; .*attach --tables"):
-                await database.execute([entry], None, make_way)
+                await database.execute(batch, None, make_way)
             assert session.execute("SELECT FROM groupcert.executed").fetchall() == []
             session.execute("ALTER TABLE late DROP id, ADD id int PRIMARY KEY")
             attach(dsn, ["public.late"])
-            assert await database.execute([entry], None, make_way)
+            assert await database.execute(batch, None, make_way)
         finally:
             await database.close()
 
