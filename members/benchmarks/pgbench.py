@@ -45,6 +45,9 @@ class PgBench:
     folder: Path
     """For its script and its logs."""
     synchronous_commit: str = "on"
+    rate: int = 0
+    """Transactions a second at each database, whose latency counts from when they were due; 0: as
+    many as are answered."""
 
     def run(self, databases: Sequence[str], cpu_s: Callable[[], float]) -> "PgBenchLoad":
         """Runs the clients, an equal share of them at each database.
@@ -69,6 +72,7 @@ class PgBench:
             *(str(postgresql_program("pgbench")), "--no-vacuum", "--protocol=prepared"),
             *(f"--client={share}", f"--time={self.seconds}", f"--file={script}", "--log"),
             f"--max-tries={TRIES_MAX}",
+            *([f"--rate={self.rate}"] if self.rate else []),
         ]
         running = [
             subprocess.Popen(
@@ -112,7 +116,7 @@ def _load(folder: Path, began_s: float, ended_s: float, cpu_s: float) -> PgBench
     for path in folder.glob("log.*"):
         started: set[str] = set()
         for line in path.read_text().splitlines():
-            client, _, taken_us, _, second, us, retries = line.split()
+            client, _, taken_us, _, second, us, *_lag, retries = line.split()
             taken_ms, at_s = int(taken_us) / 1e3, int(second) + int(us) / 1e6
             if client not in started:
                 started.add(client)

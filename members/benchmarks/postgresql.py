@@ -3,7 +3,8 @@ alone and a Galera Cluster.
 
 One row a transaction, by UPDATE and by INSERT, at one of three servers that share this machine with
 their members and the log. All systems take their turns in each round; medians of the rounds count.
-A last load is at all three servers: it shows how far they are behind.
+Two last loads are at all three servers: one shows how far they are behind; the other, of 20
+transactions a second at each, how long these take while the first server copies 100,000 rows in.
 """
 
 import statistics
@@ -22,7 +23,7 @@ import psutil
 import psycopg
 import typer
 
-from groupcert.members.benchmarks.clients import Load
+from groupcert.members.benchmarks.clients import VALUE_BYTES, Load
 from groupcert.members.benchmarks.galera import galera_cluster, run_clients
 from groupcert.members.benchmarks.machine import answer, machine
 from groupcert.members.benchmarks.pgbench import SCHEMA, PgBench
@@ -40,6 +41,9 @@ WRITE = "UPDATE item SET value = '' WHERE id = 0"
 LAG_PERIOD_SECONDS = 0.1
 SETTLE_SECONDS_MAX = 60.0
 POLL_SECONDS = 0.02
+COPIED_ROWS = 100_000
+COPY_SECONDS = 20
+COPY_RATE = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +85,7 @@ def main(bench: PostgreSqlBench, *, as_json: bool, output: Path | None) -> int:
     """
     rounds: dict[str, list[dict[str, Numbers]]] = {}
     three: list[dict[str, float]] = []
+    copied: list[dict[str, float]] = []
     with (
         Course(_parts(bench), lambda part: part.name) as course,
         tempfile.TemporaryDirectory(prefix="groupcert-bench-") as name,
@@ -101,6 +106,7 @@ def main(bench: PostgreSqlBench, *, as_json: bool, output: Path | None) -> int:
                 rounds.setdefault(part.load, []).append(measured)
             else:
                 three.append(_at_three_servers(group, folder, bench))
+                copied.append(_while_copying(group, folder))
     loads = {load: _medians(turns) for load, turns in rounds.items()}
     document = {
         "machine": machine(),
@@ -108,12 +114,15 @@ def main(bench: PostgreSqlBench, *, as_json: bool, output: Path | None) -> int:
         "rounds": bench.rounds,
         "loads": loads,
         "at_three_servers": three,
+        "while_copying": copied,
         **course.document(),
     }
     if not answer(document, as_json=as_json, output=output):
         typer.echo(_table(loads))
         for found in three:
             typer.echo("at three servers: " + ", ".join(f"{k} {v}" for k, v in found.items()))
+        for found in copied:
+            typer.echo("while copying: " + ", ".join(f"{k} {v}" for k, v in found.items()))
         typer.echo(course.text(), nl=False)
     return course.exit_code(0)
 
@@ -249,6 +258,38 @@ def _at_three_servers(group: _Group, folder: Path, bench: PostgreSqlBench) -> di
     settled_s = time.monotonic() - began
     numbers = _numbers(load.load, load.seconds, load.first_ms, load.cpu_s)
     return {**asdict(numbers), "lag_versions_max": max(lags), "settled_s": round(settled_s, 3)}
+
+
+def _while_copying(group: _Group, folder: Path) -> dict[str, float]:
+    """Returns how long transactions at all servers take while the first one copies rows in, and
+    how long that takes: the rows, and its COMMIT.
+    """
+    group.settle()
+    first = group.primaries[0]
+    took: list[float] = []
+
+    def copy() -> None:
+        time.sleep(0.6 * COPY_SECONDS)
+        with psycopg.connect(first.dsn) as session:
+            ((number,),) = session.execute("SELECT coalesce(min(id), 0) FROM added").fetchall()
+            began = time.monotonic()
+            with session.cursor().copy("COPY added FROM STDIN") as rows:
+                for before in range(1, COPIED_ROWS + 1):
+                    rows.write_row((number - before, "x" * VALUE_BYTES))
+            has_copied = time.monotonic()
+            session.commit()
+            took.extend((has_copied - began, time.monotonic() - has_copied))
+
+    thread = threading.Thread(target=copy)
+    thread.start()
+    bench = PgBench(
+        script="update", clients=24, seconds=COPY_SECONDS, folder=folder, rate=COPY_RATE
+    )
+    load = bench.run([primary.dsn for primary in group.primaries], lambda: 0.0).load
+    thread.join()
+    group.settle()
+    others = {f"others_{name}_ms": taken for name, taken in load.latencies().items()}
+    return {"copy_s": round(took[0], 3), "commit_s": round(took[1], 3), **others}
 
 
 def _numbers(load: Load, seconds: float, first_ms: Sequence[float], cpu_s: float) -> Numbers:
