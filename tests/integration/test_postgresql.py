@@ -592,6 +592,23 @@ def test_a_cursor_with_hold_is_computed_before_its_transaction_has_its_turn(
     assert balances(servers3)[16] == before[16] + 1
 
 
+def test_a_block_that_commits_may_hold_cursors(servers3: PostgresqlGroup) -> None:
+    first = servers3.primaries[0]
+    before = balances(servers3)[16]
+    with psycopg.connect(first.dsn, autocommit=True) as session:
+        session.execute("""
+            DO $$ DECLARE r record; BEGIN
+                FOR r IN SELECT number FROM generate_series(1, 3) number LOOP
+                    EXECUTE format('DECLARE held_%s CURSOR WITH HOLD FOR SELECT 1', r.number);
+                    UPDATE accounts SET balance = balance + 1 WHERE id = 16;
+                    COMMIT;
+                END LOOP;
+            END $$""")
+        held = session.execute("SELECT name FROM pg_cursors ORDER BY 1").fetchall()
+    assert held == [("held_1",), ("held_2",), ("held_3",)]
+    assert balances(servers3)[16] == before + 3
+
+
 MEDDLING = """
 CREATE FUNCTION pg_temp.meddled() RETURNS int LANGUAGE plpgsql AS $$
 DECLARE
