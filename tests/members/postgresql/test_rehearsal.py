@@ -22,6 +22,11 @@ KEPT_OUT = {
     "CREATE TABLE things (id int PRIMARY KEY, note text CHECK (has(note)))": (
         "a row of it cannot be executed as its owner postgres: function holds"
     ),
+    "CREATE FUNCTION holds(text) RETURNS boolean LANGUAGE sql AS 'SELECT true';"
+    "CREATE FUNCTION has(v text) RETURNS boolean LANGUAGE plpgsql AS 'BEGIN RETURN holds(v); END';"
+    "CREATE DOMAIN positive AS int CHECK (VALUE > 0);"
+    "CREATE TABLE things (id positive PRIMARY KEY, note text, CHECK (has(note)),"
+    " CHECK (note <> ''))": "cannot be executed as its owner postgres: function holds",
     "CREATE TABLE things (id int PRIMARY KEY, r regclass[])": "column r has a regclass, whose",
     "CREATE TYPE two AS (a int, b money); CREATE DOMAIN pair AS two;"
     "CREATE TABLE things (id int PRIMARY KEY, pair pair)": "column pair has a money, whose",
