@@ -130,6 +130,25 @@ SELECT n.nspname, c.relname,
 FROM pg_constraint f JOIN pg_class c ON c.oid = f.confrelid
 JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE f.contype = 'f' AND f.conparentid = 0 AND {own} = %s ORDER BY f.conname"""
+_REFUSALS = """
+SELECT format('(%%s) IS FALSE', pg_get_expr(conbin, conrelid)) AS refusal FROM pg_constraint
+WHERE conrelid = %(table)s AND contype = 'c'
+UNION ALL
+SELECT format('concat(%%s) <> concat(%%I)', pg_get_expr(d.adbin, d.adrelid), a.attname)
+FROM pg_attribute a JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
+WHERE a.attrelid = %(table)s AND a.attgenerated <> ''
+UNION ALL
+SELECT format('concat(%%s) IS NULL', expression) FROM pg_index, LATERAL (
+    SELECT pg_get_expr(indexprs, indrelid) UNION ALL SELECT pg_get_expr(indpred, indrelid)
+) has(expression) WHERE indrelid = %(table)s AND expression IS NOT NULL
+UNION ALL
+SELECT format('concat(CASE WHEN %%1$I IS DISTINCT FROM NULL THEN format(''%%%%s'', %%1$I)::%%2$s'
+              ' END) IS NULL', a.attname, format_type(a.atttypid, a.atttypmod))
+FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid AND t.typtype = 'd'
+WHERE a.attrelid = %(table)s AND a.attnum > 0 AND NOT a.attisdropped
+ORDER BY 1"""
+"""What holds for a row that other servers would refuse, or raises for it: it asks what the table's
+owner has put into CHECKs, generated columns, indexes and domains. `concat` is never NULL."""
 _PATH = "SELECT pg_catalog.set_config('search_path', %s, false)"
 
 
@@ -191,6 +210,8 @@ class Table:
     is_partitioned: bool = False
     partitions: tuple[tuple[str, str], ...] = ()
     """Schemas and names of all partitions, below each other too: statements may name these."""
+    refusals: tuple[str, ...] = ()
+    """What holds for rows that other servers would refuse, as SQL over the table's columns."""
     has_immediate_key: bool = True
     """ON CONFLICT takes the primary key: it is not deferrable."""
     is_attached: bool = False
@@ -279,6 +300,9 @@ def _table(connection: "psycopg.Connection[Any]", row: Mapping[str, Any]) -> Tab
         unique_keys=tuple(_unique_key(of) for of in indexes.values() if not of[0]["is_primary"]),
         parents=_references(connection, row["oid"], own="f.conrelid"),
         children=_references(connection, row["oid"], own="f.confrelid"),
+        refusals=tuple(
+            each["refusal"] for each in _rows(connection, _REFUSALS, {"table": row["oid"]})
+        ),
         has_immediate_key=all(part["is_immediate"] for part in primary),
         is_partitioned=row["is_partitioned"],
         partitions=tuple((schema, name) for schema, name in row["partitions"]),
