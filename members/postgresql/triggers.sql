@@ -129,7 +129,8 @@ def prepare_seals():
     plans = SD["seals"] = {
         "add": plpy.prepare(
             "INSERT INTO groupcert.notes (seal) VALUES ($1) RETURNING ARRAY("
-            "SELECT name FROM pg_cursors WHERE is_holdable AND creation_time >= now()) AS cursors",
+            "SELECT extract(epoch FROM creation_time) || ' ' || name FROM pg_cursors WHERE"
+            " is_holdable AND creation_time >= now() AND name NOT LIKE 'groupcert %') AS cursors",
             ["bigint"],
         ),
         "defer": plpy.prepare("SET CONSTRAINTS groupcert.groupcert_commit DEFERRED"),
@@ -196,9 +197,12 @@ def computes_cursors():
         with contextlib.suppress(plpy.SPIError):  # A function of the client's may have closed it.
             plpy.execute(f'CLOSE "{noted["own"]}"')
         noted["own"] = None
-    if noted["computed"].issuperset(noted["cursors"]):
+    # Those of earlier transactions of the same statement, a DO that commits, are among them.
+    known = GD.get("groupcert_computed", set()).intersection(noted["cursors"])
+    GD["groupcert_computed"] = known.union(noted["cursors"])
+    if known.issuperset(noted["cursors"]):
         return False
-    noted["computed"].update(noted["cursors"])
+    noted["computed"] += [each for each in noted["cursors"] if each not in known]
     for _ in range(CURSORS_TRIED):
         noted["pin"] = plpy.cursor(PIN)
         name = f"groupcert {os.urandom(8).hex()}"
@@ -207,7 +211,6 @@ def computes_cursors():
             f" SELECT groupcert.add_seal({noted['seals'] + 1})"
         )
         noted["own"] = name
-        noted["computed"].add(name)
         names = plpy.execute(
             f"SELECT name FROM pg_cursors WHERE name = '{name}' OR statement = '{PIN}'"
         )
@@ -235,7 +238,7 @@ if noted is None or noted["id"] != transaction_id:
         "is_early": False,
         "is_over": False,
         "cursors": [],
-        "computed": set(),
+        "computed": [],
         "pin": None,
         "own": None,
     }
@@ -413,7 +416,11 @@ try:
     connection = GD.get("groupcert_connection")
     if connection is None:
         connection = open_connection()
-    rows, items, truncated = changes_of(notes)
+    try:
+        rows, items, truncated = changes_of(notes)
+    except plpy.SPIError:
+        plpy.execute("SELECT groupcert.close_cursors()")
+        raise
     request = {
         "transaction_id": transaction_id,
         "pid": state["pid"],
@@ -523,6 +530,7 @@ DECLARE
         NEW.transaction_id::text, NEW.relation, NEW.before, NEW.after, NEW.seal);
 BEGIN
     IF failure IS NOT NULL THEN
+        PERFORM groupcert.close_cursors();
         RAISE EXCEPTION USING ERRCODE = failure[1], MESSAGE = failure[2],
             DETAIL = coalesce(failure[3], ''), HINT = coalesce(failure[4], '');
     END IF;
@@ -549,6 +557,16 @@ LANGUAGE plpython3u SET search_path = pg_catalog, pg_temp AS $$
 noted = GD["groupcert_noted"]
 noted["pin"].close()
 noted.update(pin=None, seals=number, last=number, counted=-1)
+$$;
+
+-- Closes the cursors WITH HOLD of a transaction that fails: PostgreSQL keeps what it has computed.
+CREATE FUNCTION groupcert.close_cursors() RETURNS void
+LANGUAGE plpython3u SET search_path = pg_catalog, pg_temp AS $$
+from contextlib import suppress
+
+for each in GD["groupcert_noted"]["computed"]:
+    with suppress(plpy.SPIError):
+        plpy.execute(f"CLOSE {plpy.quote_ident(each.partition(' ')[2])}")
 $$;
 
 CREATE CONSTRAINT TRIGGER groupcert_commit AFTER INSERT ON groupcert.notes

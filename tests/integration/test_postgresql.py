@@ -606,6 +606,27 @@ def test_a_cursor_with_hold_is_computed_before_its_transaction_has_its_turn(
     assert balances(servers3)[16] == before[16] + 1
 
 
+def test_cursors_of_a_transaction_that_fails_are_closed(servers3: PostgresqlGroup) -> None:
+    """It runs again, and declares them again."""
+    first, second, _ = servers3.primaries
+    declare = "DECLARE slow CURSOR WITH HOLD FOR SELECT 1"
+    with first.connect() as session, second.connect() as other:
+        for each in (session, other):
+            each.execute("UPDATE accounts SET balance = balance + 1 WHERE id = 16")
+            each.execute(declare)
+        assert conflict_of(servers3, session, other).sqlstate == "40001"
+        other.rollback()
+        other.execute("SET timezone TO 'Asia/Tokyo'")
+        other.execute("INSERT INTO things (name, at) VALUES ('late', '2026-03-02 08:30')")
+        other.execute(declare)
+        with pytest.raises(psycopg.errors.CheckViolation):
+            other.commit()
+        other.rollback()
+        assert other.execute("SELECT name FROM pg_cursors").fetchall() == []
+        assert session.execute("FETCH ALL FROM slow").fetchall() == [(1,)]
+    servers3.settle()
+
+
 def test_a_block_that_commits_may_hold_cursors(servers3: PostgresqlGroup) -> None:
     first = servers3.primaries[0]
     before = balances(servers3)[16]
