@@ -7,7 +7,7 @@ index's column stays what it was when the table's is renamed.
 """
 
 import fnmatch
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -67,6 +67,9 @@ CROSS JOIN LATERAL (SELECT array_agg(oid) FROM (
     SELECT c.oid UNION SELECT relid FROM pg_partition_tree(c.oid)) part(oid)) tree(parts)
 WHERE c.relkind IN ('r', 'p', 'f') AND NOT c.relispartition AND n.nspname !~ '^pg_'
   AND n.nspname NOT IN ('information_schema', 'groupcert')
+  AND (%(names)s::text[] IS NULL OR n.nspname || '.' || c.relname = ANY(%(names)s) OR EXISTS (
+      SELECT FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid
+      WHERE t.tgrelid = c.oid AND p.pronamespace = to_regnamespace('groupcert')))
 ORDER BY n.nspname, c.relname"""
 _BASE = """
 LATERAL (WITH RECURSIVE base AS (
@@ -246,22 +249,34 @@ class Table:
 
 def read_tables(connection: "psycopg.Connection[Any]", patterns: Sequence[str]) -> list[Table]:
     """Returns the tables whose full names match one of the patterns, such as `public.*`."""
+    return _read(connection, patterns, None)
+
+
+def attached_tables(
+    connection: "psycopg.Connection[Any]", others: Collection[str] = ()
+) -> dict[str, Table]:
+    """Returns the attached tables by their full names, and others that are named. It waits for no
+    lock of a table beside these, as a migration that is open has it.
+    """
+    found = {table.full_name: table for table in _read(connection, ["*"], [*others])}
+    return {name: table for name, table in found.items() if table.is_attached or name in others}
+
+
+def _read(
+    connection: "psycopg.Connection[Any]", patterns: Sequence[str], names: Sequence[str] | None
+) -> list[Table]:
+    """Returns tables that match a pattern, of attached ones and those of some names (None: all)."""
     ((path,),) = connection.execute("SELECT pg_catalog.current_setting('search_path')").fetchall()
     # Types and functions are given with their schemas then, and no temporary table stands for one
     # of the catalogue.
     connection.execute(_PATH, ("pg_catalog, pg_temp",))
     found = []
-    for row in _rows(connection, _TABLES):
+    for row in _rows(connection, _TABLES, {"names": names}):
         name = f"{row['schema']}.{row['name']}"
         if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns):
             found.append(_table(connection, row))
     connection.execute(_PATH, (path,))
     return found
-
-
-def attached_tables(connection: "psycopg.Connection[Any]") -> dict[str, Table]:
-    """Returns the attached tables by their full names."""
-    return {table.full_name: table for table in read_tables(connection, ["*"]) if table.is_attached}
 
 
 def _rows(
