@@ -31,7 +31,7 @@ from groupcert.members.postgresql.sequences import (
     reset_sequences,
     sequences_for,
 )
-from groupcert.members.postgresql.tables import Table, read_tables
+from groupcert.members.postgresql.tables import Table, attached_tables, read_tables
 
 SCRIPTS = ("triggers.sql", "place.sql", "standing.sql", "schema_changes.sql")
 UNWATCHED = "SET LOCAL session_replication_role TO replica"
@@ -172,7 +172,7 @@ def detach(dsn: str) -> list[str]:
         if not is_attached(connection):
             raise unsuitable(dsn, "nothing is attached", "a server after attach")
         connection.execute(UNWATCHED)
-        names = [table.full_name for table in read_tables(connection, ["*"]) if table.is_attached]
+        names = [*attached_tables(connection)]
         row = connection.execute(
             "SELECT created_language, isolation_before, sets_isolation, groupcert.copied()"
             " FROM groupcert.settings"

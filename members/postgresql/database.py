@@ -33,7 +33,7 @@ from groupcert.members.postgresql.companion_socket import CompanionSocket
 from groupcert.members.postgresql.functions import APPLIER_ROLE
 from groupcert.members.postgresql.schema_changes import SchemaChange, execute_change
 from groupcert.members.postgresql.statements import Batch, batch_of, statement_of
-from groupcert.members.postgresql.tables import Table, read_tables
+from groupcert.members.postgresql.tables import Table, attached_tables
 
 APPLICATION = "groupcert postgresql"
 JOINING = "groupcert join"
@@ -94,6 +94,8 @@ class Database:
         self._dsn = dsn
         self.turn_seconds = turn_seconds
         self._tables: Mapping[str, Table] = {}
+        self._unknown: set[str] = set()
+        """Names of rows, of which no attached table was known."""
         self.skipped_total = 0
         """How often a transaction had rows under a name that no table has."""
         self.skipped_transactions = 0
@@ -148,13 +150,13 @@ class Database:
             self.socket.close()
 
     async def read_tables(self) -> None:
-        """Reads the tables anew, those that are kept out, too."""
+        """Reads the attached tables anew, and those of which rows have come."""
 
         def read() -> Mapping[str, Table]:
             with psycopg.connect(self._dsn) as connection:
                 if not is_attached(connection):
                     return {}
-                return {table.full_name: table for table in read_tables(connection, ["*"])}
+                return attached_tables(connection, self._unknown)
 
         self._tables = await asyncio.to_thread(read)
         if not any(table.is_attached for table in self._tables.values()):
@@ -199,8 +201,15 @@ class Database:
 
     async def fold(self, below: int) -> None:
         """Moves executed GTIDs into the one set, those of versions below `below`, and removes the
-        rows of ended commits.
+        rows of ended commits. Does nothing if a schema change drops what it looks at: the next call
+        does it.
         """
+        try:
+            await self._fold(below)
+        except psycopg.errors.InternalError_ as error:
+            log.warning("fold_put_off", text=str(error).strip())
+
+    async def _fold(self, below: int) -> None:
         async with self._watching, self._watcher.transaction():
             rows = await self._watcher.execute(_FOLD, (below,))
             folded = await rows.fetchall()
@@ -377,6 +386,7 @@ class Database:
         if "." not in name:
             self.skipped_total += 1
             return None
+        self._unknown.add(name)
         what = (
             f"is kept out here: {table.problem}" if table and table.problem else "is not attached"
         )

@@ -2,7 +2,8 @@
 
     note T      triggers: note keys, of rows before and after, for each statement that changed some;
                 TRUNCATE is noted as the deletion of all rows that the transaction sees
-    changes T   at COMMIT: the rows of these keys as they are now, and the items of its other keys
+    changes T   at COMMIT: the rows of these keys as they are now, and the items of its other keys;
+                raises where `put T` would elsewhere, by the settings that both have
     put T       executes rows of others: deletes some, puts others
 
 `changes` and `put` run what the table's owner may have put into an index, a CHECK, a domain or a
@@ -240,19 +241,52 @@ def _changes(table: Table) -> Composable:
         table=Identifier(table.schema, table.name),
         same=same,
     )
+    refusal = _refusal(table) if table.refusals else SQL("")
     entries = [
         SQL("SELECT {}, {}, {} FROM notes r {}").format(_CHANGE, Literal(sign), item, where)
         for item, sign, where in _entries(table)
     ]
     if not entries:
-        return SQL("BEGIN {} END").format(rows)
+        return SQL("BEGIN {} {} END").format(refusal, rows)
     # Most statements change no key: then there is no entry to look for.
     items = SQL(
         "IF $1::text IS DISTINCT FROM $2::text THEN RETURN QUERY {} SELECT '!' || item FROM ({})"
         " entry (change, sign, item) GROUP BY item, sign HAVING CASE sign WHEN 0 THEN"
         " sum(change) <> 0 ELSE sum(change) * sign > 0 END; END IF;"
     ).format(notes, SQL(" UNION ALL ").join(entries))
-    return SQL("BEGIN {} {} END").format(rows, items)
+    return SQL("BEGIN {} {} {} END").format(refusal, rows, items)
+
+
+def _refusal(table: Table) -> Composable:
+    """Returns what raises where a row would be refused elsewhere. A session's settings have decided
+    here, such as its search path; there it is those of `put`, which are this function's.
+    """
+    noted = Identifier("groupcert noted")
+    same = SQL(" AND ").join(
+        SQL("{}.{} = {}.{}").format(
+            Identifier(table.name), Identifier(name), noted, Identifier(name)
+        )
+        for name in table.key
+    )
+    key = SQL(", ").join(
+        SQL("{} {}").format(Identifier(name), SQL(table.column(name).type)) for name in table.key
+    )
+    return SQL(
+        "IF EXISTS (SELECT FROM json_to_recordset($2) AS {noted}({key}), LATERAL (SELECT FROM"
+        " {table} WHERE {same} AND ({refusals}) OFFSET 0) refused) THEN RAISE check_violation"
+        " USING MESSAGE = {message}, HINT = {hint}; END IF;"
+    ).format(
+        noted=noted,
+        key=key,
+        table=Identifier(table.schema, table.name),
+        same=same,
+        refusals=SQL(" OR ").join(SQL(refusal) for refusal in table.refusals),
+        message=Literal(f"a row of {table.full_name} would be refused at other servers"),
+        hint=Literal(
+            "A CHECK, a generated column or an index has another value by search_path = pg_catalog,"
+            " timezone = UTC and datestyle = ISO."
+        ),
+    )
 
 
 def _entries(table: Table) -> Iterator[tuple[Composable, int, Composable]]:

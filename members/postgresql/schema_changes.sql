@@ -160,13 +160,13 @@ EXECUTE FUNCTION groupcert.look_at_new_table();
 
 -- Sequences that have been set to a number that is another server's, or to another step.
 CREATE VIEW groupcert.astray_sequences AS
-SELECT format('%I.%I', s.schemaname, s.sequencename) AS sequence
+SELECT format('%I.%I', n.nspname, c.relname) AS sequence
 FROM groupcert.sequences k JOIN pg_catalog.pg_class c ON c.oid = k.sequence
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-JOIN pg_catalog.pg_sequences s ON s.schemaname = n.nspname AND s.sequencename = c.relname,
-groupcert.settings g
-WHERE s.increment_by <> k.step * g.sequence_increment
-   OR (s.last_value - s.start_value - k.step * (g.sequence_offset - 1)) % (k.step * g.sequence_increment) <> 0;
+JOIN pg_catalog.pg_sequence s ON s.seqrelid = c.oid, groupcert.settings g
+WHERE s.seqincrement <> k.step * g.sequence_increment
+   OR (pg_catalog.pg_sequence_last_value(c.oid) - s.seqstart - k.step * (g.sequence_offset - 1))
+      % (k.step * g.sequence_increment) <> 0;
 
 -- What does not note or refuse what it should: somebody has switched it off, or removed it.
 CREATE VIEW groupcert.switched_off AS

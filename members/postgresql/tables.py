@@ -7,7 +7,7 @@ index's column stays what it was when the table's is renamed.
 """
 
 import fnmatch
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -67,6 +67,9 @@ CROSS JOIN LATERAL (SELECT array_agg(oid) FROM (
     SELECT c.oid UNION SELECT relid FROM pg_partition_tree(c.oid)) part(oid)) tree(parts)
 WHERE c.relkind IN ('r', 'p', 'f') AND NOT c.relispartition AND n.nspname !~ '^pg_'
   AND n.nspname NOT IN ('information_schema', 'groupcert')
+  AND (%(names)s::text[] IS NULL OR n.nspname || '.' || c.relname = ANY(%(names)s) OR EXISTS (
+      SELECT FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid
+      WHERE t.tgrelid = c.oid AND p.pronamespace = to_regnamespace('groupcert')))
 ORDER BY n.nspname, c.relname"""
 _BASE = """
 LATERAL (WITH RECURSIVE base AS (
@@ -130,6 +133,25 @@ SELECT n.nspname, c.relname,
 FROM pg_constraint f JOIN pg_class c ON c.oid = f.confrelid
 JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE f.contype = 'f' AND f.conparentid = 0 AND {own} = %s ORDER BY f.conname"""
+_REFUSALS = """
+SELECT format('(%%s) IS FALSE', pg_get_expr(conbin, conrelid)) AS refusal FROM pg_constraint
+WHERE conrelid = %(table)s AND contype = 'c'
+UNION ALL
+SELECT format('concat(%%s) <> concat(%%I)', pg_get_expr(d.adbin, d.adrelid), a.attname)
+FROM pg_attribute a JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
+WHERE a.attrelid = %(table)s AND a.attgenerated <> ''
+UNION ALL
+SELECT format('concat(%%s) IS NULL', expression) FROM pg_index, LATERAL (
+    SELECT pg_get_expr(indexprs, indrelid) UNION ALL SELECT pg_get_expr(indpred, indrelid)
+) has(expression) WHERE indrelid = %(table)s AND expression IS NOT NULL
+UNION ALL
+SELECT format('concat(CASE WHEN %%1$I IS DISTINCT FROM NULL THEN format(''%%%%s'', %%1$I)::%%2$s'
+              ' END) IS NULL', a.attname, format_type(a.atttypid, a.atttypmod))
+FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid AND t.typtype = 'd'
+WHERE a.attrelid = %(table)s AND a.attnum > 0 AND NOT a.attisdropped
+ORDER BY 1"""
+"""What holds for a row that other servers would refuse, or raises for it: it asks what the table's
+owner has put into CHECKs, generated columns, indexes and domains. `concat` is never NULL."""
 _PATH = "SELECT pg_catalog.set_config('search_path', %s, false)"
 
 
@@ -191,6 +213,8 @@ class Table:
     is_partitioned: bool = False
     partitions: tuple[tuple[str, str], ...] = ()
     """Schemas and names of all partitions, below each other too: statements may name these."""
+    refusals: tuple[str, ...] = ()
+    """What holds for rows that other servers would refuse, as SQL over the table's columns."""
     has_immediate_key: bool = True
     """ON CONFLICT takes the primary key: it is not deferrable."""
     is_attached: bool = False
@@ -225,22 +249,34 @@ class Table:
 
 def read_tables(connection: "psycopg.Connection[Any]", patterns: Sequence[str]) -> list[Table]:
     """Returns the tables whose full names match one of the patterns, such as `public.*`."""
+    return _read(connection, patterns, None)
+
+
+def attached_tables(
+    connection: "psycopg.Connection[Any]", others: Collection[str] = ()
+) -> dict[str, Table]:
+    """Returns the attached tables by their full names, and others that are named. It waits for no
+    lock of a table beside these, as a migration that is open has it.
+    """
+    found = {table.full_name: table for table in _read(connection, ["*"], [*others])}
+    return {name: table for name, table in found.items() if table.is_attached or name in others}
+
+
+def _read(
+    connection: "psycopg.Connection[Any]", patterns: Sequence[str], names: Sequence[str] | None
+) -> list[Table]:
+    """Returns tables that match a pattern, of attached ones and those of some names (None: all)."""
     ((path,),) = connection.execute("SELECT pg_catalog.current_setting('search_path')").fetchall()
     # Types and functions are given with their schemas then, and no temporary table stands for one
     # of the catalogue.
     connection.execute(_PATH, ("pg_catalog, pg_temp",))
     found = []
-    for row in _rows(connection, _TABLES):
+    for row in _rows(connection, _TABLES, {"names": names}):
         name = f"{row['schema']}.{row['name']}"
         if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns):
             found.append(_table(connection, row))
     connection.execute(_PATH, (path,))
     return found
-
-
-def attached_tables(connection: "psycopg.Connection[Any]") -> dict[str, Table]:
-    """Returns the attached tables by their full names."""
-    return {table.full_name: table for table in read_tables(connection, ["*"]) if table.is_attached}
 
 
 def _rows(
@@ -279,6 +315,9 @@ def _table(connection: "psycopg.Connection[Any]", row: Mapping[str, Any]) -> Tab
         unique_keys=tuple(_unique_key(of) for of in indexes.values() if not of[0]["is_primary"]),
         parents=_references(connection, row["oid"], own="f.conrelid"),
         children=_references(connection, row["oid"], own="f.confrelid"),
+        refusals=tuple(
+            each["refusal"] for each in _rows(connection, _REFUSALS, {"table": row["oid"]})
+        ),
         has_immediate_key=all(part["is_immediate"] for part in primary),
         is_partitioned=row["is_partitioned"],
         partitions=tuple((schema, name) for schema, name in row["partitions"]),

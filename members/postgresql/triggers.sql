@@ -131,7 +131,8 @@ def prepare_seals():
     plans = SD["seals"] = {
         "add": plpy.prepare(
             "INSERT INTO groupcert.notes (seal) VALUES ($1) RETURNING ARRAY("
-            "SELECT name FROM pg_cursors WHERE is_holdable AND creation_time >= now()) AS cursors",
+            "SELECT extract(epoch FROM creation_time) || ' ' || name FROM pg_cursors WHERE"
+            " is_holdable AND creation_time >= now() AND name NOT LIKE 'groupcert %') AS cursors",
             ["bigint"],
         ),
         "defer": plpy.prepare("SET CONSTRAINTS groupcert.groupcert_commit DEFERRED"),
@@ -198,9 +199,12 @@ def computes_cursors():
         with contextlib.suppress(plpy.SPIError):  # A function of the client's may have closed it.
             plpy.execute(f'CLOSE "{noted["own"]}"')
         noted["own"] = None
-    if noted["computed"].issuperset(noted["cursors"]):
+    # Those of earlier transactions of the same statement, a DO that commits, are among them.
+    known = GD.get("groupcert_computed", set()).intersection(noted["cursors"])
+    GD["groupcert_computed"] = known.union(noted["cursors"])
+    if known.issuperset(noted["cursors"]):
         return False
-    noted["computed"].update(noted["cursors"])
+    noted["computed"] += [each for each in noted["cursors"] if each not in known]
     for _ in range(CURSORS_TRIED):
         noted["pin"] = plpy.cursor(PIN)
         name = f"groupcert {os.urandom(8).hex()}"
@@ -209,7 +213,6 @@ def computes_cursors():
             f" SELECT groupcert.add_seal({noted['seals'] + 1})"
         )
         noted["own"] = name
-        noted["computed"].add(name)
         names = plpy.execute(
             f"SELECT name FROM pg_cursors WHERE name = '{name}' OR statement = '{PIN}'"
         )
@@ -237,7 +240,7 @@ if noted is None or noted["id"] != transaction_id:
         "is_early": False,
         "is_over": False,
         "cursors": [],
-        "computed": set(),
+        "computed": [],
         "pin": None,
         "own": None,
     }
@@ -439,7 +442,11 @@ try:
     connection = GD.get("groupcert_connection")
     if connection is None:
         connection = open_connection()
-    found, truncated = changes_of(notes)
+    try:
+        found, truncated = changes_of(notes)
+    except plpy.SPIError:
+        plpy.execute("SELECT groupcert.close_cursors()")
+        raise
     request = {
         "transaction_id": transaction_id,
         "pid": state["pid"],
@@ -545,13 +552,9 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     failure text[] := groupcert.decide(
         NEW.transaction_id::text, NEW.relation, NEW.before, NEW.after, NEW.seal);
-    held text;
 BEGIN
     IF failure IS NOT NULL THEN
-        -- Those WITH HOLD that are computed by now would outlive the failed COMMIT.
-        FOR held IN SELECT name FROM pg_cursors WHERE is_holdable AND creation_time >= now() LOOP
-            EXECUTE format('CLOSE %I', held);
-        END LOOP;
+        PERFORM groupcert.close_cursors();
         RAISE EXCEPTION USING ERRCODE = failure[1], MESSAGE = failure[2],
             DETAIL = coalesce(failure[3], ''), HINT = coalesce(failure[4], '');
     END IF;
@@ -578,6 +581,16 @@ LANGUAGE plpython3u SET search_path = pg_catalog, pg_temp AS $$
 noted = GD["groupcert_noted"]
 noted["pin"].close()
 noted.update(pin=None, seals=number, last=number, counted=-1)
+$$;
+
+-- Closes the cursors WITH HOLD of a transaction that fails: PostgreSQL keeps what it has computed.
+CREATE FUNCTION groupcert.close_cursors() RETURNS void
+LANGUAGE plpython3u SET search_path = pg_catalog, pg_temp AS $$
+from contextlib import suppress
+
+for each in GD["groupcert_noted"]["computed"]:
+    with suppress(plpy.SPIError):
+        plpy.execute(f"CLOSE {plpy.quote_ident(each.partition(' ')[2])}")
 $$;
 
 CREATE CONSTRAINT TRIGGER groupcert_commit AFTER INSERT ON groupcert.notes

@@ -28,7 +28,7 @@ CREATE TABLE orders (id int, line smallint, account int REFERENCES accounts ON D
 CREATE TYPE colour AS ENUM ('red', 'green');
 CREATE TABLE things (name text PRIMARY KEY, colour colour, price numeric(10, 2), weight float8,
     data bytea, extra jsonb, tags text[], at timestamptz, took interval, is_old boolean,
-    twice numeric GENERATED ALWAYS AS (price * 2) STORED);
+    twice numeric GENERATED ALWAYS AS (price * 2) STORED, CHECK (extract(hour FROM at) <> 23));
 CREATE TABLE counters (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, count int NOT NULL);
 CREATE TABLE keyless (note text);
 CREATE TABLE people (id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, email text, is_gone boolean

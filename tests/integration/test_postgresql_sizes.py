@@ -33,7 +33,7 @@ def test_a_copy_of_many_rows_is_at_every_server_while_others_commit(
         copying.query("UPDATE bulk SET note = note || '!' WHERE id % 2 = 0")
         copying.query("DELETE FROM bulk WHERE id % 3 = 0")
     assert all(running.done)
-    servers3.settle()
+    assert servers3.settle()
     left = sum(number % 3 > 0 for number in range(ROWS))
     assert copying.query("SELECT count(*) FROM bulk") == [(left,)]
 
@@ -50,7 +50,7 @@ def test_a_value_that_is_longer_than_a_frame_comes_whole(
                 "INSERT INTO bulk VALUES (%s, %s, %s)",
                 (ROWS + 1_000 + 10 * more + number, note, random),
             )
-    servers3.settle()
+    assert servers3.settle()
 
 
 def test_what_is_over_a_limit_is_refused_with_the_limit_and_its_server_goes_on(
@@ -124,4 +124,4 @@ def test_a_slow_cursor_with_hold_is_read_before_its_turn(
             session.rollback()
         left = session.execute("SELECT name FROM pg_cursors WHERE is_holdable").fetchall()
         assert left == [("slow",)][: size == 1]
-    servers3.settle()
+    assert servers3.settle()

@@ -22,6 +22,11 @@ KEPT_OUT = {
     "CREATE TABLE things (id int PRIMARY KEY, note text CHECK (has(note)))": (
         "a row of it cannot be executed as its owner postgres: function holds"
     ),
+    "CREATE FUNCTION holds(text) RETURNS boolean LANGUAGE sql AS 'SELECT true';"
+    "CREATE FUNCTION has(v text) RETURNS boolean LANGUAGE plpgsql AS 'BEGIN RETURN holds(v); END';"
+    "CREATE DOMAIN positive AS int CHECK (VALUE > 0);"
+    "CREATE TABLE things (id positive PRIMARY KEY, note text, CHECK (has(note)),"
+    " CHECK (note <> ''))": "cannot be executed as its owner postgres: function holds",
     "CREATE TABLE things (id int PRIMARY KEY, r regclass[])": "column r has a regclass, whose",
     "CREATE TYPE two AS (a int, b money); CREATE DOMAIN pair AS two;"
     "CREATE TABLE things (id int PRIMARY KEY, pair pair)": "column pair has a money, whose",
@@ -79,6 +84,22 @@ TAKEN = [
     "INSERT INTO things VALUES ('a', '{101}', '{ab}', 'x')",
 ]
 
+KNOWN = (
+    "CREATE FUNCTION known(text) RETURNS boolean LANGUAGE sql AS 'SELECT true';"
+    "CREATE FUNCTION shown(v text) RETURNS text IMMUTABLE LANGUAGE plpgsql AS 'BEGIN"
+    " IF v = ''rare'' THEN PERFORM known(v); END IF; RETURN current_setting(''timezone''); END';"
+)
+"""It needs the search path of a session for a value that no trial has, and the zone for all."""
+REFUSED = {
+    "a CHECK": "note text, CHECK (shown(note) <> '')",
+    "a CHECK of a row": "note text, CHECK (shown((things.*)::text) <> 'UTC' OR note <> 'rare')",
+    "a time zone": "note timestamptz, CHECK (extract(hour FROM note) < 22)",
+    "a domain": "note noted",
+    "a generated column": "note text, zone text GENERATED ALWAYS AS (shown(note)) STORED",
+    "an index": "note text); CREATE INDEX ON things (shown(note)",
+    "a partial index": "note text); CREATE INDEX ON things (id) WHERE (shown(note) <> ''",
+}
+
 
 @pytest.mark.parametrize(("schema", "problem"), KEPT_OUT.items(), ids=range(len(KEPT_OUT)))
 def test_a_table_that_cannot_be_executed_elsewhere_is_kept_out(
@@ -117,3 +138,24 @@ def test_a_column_of_each_type_is_taken_but_those_whose_text_is_the_servers(
     kept_out = attach(postgresql_dsn, ["public.*"]).kept_out
     unfit = {types[int(name.rpartition("_")[2])] for name in kept_out}
     assert unfit == {*UNFIT_TYPES} & {*types}
+
+
+@pytest.mark.parametrize("columns", REFUSED.values(), ids=REFUSED)
+def test_a_row_that_settings_of_its_session_let_pass_is_refused_at_its_commit(
+    postgresql_dsn: str, columns: str
+) -> None:
+    """It would stop the other servers."""
+    with psycopg.connect(postgresql_dsn, autocommit=True) as session:
+        session.execute(KNOWN.encode())
+        session.execute("CREATE DOMAIN noted AS text CHECK (shown(VALUE) <> '')")
+        session.execute(f"CREATE TABLE things (id int PRIMARY KEY, {columns})".encode())
+        assert attach(postgresql_dsn, ["public.*"]).kept_out == {}
+        session.execute("SET session_replication_role TO replica; SET timezone TO 'Asia/Tokyo'")
+        note = "2026-01-02 07:00" if "timestamptz" in columns else "rare"
+        session.execute("INSERT INTO things (id, note) VALUES (1, %s)", (note,))
+        at_commit = """SELECT groupcert."changes public.things"(NULL, '[{"id": 1}]')"""
+        with pytest.raises((psycopg.errors.CheckViolation, psycopg.errors.UndefinedFunction)):
+            session.execute(at_commit)
+        session.execute("UPDATE things SET note = '2026-01-02 00:00'; SET timezone TO 'UTC'")
+        session.execute("UPDATE things SET note = '2026-01-02 00:00'")
+        assert len(session.execute(at_commit).fetchall()) == 1

@@ -284,6 +284,42 @@ async def test_what_goes_past_the_group_is_in_the_status(dsn: str) -> None:
         await database.close()
 
 
+async def test_a_migration_of_other_tables_that_is_open_holds_no_companion_up(dsn: str) -> None:
+    with session(dsn) as connection:
+        connection.execute("CREATE TABLE parts (id serial, CHECK (id > 0)) PARTITION BY RANGE (id)")
+        connection.execute("CREATE TABLE part PARTITION OF parts FOR VALUES FROM (0) TO (9)")
+        connection.execute("CREATE INDEX ON parts ((id + 1))")
+        database = await Database(dsn).open()
+        try:
+            connection.execute("BEGIN")
+            connection.execute("DROP TABLE parts")
+            async with asyncio.timeout(20):
+                await database.fold(1)
+                await database.read_tables()
+            connection.execute("COMMIT")
+        finally:
+            await database.close()
+
+
+async def test_a_table_that_is_dropped_meanwhile_ends_no_companion(dsn: str) -> None:
+    with session(dsn) as connection:
+        connection.execute("CREATE TABLE late (id serial PRIMARY KEY)")
+        attach(dsn, ["public.late"])
+        database = await Database(dsn).open()
+        try:
+            connection.execute("SET session_replication_role TO replica; BEGIN; DROP TABLE late")
+            fold = asyncio.create_task(database.fold(1))
+            waits = "SELECT FROM pg_locks WHERE NOT granted"
+            async with asyncio.timeout(60):
+                while not connection.execute(waits).fetchall():  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+                connection.execute("COMMIT")
+                await fold
+                await database.fold(1)
+        finally:
+            await database.close()
+
+
 @pytest.mark.parametrize(
     ("statement", "what"),
     [

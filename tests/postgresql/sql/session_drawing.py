@@ -15,7 +15,7 @@ from tests.postgresql.sql.case import (
     Session,
     Step,
 )
-from tests.postgresql.sql.literals import draw_value, quoted
+from tests.postgresql.sql.literals import draw_value, literal, quoted
 from tests.postgresql.sql.schema_drawing import (
     BOOLEAN,
     Column,
@@ -34,6 +34,8 @@ OPEN_MAX = 3
 STATEMENTS_MAX = 4
 RACES_SHARE = 0.04
 """Of the steps behind which two servers change one table at once."""
+DROPS_SHARE = 0.2
+"""Of the cases whose owners have a session, those in which one drops a unique index."""
 LOCK_CLASS = 1_735_156_336
 """Of the advisory locks by which a companion sees transactions at their COMMIT."""
 SETTINGS = (
@@ -59,9 +61,33 @@ def draw_case(seed: int) -> Case:
     sessions = tuple(
         Session(number % SERVERS, chance.choice(CLIENTS * 2 + OWNERS)) for number in range(SESSIONS)
     )
-    steps = tuple(_Drawing(chance, drawn, sessions).steps())
+    steps = tuple(
+        _with_dropped_index(seed, drawn, sessions, [*_Drawing(chance, drawn, sessions).steps()])
+    )
     preamble, definitions = tuple(drawn.preamble), tuple(drawn.definitions)
     return Case(seed, drawn.schemas, preamble, definitions, sessions, steps)
+
+
+def _with_dropped_index(
+    seed: int, drawn: Drawn, sessions: Sequence[Session], steps: Sequence[Step]
+) -> Iterator[Step]:
+    """Yields the steps, in some cases one more: an owner drops a unique index at one server. It is
+    drawn by itself, so that other steps stay those of their seeds.
+    """
+    chance = Random(f"dropped index {seed}")
+    table = chance.choice(drawn.tables)
+    owned = [number for number, session in enumerate(sessions) if session.role == table.owner]
+    place = chance.randrange(len(steps)) if owned and chance.random() < DROPS_SHARE else len(steps)
+    for number, step in enumerate(steps):
+        if number == place:
+            name = literal(table.name)
+            found = (
+                "SELECT format('DROP INDEX %s', indexrelid::regclass) FROM pg_index WHERE"
+                f" indrelid = {name}::regclass AND indisunique AND NOT indisprimary LIMIT 1"
+            )
+            drop = f"DO $do$ BEGIN EXECUTE ({found}); END $do$"
+            yield Step(chance.choice(owned), step.transaction, "sql", drop)
+        yield step
 
 
 class _Drawing:
