@@ -253,6 +253,31 @@ async def test_what_goes_past_the_group_is_in_the_status(dsn: str) -> None:
         await database.close()
 
 
+@pytest.mark.parametrize("change", ["DROP SEQUENCE s", "ALTER SEQUENCE s RESTART"])
+async def test_a_sequence_that_somebody_changes_holds_no_companion_up(dsn: str, change: str) -> None:
+    """Reading a sequence waits for who changes it, and fails once it has been dropped."""
+    with session(dsn) as connection:
+        connection.execute("CREATE SEQUENCE s")
+    attach(dsn, ["public.*"], numbering=Numbering(2, 3))
+    database = await Database(dsn).open()
+    try:
+        with session(dsn) as connection:
+            connection.execute("SELECT setval('s', 100)")
+            await database.fold(1)
+            for end in ("ROLLBACK", "COMMIT"):
+                connection.execute(f"BEGIN; {change}".encode())
+                folding = asyncio.create_task(database.fold(1))
+                await asyncio.wait([folding], timeout=5)
+                assert folding.done()
+                connection.execute(end.encode())
+                await folding
+                assert [*database.astray_sequences] == ["public.s"]
+            await database.fold(1)
+            assert [*database.astray_sequences] == []
+    finally:
+        await database.close()
+
+
 @pytest.mark.parametrize(
     ("statement", "what"),
     [
