@@ -41,7 +41,6 @@ def run_suite(
         "PYTHONPATH": path,
         "FOREIGN_DSN": dsn,
         "FOREIGN_OUTCOMES": str(records),
-        "FOREIGN_FLUSH": os.environ.get("FOREIGN_FLUSH", "delete"),
     }
     command = [
         *(sys.executable, "-W", "ignore", "runtests.py", "--settings=django_settings"),

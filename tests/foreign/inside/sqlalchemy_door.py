@@ -1,7 +1,8 @@
 """Has SQLAlchemy's tests make and drop their tables at all servers of the group.
 
-What MetaData, tables and types would run as DDL is collected in a transaction that is rolled back,
-then run by `groupcert postgresql ddl`. What is refused there, the test runs by itself.
+What MetaData, tables and types would run as DDL is collected, by a session of its own that only
+looks for what is there, and run by `groupcert postgresql ddl`. What is refused there, the test runs
+by itself.
 """
 
 import os
@@ -11,7 +12,6 @@ from door_call import ask, has_group, note  # type: ignore[import-not-found]
 
 DDL = ("CREATE", "ALTER", "DROP", "COMMENT")
 WRITES = ("INSERT", "UPDATE", "DELETE")
-LOCK_TIMEOUT = "3s"
 _differing: set[str] = set()
 
 
@@ -48,24 +48,24 @@ def _collected(
     statements: list[str] = []
     written: list[str] = []
 
-    def keep(_connection: Any, _cursor: Any, statement: str, *_rest: object) -> None:
+    def keep(_cursor: Any, statement: str, *_rest: object) -> bool:
+        """Returns whether a statement counts as executed."""
         verb = statement.split(None, 1)[0].upper()
         if verb in DDL:
             statements.append(statement.strip().replace("%%", "%"))
         elif verb in WRITES:
             written.append(statement)
+        return verb in DDL + WRITES
 
     url = connection.engine.url.set(drivername="postgresql+psycopg")
-    engine = create_engine(url, poolclass=NullPool)
-    event.listen(engine, "before_cursor_execute", keep)
+    engine = create_engine(url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
+    for name in ("do_execute", "do_execute_no_params"):
+        event.listen(engine, name, keep)
     given = connection.get_execution_options()
     kept = {name: given[name] for name in ("schema_translate_map",) if name in given}
     try:
         with engine.connect().execution_options(**kept) as collecting:
-            collecting.exec_driver_sql("SET session_replication_role TO replica")
-            collecting.exec_driver_sql(f"SET lock_timeout TO '{LOCK_TIMEOUT}'")
             original(collecting, visitor, element, **options)
-            collecting.rollback()
     except exc.SQLAlchemyError:
         return None
     return None if written else statements
