@@ -97,7 +97,7 @@ def test_changes_stand_alone_among_transactions() -> None:
         ("ALTER TABLE people ADD COLUMN x nonsense", 'type "nonsense" does not exist'),
         ("CREATE INDEX CONCURRENTLY ON people (name)", r"a transaction block; .* run it at each"),
         ("VACUUM people", r"a transaction block; .* run it at each"),
-        ("ALTER TABLE people ADD x int; COMMIT; SELECT 1", "transaction commands"),
+        ("ALTER TABLE people ADD x int; COMMIT; SELECT 1", "leave BEGIN, COMMIT and the like out"),
         ("UPDATE people SET name = 'Bob'", "it changes rows of public.people: change them by SQL"),
         ("CREATE TABLE new (id int PRIMARY KEY); INSERT INTO new VALUES (1)", "rows of public.new"),
         ("ALTER TABLE people DROP CONSTRAINT people_pkey", "people so that it has no primary key"),
@@ -254,7 +254,9 @@ async def test_what_goes_past_the_group_is_in_the_status(dsn: str) -> None:
 
 
 @pytest.mark.parametrize("change", ["DROP SEQUENCE s", "ALTER SEQUENCE s RESTART"])
-async def test_a_sequence_that_somebody_changes_holds_no_companion_up(dsn: str, change: str) -> None:
+async def test_a_sequence_that_somebody_changes_holds_no_companion_up(
+    dsn: str, change: str
+) -> None:
     """Reading a sequence waits for who changes it, and fails once it has been dropped."""
     with session(dsn) as connection:
         connection.execute("CREATE SEQUENCE s")
