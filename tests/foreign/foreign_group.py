@@ -9,6 +9,7 @@ import json
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -181,7 +182,8 @@ class ForeignGroup:
     def _change(self, statements: str, *, attaches: bool, rewrite: bool) -> None:
         dsns = self.dsns
         change = ddl.change_for(dsns[0], statements, attach=attaches, rewrite=rewrite)
-        newest = [ddl.try_at(dsn, change) for dsn in dsns]
+        with ThreadPoolExecutor(len(dsns)) as pool:
+            newest = [*pool.map(lambda dsn: ddl.try_at(dsn, change), dsns)]
         ddl.approve_at(dsns, change)
         with Client([*self.members.addresses.values()]) as client:
             ddl.certify(dsns, client, change, newest[0], seconds=DDL_SECONDS)

@@ -2,7 +2,8 @@
 
 What MetaData, tables and types would run as DDL is collected, by a session of its own that only
 looks for what is there, and run by `groupcert postgresql ddl`. What is refused there, the test runs
-by itself.
+by itself; so it does what it makes in a transaction that is rolled back behind each test, where no
+other server would ever have it.
 """
 
 import os
@@ -20,12 +21,18 @@ def pytest_collection_finish() -> None:
     if not has_group():
         return
     from sqlalchemy.engine import Connection as SqlConnection
+    from sqlalchemy.sql.ddl import InvokeCreateDDLBase
+    from sqlalchemy.testing.fixtures import base
 
     original = SqlConnection._run_ddl_visitor
 
     def through_group(self: Any, visitor: Any, element: Any, **options: Any) -> None:
-        statements = _collected(self, original, visitor, element, options)
-        if statements is None:
+        fixture: Any = base._connection_fixture_connection
+        is_rolled_back = fixture is self and self.in_transaction()
+        statements = None
+        if not (is_rolled_back and issubclass(visitor, InvokeCreateDDLBase)):
+            statements = _collected(self, original, visitor, element, options)
+        if statements is None or (is_rolled_back and not statements):
             original(self, visitor, element, **options)
         elif statements:
             if any(statement.startswith("DROP TABLE") for statement in statements):
