@@ -3,5 +3,18 @@
 Each reason is one that members/postgresql/README.md states. A failure that is not here is a defect.
 """
 
-KNOWN: dict[str, dict[str, str]] = {}
+PREPARED = {r"prepared transactions.* disabled": "attach demands max_prepared_transactions = 0"}
+LOST = {
+    r"SQL command send failed|closed the connection unexpectedly": "a session that was ended while"
+    " it was idle, and whose client was not listening, sees a lost connection"
+}
+KNOWN: dict[str, dict[str, str]] = {
+    "sqlalchemy": PREPARED,
+    "psycopg": PREPARED,
+    "pgbench": LOST,
+    "pgbouncer": LOST,
+    "alembic": {
+        r"at one server: stays there: purchase\.": "a table that is made at one server stays there"
+    },
+}
 """By program: what is found in `TEST: what was said`, and the reason."""

@@ -119,14 +119,16 @@ def outcomes_of(
         alone: The records of a run without a group.
     """
     outcomes = Outcomes(program)
-    was_fine = {record["test"]: record["outcome"] in FINE for record in alone}
-    not_run = {test for test, is_fine in was_fine.items() if is_fine}
+    before = {record["test"]: record["outcome"] for record in alone}
+    not_run = {test for test, outcome in before.items() if outcome in FINE}
     for record in records:
         test, outcome = record["test"], record["outcome"]
         not_run.discard(test)
-        if outcome in FINE:
-            setattr(outcomes, outcome, getattr(outcomes, outcome) + 1)
-        elif outcome == "rows" or was_fine.get(test, True):
+        if outcome == "passed":
+            outcomes.passed += 1
+        elif outcome == "skipped" and before.get(test) != "passed":
+            outcomes.skipped += 1
+        elif outcome == "rows" or before.get(test, "passed") in FINE:
             outcomes.fails(test, record["errors"])
         else:
             outcomes.alone += 1

@@ -16,7 +16,10 @@ from tests.foreign.foreign_group import DATABASE, ForeignGroup, foreign_group
 from tests.foreign.outcomes import Outcomes, outcomes_of, read_records
 from tests.foreign.pgbench_load import run_load
 
-ISOLATION = "default_transaction_isolation=repeatable read"
+ALONE = (
+    *("fsync=off", "max_prepared_transactions=20"),
+    "default_transaction_isolation=repeatable read",
+)
 
 
 @dataclass(frozen=True)
@@ -80,7 +83,7 @@ def run_suite(name: str, sources: Path, kept: Path, labels: list[str]) -> Outcom
         folder = Path(made)
         folder.chmod(0o755)
         if not alone.exists():
-            with servers.postgresql_server(folder / "alone", "fsync=off", ISOLATION) as server:
+            with servers.postgresql_server(folder / "alone", *ALONE) as server:
                 dsn = prepared(server, suite.before)
                 suite.run(tests, dsn, {}, alone, log, labels)
         records.unlink(missing_ok=True)

@@ -45,6 +45,13 @@ def test_what_fails_without_a_group_is_counted_apart_but_rows_never_differ_there
     assert [*outcomes.failed.document()] == ["rows differ"]
 
 
+def test_a_test_that_is_skipped_only_in_a_group_has_failed() -> None:
+    skipped = record("one", "skipped", [None, "skipped: no locks"])
+    assert outcomes_of("django", [skipped], [record("one", "skipped")]).skipped == 1
+    outcomes = outcomes_of("django", [skipped], [record("one", "passed")])
+    assert [*outcomes.failed.document()] == ["skipped: no locks"]
+
+
 def test_a_test_that_runs_only_without_a_group_has_failed() -> None:
     alone = [record("one", "passed"), record("two", "error")]
     assert [*outcomes_of("django", [], alone).failed.document()] == ["it was not run"]

@@ -34,7 +34,7 @@ class Result(unittest.TextTestResult):
 
     def addSkip(self, test: Any, reason: str) -> None:
         super().addSkip(test, reason)
-        self._note(test, "skipped")
+        note(str(test), "skipped", [(None, f"skipped: {reason}")])
 
     def addError(self, test: Any, err: Any) -> None:
         super().addError(test, err)
