@@ -7,11 +7,13 @@ other server would ever have it.
 """
 
 import os
+import re
 from typing import Any
 
 from door_call import ask, has_group, note  # type: ignore[import-not-found]
 
 DDL = ("CREATE", "ALTER", "DROP", "COMMENT")
+TEMPORARY = re.compile(r"CREATE\s+TEMP", re.IGNORECASE)
 WRITES = ("INSERT", "UPDATE", "DELETE")
 _differing: set[str] = set()
 
@@ -35,13 +37,10 @@ def pytest_collection_finish() -> None:
         elif not issubclass(visitor, InvokeCreateDDLBase):  # It may drop what others see, too.
             looking = {**options, "checkfirst": True}
             statements = _collected(self, original, visitor, element, looking)
-        if statements is None or (is_rolled_back and not statements):
+        if statements and any(each.startswith("DROP TABLE") for each in statements):
+            _compare()
+        if not statements or ask("change", ";\n".join(statements)):
             original(self, visitor, element, **options)
-        elif statements:
-            if any(statement.startswith("DROP TABLE") for statement in statements):
-                _compare()
-            if ask("change", ";\n".join(statements)):
-                original(self, visitor, element, **options)
 
     setattr(SqlConnection, original.__name__, through_group)
 
@@ -53,7 +52,7 @@ def _collected(
     from sqlalchemy import create_engine, event, exc
     from sqlalchemy.pool import NullPool
 
-    if connection.dialect.name != "postgresql" or _is_temporary(element, options):
+    if connection.dialect.name != "postgresql":
         return None
     statements: list[str] = []
     written: list[str] = []
@@ -78,14 +77,8 @@ def _collected(
             original(collecting, visitor, element, **options)
     except exc.SQLAlchemyError:
         return None
-    return None if written else statements
-
-
-def _is_temporary(element: Any, options: dict[str, Any]) -> bool:
-    tables = options.get("tables") or getattr(element, "tables", None) or [element]
-    tables = tables.values() if hasattr(tables, "values") else tables
-    prefixes = {str(each).upper() for table in tables for each in getattr(table, "_prefixes", ())}
-    return bool(prefixes & {"TEMPORARY", "TEMP"})
+    is_own = written or any(TEMPORARY.match(statement) for statement in statements)
+    return None if is_own else statements
 
 
 def _compare() -> None:
