@@ -76,7 +76,7 @@ class Outcomes:
             if state in REFUSALS and OURS.search(said):
                 self.refused.add(f"{state} {_grouped(said)}", test)
                 return
-        for pattern, reason in KNOWN.get(self.program, {}).items():
+        for pattern, reason in KNOWN.get(self.program.partition("-")[0], {}).items():
             if re.search(pattern, f"{test}: {said}"):
                 self.known.add(reason, test)
                 return
@@ -111,12 +111,17 @@ def read_records(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def outcomes_of(
-    program: str, records: Iterable[dict[str, Any]], alone: Iterable[dict[str, Any]] = ()
+    program: str,
+    records: Iterable[dict[str, Any]],
+    alone: Iterable[dict[str, Any]] = (),
+    *,
+    is_whole: bool = True,
 ) -> Outcomes:
     """Returns the outcomes of records.
 
     Args:
         alone: The records of a run without a group.
+        is_whole: Whether all of these tests were to run.
     """
     outcomes = Outcomes(program)
     before = {record["test"]: record["outcome"] for record in alone}
@@ -132,7 +137,7 @@ def outcomes_of(
             outcomes.fails(test, record["errors"])
         else:
             outcomes.alone += 1
-    for test in sorted(not_run):
+    for test in sorted(not_run) if is_whole else ():
         outcomes.fails(test, [(None, "it was not run")])
     return outcomes
 

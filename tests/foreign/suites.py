@@ -4,6 +4,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import psycopg
@@ -35,12 +36,15 @@ class Suite:
 
 
 SUITES = {
-    "django": Suite(
-        django_suite.find_sources,
-        None,
-        django_suite.run_suite,
-        "the source distribution of Django, unpacked",
-    ),
+    **{
+        name: Suite(
+            django_suite.find_sources,
+            None,
+            partial(django_suite.run_suite, setting),
+            "the source distribution of Django, unpacked",
+        )
+        for name, setting in django_suite.SETTINGS.items()
+    },
     "sqlalchemy": Suite(
         pytest_suites.find_sqlalchemy,
         pytest_suites.SQLALCHEMY_BEFORE,
@@ -93,7 +97,8 @@ def run_suite(name: str, sources: Path, kept: Path, labels: list[str]) -> Outcom
                 group.spread(DATABASE)
             with open_door(group, folder) as door:
                 suite.run(tests, group.dsns[0], door, records, log, labels)
-            outcomes = outcomes_of(name, read_records(records), read_records(alone))
+            before = read_records(alone)
+            outcomes = outcomes_of(name, read_records(records), before, is_whole=not labels)
             outcomes.differ(group.differences())
             outcomes.more = group.summary()
             for path in folder.glob("companion-*.log"):

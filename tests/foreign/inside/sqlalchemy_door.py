@@ -10,6 +10,7 @@ import os
 import re
 from typing import Any
 
+import psycopg
 from door_call import ask, has_group, note  # type: ignore[import-not-found]
 
 DDL = ("CREATE", "ALTER", "DROP", "COMMENT")
@@ -23,7 +24,6 @@ def pytest_collection_finish() -> None:
     if not has_group():
         return
     from sqlalchemy.engine import Connection as SqlConnection
-    from sqlalchemy.sql.ddl import InvokeCreateDDLBase
     from sqlalchemy.testing.fixtures import base
 
     original = SqlConnection._run_ddl_visitor
@@ -32,17 +32,25 @@ def pytest_collection_finish() -> None:
         fixture: Any = base._connection_fixture_connection
         is_rolled_back = fixture is self and self.in_transaction()
         statements = None
-        if not is_rolled_back:
+        if not is_rolled_back or _is_attached(self, element):
             statements = _collected(self, original, visitor, element, options)
-        elif not issubclass(visitor, InvokeCreateDDLBase):  # It may drop what others see, too.
-            looking = {**options, "checkfirst": True}
-            statements = _collected(self, original, visitor, element, looking)
         if statements and any(each.startswith("DROP TABLE") for each in statements):
             _compare()
         if not statements or ask("change", ";\n".join(statements)):
             original(self, visitor, element, **options)
 
     setattr(SqlConnection, original.__name__, through_group)
+
+
+def _is_attached(connection: Any, element: Any) -> bool:
+    """Returns whether a table, or one of MetaData, is at all servers."""
+    tables = getattr(element, "tables", {"": element}).values()
+    tables = [table for table in tables if hasattr(table, "columns")]
+    names = [connection.dialect.identifier_preparer.format_table(table) for table in tables]
+    with psycopg.connect(os.environ["FOREIGN_DSN"]) as session:
+        query = "SELECT FROM groupcert.attached, unnest(%s::text[]) name"
+        query += " WHERE to_regclass(name) = relation"
+        return session.execute(query.encode(), (names,)).rowcount > 0
 
 
 def _collected(
