@@ -89,7 +89,7 @@ nightly: venv ## ten thousand seeds of the simulation, every fault of the cluste
 	$(BIN)/python -m tests.checker --kills 200 --seed $(DAY) --order etcd
 	$(BIN)/python -m tests.postgresql --seconds 600 --seed $(DAY)
 	$(BIN)/python -m tests.postgresql.sql --seconds 3600 --seed $(DAY)0000
-	FOREIGN_COMMITS=1 $(BIN)/python -m tests.foreign all
+	$(BIN)/python -m tests.foreign all
 	TEST_TURN=all $(PYTEST) -m 'nightly or in_turns'
 
 bench: venv ## the benchmarks, one table each

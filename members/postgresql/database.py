@@ -9,6 +9,7 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -49,6 +50,8 @@ GRACE_SECONDS = 0.1
 their clients get 40001; one that is cancelled before cannot be told why."""
 TURN_SECONDS = 5.0
 """For which a backend may hold up the commits of its server; then it is ended."""
+SEQUENCES_LOCK_TIMEOUT_MS = 20
+"""For which the look at sequences may hold up the look for those that stand in the way."""
 START_POLLS_MAX = 500
 LOGINS_MAX = 5
 LARGE_BYTES = 256 << 10
@@ -201,15 +204,8 @@ class Database:
 
     async def fold(self, below: int) -> None:
         """Moves executed GTIDs into the one set, those of versions below `below`, and removes the
-        rows of ended commits. Does nothing if a schema change drops what it looks at: the next call
-        does it.
+        rows of ended commits.
         """
-        try:
-            await self._fold(below)
-        except psycopg.errors.InternalError_ as error:
-            log.warning("fold_put_off", text=str(error).strip())
-
-    async def _fold(self, below: int) -> None:
         async with self._watching, self._watcher.transaction():
             rows = await self._watcher.execute(_FOLD, (below,))
             folded = await rows.fetchall()
@@ -234,12 +230,22 @@ class Database:
             expected = "it on, and rows that groupcert postgresql verify finds equal"
             raise self._unsuitable(problem, expected)
         ((self.skipped_transactions,),) = await self._ask(_SKIPPED)
-        rows = await self._ask("SELECT sequence FROM groupcert.astray_sequences ORDER BY 1")
-        self.astray_sequences = [name for (name,) in rows]
+        await self._look_at_sequences()
         ((changed,),) = await self._ask("SELECT changed FROM groupcert.rows_outside")
         if self._changed_outside is None:
             self._changed_outside = changed
         self.rows_outside = max(0, changed - self._changed_outside)
+
+    async def _look_at_sequences(self) -> None:
+        """Reads which sequences are astray. To read one is to lock it: where somebody is changing
+        or dropping one, what was read before stays.
+        """
+        with suppress(psycopg.errors.LockNotAvailable, psycopg.errors.InternalError_):
+            async with self._watcher.transaction():
+                timeout = f"SET LOCAL lock_timeout TO {SEQUENCES_LOCK_TIMEOUT_MS}"
+                await self._watcher.execute(timeout.encode())
+                rows = await self._ask("SELECT sequence FROM groupcert.astray_sequences ORDER BY 1")
+                self.astray_sequences = [name for (name,) in rows]
 
     async def statuses(self, granted: Sequence[tuple[str, int]]) -> list[str]:
         """Returns how transactions have ended, by their ids and the versions that they should have:

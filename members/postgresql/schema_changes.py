@@ -54,6 +54,7 @@ SELECT format_type(a.atttypid, a.atttypmod), pg_get_expr(d.adbin, d.adrelid)
 FROM pg_attribute a LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
 WHERE a.attrelid = format('%%I.%%I', %s::text, %s::text)::regclass AND a.attname = %s
   AND a.attgenerated = '' AND (d.oid IS NOT NULL OR a.attidentity <> '')"""
+_TRANSACTION_COMMANDS = "EXECUTE of transaction commands"
 Connection = psycopg.Connection[Any]
 
 
@@ -119,6 +120,11 @@ def try_change(connection: Connection, change: SchemaChange) -> None:
     except psycopg.errors.ActiveSqlTransaction as error:
         step = "run it at each server by itself, as an index that is not unique may be"
         raise _refused(connection, f"{_cause(error)}; {step}") from error
+    except psycopg.errors.FeatureNotSupported as error:
+        step = "leave BEGIN, COMMIT and the like out of the file: all of it is one transaction"
+        is_about_them = _TRANSACTION_COMMANDS in (error.diag.message_primary or "")
+        problem = step if is_about_them else _cause(error)
+        raise _refused(connection, problem) from error
     except psycopg.Error as error:
         raise _refused(connection, _cause(error)) from error
 

@@ -9,12 +9,11 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import psycopg
 
 from tests.foreign.foreign_group import DATABASE, ForeignGroup, query
-from tests.foreign.outcomes import REFUSALS
+from tests.foreign.outcomes import Outcomes
 
 INI = "[alembic]\nscript_location = {folder}\n"
 ENVIRONMENT = """
@@ -79,7 +78,7 @@ REVISIONS = {
         'op.drop_index("by_name")',
     ),
 }
-STATE = re.compile(r"psycopg\.errors\.(\w+)\) (.*)")
+STATE = re.compile(r"psycopg\.errors\.(\w+)\)")
 
 
 class Alembic:
@@ -114,38 +113,40 @@ class Alembic:
         return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
-def told(done: "subprocess.CompletedProcess[str]") -> str:
-    """Returns what a step came to: passed, refused with SQLSTATE, or failed, and what was said."""
-    if done.returncode == 0:
-        return "passed"
-    if found := STATE.search(done.stderr):
-        state = getattr(psycopg.errors, found[1]).sqlstate
-        kind = "refused" if state in REFUSALS else "failed"
-        return f"{kind}: {state} {found[2]}"
-    return f"failed: {(done.stderr or done.stdout).strip().splitlines()[-1:]}"
-
-
-def run_steps(group: ForeignGroup, folder: Path, packages: Path) -> dict[str, Any]:
+def run_steps(group: ForeignGroup, folder: Path, packages: Path) -> Outcomes:
     """Goes through all revisions, up and down."""
     alembic = Alembic(folder, packages)
+    outcomes = Outcomes("alembic")
     first = group.make(DATABASE)
-    steps = {"tables, before attach": told(alembic.run(first, "upgrade", "r1"))}
+    _note(outcomes, "tables, before attach", alembic.run(first, "upgrade", "r1"))
     with psycopg.connect(first) as session:
         session.execute("INSERT INTO customer (name) VALUES ('a'), ('b')")
     group.spread(DATABASE, numbered=True)
     for verb, moves in (("upgrade", _upward(alembic)), ("downgrade", _downward(alembic))):
         for name, former, number in moves:
-            steps[f"{verb}: {name}, at one server"] = _alone(alembic, group, verb, (former, number))
-            if _current(group) == [number]:
-                continue
-            script = alembic.run(first, verb, f"{former}:{number}", "--sql").stdout
-            steps[f"{verb}: {name}, its SQL by ddl"] = group.change(script) or "passed"
+            step = f"{verb}: {name}"
+            _alone(outcomes, alembic, group, step, (former, number))
             if _current(group) != [number]:
-                steps[f"{verb}: {name}, in parts"] = _in_parts(group, script)
+                script = alembic.run(first, verb, f"{former}:{number}", "--sql").stdout
+                _by_ddl(outcomes, group, step, script)
             if _current(group) != [number]:
-                steps[f"{verb}: stopped"] = f"{_current(group)}, not {number}"
-                return {"steps": steps, "rows differ": group.differences()}
-    return {"steps": steps, "rows differ": group.differences(), "schemas differ": _schemas(group)}
+                outcomes.differ([f"revisions: {_current(group)}, not {number}, after {step}"])
+                return outcomes
+    outcomes.differ(group.differences())
+    outcomes.differ(_schemas(group))
+    return outcomes
+
+
+def _note(outcomes: Outcomes, step: str, done: "subprocess.CompletedProcess[str]") -> bool:
+    """Counts a step of Alembic; returns whether it passed."""
+    if done.returncode == 0:
+        outcomes.passed += 1
+        return True
+    if found := STATE.search(done.stderr):
+        outcomes.fails(step, [(getattr(psycopg.errors, found[1]).sqlstate, done.stderr)])
+    else:
+        outcomes.fails(step, [(None, (done.stderr or done.stdout).strip().splitlines()[-1])])
+    return False
 
 
 def _upward(alembic: Alembic) -> Iterator[tuple[str, str, str]]:
@@ -160,37 +161,43 @@ def _downward(alembic: Alembic) -> Iterator[tuple[str, str, str]]:
         yield names[place], alembic.numbers[place], alembic.numbers[place - 1]
 
 
-def _alone(alembic: Alembic, group: ForeignGroup, verb: str, moves: tuple[str, str]) -> str:
-    """Runs a revision at the first server alone; undoes it if it went through and should not."""
+def _alone(
+    outcomes: Outcomes, alembic: Alembic, group: ForeignGroup, step: str, moves: tuple[str, str]
+) -> None:
+    """Runs a revision at the first server alone; undoes what went through and stays there."""
     former, number = moves
+    verb = step.partition(":")[0]
     before = _schemas(group)
-    outcome = told(alembic.run(group.dsns[0], verb, number))
-    problems = _schemas(group)
-    if outcome == "passed" and problems != before:
-        outcome = f"passed, but schemas differ: {'; '.join(problems)}"
-        back = "downgrade" if verb == "upgrade" else "upgrade"
-        outcome += f"; undone: {told(alembic.run(group.dsns[0], back, former))}"
-    return outcome
+    done = alembic.run(group.dsns[0], verb, number)
+    if (problems := _schemas(group)) == before:
+        _note(outcomes, f"{step}, at one server", done)
+        return
+    outcomes.fails(f"{step}, at one server", [(None, f"stays there: {'; '.join(problems)}")])
+    back = "downgrade" if verb == "upgrade" else "upgrade"
+    _note(outcomes, f"{step}, undone", alembic.run(group.dsns[0], back, former))
 
 
-def _in_parts(group: ForeignGroup, script: str) -> str:
+def _by_ddl(outcomes: Outcomes, group: ForeignGroup, step: str, script: str) -> None:
     """Runs what changes the schema by ddl, what changes rows by SQL, as an operator would."""
+    changes, rows, beside = [], [], []
     for part in re.split(r";\s*\n", script):
-        statement = "\n".join(
-            line for line in part.splitlines() if not line.startswith("--")
-        ).strip()
-        if not statement or statement in ("BEGIN", "COMMIT"):
-            continue
+        lines = (line for line in part.splitlines() if not line.startswith("--"))
+        statement = "\n".join(lines).strip()
         if statement.startswith(("UPDATE", "INSERT", "DELETE")):
-            with closing(psycopg.connect(group.dsns[0], autocommit=True)) as session:
-                session.execute(statement.encode())
+            rows.append(statement)
         elif "CONCURRENTLY" in statement:
-            for dsn in group.dsns:
-                with closing(psycopg.connect(dsn, autocommit=True)) as session:
+            beside.append(statement)
+        elif statement not in ("", "BEGIN", "COMMIT"):
+            changes.append(statement)
+    if problem := group.change(";\n".join(changes), rewrite=" TYPE " in script):
+        outcomes.fails(f"{step}, by ddl", [(None, problem)])
+        return
+    for dsns, statements in ((group.dsns[:1], rows), (group.dsns, beside)):
+        for dsn in dsns:
+            with closing(psycopg.connect(dsn, autocommit=True)) as session:
+                for statement in statements:
                     session.execute(statement.encode())
-        elif problem := group.change(statement, rewrite="TYPE" in statement):
-            return f"refused: {problem}"
-    return "passed"
+    outcomes.passed += 1
 
 
 def _current(group: ForeignGroup) -> list[str]:

@@ -16,6 +16,12 @@ APPS = (
     *("or_lookups", "ordering", "raw_query", "select_related", "sites_tests", "string_lookup"),
     *("multiple_database", "composite_pk", "contenttypes_tests", "sessions_tests", "cache"),
 )
+SETTINGS: dict[str, dict[str, str]] = {
+    "django": {},
+    "django-binding": {"FOREIGN_BINDING": "server"},
+    "django-commits": {"FOREIGN_COMMITS": "1"},
+}
+"""By program: as it is, by the extended protocol, and with tests that commit (inside/)."""
 INSIDE = Path(__file__).with_name("inside")
 
 
@@ -25,11 +31,18 @@ def find_sources(folder: Path) -> Path | None:
 
 
 def run_suite(
-    tests: Path, dsn: str, door: dict[str, str], records: Path, log: Path, labels: list[str]
+    setting: dict[str, str],
+    tests: Path,
+    dsn: str,
+    door: dict[str, str],
+    records: Path,
+    log: Path,
+    labels: list[str],
 ) -> int:
     """Runs the tests at a server; returns the exit code of their runner.
 
     Args:
+        setting: What is different from how Django runs them.
         door: What leads to the group; empty: there is none.
         records: Gets a line of JSON for each test.
     """
@@ -37,11 +50,11 @@ def run_suite(
     path = os.pathsep.join((str(INSIDE), str(tests.parents[1] / "packages")))
     environment = {
         **os.environ,
+        **setting,
         **door,
         "PYTHONPATH": path,
         "FOREIGN_DSN": dsn,
         "FOREIGN_OUTCOMES": str(records),
-        "FOREIGN_FLUSH": os.environ.get("FOREIGN_FLUSH", "delete"),
     }
     command = [
         *(sys.executable, "-W", "ignore", "runtests.py", "--settings=django_settings"),

@@ -8,7 +8,8 @@ A program has one server, or all three. It makes its tables itself, at its serve
 import json
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -38,15 +39,16 @@ PROBE = (
 )
 """A table is always there to be attached, whatever a program drops."""
 VERSION = "SELECT coalesce(max(version), 0) FROM groupcert.executed"
+TABLES = """
+SELECT format('%I.%I', n.nspname, c.relname)
+FROM groupcert.attached a JOIN pg_class c ON c.oid = a.relation
+JOIN pg_namespace n ON n.oid = c.relnamespace"""
 ROWS = """
 SELECT name, CAST(((xpath('/row/rows/text()', query_to_xml(format(
-    'SELECT md5(string_agg(t::text, E''\\n'' ORDER BY t::text)) AS rows FROM %s t', name),
+    'SELECT md5(string_agg(t::text, E''\\n'' ORDER BY t::text)) AS rows FROM %%s t', name),
     false, true, '')))[1]) AS text)
-FROM (SELECT format('%I.%I', n.nspname, c.relname) AS name
-      FROM groupcert.attached a JOIN pg_class c ON c.oid = a.relation
-      JOIN pg_namespace n ON n.oid = c.relnamespace
-      WHERE pg_relation_size(c.oid) > 0) attached ORDER BY 1"""
-"""A digest of the rows of each attached table that ever had some; NULL: it has none."""
+FROM unnest(%s::text[]) name WHERE pg_relation_size(name::regclass) > 0"""
+"""A digest of the rows of each table that ever had some; NULL: it has none."""
 
 
 class ForeignGroup:
@@ -65,6 +67,7 @@ class ForeignGroup:
         self._companions: list[CommandProcess] = []
         self._sessions: list[psycopg.Connection[Any]] = []
         self._compared_version = -1
+        self._tables: list[str] = []
 
     @property
     def dsns(self) -> list[str]:
@@ -97,16 +100,22 @@ class ForeignGroup:
                 session.execute(f'CREATE DATABASE "{database}"'.encode())
             command = [programs[1], "-q", "-v", "ON_ERROR_STOP=1", "-o", "/dev/null", dsn]
             subprocess.run(command, input=dumped, check=True)
+
+        def attached(place: int, dsn: str) -> Mapping[str, str]:
+            numbering = Numbering(place, len(self.dsns)) if numbered else None
+            return attach(dsn, PATTERNS, set_isolation=True, numbering=numbering).kept_out
+
+        with ThreadPoolExecutor(len(self.dsns)) as pool:
+            for kept_out in pool.map(attached, range(1, len(self.dsns) + 1), self.dsns):
+                self.kept_out.update(kept_out)
         for place, dsn in enumerate(self.dsns):
-            numbering = Numbering(place + 1, len(self.dsns)) if numbered else None
-            attached = attach(dsn, PATTERNS, set_isolation=True, numbering=numbering)
-            self.kept_out.update(attached.kept_out)
             address = self.members.addresses[self.members.names[place]]
             arguments = ("postgresql", "--dsn", dsn, "--member", address)
             log = self._folder / f"companion-{place + 1}.log"
             self._companions.append(CommandProcess(arguments, log))
         for dsn in self.dsns:
             wait_for("the server takes commits", partial(takes_commits, dsn))
+        self._look_at_tables()
         return self.kept_out
 
     def change(self, statements: str, rewrite: bool = False) -> str:
@@ -126,6 +135,7 @@ class ForeignGroup:
                 break
             else:
                 self._count("executed" if attaches else "executed, tables kept out")
+                self._look_at_tables()
                 return ""
         self._count(problem.partition(";")[0])
         return problem
@@ -155,7 +165,8 @@ class ForeignGroup:
                     return [f"{each.info.dsn} has not executed version {max(versions)}"]
                 time.sleep(0.005)
         first, *others = (
-            {(name, rows) for name, rows in _rows(each, ROWS) if rows} for each in self._sessions
+            {(name, rows) for name, rows in _rows(each, ROWS, self._tables) if rows}
+            for each in self._sessions
         )
         return sorted({name for other in others for name, _ in first ^ other})
 
@@ -181,19 +192,25 @@ class ForeignGroup:
     def _change(self, statements: str, *, attaches: bool, rewrite: bool) -> None:
         dsns = self.dsns
         change = ddl.change_for(dsns[0], statements, attach=attaches, rewrite=rewrite)
-        newest = [ddl.try_at(dsn, change) for dsn in dsns]
+        with ThreadPoolExecutor(len(dsns)) as pool:
+            newest = [*pool.map(lambda dsn: ddl.try_at(dsn, change), dsns)]
         ddl.approve_at(dsns, change)
         with Client([*self.members.addresses.values()]) as client:
             ddl.certify(dsns, client, change, newest[0], seconds=DDL_SECONDS)
         missing = ddl.wait_for_servers(dsns, change, seconds=DDL_SECONDS)
         assert not missing, f"not executed: {missing}"
 
+    def _look_at_tables(self) -> None:
+        self._tables = [name for (name,) in query(self.dsns[0], TABLES)]
+
     def _count(self, outcome: str) -> None:
         self.changes[outcome] = self.changes.get(outcome, 0) + 1
 
 
-def _rows(session: "psycopg.Connection[Any]", statement: str) -> list[tuple[Any, ...]]:
-    return session.execute(statement.encode()).fetchall()
+def _rows(
+    session: "psycopg.Connection[Any]", statement: str, *values: object
+) -> list[tuple[Any, ...]]:
+    return session.execute(statement.encode(), values or None).fetchall()
 
 
 def query(dsn: str, statement: str) -> list[tuple[Any, ...]]:

@@ -1,12 +1,14 @@
-"""What came of a program's tests: passed, refused by a server of a group, failed."""
+"""What came of a program's tests: passed, refused by a server of a group, known to fail, failed."""
 
 import json
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from tests.foreign.known import KNOWN
 
 EXAMPLES_MAX = 6
 LINE_CHARACTERS = 200
@@ -17,75 +19,129 @@ OURS = re.compile(
     r"|certified|groupcert|older than the group|administrator command|due to user request"
 )
 VARYING = re.compile(r"0x[0-9a-f]+|\d+|'[^']*'|\"[^\"]*\"")
+FINE = ("passed", "skipped")
+
+
+class Groups:
+    """How often something was said, and in which tests first."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+        self._tests: dict[str, list[str]] = {}
+
+    def add(self, said: str, test: str, count: int = 1) -> None:
+        """Counts what a test has said."""
+        self._counts[said] += count
+        tests = self._tests.setdefault(said, [])
+        if len(tests) < EXAMPLES_MAX:
+            tests.append(test)
+
+    @property
+    def count(self) -> int:
+        """Of all tests."""
+        return self._counts.total()
+
+    def document(self) -> dict[str, Any]:
+        """All of it, as JSON takes it; the most frequent first."""
+        return {
+            said: {"count": count, "tests": self._tests[said]}
+            for said, count in self._counts.most_common()
+        }
 
 
 @dataclass
 class Outcomes:
     """Counts, and groups of what did not pass with some of the tests' names."""
 
+    program: str
     passed: int = 0
     skipped: int = 0
-    refused: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
-    failed: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
-    alone: list[str] = field(default_factory=list)
+    alone: int = 0
     """What fails at a server without a group, too."""
+    refused: Groups = field(default_factory=Groups)
+    known: Groups = field(default_factory=Groups)
+    """What fails for a reason of `KNOWN`."""
+    failed: Groups = field(default_factory=Groups)
+    more: dict[str, Any] = field(default_factory=dict)
+    """What else is to be known of the run."""
 
-    def add(self, record: dict[str, Any], alone: frozenset[str] = frozenset()) -> None:
-        """Takes a record of a test, as the parts in `inside/` write it."""
-        if record["outcome"] in ("passed", "skipped"):
-            setattr(self, record["outcome"], getattr(self, record["outcome"]) + 1)
-        elif record["test"] in alone:
-            self.alone.append(record["test"])
-        else:
-            for state, said in record["errors"]:
-                if state in REFUSALS and OURS.search(said):
-                    self.refused[f"{state} {_grouped(said)}"].append(record["test"])
-                    return
-            said = record["errors"][-1][1] if record["errors"] else "?"
-            self.failed[_grouped(said)].append(record["test"])
+    def fails(self, test: str, errors: Iterable[tuple[str | None, str]]) -> None:
+        """Counts a test that did not pass: refused, known or failed.
+
+        Args:
+            errors: SQLSTATE and text of what led to its end, that one last.
+        """
+        said = "?"
+        for state, said in errors:
+            if state in REFUSALS and OURS.search(said):
+                self.refused.add(f"{state} {_grouped(said)}", test)
+                return
+        for pattern, reason in KNOWN.get(self.program.partition("-")[0], {}).items():
+            if re.search(pattern, f"{test}: {said}"):
+                self.known.add(reason, test)
+                return
+        self.failed.add(_grouped(said), test)
+
+    def differ(self, what: Iterable[str]) -> None:
+        """Counts rows, sums or columns that are not the same at all servers as failures."""
+        for each in what:
+            self.failed.add(f"differs: {each}", self.program)
+
+    def counts(self) -> dict[str, int]:
+        """The numbers alone."""
+        return {
+            "passed": self.passed,
+            "refused": self.refused.count,
+            "known": self.known.count,
+            "failed": self.failed.count,
+            "skipped": self.skipped,
+            "alone too": self.alone,
+        }
 
     def document(self) -> dict[str, Any]:
         """All of it, as JSON takes it."""
-        return {
-            "passed": self.passed,
-            "skipped": self.skipped,
-            "refused": _ordered(self.refused),
-            "failed": _ordered(self.failed),
-            "failed alone too": len(self.alone),
-        }
+        groups = {name: getattr(self, name).document() for name in ("refused", "known", "failed")}
+        return {**self.counts(), **groups, **self.more}
 
 
 def read_records(path: Path) -> Iterator[dict[str, Any]]:
-    """Yields the records of a file."""
+    """Yields the records of a file, as the parts in `inside/` write them."""
     if path.exists():
         yield from map(json.loads, path.read_text().splitlines())
 
 
-def failures(path: Path) -> frozenset[str]:
-    """Returns the tests of a file that did not pass."""
-    return frozenset(
-        record["test"]
-        for record in read_records(path)
-        if record["outcome"] not in ("passed", "skipped")
-    )
+def outcomes_of(
+    program: str,
+    records: Iterable[dict[str, Any]],
+    alone: Iterable[dict[str, Any]] = (),
+    *,
+    is_whole: bool = True,
+) -> Outcomes:
+    """Returns the outcomes of records.
 
-
-def outcomes_of(records: Iterable[dict[str, Any]], alone: frozenset[str]) -> Outcomes:
-    """Returns the outcomes of records; `alone`: tests that fail without a group, too."""
-    outcomes = Outcomes()
+    Args:
+        alone: The records of a run without a group.
+        is_whole: Whether all of these tests were to run.
+    """
+    outcomes = Outcomes(program)
+    before = {record["test"]: record["outcome"] for record in alone}
+    not_run = {test for test, outcome in before.items() if outcome in FINE}
     for record in records:
-        outcomes.add(record, alone)
+        test, outcome = record["test"], record["outcome"]
+        not_run.discard(test)
+        if outcome == "passed":
+            outcomes.passed += 1
+        elif outcome == "skipped" and before.get(test) != "passed":
+            outcomes.skipped += 1
+        elif outcome == "rows" or before.get(test, "passed") in FINE:
+            outcomes.fails(test, record["errors"])
+        else:
+            outcomes.alone += 1
+    for test in sorted(not_run) if is_whole else ():
+        outcomes.fails(test, [(None, "it was not run")])
     return outcomes
 
 
 def _grouped(said: str) -> str:
     line = said.strip().partition("\n")[0][:LINE_CHARACTERS]
     return VARYING.sub("*", line)
-
-
-def _ordered(groups: dict[str, list[str]]) -> dict[str, Any]:
-    counts = Counter({name: len(tests) for name, tests in groups.items()})
-    return {
-        name: {"count": count, "tests": groups[name][:EXAMPLES_MAX]}
-        for name, count in counts.most_common()
-    }

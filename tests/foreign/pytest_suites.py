@@ -38,7 +38,7 @@ def run_sqlalchemy(
     tests: Path, dsn: str, door: dict[str, str], records: Path, log: Path, labels: list[str]
 ) -> int:
     """Runs SQLAlchemy's tests at a server; returns pytest's exit code."""
-    url = dsn.replace("postgresql://", "postgresql+psycopg://")
+    url = dsn.replace("postgresql://postgres@", "postgresql+psycopg://postgres:any@")
     options = ("-p", "sqlalchemy_door", "--dburi", url, "--maxfail=100000", "-q")
     return _run(tests, door, dsn, records, log, [*options, *(labels or SQLALCHEMY)])
 
@@ -68,7 +68,8 @@ def _run(
         "FOREIGN_DSN": dsn,
         "FOREIGN_OUTCOMES": str(records),
     }
-    command = [sys.executable, "-m", "pytest", "-p", "pytest_outcomes", *arguments]
+    plugins = ("-p", "pytest_outcomes", "-p", "no:asyncio")  # This one needs a setting of its own.
+    command = [sys.executable, "-m", "pytest", *plugins, *arguments]
     with log.open("ab") as output:
         done = subprocess.run(
             command, cwd=tests, env=environment, stdout=output, stderr=output, check=False

@@ -4,8 +4,8 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import psycopg
 
@@ -14,10 +14,13 @@ from tests.foreign import django_suite, pytest_suites
 from tests.foreign.alembic_steps import run_steps
 from tests.foreign.door import open_door
 from tests.foreign.foreign_group import DATABASE, ForeignGroup, foreign_group
-from tests.foreign.outcomes import failures, outcomes_of, read_records
+from tests.foreign.outcomes import Outcomes, outcomes_of, read_records
 from tests.foreign.pgbench_load import run_load
 
-ISOLATION = "default_transaction_isolation=repeatable read"
+ALONE = (
+    *("fsync=off", "max_prepared_transactions=20"),
+    "default_transaction_isolation=repeatable read",
+)
 
 
 @dataclass(frozen=True)
@@ -33,12 +36,15 @@ class Suite:
 
 
 SUITES = {
-    "django": Suite(
-        django_suite.find_sources,
-        None,
-        django_suite.run_suite,
-        "the source distribution of Django, unpacked",
-    ),
+    **{
+        name: Suite(
+            django_suite.find_sources,
+            None,
+            partial(django_suite.run_suite, setting),
+            "the source distribution of Django, unpacked",
+        )
+        for name, setting in django_suite.SETTINGS.items()
+    },
     "sqlalchemy": Suite(
         pytest_suites.find_sqlalchemy,
         pytest_suites.SQLALCHEMY_BEFORE,
@@ -54,62 +60,76 @@ SUITES = {
 }
 
 
-def run_suite(name: str, sources: Path, kept: Path, labels: list[str]) -> dict[str, Any]:
-    """Runs a suite; returns what came out, or why it was skipped.
+class SourcesMissing(Exception):
+    """A program cannot be run: its sources are not there."""
+
+    def __init__(self, sources: Path, advice: str) -> None:
+        super().__init__(f"{sources} has no sources of it: {advice}")
+
+
+def run_suite(name: str, sources: Path, kept: Path, labels: list[str]) -> Outcomes:
+    """Runs a suite; returns what came out.
 
     Args:
         kept: Gets the records of all tests. A file `NAME-alone.jsonl` there stands for the run
             without a group.
+
+    Raises:
+        SourcesMissing: They are not there.
+        ServerMissing: PostgreSQL is not there.
     """
     suite = SUITES[name]
     tests = suite.find(sources)
     if tests is None:
-        return {"skipped": f"{sources} has no sources of it: {suite.advice}"}
+        raise SourcesMissing(sources, suite.advice)
     alone, records, log = (kept / f"{name}{end}" for end in ("-alone.jsonl", ".jsonl", ".log"))
-    try:
-        with tempfile.TemporaryDirectory(prefix="foreign-") as made:
-            folder = Path(made)
-            folder.chmod(0o755)
-            if not alone.exists():
-                with servers.postgresql_server(folder / "alone", "fsync=off", ISOLATION) as server:
-                    dsn = prepared(server, suite.before)
-                    suite.run(tests, dsn, {}, alone, log, labels)
-            records.unlink(missing_ok=True)
-            with foreign_group(folder) as group:
-                if suite.before is not None:
-                    group.make(DATABASE, *suite.before)
-                    group.spread(DATABASE)
-                with open_door(group, folder) as door:
-                    dsn = group.dsns[0]
-                    code = suite.run(tests, dsn, door, records, log, labels)
-                summary = group.summary() if group.database else {}
-                for path in folder.glob("companion-*.log"):
-                    (kept / f"{name}-{path.name}").write_bytes(path.read_bytes())
-    except servers.ServerMissing as error:
-        return {"skipped": str(error)}
-    outcomes = outcomes_of(read_records(records), failures(alone))
-    return {**outcomes.document(), "exit code": code, "group": summary}
+    with tempfile.TemporaryDirectory(prefix="foreign-") as made:
+        folder = Path(made)
+        folder.chmod(0o755)
+        if not alone.exists():
+            with servers.postgresql_server(folder / "alone", *ALONE) as server:
+                dsn = prepared(server, suite.before)
+                suite.run(tests, dsn, {}, alone, log, labels)
+        records.unlink(missing_ok=True)
+        with foreign_group(folder) as group:
+            if suite.before is not None:
+                group.make(DATABASE, *suite.before)
+                group.spread(DATABASE)
+            with open_door(group, folder) as door:
+                suite.run(tests, group.dsns[0], door, records, log, labels)
+            before = read_records(alone)
+            outcomes = outcomes_of(name, read_records(records), before, is_whole=not labels)
+            outcomes.differ(group.differences())
+            outcomes.more = group.summary()
+            for path in folder.glob("companion-*.log"):
+                (kept / f"{name}-{path.name}").write_bytes(path.read_bytes())
+    return outcomes
 
 
-def run_load_program(seconds: float, *, has_bouncer: bool) -> dict[str, Any]:
-    """Runs pgbench, through pgbouncers or directly."""
-    try:
-        with running() as (folder, group):
-            return run_load(group, seconds, through_bouncer=folder if has_bouncer else None)
-    except servers.ServerMissing as error:
-        return {"skipped": str(error)}
+def run_load_program(program: str, seconds: float) -> Outcomes:
+    """Runs pgbench, through pgbouncers or directly.
+
+    Raises:
+        ServerMissing: PostgreSQL or pgbouncer is not there.
+    """
+    with running() as (folder, group):
+        outcomes = Outcomes(program)
+        run_load(outcomes, group, seconds, folder if program == "pgbouncer" else None)
+        return outcomes
 
 
-def run_alembic(sources: Path) -> dict[str, Any]:
-    """Runs Alembic's migrations."""
+def run_alembic(sources: Path) -> Outcomes:
+    """Runs Alembic's migrations.
+
+    Raises:
+        SourcesMissing: Alembic is not there.
+        ServerMissing: PostgreSQL is not there.
+    """
     packages = sources / "packages"
     if not (packages / "alembic").is_dir():
-        return {"skipped": f"{packages} has no Alembic: pip install --target {packages} alembic"}
-    try:
-        with running() as (folder, group):
-            return run_steps(group, folder, packages)
-    except servers.ServerMissing as error:
-        return {"skipped": str(error)}
+        raise SourcesMissing(packages, f"pip install --target {packages} alembic")
+    with running() as (folder, group):
+        return run_steps(group, folder, packages)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 
 import pytest
 
@@ -59,3 +60,10 @@ def servers3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresqlGro
         if os.environ.get("REQUIRE_DATABASES") == "1":
             raise
         pytest.skip(str(error))
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    """Closes what a test opens."""
+    with ExitStack() as stack:
+        yield stack

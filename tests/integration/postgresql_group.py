@@ -270,6 +270,32 @@ class Commit(Thread):
         return self.failure
 
 
+def balances(group: PostgresqlGroup) -> dict[int, int]:
+    """Returns the balances by account, once all servers have the same rows."""
+    return {row[0]: row[1] for row in group.settle()[0]}
+
+
+def waits_for_verdict(primary: Primary) -> bool:
+    """Whether a backend at its COMMIT has asked, and its companion waits for the member."""
+    return ask_companion(primary.dsn).certifying_transactions == 1
+
+
+def conflict_of(
+    group: PostgresqlGroup, one: "psycopg.Connection[Any]", other: "psycopg.Connection[Any]"
+) -> psycopg.Error:
+    """Commits at the first server, then at the second, which has not heard of that by then; returns
+    what the second one's client gets. One that is late is in the way, and its session is ended.
+    """
+    with group.member_stopped(1):
+        one.commit()
+        commit = Commit(other)
+        second = group.primaries[1]
+        wait_for("it waits for its verdict", lambda: waits_for_verdict(second))
+    failure = commit.ended()
+    assert failure is not None
+    return failure
+
+
 def stop_process(pid: int) -> None:
     """Stops a process where it is, until `continue_process`."""
     os.kill(pid, signal.SIGSTOP)

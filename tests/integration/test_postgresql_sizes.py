@@ -13,7 +13,6 @@ from tests.integration.postgresql_group import (
     PostgresqlGroup,
     increments,
 )
-from tests.integration.waiting import wait_for
 
 pytestmark = [pytest.mark.database, pytest.mark.cluster]
 ROWS = 20_000
@@ -93,35 +92,3 @@ def test_a_backend_that_dies_while_its_rows_are_ordered_loses_none(
             f"SELECT count(*) FROM bulk WHERE id > {1_000_000 + number * 10_000}"
         )
         assert rows in (0, 10_000)
-
-
-@pytest.mark.parametrize("size", [1, TRANSACTION_BYTES_MAX])
-def test_a_slow_cursor_with_hold_is_read_before_its_turn(
-    servers3: PostgresqlGroup, size: int
-) -> None:
-    holding, other = servers3.primaries[:2]
-    with closing(holding.connect()) as session:
-        session.execute("INSERT INTO bulk VALUES (-1, %s)", ("a" * size,))
-        session.execute(
-            "DECLARE slow CURSOR WITH HOLD FOR"
-            " SELECT id, pg_sleep(CASE id WHEN 40 THEN 3 END) FROM accounts ORDER BY id"
-        )
-        commit = Commit(session)
-        asleep = f"SELECT 1 FROM pg_stat_activity WHERE pid = {commit.pid}"
-        asleep += " AND wait_event = 'PgSleep'"
-        wait_for("the cursor is read", lambda: holding.query(asleep))
-        for primary in (other, holding):
-            primary.query("UPDATE accounts SET balance = balance + 1 WHERE id = 32")
-        assert commit.is_alive(), "others wait for the cursor"
-        failure = commit.ended()
-        if size == 1:
-            assert failure is None
-            assert len(session.execute("FETCH ALL FROM slow").fetchall()) == 40
-            session.execute("DELETE FROM bulk WHERE id = -1")
-            session.commit()
-        else:
-            assert isinstance(failure, psycopg.errors.ProgramLimitExceeded)
-            session.rollback()
-        left = session.execute("SELECT name FROM pg_cursors WHERE is_holdable").fetchall()
-        assert left == [("slow",)][: size == 1]
-    assert servers3.settle()

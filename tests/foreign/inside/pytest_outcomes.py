@@ -18,7 +18,7 @@ def pytest_runtest_makereport(item: Any, call: Any) -> Iterator[None]:
     if report.failed and known[0] in ("passed", "skipped"):
         known = (call.when, errors_of(call.excinfo.value))
     elif report.skipped and known[0] == "passed":
-        known = ("skipped", [])
+        known = ("skipped", [(None, f"skipped: {report.longrepr[-1]}")])
     _outcomes[item.nodeid] = known
     if call.when == "teardown":
         note(item.nodeid, *_outcomes.pop(item.nodeid))

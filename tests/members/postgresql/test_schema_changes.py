@@ -99,7 +99,7 @@ def test_changes_stand_alone_among_transactions() -> None:
         ("ALTER TABLE people ADD COLUMN x nonsense", 'type "nonsense" does not exist'),
         ("CREATE INDEX CONCURRENTLY ON people (name)", r"a transaction block; .* run it at each"),
         ("VACUUM people", r"a transaction block; .* run it at each"),
-        ("ALTER TABLE people ADD x int; COMMIT; SELECT 1", "transaction commands"),
+        ("ALTER TABLE people ADD x int; COMMIT; SELECT 1", "leave BEGIN, COMMIT and the like out"),
         ("UPDATE people SET name = 'Bob'", "it changes rows of public.people: change them by SQL"),
         ("CREATE TABLE new (id int PRIMARY KEY); INSERT INTO new VALUES (1)", "rows of public.new"),
         ("ALTER TABLE people DROP CONSTRAINT people_pkey", "people so that it has no primary key"),
@@ -301,23 +301,31 @@ async def test_a_migration_of_other_tables_that_is_open_holds_no_companion_up(ds
             await database.close()
 
 
-async def test_a_table_that_is_dropped_meanwhile_ends_no_companion(dsn: str) -> None:
+@pytest.mark.parametrize("change", ["DROP SEQUENCE s", "ALTER SEQUENCE s RESTART"])
+async def test_a_sequence_that_somebody_changes_holds_no_companion_up(
+    dsn: str, change: str
+) -> None:
+    """Reading a sequence waits for who changes it, and fails once it has been dropped."""
     with session(dsn) as connection:
-        connection.execute("CREATE TABLE late (id serial PRIMARY KEY)")
-        attach(dsn, ["public.late"])
-        database = await Database(dsn).open()
-        try:
-            connection.execute("SET session_replication_role TO replica; BEGIN; DROP TABLE late")
-            fold = asyncio.create_task(database.fold(1))
-            waits = "SELECT FROM pg_locks WHERE NOT granted"
-            async with asyncio.timeout(60):
-                while not connection.execute(waits).fetchall():  # noqa: ASYNC110
-                    await asyncio.sleep(0.01)
-                connection.execute("COMMIT")
-                await fold
-                await database.fold(1)
-        finally:
-            await database.close()
+        connection.execute("CREATE SEQUENCE s")
+    attach(dsn, ["public.*"], numbering=Numbering(2, 3))
+    database = await Database(dsn).open()
+    try:
+        with session(dsn) as connection:
+            connection.execute("SELECT setval('s', 100)")
+            await database.fold(1)
+            for end in ("ROLLBACK", "COMMIT"):
+                connection.execute(f"BEGIN; {change}".encode())
+                folding = asyncio.create_task(database.fold(1))
+                await asyncio.wait([folding], timeout=5)
+                assert folding.done()
+                connection.execute(end.encode())
+                await folding
+                assert [*database.astray_sequences] == ["public.s"]
+            await database.fold(1)
+            assert [*database.astray_sequences] == []
+    finally:
+        await database.close()
 
 
 @pytest.mark.parametrize(
