@@ -17,6 +17,7 @@ from groupcert.members.demo.local_group import LocalGroup
 from groupcert.members.host.loopback import HOST, free_port
 from groupcert.members.postgresql.attachment import Attachment, attach
 from groupcert.members.postgresql.sequences import Numbering
+from groupcert.members.postgresql.status import ask_companion
 from tests import servers
 from tests.integration.waiting import SECONDS_MAX, wait_for
 
