@@ -6,8 +6,10 @@
 
 A value is a JSON object of all columns, generated ones included. Integers are numbers, NULL is
 null, everything else is the text that PostgreSQL gives and takes. The server itself writes keys and
-values (`functions.py`). Replicas on other servers map these columns (`groupcert replica
---mapping`), and the embedded store of each member holds the rows as they are.
+values (`functions.py`). A value that is longer than members take goes on in rows of its own, whose
+keys are the row's, a zero byte and a number; no text of PostgreSQL has a zero byte. Replicas on
+other servers map these columns (`groupcert replica --mapping`), but for divided values; the
+embedded store of each member holds the rows as they are.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,9 +17,12 @@ from collections.abc import Set as AbstractSet
 
 from groupcert.certifier.write_set import item_from_text, store_key_item
 from groupcert.members.postgresql.tables import Table
-from groupcert.members.wire.pieces import VALUE_BYTES_MAX, RowReader
+from groupcert.members.wire.pieces import RowReader
 from groupcert.v1.transaction_pb2 import Changes
 
+VALUE_BYTES = 16 << 20
+"""Bytes of a value, with those of one frame at most, from which on it goes on in another row."""
+_CONTINUES = b"\x00"
 TRANSACTION_BYTES_MAX = 1 << 30
 """Bytes of a transaction's rows: no group's `transaction_bytes_max` is larger."""
 
@@ -38,8 +43,10 @@ class ChangedRows:
         self.problem = ""
         """Over which limit they are."""
         self._names: dict[int, str] = {}
-        self._value_bytes = 0
-        """Of a value that goes on."""
+        self._continued_bytes = 0
+        """Of a value that goes on, in the row of the group that has it now."""
+        self._suffix = b""
+        """Of that row's key."""
 
     def add(
         self, rows: Iterable[tuple[str, str | None]], items: Iterable[str], *, continued: bool
@@ -52,7 +59,7 @@ class ChangedRows:
             return
         changes = Changes(continued=continued)
         for name, value in rows:
-            key = name.encode()
+            key, self._suffix = name.encode() + self._suffix, b""
             self._names[store_key_item(key)] = name
             self.tables.add(table_name(key))
             if value is None:
@@ -63,16 +70,22 @@ class ChangedRows:
         for text in items:
             self.items.append(item_from_text(text))
             self._names[self.items[-1]] = text
+        if continued:
+            self._go_on(changes)
         self.parts.append(changes.SerializeToString())
         self.size += len(self.parts[-1])
-        self._value_bytes += len(self.parts[-1]) if continued else -self._value_bytes
-        if self._value_bytes > VALUE_BYTES_MAX:
-            limit = f"{VALUE_BYTES_MAX} at most, as text, where a bytea has twice as many"
-            self.problem = f"Row {name} has more than {self._value_bytes} bytes, {limit}."
-        elif self.size > TRANSACTION_BYTES_MAX:
+        if self.size > TRANSACTION_BYTES_MAX:
             self.problem = f"Its rows have {self.size} bytes, {TRANSACTION_BYTES_MAX} at most."
-        if self.problem:
             self.parts.clear()
+
+    def _go_on(self, changes: Changes) -> None:
+        """Notes where the last value goes on: in its row, or in the next one."""
+        _, mark, number = changes.put_keys[-1].partition(_CONTINUES)
+        self._continued_bytes += len(changes.put_values[-1])
+        self._suffix = mark + number
+        if self._continued_bytes > VALUE_BYTES:
+            changes.continued, self._continued_bytes = False, 0
+            self._suffix = _CONTINUES + b"%d" % (int(number or b"0") + 1)
 
     @property
     def write_set(self) -> AbstractSet[int]:
@@ -91,10 +104,18 @@ def rows_in(parts: Iterable[bytes]) -> Iterator[tuple[bytes, bytes | None]]:
         InvalidWriteSet: These are no parts.
     """
     reader = RowReader()
+    key, pieces = b"", list[bytes]()
     for part in parts:
         keys, values, deleted = reader.read(part)
-        yield from ((key, None) for key in deleted)
-        yield from zip(keys, values, strict=True)
+        yield from ((each, None) for each in deleted)
+        for name, value in zip(keys, values, strict=True):
+            if _CONTINUES not in name:
+                if pieces:
+                    yield key, b"".join(pieces)
+                key, pieces = name, []
+            pieces.append(value)
+    if pieces:
+        yield key, b"".join(pieces)
 
 
 def table_name(key: bytes) -> str:

@@ -62,7 +62,7 @@ ROWS = (
 )
 
 SERVERS_MAX = 4
-TRANSACTION_BYTES_MAX = 8 << 20
+TRANSACTION_BYTES_MAX = 24 << 20
 """A limit that a test reaches quickly."""
 SETTINGS: Mapping[str, object] = {"transaction_bytes_max": TRANSACTION_BYTES_MAX}
 

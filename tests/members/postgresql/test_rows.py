@@ -5,6 +5,7 @@ import pytest
 from groupcert.certifier.write_set import item_from_text, store_key_item
 from groupcert.members.postgresql import rows
 from groupcert.members.postgresql.rows import ChangedRows, rows_in
+from groupcert.members.wire.pieces import RowReader
 
 
 def test_rows_come_whole_and_are_known_by_their_items() -> None:
@@ -22,15 +23,27 @@ def test_rows_come_whole_and_are_known_by_their_items() -> None:
     assert changes.name_of(store_key_item(b"s.t/2")) == "s.t/2"
 
 
-def test_what_is_over_a_limit_is_named_and_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "VALUE_BYTES_MAX", 100)
+def test_a_long_value_is_divided_among_rows_and_read_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "VALUE_BYTES", 100)
+    changes = ChangedRows()
+    long = "".join(f"{number:05}" for number in range(100))
+    changes.add([("s.t/0", "before"), ("s.t/1", long[:40])], [], continued=True)
+    for first in range(40, 440, 40):
+        changes.add([("s.t/1", long[first : first + 40])], [], continued=True)
+    changes.add([("s.t/1", long[440:]), ("s.t/2", "after")], [], continued=False)
+    found = {b"s.t/0": b"before", b"s.t/1": long.encode(), b"s.t/2": b"after"}
+    assert list(rows_in(changes.parts)) == list(found.items())
+    reader = RowReader()
+    divided = {key for part in changes.parts for key in reader.read(part)[0]}
+    numbered = {b"s.t/1\x00%d" % number for number in range(1, 4)}
+    assert divided == {*found, *numbered}
+    assert changes.write_set == set(map(store_key_item, divided))
+
+
+def test_what_is_over_the_limit_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows, "TRANSACTION_BYTES_MAX", 1_000)
-    long, many = ChangedRows(), ChangedRows()
-    for _ in range(4):
-        long.add([("s.t/1", "a" * 40)], [], continued=True)
-    assert long.problem.startswith("Row s.t/1 has more than ")
-    assert "100 at most" in long.problem
+    many = ChangedRows()
     for number in range(40):
         many.add([(f"s.t/{number}", "a" * 40)], [], continued=False)
     assert "1000 at most" in many.problem
-    assert long.parts == many.parts == []
+    assert many.parts == []
