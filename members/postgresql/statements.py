@@ -7,10 +7,9 @@ leaves are those of a state that all unique indexes have had.
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from itertools import chain
 from typing import NamedTuple, TypeAlias
-
-from psycopg import sql
 
 from groupcert.members.postgresql.commit_order import Entry
 from groupcert.members.postgresql.functions import function_of
@@ -20,8 +19,8 @@ from groupcert.members.postgresql.tables import Table
 Statement: TypeAlias = tuple[bytes, Sequence[object]]
 TableOf: TypeAlias = Callable[[str], Table | None]
 """Returns the attached table of a name; None: rows of that name are no table's."""
-_WAIT = sql.SQL("groupcert.wait_for(%s)")
-_EXECUTED = sql.SQL("groupcert.note_executed(%s, %s, %s)")
+_WAIT = "groupcert.wait_for(%s)"
+_EXECUTED = "groupcert.note_executed(%s, %s, %s)"
 
 
 class Batch(NamedTuple):
@@ -51,21 +50,26 @@ def statement_of(batch: Batch, table_of: TableOf, after: str | None) -> Statemen
         KeyError: A table is not attached here, or has other columns than its rows.
         ValueError: The key of a row is none of its table.
     """
-    calls: list[sql.Composable] = []
+    calls: list[str] = []
     values: list[object] = []
     if after is not None:
         calls.append(_WAIT)
         values.append(after)
     for table, puts, deletes in _by_table(batch.rows, table_of):
-        name = function_of("put", table.full_name).as_string(None)
-        calls.append(sql.SQL("{}(%s, %s)").format(sql.SQL(name.replace("%", "%%"))))
+        calls.append(_put(table.full_name))
         values.append(f"[{b','.join(puts).decode()}]" if puts else None)
         values.append(json.dumps(deletes) if deletes else None)
     calls.append(_EXECUTED)
     gtids = [entry.gtid for entry in batch.entries]
     values.append([entry.version for entry in batch.entries])
     values += ([gtid.source for gtid in gtids], [gtid.number for gtid in gtids])
-    return sql.SQL("SELECT {}").format(sql.SQL(", ").join(calls)).as_bytes(None), values
+    return f"SELECT {', '.join(calls)}".encode(), values
+
+
+@cache
+def _put(table: str) -> str:
+    name = function_of("put", table).as_string(None).replace("%", "%%")
+    return f"{name}(%s, %s)"
 
 
 def _by_table(
