@@ -48,6 +48,9 @@ async def header_of(
     first = await anext(requests, None)
     if first is None or not first.HasField("header"):
         raise InvalidWriteSet(value="a stream without a header", expected="the header first")
+    if first.header.HasField("commit") and first.header.HasField("transaction"):
+        expected = "one of them: a commit of the embedded store, or another store's transaction"
+        raise InvalidWriteSet(value="a header with commit and transaction", expected=expected)
     if first.header.commit.HasField("changes") or first.header.transaction.changes:
         expected = "a header without them: they follow in parts"
         raise InvalidWriteSet(value="changes in the header of a large commit", expected=expected)
@@ -99,7 +102,8 @@ class PartsReader:
                 self._written[item] = None
             self._claimed.update(dict.fromkeys(request.rows.write_set))
             self._read.update(dict.fromkeys(map(store_key_item, request.rows.read_keys)))
-            items = max(len(self._written) + len(self._claimed), len(self._read))
+            written = len(logged.write_set) + len(self._claimed) + len(self._written)
+            items = max(written, len(self._read))
             items_max = self._limits.write_set_items_max
             if items > items_max:
                 raise WriteSetTooLarge(items=items, items_max=items_max)

@@ -54,7 +54,7 @@ def transaction(chance: random.Random, answers: Answers) -> Transaction:
 
 
 def commit_stream(chance: random.Random, answers: Answers) -> list[Message]:
-    """Returns a large commit in parts."""
+    """Returns a large commit, or a large transaction of a store of the caller's own, in parts."""
     parts = [
         row_changes(chance, rows=3, value_bytes=100_000).SerializeToString()
         for _ in range(chance.randrange(1, 4))
@@ -62,8 +62,13 @@ def commit_stream(chance: random.Random, answers: Answers) -> list[Message]:
     header = CommitRequest(
         transaction_id=chance.randbytes(16), snapshot_version=answers.latest("version")
     )
-    announced = CommitHeader(commit=header, changes_bytes=sum(map(len, parts)))
-    rows = [CommitStreamRequest(rows=CommitPart(changes=each)) for each in parts]
+    announced = CommitHeader(changes_bytes=sum(map(len, parts)))
+    if chance.random() < 0.5:
+        announced.commit.CopyFrom(header)
+    else:
+        announced.transaction.CopyFrom(transaction(chance, answers))
+    items = [chance.getrandbits(64)] if chance.random() < 0.5 else []
+    rows = [CommitStreamRequest(rows=CommitPart(changes=each, write_set=items)) for each in parts]
     return [CommitStreamRequest(header=announced), *rows]
 
 

@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 
 from groupcert.certifier.errors import InvalidWriteSet, WriteSetTooLarge
+from groupcert.certifier.write_set import store_key_item
 from groupcert.members.core.log_records import LoggedTransaction
 from groupcert.members.large_transactions.parts import PartsReader, header_of
 from groupcert.members.wire.requests import RequestLimits
 from groupcert.v1 import store_pb2
-from groupcert.v1.transaction_pb2 import Changes
+from groupcert.v1.transaction_pb2 import Changes, Transaction
 from tests.members.recovery.test_copies import running
 
 LIMITS = RequestLimits(100, 1 << 20, ())
@@ -94,8 +95,35 @@ async def test_a_second_header_is_refused(tmp_path: Path) -> None:
 async def test_changes_in_a_header_are_refused_and_not_left_out() -> None:
     header = store_pb2.CommitHeader(changes_bytes=1)
     header.commit.changes.delete_keys.append(ONE)
-    with pytest.raises(InvalidWriteSet, match="found 'changes in the header of a large commit'"):
+    other = store_pb2.CommitHeader(transaction=Transaction(changes=b"changes"))
+    for found in (header, other):
+        with pytest.raises(InvalidWriteSet, match="found 'changes in the header of a large commit"):
+            await header_of(one(store_pb2.CommitStreamRequest(header=found)), LIMITS)
+
+
+async def test_a_header_is_of_a_commit_or_of_a_transaction() -> None:
+    header = store_pb2.CommitHeader(commit=store_pb2.CommitRequest(), transaction=Transaction())
+    with pytest.raises(InvalidWriteSet, match="found 'a header with commit and transaction'"):
         await header_of(one(store_pb2.CommitStreamRequest(header=header)), LIMITS)
+
+
+async def test_items_of_parts_are_in_the_write_set_once_and_count(tmp_path: Path) -> None:
+    part = store_pb2.CommitPart(
+        changes=Changes(delete_keys=[ONE]).SerializeToString(),
+        write_set=[7, 8, 7, store_key_item(ONE)],
+    )
+    size = len(part.changes)
+    begun = LoggedTransaction(b"", 0, [8, 9])
+    async with running(tmp_path) as runtime:
+        for items_max in (3, 10):
+            reader = PartsReader(LIMITS._replace(write_set_items_max=items_max), lambda: None)
+            with runtime.uploads.begin(size) as upload:
+                reading = reader.read(one(store_pb2.CommitStreamRequest(rows=part)), upload, begun)
+                if items_max == 3:
+                    with pytest.raises(WriteSetTooLarge, match="the limit is 3"):
+                        await reading
+                else:
+                    assert (await reading).write_set == [8, 9, 7, store_key_item(ONE)]
 
 
 async def test_what_a_header_announces_is_refused_before_it_is_sent() -> None:
