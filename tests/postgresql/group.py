@@ -35,9 +35,7 @@ class Group:
     """Members, and one PostgreSQL server with its companion at each."""
 
     def __init__(self, members: LocalGroup, starter: ThreadPoolExecutor) -> None:
-        """`starter` has one thread, and ends after the servers: a server ends with the thread that
-        started it.
-        """
+        """`starter` ends after the servers: a server ends with the thread that started it."""
         self.members = members
         self.primaries = [
             Primary(name, address, members.folder.parent)
@@ -131,12 +129,19 @@ def running_group(folder: Path, schema: str) -> Iterator[Group]:
     with ExitStack() as stack:
         (folder / "group").mkdir()
         members = stack.enter_context(LocalGroup(folder / "group"))
-        group = Group(members, stack.enter_context(ThreadPoolExecutor(1)))
-        for place, primary in enumerate(group.primaries):
-            stack.callback(primary.stop_server)
+        places = range(len(members.addresses))
+        group = Group(members, stack.enter_context(ThreadPoolExecutor(len(places))))
+
+        def make(place: int) -> None:
             group.start_server(place)
-            primary.attach(SCHEMA + schema)
+            group.primaries[place].attach(SCHEMA + schema)
+
+        for primary in group.primaries:
+            stack.callback(primary.stop_server)
             stack.callback(primary.kill_companion)
+        with ThreadPoolExecutor(len(places)) as pool:
+            list(pool.map(make, places))
+        for primary in group.primaries:
             primary.start_companion()
         for place in range(len(group.primaries)):
             wait_for("the server takes commits", partial(group.takes_commits, place))

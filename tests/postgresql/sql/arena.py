@@ -180,15 +180,19 @@ class Arena:
 
     def _attach(self, case: Case) -> tuple[list[Attachment], list[Problem]]:
         """Attaches a case's tables at all servers, numbered apart."""
-        attachments = []
-        for place, primary in enumerate(self._primaries, 1):
+
+        def attach_at(place: int) -> Attachment:
             numbering = Numbering(place, NUMBERS_APART)
-            try:
-                done = attach(primary.dsn, case.patterns, set_isolation=True, numbering=numbering)
-            except Exception as error:
-                cause = masked(f"{type(error).__name__}: {error}")
-                return [], [Problem(f"attach raises: {cause}", str(error))]
-            attachments.append(done)
+            dsn = self._primaries[place - 1].dsn
+            return attach(dsn, case.patterns, set_isolation=True, numbering=numbering)
+
+        places = range(1, len(self._primaries) + 1)
+        try:
+            with ThreadPoolExecutor(len(places)) as pool:
+                attachments = [*pool.map(attach_at, places)]
+        except Exception as error:
+            cause = masked(f"{type(error).__name__}: {error}")
+            return [], [Problem(f"attach raises: {cause}", str(error))]
         if any(other.attached != attachments[0].attached for other in attachments):
             return [], [Problem("attach differs", f"{[each.attached for each in attachments]}")]
         return attachments, []
