@@ -78,7 +78,7 @@ REVISIONS = {
         'op.drop_index("by_name")',
     ),
 }
-STATE = re.compile(r"psycopg\.errors\.(\w+)\)")
+STATE = re.compile(r"psycopg\.errors\.(\w+)\) .*")
 
 
 class Alembic:
@@ -143,7 +143,7 @@ def _note(outcomes: Outcomes, step: str, done: "subprocess.CompletedProcess[str]
         outcomes.passed += 1
         return True
     if found := STATE.search(done.stderr):
-        outcomes.fails(step, [(getattr(psycopg.errors, found[1]).sqlstate, done.stderr)])
+        outcomes.fails(step, [(getattr(psycopg.errors, found[1]).sqlstate, found[0])])
     else:
         outcomes.fails(step, [(None, (done.stderr or done.stdout).strip().splitlines()[-1])])
     return False
