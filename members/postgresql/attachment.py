@@ -45,6 +45,7 @@ SETTINGS = {
     "lock_timeout": "0",
     "statement_timeout": "0",
     "idle_in_transaction_session_timeout": "0",
+    "jit": "off",
 }
 """Of the sessions that execute rows of others."""
 ISOLATION = "default_transaction_isolation"

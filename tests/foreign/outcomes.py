@@ -33,7 +33,7 @@ class Groups:
         """Counts what a test has said."""
         self._counts[said] += count
         tests = self._tests.setdefault(said, [])
-        if len(tests) < EXAMPLES_MAX:
+        if test not in tests and len(tests) < EXAMPLES_MAX:
             tests.append(test)
 
     @property
@@ -101,7 +101,7 @@ class Outcomes:
     def document(self) -> dict[str, Any]:
         """All of it, as JSON takes it."""
         groups = {name: getattr(self, name).document() for name in ("refused", "known", "failed")}
-        return {**self.counts(), **groups, **self.more}
+        return {"counts": self.counts(), **groups, **self.more}
 
 
 def read_records(path: Path) -> Iterator[dict[str, Any]]:

@@ -25,7 +25,8 @@ PSYCOPG = tuple(
 
 def find_sqlalchemy(folder: Path) -> Path | None:
     """Returns the folder of SQLAlchemy's sources; None: it is not there."""
-    return next(iter(sorted(folder.glob("sqlalchemy*/test/dialect"))), Path()).parent.parent or None
+    found = next(iter(sorted(folder.glob("sqlalchemy*/test/dialect"))), None)
+    return found.parents[1] if found else None
 
 
 def find_psycopg(folder: Path) -> Path | None:

@@ -99,6 +99,8 @@ def run_suite(name: str, sources: Path, kept: Path, labels: list[str]) -> Outcom
                 suite.run(tests, group.dsns[0], door, records, log, labels)
             before = read_records(alone)
             outcomes = outcomes_of(name, read_records(records), before, is_whole=not labels)
+            if not outcomes.passed:
+                outcomes.fails(name, [(None, f"no test has passed: see {log}")])
             outcomes.differ(group.differences())
             outcomes.more = group.summary()
             for path in folder.glob("companion-*.log"):

@@ -13,8 +13,8 @@ from django.test import TestCase, TransactionTestCase
 from django.test.runner import DiscoverRunner
 from door_call import ask, errors_of, has_group, note  # type: ignore[import-not-found]
 
-KEPT = ("django_content_type", "auth_permission")
-"""Django makes their rows anew after each test that commits, for hundreds of models."""
+kept: list[str] = []
+"""Tables that are not emptied."""
 
 
 class Result(unittest.TextTestResult):
@@ -61,7 +61,7 @@ def flush_of_filled(style: Any, connection: Any, reset_sequences: bool, **_: Any
             " WHERE pg_relation_size(quote_ident(name)) > 0",
             [[*tables]],
         )
-        filled = [name for (name,) in cursor.fetchall() if name not in KEPT]
+        filled = [name for (name,) in cursor.fetchall() if name not in kept]
     options = {"reset_sequences": reset_sequences, "allow_cascade": True}
     return connection.ops.sql_flush(style, filled, **options)
 
@@ -89,6 +89,8 @@ class Runner(DiscoverRunner):  # type: ignore[misc]  # Django has no types.
             never = classmethod(lambda cls: False)
             TestCase._databases_support_transactions = never
             TestCase._should_reload_connections = lambda _: False
+            # Their rows would be made anew behind each test, for hundreds of models.
+            kept.extend(("django_content_type", "auth_permission"))
             flush.emit_post_migrate_signal = lambda *_, **__: None
         made = super().setup_databases(**options)
         name = connections["default"].settings_dict["NAME"]

@@ -262,6 +262,24 @@ def test_a_new_table_that_matches_a_pattern_is_told_or_refused(dsn: str, stateme
         assert connection.execute("SELECT to_regclass('late')").fetchall() == [(None,)]
 
 
+def test_the_looks_at_a_schema_change_are_not_compiled(dsn: str) -> None:
+    """Compiling them takes two seconds of each statement, where many tables are attached."""
+    plans: list[str] = []
+    with session(dsn) as connection:
+        connection.execute(
+            "LOAD 'auto_explain'; SET auto_explain.log_min_duration TO 0;"
+            " SET auto_explain.log_nested_statements TO on; SET auto_explain.log_analyze TO on;"
+            " SET jit_above_cost TO 0; SET client_min_messages TO log"
+        )
+        connection.add_notice_handler(lambda notice: plans.append(notice.message_primary or ""))
+        query = "SELECT pg_jit_available() FROM pg_class WHERE relpages >= 0 LIMIT 1"
+        ((is_available,),) = connection.execute(query).fetchall()
+        connection.execute("CREATE TABLE late (id int PRIMARY KEY); DROP TABLE late")
+    compiled = ["pg_event_trigger" in plan for plan in plans if "JIT:" in plan]
+    assert not any(compiled)
+    assert bool(compiled) == is_available
+
+
 async def test_what_goes_past_the_group_is_in_the_status(dsn: str) -> None:
     with session(dsn) as connection:
         connection.execute("CREATE TABLE late (id serial)")
