@@ -8,7 +8,7 @@ import pytest
 from tests.integration.postgresql_group import Commit, PostgresqlGroup, balances, conflict_of
 from tests.integration.waiting import wait_for
 
-pytestmark = [pytest.mark.database, pytest.mark.cluster]
+pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.database, pytest.mark.in_turns]
 
 
 def test_a_cursor_with_hold_is_computed_before_its_transaction_has_its_turn(

@@ -15,7 +15,7 @@ from tests.integration.postgresql_group import (
     increments,
 )
 
-pytestmark = [pytest.mark.database, pytest.mark.cluster]
+pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.database]
 ROWS = 20_000
 FRAME_CHARACTERS = 131_072
 """As PART in triggers.sql."""
