@@ -19,17 +19,21 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 import psycopg
 
+from groupcert.certifier.errors import GroupcertError
 from groupcert.members.demo.postgresql_servers import Primary
 from groupcert.members.postgresql.attachment import Attachment, attach
 from groupcert.members.postgresql.sequences import Numbering
+from groupcert.members.postgresql.status import ask_companion
 from tests.postgresql.group import Group, running_group
 from tests.postgresql.sql.case import CLIENTS, MARKS, OWNERS, ROLES, Case
 from tests.postgresql.sql.clients import Told, clients_of
 from tests.postgresql.sql.judgement import Problem, compare_rows, find_orphans, read_rights
 from tests.postgresql.sql.literals import quoted
 
-SETTLE_SECONDS = 10.0
-"""Within which all servers execute everything; they take some hundredths."""
+SETTLE_SECONDS = 30.0
+"""Within which all servers execute everything; they take some hundredths, where they have half a
+processor.
+"""
 BETWEEN_SECONDS = 2.0
 PROBE_MS = 4_000
 """For which a statement of the superuser's sessions may wait."""
@@ -211,12 +215,25 @@ class Arena:
                 except psycopg.Error as error:
                     if time.monotonic() > deadline:
                         last = self._last_line(place, "text")
-                        return [Problem(f"takes no commits: {masked(last)}", f"{last}; {error}")]
+                        text = f"{last}; {self._waits()}; {error}"
+                        return [Problem(f"takes no commits: {masked(last)}", text)]
                 time.sleep(POLL_SECONDS)
         if self._wait_until_level(max(1.0, deadline - time.monotonic())):
             return []
         lines = [self._last_line(place, "text") for place in range(len(self._sessions))]
-        return self._ended() or [Problem(f"does not settle: {masked(max(lines))}", f"{lines}")]
+        text = f"{lines}; {self._waits()}"
+        return self._ended() or [Problem(f"does not settle: {masked(max(lines))}", text)]
+
+    def _waits(self) -> list[str]:
+        """Returns what each companion waits for."""
+        waits = []
+        for primary in self._primaries:
+            try:
+                status = ask_companion(primary.dsn)
+                waits.append(f"{status.version} waits for {status.waits_for or 'nothing'}")
+            except GroupcertError as error:
+                waits.append(str(error))
+        return waits
 
     def _wait_until_level(self, seconds: float) -> bool:
         """Returns whether all servers have the newest version within so many seconds."""
