@@ -6,7 +6,7 @@ failure that is not here is a defect.
 
 PREPARED = {r"prepared transactions.* disabled": "attach demands max_prepared_transactions = 0"}
 LOST = {
-    r"SQL command send failed|perhaps the backend died|closed the connection": (
+    r"command send failed|backend died|closed the connection|server conn crashed": (
         "a session that was ended, and whose client was not listening, sees a lost connection"
     )
 }

@@ -29,7 +29,11 @@ RETRIED = re.compile(r"total number of retries: (\d+)")
 FAILED = re.compile(r"number of failed transactions: (\d+)")
 SAID = re.compile(r"^pgbench: error: (.*)$", re.MULTILINE)
 INCOMPLETE = "Run was aborted; the above results are incomplete."
-ENDED = {"due to user request": "57014", "administrator command": "57P01"}
+ENDED = {
+    "due to user request": "57014",
+    "administrator command": "57P01",
+    "whether the group has certified": "08007",
+}
 SUMS = (
     "SELECT sum(abalance) FROM pgbench_accounts",
     "SELECT sum(tbalance) FROM pgbench_tellers",
