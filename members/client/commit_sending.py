@@ -12,7 +12,6 @@ from typing import Any, TypeAlias
 from google.protobuf.message import Message
 
 from groupcert.certifier.errors import NotServing, TransactionTooLarge
-from groupcert.certifier.write_set import items_from_texts
 from groupcert.members.client.own_writes import OwnWrites
 from groupcert.members.client.remote_member import RemoteMember
 from groupcert.members.errors.transactions import MemberFailed
@@ -145,18 +144,18 @@ def certified_in_parts(
     transaction: CertifiableTransaction, changes: Sequence[bytes]
 ) -> PartsSending:
     """Returns the sending of a transaction of a store of the caller's own; its header has the
-    transaction itself.
+    transaction itself. Raises TransactionTooLarge if that is more than a message.
 
     Args:
         changes: Its changes in parts, as `CommitPart` takes them; none: the transaction has them.
     """
     changes = changes or [*split_payload(transaction.changes, PART_BYTES)]
-    items = [*transaction.write_set, *items_from_texts(transaction.write_set_keys)]
+    items = transaction.write_set
     header = CommitHeader(
         transaction=transaction, changes_bytes=sum(map(len, changes)), rows=len(items)
     )
-    for field in ("changes", "write_set", "write_set_keys"):
-        header.transaction.ClearField(field)
+    header.transaction.ClearField("changes")
+    header.transaction.ClearField("write_set")
     check_call(header.transaction)
 
     def parts() -> Iterator[CommitPart]:
