@@ -94,7 +94,7 @@ def commit_meanwhile(group: LocalGroup, memory: Memory, grown_max: int) -> None:
             time.sleep(0.01)
 
 
-def wait_ended(group: LocalGroup, calls: RawCalls, memory: Memory, grown_max: int) -> None:
+def assert_ended_within(group: LocalGroup, calls: RawCalls, memory: Memory, grown_max: int) -> None:
     """Returns when the member has ended a call, and takes little all the time."""
 
     def is_ended() -> bool:
@@ -115,7 +115,7 @@ def test_512_unread_streams_take_less_than_200_mb_and_another_client_commits(
         for _ in range(STREAMS):
             calls.ask(SESSION, request)
         commit_meanwhile(group, memory, 200 * MB)
-        wait_ended(group, calls, memory, 200 * MB)
+        assert_ended_within(group, calls, memory, 200 * MB)
         assert metric(group, "groupcert_call_unsent_bytes") > 0
         assert metric(group, refused) > 0
     wait_for("nothing unsent", lambda: metric(group, "groupcert_call_unsent_bytes") == 0)
@@ -129,7 +129,7 @@ def test_calls_over_a_window_of_0_take_no_more(
         for _ in range(200):
             calls.ask(SCAN, scan.SerializeToString())
         commit_meanwhile(group, memory, 150 * MB)
-        wait_ended(group, calls, memory, 150 * MB)
+        assert_ended_within(group, calls, memory, 150 * MB)
 
 
 @pytest.fixture
@@ -161,4 +161,4 @@ def test_streams_of_every_kind_take_no_more(
             for _ in range(64):
                 calls.ask(f"/groupcert.v1.{call}", request.SerializeToString())
         commit_meanwhile(group, memory, 200 * MB)
-        wait_ended(group, calls, memory, 200 * MB)
+        assert_ended_within(group, calls, memory, 200 * MB)

@@ -314,6 +314,8 @@ async def test_a_migration_of_other_tables_that_is_open_holds_no_companion_up(ds
             async with asyncio.timeout(20):
                 await database.fold(1)
                 await database.read_tables()
+            open_still = connection.execute("SELECT to_regclass('parts')").fetchall()
+            assert (open_still, [*database.astray_sequences]) == ([(None,)], [])
             connection.execute("COMMIT")
         finally:
             await database.close()
