@@ -5,7 +5,7 @@ answer; every member has the same transactions in the same order.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 from contextlib import aclosing
 
 import structlog
@@ -17,8 +17,10 @@ from groupcert.members.client.remote_member import RemoteMember
 from groupcert.members.errors.security import CallNotAllowed, NotAuthenticated
 from groupcert.members.errors.transactions import MemberFailed
 from groupcert.members.postgresql.commit_order import Entry
+from groupcert.members.postgresql.rows import TRANSACTION_BYTES_MAX
 from groupcert.members.replica.sources import PAUSE_SECONDS, SILENCE_SECONDS_MAX
 from groupcert.members.security.credentials import Credentials
+from groupcert.members.wire.binary_log_entries import EventPieces
 from groupcert.v1.binary_log_pb2 import BinaryLogEvent, SubscribeRequest, SubscribeResponse
 from groupcert.v1.binary_log_pb2_grpc import BinaryLogServiceStub
 
@@ -47,6 +49,7 @@ class LogFollower:
         Raises:
             PurgedAtSource, ReplicaAhead: No member has what the server lacks.
             NotAuthenticated, CallNotAllowed: No member lets it in.
+            TransactionTooLarge: A transaction has more than `TRANSACTION_BYTES_MAX` bytes.
         """
         refused = 0
         while True:
@@ -70,7 +73,7 @@ class LogFollower:
 
     async def _follow(self, address: str) -> AsyncGenerator[list[Entry], None]:
         member = RemoteMember(address, self._credentials)
-        events = _Transactions()
+        events = EventPieces(TRANSACTION_BYTES_MAX)
         request = SubscribeRequest(replica=NAME, gtid_executed=str(self._received))
         try:
             call = BinaryLogServiceStub(member.channel).Subscribe(request, metadata=member.metadata)
@@ -80,9 +83,7 @@ class LogFollower:
                         response: SubscribeResponse = await anext(responses)
                     self.connected = address
                     self.source_version = max(self.source_version, response.source_version)
-                    if entries := [*events.of(response)]:
-                        for entry in entries:
-                            self._received.add(entry.gtid)
+                    if entries := self._new(events.of(response.events)):
                         yield entries
         except (StopAsyncIteration, TimeoutError):
             state = f"silent for {SILENCE_SECONDS_MAX} s, or at an end"
@@ -90,23 +91,11 @@ class LogFollower:
         finally:
             await member.close()
 
-
-class _Transactions:
-    """Puts the events of large transactions together."""
-
-    def __init__(self) -> None:
-        self._first: BinaryLogEvent | None = None
-        self._parts: list[bytes] = []
-
-    def of(self, response: SubscribeResponse) -> Iterator[Entry]:
-        """Yields the transactions that end in a response."""
-        for event in response.events:
-            self._first = self._first or event
-            self._parts.append(event.changes)
-            if event.continued:
-                continue
-            first, parts = self._first, self._parts
-            self._first, self._parts = None, []
-            if first.gtid_number:
-                gtid = Gtid(first.gtid_source, first.gtid_number)
-                yield Entry(first.version, gtid, parts, frozenset(first.write_set))
+    def _new(self, events: Iterable[tuple[BinaryLogEvent, list[bytes]]]) -> list[Entry]:
+        entries = []
+        for event, pieces in events:
+            if event.gtid_number:
+                gtid = Gtid(event.gtid_source, event.gtid_number)
+                self._received.add(gtid)
+                entries.append(Entry(event.version, gtid, pieces, frozenset(event.write_set)))
+        return entries

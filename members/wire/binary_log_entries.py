@@ -48,38 +48,60 @@ def large_events(
     yield event
 
 
-class EventJoiner:
-    """Joins the events of large transactions."""
+class EventPieces:
+    """Puts the events of large transactions together, whose changes stay in pieces."""
 
     def __init__(self, bytes_max: int) -> None:
         """Keeps at most `bytes_max` bytes of a transaction's changes."""
         self._bytes_max = bytes_max
         self._first: binary_log_pb2.BinaryLogEvent | None = None
         self._pieces: list[bytes] = []
+        self._bytes = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a transaction goes on in the next event."""
+        return self._first is not None
+
+    def of(
+        self, events: Iterable[binary_log_pb2.BinaryLogEvent]
+    ) -> Iterator[tuple[binary_log_pb2.BinaryLogEvent, list[bytes]]]:
+        """Yields what ends in some events: its first event, and the pieces of its changes.
+
+        Raises TransactionTooLarge if those of one are more than may be kept.
+        """
+        for event in events:
+            if self._first is None:
+                self._first, self._pieces, self._bytes = event, [], 0
+            self._pieces.append(event.changes)
+            self._bytes += len(event.changes)
+            if event.continued or len(self._pieces) > 1:
+                if self._bytes > self._bytes_max:
+                    raise TransactionTooLarge(bytes=self._bytes, bytes_max=self._bytes_max)
+                if event.continued:
+                    continue
+            first, self._first = self._first, None
+            yield first, self._pieces
+
+
+class EventJoiner:
+    """Joins the events of large transactions."""
+
+    def __init__(self, bytes_max: int) -> None:
+        """Keeps at most `bytes_max` bytes of a transaction's changes."""
+        self._pieces = EventPieces(bytes_max)
 
     def take(self, response: binary_log_pb2.SubscribeResponse) -> None:
         """Removes the events of a large transaction from a response, and puts them back as one
-        event once it is complete.
-
-        Raises TransactionTooLarge if that is more than may be kept.
+        event once it is complete. Raises as `EventPieces.of`.
         """
-        if self._first is None and not any(event.continued for event in response.events):
+        if not self._pieces.is_open and not any(event.continued for event in response.events):
             return
         whole = []
-        for event in response.events:
-            if self._first is None and not event.continued:
-                whole.append(event)
-                continue
-            self._first = self._first or event
-            self._pieces.append(event.changes)
-            size = sum(map(len, self._pieces))
-            if size > self._bytes_max:
-                raise TransactionTooLarge(bytes=size, bytes_max=self._bytes_max)
-            if not event.continued:
-                first, pieces = self._first, self._pieces
-                self._first, self._pieces = None, []
-                first.changes, first.continued = joined(pieces), False
-                whole.append(first)
+        for event, pieces in self._pieces.of(response.events):
+            if len(pieces) > 1:
+                event.changes, event.continued = joined(pieces), False
+            whole.append(event)
         del response.events[:]
         response.events.extend(whole)
 
