@@ -14,12 +14,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeVar
 
 from rocksdict import (
     AccessType,
     Checkpoint,
     ColumnFamily,
+    DbClosedError,
     DBRecoveryMode,
     IngestExternalFileOptions,
     Options,
@@ -29,7 +30,7 @@ from rocksdict import (
     WriteBatch,
 )
 
-from groupcert.certifier.errors import ForeignDataFolder, UnsupportedFormat
+from groupcert.certifier.errors import ForeignDataFolder, NotServing, UnsupportedFormat
 from groupcert.certifier.storage.rocksdb_errors import explained
 
 FORMAT_VERSION = 1
@@ -47,6 +48,8 @@ _FORMAT_KEY = b"format"
 _KEY_BYTES = 8
 _PRIVATE = 0o700
 """Of the folders that are made here: nobody else on the machine reads rows."""
+
+Value = TypeVar("Value")
 
 
 class Family(Enum):
@@ -202,8 +205,20 @@ class RowsFile:
             raise explained(self.path, error) from error
 
 
+class _Open(dict[Family, Value]):
+    """What an open store has of each family; NotServing is raised for one of a closed store: who
+    uses it has waited for something, and outlived the member's run.
+    """
+
+    def __init__(self, member: str) -> None:
+        self._member = member
+
+    def __missing__(self, family: Family) -> Value:
+        raise _closed(self._member)
+
+
 class Store:
-    """One member's RocksDB."""
+    """One member's RocksDB. Once it is closed, all but `property` raise NotServing."""
 
     def __init__(self, path: Path, identity: StoreIdentity, *, adopt: bool = False) -> None:
         """Opens the store of `identity` at `path`; creates it if there is none.
@@ -218,18 +233,19 @@ class Store:
             CorruptStore: RocksDB cannot read it.
         """
         self.path = path
+        self._member = identity.member
         self._failure: Exception | None = None
         self._syncing, self._flushing = threading.Lock(), threading.Lock()
         self._rdict = open_families(path, AccessType.read_write())
-        self._families = {
-            family: self._rdict.get_column_family_handle(family.value) for family in Family
-        }
-        self._readers = {
-            family: self._rdict
-            if family is Family.META
-            else self._rdict.get_column_family(family.value)
-            for family in Family
-        }
+        self._families = _Open[ColumnFamily](identity.member)
+        self._readers = _Open[Rdict](identity.member)
+        for family in Family:
+            self._families[family] = self._rdict.get_column_family_handle(family.value)
+            self._readers[family] = (
+                self._rdict
+                if family is Family.META
+                else self._rdict.get_column_family(family.value)
+            )
         try:
             self._check_identity(identity, adopt=adopt)
         except Exception:
@@ -271,7 +287,7 @@ class Store:
         """
         try:
             for family in Family:
-                with self._flushing, suppress(KeyError):  # KeyError if closed meanwhile.
+                with self._flushing, suppress(NotServing):  # It is closed meanwhile.
                     self._readers[family].flush()
         except Exception as error:
             raise self._failed(error) from error
@@ -324,8 +340,9 @@ class Store:
         Raises:
             CorruptStore: it cannot be read.
         """
+        reader = self._readers[family]
         try:
-            value: bytes | None = self._readers[family].get(key)
+            value: bytes | None = reader.get(key)
         except Exception as error:
             raise explained(self.path, error) from error
         return value
@@ -388,6 +405,8 @@ class Store:
         """Returns the exception for an error of writing. The first one is kept and returned for all
         later errors: RocksDB refuses every write after it and does not say why.
         """
+        if isinstance(error, (DbClosedError, NotServing)):
+            return self._failure or _closed(self._member)
         self._failure = self._failure or explained(self.path, error)
         return self._failure
 
@@ -421,6 +440,10 @@ class Store:
             batch.put(Family.META, COPY_KEY, b"")
         self.write(batch)
         self.flush()
+
+
+def _closed(member: str) -> NotServing:
+    return NotServing(member=member, state="OFFLINE")
 
 
 def scan_whole(family: Rdict, start: bytes, path: Path) -> Iterator[tuple[bytes, bytes]]:

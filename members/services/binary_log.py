@@ -72,13 +72,13 @@ class BinaryLogService(binary_log_pb2_grpc.BinaryLogServiceServicer):
             )
             told, unsent = 0.0, answering()
             while True:
-                if runtime.closed:
-                    self._current.get()  # Raises, unless the member has begun another run.
-                    return
                 if reader.is_at_end and runtime.state is MemberState.FENCED:
                     raise NotServing(member=member, state=MemberState.FENCED.name)
                 room = max(PAGE_BYTES // 2, reader.needed)
                 await unsent.room(2 * room)  # For entries, and for the events made of them.
+                if runtime.closed:
+                    self._current.get()  # Raises, unless the member has begun another run.
+                    return
                 entries = reader.read(*limits, room)
                 unsent.settle(sum(map(_bytes, entries)))
                 now = time.monotonic()
@@ -149,13 +149,7 @@ async def _written(runtime: Followed, write: Callable[[int], Result]) -> Result:
     """Returns the result of a change of the binary log at the committed position, which waits for
     the disk on a thread. Raises NotServing if the member's run has ended meanwhile.
     """
-    try:
-        return await asyncio.to_thread(write, runtime.committed_position)
-    except CorruptStore:
-        if runtime.closed:
-            state = runtime.state.name
-            raise NotServing(member=runtime.config.member, state=state) from None
-        raise
+    return await asyncio.to_thread(write, runtime.committed_position)
 
 
 def binary_log_of(runtime: Followed) -> BinaryLog:
@@ -203,9 +197,6 @@ def _events(
         for event in large_events(entry, runtime.fragments.pieces(entry.payload)):
             yield [event]
     except CorruptStore:
-        if runtime.closed:
-            state = runtime.state.name
-            raise NotServing(member=runtime.config.member, state=state) from None
         if binary_log_of(runtime).files[0].number <= entry.header.file:
             raise
         raise PurgedAtSource(source=runtime.config.member, missing=str(entry.gtid)) from None

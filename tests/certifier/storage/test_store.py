@@ -7,7 +7,7 @@ goes on as before is in `test_core.py`.
 import resource
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from groupcert.certifier.errors import (
     DiskFull,
     ForeignDataFolder,
     InvalidSetting,
+    NotServing,
     UnsupportedFormat,
 )
 from groupcert.certifier.records import GarbageCollection, Transaction
@@ -270,3 +271,29 @@ def test_a_file_that_cannot_be_begun_or_gone_on_with_is_said_so(
     (tmp_path / "rows-files" / "taken.sst").mkdir()
     with pytest.raises(CorruptStore):
         store.rows_file("taken")
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda store: store.get(Family.META, b"k"),
+        lambda store: list(store.scan(Family.META)),
+        lambda store: store.last(Family.META, b"k"),
+        lambda store: store.snapshot(Family.META),
+        lambda store: store.batch().put(Family.META, b"k", b""),
+        lambda store: store.flush(),
+    ],
+)
+def test_a_closed_store_says_that_its_member_does_not_serve(
+    tmp_path: Path, use: Callable[[Store], object]
+) -> None:
+    store = Store(tmp_path, IDENTITY)
+    batch = store.batch()
+    batch.put(Family.META, b"k", b"")
+    store.close()
+    with pytest.raises(NotServing, match="is OFFLINE"):
+        use(store)
+    with pytest.raises(NotServing, match="is OFFLINE"):
+        store.write(batch)
+    store.flush_tables()
+    assert store.property("estimate-num-keys") == {}
