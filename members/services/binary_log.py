@@ -6,10 +6,9 @@ missing was purged, or it has transactions of the group that the group has not.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from functools import partial
 from itertools import chain
-from typing import TypeVar
 
 import structlog
 
@@ -37,8 +36,6 @@ commit as they end. A thread reads it, and the event loop compares it, in up to 
 WRITE_SECONDS = 0.001
 """Seconds until a group commit that was being written is written, about."""
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
-
-Result = TypeVar("Result")
 
 
 class BinaryLogService(binary_log_pb2_grpc.BinaryLogServiceServicer):
@@ -127,7 +124,7 @@ class BinaryLogService(binary_log_pb2_grpc.BinaryLogServiceServicer):
         """Begins a new file."""
         runtime: Followed = self._current.get()
         binary_log = binary_log_of(runtime)
-        while not await _written(runtime, binary_log.rotate):
+        while not await asyncio.to_thread(binary_log.rotate, runtime.committed_position):
             await asyncio.sleep(WRITE_SECONDS)
             self._current.get()
         return binary_log_pb2.RotateResponse(file=binary_log.files[-1].number)
@@ -139,17 +136,10 @@ class BinaryLogService(binary_log_pb2_grpc.BinaryLogServiceServicer):
         runtime: Followed = self._current.get()
         binary_log = binary_log_of(runtime)
         purge = partial(binary_log.purge, request.to_file)
-        while (count := await _written(runtime, purge)) is None:
+        while (count := await asyncio.to_thread(purge, runtime.committed_position)) is None:
             await asyncio.sleep(WRITE_SECONDS)
             self._current.get()
         return binary_log_pb2.PurgeResponse(files_purged=count)
-
-
-async def _written(runtime: Followed, write: Callable[[int], Result]) -> Result:
-    """Returns the result of a change of the binary log at the committed position, which waits for
-    the disk on a thread. Raises NotServing if the member's run has ended meanwhile.
-    """
-    return await asyncio.to_thread(write, runtime.committed_position)
 
 
 def binary_log_of(runtime: Followed) -> BinaryLog:

@@ -1,24 +1,21 @@
-"""Changes of the binary log that operators ask for, while the disk is slow or the run ends."""
+"""Changes of the binary log that operators ask for, while the disk is slow."""
 
 import asyncio
 import threading
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
-from groupcert.certifier.errors import CorruptStore, NotServing
 from groupcert.members.core.states import MemberState
 from groupcert.members.services.binary_log import BinaryLogService
-from groupcert.v1.binary_log_pb2 import PurgeRequest, RotateRequest
+from groupcert.v1.binary_log_pb2 import RotateRequest
 
 
-def service(binary_log: object, *, closed: bool = False) -> BinaryLogService:
+def service(binary_log: object) -> BinaryLogService:
     """The service of a member with such a log, as far as changes of it look at the member."""
     runtime: Any = SimpleNamespace(
         binary_log=binary_log,
         committed_position=7,
-        closed=closed,
+        closed=False,
         state=MemberState.ERROR,
         config=SimpleNamespace(member="m1"),
     )
@@ -40,16 +37,3 @@ async def test_the_event_loop_goes_on_while_the_disk_is_slow() -> None:
     asyncio.get_running_loop().call_later(0.01, goes_on.set)
     assert (await asked).file == 3
     assert waits == [7]
-
-
-@pytest.mark.parametrize(("closed", "expected"), [(True, NotServing), (False, CorruptStore)])
-async def test_a_run_that_has_ended_meanwhile_is_told_as_such(
-    closed: bool, expected: type[Exception]
-) -> None:
-    def purge(file: int, position: int) -> int:
-        raise CorruptStore(path=f"{file} {position}", problem="it is closed")
-
-    context: Any = None
-    with pytest.raises(expected):
-        log = SimpleNamespace(purge=purge)
-        await service(log, closed=closed).Purge(PurgeRequest(to_file=1), context)
