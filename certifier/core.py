@@ -1,8 +1,8 @@
 """The certifier: takes the records of the total order and returns their outcomes.
 
-It implements section 3 of the design (WL#8440 with its examples): the same records in the same
-order give the same verdicts, GTIDs and versions on every member, whatever batches they come in.
-Only the stamps (`last_committed`, `sequence_number`) differ by observer, because local transactions
+It implements the rule of `members/how-a-group-works.md` (WL#8440 with its examples): the same
+records in the same order give the same verdicts, GTIDs and versions on every member, whatever
+batches they come in. Only the stamps (`last_committed`, `sequence_number`) differ by observer, because local transactions
 have none. Pure: no I/O, no clock, no threads.
 """
 

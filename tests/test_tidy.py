@@ -19,7 +19,7 @@ from tests.sources import ROOT, Check, Source, imported_names, parse, tree
 
 TOP_LEVEL = {
     *("proto", "certifier", "applier", "members", "tests", "deploy"),
-    *("pyproject.toml", "README.md", "Makefile", "CHANGELOG.md"),
+    *("pyproject.toml", "README.md", "Makefile", "CHANGELOG.md", "CONTRIBUTING.md"),
 }
 MODULE_LINES_MAX = 800
 FUNCTION_LINES_MAX = 70
@@ -46,6 +46,7 @@ MACHINE_PATH = re.compile(r"(?<![\w.])/(ro[o]t|wor[k]|hom[e]/\w+|User[s]/\w+|op[
 REGISTRY_HOST = re.compile(
     r"pypi\.or[g]|pythonhoste[d]|deb\.debia[n]|npmj[s]\.|crates\.i[o]|proxy\.golan[g]", re.I
 )
+ELSEWHERE = re.compile(r"\b(design|notes),? (section \d|[A-Z]\d)|\bsection \d+ of the design", re.I)
 UNFINISHED = re.compile(r"\b(TOD[O]|FIXM[E]|XX[X])\b")
 # A verb of the third person, and none of the nouns and pronouns that end alike.
 THIRD_PERSON = re.compile(
@@ -165,10 +166,13 @@ def check_tests_assert(source: Source) -> list[str]:
 
 
 def check_text(source: Source) -> list[str]:
-    """No text names a machine's folders or a package registry, or leaves work unfinished."""
+    """No text names a machine's folders, a package registry or a document that is not in the tree, or
+    leaves work unfinished.
+    """
     rules = (
         (MACHINE_PATH, "is a path of one machine"),
         (REGISTRY_HOST, "names a package registry"),
+        (ELSEWHERE, "is nowhere in the tree; name the file, as in members/how-a-group-works.md"),
         (UNFINISHED, "marks work that is not finished"),
     )
     return [
@@ -278,6 +282,8 @@ BROKEN: tuple[tuple[Check, str, str, str], ...] = (
     (check_tests_assert, "tests/test_x.py", "class T:\n  async def test_b(self): ...", "test_b"),
     (check_text, "README.md", "a\nsee /wor" + "k/shared", "README.md:2: /wor" + "k/"),
     (check_text, "deploy/x.txt", "--index-url https://pypi." + "org/simple", "package registry"),
+    (check_text, "certifier/core.py", "# see design, " + "section 3", "nowhere in the tree"),
+    (check_text, "certifier/core.py", "# (engine notes, " + "A3)", "nowhere in the tree"),
     (check_text, "members/commands/cli.py", "# TO" + "DO: more", "not finished"),
 )
 

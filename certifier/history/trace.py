@@ -1,7 +1,7 @@
 """Traces: JSON lines of the records that reached certification, and the answers of an observer.
 
-A trace is certified by the same certifier as a member's log; nothing here decides. The format is
-section 6 of the design: items are texts such as `shop.orders/PRIMARY/42`, and snapshots are GTID
+A trace is certified by the same certifier as a member's log; nothing here decides. The format is in
+`certifier/history/README.md`: items are texts such as `shop.orders/PRIMARY/42`, and snapshots are GTID
 sets.
 """
 

@@ -1,10 +1,10 @@
-"""The states of a member (design, section 5)."""
+"""The states of a member; `members/core/README.md` has them with what an operator does."""
 
 from enum import Enum
 
 
 class MemberState(Enum):
-    """What a member does now (design, section 5); numbers as on the wire."""
+    """What a member does now; numbers as on the wire."""
 
     OFFLINE = 1
     JOINING = 2

@@ -1,7 +1,7 @@
 """One NATS connection and JetStream's API over it: requests and answers as JSON.
 
 The client library's own JetStream layer is not used: its ordered consumer loses messages when the
-reader is slow, and its publish calls cost more than the message (engine notes, A3 and A2).
+reader is slow, and its publish calls take the processor longer than the message itself.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The model against small logs, whose decisions WL#8440's examples and the design say."""
+"""The model against small logs, whose decisions WL#8440's examples and the rule say."""
 
 import ast
 from pathlib import Path
