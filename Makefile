@@ -29,7 +29,7 @@ COMPOSE ?= $(shell docker compose version >/dev/null 2>&1 && echo docker compose
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo audit-demo cluster passwords test test-quick test-processes test-audit
-.PHONY: check check-tests durations nightly bench proto venv format lint clean
+.PHONY: check check-room check-tests durations nightly bench proto venv format lint clean
 
 demo: $(if $(wildcard $(INSTALLED)),venv,$(MEMBER)) ## a group of three members on this machine, clients, checks
 	$(BIN)/groupcert demo
@@ -71,6 +71,12 @@ test-audit: venv ## the audit, with Spark and a browser
 
 check: ## the quick run: no network, no Java, about a minute
 	$(MAKE) --jobs=2 --output-sync=target lint check-tests
+
+check-room: venv ## the quick tests of one room, in seconds: make check-room ROOM=members/core
+	$(BIN)/ruff check $(ROOM)
+	$(BIN)/ruff format --check $(ROOM)
+	$(BIN)/pytest -m '$(QUICK)' -n 2 $(or $(wildcard $(if $(filter certifier/audit%,$(ROOM)),tests/audit,tests/$(ROOM))),\
+	  $(error ROOM has to be a folder with tests, such as members/core, not $(ROOM))) tests/test_tidy.py
 
 check-tests: venv
 	$(PYTEST) -m '$(QUICK)' -n 3

@@ -2,8 +2,8 @@
 
 It implements the rule of `members/how-a-group-works.md` (WL#8440 with its examples): the same
 records in the same order give the same verdicts, GTIDs and versions on every member, whatever
-batches they come in. Only the stamps (`last_committed`, `sequence_number`) differ by observer, because local transactions
-have none. Pure: no I/O, no clock, no threads.
+batches they come in. Only the stamps (`last_committed`, `sequence_number`) differ by observer,
+because local transactions have none. Pure: no I/O, no clock, no threads.
 """
 
 from collections import deque

@@ -1,5 +1,5 @@
-"""The naive certifier: the rule of `members/how-a-group-works.md` word for word, with sets where the
-real one has integers.
+"""The naive certifier: the rule of `members/how-a-group-works.md` word for word, with sets where
+the real one has integers.
 
 It shares nothing with the certifier: a GTID is a pair (source, number), a snapshot version is a set
 of them, and every step copies or walks whatever is easiest to read.

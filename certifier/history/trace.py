@@ -1,8 +1,8 @@
 """Traces: JSON lines of the records that reached certification, and the answers of an observer.
 
 A trace is certified by the same certifier as a member's log; nothing here decides. The format is in
-`certifier/history/README.md`: items are texts such as `shop.orders/PRIMARY/42`, and snapshots are GTID
-sets.
+`certifier/history/README.md`: items are texts such as `shop.orders/PRIMARY/42`, and snapshots are
+GTID sets.
 """
 
 import json

@@ -1,9 +1,9 @@
 """The port through which a member uses the group's log: one order of messages, the same for all.
 
-A log keeps few promises, and the rest is checked (`members/how-a-group-works.md`): a reader gets every message
-once, in order and without a hole, or an error that says what is missing. A publisher knows only
-what it reads back. Adapters: `jetstream.py`, `etcd.py`, and `tests/sim/memory_order.py` for several
-members in one process.
+A log keeps few promises, and the rest is checked (`members/how-a-group-works.md`): a reader gets
+every message once, in order and without a hole, or an error that says what is missing. A publisher
+knows only what it reads back. Adapters: `jetstream.py`, `etcd.py`, and `tests/sim/memory_order.py`
+for several members in one process.
 """
 
 import json

@@ -2,8 +2,9 @@
 
 It takes the messages of the log as bytes, and says of each transaction whether it was certified,
 under which GTID and version, who won against it, and how one member has stamped it. Everything here
-follows from the rule in `members/how-a-group-works.md` and from the comments of `proto/`; no code of
-the group is used, and what is slow and plain is preferred. Only messages of members are expected: nobody forges any.
+follows from the rule in `members/how-a-group-works.md` and from the comments of `proto/`; no code
+of the group is used, and what is slow and plain is preferred. Only messages of members are
+expected: nobody forges any.
 """
 
 from collections.abc import Iterator
