@@ -41,7 +41,7 @@ def test_each_kind_came_with_the_format_that_is_written_down() -> None:
 
 
 def test_a_new_kind_without_a_new_format_is_found() -> None:
-    new = RECORD_KINDS[-1]._replace(field="notice")
+    new = RECORD_KINDS[-1]._replace(field="unheard_of")
     assert problems([*RECORD_KINDS, new], FORMAT_VERSION)
     assert problems([*RECORD_KINDS, new._replace(since_format=FORMAT_VERSION)], FORMAT_VERSION)
     later = new._replace(since_format=FORMAT_VERSION + 1)
