@@ -26,7 +26,7 @@ from tests.sources import ROOT, Source, tree
 from tests.test_floors import FLOORS
 from tests.test_readmes import READMES, without_blocks
 
-DOCUMENTS = {**READMES, **{each.path: each for each in tree() if each.path == "CHANGELOG.md"}}
+DOCUMENTS = {each.path: each for each in tree() if each.path.endswith(".md")}
 
 
 def check_links(source: Source) -> list[str]:

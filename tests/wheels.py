@@ -33,7 +33,7 @@ def make_wheels(folder: Path, extras: str | None = None) -> None:
     Raises:
         CommandFailed: As it says.
     """
-    with _copy_of(SOURCES) as copy:
+    with copy_of(SOURCES) as copy:
         needed = ["--no-deps", str(copy)] if extras is None else [f"{copy}[{extras}]"]
         pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-build-isolation"]
         run(*pip, "-c", str(PINS), "-w", str(folder), *needed)
@@ -46,13 +46,13 @@ def make_distributions(folder: Path) -> None:
     Raises:
         CommandFailed: As it says.
     """
-    with _copy_of(["."]) as copy:
+    with copy_of(["."]) as copy:
         run(sys.executable, "deploy/hatch_build.py", folder=copy)
         run(sys.executable, "-m", "hatchling", "build", "--directory", str(folder), folder=copy)
 
 
 @contextmanager
-def _copy_of(names: Iterable[str]) -> Iterator[Path]:
+def copy_of(names: Iterable[str]) -> Iterator[Path]:
     """Has a copy of some paths of the tree."""
     with tempfile.TemporaryDirectory(prefix="groupcert-wheel-") as copy:
         for path in files_of(names):
