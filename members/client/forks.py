@@ -2,7 +2,7 @@
 
 A process forks with one thread, and gRPC has several: in the child it neither goes on nor begins
 anew, as long as anything is left of it; a call there waits for its whole time. So before a fork the
-connections of clients are closed, if nothing needs them (`loop_thread.py`); else, and where
+connections of clients are closed, if nothing needs them (`client.py`); else, and where
 something else of the process uses gRPC, clients of the child say at once what is wrong.
 """
 

@@ -1,18 +1,149 @@
 """`groupcert export --log-server`: writes the certification log of a group's log.
 
-The rule it keeps: the log is read as members read it, and nothing is ever written to it.
+The rule it keeps: the log is read as members read it, and nothing is ever written to it. Nothing is
+decided here either: a member's state machine decides, and notes its decisions as it does in a
+member. A history follows from the log's beginning. It has no times, because no clock was there.
+
+Without a name, the observer sees all transactions as remote. With one, it takes the role of the
+member of that name: in each of its runs its clock begins again where it joins, and from there on
+its transactions are local. What a run had not read when it ended, its next one reads as others'
+transactions; the log does not say where that was, so that here all of a run's own are local.
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
 
-from groupcert.certifier.errors import InvalidSetting
+from groupcert.certifier.errors import CorruptRecord, ForeignLog, InvalidSetting, UnsupportedFormat
+from groupcert.certifier.history.schema import Row, Source
+from groupcert.certifier.position import position_of
 from groupcert.members.certification_log.export_folder import check_absent
 from groupcert.members.commands.export import ExportOptions, absent_observer, tell, write_history
-from groupcert.members.commands.total_order_history import TotalOrderHistory
+from groupcert.members.core.decisions import Decisions, decode
+from groupcert.members.core.effects import Delivered
+from groupcert.members.core.group_settings import settings_problem
+from groupcert.members.core.log_records import GroupSettings, LogBatch, Message, ViewProposal
+from groupcert.members.core.member import Member
+from groupcert.members.core.options import MemberOptions
+from groupcert.members.core.releases import FORMAT_VERSION
+from groupcert.members.core.views import ViewMember
 from groupcert.members.runtime.skips import is_skip_ordered
 from groupcert.members.total_order.log_options import LogOptions, make_order
 from groupcert.members.total_order.port import Delivery, LogState, TotalOrder
+from groupcert.members.wire.log_batches import decode_batch
+from groupcert.members.wire.row_changes import changed_keys
+
+OBSERVER: Final = "total-order"
+"""Observer of the history if none is named."""
+HISTORY: Final = "1"
+_NO_RUN = -1
+"""Incarnation of an observer without a run."""
+
+
+class TotalOrderHistory:
+    """Certifies a group's log from its beginning, and yields the decisions as rows."""
+
+    def __init__(
+        self,
+        observer: str | None = None,
+        first_sequence: int = 1,
+        *,
+        keys: bool = False,
+        is_skip_ordered: Callable[[int], bool] = lambda _: False,
+    ) -> None:
+        """Begins without messages.
+
+        Args:
+            first_sequence: The message with which the history begins; those before it are
+                certified, without rows.
+            keys: Write readable keys of rows, too.
+            is_skip_ordered: Returns whether a later record of the log says to skip a message that
+                no member could read.
+        """
+        self.observer = observer or OBSERVER
+        self._name = observer
+        self._first_sequence = first_sequence
+        self._is_skip_ordered = is_skip_ordered
+        keys_of = changed_keys if keys else None
+        self._decisions = Decisions(self.observer, source=Source.TOTAL_ORDER, keys_of=keys_of)
+        self._member: Member | None = None
+
+    def rows(self, deliveries: Iterable[Delivery]) -> Iterator[Row]:
+        """Yields the rows of the log's messages, from the first one on.
+
+        Raises:
+            CorruptRecord: no message makes a group.
+            DigestMismatch: most of the group has certified something else.
+            ForeignLog: A message makes a group of another name.
+            UnsupportedFormat: A member's message is of a release that this one does not know, and
+                operators did not have it skipped.
+        """
+        sequence = 0
+        for sequence, payload in deliveries:
+            message = decode_batch(payload)
+            member = self._member = self._member or self._member_before(sequence, message)
+            if member is None:
+                continue
+            into = Delivered()
+            if sequence >= self._first_sequence and not self._decisions.is_on:
+                self._decisions.is_on = True
+                self._decisions.follow(member.certifier)
+                into.noted.absorb(self._decisions.start(position_of(sequence, 0), 0))
+            before, member.me = member.me, self._next_run(member, message)
+            self._deliver(member, sequence, message, into)
+            if member.me != before and not member.view.member(member.me.incarnation):
+                member.me = before
+            if len(into.noted):
+                yield from self._made(into)
+        if self._member is None:
+            problem = f"none of the messages to {sequence} has a group's settings"
+            raise CorruptRecord(position=position_of(sequence, 0), problem=problem)
+
+    def _deliver(self, member: Member, sequence: int, message: Message, into: Delivered) -> None:
+        """Delivers a message as in a member, and skips it if operators had it skipped."""
+        try:
+            member.deliver(sequence, message, into)
+        except (ForeignLog, UnsupportedFormat):
+            if not self._is_skip_ordered(sequence):
+                raise
+            member.skip_sequence = sequence
+            member.deliver(sequence, message, into)
+
+    def _made(self, into: Delivered) -> Iterator[Row]:
+        """Yields the rows of what was noted, decoded as members store it."""
+        block = self._decisions.encode(into.noted)
+        for row in decode(block, self.observer, HISTORY, "the log"):
+            del row["decided_us"]
+            yield row
+
+    def _member_before(self, sequence: int, message: Message) -> Member | None:
+        """Returns a member that has read the messages before the one that makes the group, of which
+        none counts; None if that message is still to come.
+        """
+        for control in message.controls if isinstance(message, LogBatch) else ():
+            if isinstance(control, GroupSettings) and not settings_problem(control):
+                me = ViewMember(
+                    name=self.observer,
+                    incarnation=_NO_RUN,
+                    address="",
+                    format_version=FORMAT_VERSION,
+                )
+                options = MemberOptions(me=me, settings=control, looks_on=True)
+                member = Member(options, self._decisions)
+                member.log_sequence = sequence - 1
+                return member
+        return None
+
+    def _next_run(self, member: Member, batch: Message) -> ViewMember:
+        """Returns the observer after the message: its next run, if the message proposes that."""
+        is_others = batch.incarnation != member.me.incarnation
+        if isinstance(batch, LogBatch) and batch.member == self._name and is_others:
+            for control in batch.controls:
+                if isinstance(control, ViewProposal):
+                    for each in control.members:
+                        if (each.name, each.incarnation) == (batch.member, batch.incarnation):
+                            return each
+        return member.me
 
 
 def export_total_order(

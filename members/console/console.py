@@ -2,7 +2,8 @@
 
 Samples and questions are tasks of the member's event loop. Browsers are answered by threads, which
 have the event loop copy numbers and make a document of these: once a second at most, however many
-pages are open.
+pages are open. Load balancers and supervisors ask here, too, whether the process lives and may be
+sent clients.
 """
 
 import asyncio
@@ -12,6 +13,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
+from http import HTTPStatus
 from importlib.resources import files
 from typing import TypeVar
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
@@ -21,12 +23,12 @@ import structlog
 from groupcert.certifier.errors import NotServing
 from groupcert.members.console.document import document
 from groupcert.members.console.http_server import serve
-from groupcert.members.console.paths import Answer, guarded, page, paths
+from groupcert.members.console.paths import Answer, guarded, page, paths, told
 from groupcert.members.console.peers import Peers
-from groupcert.members.console.probes import State, health, readiness
 from groupcert.members.console.samples import PERIOD_SECONDS, History
 from groupcert.members.console.seen import Seen, others, sample_of, seen
 from groupcert.members.console.viewers import Viewers
+from groupcert.members.core.states import MemberState
 from groupcert.members.door.answer_budget import AnswerBudget, Unsent
 from groupcert.members.runtime.observation import Observation
 from groupcert.members.services.current_runtime import CurrentRuntime
@@ -50,6 +52,25 @@ FILES: Mapping[str, str] = {
 }
 Result = TypeVar("Result")
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
+State = tuple[str, str]
+"""The name of a member's state, and why it is not ONLINE."""
+
+
+def health(state: Callable[[], State]) -> Answer:
+    """Answers whether the event loop does: also that of a fenced member, which a restart would not
+    help.
+    """
+    state()
+    return told("alive")
+
+
+def readiness(state: Callable[[], State]) -> Answer:
+    """Answers whether the member is ONLINE; if it is not, with its state and the reason."""
+    now, reason = state()
+    if now == MemberState.ONLINE.name:
+        return told(now)
+    text = f"{now}: {reason}".removesuffix(": ")
+    return told(text, HTTPStatus.SERVICE_UNAVAILABLE)
 
 
 class Console:

@@ -1,17 +1,73 @@
 """Gives the services of a member's process its current runtime.
 
 A process has several runtimes, one after another: after a full disk, or when it rejoins, the
-services continue with the next one, and between two of them there is none.
+services continue with the next one, and between two of them there is none. `Stopping` tells calls
+that the process stops, and ends those that wait: else they would be cut off with the connection,
+and their callers could not tell a planned stop from a failure.
 """
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import contextmanager
+from typing import Literal, TypeVar
 
 from groupcert.certifier.errors import CorruptStore, NotServing
 from groupcert.members.core.states import MemberState
 from groupcert.members.runtime.observation import Observation, observe
 from groupcert.members.runtime.runtime import MemberRuntime
-from groupcert.members.services.stopping import Stopping
+
+Found = TypeVar("Found")
+
+
+class Stopping:
+    """The stop of one process; for the event loop's thread."""
+
+    def __init__(self) -> None:
+        self._begun = asyncio.Event()
+        self._ended = asyncio.Event()
+        self._waits: set[asyncio.Timeout] = set()
+
+    def begin(self) -> None:
+        """Begins the stop: waiting calls end."""
+        self._begun.set()
+        now = asyncio.get_running_loop().time()
+        for wait in self._waits:
+            wait.reschedule(now)
+
+    def end(self) -> None:
+        """Ends the sessions: all that ran is over, and nothing more is taken."""
+        self._ended.set()
+
+    async def ended(self) -> None:
+        """Returns when all that ran is over."""
+        await self._ended.wait()
+
+    async def begun(self) -> Literal[True]:
+        """Returns when the stop begins."""
+        return await self._begun.wait()
+
+    def check(self, member: str) -> None:
+        """Raises NotServing once the stop has begun; nothing was ordered."""
+        if self._begun.is_set():
+            raise NotServing(member=member, state="STOPPING", ordered="nothing")
+
+    async def unless(self, waiting: Awaitable[Found], member: str) -> Found:
+        """Returns the result of `waiting`. Raises as `check`, also while it waits."""
+        wait = asyncio.timeout(0 if self._begun.is_set() else None)
+        try:
+            async with wait:
+                self._waits.add(wait)
+                return await waiting
+        except TimeoutError:
+            self.check(member)
+            raise
+        finally:
+            self._waits.discard(wait)
+
+    async def received(self, requests: AsyncIterator[Found], member: str) -> AsyncIterator[Found]:
+        """Yields the requests of a caller. Raises as `check` while it waits for the next one."""
+        while (request := await self.unless(anext(requests, None), member)) is not None:
+            yield request
 
 
 class CurrentRuntime:

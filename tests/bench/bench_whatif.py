@@ -24,7 +24,7 @@ from groupcert.applier.whatif.trace_work import TraceWork
 from groupcert.applier.whatif.workload import Costs, Workload, load
 from groupcert.members.benchmarks.machine import answer, circumstances
 from groupcert.members.commands.options import GcWindow, trace_options
-from groupcert.members.commands.schedules import runs_of
+from groupcert.members.commands.whatif import runs_of
 
 GROUP = UUID("aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa")
 WORKERS = (1, 2, 4, 8, 16)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from groupcert.members.door.answer_budget import Unsent
-from groupcert.members.door.deliveries import Deliveries
+from groupcert.members.door.door import Deliveries
 from groupcert.members.services.health import HealthChecks
 from tests.fuzz.watcher import HELD_MS_MAX
 

@@ -16,7 +16,7 @@ import pytest
 
 from groupcert import Client, certifiable
 from groupcert.certifier.errors import GroupcertError
-from groupcert.members.client.loop_thread import run
+from groupcert.members.client.client import run
 from groupcert.members.demo.local_group import LocalGroup
 from groupcert.members.errors.calls import InvalidMessage, TooManyCalls, TooManySnapshots
 from groupcert.members.security.access import Role

@@ -20,7 +20,7 @@ from groupcert.members.core.decisions import decode
 from groupcert.members.core.log_records import LoggedTransaction
 from groupcert.members.core.publisher import Submission
 from groupcert.members.demo import checks as demo_checks
-from groupcert.members.services.history_pages import history_page
+from groupcert.members.services.group import history_page
 from groupcert.members.wire.requests import submitted_commit
 from groupcert.v1 import group_pb2, store_pb2, transaction_pb2
 from tests.sim.checkers import Checks, rows_of

@@ -14,7 +14,7 @@ from groupcert.certifier.history.schema import STEP_BITS, Row
 from groupcert.certifier.position import log_sequence_of
 from groupcert.certifier.write_set import store_key_item
 from groupcert.internal.v1.log_pb2 import LogBatchHead
-from groupcert.members.commands.total_order_history import TotalOrderHistory
+from groupcert.members.commands.export_total_order import TotalOrderHistory
 from groupcert.members.core.log_records import LogBatch, Message, StableReport
 from groupcert.members.total_order.port import Delivery
 from groupcert.members.wire.log_batches import encode_batch

@@ -18,7 +18,7 @@ from groupcert.applier.whatif.loops.windows import SchedulesDiffer
 from groupcert.applier.whatif.workload import Costs
 from groupcert.certifier.core import CertifierOptions
 from groupcert.certifier.errors import InvalidRequest, InvalidTrace
-from groupcert.members.commands import schedules
+from groupcert.members.commands import whatif as schedules
 from groupcert.members.commands.cli import app
 from groupcert.members.commands.whatif import WhatIfOptions, whatif_binary_log, whatif_trace
 from groupcert.members.errors.usage import MissingOption

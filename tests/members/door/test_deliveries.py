@@ -13,8 +13,7 @@ from groupcert.members.door.answer_budget import AnswerBudget, answering
 from groupcert.members.door.call_limit import Rooms
 from groupcert.members.door.call_times import CallTimes
 from groupcert.members.door.callers import Callers
-from groupcert.members.door.deliveries import Deliveries, waits_for_end
-from groupcert.members.door.door import Door
+from groupcert.members.door.door import Deliveries, Door, waits_for_end
 from groupcert.members.errors.calls import AnswerNotTaken
 from groupcert.members.host.loopback import HOST, free_port
 from groupcert.v1 import recovery_pb2, recovery_pb2_grpc

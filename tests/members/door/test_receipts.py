@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from groupcert.members.door.receive_budget import Receipts
+from groupcert.members.door.call_limit import Receipts
 from groupcert.members.errors.calls import RequestIncomplete
 
 

@@ -9,10 +9,9 @@ from groupcert.certifier.errors import InvalidSetting, NotServing
 from groupcert.certifier.write_set import store_key_item
 from groupcert.members.certification_log import files
 from groupcert.members.runtime.runtime import MemberRuntime
-from groupcert.members.services import history_pages
+from groupcert.members.services import group
 from groupcert.members.services.current_runtime import CurrentRuntime
-from groupcert.members.services.group import GroupService
-from groupcert.members.services.history_pages import history_page, rows_of
+from groupcert.members.services.group import GroupService, history_page, rows_of
 from groupcert.v1 import group_pb2
 from tests.members.certification_log.test_writer import (
     feed,
@@ -32,7 +31,7 @@ __all__ = ["short_pauses"]
 
 @pytest.fixture(autouse=True)
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(history_pages, "PAGE_ROWS", 2)
+    monkeypatch.setattr(group, "PAGE_ROWS", 2)
     monkeypatch.setattr(files, "TABLE_ROWS", 3)
 
 
