@@ -291,6 +291,7 @@ class EtcdOrder:
         while (description := await self._log.find()) is None:
             if create:
                 await self._check_servers()
+                # It is looked for again, as another member may have made it first.
                 await self._log.make(options.continues)
                 continue
             if others is None:
@@ -312,6 +313,7 @@ class EtcdOrder:
             address = self._connection.address
             raise LogServerUnavailable(address=address, cause=refused.description) from None
         if description is None:
+            # An identity that no log has: the comparison below raises ForeignLog.
             description = LogDescription(
                 identity=LogIdentity(name=self._identity.name, created="no log"),
                 base=0,

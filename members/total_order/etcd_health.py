@@ -114,6 +114,7 @@ class EtcdHealth:
             self._servers.failed(self._connection.problem or "no server answers")
             return
         self._connection.leader = leader_of(answers)
+        # In the newest term; in it, a server that has not heard yet who leads knows less.
         newest = max(answers.values(), key=lambda each: (each.raft_term, each.leader != 0))
         self._servers.answered(
             _now_ms(),
@@ -128,6 +129,7 @@ class EtcdHealth:
         name = self._name(server)
         if answer is None:
             return ServerAnswer(name, is_current=False, heard_ms=None, is_offline=True)
+        # Against the last look, not this one: what is on its way between servers is no lag.
         lag = max(self._index_before - answer.raft_applied_index, 0)
         return ServerAnswer(name, is_current=not lag and answer.leader != 0, lag=lag)
 
@@ -165,7 +167,7 @@ async def message_bytes_max(connection: EtcdConnection) -> int:
 async def promises_of(
     monitors: Sequence[str], tls: Tls | None, propose: Callable[[], Awaitable[None]]
 ) -> ServerPromises:
-    """Returns what servers say in their metrics, at `http://host:port`.
+    """Reads the promises of servers out of their metrics, at `http://host:port`.
 
     Args:
         propose: Has the servers write something to their logs. One that was told not to sync
@@ -193,7 +195,7 @@ def _syncs(before: Mapping[str, float], after: Mapping[str, float]) -> bool | No
 
 
 def _all_metrics(monitors: Sequence[str], tls: Tls | None) -> list[dict[str, float]]:
-    """Returns what each server says, or nothing for one that does not answer."""
+    """Returns the plain metrics of each server, by name; none of one that does not answer."""
     context = tls.client_context() if tls is not None else None
     found: list[dict[str, float]] = []
     for monitor in monitors:

@@ -19,8 +19,8 @@ def options_of(
     in_flight_max: int,
     connect_ms_max: int,
 ) -> LogOptions:
-    """Returns how a log is reached: on etcd where the addresses begin with `etcd://` or `etcds://`,
-    else on JetStream.
+    """Returns the options of a log's adapter: of etcd's where the addresses begin with `etcd://` or
+    `etcds://`, else of JetStream's.
 
     Raises InvalidSetting: they are of both.
     """
