@@ -84,7 +84,7 @@ def function_of(operation: str, table: str) -> Identifier:
 
 
 def statements_for(table: Table) -> list[Composed]:
-    """Returns what attaches a table, or renews what an earlier call has made."""
+    """Returns the SQL statements that attach a table, or renew what an earlier call has made."""
     statements = [*_statements(table)]
     comment = SQL("COMMENT ON FUNCTION {} IS {}").format(
         function_of("changes", table.full_name), Literal(digest_of(table))
@@ -93,8 +93,8 @@ def statements_for(table: Table) -> list[Composed]:
 
 
 def digest_of(table: Table) -> str:
-    """Returns what tells whether functions of an attached table are those that it needs now: a
-    table that is attached later may refer to it.
+    """Returns a digest, in hexadecimal, of the functions that an attached table needs now. It
+    changes where a table that is attached later refers to this one.
     """
     text = "\n".join(statement.as_string(None) for statement in _statements(table))
     return hashlib.sha256(text.encode()).hexdigest()
@@ -188,7 +188,7 @@ def _trigger(
 def _added_note(
     table: Table, before: Composable, after: Composable, source: Composable
 ) -> Composable:
-    """Returns what notes rows of a source, if it has any."""
+    """Returns the INSERT that notes the rows of a source, if it has any."""
     return SQL(
         "INSERT INTO groupcert.notes (relation, before, after)"
         " SELECT {}, {}, {} WHERE EXISTS (SELECT FROM {});"
@@ -202,7 +202,9 @@ def _noted_rows(row: Composable, source: Composable) -> Composable:
 def _owned(
     table: Table, operation: str, parameters: str, returns: str, body: Composable
 ) -> Iterator[Composed]:
-    """Yields what makes a function that runs as the table's owner, for nobody else to call."""
+    """Yields the statements that make a function which runs as the table's owner, and which nobody
+    else may call.
+    """
     function = function_of(operation, table.full_name)
     yield SQL(
         "CREATE OR REPLACE FUNCTION {}({}) RETURNS {} LANGUAGE plpgsql SECURITY DEFINER {} AS {}"
@@ -258,8 +260,9 @@ def _changes(table: Table) -> Composable:
 
 
 def _refusal(table: Table) -> Composable:
-    """Returns what raises where a row would be refused elsewhere. A session's settings have decided
-    here, such as its search path; there it is those of `put`, which are this function's.
+    """Returns the statement that raises where a row would be refused elsewhere. Here a session's
+    settings have decided, such as its search path; there those of `put` do, which are this
+    function's.
     """
     noted = Identifier("groupcert noted")
     same = SQL(" AND ").join(
@@ -427,7 +430,7 @@ def _delete(table: Table) -> Composable:
 
 
 def _insert(table: Table, row: str = "") -> Composable:
-    """Returns what inserts the row of a variable, or all rows."""
+    """Returns the INSERT of the row of a variable, or of all rows."""
     names = [Identifier(column) for column in _written(table)]
     values = SQL(", ").join(SQL("r.{}").format(name) for name in names)
     source = SQL("") if row else SQL("FROM {}").format(_records(table.columns, SQL("$1")))
@@ -448,7 +451,9 @@ def _upsert(table: Table) -> Composable:
 
 
 def _update(table: Table) -> Composable:
-    """Returns what changes the row of `r`; of a table with nothing but a key, what looks for it."""
+    """Returns the UPDATE of the row of `r`. That of a table with nothing but a key changes nothing,
+    and finds whether the row is there.
+    """
     names = [name for name in _written(table) if name not in table.key] or [*table.key]
     updates = SQL(", ").join(SQL("{0} = r.{0}").format(Identifier(name)) for name in names)
     name = Identifier(table.schema, table.name)

@@ -163,7 +163,7 @@ def is_executed(connection: Connection, change: SchemaChange) -> bool:
 
 
 def reason_of(connection: Connection) -> str:
-    """Returns why the server is out of its group; "" if it is in it."""
+    """Returns the reason for which the server is out of its group; "" if it is in it."""
     row = connection.execute("SELECT out_of_group FROM groupcert.settings").fetchone()
     return str(row[0]) if row and row[0] else ""
 
@@ -308,6 +308,7 @@ def _check_files(connection: Connection, before: Mapping[int, int]) -> None:
 
 def _is_immutable(connection: Connection, kind: str, expression: str) -> bool:
     try:
+        # PostgreSQL takes only an immutable expression for a generated column.
         with connection.transaction(force_rollback=True):
             connection.execute(
                 f"CREATE TEMPORARY TABLE groupcert_probe (value {kind}"
@@ -319,7 +320,7 @@ def _is_immutable(connection: Connection, kind: str, expression: str) -> bool:
 
 
 def _cause(error: psycopg.Error) -> str:
-    """Returns what a server says, and of which of several statements."""
+    """Returns the text of a server's error, and that of the statement which it is about."""
     said = (error.diag.message_primary, error.diag.message_detail)
     statement = (error.diag.context or "").partition("\n")[0][:STATEMENT_CHARACTERS]
     return "; ".join(part for part in (*said, statement) if part) or str(error).strip()

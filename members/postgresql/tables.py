@@ -353,7 +353,7 @@ def _problem(
     columns: Sequence[Mapping[str, Any]],
     parts: Sequence[Mapping[str, Any]],
 ) -> str:
-    """Returns why a table is kept out, or ""."""
+    """Returns the reason for which a table is kept out, or ""."""
     if {".", "/", "*"} & {*table.schema, *table.name}:
         return "its name has a dot, a slash or a star"
     if row["is_inherited"] or row["is_foreign"]:

@@ -94,7 +94,9 @@ def compare_history(
 def _differing(
     observer: str, row: dict[str, Any], gtid: Gtid, longest: Holding, entry: RelayEntry | None
 ) -> str:
-    """Returns how a row differs from what the longest member has as that version; empty: not."""
+    """Returns the difference between a row and the longest member's transaction of that version, in
+    words; empty: none.
+    """
     version, position = row["version"], position_at(row["place"])
     if entry is None or entry.version != version:
         known = gtid in longest.executed

@@ -114,7 +114,8 @@ class Holding:
 
 @contextmanager
 def holding(folder: Path, on_read: OnRead = lambda entries: None) -> Iterator[Holding]:
-    """Yields what the member with this data folder holds; or the one that a backup was taken of.
+    """Yields the holding of the member with this data folder, or of the one that a backup was taken
+    of.
 
     Nobody else can start on the folder within the block.
 
@@ -214,7 +215,7 @@ def _check(found: Holding) -> None:
 
 
 def _why_incomplete(found: Holding) -> str:
-    """Returns what is missing; empty: nothing is."""
+    """Returns the first thing that is missing, in words; empty: the holding is whole."""
     version = found.rows.version
     gtids = found.rows.gtid_executed.copy()
     for group in _relayed(found.store):
@@ -233,8 +234,8 @@ def _why_incomplete(found: Holding) -> str:
 
 
 def _why_broken(found: Holding) -> str:
-    """Returns what is wrong with the binary log; empty: nothing, or there is none. Between two
-    files there may be transactions of a time in which it was switched off.
+    """Returns the fault of the binary log, in words; empty: none, or there is no binary log.
+    Between two files there may be transactions of a time in which it was switched off.
     """
     version = 0
     for stored in stored_groups(found.store):

@@ -64,7 +64,7 @@ class Plan:
 
 
 def plan_of(holdings: Sequence[Holding], without: Sequence[str], group: str | None = None) -> Plan:
-    """Returns what a new log would go on from.
+    """Returns the plan of a new log: the state that it goes on from, and the messages after that.
 
     Args:
         without: Names of members that are given up.
@@ -76,6 +76,8 @@ def plan_of(holdings: Sequence[Holding], without: Sequence[str], group: str | No
     """
     _check_one_group(holdings, group)
     sure = [each for each in holdings if not each.is_in_doubt] or holdings
+    # The newest state and the newest rows may be those of two members: rows are stored at each
+    # commit, states some times a second.
     base = max(sure, key=lambda each: (each.log_sequence, each.rows.version))
     farthest = max(sure, key=lambda each: (each.last_version, each.log_sequence))
     _check_all_there(base, holdings, without)

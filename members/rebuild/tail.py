@@ -45,7 +45,7 @@ class _Message:
 
 
 def tail_after(base: Holding, farthest: Holding) -> Tail:
-    """Returns what follows the state of `base`, of the rows of `farthest`."""
+    """Returns the messages that follow the state of `base`, made from the rows of `farthest`."""
     lost = farthest.executed - base.state.certifier.executed()
     sender = _sender(base.state)
     if sender is None or not lost:
@@ -57,7 +57,10 @@ def tail_after(base: Holding, farthest: Holding) -> Tail:
         found = list(group)
         is_next = [each.version for each in found] == [*range(version + 1, found[-1].version + 1)]
         before = len(messages)
+        # Nothing was certified in the messages between: empty ones keep the positions of the
+        # others.
         messages += [_Message() for _ in range(log_sequence - base.log_sequence - before)]
+        # What follows a hole was certified behind what is in it, and is lost with that.
         if not is_next or not _add_fragments(messages, base.state, farthest, found):
             del messages[before:]
             break

@@ -140,6 +140,7 @@ class Copies:
     def log_sequences(self, view: View) -> list[int]:
         """Returns the last message of each copy whose reader has not joined the view since."""
         for copy_id, place in [*self._places.items()]:
+            # A run of the reader that was not in the view when it asked is: it has joined since.
             if copy_id not in self._open and _run_of(place.asker, view) not in (0, place.run):
                 self._forget(copy_id)
         return [place.log_sequence for place in self._places.values()]
@@ -160,6 +161,7 @@ class Copies:
         """Makes a copy; returns its manifest, and the seconds in which nothing else ran."""
         try:
             await asyncio.to_thread(runtime.store.flush_tables)
+        # Of a store that was closed meanwhile, what counts is that the member does not serve.
         except Exception:
             check_donor(runtime)
             raise
@@ -172,6 +174,7 @@ class Copies:
         runtime.save()
         manifest = manifest_of(runtime.config.group, runtime.member, runtime.store)
         run = _run_of(asker, runtime.member.view)
+        # In the same turn of the event loop as the manifest: no trim comes between.
         self._places[folder.name] = _Place(asker, run, manifest.log_sequence)
         runtime.store.checkpoint(folder / ROCKSDB_FOLDER)
         seconds = time.perf_counter() - began

@@ -139,6 +139,7 @@ async def download_copy(
             writer.close()
         is_whole = True
     finally:
+        # A reader that failed begins with another copy, and does not need the log after this one.
         await donor.close_copy(copy_id, reads_on=reads_on and is_whole)
     await asyncio.to_thread(write_manifest, folder, manifest)
     await asyncio.to_thread(sync, folder / ROCKSDB_FOLDER)

@@ -165,7 +165,7 @@ def verify_files(
 def file_problems(
     folder: Path, manifest: CopyManifest, on_bytes: OnBytes = lambda count: None
 ) -> Iterator[str]:
-    """Yields what is wrong with the files of a copy: each file is compared with the manifest."""
+    """Yields the differences, in words, between the files of a copy and its manifest."""
     found = {path.name: path for path in (folder / ROCKSDB_FOLDER).glob("*")}
     for file in manifest.files:
         path = found.pop(file.name, None)

@@ -72,8 +72,11 @@ def finish(data_folder: Path) -> bool:
     found = is_adopted(data_folder)
     if found:
         if store.is_dir():
+            # Left by an earlier swap; a rename needs the name free.
             shutil.rmtree(replaced, ignore_errors=True)
             store.rename(replaced)
+        # After a crash here there is no store, and `adopted/` is still there: the next start goes
+        # on.
         copy.rename(store)
         sync(data_folder)
     for left in (replaced, adopted):

@@ -96,7 +96,9 @@ def _reach(groups: Mapping[int, Sequence[History]]) -> dict[int, Reach]:
 def _hashed(
     log: Log, ends: Mapping[int, int], groups: Mapping[int, Sequence[History]]
 ) -> DataFrame:
-    """Returns what is to be compared: the rows that no audit before has compared for good."""
+    """Returns the rows that are to be compared, with their hashes: those that no audit before has
+    compared for good.
+    """
     group_of = {each.h: number for number, mine in groups.items() for each in mine}
     begin = log.by_history(lambda each: each.before.whole_place if each.before else 0)
     compared = log.rows.where(
@@ -120,6 +122,8 @@ def _hashable(name: str) -> Column:
 def _digests(rows: DataFrame) -> _Digests:
     digests = rows.groupBy("part", "h").agg(
         F.count(F.lit(1)).alias("rows"),
+        # Neither depends on the order of rows. Two equal rows in place of two other equal ones
+        # leave the exclusive or as it is: the sum tells.
         F.bit_xor("hash").alias("xor"),
         F.sum(F.col("hash").bitwiseAND(_SUM_BITS)).alias("sum"),
     )
@@ -178,7 +182,7 @@ class _Found:
 
     @classmethod
     def kept(cls, log: Log) -> "_Found":
-        """Returns what the audit before has kept."""
+        """Returns the comparison that the audit before has kept."""
         found, kept = cls(), log.before("agree")
         if kept:
             pairs, differing, absent = (kept[name] for name in _KEPT)
@@ -318,7 +322,9 @@ def _rows_at(log: Log, deviations: pl.DataFrame) -> dict[tuple[int, int], Row]:
 def _difference(
     rows: Mapping[tuple[int, int], Row], place: int, h: int, other: int
 ) -> tuple[str, str]:
-    """Returns what a history should have recorded at a place, by another one, and what it has."""
+    """Returns the columns in which a history differs from another one at a place: as the other one
+    has them, and as it has.
+    """
     found, expected = rows[place, h], rows[place, other]
     names = [name for name in SHARED if found[name] != expected[name]]
     return _told(expected, names), _told(found, names)

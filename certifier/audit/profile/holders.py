@@ -39,7 +39,7 @@ _KINDS = (RecordKind.CHECKPOINT, RecordKind.VIEW_CHANGE)
 
 
 def reports_of(log: Log, history: History) -> DataFrame:
-    """Returns what the members of a history reported, and its views, in order."""
+    """Returns the reports of the members of a history, and its views, in order."""
     kinds = [kind.value for kind in _KINDS]
     mine = log.rows.where((F.col("h") == history.h) & F.col("kind").isin(kinds))
     columns = ("kind", "origin", "stable_version", "version", "members", "decided_us")
@@ -87,7 +87,7 @@ class _Reports:
                 self._add(name, self._part(self.now_us), 0, 0, newest - version)
 
     def rows(self) -> list[tuple[object, ...]]:
-        """Returns what was found, as `HOLDER`."""
+        """Returns the sums of each member in each part of the time, as rows of `HOLDER`."""
         return [(*key, *told) for key, told in self.sums.items()]
 
     def _reach(self, at_us: int) -> None:
@@ -161,7 +161,9 @@ def by_member(history: History, found: pl.DataFrame, most: int) -> JsonObject | 
 
 
 def _longest(rows: pl.DataFrame, index: dict[str, int]) -> tuple[int | None, int | None]:
-    """Returns who held for longest in a part, and by how much; None, if nobody did."""
+    """Returns the index of the member that held for longest in a part, and the versions by which it
+    was behind; None, if none did.
+    """
     if not rows["held_us"].sum():
         return None, None
     ordered = rows.sort("held_us", "name", descending=[True, False], nulls_last=True)

@@ -274,6 +274,7 @@ def _step(
     for each in np.unique(interval):
         mine = folded[interval == each]
         count = len(mine)
+        # Each decision is multiplied once for each one after it.
         weights = np.append(powers[: count - 1][::-1], np.uint64(1))
         summand = np.add.reduce(mine * weights)
         factor = powers[count - 1].view(np.int64)
@@ -317,7 +318,7 @@ def _decisions(rows: pl.DataFrame, stable: int) -> pl.DataFrame:
 
 
 def _count(gtid_set: str) -> int:
-    """Returns how many GTIDs a set has."""
+    """Returns the number of GTIDs in a set."""
     return sum(
         last - first + 1
         for firsts, lasts in intervals(gtid_set).values()

@@ -23,7 +23,7 @@ def resets_of(histories: Sequence[History]) -> Resets:
 
 
 def clock(h: pl.Series, number: pl.Series, resets: Resets) -> pl.Series:
-    """Returns how often the clock of each row's history had begun again by row `number`.
+    """Returns the number of resets of each row's clock up to row `number` of its history.
 
     Cost: O(log resets) a row, of histories that have any.
     """

@@ -122,7 +122,7 @@ class Since:
 
 
 def read_kept(spark: SparkSession, place: str, paths: Sequence[str]) -> Kept:
-    """Returns what the audit at a place has kept, beside the logs as they are now.
+    """Returns the state that the audit at a place has kept, beside the logs as they are now.
 
     Raises:
         NoAuditBefore: there is no audit at that place.
@@ -150,8 +150,8 @@ def read_kept(spark: SparkSession, place: str, paths: Sequence[str]) -> Kept:
 
 
 def paths_to_read(paths: Sequence[str], since: str) -> Sequence[str]:
-    """Returns what an audit of `paths` reads that goes on from one at `since`, as far as can be
-    told without Spark: the kept rows and the new files. All paths, if it may be of everything.
+    """Returns the paths that an audit of `paths` reads which goes on from one at `since`, as far as
+    can be told without Spark: the kept rows and the new files. All, if it may be of everything.
     """
     try:
         state = local_path(since) / STATE
@@ -164,6 +164,7 @@ def paths_to_read(paths: Sequence[str], since: str) -> Sequence[str]:
             told, status = known.get(file.absolute()), file.stat()
             if told is None:
                 new.append(str(file))
+            # In milliseconds: Spark's file systems know a file's time no finer.
             elif told != (status.st_size, status.st_mtime_ns // 1_000_000):
                 return paths
     except (OSError, ArrowException, ValueError):

@@ -169,7 +169,7 @@ class Log:
         return _Recent(self) if self.kept else self
 
     def before(self, job: str) -> JsonObject:
-        """Returns what a job has kept in the audit before; nothing if there was none."""
+        """Returns the state that a job has kept in the audit before; nothing if there was none."""
         return self.kept.jobs.get(job, {}) if self.kept else {}
 
     def number_of(self, name: Sequence[str]) -> int:

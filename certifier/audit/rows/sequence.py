@@ -98,7 +98,7 @@ class Told(NamedTuple):
 
 
 def told_of(log: Log) -> Told:
-    """Returns what is known of the histories of a log."""
+    """Returns the driver's knowledge of the histories of a log."""
     settings = [
         (each.h, number, _is_tight(settings), block_size(settings) or None)
         for each in log.histories
@@ -182,6 +182,8 @@ def states() -> Mapping[str, pl.Expr]:
         .then(statement=False)
         .when(collection & (pl.col("purged_items") > 0) & ~is_tight)
         .then(statement=True)
+        # Before the first version there is nothing to collect, and a certifier begins with a closed
+        # window.
         .when(begins)
         .then(statement=True),
         "met_stable_set": pl.when(stable).then(pl.col("stable_set")),

@@ -45,6 +45,7 @@ def class_archive_options(java: Java) -> str:
         reads, makes = "AOTCache", "AOTCacheOutput"
     if file.is_file():
         with suppress(OSError):
+            # Those used last are kept, see `_make_room`.
             os.utime(file)
         return f"{options} -XX:{reads}={file}"
     _make_room(folder)

@@ -29,7 +29,8 @@ Walk: TypeAlias = Callable[[Frames], Iterable[pl.DataFrame]]
 
 
 def walk(rows: DataFrame, function: Walk, schema: pl.Schema) -> DataFrame:
-    """Returns what `function` yields for the rows of each partition, in the order that they have.
+    """Returns the rows that `function` yields for those of each partition, in the order that they
+    have.
 
     Args:
         rows: columns of numbers, texts, truth values, and lists of them.

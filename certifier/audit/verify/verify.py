@@ -98,6 +98,7 @@ def _wrong_decisions(log: Log) -> DataFrame:
     of_rows = facts(log).where(F.col("is_kept").isNull())
     told = of_rows.select(*names, segment(), F.lit(True).alias("is_fact"))
     rows = base_rows(log).withColumn("is_fact", F.lit(False))
+    # A fact has no place, and nulls come first: it stands right before its row.
     order = ("number", "place")
     known = _Rows(
         *(told_of(log), begins_of(log), whole_to(log)),
