@@ -235,6 +235,8 @@ class BinaryLogReader:
         group = self._group or self._begin(event, GroupStart())
         if kind == StatementKind.BEGIN:
             if group.is_open and not group.start.is_open:
+                # An open transaction that no GTID event has opened begins anew: the end of the one
+                # before is not in the log.
                 group = self._begin(event, GroupStart())
             group.is_open = True
             group.began_us = statement.began_us
@@ -254,6 +256,7 @@ class BinaryLogReader:
         format = self._events.format
         table_id, end = table_id_of(event, format)
         description = event.body[end:]
+        # A server writes the map of a table again for each statement, mostly in the same bytes.
         table = self._known_tables.get(description)
         if table is None:
             if len(self._known_tables) >= TABLES_MAX:

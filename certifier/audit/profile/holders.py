@@ -117,10 +117,11 @@ class _Reports:
 
 
 def by_member(history: History, found: pl.DataFrame, most: int) -> JsonObject | None:
-    """Returns who held the collection back, who did for longest first; None: not known.
+    """Returns the members that held the collection back, the longest first; None: not known.
 
-    `known_us`: time in which all members' reports were known. `by_part`: who held for longest in
-    each part of the time, as an index into `members`, and by how many versions; null: nobody.
+    `known_us`: time in which all members' reports were known. `by_part`: the member that held for
+    longest in each part of the time, as an index into `members`, and by how many versions; null:
+    none did.
 
     Args:
         found: rows of `HOLDER`.
