@@ -148,7 +148,9 @@ class GtidBlocks:
         return self._used.intervals(self.group_source)
 
     def state(self) -> BlocksState:
-        """Returns all that decides the next numbers. Cost: O(intervals + members log members)."""
+        """Returns the state that decides the next numbers. Cost: O(intervals + members log
+        members).
+        """
         return BlocksState(
             used=tuple(self.used_intervals()),
             unreserved_first=self._unreserved_first,

@@ -67,7 +67,8 @@ class ConflictGraph:
     def _merge(self, jobs: JobList, room: int) -> list[RelayEntry]:
         """Takes the transactions of the next job from the head of the list."""
         pending, _, workers = jobs
-        # What is left for the other workers: one that took all of the list would leave them idle.
+        # The share of one worker, rounded up: one that took all of the list would leave the others
+        # idle.
         share = -(-len(pending) // workers)
         count_max = min(room, share, self._merge_transactions_max)
         if not count_max or self.alone(pending[0]):

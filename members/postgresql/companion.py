@@ -145,7 +145,7 @@ class Companion:
         )
 
     def _waits_for(self) -> str:
-        """Names the transaction that holds up the order, and its owner; "": none does."""
+        """Returns the transaction that holds up the order, and its owner, in words; "": none."""
         order = self._order
         with suppress(IndexError):  # It ends while another thread asks.
             first = order.granted[0]

@@ -70,8 +70,6 @@ class EtcdPublisher:
         self._recent: dict[str, None] = {}
         self._acknowledged_ns = 0
         self._wake = asyncio.Event()
-        # Nobody knows then whether the message is in the log. It is written again, with a new key,
-        # and readers know a repetition by its content.
         self._own_key = b""
         self._written = 0
         self._outdated: Sequence[bytes] = ()
@@ -194,6 +192,8 @@ class EtcdPublisher:
             self._outdated = ()
             return True
         self.refusal = "the key of this publisher was written, or removed, by another one"
+        # Nobody knows then whether the message is in the log. It is written again, with a new key,
+        # and readers know a repetition by its content.
         self._own_key = b""
         return False
 

@@ -157,7 +157,8 @@ class TotalOrder(Protocol):
     def read(
         self, first_sequence: int, linger: Linger | None = None
     ) -> AsyncGenerator[list[Delivery], None]:
-        """Yields all that has arrived, in order and without gaps, from a sequence on; never ends.
+        """Yields the messages from a sequence on as they arrive, in order and without gaps; never
+        ends.
 
         With `linger`, at the end of each wait of it; an adapter may yield earlier.
 
