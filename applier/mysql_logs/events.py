@@ -110,8 +110,8 @@ class FormatDescription(NamedTuple):
 
     def post_header_of(self, event_type: int) -> int:
         """Returns the number of bytes of the fixed part of a type's bodies; 0 for unknown types."""
-        known = self.post_header_bytes
-        return known[event_type - 1] if event_type <= len(known) else 0
+        lengths = self.post_header_bytes
+        return lengths[event_type - 1] if event_type <= len(lengths) else 0
 
     @property
     def is_mariadb(self) -> bool:

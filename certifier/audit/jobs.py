@@ -362,7 +362,7 @@ def _shown_by_name(told: JsonObject) -> dict[str, JsonObject]:
     """Returns the members' records (`BESIDE`) of each finding that is shown, by its name."""
     first = told["first"]
     assert isinstance(first, list)
-    return {_name(each): {name: each[name] for name in BESIDE} for each in first}
+    return {_name(finding): {name: finding[name] for name in BESIDE} for finding in first}
 
 
 def _name(finding: Mapping[str, object]) -> str:

@@ -95,6 +95,7 @@ def _both(
     while mine and theirs:
         if mine.version == theirs.version:
             yield mine, theirs
+        # Both move on behind a version that both have, so this one is noted before `mine` changes.
         before = mine.version
         if before <= theirs.version:
             mine = next(left, None)

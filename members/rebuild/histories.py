@@ -99,8 +99,8 @@ def _differing(
     """
     version, position = row["version"], position_at(row["place"])
     if entry is None or entry.version != version:
-        known = gtid in longest.executed
-        has = "" if known else f"{longest.name} has not executed that"
+        is_executed = gtid in longest.executed
+        has = "" if is_executed else f"{longest.name} has not executed that"
     else:
         is_same = (entry.gtid, entry.position) == (gtid, position)
         at = log_sequence_of(entry.position)

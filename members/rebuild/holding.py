@@ -127,6 +127,8 @@ def holding(folder: Path, on_read: OnRead = lambda entries: None) -> Iterator[Ho
         FolderInUse: A member runs with it.
         CorruptStore, UnsupportedFormat: It cannot be read, or its parts do not agree.
     """
+    # A verified copy counts before it is in its place, see `store_swap`: the store beside it is of
+    # before.
     place = folder / "adopted" if store_swap.is_adopted(folder) else folder
     if not (place / ROCKSDB_FOLDER).is_dir():
         expected = f"the data folder of a member, which has a folder {ROCKSDB_FOLDER}"
@@ -241,10 +243,12 @@ def _why_broken(found: Holding) -> str:
     for stored in stored_groups(found.store):
         if stored.header is not None:
             version = stored.header.version
-        for each, source in zip(stored.entries.versions, stored.entries.sources, strict=True):
-            if source and each != version + 1:
-                return f"its binary log has version {each} next after {version}"
-            version = each
+        for entry_version, source in zip(
+            stored.entries.versions, stored.entries.sources, strict=True
+        ):
+            if source and entry_version != version + 1:
+                return f"its binary log has version {entry_version} next after {version}"
+            version = entry_version
     return "" if version <= found.rows.version else f"its rows end before version {version}"
 
 

@@ -75,27 +75,29 @@ def plan_of(holdings: Sequence[Holding], without: Sequence[str], group: str | No
         MembersMissing: A member of the last view is neither among them nor given up.
     """
     _check_one_group(holdings, group)
-    sure = [each for each in holdings if not each.is_in_doubt] or holdings
+    # A state in doubt may be one that no other member has: it is taken where there is no better
+    # one.
+    sure = [holding for holding in holdings if not holding.is_in_doubt] or holdings
     # The newest state and the newest rows may be those of two members: rows are stored at each
     # commit, states some times a second.
-    base = max(sure, key=lambda each: (each.log_sequence, each.rows.version))
-    farthest = max(sure, key=lambda each: (each.last_version, each.log_sequence))
+    base = max(sure, key=lambda holding: (holding.log_sequence, holding.rows.version))
+    farthest = max(sure, key=lambda holding: (holding.last_version, holding.log_sequence))
     _check_all_there(base, holdings, without)
     compared, contradictions = {}, []
-    for each in holdings:
-        if each is not farthest:
-            compared[each.name], found = compare(farthest, each)
-            contradictions += [found] if found else []
+    for holding in holdings:
+        if holding is not farthest:
+            compared[holding.name], contradiction = compare(farthest, holding)
+            contradictions += [contradiction] if contradiction else []
     tail = Tail([], GtidSet(), GtidSet()) if contradictions else tail_after(base, farthest)
     executed = base.state.certifier.executed() | tail.rebuilt
     parts = (
         MemberPart(
-            holding=each,
-            compared=compared.get(each.name),
-            reads_on=each.log_sequence == base.log_sequence,
-            extra=each.executed - executed,
+            holding=holding,
+            compared=compared.get(holding.name),
+            reads_on=holding.log_sequence == base.log_sequence,
+            extra=holding.executed - executed,
         )
-        for each in holdings
+        for holding in holdings
     )
     return Plan(
         base=base,

@@ -51,6 +51,7 @@ class Copy:
 
     def sent(self, file: str, offset: int) -> None:
         """Notes that a file is sent up to `offset`."""
+        # Files without bytes are never sent: the reader makes them itself.
         last = next((each for each in reversed(self.manifest.files) if each.bytes), None)
         if last is not None and (file, offset) == (last.name, last.bytes):
             self.is_read = True
@@ -95,6 +96,7 @@ class Copies:
         if len(self._open) + self._opening >= self._copies_max:
             taken = len(self._open) + self._opening
             raise TooManyCopies(open=taken, open_max=self._copies_max)
+        # Before the first wait: whoever asks while the copy is made has to see it.
         self._opening += 1
         copy_id = secrets.token_hex(8)
         folder = self._folder / copy_id
@@ -166,6 +168,7 @@ class Copies:
             check_donor(runtime)
             raise
         await asyncio.to_thread(folder.mkdir, parents=True)
+        # The member may have stopped serving in each of these waits.
         check_donor(runtime)
         while not runtime.is_whole:  # A message is being certified, in steps.
             await asyncio.sleep(0)

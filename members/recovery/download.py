@@ -189,6 +189,7 @@ async def _read_all(
                     )
         except (BrokenStream, NotServing, TooManyCalls, TimeoutError) as error:
             cause = error
+        # A stream that has brought something shows a donor that serves: only breaks in a row count.
         breaks = 0 if writer.bytes_done > before else breaks + 1
         if writer.next_file is not None:
             text = str(cause or "it ended early") or "no chunk came in time"

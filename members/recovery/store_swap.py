@@ -55,6 +55,7 @@ def adopt(data_folder: Path, manifest: CopyManifest, identity: StoreIdentity) ->
         raise CorruptCopy(path=str(incoming), problem=problem)
     adopted = data_folder / _ADOPTED
     shutil.rmtree(adopted, ignore_errors=True)
+    # From the rename on the copy counts, so all of it must be on the disk before.
     sync(incoming)
     incoming.rename(adopted)
     sync(data_folder)

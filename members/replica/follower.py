@@ -165,6 +165,8 @@ class Replica:
                 self._feed(applier)
                 return self._end(applier)
             finally:
+                # After an error the applier still runs. A second stop, behind that of `_end`, has
+                # no effect.
                 applier.stop(0)
         finally:
             target.close()

@@ -214,7 +214,7 @@ class EtcdConnection:
 
     async def statuses(self, limit_ms: int) -> dict[str, rpc_pb2.StatusResponse]:
         """Returns the statuses of the servers that answer within `limit_ms`, by their addresses."""
-        answers = await asyncio.gather(*(self._status(each, limit_ms) for each in self.servers))
+        answers = await asyncio.gather(*(self._status(server, limit_ms) for server in self.servers))
         pairs = zip(self.servers, answers, strict=True)
         return {server: answer for server, answer in pairs if answer is not None}
 

@@ -183,7 +183,7 @@ async def promises_of(
         await asyncio.sleep(pause)
     return ServerPromises(
         syncs_always=False if False in syncs else True if syncs and all(syncs) else None,
-        quota_bytes=int(min(filter(None, (each.get(QUOTA) for each in after)), default=0)),
+        quota_bytes=int(min(filter(None, (metrics.get(QUOTA) for metrics in after)), default=0)),
     )
 
 
@@ -197,7 +197,7 @@ def _syncs(before: Mapping[str, float], after: Mapping[str, float]) -> bool | No
 def _all_metrics(monitors: Sequence[str], tls: Tls | None) -> list[dict[str, float]]:
     """Returns the plain metrics of each server, by name; none of one that does not answer."""
     context = tls.client_context() if tls is not None else None
-    found: list[dict[str, float]] = []
+    metrics: list[dict[str, float]] = []
     for monitor in monitors:
         text = ""
         with suppress(OSError, ValueError):
@@ -205,8 +205,8 @@ def _all_metrics(monitors: Sequence[str], tls: Tls | None) -> list[dict[str, flo
                 f"{monitor}/metrics", timeout=MONITOR_TIMEOUT_MS / 1000, context=context
             ) as page:
                 text = page.read().decode()
-        found.append({name: float(value) for name, value in _METRIC.findall(text)})
-    return found
+        metrics.append({name: float(value) for name, value in _METRIC.findall(text)})
+    return metrics
 
 
 def _now_ms() -> int:

@@ -219,7 +219,7 @@ class EtcdLog:
             answer = await self._connection.ask_until(self._limit_ms, TRANSACTION, question)
         except EtcdRefused:
             return 0
-        every, ours = (each.response_range.count for each in answer.responses)
+        every, ours = (response.response_range.count for response in answer.responses)
         return every - ours
 
     async def message_at(self, base: int, sequence: int, *, keys_only: bool = False) -> KeyValue:

@@ -131,11 +131,13 @@ class EtcdReader:
         revision = description.revision + 1
         if next_sequence <= description.last_sequence:
             try:
-                found = await self._log.message_at(description.base, next_sequence, keys_only=True)
+                message = await self._log.message_at(
+                    description.base, next_sequence, keys_only=True
+                )
             except Compacted:
                 first = await self._log.first_kept(description)
                 raise LogGap(expected=next_sequence, found=first) from None
-            revision = found.mod_revision
+            revision = message.mod_revision
         return _Start(description, revision)
 
     async def _fetched(

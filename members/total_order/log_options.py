@@ -24,7 +24,7 @@ def options_of(
 
     Raises InvalidSetting: they are of both.
     """
-    schemes = {each.partition("://")[0] for each in servers}
+    schemes = {server.partition("://")[0] for server in servers}
     if schemes <= set(etcd.SCHEMES):
         return EtcdOptions(
             servers=servers,

@@ -88,7 +88,7 @@ class _Reports:
 
     def rows(self) -> list[tuple[object, ...]]:
         """Returns the sums of each member in each part of the time, as rows of `HOLDER`."""
-        return [(*key, *told) for key, told in self.sums.items()]
+        return [(*key, *sums) for key, sums in self.sums.items()]
 
     def _reach(self, at_us: int) -> None:
         """Counts the time up to now for who held in it, in each part that it touches."""

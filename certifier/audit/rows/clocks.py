@@ -29,7 +29,7 @@ def clock(h: pl.Series, number: pl.Series, resets: Resets) -> pl.Series:
     """
     begun = np.zeros(len(h), np.int64)
     histories, numbers = h.to_numpy(), number.to_numpy()
-    for each, at in resets.items():
-        mine = histories == each
+    for history, at in resets.items():
+        mine = histories == history
         begun[mine] = np.searchsorted(at, numbers[mine], "right")
     return pl.Series("clock", begun)

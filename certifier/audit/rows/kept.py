@@ -130,21 +130,21 @@ def read_kept(spark: SparkSession, place: str, paths: Sequence[str]) -> Kept:
     """
     summary_at(spark, place)
     try:
-        told = json.loads(_text(spark, f"{place}/{STATE}/{DOCUMENT}"))
+        document = json.loads(_text(spark, f"{place}/{STATE}/{DOCUMENT}"))
     except AnalysisException:
         raise AuditWhole("the audit before has kept no state: not all of its jobs ran") from None
-    if told["version"] != STATE_VERSION:
+    if document["version"] != STATE_VERSION:
         raise AuditWhole("the audit before was one of another release")
     kept = Kept(
         place=place,
         histories={
-            (each["observer"], each["history"]): KeptHistory(
-                **{name: each[name] for name in KeptHistory.__slots__}
+            (stored["observer"], stored["history"]): KeptHistory(
+                **{name: stored[name] for name in KeptHistory.__slots__}
             )
-            for each in told["histories"]
+            for stored in document["histories"]
         },
-        jobs=told["jobs"],
-        shown=told["shown"],
+        jobs=document["jobs"],
+        shown=document["shown"],
     )
     return _with_files(spark, kept, paths)
 
@@ -155,17 +155,17 @@ def paths_to_read(paths: Sequence[str], since: str) -> Sequence[str]:
     """
     try:
         state = local_path(since) / STATE
-        known = {
+        kept_files = {
             local_path(row["file"]): (row["size"], row["modified_us"] // 1_000)
             for row in parquet.read_table(state / FILES).to_pylist()
         }
         new = [str(state / ROWS)]
         for file in local_files(paths):
-            told, status = known.get(file.absolute()), file.stat()
-            if told is None:
+            kept, status = kept_files.get(file.absolute()), file.stat()
+            if kept is None:
                 new.append(str(file))
             # In milliseconds: Spark's file systems know a file's time no finer.
-            elif told != (status.st_size, status.st_mtime_ns // 1_000_000):
+            elif kept != (status.st_size, status.st_mtime_ns // 1_000_000):
                 return paths
     except (OSError, ArrowException, ValueError):
         return paths

@@ -100,11 +100,13 @@ class Told(NamedTuple):
 def told_of(log: Log) -> Told:
     """Returns the driver's knowledge of the histories of a log."""
     settings = [
-        (each.h, number, _is_tight(settings), block_size(settings) or None)
-        for each in log.histories
-        for number, settings in each.told
+        (history.h, number, _is_tight(settings), block_size(settings) or None)
+        for history in log.histories
+        for number, settings in history.told
     ]
-    lost = [(each.h, number, True) for each in log.histories for number in each.lost_resets]
+    lost = [
+        (history.h, number, True) for history in log.histories for number in history.lost_resets
+    ]
     return Told(
         constants=pl.DataFrame(
             list(map(_constants, log.histories)), schema_overrides={"h": pl.Int32()}

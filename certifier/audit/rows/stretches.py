@@ -192,8 +192,8 @@ def measure(rows: DataFrame, stretches: Walk) -> Sequence[Row]:
     a row in it might wait for less than all before it.
     Cost: one walk over each history; a stretch is in memory as columns of numbers.
     """
-    found = walk(in_order(rows, ["h"], ["number"]), stretches, MEASURED)
-    return sorted(found.collect(), key=itemgetter("h", "stretch", "bucket"))
+    measurements = walk(in_order(rows, ["h"], ["number"]), stretches, MEASURED)
+    return sorted(measurements.collect(), key=itemgetter("h", "stretch", "bucket"))
 
 
 def measured(frames: Frames) -> Frames:

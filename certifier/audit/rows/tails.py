@@ -83,5 +83,5 @@ def _last_before(milestones: pl.DataFrame, name: str, value: int, wanted: str) -
     """Returns the column `wanted` of the last milestone whose column `name` is at most `value`; 0
     if there is none.
     """
-    found = milestones.filter(pl.col(name) <= value)[wanted].max()
-    return found if isinstance(found, int) else _FIRST
+    last = milestones.filter(pl.col(name) <= value)[wanted].max()
+    return last if isinstance(last, int) else _FIRST

@@ -121,9 +121,9 @@ def _release(java: Path) -> str:
 def _printed(java: Path) -> str:
     """Returns the output of `java -version`; empty if it does not run."""
     try:
-        told = subprocess.run(
+        completed = subprocess.run(
             [java, "-version"], capture_output=True, text=True, timeout=30, check=True
         )
     except (OSError, subprocess.SubprocessError):
         return ""
-    return told.stderr + told.stdout
+    return completed.stderr + completed.stdout

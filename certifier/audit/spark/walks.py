@@ -45,9 +45,9 @@ def walk(rows: DataFrame, function: Walk, schema: pl.Schema) -> DataFrame:
 
     def batches(given: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         frames = (pl.DataFrame(batch) for batch in given)
-        for found in function(frames):
-            if len(found):
-                table = shaped(found, schema).to_arrow(compat_level=pl.CompatLevel.oldest())
+        for frame in function(frames):
+            if len(frame):
+                table = shaped(frame, schema).to_arrow(compat_level=pl.CompatLevel.oldest())
                 yield from (table.cast(target) if lists else table).to_batches()
 
     return rows.mapInArrow(batches, _spark_schema(empty))

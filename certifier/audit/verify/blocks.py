@@ -68,7 +68,7 @@ def wrong_blocks(log: Log) -> list[DataFrame]:
 
 def blocks_to_keep(log: Log, told: Iterable[Note]) -> JsonObject:
     """Returns the notes of the walk over blocks as JSON, by history, for the next audit."""
-    return {_name(log, each.h): json.loads(each.text) for each in told if each.code == BLOCKS}
+    return {_name(log, note.h): json.loads(note.text) for note in told if note.code == BLOCKS}
 
 
 def _name(log: Log, h: int) -> str:
