@@ -127,8 +127,7 @@ def holding(folder: Path, on_read: OnRead = lambda entries: None) -> Iterator[Ho
         FolderInUse: A member runs with it.
         CorruptStore, UnsupportedFormat: It cannot be read, or its parts do not agree.
     """
-    # A verified copy counts before it is in its place, see `store_swap`: the store beside it is of
-    # before.
+    # A verified copy counts before it is in its place, see `store_swap`: the store there is older.
     place = folder / "adopted" if store_swap.is_adopted(folder) else folder
     if not (place / ROCKSDB_FOLDER).is_dir():
         expected = f"the data folder of a member, which has a folder {ROCKSDB_FOLDER}"

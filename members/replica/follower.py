@@ -165,8 +165,7 @@ class Replica:
                 self._feed(applier)
                 return self._end(applier)
             finally:
-                # After an error the applier still runs. A second stop, behind that of `_end`, has
-                # no effect.
+                # After an error the applier still runs; otherwise `_end` has stopped it.
                 applier.stop(0)
         finally:
             target.close()
