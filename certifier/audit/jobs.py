@@ -343,6 +343,7 @@ def _findings(log: Log, findings: Sequence[Finding], counts: "Counter[str]") -> 
     ]
     first = _first(findings, codes)
     known = log.kept.shown if log.kept else {}
+    # The rows of the others may not be kept: the audit before has looked them up.
     told = [each for each in first if _name(each._asdict()) not in known]
     rows = {_name(each._asdict()): rows for each, rows in zip(told, beside(log, told), strict=True)}
     of_severity: Counter[str] = Counter()

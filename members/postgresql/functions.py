@@ -123,6 +123,7 @@ def _note(table: Table) -> Iterator[Composed]:
     """
     exact = all(column.is_enum or column.base_type in KEY_TYPES for column in table.noted_columns)
     row = _object((column.name, _noted(column)) for column in table.noted_columns)
+    # Only texts of other types depend on settings such as DateStyle.
     settings = SQL("SET search_path = pg_catalog, pg_temp") if exact else _SETTINGS
     if table.is_partitioned:
         yield from _row_note(table, settings)
@@ -251,6 +252,7 @@ def _changes(table: Table) -> Composable:
     if not entries:
         return SQL("BEGIN {} {} END").format(refusal, rows)
     # Most statements change no key: then there is no entry to look for.
+    # A value that a transaction both takes and gives up again makes no item.
     items = SQL(
         "IF $1::text IS DISTINCT FROM $2::text THEN RETURN QUERY {} SELECT '!' || item FROM ({})"
         " entry (change, sign, item) GROUP BY item, sign HAVING CASE sign WHEN 0 THEN"

@@ -131,6 +131,8 @@ def try_change(connection: Connection, change: SchemaChange) -> None:
 
 def approve(connection: Connection, change: SchemaChange) -> None:
     """Has the server's companion run a change when it has its turn."""
+    # A change that was run before, and is approved once more, counts as not executed: `ddl` waits
+    # for its next execution.
     connection.execute(
         "INSERT INTO groupcert.schema_changes (digest, change) VALUES (%s, %s)"
         " ON CONFLICT (digest) DO UPDATE SET version = NULL, gtid = NULL",
@@ -194,6 +196,7 @@ def execute_change(connection: Connection, change: SchemaChange, entry: Entry) -
     except psycopg.errors.DeadlockDetected:
         return False
     except (psycopg.Error, SchemaChangeRefused) as error:
+        # Somebody has ended the session or the statement, which says nothing of the change.
         if connection.closed or isinstance(error, psycopg.errors.QueryCanceled):
             raise
         raise SchemaChangeFailed(
@@ -211,6 +214,7 @@ def _run(connection: Connection, change: SchemaChange) -> None:
     files = {oid: file for oid, file, _ in connection.execute(_FILES).fetchall()}
     connection.execute("SELECT set_config('search_path', %s, true)", (change.search_path,))
     _run_as(connection, change)
+    # The statements may have made, or put on the path, names that hide those of the catalogue.
     connection.execute("SET LOCAL search_path TO pg_catalog, pg_temp")
     changed = {name for (name,) in connection.execute(_CHANGED_ROWS).fetchall()}
     after = _attached(connection, change, before)

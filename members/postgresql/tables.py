@@ -354,6 +354,7 @@ def _problem(
     parts: Sequence[Mapping[str, Any]],
 ) -> str:
     """Returns the reason for which a table is kept out, or ""."""
+    # Rows are named `schema.table/key`, and patterns have stars.
     if {".", "/", "*"} & {*table.schema, *table.name}:
         return "its name has a dot, a slash or a star"
     if row["is_inherited"] or row["is_foreign"]:

@@ -212,6 +212,7 @@ class EtcdOrder:
         number = sequence - self._skipped
         if not description.trimmed_first <= number <= description.last_sequence:
             return None
+        # It may have been trimmed since the description was read.
         with suppress(Compacted):
             found = await self._log.message_at(description.base, number)
             return Delivery(sequence, found.value)
@@ -290,6 +291,7 @@ class EtcdOrder:
         others: list[str] | None = None
         while (description := await self._log.find()) is None:
             if create:
+                # Before the log is made, too: none may stay behind at servers that are refused.
                 await self._check_servers()
                 # It is looked for again, as another member may have made it first.
                 await self._log.make(options.continues)

@@ -338,6 +338,7 @@ def _lost_resets(files: Sequence[Row], before: KeptHistory | None) -> list[int]:
     for row in sorted(files, key=itemgetter("first_number")):
         if next_number is not None and row["first_number"] > next_number:
             behind_gap = row["first_number"]
+        # Files without stamps say nothing: the gap stays open until one has some.
         if row["first_stamp"] is not None:
             if behind_gap is not None and row["first_stamp"] <= last_stamp:
                 found.append(behind_gap)
