@@ -287,6 +287,7 @@ class BinaryLogReader:
             return
         for change in changes(event, format, table):
             group.row_count += 1
+            # One item more than the limit tells `_finish` that there are too many.
             if len(group.items) <= self._items_max:
                 self._write_sets.add(table, change, group.items)
 
@@ -305,6 +306,7 @@ class BinaryLogReader:
 
     def _finish(self, group: _Group, event: Event) -> BinaryLogTransaction:
         too_large = len(group.items) > self._items_max
+        # The log does not have the rows that a statement has changed.
         all_rows = self._write_sets.finish(
             is_ddl=group.is_ddl, all_rows=too_large or group.has_statements
         )

@@ -163,6 +163,7 @@ class PostgreSqlServer:
             "standard_conforming_strings": "on",
             "bytea_output": "hex",
             "lock_timeout": str(self._lock_timeout_ms),
+            # A job waits in its open transaction for its turn: no timeout of the server may end it.
             "statement_timeout": "0",
             "idle_in_transaction_session_timeout": "0",
             "default_transaction_isolation": "read committed",

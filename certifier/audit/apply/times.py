@@ -67,6 +67,7 @@ class _Buckets(NamedTuple):
             started, stopped = pl.col("started_us"), executed_at()
             first, last = _bucket(started), _bucket(stopped)
             border = begin + pl.col("bucket") * size
+            # The transactions of one job share their worker's time, which counts once.
             yield (
                 rows.filter(stopped > started)
                 .unique(["h", "worker", "started_us", "executed_us"], maintain_order=True)
