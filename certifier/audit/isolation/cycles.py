@@ -128,6 +128,7 @@ def _shortest(edges: Mapping[int, Sequence[Edge]], version: int, reach: int) -> 
     while queue:
         for edge in edges.get(queue.popleft(), ()):
             after = edge.after.version
+            # Not through later ones: a cycle is found at the newest of its transactions.
             if after not in reached and version - reach < after <= version:
                 reached[after] = edge
                 if after == version:
