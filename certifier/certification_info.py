@@ -42,9 +42,9 @@ class LookUp(NamedTuple):
     items: Items
     buckets: NDArray[np.intp]
     slots: Items
-    """What is in the slots of their buckets: uint64[n, SLOTS]."""
+    """The contents of the slots of their buckets: uint64[n, SLOTS]."""
     there: NDArray[np.intp]
-    """Which of the items are in their buckets, by index, and in which slots of the table."""
+    """The items that are in their buckets, by index; `places`: their slots in the table."""
     places: NDArray[np.intp]
     writers: Items
     """The last writers; 0: the item is not known."""

@@ -234,7 +234,7 @@ class Overloaded(Unavailable):
     waiting: int
     waiting_max: int
     cause: str = ""
-    """Who holds them up, if that is known."""
+    """The member that holds them up, in words, if that is known."""
     what: str = "transactions"
 
     def __str__(self) -> str:

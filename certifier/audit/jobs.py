@@ -153,7 +153,7 @@ def audit(
 
 
 class _Done(NamedTuple):
-    """What all jobs have answered."""
+    """The answers of all jobs."""
 
     log: Log
     histories: list[JsonObject]

@@ -57,7 +57,7 @@ _LANGUAGE = "plpython3u"
 
 
 class Attachment(NamedTuple):
-    """What `attach` has done: tables attached now or before, and those kept out; the next number of
+    """The result of `attach`: tables attached now or before, and those kept out; the next number of
     each sequence that gives the server's own, and those that give the same as at other servers;
     whether it was attached at another place, or with another socket.
     """

@@ -97,17 +97,17 @@ class CommitOrder:
 
     @property
     def entries_count(self) -> int:
-        """How many received transactions wait."""
+        """The number of received transactions that wait."""
         return len(self._entries)
 
     @property
     def in_flight_count(self) -> int:
-        """How many transactions of backends are being certified."""
+        """The number of backends' transactions that are being certified."""
         return len(self._in_flight)
 
     @property
     def waiting_count(self) -> int:
-        """How many certified transactions of backends wait for their turn."""
+        """The number of backends' certified transactions that wait for their turn."""
         return len(self._waiting)
 
     def submitted(self, local: Local) -> None:

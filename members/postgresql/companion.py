@@ -86,7 +86,7 @@ class Companion:
         self._moved = 0.0
         """When the order went on, by `time.monotonic`."""
         self._held_up = ""
-        """Which backend has its turn and does not react; "": none."""
+        """The backend that has its turn and does not react, in words; "": none."""
         self._holds = Holds(watch, database, standing, lambda: self._order.version)
 
     async def run(self) -> None:

@@ -46,7 +46,7 @@ CANCEL_SECONDS = 5.0
 POLL_SECONDS = 0.01
 """Between two looks for those that stand in the way."""
 GRACE_SECONDS = 0.1
-"""How long others may stand in the way: mostly they come to their COMMIT by then, lose there, and
+"""Time that others may stand in the way: mostly they come to their COMMIT by then, lose there, and
 their clients get 40001; one that is cancelled before cannot be told why."""
 TURN_SECONDS = 5.0
 """For which a backend may hold up the commits of its server; then it is ended."""
@@ -100,9 +100,9 @@ class Database:
         self._unknown: set[str] = set()
         """Names of rows, of which no attached table was known."""
         self.skipped_total = 0
-        """How often a transaction had rows under a name that no table has."""
+        """Transactions that had rows under a name that no table has."""
         self.skipped_transactions = 0
-        """Those that an operator has left out, since when the server may differ from others."""
+        """Transactions that an operator left out: since then the server may differ from others."""
         self.astray_sequences: Sequence[str] = []
         """Sequences that were set to what is not this server's."""
         self.rows_outside = 0
@@ -119,7 +119,7 @@ class Database:
 
     @property
     def name(self) -> str:
-        """What messages call the server."""
+        """The server's name in messages."""
         return name_of(self._dsn)
 
     async def open(self) -> Self:

@@ -49,9 +49,9 @@ TRIGGERS = {
 """The rows that a statement's trigger sees."""
 TRUNCATE = "TRUNCATE"
 TRUNCATED = "truncated "
-"""What a note has before the name of a table that was truncated; triggers.sql has it, too."""
+"""The word in a note before the name of a table that was truncated; triggers.sql has it, too."""
 OPERATIONS = ("note insert", "note update", "note delete", "note truncate", "changes", "put")
-"""What a table has functions for."""
+"""The operations for which a table has functions."""
 _INTEGERS = frozenset(("smallint", "integer", "bigint"))
 _NAME_BYTES_MAX = 63
 PAIRS_MAX = 50

@@ -19,7 +19,7 @@ _CREDENTIALS = struct.Struct("3i")
 
 
 class Nonces(NamedTuple):
-    """What is proved with: one number of each side, used once."""
+    """The numbers that proofs are made with: one of each side, used once."""
 
     asker: str
     companion: str

@@ -38,7 +38,7 @@ class ChangedRows:
         self.size = 0
         """Bytes of the parts."""
         self.items: list[int] = []
-        """Those beside the rows' own."""
+        """Items beside the rows' own."""
         self.tables: set[str] = set()
         self.problem = ""
         """Over which limit they are."""

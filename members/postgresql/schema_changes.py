@@ -38,7 +38,7 @@ from groupcert.members.postgresql.tables import Table, read_tables
 
 KEY = b"groupcert.schema_changes/newest"
 ITEM = store_key_item(KEY)
-"""What each transaction of a server reads."""
+"""The item that each transaction of a server reads."""
 STATEMENT_CHARACTERS = 300
 _CHANGED_ROWS = (
     "SELECT schemaname || '.' || relname FROM pg_stat_xact_user_tables"
@@ -76,7 +76,7 @@ class SchemaChange:
 
     @property
     def digest(self) -> str:
-        """What it is approved by."""
+        """The SHA-256 of its encoding, in hexadecimal, by which it is approved."""
         return hashlib.sha256(self.encode()).hexdigest()
 
 

@@ -45,7 +45,7 @@ WHERE c.relpersistence <> 't' ORDER BY 1, 2"""
 
 
 class Numbering(NamedTuple):
-    """Which numbers a server's sequences give: each `increment`-th, from the `offset`-th on."""
+    """The numbers that a server's sequences give: each `increment`-th, from the `offset`-th on."""
 
     offset: int
     increment: int

@@ -214,7 +214,7 @@ class Table:
     partitions: tuple[tuple[str, str], ...] = ()
     """Schemas and names of all partitions, below each other too: statements may name these."""
     refusals: tuple[str, ...] = ()
-    """What holds for rows that other servers would refuse, as SQL over the table's columns."""
+    """Conditions that hold for rows which other servers would refuse, as SQL over the columns."""
     has_immediate_key: bool = True
     """ON CONFLICT takes the primary key: it is not deferrable."""
     is_attached: bool = False

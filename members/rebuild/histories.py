@@ -36,7 +36,7 @@ _NAME = re.compile(r"(.+)-([0-9a-f]{16})-[0-9a-f]{16}\.parquet")
 
 
 class HistoryPart(NamedTuple):
-    """What one history says. `compared`: transactions of it that the other member also has whole;
+    """The contents of one history. `compared`: transactions that the other member also has whole;
     `lacking`: GTIDs that this one has certified behind all that the other one has.
     """
 

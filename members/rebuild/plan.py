@@ -30,7 +30,7 @@ class MemberPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What would be done; nothing may be, where there are contradictions."""
+    """The steps of a rebuilding; none may be taken where there are contradictions."""
 
     base: Holding
     tail: Tail

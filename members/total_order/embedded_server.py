@@ -46,9 +46,9 @@ RESERVE_PARTS = 20
 ROOM_BYTES_MIN = 16 << 20
 """Bytes that it could take for which a server is started again that takes nothing."""
 KEPT_SECONDS = 0.5
-"""How often `kept` looks whether the server has ended."""
+"""Seconds between two looks of `kept` whether the server has ended."""
 SPACE_SECONDS = 2.0
-"""How often `mend` asks the server whether it takes messages."""
+"""Seconds between two questions of `mend` whether the server takes messages."""
 
 CONFIG = """\
 server_name: {name}

@@ -52,7 +52,7 @@ MISSING_RETRY_SECONDS = 0.2
 GROUPS_NAMED_MAX = 8
 """Other groups that an error names, where the requested group is not there."""
 PROMISES_MS = 10_000
-"""How often the servers are asked again what they promise, as long as not all have said so."""
+"""Milliseconds until servers are asked again for their promises, unless all sync every write."""
 VERSION_MIN = (3, 4, 0)
 VERSIONS_BAD = ((3, 5, 0), (3, 5, 3))
 """From the first up to the second, without it: a crash could leave their servers with different

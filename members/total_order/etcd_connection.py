@@ -55,7 +55,7 @@ _TOKEN_REFUSED = ("invalid auth token", "revision of auth store is old", "auth t
 
 
 class _Message(Protocol):
-    """What every message of protobuf has."""
+    """The methods that every message of protobuf has."""
 
     def SerializeToString(self) -> bytes: ...
 

@@ -55,7 +55,7 @@ QUOTA = "etcd_server_quota_backend_bytes"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerPromises:
-    """What the metrics of all servers of a log say."""
+    """The promises of all servers of a log, by their metrics."""
 
     syncs_always: bool | None = None
     """Whether they sync every write; None: one of them does not say."""

@@ -47,7 +47,7 @@ WATCH_SECONDS_MAX = 2.0
 FETCH_MS_MAX = 5_000
 """Milliseconds for many messages at once."""
 COMPACTED = "has been compacted"
-"""What an error says of a revision that the servers no longer have; others are still to come."""
+"""The text of an error about a revision that the servers no longer have; others are to come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class LogKeys:
 
     @property
     def prefix(self) -> bytes:
-        """What all of them begin with."""
+        """The prefix of all of them."""
         return f"{PREFIX}{self.group}/".encode()
 
     @property
@@ -83,7 +83,7 @@ class LogKeys:
 
     @property
     def publishers(self) -> bytes:
-        """What the keys of publishers begin with."""
+        """The prefix of the publishers' keys."""
         return self.prefix + b"publishers/"
 
 

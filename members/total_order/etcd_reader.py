@@ -47,7 +47,7 @@ FETCHED_FIRST, FETCHED_MAX, FETCHED_BYTES = 8, 64, 4 << 20
 """Messages fetched at once, at first and at most, and about how many bytes; etcd allows 128
 operations at once."""
 NOT_FOUND_MS_MAX = 5_000
-"""How long the log may be missing before it counts as deleted."""
+"""Milliseconds for which the log may be missing before it counts as deleted."""
 
 
 class EtcdReader:

@@ -54,7 +54,7 @@ CONTINUES = "groupcert.continues"
 GROUPS_NAMED_MAX = 8
 """Other groups that an error names, where the requested group is not there."""
 MONITORS_MS = 9_000
-"""How often the servers are asked again whether they sync, and how much they have room for."""
+"""Milliseconds until the servers are asked again whether they sync, and for their free space."""
 
 
 SPACE_SECONDS = 0.5

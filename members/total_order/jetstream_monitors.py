@@ -20,7 +20,7 @@ NO_SPACE_WORDS = ("no space left", "quota exceeded", "file too large")
 
 
 class Promises(NamedTuple):
-    """What the servers of a log say of themselves."""
+    """The promises of the servers of a log."""
 
     syncs_always: bool | None = None
     """Whether all sync every write; None: one does not say."""

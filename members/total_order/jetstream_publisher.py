@@ -33,7 +33,7 @@ BACKOFF_MAX_MS = 250
 """Milliseconds between two tries: an election among log servers takes its time, and asking more
 often adds little to it."""
 ACKNOWLEDGEMENT_MS_MAX = 2_000
-"""How long an acknowledgement may take before the message is sent again."""
+"""Milliseconds that an acknowledgement may take before the message is sent again."""
 
 
 class _Message(NamedTuple):

@@ -40,12 +40,12 @@ SILENT_WATCHES_MAX = 2
 """Checks, one each heartbeat, that may find nothing new; one more ends a subscription: after 500 to
 750 ms the reader continues at another server than the one that died."""
 SUBSCRIBE_MS = 250
-"""How long a subscription may take before messages are asked for one by one."""
+"""Milliseconds that a subscription may take before messages are asked for one by one."""
 FETCH_PAUSE_MS = 10
 CONSUMER_IDLE_MS = 5_000
-"""How long the server keeps a consumer whose reader has gone."""
+"""Milliseconds for which the server keeps a consumer whose reader has gone."""
 NOT_FOUND_MS_MAX = 5_000
-"""How long a stream may be unknown, as it is while servers start, before it counts as deleted."""
+"""Milliseconds for which a stream may be unknown before it counts as deleted: servers may start."""
 
 
 class LogReader:

@@ -27,7 +27,7 @@ class Delivery(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogIdentity:
-    """Which log this is: a log that was deleted and made again differs in `created`."""
+    """The identity of a log: one that was deleted and made again differs in `created`."""
 
     name: str
     created: str

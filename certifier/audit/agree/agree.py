@@ -173,7 +173,7 @@ class _Compared(NamedTuple):
 
 
 class _Found:
-    """What was compared of each two histories, and where each differs, or lacks rows."""
+    """The counts of places compared of each two histories, and where each differs or lacks rows."""
 
     def __init__(self) -> None:
         self.pairs: dict[tuple[int, int], _Compared] = {}

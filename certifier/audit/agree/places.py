@@ -63,7 +63,7 @@ class Places(NamedTuple):
 
 
 class _Told(NamedTuple):
-    """What histories have recorded at places: arrays of a row a history, a column a place."""
+    """The records of histories at places: arrays of a row a history, a column a place."""
 
     reach: Reach
     places: Ints

@@ -32,7 +32,7 @@ _FREED = pl.Schema({**MEASURED, "is_all": pl.Boolean()})
 
 
 class Freed(NamedTuple):
-    """What the windows cost, and what a replica would gain; None: nothing was certified."""
+    """The cost of the windows, and the gain of a replica; None: nothing was certified."""
 
     windows: JsonObject
     replica: JsonObject | None

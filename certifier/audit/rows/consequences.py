@@ -52,7 +52,7 @@ _BY_STATE = {
 
 
 class _Behind(NamedTuple):
-    """Which rows behind a gap, before the next one, are the first to tell a state again: the last
+    """The first rows behind a gap, before the next one, that tell a state again: the last
     sequence number, the stable set, whether the window is closed, its edge, the last GTID number,
     that no number is reserved. NOWHERE: none does.
     """
@@ -79,7 +79,7 @@ class _Gap(NamedTuple):
 
 
 class _Missing(NamedTuple):
-    """What the missing records of a history had, and what is known of duplicates."""
+    """The versions and numbers that a history's missing records had, and its duplicates."""
 
     place: int
     gaps: list[_Gap]

@@ -101,10 +101,10 @@ class _Writers(NamedTuple):
     resets: Resets
     collections: dict[int, Collections]
     foreign: WholeTo | None
-    """What snapshots that are GTID sets have; None if there are none."""
+    """The function that gives the version up to which a GTID set is whole; None: there are none."""
     ticked: bool
     bounds: pl.DataFrame | None
-    """How far each history has purged by its end; None if nothing is kept."""
+    """The purges, windows and clocks of histories at their ends; None if nothing is kept."""
 
     def facts(self, frames: Frames) -> Frames:
         """Yields facts. Between frames the last writer of the last key is kept."""

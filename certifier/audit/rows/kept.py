@@ -46,7 +46,7 @@ class AuditWhole(Exception):  # No error: nothing of it reaches a caller.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptHistory:
-    """What is kept of a history beside its rows.
+    """The state of a history that is kept beside its rows.
 
     `since`: the number of its last row, which was audited. `whole_from`: all rows from this number
     on are kept, and all versions from `whole_version` on. `whole_place`: the place from which on
@@ -77,7 +77,7 @@ class KeptHistory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """What an audit before has kept, and which files are new since.
+    """The state that an audit before has kept, and the files that are new since.
 
     `files`: paths of the new ones, `gone` how many of the others are no longer there.
     """
@@ -102,7 +102,7 @@ class Kept:
 
 @dataclass(slots=True)
 class Since:
-    """How an audit goes on from one before: `reason` says why it was of everything after all."""
+    """An audit that goes on from one before: `reason` says why it was of everything after all."""
 
     report: str
     reason: str | None = None

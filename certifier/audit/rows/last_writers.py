@@ -14,7 +14,7 @@ class Seen(NamedTuple):
     """Rows that have a last writer of their key in the history, by index; see `of`."""
 
     rows: Ints
-    """Those that are asked."""
+    """The rows that are asked."""
     writers: Ints
     """The last writer of each."""
     what: Ints

@@ -66,7 +66,7 @@ def base_rows(log: Log) -> DataFrame:
 
 
 class Told(NamedTuple):
-    """What the driver knows of each history, as a worker takes it: a row of `constants` each; its
+    """The driver's knowledge of each history, as a worker takes it: a row of `constants` each; its
     `settings` by the number of their row; where its clock began again, and where unseen.
     """
 

@@ -55,7 +55,7 @@ def scheduled_rows(log: Log) -> DataFrame:
 
 
 class Lengths(NamedTuple):
-    """What a worker knows of each history's pace: a row of `constants` each."""
+    """The pace of each history, as a worker takes it: a row of `constants` each."""
 
     constants: pl.DataFrame
 

@@ -26,7 +26,7 @@ takes up to 1.7 times as long."""
 KEPT_MAX = 2
 """Archives that are kept: those used last, each of some 200 MB."""
 _QUIET = "-Xlog:disable -Xlog:all=error:stderr -XX:+DisplayVMOutputToStderr"
-"""What Java says of it is no answer of an audit."""
+"""Java's messages about the archive are no answer of an audit."""
 
 
 def class_archive_options(java: Java) -> str:

@@ -100,7 +100,7 @@ class _Blocks(NamedTuple):
 
 
 class _Known:
-    """What the rows of a history so far leave to know for the next ones."""
+    """The state that the rows of a history so far leave for the next ones."""
 
     def __init__(self, h: int, kept: JsonObject | None = None) -> None:
         """Knows what another one has noted of the rows before; nothing by default."""

@@ -63,7 +63,7 @@ _ROW = ("h", "number")
 _LARGEST = ("dependency", "gtid_used_at", "purged_sequence")
 _OUTSIDE = ("outside", "outside_item")
 _WRITER = ("outside_source", "outside_number")
-"""What facts tell of a writer outside; its GTID where snapshots are GTID sets."""
+"""Columns of a writer outside, in facts; its GTID, where snapshots are GTID sets."""
 
 
 def run(log: Log) -> Result:
