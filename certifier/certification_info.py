@@ -42,9 +42,9 @@ class LookUp(NamedTuple):
     items: Items
     buckets: NDArray[np.intp]
     slots: Items
-    """What is in the slots of their buckets: uint64[n, SLOTS]."""
+    """The contents of the slots of their buckets: uint64[n, SLOTS]."""
     there: NDArray[np.intp]
-    """Which of the items are in their buckets, by index, and in which slots of the table."""
+    """The items that are in their buckets, by index; `places`: their slots in the table."""
     places: NDArray[np.intp]
     writers: Items
     """The last writers; 0: the item is not known."""
@@ -97,6 +97,8 @@ class CertificationInfo:
                 self._writer_slots[place] = version
                 continue
             self._count += item not in self._spilled
+            # It stays in the dict though its bucket may have room again: of an item in both, the
+            # older writer could be found.
             if item in self._spilled or free < 0:
                 self._spill(item, version)
             else:
@@ -117,6 +119,8 @@ class CertificationInfo:
         writers = np.zeros(len(items), np.uint64)
         writers[there] = self._writers.reshape(-1)[places]
         if self._spilled:
+            # Only an item of a marked bucket can be in the dict: the mark spares all others the
+            # look-up.
             for index in (self._overflowed[buckets] & (writers == 0)).nonzero()[0].tolist():
                 writers[index] = self._spilled.get(int(items[index]), 0)
         return LookUp(items, buckets, slots, there, places, writers)
@@ -128,6 +132,7 @@ class CertificationInfo:
         items, buckets, slots, there, known_places, known_writers = found
         keys, writers = self._keys.reshape(-1), self._writers.reshape(-1)
         writers[known_places] = versions[there]
+        # More items have a writer than are in buckets: the others are in the dict.
         if len(there) < np.count_nonzero(known_writers):
             self._record_spilled(found, versions)
         new = (known_writers == 0).nonzero()[0]
@@ -135,6 +140,7 @@ class CertificationInfo:
         slots = slots[new]
         while len(new):
             places = buckets[new] * SLOTS + (slots == 0).argmax(axis=1)
+            # Without a free slot `argmax` gives slot 0, which is taken then.
             is_full = keys[places] > 0
             if is_full.any():
                 for index in new[is_full].tolist():
@@ -149,9 +155,12 @@ class CertificationInfo:
     def record_versions(self, items: Items, versions: Items) -> None:
         """Records items of any number of transactions, each with its version, in their order."""
         for begin in range(0, len(items), RECORDED_AT_ONCE):
+            # Reversed, so that `unique`, which keeps the first of equal items, keeps its last
+            # writer.
             part = items[begin : begin + RECORDED_AT_ONCE][::-1]
             of_part = versions[begin : begin + RECORDED_AT_ONCE][::-1]
             known, newest = np.unique(part, return_index=True)
+            # `look_up` takes no 0, which stands for a free slot.
             if known[0] == 0:
                 self.record([0], int(of_part[newest[0]]))
                 known, newest = known[1:], newest[1:]
@@ -165,6 +174,7 @@ class CertificationInfo:
         places = self._places_of(np.asarray(items, np.uint64))
         places = places[writers[places] - np.uint64(1) < last]  # A free slot has writer 0.
         places.sort()
+        # Several of the purged versions may have written an item: it is removed, and counted, once.
         places = np.concatenate((places[:1], places[1:][places[1:] > places[:-1]]))
         purged: list[int] = writers[places].tolist()
         keys[places] = writers[places] = 0
@@ -189,11 +199,13 @@ class CertificationInfo:
 
     def _find(self, item: int) -> tuple[int, int]:
         """Returns the slot of an item, or -1, and a free slot of its bucket, or -1."""
+        # One bit more than the round began with; buckets that are not split yet have one bit less.
         bucket = item & (2 * self._level - 1)
         if bucket >= self._level + self._split:
             bucket &= self._level - 1
         start = bucket * SLOTS
         slots = self._key_slots[start : start + SLOTS].tolist()
+        # The item 0 looks like a free slot. It is always in the dict.
         if item in slots and item:
             return start + slots.index(item), -1
         return -1, start + slots.index(0) if 0 in slots and item else -1
@@ -224,6 +236,8 @@ class CertificationInfo:
         self._spilled[item] = version
         self._overflowed[self._buckets_of(np.array([item], np.uint64))] = True
         self._marked += 1
+        # A mark stays when its item is purged, as other items of the bucket may be in the dict. So
+        # marks only gather, and are made anew from what the dict has.
         if self._marked > self._level // MARKS_A_BUCKET:
             self._overflowed[: self._level + self._split] = False
             self._overflowed[self._buckets_of(np.array([*self._spilled], np.uint64))] = True
@@ -236,13 +250,17 @@ class CertificationInfo:
             if self._level + self._split + count > len(self._keys):
                 if len(self._keys) >= BUCKETS_MAX:
                     return
+                # All that there may ever be, at once: what is not written to takes no memory, and
+                # only the small first table is copied.
                 self._reserve(BUCKETS_MAX)
             old = slice(self._split, self._split + count)
             new = slice(self._level + old.start, self._level + old.stop)
+            # The next bit of the item decides; a free slot has none and stays.
             moves = (self._keys[old] & np.uint64(self._level)) > 0
             for table in (self._keys, self._writers):
                 table[new][moves] = table[old][moves]
                 table[old][moves] = 0
+            # Its items in the dict may belong to either half now, so both have the mark.
             self._overflowed[new] = self._overflowed[old]
             self._split += count
             if self._split == self._level:
@@ -259,6 +277,8 @@ class CertificationInfo:
             writers[: len(self._writers)] = self._writers
             overflowed[: len(self._overflowed)] = self._overflowed
         self._keys, self._writers, self._overflowed = keys, writers, overflowed
+        # A view as `memoryview`, which gives plain integers: numpy makes an object of its own of
+        # each number that is read alone.
         self._key_slots = keys.reshape(-1).data
         self._writer_slots = writers.reshape(-1).data
         self._grow_above = LOAD * (self._level + self._split)

@@ -78,7 +78,7 @@ class Segment:
         return Row(*_ROW.unpack_from(self.rows, _ROW_BYTES * index))
 
     def items_start(self, index: int) -> int:
-        """Returns where the items of the version at `index` start."""
+        """Returns the index in `items` of the first item of the version at `index`."""
         return self.row(index - 1).items_end if index else 0
 
     def items_between(self, first: int, last: int) -> "array[int]":
@@ -95,6 +95,8 @@ class Segment:
     def load(self, piece: bytes) -> None:
         """Adds the versions in a piece that `dump` returned."""
         items_start, rows_bytes = _HEADER.unpack_from(piece)
+        # Ends count from the first item of the segment, and a piece from its middle does not bring
+        # the items before it along.
         moved = len(self.items) - items_start
         rows_end = _HEADER.size + rows_bytes
         for row in map(Row._make, _ROW.iter_unpack(piece[_HEADER.size : rows_end])):
@@ -124,6 +126,8 @@ class CertifiedWindow:
         self.elsewhere: dict[int, GtidSet] = {}
         self._executed: dict[tuple[int, int], GtidSet] = {}
         self._first_segment = self.first_version >> _SHIFT
+        # Rows of the versions before are there, empty, so that a version's low bits are its row's
+        # index.
         self._segments = [Segment(empty_rows=self.first_version & _MASK)]
         self._names: list[str] = []
         self._numbers: dict[str, int] = {}
@@ -209,6 +213,7 @@ class CertifiedWindow:
         """Forgets all versions before `version`. Cost: O(versions forgotten)."""
         assert version <= self.newest_version + 1
         self.first_version = max(self.first_version, version)
+        # Whole segments go, so that nothing moves; the last one stays, to be filled.
         while self._first_segment < self.first_version >> _SHIFT and len(self._segments) > 1:
             start = self._first_segment << _SHIFT
             for sets in filter(None, (self.snapshot_sets, self.elsewhere)):
@@ -295,12 +300,16 @@ class CertifiedWindow:
         oldest = max(self.first_version, self.newest_version + 1 - lag_max)
         version, block = self.newest_version + 1 - remaining, 1
         if 0 < remaining <= _BLOCKS[1] and version >= oldest:
+            # Versions beyond the segment are left out; then the sets differ, and the search
+            # decides.
             if self._transactions_in(version, remaining) == missing:
                 return version
         version = self.newest_version + 1
         while remaining and version > oldest:
             block = 1
             if not version % _BLOCKS[1]:
+                # A block that reaches below `oldest` would count transactions that must not be
+                # found.
                 block = next(b for b in _BLOCKS if not version % b and version - b >= oldest)
             version -= block
             remaining -= self._count_in(version, block, missing)
@@ -351,7 +360,7 @@ class CertifiedWindow:
             assert ends[-1:] in ([], [len(segment.items)])
 
     def _count_in(self, version: int, block: int, gtids: GtidSet) -> int:
-        """Returns how many of some GTIDs `block` versions from `version` on have."""
+        """Returns the number of `gtids` that the `block` versions from `version` on have."""
         if block == 1 and version not in self.elsewhere:
             rows = self._segment(version).rows
             number, source = _GTID.unpack_from(rows, _ROW_BYTES * (version & _MASK) + _GTID_START)
@@ -370,7 +379,10 @@ class CertifiedWindow:
             else:
                 made = self._transactions_in(version, block)
                 for other in range(version, version + block) if self.elsewhere else ():
+                    # Of a version without such a set, itself: that adds nothing.
                     made.update(self.elsewhere.get(other, made))
+            # Blocks are asked for from the newest version downwards, so each is full: what it has
+            # never changes.
             self._executed[version, block] = made
         return self._executed[version, block]
 
@@ -389,6 +401,7 @@ class CertifiedWindow:
         rows = self._segment(version).rows[begin : begin + _ROW_BYTES * count]
         numbers = memoryview(rows).cast("Q")[_GTID_NUMBERS].tolist()
         sources = memoryview(rows).cast("H")[_GTID_SOURCES].tolist()
+        # Nearly always one source has all of them, and its list is the column itself.
         found = {self._names[source]: numbers for source in set(sources)}
         if len(found) > 1:
             found = {source: [] for source in found}
@@ -404,6 +417,7 @@ class CertifiedWindow:
     def _add_segment(self) -> Segment:
         """Adds a last segment and returns it; it replaces the last one if that is empty."""
         segment = Segment()
+        # A window that begins with a segment's first version has made that segment already.
         self._segments[len(self._segments) - (not self._segments[-1].rows) :] = [segment]
         return segment
 

@@ -85,10 +85,12 @@ def restore(
         for kind, known in (("read", window.snapshot_sets), ("elsewhere", window.elsewhere)):
             known.update({int(v): GtidSet.parse(text) for v, text in sets.get(kind, {}).items()})
     _check_next(window, checkpoint["newest_version"] + 1)
+    # A piece may begin before the window: items of those versions were purged, and stay so.
     for items, versions in window.items_with_versions(checkpoint["first_version"]):
         certifier.info.record_versions(items, versions)
     window.drop_before(checkpoint["first_version"])
     certifier.stable_version = checkpoint["stable_version"]
+    # It is above the stable version only with `collected_beyond`, which is not stored.
     certifier.oldest_snapshot_version = checkpoint["stable_version"]
     certifier.unstamped_version = checkpoint["unstamped_version"]
     certifier.purged_total = checkpoint["purged_total"]

@@ -142,8 +142,12 @@ class Certifier:
         snapshot, write_set, read_set = transaction[2:5]
         if not isinstance(snapshot, int):
             outcome = yield from self._certify_foreign(transaction, snapshot)
+        # Nobody can have read a state that is not there yet. Taken for complete, such a snapshot
+        # would pass every conflict check.
         elif snapshot > self.window.newest_version:
             return self._refuse(f"snapshot version {snapshot} is not certified yet")
+        # Without items nothing can conflict, so that no collected writer is missed, however old the
+        # snapshot is.
         elif snapshot < self.oldest_snapshot_version and (write_set or read_set):
             return self._too_old()
         elif len(write_set) + len(read_set) > STEP_ITEMS:
@@ -151,8 +155,12 @@ class Certifier:
         else:
             newest = self.info.newest_writer(write_set)
             if newest > snapshot or (read_set and self.info.newest_writer(read_set) > snapshot):
+                # Only a conflict asks which item it is: the newest writer alone decides that there
+                # is one.
                 newer = (found for found in self._writers(transaction) if found[1] > snapshot)
                 return self._conflict(transaction, snapshot, *next(newer))
+            # Older writers have numbers of a clock that was reset since. All of them are committed
+            # here: the view change that reset it ran alone.
             known = newest > self.unstamped_version
             dependency = self.dependency(write_set, newest) if known else 0
             outcome = self._admit(transaction, snapshot, dependency)
@@ -164,6 +172,8 @@ class Certifier:
                 for part in _parts(write_set):
                     self.info.record(part, version)
                     yield
+            # Counted by version, not by call or time: all members purge at the same places of the
+            # order, however the log was cut into batches.
             if self.collection_is_due:
                 yield from self.collect_in_steps()
         return outcome
@@ -183,8 +193,8 @@ class Certifier:
         self.blocks.resize(options.gtid_assignment_block_size)
 
     def digest(self) -> bytes:
-        """Returns 8 bytes that cover every decision so far, equal on all members at the same
-        position.
+        """Returns 8 bytes, little-endian, that cover every decision so far, equal on all members at
+        the same position.
 
         Covers verdicts, versions, GTID numbers and write sets; not stamps, which are each
         observer's own.
@@ -248,6 +258,8 @@ class Certifier:
                 if newest > snapshot:
                     newer = (found for found in self.info.writers(part) if found[1] > snapshot)
                     return self._conflict(transaction, snapshot, *next(newer))
+                # What a transaction has only read is not executed again, so it orders nothing for
+                # appliers.
                 if items is transaction.write_set and newest > self.unstamped_version:
                     dependency = max(dependency, self.dependency(part, newest))
                 yield
@@ -261,6 +273,7 @@ class Certifier:
         position, origin, _, write_set, _, gtid, local = transaction
         if gtid is None:
             gtid = _new_gtid((self._group_source, self.blocks.next_number(origin)))
+        # Before the claim, which would mark the GTID as used for a transaction that is refused.
         elif not self.window.takes_gtids_of(gtid.source):
             return self._refuse(
                 f"GTID {gtid} would be of one source more than the {NAMES_MAX} that a group takes: "
@@ -278,6 +291,8 @@ class Certifier:
         version = self.window.append(
             write_set, sequence_number or 0, snapshot_version, gtid, origin, position
         )
+        # A sum modulo 2^64, as `plain_runs` gets it from columns: the order of decisions counts,
+        # that of items does not.
         self.fold(_CERTIFIED, sum(write_set, gtid.number), version)
         return _new_outcome((_CERTIFIED, gtid, version, last_committed, sequence_number, None, ""))
 
@@ -286,6 +301,8 @@ class Certifier:
         local. `newest` is the newest writer, which this observer would have stamped.
         """
         sequence_number = self.window.sequence_number(newest)
+        # Numbers ascend with versions, so a stamped newest writer has the largest one. Only where
+        # it was local, an older remote writer of another item may be what to wait for.
         if sequence_number:
             return sequence_number
         return max(
@@ -312,6 +329,7 @@ class Certifier:
             place(self.window, executed - gtid_set, self.options.snapshot_lag_max), gtid_set
         )
         if transaction.write_set or transaction.read_set:
+            # Purged writers are not found below, so the snapshot has to have all of them.
             if snapshot.version < self.stable_version or not self.collected_beyond <= gtid_set:
                 return self._too_old(self._is_lagging(snapshot.version))
         dependency = 0
@@ -325,7 +343,10 @@ class Certifier:
                 if items is transaction.write_set and newest > self.unstamped_version:
                     dependency = max(dependency, self.dependency(part, newest))
                 yield
+        # Asked before the admission adds a version. A complete snapshot needs no set: its version
+        # says the same.
         complete = snapshot.version == self.window.newest_version
+        # One without items may lie before the window (-1), and the row's field is unsigned.
         outcome = self._admit(transaction, max(snapshot.version, 0), dependency)
         if outcome.verdict is _CERTIFIED and not complete:
             self.window.snapshot_sets[outcome.version] = gtid_set
@@ -352,6 +373,7 @@ class Certifier:
                     self.blocks.use_interval(first, last)
                 else:
                     self.executed_elsewhere.add_interval(source, first, last)
+        # Without items: what they wrote is not known, so they conflict with nothing.
         version = self.window.append_elsewhere(new, record.position)
         self.fold(_CERTIFIED, new.count(), version)
 
@@ -362,6 +384,8 @@ class Certifier:
         self.blocks.release_all()
         if record.resets_clock:
             self.clock.reset()
+            # Numbers up to here were given by the clock before: a later transaction that took one
+            # for its dependency would wait for another transaction, or for none.
             self.unstamped_version = self.window.newest_version
         return VIEW_CHANGE_STAMPS
 
@@ -374,6 +398,7 @@ class Certifier:
             self._set_stable(record.stable)
         else:
             missing = self.executed() - record.stable
+            # Not limited by `snapshot_lag_max`: a stable set that lags far behind is no error.
             self._set_stable(place(self.window, missing, self.window.newest_version))
             self._purge_beyond(record.stable)
         if not self.options.collection_period_transactions:
@@ -384,6 +409,8 @@ class Certifier:
         assert version <= self.window.newest_version, "stable before it was certified"
         if version > self.stable_version:
             self.stable_version = version
+            # At once, though the items are purged in steps: else the verdict on an old snapshot
+            # would depend on how far the steps are.
             self.oldest_snapshot_version = max(self.oldest_snapshot_version, version)
             self.window_closed = False
 
@@ -394,6 +421,7 @@ class Certifier:
             for part in _parts(items):
                 self._purge(part, last)
                 yield
+        # Last, as the steps still read the sequence numbers of these versions.
         self.window.drop_before(max(first, last + 1))
 
     def _purge_beyond(self, stable: GtidSet) -> None:
@@ -419,6 +447,8 @@ class Certifier:
         if self.options.gc_window == "tight":
             stamped = {writer for writer in purged if writer > self.unstamped_version}
             self.clock.raise_window(max(map(self.window.sequence_number, stamped), default=0))
+        # Once for each stable set: whatever its later steps purge was stamped before it came, so
+        # the edge of the first step covers it. Again, it would hold back more and protect nothing.
         elif purged and not self.window_closed:
             self.clock.close_window()
             self.window_closed = True

@@ -70,7 +70,9 @@ class GroupcertError(Exception):
         return _MESSAGES.vformat(self.message, (), vars(self))
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Returns how to pickle it: what is made of keywords alone, `Exception` cannot repeat."""
+        """Returns the constructor, the class and the fields for pickle. `Exception` would repeat
+        the call with positional arguments, of which there are none.
+        """
         return copyreg.__newobj__, (type(self),), vars(self)  # type: ignore[attr-defined]  # stubs
 
 
@@ -232,7 +234,7 @@ class Overloaded(Unavailable):
     waiting: int
     waiting_max: int
     cause: str = ""
-    """Who holds them up, if that is known."""
+    """The member that holds them up, in words, if that is known."""
     what: str = "transactions"
 
     def __str__(self) -> str:

@@ -97,6 +97,7 @@ class GtidBlocks:
         while len(numbers) < count:
             block = self._free_block(member)
             first, left = block.first, self.block_size - self._assigned_count
+            # Up to what is asked for, the next used number, or the end of the round.
             block.first = min(first + count - len(numbers), block.run_stop, first + left)
             self._assigned_count += block.first - first
             self._used.add_interval(self.group_source, first, block.first - 1)
@@ -119,6 +120,8 @@ class GtidBlocks:
         assert used is None, f"{self.group_source}:{used} was used before"
         self._used.add_interval(self.group_source, first, last)
         for block in self._blocks.values():
+            # The run of free numbers ends before it; the rest of the block is found when that is
+            # used up.
             if block.first <= last and first < block.run_stop:
                 block.run_stop = max(first, block.first)
 
@@ -145,7 +148,9 @@ class GtidBlocks:
         return self._used.intervals(self.group_source)
 
     def state(self) -> BlocksState:
-        """Returns all that decides the next numbers. Cost: O(intervals + members log members)."""
+        """Returns the state that decides the next numbers. Cost: O(intervals + members log
+        members).
+        """
         return BlocksState(
             used=tuple(self.used_intervals()),
             unreserved_first=self._unreserved_first,
@@ -160,6 +165,7 @@ class GtidBlocks:
             self._used.add_interval(self.group_source, first, last)
         self._unreserved_first = state.unreserved_first
         self._assigned_count = state.assigned_count
+        # An empty run: the next call finds the free numbers, which follow from the used ones.
         self._blocks = {m: _Block(first, first, stop) for m, first, stop in state.blocks}
         self.check_invariants()
 
@@ -203,6 +209,7 @@ class GtidBlocks:
         first = self._used.next_free(self.group_source, self._unreserved_first)
         if first == NUMBER_STOP:
             self.release_all()
+            # Rounds before have left gaps that are free now.
             first = self._used.next_free(self.group_source, 1)
         if first == NUMBER_STOP:
             raise GtidsExhausted(source=self.group_source, number_max=NUMBER_MAX)

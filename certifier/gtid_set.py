@@ -110,6 +110,8 @@ class GtidSet:
         index = bisect_right(bounds, number)
         if index & 1:
             return
+        # An interval ends right before it, and no other begins right after it. There is a next
+        # bound, as the last one was looked at above.
         if index and bounds[index - 1] == number and bounds[index] != number + 1:
             bounds[index - 1] = number + 1
             return
@@ -155,6 +157,7 @@ class GtidSet:
         for source, bounds in self._bounds.items():
             removed = other._bounds.get(source, [])
             if bounds != removed:
+                # The complement: what lies between the removed intervals, and around them.
                 outside = [0, *removed, NUMBER_STOP + 1]
                 remaining._put(source, _intersection(bounds, outside))
         return remaining
@@ -299,6 +302,7 @@ def _parse_uuid_set(into: dict[str, tuple[list[int], list[int]]], text: str) -> 
                 )
             firsts.append(first)
             stops.append(last + 1)
+        # A tag right behind a tag is left with no interval, and refused below.
         elif source == uuid or firsts:
             _add_intervals(into, source, firsts, stops)
             source = f"{uuid}:{parse_tag(part)}"
@@ -326,6 +330,8 @@ def _include(bounds: list[int], first: int, stop: int) -> None:
     """Adds [first, stop) to `bounds`, in place of the bounds that it covers or touches."""
     low = bisect_left(bounds, first)
     high = bisect_right(bounds, stop)
+    # An odd index lies inside an interval, or at its end: that one is prolonged, and keeps its
+    # bound.
     replacement = [] if low & 1 else [first]
     if not high & 1:
         replacement.append(stop)

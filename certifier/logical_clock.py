@@ -42,6 +42,7 @@ class LogicalClock:
         first = self.sequence_number
         self.sequence_number = first + len(dependencies)
         last_committed = self.last_committed_global
+        # Most messages: no transaction of it rewrites a row that a remote one wrote.
         if not any(dependencies):
             return [last_committed] * len(dependencies), range(first, self.sequence_number)
         committed = [max(dependency, last_committed) for dependency in dependencies]
@@ -56,6 +57,7 @@ class LogicalClock:
         """
         sequence_number = self.sequence_number
         self.sequence_number = sequence_number + 1
+        # Its rows are not known, so everything after it waits for it.
         self.last_committed_global = sequence_number
         return sequence_number - 1, sequence_number
 
@@ -71,6 +73,7 @@ class LogicalClock:
     def raise_window(self, sequence_number: int) -> None:
         """Makes later transactions wait for the one stamped `sequence_number` and all before it."""
         assert sequence_number < self.sequence_number
+        # Never lowered: items that were purged earlier may have had writers with larger numbers.
         self.last_committed_global = max(self.last_committed_global, sequence_number)
 
     def reset(self) -> None:

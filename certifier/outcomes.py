@@ -75,6 +75,7 @@ class OutcomeTable:
         """Adds the outcome of a transaction that the table does not have."""
         assert len(outcome.reason) <= REASON_CHARACTERS_MAX, outcome.reason
         if not self.room:
+            # A transaction with an older snapshot may be a repetition of one that is forgotten now.
             self.forgotten_version = max(
                 [self.forgotten_version, *(known.version for known in self._old.values())]
             )
@@ -91,6 +92,7 @@ class OutcomeTable:
 
     def remember_all(self, outcomes: Mapping[bytes, Outcome]) -> None:
         """Adds the outcomes of several transactions, in order; as `remember` for each of them."""
+        # A generation ends among them, and which outcomes it has must not depend on the call.
         if len(outcomes) > self.room:
             for transaction_id, outcome in outcomes.items():
                 self.remember(transaction_id, outcome)
@@ -100,6 +102,7 @@ class OutcomeTable:
 
     def since(self, number: int) -> list[tuple[bytes, Outcome]]:
         """Returns the outcomes held from `number` on, in order. Cost: O(outcomes returned)."""
+        # From the end: callers ask for the few newest of a large table.
         newest_first = chain(reversed(self._young.items()), reversed(self._old.items()))
         return list(islice(newest_first, self.next_number - number))[::-1]
 

@@ -56,6 +56,7 @@ def certify_plain(
         if runs:
             outcomes += _certify_run(certifier, plain, done, together=together)
         if count := len(outcomes) - done:
+            # A run that a collection's step has cut short does not say how many would have passed.
             runs = certifier.collection_is_due or count >= RUN_MIN
             if certifier.collection_is_due:
                 yield from certifier.collect_in_steps()
@@ -78,6 +79,7 @@ def _certify_run(
     stop = min(len(plain.snapshots), start + RUN_MAX)
     period = certifier.options.collection_period_transactions
     if period and certifier.collection_pending:
+        # The next step of a collection is due at that version, as if each were certified by itself.
         stop = min(stop, start + period - certifier.window.newest_version % period)
     snapshots, write_sets = plain.snapshots[start:stop], plain.write_sets[start:stop]
     sizes = list(map(len, write_sets))
@@ -105,19 +107,27 @@ def _passed_together(
     that they depend on. Returns None, and does nothing, if they are few, one may not pass, or two
     write the same item.
     """
+    # A transaction without items is stamped as a barrier (EX4), and `reduceat` below would give it
+    # the items of the next one.
     if len(items) < TOGETHER_MIN or not all(sizes) or max(sizes) > STEP_ITEMS:
         return None
+    # Of two writers of one item the second has to see the first, which the look-up of all before
+    # any is recorded cannot. And 0 stands for a free slot of the table.
     if len(set(chain.from_iterable(write_sets))) < len(items) or not items.all():
         return None
     newest_before = certifier.window.newest_version
+    # A snapshot may name a version that this run is about to assign. That is no error, but only one
+    # after the other shows it.
     if min(snapshots) < certifier.oldest_snapshot_version or max(snapshots) > newest_before:
         return None
     found = certifier.info.look_up(items)
     dependencies = [0] * len(sizes)
     if found.writers.any():
         newest = np.maximum.reduceat(found.writers, _starts(sizes))
+        # Somebody loses. Nothing is recorded yet, so all are decided again, one after the other.
         if (newest > np.array(snapshots, np.uint64)).any():
             return None
+        # As no item occurs twice, all writers are from before the run: the window has their rows.
         for index in (newest > certifier.unstamped_version).nonzero()[0].tolist():
             dependencies[index] = certifier.dependency(write_sets[index], int(newest[index]))
     versions = np.arange(newest_before + 1, newest_before + 1 + len(sizes), dtype=np.uint64)
@@ -136,11 +146,14 @@ def _passed(
     dependencies: list[int] = []
     for snapshot, write_set in zip(snapshots, write_sets, strict=True):
         newest = info.newest_writer(write_set)
+        # A writer of this run is above every snapshot that passes here, so the loop ends before it
+        # asks the window for a row that is added only at the end.
         if newest > snapshot or not oldest <= snapshot <= newest_before:
             break
         if not 0 < len(write_set) <= STEP_ITEMS:
             break
         dependencies.append(certifier.dependency(write_set, newest) if newest > unstamped else 0)
+        # At once: the next transaction may write the same item, and then loses.
         info.record(write_set, newest_before + len(dependencies))
     return dependencies
 
@@ -171,6 +184,7 @@ def _record_run(
     certifier.window.extend(
         items.tobytes(), ends, sequence_numbers, run.snapshots, gtids, run.origin, run.position
     )
+    # Wraps at 2^64; `Certifier.fold` masks its own sums to the same.
     sums = np.add.reduceat(items, _starts(sizes)).tolist()
     certifier.fold_certified(map(sum, zip(sums, numbers, strict=True)), versions)
     fields = zip(
@@ -186,5 +200,5 @@ def _record_run(
 
 
 def _starts(sizes: Sequence[int]) -> list[int]:
-    """Returns where the items of each transaction start."""
+    """Returns the index of each transaction's first item; `sizes`: items of each transaction."""
     return [0, *accumulate(sizes[:-1])]

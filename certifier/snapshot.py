@@ -46,6 +46,8 @@ def includes(window: CertifiedWindow, writer: int, snapshot: ForeignSnapshot) ->
         return True
     if window.gtid(writer) not in snapshot.gtid_set:
         return False
+    # The subset test of WL#8440 for a writer beyond the version: its own snapshot has to be
+    # included, too. The set says so exactly; without one the version does.
     read = window.snapshot_sets.get(writer)
     if read is not None:
         return read <= snapshot.gtid_set

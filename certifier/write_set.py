@@ -158,12 +158,14 @@ def _encode_part(value: KeyValue) -> bytes:
 
 
 def _encode_integer(value: int) -> bytes:
+    # One bit more than the number has, for its sign; each integer has one length, so one encoding.
     return value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True)
 
 
 def _encode_decimal(value: Decimal) -> tuple[bytes, bytes]:
     """Returns type and bytes of a decimal; if it equals an integer, those of the integer."""
     sign, digits, exponent = value.as_tuple()
+    # An integer of the exponent's size is made below: a client's 1e999999999 must not be.
     if not isinstance(exponent, int) or len(digits) + abs(exponent) > DECIMAL_DIGITS_MAX:
         raise InvalidWriteSet(
             value=str(value), expected=f"a finite decimal of at most {DECIMAL_DIGITS_MAX} digits"

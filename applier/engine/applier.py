@@ -153,6 +153,8 @@ class Applier(Generic[Execution]):
             self._apply_alone(entries)
             return
         with self._lock:
+            # Nothing may be queued behind what failed: the log has it, and the next process reads
+            # it again.
             if self._state is not ApplierState.RUNNING:
                 return
             self._coordinator.append(entries)
@@ -184,6 +186,8 @@ class Applier(Generic[Execution]):
         """
         deadline = monotonic() + timeout_seconds
         self._coordinator.takes = False
+        # The assigned ones first: where commits have no order, a worker that stopped before its
+        # commit would leave a gap behind younger ones that are visible.
         self._wait(lambda: not self._coordinator.assigned, timeout_seconds)
         with self._lock:
             if self._state is ApplierState.RUNNING:
@@ -244,6 +248,8 @@ class Applier(Generic[Execution]):
                     self._commit(group)
                     with self._lock:
                         self._committed(group)
+                        # Under the same lock: what becomes ready after this step finds the worker
+                        # idle.
                         group, job = self._next(worker.number)
                 elif job:
                     execution = self._execute(worker, job)
@@ -287,6 +293,7 @@ class Applier(Generic[Execution]):
 
     def _culprit(self, job: Job[Execution]) -> Gtid | None:
         """Returns the GTID of the job's first entry that fails when executed alone."""
+        # A job's transactions are executed as one, and the error does not say whose it is.
         for entry in job.entries if len(job.entries) > 1 else ():
             alone: Job[Execution] = replace(job, entries=[entry])
             try:
@@ -300,9 +307,13 @@ class Applier(Generic[Execution]):
         """Waits for the turn of a job that failed, and retracts the jobs that wait behind it."""
         worker.state = WorkerState.RETRYING
         if self._options.workers_hold_jobs and not job.at_commit:
+            # Whatever holds the lock that it needs is committed by then, or younger: those have
+            # been executed, wait for this one's commit, and give way.
             self._wait(lambda: self._coordinator.is_next(job), None)
             with self._lock:
                 younger = self._coordinator.retract(job)
+                # They start again when this job is visible, see `_release`: earlier, they might
+                # take the lock again.
                 self._giving_way.setdefault(job.entries[0].position, []).extend(younger)
             for each in younger:
                 self._target.abandon(each)
@@ -317,13 +328,16 @@ class Applier(Generic[Execution]):
         """
         self._idle.pop(number, None)
         self._committing.discard(number)
+        # After a stop, groups still commit: `stop` waits for what is assigned.
         if self._state is not ApplierState.FAILED and (
             group := self._left or self._coordinator.take_committable()
         ):
             self._left = None
             self._committing.add(number)
+            # Before its own commit, which may take long: the others get their jobs meanwhile.
             self._hand_out()
             return group, None
+        # Its session still has the changes of a job that waits for its turn.
         if number not in self._holding:
             self._idle[number] = None
         return None, self._hand_out(number)
@@ -339,6 +353,7 @@ class Applier(Generic[Execution]):
                 if job.worker == own:
                     mine = job
                 else:
+                    # Queued with the lock held, so that two jobs for a worker never change places.
                     self._queues[job.worker].put(job)
         self._notify()
         return mine
@@ -364,6 +379,7 @@ class Applier(Generic[Execution]):
         for job in jobs:
             if job.worker in self._holding and not job.at_commit:
                 self._holding.remove(job.worker)
+                # A worker that commits right now is idle once `_next` finds nothing for it.
                 if job.worker not in self._committing:
                     self._workers[job.worker].state = WorkerState.IDLE
                     self._idle[job.worker] = None
@@ -372,6 +388,8 @@ class Applier(Generic[Execution]):
 
     def _apply_alone(self, entries: Sequence[RelayEntry]) -> None:
         """Executes and commits in the appending thread; a callback's entries come after."""
+        # A callback of a commit may append: the outer call takes those entries after its own, as a
+        # commit within a commit would overtake the rest of them.
         self._appended.append(entries)
         if len(self._appended) > 1:
             return
@@ -389,6 +407,7 @@ class Applier(Generic[Execution]):
             part = left[:size] if len(left) > size else left
             if self._ends:
                 ends = [place for place, each in enumerate(part, 1) if each.position in self._ends]
+                # Only the first end cuts this part; the others are met again in what is left.
                 self._ends -= {part[place - 1].position for place in ends[:1]}
                 part = part[: ends[0]] if ends else part
             left = left[len(part) :]
@@ -411,6 +430,8 @@ class Applier(Generic[Execution]):
         with self._lock:
             self._committed(group)
             self._hand_out()
+            # A worker that is active asks for the next group when it is done, and this thread is
+            # free to read on.
             return None if self._coordinator.is_busy else self._take_quick()
 
     def _take_quick(self) -> CommitGroup[Execution] | None:
@@ -423,6 +444,8 @@ class Applier(Generic[Execution]):
         if self._idle:
             self._queues[self._idle.popitem()[0]].put(group)
         else:
+            # All workers are occupied, and a group that was taken cannot go back: the next one that
+            # asks gets it.
             self._left = group
         return None
 
@@ -430,10 +453,13 @@ class Applier(Generic[Execution]):
         """Makes a group visible; called only by the thread that took it."""
         for job in group.jobs:
             if job.at_commit:
+                # A local transaction was executed by its client; only without workers all others
+                # come here, and these may be tried again.
                 alone = not self._threads
                 job.execution = (
                     self._execute(self._workers[0], job) if alone else self._target.execute(job)
                 )
+        # An earlier process had committed all of it before it could note that.
         if all(map(self._is_executed, group.jobs)):
             self._progress.advance(group)
         else:
@@ -451,6 +477,7 @@ class Applier(Generic[Execution]):
         is_due = age_seconds * 1000 >= options.checkpoint_period_ms
         if self._unsaved_groups < options.checkpoint_group and not is_due:
             return
+        # One at a time. Who comes second does not wait: a later commit saves more.
         if self._saving.acquire(blocking=False):
             try:
                 self._unsaved_groups, self._saved_seconds = 0, monotonic()
@@ -501,6 +528,7 @@ class Applier(Generic[Execution]):
 
     def _notify(self) -> None:
         """Wakes the waiting threads, with the lock held, if one's condition is true."""
+        # Most steps make no condition true, and a wake-up in vain costs a change of threads.
         if self._awaited and any(happened() for happened in self._awaited):
             self._changed.notify_all()
 

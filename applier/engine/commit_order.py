@@ -75,10 +75,12 @@ class CommitOrder(Generic[Execution]):
     def visible(self, finished: Sequence[RelayEntry]) -> None:
         """Advances the low-water mark by `finished` transactions, visible with all their parts."""
         if self._ordering is Ordering.SOURCE:
+            # All commits are in order, so nothing before it is missing.
             self.low_water_mark = finished[-1] if finished else self.low_water_mark
             return
         queue, early = self._queue, self._committed_early
         early.update(entry.position for entry in finished)
+        # Those that committed ahead of an older one count when that one has.
         while queue and queue[0].position in early:
             self.low_water_mark = queue.popleft()
             early.remove(self.low_water_mark.position)
@@ -95,6 +97,7 @@ class CommitOrder(Generic[Execution]):
         if self._ordering is Ordering.NONE:
             return []
         ready = self._lane_of(job).ready
+        # An older one commits before the job, and needs nothing of it.
         younger = [position for position in ready if position > job.entries[0].position]
         return [retracted for position in younger for retracted in ready.pop(position)]
 
@@ -149,9 +152,12 @@ class _Lane(Generic[Execution]):
         transactions = 0
         while waiting and not self.committing:
             jobs = self.ready.get(waiting[0])
+            # A divided transaction becomes visible with all its parts.
             if not jobs or len(jobs) < jobs[0].parts:
                 break
             transactions += len(jobs[0].entries)
+            # The first job is taken whatever its size: else it, and all behind it, would wait for
+            # ever.
             if taken and transactions > transactions_max:
                 break
             del self.ready[waiting[0]]
@@ -161,5 +167,6 @@ class _Lane(Generic[Execution]):
             if ends and (last := jobs[0].entries[-1].position) in ends:
                 ends.remove(last)
                 break
+        # Until `ended`: a group that was taken later must not be visible before this one.
         self.committing = self.committing or bool(taken)
         return taken

@@ -104,6 +104,8 @@ class Coordinator(Generic[Execution]):
         self._assigned_entries += len(entries)
         self._handed_over += len(entries)
         self._parallelism_sum += len(entries)
+        # It starts at the tick with which it becomes visible: an empty interval, beside which
+        # nothing ran.
         job: Job[Execution] = Job(entries, started=self.tick + 1, at_commit=True, is_ready=True)
         return self._group([job])
 
@@ -131,6 +133,8 @@ class Coordinator(Generic[Execution]):
             handed_over = sum([len(job.entries) for job in started])
             self._handed_over += handed_over
             self._parallelism_sum += handed_over * len(self._at_work)
+            # The scheme stopped at a local transaction, which is none of its business: once that is
+            # out of the way, others behind it may start.
             if not (before > len(pending) and pending and pending[0].local):
                 break
         self._note_hold(bool(free))
@@ -170,6 +174,7 @@ class Coordinator(Generic[Execution]):
         them may start, though the group is not done.
         """
         for job in jobs:
+            # The scheme has never seen a job that no worker executed.
             if not job.at_commit:
                 self._scheme.committed(job)
             if job.parts == 1 or self._is_last_part(job):
@@ -185,8 +190,10 @@ class Coordinator(Generic[Execution]):
         """
         self._committing.remove(group)
         self.visible(group.jobs[visible:])
+        # Last: the next group of the lane may be taken from here on.
         self._order.ended(group.jobs[0])
         self.committed_groups += 1
+        # Groups of different lanes may end in another order than they were taken in.
         self.tick = max(self.tick, group.tick)
 
     @property
@@ -235,6 +242,7 @@ class Coordinator(Generic[Execution]):
 
     def _group(self, jobs: list[Job[Execution]]) -> CommitGroup[Execution]:
         """Returns jobs as the next group; it is committing until `committed` is called."""
+        # Given when a group is taken, and counted in `tick` only when it is visible.
         self._given_tick += 1
         group = CommitGroup(self._given_tick, jobs)
         self._committing.append(group)
@@ -244,6 +252,7 @@ class Coordinator(Generic[Execution]):
         """Moves the local transactions at the head of the queue to the commit order."""
         pending = self._pending
         room = self._room
+        # Many in one job: each job costs the commit order a step, and there is nothing to execute.
         while pending and pending[0].local and room > 0:
             entries = [pending.popleft()]
             while pending and pending[0].local and len(entries) < min(room, LOCALS_MAX):
@@ -256,6 +265,8 @@ class Coordinator(Generic[Execution]):
         job.started = self.tick
         self._at_work[job.worker] = job
         if job.parts > 1:
+            # Parts of a transaction may start at different times: only the first one sets the
+            # count.
             self._parts_left.setdefault(job.entries[0].position, job.parts)
         if len(self._at_work) > 1:
             self.is_sequential = False
@@ -275,6 +286,7 @@ class Coordinator(Generic[Execution]):
         if self._pending[0].position != self._held_position:
             self._held_position = self._pending[0].position
             self._held_causes.clear()
+        # Without an idle worker the scheme was not asked, and what it said last is out of date.
         hold = self._scheme.hold if has_idle_workers else _NO_WORKER
         if hold is None or hold.cause in self._held_causes:
             return

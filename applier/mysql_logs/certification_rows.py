@@ -91,6 +91,7 @@ class BinaryLogHistory:
             "gtid_brought": False,
             "write_set": [signed(item) for item in transaction.items],
             "is_local": False,
+            # Counted from 1 on, as 0 is none.
             "commit_parent": self._transactions - interval + 1,
             "decided_us": transaction.committed_us,
         }

@@ -119,7 +119,7 @@ class Column(NamedTuple):
 
 
 def metadata_bytes_of(column_type: int) -> int:
-    """Returns how many bytes of metadata a table map has for a column."""
+    """Returns the number of bytes of metadata that a table map has for a column."""
     return _METADATA_BYTES.get(ColumnType(column_type), 0) if column_type in _KNOWN else 0
 
 
@@ -207,6 +207,7 @@ def _text(content: bytes, collation: int | None, prefix: int) -> Value:
     elif family in _CASE_IGNORED:
         if not content.isascii():
             return Opaque("texts outside ASCII in a key that ignores case or accents")
+        # Such collations ignore control characters: texts that differ in these alone are equal.
         content = content.translate(None, _IGNORABLE).lower()
     elif family not in _CASE_SENSITIVE:
         return Opaque(f"a key of texts in collation {collation}, which is not known here")
@@ -224,6 +225,7 @@ def _decimal(content: bytes, precision: int, scale: int) -> Decimal:
     """Returns a decimal: nine digits are four bytes, most significant first; incomplete groups of
     digits are at both ends.
     """
+    # The bit of the sign is set in numbers from 0 on; below, all bits are inverted.
     negative = not content[0] & 0x80
     content = bytes([content[0] ^ 0x80]) + content[1:]
     if negative:
@@ -246,6 +248,7 @@ def _fractional(kind: int, content: bytes) -> str:
     bits = 8 * fraction_bytes
     number = int.from_bytes(content, "big")
     if kind != T.TIMESTAMP2:
+        # Stored above an offset, so that the bytes of times before 0 sort before the others.
         number -= 1 << 8 * len(content) - 1
     sign, number = "-" * (number < 0), abs(number)
     whole, fraction = number >> bits, number & (1 << bits) - 1

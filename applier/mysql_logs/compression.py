@@ -64,6 +64,8 @@ def inflated(event: Event, content: bytes) -> bytes:
         )
     inflater = zlib.decompressobj()
     try:
+        # One byte more than there should be shows a content that is longer, and no more is
+        # inflated.
         plain = inflater.decompress(cursor.rest(), size_bytes + 1)
     except zlib.error as error:
         raise event.invalid(f"compressed data that zlib refuses: {error}", "zlib") from None

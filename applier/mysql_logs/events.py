@@ -109,9 +109,9 @@ class FormatDescription(NamedTuple):
     post_header_bytes: bytes
 
     def post_header_of(self, event_type: int) -> int:
-        """Returns how many bytes the fixed part of a type's bodies has; 0 for unknown types."""
-        known = self.post_header_bytes
-        return known[event_type - 1] if event_type <= len(known) else 0
+        """Returns the number of bytes of the fixed part of a type's bodies; 0 for unknown types."""
+        lengths = self.post_header_bytes
+        return lengths[event_type - 1] if event_type <= len(lengths) else 0
 
     @property
     def is_mariadb(self) -> bool:
@@ -200,6 +200,7 @@ class EventReader:
         content, stored = body[:-checksum_bytes], body[-checksum_bytes:]
         if zlib.crc32(content, zlib.crc32(header)) == int.from_bytes(stored, "little"):
             return event._replace(body=content)
+        # Its server may have died within the last event; whatever is before it was written whole.
         if event.offset + event.size_bytes == self._size:
             self._cut(f"an event at byte {event.offset} whose checksum does not match")
             return None

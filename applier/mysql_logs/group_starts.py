@@ -70,6 +70,7 @@ def _untagged(event: Event) -> GroupStart:
     gtid = None
     if event.type == EventType.GTID:
         gtid = f"{uuid}:{_checked(event, number)}"
+    # Servers before MySQL 5.7 write no stamps.
     if cursor.remaining < 17 or cursor.uint(1) != _LOGICAL_CLOCK:
         return GroupStart(gtid)
     start = GroupStart(gtid, last_committed=cursor.uint(8), sequence_number=cursor.uint(8))

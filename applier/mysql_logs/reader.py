@@ -235,6 +235,8 @@ class BinaryLogReader:
         group = self._group or self._begin(event, GroupStart())
         if kind == StatementKind.BEGIN:
             if group.is_open and not group.start.is_open:
+                # An open transaction that no GTID event has opened begins anew: the end of the one
+                # before is not in the log.
                 group = self._begin(event, GroupStart())
             group.is_open = True
             group.began_us = statement.began_us
@@ -254,6 +256,7 @@ class BinaryLogReader:
         format = self._events.format
         table_id, end = table_id_of(event, format)
         description = event.body[end:]
+        # A server writes the map of a table again for each statement, mostly in the same bytes.
         table = self._known_tables.get(description)
         if table is None:
             if len(self._known_tables) >= TABLES_MAX:
@@ -284,6 +287,7 @@ class BinaryLogReader:
             return
         for change in changes(event, format, table):
             group.row_count += 1
+            # One item more than the limit tells `_finish` that there are too many.
             if len(group.items) <= self._items_max:
                 self._write_sets.add(table, change, group.items)
 
@@ -302,6 +306,7 @@ class BinaryLogReader:
 
     def _finish(self, group: _Group, event: Event) -> BinaryLogTransaction:
         too_large = len(group.items) > self._items_max
+        # The log does not have the rows that a statement has changed.
         all_rows = self._write_sets.finish(
             is_ddl=group.is_ddl, all_rows=too_large or group.has_statements
         )

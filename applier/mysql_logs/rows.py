@@ -149,8 +149,8 @@ def _rows(event: Event, first: _Walk, second: _Walk, content: bytes) -> Iterator
 
 
 def _partial_bits(event: Event, table: Table, content: bytes) -> int:
-    """Returns how many bytes before an image tell which of its JSON values are differences; these
-    have a length like the values that they replace.
+    """Returns the number of bytes before an image that tell which of its JSON values are
+    differences; these have a length like the values that they replace.
     """
     cursor = Cursor(event, content[:9])
     options = cursor.length()

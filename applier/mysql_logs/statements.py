@@ -18,6 +18,7 @@ _DML = {
     *("INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "CALL", "DO", "SELECT", "WITH", "MERGE"),
     *("VALUES", "EXECUTE"),
 }
+# Not of the comments that begin with /*! or /*M: servers execute their content.
 _LEADING = re.compile(r"(?:\s+|/\*[^!M].*?\*/|--\s[^\n]*\n|#[^\n]*\n)*", re.S)
 _WORDS = re.compile(r"[A-Za-z_]+")
 _DATABASES_OVER_MAX = 254

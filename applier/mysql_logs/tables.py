@@ -54,6 +54,7 @@ class Table(NamedTuple):
 
 def table_id_of(event: Event, format: FormatDescription) -> tuple[int, int]:
     """Returns the id by which row events name a table, and the offset of the body after it."""
+    # Before MySQL 5.1.4 ids had four bytes.
     count = 4 if format.post_header_of(event.type) == 6 else 6
     return Cursor(event).uint(count), count
 

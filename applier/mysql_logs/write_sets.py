@@ -46,6 +46,8 @@ class WriteSets:
                 return
             self.tables_without_keys.setdefault(name, why)
             self._whole.add(name)
+            # Transactions before have items of single rows, which the table's one item does not
+            # meet.
             self._stands_for_all |= name in self._keyed
         items[table_item(table.database, table.name)] = name
 
@@ -53,6 +55,7 @@ class WriteSets:
         """Ends a transaction; returns whether it stands for all rows."""
         all_rows |= self._stands_for_all or is_ddl
         self._stands_for_all = False
+        # All later ones wait for it, so that items from before it need not be met any more.
         if all_rows:
             self._keyed.clear()
         if is_ddl:
@@ -76,7 +79,9 @@ class WriteSets:
                 if len(values) < len(key.parts):
                     if key.name == PRIMARY:
                         return "NULL in the primary key"
+                    # A unique key takes any number of rows with a NULL.
                     continue
+                # A character has four bytes at most, which spares the encoding of each.
                 if any(isinstance(v, str | bytes) and 4 * len(v) > PART_BYTES_MAX for v in values):
                     return f"a key of more than {PART_BYTES_MAX} bytes"
                 item = hash_item(encode_key(table.database, table.name, key.name, values))

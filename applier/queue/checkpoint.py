@@ -116,6 +116,8 @@ class Progress:
             try:
                 checkpoint = self._after(group)
                 yield checkpoint
+            # Whatever ended the context: the rows were not written, so the sets that `_after`
+            # changed in place go back to the checkpoint that was.
             except BaseException:
                 self._return_to(self.checkpoint)
                 raise
@@ -152,6 +154,8 @@ class Progress:
         gtid = job.entries[0].gtid
         if job.parts == 1 or gtid is None:
             return job.entries
+        # Parts that an earlier process executed come in any order, and this was not the last of
+        # them.
         if gtid in self._executed:
             return ()
         parts = self._parts.setdefault(gtid, set())
@@ -166,6 +170,7 @@ class Progress:
         entries = self._finished(job)
         if not isinstance(entries, RelayGroup) or not entries.is_of_one_source:
             return entries
+        # The newest GTID of each domain has to be noted one by one.
         if self._domains or any(entries.domains):
             return entries
         self._executed.add_interval(entries.sources[0], entries.numbers[0], entries.numbers[-1])
@@ -249,6 +254,7 @@ class DurabilityFlusher:
             self._awake = False  # Before reading the watermark: a later request wakes again.
             if self._requested > self.durable and not self._flush(self._requested):
                 return
+            # Commits of the pause share the next flush; a stop ends it at once.
             self._stopping.wait(self._period_seconds)
 
     def _flush(self, watermark: int) -> bool:

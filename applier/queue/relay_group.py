@@ -147,6 +147,7 @@ class RelayGroup(Sequence[RelayEntry]):
         """Returns the entries after a position, which all ascend; itself if these are all."""
         if not self.positions or self.positions[0] > position:
             return self
+        # Positions ascend, so those at or before it are the first ones.
         return self[sum(each <= position for each in self.positions) :]
 
     @property

@@ -75,6 +75,7 @@ class RelayQueue:
             return
         group = RelayGroup.of(entries)
         encoded = encode(group)
+        # Under its first position, so that a scan gives the groups in the order of the log.
         batch.put(Family.RELAY, integer_key(group.positions[0]), encoded)
         self._unwritten = self._group_of(group, len(encoded))
 
@@ -90,6 +91,8 @@ class RelayQueue:
         Cost: one delete a group.
         """
         groups = self._groups
+        # A group goes with its last entry: entries that were executed before stay beside it, and
+        # are skipped by their position after a restart.
         while groups and groups[0].last_position <= position:
             group = groups.popleft()
             batch.delete(Family.RELAY, integer_key(group.first_position))
@@ -155,6 +158,7 @@ def encode(
         *(group.local, [number_of[source] for source in group.sources], group.numbers),
         list(map(len, group.payloads)),
         *(group.parents, group.domains, group.views),
+        # Columns are unsigned: 0 stands for a version that is not known.
         [0 if version is None else version + 1 for version in group.locked],
         list(map(len, group.items)),
     )

@@ -24,6 +24,7 @@ def commit_parents(entries: Iterable[RelayEntry], last_committed: Iterable[int])
     for entry, last in zip(entries, last_committed, strict=True):
         _, version, gtid, _, _, _, _, header = entry
         if gtid is None:
+            # A view change runs alone: nothing after it starts before it.
             floor = version
             parents.append(version)
             continue

@@ -37,7 +37,9 @@ class Ordering(Enum):
 
 
 def kept_or_not(preserve_commit_order: bool) -> tuple[Consistency, Ordering]:
-    """Returns what a scheme that can do both promises with, and without, the source's order."""
+    """Returns the consistency and the ordering of a scheme that can commit with, and without, the
+    source's order.
+    """
     if preserve_commit_order:
         return Consistency.ANY_TIME, Ordering.SOURCE
     return Consistency.MOST_OF_THE_TIME, Ordering.NONE

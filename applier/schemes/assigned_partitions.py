@@ -120,6 +120,8 @@ class AssignedPartitions:
             alone = self._alone.entries[0]
             name = alone.gtid or f"position {alone.position}"
             return Hold(Cause.TRANSACTION, f"{name} with worker {self._alone.worker}")
+        # It uses all partitions: nothing may be queued before it, and `_alone` keeps others off
+        # after it.
         if shares is None and (jobs := sum(map(len, self._queues.values()))):
             cause = Cause.ALL_PARTITIONS if entry.gtid else Cause.ALONE
             return Hold(cause, f"{jobs} not committed")
@@ -141,6 +143,8 @@ class AssignedPartitions:
                 worker = min(loads, key=loads.__getitem__)
             if worker not in loads:
                 return Hold(Cause.QUEUE, f"worker {worker}")
+            # All shares find a place before any is queued: a transaction that has to wait occupies
+            # nobody.
             loads[worker] += 1
             placed.append(worker)
         return placed
@@ -150,6 +154,7 @@ class AssignedPartitions:
         owner = None
         for partition in partitions:
             if record := self.records.get(partition):
+                # Two workers have parts of it: either one could overtake the other's transaction.
                 if owner is not None and record.worker != owner:
                     return Hold(Cause.PARTITION, f"{partition} with worker {record.worker}")
                 owner = record.worker

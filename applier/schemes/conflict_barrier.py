@@ -56,6 +56,8 @@ class ConflictBarrier:
             self._row.clear()
             return ()
         if entry.position != self._judged:
+            # Once for each head: judged again, it would be in the row already, and conflict with
+            # itself.
             self._judged = entry.position
             self._waits_for = self._judge(entry)
         if self.is_serial and self._running:
@@ -70,6 +72,8 @@ class ConflictBarrier:
         it waits while the list is serial.
         """
         items = entry.header.items
+        # In a serial stretch one job runs at a time, and the question is whether the next ones
+        # could have run beside each other.
         writers = self._row if self.is_serial else self._writing
         conflict = next((item for item in items if item in writers), None)
         if conflict is not None:

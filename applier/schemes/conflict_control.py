@@ -35,7 +35,7 @@ class ConflictControl(Protocol):
         ...
 
     def alone(self, entry: RelayEntry) -> Cause | None:
-        """Returns why a transaction runs alone; None if it need not."""
+        """Returns the cause for which a transaction runs alone; None if it need not."""
         ...
 
     def next(self, jobs: JobList) -> Sequence[RelayEntry]:

@@ -67,6 +67,8 @@ class ConflictGraph:
     def _merge(self, jobs: JobList, room: int) -> list[RelayEntry]:
         """Takes the transactions of the next job from the head of the list."""
         pending, _, workers = jobs
+        # The share of one worker, rounded up: one that took all of the list would leave the others
+        # idle.
         share = -(-len(pending) // workers)
         count_max = min(room, share, self._merge_transactions_max)
         if not count_max or self.alone(pending[0]):
@@ -84,6 +86,8 @@ class ConflictGraph:
                 break
             own = set(entry.header.items)
             waits_too = self._graph.would_wait_for(own)
+            # It has a row in common with the job, whose order settles that. But a job that is ready
+            # must not begin to wait because of it.
             resolves = not own.isdisjoint(items) and (waits_for or not waits_too)
             if waits_too != waits_for and not resolves:
                 break

@@ -80,6 +80,7 @@ class DependencyGraph:
         """
         node = self._running.pop(position)
         for item in node.items:
+            # A younger job may have written the item since, and others wait for that one.
             if self._last_writer[item] is node:
                 del self._last_writer[item]
         for follower in node.followers:

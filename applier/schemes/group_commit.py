@@ -63,6 +63,7 @@ class GroupCommit:
             room = self._fill(pending, room)
             while self._startable and len(jobs) < len(idle):
                 jobs.append(self._start(idle[len(jobs)]))
+            # Every domain is empty: whatever was before the transaction is committed.
             if pending and not (self._lanes or pending[0].gtid) and idle and room > 0:
                 self._executes_alone = True
                 jobs.append(Job([pending.popleft()], idle[0]))
@@ -78,6 +79,7 @@ class GroupCommit:
         domain = entry.header.domain_id
         lane = self._lanes[domain]
         lane.executing -= 1
+        # Only one that was held changes: a lane that may start has its place in the heap already.
         if domain in self._held and lane.may_start:
             del self._held[domain]
             heappush(self._startable, (lane.waiting[0].position, domain))

@@ -101,6 +101,8 @@ class Jobs:
         """Starts the jobs that the control returns, at most one for each idle worker."""
         jobs: list[Job[Any]] = []
         workers = self._occupied + len(idle)
+        # A control may take more than it starts (it keeps jobs that wait), so the room is counted
+        # by what has left the list.
         length_min = len(pending) - room
         for worker in idle:
             entries = self._next(JobList(pending, len(pending) - length_min, workers))
@@ -115,6 +117,7 @@ class Jobs:
         if self._alone:
             return ()
         entries = self._control.next(jobs)
+        # The control hands out nothing, and nothing runs: the head is one that runs alone.
         if entries or self._occupied or not jobs.pending or not jobs.room:
             return entries
         entry = jobs.pending.popleft()

@@ -72,6 +72,7 @@ class LogicalClock:
         scheduled = self._scheduled
         if pending and idle and room > 0 and not self.assigned and not scheduled:
             head = pending[0]
+            # It runs alone, and nothing is scheduled or executing: its turn has come.
             if not head.sequence_number and not head.local:
                 jobs = [self._start([pending.popleft()], idle[0])]
                 self._startable(pending, 0, room)
@@ -88,13 +89,14 @@ class LogicalClock:
     def committed(self, job: Job[Any]) -> None:
         """Marks the job's run as done; a run of local transactions was never assigned."""
         for entry in job.entries:
+            # A run is in the queue under its first remote transaction.
             if not entry.local:
                 self.assigned.done(entry.sequence_number)
                 return
 
     def _startable(self, pending: deque[RelayEntry], limit: int, room: int) -> int:
-        """Returns how many of `pending`, from the first on, may start together, at most `limit`;
-        sets `hold` to the reason for which the one after them waits.
+        """Returns the number of transactions at the head of `pending` that may start together, at
+        most `limit`; sets `hold` to the reason for which the one after them waits.
         """
         oldest = self._oldest()
         count = 0
@@ -103,9 +105,14 @@ class LogicalClock:
                 if not sequence_number:
                     self.hold = Hold(Cause.ALONE)
                     return count
+                # Nothing executes. Numbers ascend in the queue, so the first that starts is the
+                # smallest.
                 if oldest is None:
                     oldest = sequence_number
+                # C3: the smallest sequence number that executes has to be greater than
+                # `last_committed`.
                 elif last_committed >= oldest:
+                    # An oldest number of 0 is a view change, for which everything waits.
                     before = Hold(Cause.CLOCK, str(last_committed))
                     self.hold = before if oldest else Hold(Cause.TRANSACTION)
                     return count

@@ -70,5 +70,6 @@ class Rows:
 
 
 def _slots(entry: RelayEntry, workers: int) -> int:
-    """Returns over how many workers a transaction is divided: at most one for each item (a row)."""
+    """Returns the number of workers that share a transaction: at most one for each item (a row)."""
+    # Its items are not always known; its rows may be many then.
     return min(workers, len(entry.header.items) or workers) if entry.gtid else 1

@@ -51,7 +51,9 @@ class SourceClock:
         return self._sequence_number_max - self.transaction_counter
 
     def end_statement(self) -> int:
-        """Returns what a transaction reads at each statement's end; its last read counts."""
+        """Returns the newest committed sequence number, which a transaction reads at the end of
+        each statement; its last read counts.
+        """
         return self.max_committed_transaction
 
     def flush(self) -> int:
@@ -73,6 +75,8 @@ class SourceClock:
         if not knows_rows:
             self._nobody_before = number
             return number - 1, number
+        # A value that was read in the file before may be above all numbers of this one: it says
+        # nothing.
         if read is None or read >= number:
             return number - 1, number
         return max(read, self._nobody_before), number

@@ -130,6 +130,8 @@ class MySqlSession:
         limit = self.packet_bytes_max
         try:
             for request in requests(statements, min(limit, REQUEST_CHARACTERS_MAX)):
+                # The server would cut the connection, which passes for an outage: the job would be
+                # tried again in vain.
                 if len(request) >= limit:
                     problem = f"max_allowed_packet is {limit}, a row takes {len(request)} bytes"
                     expected = f"max_allowed_packet over {len(request)}, or smaller rows"
@@ -230,6 +232,8 @@ class MySqlServer:
             }
             keys: dict[str, list[str]] = {}
             for index, column, prefix in session.run(_UNIQUE_KEYS.format(**place)):
+                # Of a prefix or an expression: no list of columns says which rows such a key holds
+                # equal.
                 keys.setdefault(index, []).append("" if prefix or not column else column)
             kind, engine = kinds[0]
             is_fit = kind == "BASE TABLE" and engine == "InnoDB"

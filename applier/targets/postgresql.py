@@ -6,7 +6,6 @@ least work that libpq can be asked for. The tables' single-row statements are pr
 The commits of a group except its last do not wait for the disk (`synchronous_commit` is off for
 them alone): the last one's flush of the write-ahead log makes all of them durable, in their order.
 Source: MDEV-4506, "group commit" that keeps the order.
-Source: MDEV-4506, "group commit" that keeps the order.
 """
 
 import re
@@ -164,6 +163,7 @@ class PostgreSqlServer:
             "standard_conforming_strings": "on",
             "bytea_output": "hex",
             "lock_timeout": str(self._lock_timeout_ms),
+            # A job waits in its open transaction for its turn: no timeout of the server may end it.
             "statement_timeout": "0",
             "idle_in_transaction_session_timeout": "0",
             "default_transaction_isolation": "read committed",
@@ -236,6 +236,8 @@ class PostgreSqlServer:
         if isinstance(value, bytes):
             return f"'\\x{value.hex()}'"
         if isinstance(value, str):
+            # `connect` has set `standard_conforming_strings`: a backslash is a character like
+            # others.
             return "'" + value.replace("'", "''") + "'"
         return "NULL" if value is None else str(value)
 

@@ -209,11 +209,14 @@ class RocksDbTarget:
             logged = self._on_commit(batch, group, checkpoint) if self._on_commit else None
             if self._record_history:
                 _record(batch, group, self._now_us(), logged)
+            # With this batch the group is whole that batches before it had begun, in this process
+            # or one before.
             ends = 0 <= self._unfinished <= checkpoint.position
             if ends:
                 batch.delete(Family.META, UNFINISHED_KEY)
             self._store.write(batch)
             if ends:
+                # After the write: whoever opens a snapshot before it gets the rows as they were.
                 self._unfinished, self._shown = -1, None
 
     @property
@@ -248,9 +251,13 @@ class RocksDbTarget:
         """Writes the rows of a group batch by batch, and leaves the last batch to the caller."""
         if self._unfinished < 0:
             with self._views:
+                # Before the first row: readers get this until the group is whole. After a crash in
+                # its middle there is no such state to show.
                 self._shown = self._store.snapshot(Family.DATA)
         if self._unfinished < checkpoint.position:
             batch = self._store.batch()
+            # Before the first row, too: a process that finds this key knows that the rows are of no
+            # version.
             batch.put(Family.META, UNFINISHED_KEY, b"%d" % checkpoint.position)
             self._store.write(batch)
             self._unfinished = checkpoint.position
@@ -297,6 +304,7 @@ class RocksDbTarget:
         """Returns the changes of rows that no later transaction has changed, and their versions
         (WL#4648 C0: stale changes are discarded).
         """
+        # Big-endian, so that the bytes compare as the numbers do.
         version = job.entries[-1].version.to_bytes(8, "big")
         newest: dict[bytes, bytes | None] = {}
         for key, value in execution.items():

@@ -122,6 +122,8 @@ class SqlTarget:
             assert job.part is not None, "a divided transaction without its part"
             branch = Branch(self._owner, gtid, job.part.slot)
         begin = self._server.begin(branch)
+        # Which rows to write is known only from the answer, which also takes the locks of their
+        # versions.
         begins_first = job.keeps_newest and bool(rows)
         try:
             if begins_first:
@@ -207,6 +209,7 @@ class SqlTarget:
         next time.
         """
         old = self._saved.difference(self._deleted)
+        # Parts stay in the rows of `groupcert_executed`, and are read from there.
         encoded = replace(checkpoint, parts={}).encode().decode()
         row = TableChanges(_CHECKPOINTS, [(self._replica, encoded)], [])
         deletes = [
@@ -276,6 +279,7 @@ class SqlTarget:
         """Returns the rows that are newer than the server's, and stores their versions there; a
         deleted row keeps its version.
         """
+        # Sorted, so that transactions that share rows lock them in one order.
         versions = sorted((key, version) for key, (_, version) in rows.items())
         newest: dict[bytes, tuple[bytes | None, int]] = {}
         for start in range(0, len(versions), ROWS_PER_STATEMENT):
@@ -299,6 +303,7 @@ class SqlTarget:
             if entry.gtid
         ]
         columns = "replica, source, number, part, worker, version"
+        # No statement where no entry has a GTID.
         return [f"INSERT INTO groupcert_executed ({columns}) VALUES {','.join(rows)}"][: len(rows)]
 
     def _units(self, group: CommitGroup[SqlExecution]) -> Iterator[list[Job[SqlExecution]]]:
@@ -331,6 +336,8 @@ class SqlTarget:
         """Checks whether a unit was committed, and executes and commits it if not."""
         for job in unit:
             assert job.execution is not None, "committed before it was executed"
+            # It may be lost, or in a transaction that the server has undone. A new session is in
+            # none.
             self._drop(job.execution.worker)
         gtid = unit[0].entries[0].gtid
         with self._own_lock:
@@ -428,6 +435,8 @@ class SqlTarget:
             if self._closed:
                 raise TransientFailure(kind="connection_lost", text="the target is closed")
             session = self._server.connect()
+            # The lock of the name ends with the session that took it: meanwhile another process may
+            # have it.
             if not self._server.lock(session, self._owner):
                 session.close()
                 raise UnsuitableTarget(

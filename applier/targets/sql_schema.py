@@ -261,6 +261,7 @@ class _BoundTable:
             return read(json.dumps(value).encode())
         if value is None and name in self._nullable:
             return None
+        # Python's booleans are integers, and JSON's are not.
         is_integer = isinstance(value, int) and not isinstance(value, bool)
         if not (is_integer if column.type is ColumnType.INTEGER else isinstance(value, str)):
             raise _Unfit(f"field {name} is {value!r}, expected {column.type.value}")

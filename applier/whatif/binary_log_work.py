@@ -39,6 +39,7 @@ class BinaryLogWork:
         self.transactions += 1
         interval = self._intervals.next(transaction)
         last_committed, sequence_number = self._stamps(transaction.items)
+        # Counted from 1 on: a commit parent of 0 is none, and its transaction runs alone.
         header = transaction.header._replace(commit_parent=self.transactions - interval + 1)
         return Work(
             _gtid(name, transaction),

@@ -46,6 +46,7 @@ class Dependencies:
                 self._edge(writer, item)
             self._writers[item] = number
         if alone or (databases is None and not items):
+            # Those before the last fence are followed through that.
             for earlier in range(max(self._fence, 0), number):
                 self._edge(earlier, NO_ITEM)
             self._fence = number
@@ -94,6 +95,7 @@ class Dependencies:
             for member in members:
                 self._edge(member, NO_ITEM)
             self._database_fences[database] = number
+            # Later ones follow the fence, and through it these.
             del members[:]
         else:
             members.append(number)
@@ -149,7 +151,7 @@ def count_overtakers(
     visible_us: Sequence[int],
     jobs: Sequence[int],
 ) -> int:
-    """Returns how many transactions started before one that they follow was visible. `offsets` and
+    """Counts the transactions that started before one that they follow was visible. `offsets` and
     `followed` are those of `Dependencies`; `jobs` has the job of each transaction: those of one job
     are executed one after the other and do not count. numba compiles it for long streams.
 

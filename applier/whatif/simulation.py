@@ -173,6 +173,7 @@ class _Simulation:
 
     def _schedule(self, duration_us: int, what: Job[None] | CommitGroup[None]) -> None:
         self._scheduled += 1
+        # The number decides between ends of one moment, as jobs have no order.
         heappush(self._ends, (self._now + duration_us, self._scheduled, what))
 
     def _end(self, what: Job[None] | CommitGroup[None]) -> None:
@@ -197,6 +198,8 @@ class _Simulation:
         if idle:
             self._idle_us[hold.cause if hold else None] += idle * passed_us
         if hold:
+            # While all workers are occupied, they are what the head waits for, whatever the scheme
+            # said last.
             self._held_us[hold.cause if idle else Cause.WORKER] += passed_us
         self._executing_us += self._executing * passed_us
         self._committing_us += self._committing * passed_us

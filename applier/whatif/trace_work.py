@@ -120,12 +120,15 @@ class TraceWork:
         return number_of(line, name, self._replay.line)
 
     def _lock_interval(self, snapshot: GtidSet, *, has_rows: bool) -> int:
-        """Returns how many transactions back the snapshot's newest is. Cost: O(the result)."""
+        """Returns the lock interval: the distance, in transactions, from the snapshot's newest one.
+        Cost: O(the result).
+        """
         self._transactions += 1
         if not has_rows:
             self._alone = self._transactions
             return 1
         longest = min(self._transactions, self._lock_interval_max)
+        # One without write set locks everything, so nothing before it runs beside this one.
         if self._alone:
             longest = min(longest, self._transactions - self._alone)
         for back, (source, number) in enumerate(self._newest, 1):

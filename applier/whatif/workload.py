@@ -62,7 +62,7 @@ class Costs:
                 raise InvalidSetting(name=name, value=getattr(self, name), expected="0 or more")
 
     def execution_us(self, rows: int) -> int:
-        """Returns how long a transaction of `rows` rows takes until it can commit."""
+        """Returns the microseconds that a transaction of `rows` rows takes until it can commit."""
         return self.execute_us + rows * self.row_us
 
 
@@ -262,8 +262,8 @@ class Workload:
             yield _new_entry((position, position, gtid, *stamp, False, b"", header))
 
     def execution_us(self, number: int, part: Part | None, parts: int) -> int:
-        """Returns how long one part of an entry takes, None being all of it: its share of the rows,
-        rounded up; an equal share if the rows are not known.
+        """Returns the execution time of one part of an entry in microseconds, None being all of it:
+        its share of the rows, rounded up; an equal share if the rows are not known.
         """
         duration_us = self.durations_us[number]
         if part is None:

@@ -80,7 +80,7 @@ def known_jobs() -> tuple[str, ...]:
 
 
 def import_modules(names: Iterable[str]) -> None:
-    """Imports what jobs need once they run, for who has another thread to wait for."""
+    """Imports the jobs' modules ahead. The command calls it while Java starts (about 1 s)."""
     for module in (*(JOBS[name].module for name in names), _NEEDED_BY_SPARK):
         import_module(module)
 
@@ -153,7 +153,7 @@ def audit(
 
 
 class _Done(NamedTuple):
-    """What all jobs have answered."""
+    """The answers of all jobs."""
 
     log: Log
     histories: list[JsonObject]
@@ -235,7 +235,7 @@ def has_findings(summary: JsonObject) -> bool:
 
 
 def _failed(task: str, error: Exception) -> GroupcertError:
-    """Returns what the user is told of an error of Spark."""
+    """Returns the error that the user gets for one of Spark."""
     if "[FAILED_READ_FILE" in str(error):
         return UnreadableLog(problem=first_line(error), advice=_RESTORE)
     return SparkFailed(task=task, cause=first_line(error))
@@ -262,8 +262,8 @@ def _answered(
 
 
 def _at_once(log: Log) -> int:
-    """Returns how many jobs, or writes of tables, run at the same time. Where rows are not divided
-    each has one task at a time, so that there is room for another.
+    """Returns the number of jobs, or writes of tables, that run at the same time. Where rows are
+    not divided each has one task at a time, so that there is room for another.
     """
     return 1 if is_divided(log.rows) else JOBS_AT_ONCE
 
@@ -343,6 +343,7 @@ def _findings(log: Log, findings: Sequence[Finding], counts: "Counter[str]") -> 
     ]
     first = _first(findings, codes)
     known = log.kept.shown if log.kept else {}
+    # The rows of the others may not be kept: the audit before has looked them up.
     told = [each for each in first if _name(each._asdict()) not in known]
     rows = {_name(each._asdict()): rows for each, rows in zip(told, beside(log, told), strict=True)}
     of_severity: Counter[str] = Counter()
@@ -359,14 +360,14 @@ def _findings(log: Log, findings: Sequence[Finding], counts: "Counter[str]") -> 
 
 
 def _shown_by_name(told: JsonObject) -> dict[str, JsonObject]:
-    """Returns what the members have recorded beside each finding that is shown."""
+    """Returns the members' records (`BESIDE`) of each finding that is shown, by its name."""
     first = told["first"]
     assert isinstance(first, list)
-    return {_name(each): {name: each[name] for name in BESIDE} for each in first}
+    return {_name(finding): {name: finding[name] for name in BESIDE} for finding in first}
 
 
 def _name(finding: Mapping[str, object]) -> str:
-    """Returns what tells a finding from all others."""
+    """Returns the name of a finding, which no other one has: code, observer, history and place."""
     return " ".join(str(finding[name]) for name in ("code", "observer", "history", "place"))
 
 

@@ -103,7 +103,7 @@ def _ends(log: Log, tails: Mapping[int, Tail]) -> dict[int, tuple[int, int]]:
 def _history(
     log: Log, history: History, tail: Tail, ends: Mapping[int, tuple[int, int]]
 ) -> JsonObject:
-    """Returns what is kept of a history beside its rows, see `KeptHistory`."""
+    """Returns a `KeptHistory` as JSON: the part of a history that is kept beside its rows."""
     files, before = of_history(log.files, history.name), history.before
     stamps = files.filter(pl.col("last_stamp").is_not_null()).sort("last_stamp_at")["last_stamp"]
     tick, version = ends[history.h]

@@ -66,11 +66,14 @@ class Output:
         for folder in (self.place, self._unfinished, self._replaced):
             self._check_ours(folder)
         if self._exists(self._replaced):
+            # An audit was killed between its two renames: what it was about to replace is the last
+            # one.
             if not self._exists(self.place):
                 self._rename(self._replaced, self.place)
             self._delete(self._replaced)
         self._delete(self._unfinished)
         self._files.mkdirs(self._path_of(self._unfinished))
+        # If this audit is killed, the next one knows the remains for an audit's.
         self.write_text(SUMMARY, json.dumps(MARK))
 
     def summary_before(self) -> bytes | None:

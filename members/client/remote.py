@@ -168,7 +168,7 @@ class RemoteMembers:
         return answer.status
 
     def described(self, kind: str) -> str:
-        """Returns what a client of a `kind` is connected to."""
+        """Returns the `repr` of a client of a `kind`: its members, and the one that it is at."""
         state = "closed" if self._closed else f"at {self._current}"
         return f"<{kind} of {', '.join(self._addresses)}, {state}>"
 
@@ -205,11 +205,15 @@ class RemoteMembers:
                 failure = error
                 if isinstance(failure, OutcomeUnknown):
                     raise
+                # An earlier attempt may have committed, and this one lost to it.
                 if isinstance(failure, TransactionFailed) and perhaps_ordered:
                     return await self._recall(member, transaction, failure)
                 if is_refusal(failure):
                     if refusal is not None or not perhaps_ordered:
                         break
+                    # A refusal does not undo an attempt that may be ordered. What goes out from
+                    # here on, under the same id, cannot pass, and so asks the group for the first
+                    # one's outcome.
                     refusal, send = failure, partial(_settle, transaction)
                 if isinstance(failure, NotPrimary):
                     attempts.ask_next(failure.address)
@@ -220,6 +224,8 @@ class RemoteMembers:
                 return outcome
             if perhaps_ordered:
                 transaction.first_attempt = False
+                # Nothing would tell a repetition from another transaction: it might be executed
+                # twice.
                 if not transaction.transaction_id:
                     break
         assert failure is not None, "a time limit of 0"
@@ -246,6 +252,8 @@ class RemoteMembers:
             raise _unknown(transaction, str(error or "no answer")) from None
         if found.outcome.verdict == VERDICT_CERTIFIED:
             return found.outcome  # type: ignore[no-any-return]  # of a GetOutcomeResponse
+        # The version of a set is not known here, so whatever was forgotten may be the first one's
+        # outcome.
         is_set = isinstance(transaction, Transaction) and transaction.snapshot_gtid_set
         if found.forgotten_version > (0 if is_set else transaction.snapshot_version):
             cause = f"outcomes up to version {found.forgotten_version} are forgotten"
@@ -311,13 +319,19 @@ class _Attempts:
         left_s = self._ends - time.monotonic()
         if self._asked:
             last = self._asked[-1]
+            # Whoever asks for another attempt got none from the last member: the next ones ask
+            # others first.
             if self._next is None:
                 self._members.move_on(last)
                 self._next = self._members._member(self._members._after(last.address))
+            # All were asked in this round. The pause differs, so that the clients of a member that
+            # failed do not all come back at one time.
             if self._next in self._asked:
                 self._asked.clear()
                 await asyncio.sleep(min(random.uniform(0.5, 1.5) * PAUSE_MS / 1000, max(left_s, 0)))
                 left_s = self._ends - time.monotonic()
+        # The first attempt gets whatever is left; a further one must have a chance to be answered,
+        # or its timeout would hide why the others failed.
         if left_s <= (self._repetition_s if self._asked_once else 0):
             raise StopAsyncIteration
         self._asked_once = True
@@ -331,8 +345,8 @@ class _Attempts:
 async def _settle(
     transaction: CommitRequest | Transaction, member: RemoteMember, timeout_s: float
 ) -> Outcome:
-    """Returns what the group decides, or has decided, of a transaction that was refused and may be
-    on its way: under its id comes one that cannot pass, and what comes later is a repetition of it.
+    """Returns the group's outcome of a transaction that was refused and may be on its way: under
+    its id comes one that cannot pass, and what comes later is a repetition of it.
     Raises as `RemoteMember.call`.
     """
     request = CertifyRequest()

@@ -70,6 +70,7 @@ class SessionStream:
         """
         async with asyncio.timeout(timeout_s), self._places:
             if self.ended is not None:
+                # A copy for each caller: an error that is raised takes the caller's frames with it.
                 raise copy.copy(self.ended)
             number = next(self._numbers)
             answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -127,10 +128,12 @@ class SessionStream:
         return unsent[-1]
 
     async def admitted(self) -> None:
-        """Returns when the member has let the stream in. Raises why it ended."""
+        """Waits until the member has let the stream in. Raises the error by which it ended."""
         stream, receiving = self._stream, self._receiving
         if stream is not None and receiving is not None and not await is_admitted(stream):
             await asyncio.wait((receiving,))
+        # This frame goes with the error below, and would keep the stream alive for as long as that
+        # is kept.
         del stream, receiving
         if self.ended is not None:
             raise copy.copy(self.ended)
@@ -143,6 +146,7 @@ class SessionStream:
             while await self._news.wait():
                 self._news.clear()
                 while self._unsent:
+                    # Calls that come while this waits gather in the messages behind it.
                     await stream.write(self._unsent.popleft())
         except STREAM_ENDED:
             pass
@@ -160,6 +164,7 @@ class SessionStream:
 
     def _answered(self, number: int, answer: Any) -> None:
         waiting = self._answers.get(number)
+        # Its caller has gone: the time was up, or it was cancelled.
         if waiting is None or waiting.done():
             return
         field = answer.WhichOneof("answer")

@@ -57,7 +57,7 @@ _LANGUAGE = "plpython3u"
 
 
 class Attachment(NamedTuple):
-    """What `attach` has done: tables attached now or before, and those kept out; the next number of
+    """The result of `attach`: tables attached now or before, and those kept out; the next number of
     each sequence that gives the server's own, and those that give the same as at other servers;
     whether it was attached at another place, or with another socket.
     """
@@ -183,6 +183,8 @@ def detach(dsn: str) -> list[str]:
             raise unsuitable(dsn, "the database has a copy that was never finished", expected)
         created_language, isolation_before, sets_isolation, copied = row
         reset_sequences(connection)
+        # A database that is out of its group is read-only by default, and would stay so with nobody
+        # left to end that.
         connection.execute("SELECT groupcert.enter_group()")
         if not copied:  # The socket of a copy is the other database's.
             connection.execute(
@@ -193,6 +195,7 @@ def detach(dsn: str) -> list[str]:
         _drop_role(connection)
         if created_language:
             connection.execute("DROP EXTENSION plpython3u")
+        # Where somebody has set another level since, that one stays.
         if sets_isolation and _isolation_of_database(connection) == REPEATABLE_READ:
             _set_isolation(connection, isolation_before)
         return names
@@ -388,7 +391,7 @@ def folder_unsuitable(dsn: str, path: str, account: str, problem: str) -> Unsuit
 
 
 def name_of(dsn: str) -> str:
-    """Returns what messages call a server: its host and database, no password."""
+    """Returns the name of a server in messages: its host and database, no password."""
     given = psycopg.conninfo.conninfo_to_dict(dsn)
     port = f":{given['port']}" if "port" in given else ""
     return f"PostgreSQL {given.get('host', '')}{port}/{given.get('dbname', '')}"

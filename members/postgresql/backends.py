@@ -80,6 +80,7 @@ class Backend(asyncio.Protocol):
         self._received += data
         while len(self._received) >= 4:
             size = int.from_bytes(self._received[:4])
+            # Before its proof, nobody has the companion hold more than a hello.
             if size > (FRAME_BYTES_MAX if self._is_known else HELLO_BYTES_MAX):
                 limit = f"A frame has {size} bytes, {FRAME_BYTES_MAX} at most."
                 self.refuse(Refusal("54000", TOO_LARGE, limit, "Divide it."))
@@ -117,6 +118,7 @@ class Backend(asyncio.Protocol):
             return
         rows, items, continued = (frame.pop(field) for field in ("rows", "items", "continued"))
         self._changes.add(rows, items, continued=continued)
+        # Only the last frame of a transaction says which one it is.
         if not frame:
             return
         changes, self._changes = self._changes, ChangedRows()

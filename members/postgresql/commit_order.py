@@ -97,17 +97,17 @@ class CommitOrder:
 
     @property
     def entries_count(self) -> int:
-        """How many received transactions wait."""
+        """The number of received transactions that wait."""
         return len(self._entries)
 
     @property
     def in_flight_count(self) -> int:
-        """How many transactions of backends are being certified."""
+        """The number of backends' transactions that are being certified."""
         return len(self._in_flight)
 
     @property
     def waiting_count(self) -> int:
-        """How many certified transactions of backends wait for their turn."""
+        """The number of backends' certified transactions that wait for their turn."""
         return len(self._waiting)
 
     def submitted(self, local: Local) -> None:
@@ -130,8 +130,9 @@ class CommitOrder:
         self._entries.extend(entries)
 
     def next_step(self) -> Grant | Execute | None:
-        """Returns what has its turn next, which then counts as done; None if nothing has. An entry
-        with the items of a transaction in flight may be that one, so it waits for the outcome.
+        """Returns the step that has its turn next, which then counts as done; None if there is
+        none. An entry with the items of a transaction in flight may be that one, so it waits for
+        the outcome.
         """
         while self._entries and self._entries[0].version <= self.version:
             self._entries.popleft()
@@ -144,6 +145,7 @@ class CommitOrder:
         batch: list[Entry] = []
         while self._entries and len(batch) < BATCH_TRANSACTIONS_MAX:
             entry = self._entries[0]
+            # A certified backend's transaction has its turn as such, not as an entry of the log.
             if entry.version in self._waiting or self._may_be_in_flight(entry):
                 break
             batch.append(self._entries.popleft())
@@ -183,4 +185,5 @@ class CommitOrder:
         return Grant(local, after)
 
     def _may_be_in_flight(self, entry: Entry) -> bool:
+        # Executed here, it would wait for the locks of its own backend, which waits for this turn.
         return any(local.write_set == entry.write_set for local in self._in_flight)

@@ -86,7 +86,7 @@ class Companion:
         self._moved = 0.0
         """When the order went on, by `time.monotonic`."""
         self._held_up = ""
-        """Which backend has its turn and does not react; "": none."""
+        """The backend that has its turn and does not react, in words; "": none."""
         self._holds = Holds(watch, database, standing, lambda: self._order.version)
 
     async def run(self) -> None:
@@ -116,7 +116,7 @@ class Companion:
                 raise result
 
     def status(self) -> CompanionStatus:
-        """Returns what it does, from any thread."""
+        """Returns the status of this run; any thread may call."""
         order, totals, follower = self._order, self._totals, self._follower
         waits_for = self._waits_for()
         return CompanionStatus(
@@ -145,7 +145,7 @@ class Companion:
         )
 
     def _waits_for(self) -> str:
-        """Returns whose transaction holds up the order; "": none does."""
+        """Returns the transaction that holds up the order, and its owner, in words; "": none."""
         order = self._order
         with suppress(IndexError):  # It ends while another thread asks.
             first = order.granted[0]
@@ -179,6 +179,8 @@ class Companion:
             self._refuse(backend, refusal_of_error(error))
             outcome = None
         finally:
+            # Entries that may have been this one go on. `_take_turns` runs after `decided` below:
+            # nothing is awaited between.
             self._news.set()
             self._order.withdrawn(local)
         if outcome is None:
@@ -229,6 +231,7 @@ class Companion:
         assert local.entry is not None, "granted before the verdict"
         gtid = local.entry.gtid
         previous = after.transaction_id if after else None
+        # Those behind wait for the first one, so only its time counts for `_end_late`.
         if len(self._order.granted) == 1:
             self._moved = time.monotonic()
         self._backends[local].grant(local.entry.version, gtid.source, gtid.number, previous)
@@ -264,6 +267,8 @@ class Companion:
         """
         try:
             while not await self._database.execute(batch, after, self._make_way):
+                # `after` has not committed. `_confirm` executes it, and then nothing is before this
+                # batch.
                 await self._until_settled()
                 after = None
         except (psycopg.Error, KeyError, ValueError) as error:
@@ -285,7 +290,7 @@ class Companion:
         )
 
     async def _until_settled(self) -> None:
-        """Returns when every granted transaction has ended."""
+        """Waits until every granted transaction has ended."""
         while not self._order.is_settled:
             self._suspected.set()
             self._settled.clear()
@@ -299,6 +304,7 @@ class Companion:
         if local is None:
             return
         assert local.entry is not None, "waits before the verdict"
+        # It keeps its turn: the group has certified it.
         local.is_given_up = True
         self._totals.executed_for_backends += 1
         self._refuse(self._backends.pop(local), given_up(local.entry))
@@ -321,6 +327,7 @@ class Companion:
                     [(each.transaction_id, each.entry.version) for each in asked if each.entry]
                 )
                 for local, end in zip(asked, ends, strict=True):
+                    # They end in their order: those behind it wait for it in the server.
                     if end == "in progress":
                         break
                     self._backends.pop(local, None)
@@ -328,6 +335,8 @@ class Companion:
                     if end == "committed":
                         self._order.committed(local)
                         continue
+                    # Those behind it are looked at anew: they have waited for a transaction that
+                    # did not commit, and the first of them is told so now.
                     await self._execute_for(local)
                     break
             self._settled.set()

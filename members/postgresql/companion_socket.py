@@ -24,7 +24,7 @@ class CompanionSocket:
 
     @property
     def accounts(self) -> frozenset[int]:
-        """Who may ask: the server, its operator, and who else runs as the companion does."""
+        """The user ids that may ask: the server's, root's, and the companion's own."""
         return frozenset({self.account, 0, os.geteuid()})
 
     def lock(self) -> bool:

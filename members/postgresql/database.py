@@ -46,7 +46,7 @@ CANCEL_SECONDS = 5.0
 POLL_SECONDS = 0.01
 """Between two looks for those that stand in the way."""
 GRACE_SECONDS = 0.1
-"""How long others may stand in the way: mostly they come to their COMMIT by then, lose there, and
+"""Time that others may stand in the way: mostly they come to their COMMIT by then, lose there, and
 their clients get 40001; one that is cancelled before cannot be told why."""
 TURN_SECONDS = 5.0
 """For which a backend may hold up the commits of its server; then it is ended."""
@@ -100,9 +100,9 @@ class Database:
         self._unknown: set[str] = set()
         """Names of rows, of which no attached table was known."""
         self.skipped_total = 0
-        """How often a transaction had rows under a name that no table has."""
+        """Transactions that had rows under a name that no table has."""
         self.skipped_transactions = 0
-        """Those that an operator has left out, since when the server may differ from others."""
+        """Transactions that an operator left out: since then the server may differ from others."""
         self.astray_sequences: Sequence[str] = []
         """Sequences that were set to what is not this server's."""
         self.rows_outside = 0
@@ -119,7 +119,7 @@ class Database:
 
     @property
     def name(self) -> str:
-        """What messages call the server."""
+        """The server's name in messages."""
         return name_of(self._dsn)
 
     async def open(self) -> Self:
@@ -232,6 +232,7 @@ class Database:
         ((self.skipped_transactions,),) = await self._ask(_SKIPPED)
         await self._look_at_sequences()
         ((changed,),) = await self._ask("SELECT changed FROM groupcert.rows_outside")
+        # The server has counted for longer than this companion runs.
         if self._changed_outside is None:
             self._changed_outside = changed
         self.rows_outside = max(0, changed - self._changed_outside)
@@ -248,7 +249,7 @@ class Database:
                 self.astray_sequences = [name for (name,) in rows]
 
     async def statuses(self, granted: Sequence[tuple[str, int]]) -> list[str]:
-        """Returns how transactions have ended, by their ids and the versions that they should have:
+        """Returns the ends of transactions, by their ids and the versions that they should have:
         `committed`, `aborted`, or not yet, `in progress`.
         """
         ids, versions = zip(*granted, strict=True)
@@ -325,7 +326,7 @@ class Database:
     async def _clearing(
         self, pid: int, work: Coroutine[Any, Any, Done], make_way: Callable[[int], None]
     ) -> Done:
-        """Returns what work at a session of ours returns, and ends who stands in its way."""
+        """Runs work at a session of ours, returns its result, and ends those in its way."""
         task = asyncio.create_task(work)
         try:
             timeout = GRACE_SECONDS
@@ -372,11 +373,14 @@ class Database:
                 return True
             except psycopg.errors.DeadlockDetected:
                 log.info("deadlock", version=batch.entries[0].version)
+            # `groupcert.wait_for` raises it: the transaction before has not committed.
             except psycopg.errors.TransactionRollback:
                 return False
             except KeyError:
                 if is_new:
                     raise
+                # A table may have been attached since they were read, or changed: once more, then
+                # it counts.
                 await self.read_tables()
                 is_new = True
 
@@ -429,6 +433,8 @@ class Database:
             elif is_trial:  # Who stands in its way may wait for us.
                 await self._clear_way_of(pid, at_commit, make_way, is_late=is_late)
             else:
+                # A session that is idle in its transaction has no statement that could be
+                # cancelled.
                 function = "pg_terminate_backend" if is_idle else "pg_cancel_backend"
                 self.cancelled_total += 1
                 log.info("backend_cancelled", pid=pid, idle_in_transaction=is_idle)
@@ -531,7 +537,7 @@ async def decoded(entries: Sequence[Entry]) -> Batch:
 
 
 async def _beside(entries: Sequence[Entry], conversion: Callable[[], Done]) -> Done:
-    """Returns what a conversion makes of entries; of large ones beside the event loop."""
+    """Converts entries and returns the result; large ones in a thread beside the event loop."""
     if sum(entry.size for entry in entries) < LARGE_BYTES:
         return conversion()
     return await asyncio.to_thread(conversion)

@@ -93,6 +93,8 @@ def certify(
     """
     try:
         with client.transaction() as transaction:
+            # A change behind this snapshot conflicts with ours. One that came before it, and after
+            # the trial, would not.
             _check_newest(dsns[0], transaction.snapshot_version, newest, seconds)
             transaction.put(KEY, change.encode())
     except (CertificationConflict, SchemaChangeRefused) as error:
@@ -111,7 +113,7 @@ def wait_for_servers(
     seconds: float,
     show: Callable[[int], None] = lambda done: None,
 ) -> dict[str, str]:
-    """Returns which servers have not executed a change, and why; none, at best.
+    """Returns the servers that have not executed a change, each with the reason; none, at best.
 
     Args:
         seconds: How long it waits at most. A server that is out of its group is not waited for.

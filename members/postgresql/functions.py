@@ -49,9 +49,9 @@ TRIGGERS = {
 """The rows that a statement's trigger sees."""
 TRUNCATE = "TRUNCATE"
 TRUNCATED = "truncated "
-"""What a note has before the name of a table that was truncated; triggers.sql has it, too."""
+"""The word in a note before the name of a table that was truncated; triggers.sql has it, too."""
 OPERATIONS = ("note insert", "note update", "note delete", "note truncate", "changes", "put")
-"""What a table has functions for."""
+"""The operations for which a table has functions."""
 _INTEGERS = frozenset(("smallint", "integer", "bigint"))
 _NAME_BYTES_MAX = 63
 PAIRS_MAX = 50
@@ -84,7 +84,7 @@ def function_of(operation: str, table: str) -> Identifier:
 
 
 def statements_for(table: Table) -> list[Composed]:
-    """Returns what attaches a table, or renews what an earlier call has made."""
+    """Returns the SQL statements that attach a table, or renew what an earlier call has made."""
     statements = [*_statements(table)]
     comment = SQL("COMMENT ON FUNCTION {} IS {}").format(
         function_of("changes", table.full_name), Literal(digest_of(table))
@@ -93,8 +93,8 @@ def statements_for(table: Table) -> list[Composed]:
 
 
 def digest_of(table: Table) -> str:
-    """Returns what tells whether functions of an attached table are those that it needs now: a
-    table that is attached later may refer to it.
+    """Returns a digest, in hexadecimal, of the functions that an attached table needs now. It
+    changes where a table that is attached later refers to this one.
     """
     text = "\n".join(statement.as_string(None) for statement in _statements(table))
     return hashlib.sha256(text.encode()).hexdigest()
@@ -123,6 +123,7 @@ def _note(table: Table) -> Iterator[Composed]:
     """
     exact = all(column.is_enum or column.base_type in KEY_TYPES for column in table.noted_columns)
     row = _object((column.name, _noted(column)) for column in table.noted_columns)
+    # Only texts of other types depend on settings such as DateStyle.
     settings = SQL("SET search_path = pg_catalog, pg_temp") if exact else _SETTINGS
     if table.is_partitioned:
         yield from _row_note(table, settings)
@@ -188,7 +189,7 @@ def _trigger(
 def _added_note(
     table: Table, before: Composable, after: Composable, source: Composable
 ) -> Composable:
-    """Returns what notes rows of a source, if it has any."""
+    """Returns the INSERT that notes the rows of a source, if it has any."""
     return SQL(
         "INSERT INTO groupcert.notes (relation, before, after)"
         " SELECT {}, {}, {} WHERE EXISTS (SELECT FROM {});"
@@ -202,7 +203,9 @@ def _noted_rows(row: Composable, source: Composable) -> Composable:
 def _owned(
     table: Table, operation: str, parameters: str, returns: str, body: Composable
 ) -> Iterator[Composed]:
-    """Yields what makes a function that runs as the table's owner, for nobody else to call."""
+    """Yields the statements that make a function which runs as the table's owner, and which nobody
+    else may call.
+    """
     function = function_of(operation, table.full_name)
     yield SQL(
         "CREATE OR REPLACE FUNCTION {}({}) RETURNS {} LANGUAGE plpgsql SECURITY DEFINER {} AS {}"
@@ -249,6 +252,7 @@ def _changes(table: Table) -> Composable:
     if not entries:
         return SQL("BEGIN {} {} END").format(refusal, rows)
     # Most statements change no key: then there is no entry to look for.
+    # A value that a transaction both takes and gives up again makes no item.
     items = SQL(
         "IF $1::text IS DISTINCT FROM $2::text THEN RETURN QUERY {} SELECT '!' || item FROM ({})"
         " entry (change, sign, item) GROUP BY item, sign HAVING CASE sign WHEN 0 THEN"
@@ -258,8 +262,9 @@ def _changes(table: Table) -> Composable:
 
 
 def _refusal(table: Table) -> Composable:
-    """Returns what raises where a row would be refused elsewhere. A session's settings have decided
-    here, such as its search path; there it is those of `put`, which are this function's.
+    """Returns the statement that raises where a row would be refused elsewhere. Here a session's
+    settings have decided, such as its search path; there those of `put` do, which are this
+    function's.
     """
     noted = Identifier("groupcert noted")
     same = SQL(" AND ").join(
@@ -427,7 +432,7 @@ def _delete(table: Table) -> Composable:
 
 
 def _insert(table: Table, row: str = "") -> Composable:
-    """Returns what inserts the row of a variable, or all rows."""
+    """Returns the INSERT of the row of a variable, or of all rows."""
     names = [Identifier(column) for column in _written(table)]
     values = SQL(", ").join(SQL("r.{}").format(name) for name in names)
     source = SQL("") if row else SQL("FROM {}").format(_records(table.columns, SQL("$1")))
@@ -448,7 +453,9 @@ def _upsert(table: Table) -> Composable:
 
 
 def _update(table: Table) -> Composable:
-    """Returns what changes the row of `r`; of a table with nothing but a key, what looks for it."""
+    """Returns the UPDATE of the row of `r`. That of a table with nothing but a key changes nothing,
+    and finds whether the row is there.
+    """
     names = [name for name in _written(table) if name not in table.key] or [*table.key]
     updates = SQL(", ").join(SQL("{0} = r.{0}").format(Identifier(name)) for name in names)
     name = Identifier(table.schema, table.name)

@@ -19,7 +19,7 @@ _CREDENTIALS = struct.Struct("3i")
 
 
 class Nonces(NamedTuple):
-    """What is proved with: one number of each side, used once."""
+    """The numbers that proofs are made with: one of each side, used once."""
 
     asker: str
     companion: str
@@ -31,7 +31,9 @@ def new_nonce() -> str:
 
 
 def proof_of(token: str, side: str, nonces: Nonces) -> str:
-    """Returns what only a side that knows the token can send; `side` is COMPANION or ASKER."""
+    """Returns the proof of a side, COMPANION or ASKER, that it knows the token: an HMAC, in
+    hexadecimal digits.
+    """
     return hmac.digest(token.encode(), json.dumps([side, *nonces]).encode(), "sha256").hex()
 
 

@@ -76,11 +76,14 @@ class Holds:
 
     async def _give_up(self) -> None:
         now = asyncio.get_running_loop().time()
+        # `now` was read before: the answer takes its time, which makes `began` too early, never too
+        # late.
         self.oldest_transaction_seconds = await self._database.oldest_transaction_seconds()
         began = now - self.oldest_transaction_seconds
         for held in self._held:
             if held.reached is None and held.snapshot.snapshot_version <= self._version():
                 held.reached = now
+        # The newest one stays: it protects transactions that begin from now on.
         while len(self._held) > 1:
             reached = self._held[1].reached
             if reached is None or reached >= began:

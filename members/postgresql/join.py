@@ -200,6 +200,7 @@ def _copy(
     ):
         try:
             done = _pipe(giver, taker, lambda count: show(count, size))
+        # pg_restore has ended, and says why below.
         except BrokenPipeError:
             done = 0
             giver.process.kill()
@@ -221,6 +222,7 @@ def _pipe(giver: "_Program", taker: "_Program", show: Callable[[int], None]) -> 
         given.write(chunk)
         done += len(chunk)
         show(done)
+    # pg_restore commits at the end of its input, so it must see none after a dump that failed.
     if giver.process.wait() == 0:
         given.close()
     return done
@@ -260,7 +262,7 @@ class _Program:
         self._errors.close()
 
     def failure(self) -> UnsuitableTarget:
-        """Returns what it said."""
+        """Returns the error that the program has printed, as UnsuitableTarget."""
         self._errors.seek(0)
         text = self._errors.read().decode(errors="replace").strip()
         problem = f"{self._name} failed: {text[-ERROR_CHARACTERS:]}"

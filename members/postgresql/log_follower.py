@@ -29,7 +29,7 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 
 class LogFollower:
-    """What the members have committed and a server has not."""
+    """Follows the members' log: transactions that they have committed and a server has not."""
 
     def __init__(
         self, addresses: Sequence[str], credentials: Credentials, executed: GtidSet

@@ -32,9 +32,9 @@ ANSWER_MS = 8_000
 """Milliseconds for which no member may answer before the server is read-only: an election of the
 log's leader takes less."""
 ENDS = (RowsNotExecuted, SchemaChangeFailed)
-"""What does not pass by itself."""
+"""Errors that do not pass by themselves."""
 PASSES = (Unavailable, Fenced, MemberFailed)
-"""What may: a member that fails over one call, as when it is killed in its midst, comes back."""
+"""Errors that may: a member that fails over one call, as when it is killed, comes back."""
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 

@@ -38,7 +38,7 @@ class ChangedRows:
         self.size = 0
         """Bytes of the parts."""
         self.items: list[int] = []
-        """Those beside the rows' own."""
+        """Items beside the rows' own."""
         self.tables: set[str] = set()
         self.problem = ""
         """Over which limit they are."""
@@ -59,6 +59,7 @@ class ChangedRows:
             return
         changes = Changes(continued=continued)
         for name, value in rows:
+            # Only the first row of a frame goes on with a value of the frame before.
             key, self._suffix = name.encode() + self._suffix, b""
             self._names[store_key_item(key)] = name
             self.tables.add(table_name(key))

@@ -38,7 +38,7 @@ from groupcert.members.postgresql.tables import Table, read_tables
 
 KEY = b"groupcert.schema_changes/newest"
 ITEM = store_key_item(KEY)
-"""What each transaction of a server reads."""
+"""The item that each transaction of a server reads."""
 STATEMENT_CHARACTERS = 300
 _CHANGED_ROWS = (
     "SELECT schemaname || '.' || relname FROM pg_stat_xact_user_tables"
@@ -76,7 +76,7 @@ class SchemaChange:
 
     @property
     def digest(self) -> str:
-        """What it is approved by."""
+        """The SHA-256 of its encoding, in hexadecimal, by which it is approved."""
         return hashlib.sha256(self.encode()).hexdigest()
 
 
@@ -131,6 +131,8 @@ def try_change(connection: Connection, change: SchemaChange) -> None:
 
 def approve(connection: Connection, change: SchemaChange) -> None:
     """Has the server's companion run a change when it has its turn."""
+    # A change that was run before, and is approved once more, counts as not executed: `ddl` waits
+    # for its next execution.
     connection.execute(
         "INSERT INTO groupcert.schema_changes (digest, change) VALUES (%s, %s)"
         " ON CONFLICT (digest) DO UPDATE SET version = NULL, gtid = NULL",
@@ -163,7 +165,7 @@ def is_executed(connection: Connection, change: SchemaChange) -> bool:
 
 
 def reason_of(connection: Connection) -> str:
-    """Returns why the server is out of its group; "" if it is in it."""
+    """Returns the reason for which the server is out of its group; "" if it is in it."""
     row = connection.execute("SELECT out_of_group FROM groupcert.settings").fetchone()
     return str(row[0]) if row and row[0] else ""
 
@@ -194,6 +196,7 @@ def execute_change(connection: Connection, change: SchemaChange, entry: Entry) -
     except psycopg.errors.DeadlockDetected:
         return False
     except (psycopg.Error, SchemaChangeRefused) as error:
+        # Somebody has ended the session or the statement, which says nothing of the change.
         if connection.closed or isinstance(error, psycopg.errors.QueryCanceled):
             raise
         raise SchemaChangeFailed(
@@ -211,6 +214,7 @@ def _run(connection: Connection, change: SchemaChange) -> None:
     files = {oid: file for oid, file, _ in connection.execute(_FILES).fetchall()}
     connection.execute("SELECT set_config('search_path', %s, true)", (change.search_path,))
     _run_as(connection, change)
+    # The statements may have made, or put on the path, names that hide those of the catalogue.
     connection.execute("SET LOCAL search_path TO pg_catalog, pg_temp")
     changed = {name for (name,) in connection.execute(_CHANGED_ROWS).fetchall()}
     after = _attached(connection, change, before)
@@ -308,6 +312,7 @@ def _check_files(connection: Connection, before: Mapping[int, int]) -> None:
 
 def _is_immutable(connection: Connection, kind: str, expression: str) -> bool:
     try:
+        # PostgreSQL takes only an immutable expression for a generated column.
         with connection.transaction(force_rollback=True):
             connection.execute(
                 f"CREATE TEMPORARY TABLE groupcert_probe (value {kind}"
@@ -319,7 +324,7 @@ def _is_immutable(connection: Connection, kind: str, expression: str) -> bool:
 
 
 def _cause(error: psycopg.Error) -> str:
-    """Returns what a server says, and of which of several statements."""
+    """Returns the text of a server's error, and that of the statement which it is about."""
     said = (error.diag.message_primary, error.diag.message_detail)
     statement = (error.diag.context or "").partition("\n")[0][:STATEMENT_CHARACTERS]
     return "; ".join(part for part in (*said, statement) if part) or str(error).strip()

@@ -45,7 +45,7 @@ WHERE c.relpersistence <> 't' ORDER BY 1, 2"""
 
 
 class Numbering(NamedTuple):
-    """Which numbers a server's sequences give: each `increment`-th, from the `offset`-th on."""
+    """The numbers that a server's sequences give: each `increment`-th, from the `offset`-th on."""
 
     offset: int
     increment: int
@@ -111,6 +111,8 @@ class NumberSequence:
         """
         first = self.start + self.step * (numbering.offset - 1)
         stride = self.step * numbering.increment
+        # Floored, so that it goes from `free` in the direction of counting, for either sign of the
+        # stride.
         return first - (first - free) // stride * stride
 
 
@@ -152,7 +154,7 @@ def sequences_for(
 
 
 def numbering_of(connection: "psycopg.Connection[Any]") -> Numbering | None:
-    """Returns which numbers an attached server gives; None if its sequences are as they were."""
+    """Returns the numbering of an attached server; None if its sequences are as they were."""
     row = connection.execute(
         "SELECT sequence_offset, sequence_increment FROM groupcert.settings"
     ).fetchone()

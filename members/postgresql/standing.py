@@ -13,7 +13,7 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 
 class Standing:
-    """What the server was told last; `reason` is why it is out of its group, "" if it is in it."""
+    """The server's standing, as last told; `reason`: why it is out of its group, "" if in it."""
 
     def __init__(self, database: Database) -> None:
         """Knows nothing yet: an earlier companion may have left the server read-only."""

@@ -41,7 +41,8 @@ def batch_of(entries: Sequence[Entry]) -> Batch:
 
 
 def statement_of(batch: Batch, table_of: TableOf, after: str | None) -> Statement:
-    """Returns what executes a batch and notes its GTIDs, once a transaction has committed.
+    """Returns the statement that executes a batch and notes its GTIDs, once the transaction `after`
+    has committed, if there is one.
 
     Its functions are called one after the other. It calls nothing else: what code of a table's
     owner has left in the session, such as a search path, has no part in it.
@@ -88,6 +89,8 @@ def _by_table(
         if value is None:
             deletes.append(key_of(table, key))
             continue
+        # The first row is enough: between two shapes of a table is a schema change, alone in its
+        # turn.
         if not puts and json.loads(value).keys() != table.column_names:
             raise KeyError(f"table {name} has other columns here than a row of it")
         puts.append(value)

@@ -26,7 +26,7 @@ from groupcert.members.services.metrics import Measurement
 
 TIMEOUT_SECONDS = 5.0
 SQLSTATES = ("40001", "08007", "25006", "0A000", "54000")
-"""What backends are refused with; members/postgresql/README.md says when."""
+"""The codes with which backends are refused; members/postgresql/README.md says when."""
 METRIC = "groupcert_postgresql_"
 
 
@@ -50,7 +50,7 @@ class CompanionStatus:
     waiting_transactions: int
     """Certified ones that wait for their turn."""
     granted_transactions: int
-    """Those that may commit and are not known to have."""
+    """Transactions that may commit and are not known to have."""
     held_snapshot_version: int
     """The oldest that the group remembers for this server's open transactions; 0: none."""
     oldest_transaction_seconds: float
@@ -63,13 +63,13 @@ class CompanionStatus:
     refused_transactions: Mapping[str, int]
     """By SQLSTATE."""
     committed_transactions: int
-    """Those of others that were executed."""
+    """Transactions of other servers that were executed."""
     executed_for_backends: int
     """Certified transactions whose backend died or made way."""
     cancelled_sessions: int
     """Sessions that stood in the way of others' transactions."""
     skipped_transactions: int
-    """Those that an operator has left out, since when the server may differ from others."""
+    """Transactions that an operator has left out, since when the server may differ from others."""
     astray_sequences: Sequence[str]
     """Sequences that were set to a number that is another server's, or to another step."""
     rows_outside: int
@@ -80,7 +80,7 @@ class CompanionStatus:
 
 @dataclass(slots=True)
 class Totals:
-    """What a companion counts."""
+    """The counters of a companion."""
 
     certified: int = 0
     committed: int = 0

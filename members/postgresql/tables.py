@@ -214,7 +214,7 @@ class Table:
     partitions: tuple[tuple[str, str], ...] = ()
     """Schemas and names of all partitions, below each other too: statements may name these."""
     refusals: tuple[str, ...] = ()
-    """What holds for rows that other servers would refuse, as SQL over the table's columns."""
+    """Conditions that hold for rows which other servers would refuse, as SQL over the columns."""
     has_immediate_key: bool = True
     """ON CONFLICT takes the primary key: it is not deferrable."""
     is_attached: bool = False
@@ -353,7 +353,8 @@ def _problem(
     columns: Sequence[Mapping[str, Any]],
     parts: Sequence[Mapping[str, Any]],
 ) -> str:
-    """Returns why a table is kept out, or ""."""
+    """Returns the reason for which a table is kept out, or ""."""
+    # Rows are named `schema.table/key`, and patterns have stars.
     if {".", "/", "*"} & {*table.schema, *table.name}:
         return "its name has a dot, a slash or a star"
     if row["is_inherited"] or row["is_foreign"]:

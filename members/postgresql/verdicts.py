@@ -21,7 +21,9 @@ _LOOK = "Look for its rows before you run it again: they appear here if the grou
 
 
 def refusal_of(outcome: transaction_pb2.Outcome, row: str) -> Refusal:
-    """Returns what is said of a transaction that was not certified; `row`: over which it lost."""
+    """Builds the PostgreSQL error (SQLSTATE, message, detail, hint) for a transaction that the
+    group rejected; `row` names the row over which it lost.
+    """
     if outcome.verdict == transaction_pb2.VERDICT_CONFLICT:
         conflict = outcome.conflict
         return Refusal(
@@ -43,7 +45,7 @@ def refusal_of(outcome: transaction_pb2.Outcome, row: str) -> Refusal:
 
 
 def refusal_of_error(error: GroupcertError) -> Refusal:
-    """Returns what is said where certification itself failed."""
+    """Builds the PostgreSQL error for a transaction whose certification failed with an error."""
     if isinstance(error, OutcomeUnknown):
         message = "it is not known whether the group has certified the transaction"
         return Refusal("08007", message, str(error), _LOOK)
@@ -57,7 +59,7 @@ def refusal_of_error(error: GroupcertError) -> Refusal:
 
 
 def truncated_too_late(table: str, version: int) -> Refusal:
-    """Returns what is said of a TRUNCATE whose snapshot does not see all rows of its table."""
+    """Builds the PostgreSQL error for a TRUNCATE whose snapshot may lack rows of its table."""
     return Refusal(
         "40001",
         "could not serialize access: another transaction changed a table that is truncated",
@@ -67,7 +69,7 @@ def truncated_too_late(table: str, version: int) -> Refusal:
 
 
 def out_of_group(reason: str) -> Refusal:
-    """Returns what is said while the server is out of its group."""
+    """Builds the PostgreSQL error for a transaction while the server is out of its group."""
     return Refusal(
         "25006",
         f"this server is read-only: {reason}",
@@ -77,7 +79,7 @@ def out_of_group(reason: str) -> Refusal:
 
 
 def given_up(entry: Entry) -> Refusal:
-    """Returns what is said of a certified transaction whose session had to make way."""
+    """Builds the PostgreSQL error for a certified transaction whose session had to make way."""
     return Refusal(
         "08007",
         "the group has certified the transaction, which will be executed for this session",

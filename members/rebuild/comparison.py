@@ -69,6 +69,8 @@ def _of_states(longer: Holding, shorter: Holding) -> Contradiction | None:
             return Contradiction(*pair, "they have read different messages there")
         return None
     window, version = longer.state.certifier.window, shorter.version
+    # Farther back, transactions were collected, and nobody knows which GTIDs had been executed
+    # then.
     if window.first_version - 1 <= version <= window.newest_version:
         mine_there, theirs_there = _executed(longer, version), shorter.state.certifier.executed()
         if only := (mine_there - theirs_there) | (theirs_there - mine_there):
@@ -93,6 +95,7 @@ def _both(
     while mine and theirs:
         if mine.version == theirs.version:
             yield mine, theirs
+        # Both move on behind a version that both have, so this one is noted before `mine` changes.
         before = mine.version
         if before <= theirs.version:
             mine = next(left, None)
@@ -101,7 +104,7 @@ def _both(
 
 
 def _differing(first: str, mine: RelayEntry, second: str, theirs: RelayEntry) -> str:
-    """Returns how two entries of one version differ; empty: they do not."""
+    """Returns the difference between two entries of one version, in words; empty: none."""
     if (mine.gtid, mine.position, mine.payload) == (theirs.gtid, theirs.position, theirs.payload):
         return ""
     return (

@@ -36,7 +36,7 @@ _NAME = re.compile(r"(.+)-([0-9a-f]{16})-[0-9a-f]{16}\.parquet")
 
 
 class HistoryPart(NamedTuple):
-    """What one history says. `compared`: transactions of it that the other member also has whole;
+    """The contents of one history. `compared`: transactions that the other member also has whole;
     `lacking`: GTIDs that this one has certified behind all that the other one has.
     """
 
@@ -94,11 +94,13 @@ def compare_history(
 def _differing(
     observer: str, row: dict[str, Any], gtid: Gtid, longest: Holding, entry: RelayEntry | None
 ) -> str:
-    """Returns how a row differs from what the longest member has as that version; empty: not."""
+    """Returns the difference between a row and the longest member's transaction of that version, in
+    words; empty: none.
+    """
     version, position = row["version"], position_at(row["place"])
     if entry is None or entry.version != version:
-        known = gtid in longest.executed
-        has = "" if known else f"{longest.name} has not executed that"
+        is_executed = gtid in longest.executed
+        has = "" if is_executed else f"{longest.name} has not executed that"
     else:
         is_same = (entry.gtid, entry.position) == (gtid, position)
         at = log_sequence_of(entry.position)

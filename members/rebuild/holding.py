@@ -114,7 +114,8 @@ class Holding:
 
 @contextmanager
 def holding(folder: Path, on_read: OnRead = lambda entries: None) -> Iterator[Holding]:
-    """Yields what the member with this data folder holds; or the one that a backup was taken of.
+    """Yields the holding of the member with this data folder, or of the one that a backup was taken
+    of.
 
     Nobody else can start on the folder within the block.
 
@@ -126,6 +127,7 @@ def holding(folder: Path, on_read: OnRead = lambda entries: None) -> Iterator[Ho
         FolderInUse: A member runs with it.
         CorruptStore, UnsupportedFormat: It cannot be read, or its parts do not agree.
     """
+    # A verified copy counts before it is in its place, see `store_swap`: the store there is older.
     place = folder / "adopted" if store_swap.is_adopted(folder) else folder
     if not (place / ROCKSDB_FOLDER).is_dir():
         expected = f"the data folder of a member, which has a folder {ROCKSDB_FOLDER}"
@@ -214,7 +216,7 @@ def _check(found: Holding) -> None:
 
 
 def _why_incomplete(found: Holding) -> str:
-    """Returns what is missing; empty: nothing is."""
+    """Returns the first thing that is missing, in words; empty: the holding is whole."""
     version = found.rows.version
     gtids = found.rows.gtid_executed.copy()
     for group in _relayed(found.store):
@@ -233,17 +235,19 @@ def _why_incomplete(found: Holding) -> str:
 
 
 def _why_broken(found: Holding) -> str:
-    """Returns what is wrong with the binary log; empty: nothing, or there is none. Between two
-    files there may be transactions of a time in which it was switched off.
+    """Returns the fault of the binary log, in words; empty: none, or there is no binary log.
+    Between two files there may be transactions of a time in which it was switched off.
     """
     version = 0
     for stored in stored_groups(found.store):
         if stored.header is not None:
             version = stored.header.version
-        for each, source in zip(stored.entries.versions, stored.entries.sources, strict=True):
-            if source and each != version + 1:
-                return f"its binary log has version {each} next after {version}"
-            version = each
+        for entry_version, source in zip(
+            stored.entries.versions, stored.entries.sources, strict=True
+        ):
+            if source and entry_version != version + 1:
+                return f"its binary log has version {entry_version} next after {version}"
+            version = entry_version
     return "" if version <= found.rows.version else f"its rows end before version {version}"
 
 

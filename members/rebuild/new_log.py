@@ -100,6 +100,7 @@ async def _differs_at(order: JetStreamOrder | EtcdOrder, state: LogState, base: 
     if state.identity != base.log:
         return 0
     first, last = state.first_sequence, min(state.last_sequence, base.log_sequence)
+    # Earlier messages were trimmed.
     entries = (each for each in base.entries() if each.position >= position_of(first, 0))
     by_message = groupby(entries, lambda each: log_sequence_of(each.position))
     log_sequence, held = next(by_message, (0, iter(())))
@@ -112,6 +113,7 @@ async def _differs_at(order: JetStreamOrder | EtcdOrder, state: LogState, base: 
                     if not _has(payload, held):
                         return sequence
                     log_sequence, held = next(by_message, (0, iter(())))
+                # A read never ends: behind the last message it would wait for the next one.
                 if sequence == last or not log_sequence:
                     break
     found = await order.message(last) if last == base.log_sequence else None
@@ -136,8 +138,10 @@ def _check_replaceable(state: LogState, differs_at: int, options: LogOptions, pl
     earlier, base = plan.base.log, plan.base
     is_whole = False
     if state.continues is not None and state.continues.log == earlier:
+        # An earlier rebuilding has made it, and may have died before its last message was in it.
         is_whole = state.last_sequence >= state.continues.last_sequence
     elif state.identity == earlier:
+        # Messages behind those that members have read do not make it another log.
         is_same = differs_at == 0 or differs_at > base.log_sequence
         is_whole = is_same and state.last_sequence >= plan.reach
     elif state.last_sequence >= state.first_sequence:

@@ -30,7 +30,7 @@ class MemberPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What would be done; nothing may be, where there are contradictions."""
+    """The steps of a rebuilding; none may be taken where there are contradictions."""
 
     base: Holding
     tail: Tail
@@ -64,7 +64,7 @@ class Plan:
 
 
 def plan_of(holdings: Sequence[Holding], without: Sequence[str], group: str | None = None) -> Plan:
-    """Returns what a new log would go on from.
+    """Returns the plan of a new log: the state that it goes on from, and the messages after that.
 
     Args:
         without: Names of members that are given up.
@@ -75,25 +75,29 @@ def plan_of(holdings: Sequence[Holding], without: Sequence[str], group: str | No
         MembersMissing: A member of the last view is neither among them nor given up.
     """
     _check_one_group(holdings, group)
-    sure = [each for each in holdings if not each.is_in_doubt] or holdings
-    base = max(sure, key=lambda each: (each.log_sequence, each.rows.version))
-    farthest = max(sure, key=lambda each: (each.last_version, each.log_sequence))
+    # A state in doubt may be one that no other member has: it is taken where there is no better
+    # one.
+    sure = [holding for holding in holdings if not holding.is_in_doubt] or holdings
+    # The newest state and the newest rows may be those of two members: rows are stored at each
+    # commit, states some times a second.
+    base = max(sure, key=lambda holding: (holding.log_sequence, holding.rows.version))
+    farthest = max(sure, key=lambda holding: (holding.last_version, holding.log_sequence))
     _check_all_there(base, holdings, without)
     compared, contradictions = {}, []
-    for each in holdings:
-        if each is not farthest:
-            compared[each.name], found = compare(farthest, each)
-            contradictions += [found] if found else []
+    for holding in holdings:
+        if holding is not farthest:
+            compared[holding.name], contradiction = compare(farthest, holding)
+            contradictions += [contradiction] if contradiction else []
     tail = Tail([], GtidSet(), GtidSet()) if contradictions else tail_after(base, farthest)
     executed = base.state.certifier.executed() | tail.rebuilt
     parts = (
         MemberPart(
-            holding=each,
-            compared=compared.get(each.name),
-            reads_on=each.log_sequence == base.log_sequence,
-            extra=each.executed - executed,
+            holding=holding,
+            compared=compared.get(holding.name),
+            reads_on=holding.log_sequence == base.log_sequence,
+            extra=holding.executed - executed,
         )
-        for each in holdings
+        for holding in holdings
     )
     return Plan(
         base=base,

@@ -45,7 +45,7 @@ class _Message:
 
 
 def tail_after(base: Holding, farthest: Holding) -> Tail:
-    """Returns what follows the state of `base`, of the rows of `farthest`."""
+    """Returns the messages that follow the state of `base`, made from the rows of `farthest`."""
     lost = farthest.executed - base.state.certifier.executed()
     sender = _sender(base.state)
     if sender is None or not lost:
@@ -53,17 +53,20 @@ def tail_after(base: Holding, farthest: Holding) -> Tail:
     messages: list[_Message] = []
     rebuilt, version = GtidSet(), base.version
     entries = farthest.entries(version + 1)
-    for log_sequence, group in groupby(entries, lambda each: log_sequence_of(each.position)):
-        found = list(group)
-        is_next = [each.version for each in found] == [*range(version + 1, found[-1].version + 1)]
+    for log_sequence, group in groupby(entries, lambda entry: log_sequence_of(entry.position)):
+        sent = list(group)
+        is_next = [entry.version for entry in sent] == [*range(version + 1, sent[-1].version + 1)]
         before = len(messages)
+        # Nothing was certified in the messages between: empty ones keep the positions of the
+        # others.
         messages += [_Message() for _ in range(log_sequence - base.log_sequence - before)]
-        if not is_next or not _add_fragments(messages, base.state, farthest, found):
+        # What follows a hole was certified behind what is in it, and is lost with that.
+        if not is_next or not _add_fragments(messages, base.state, farthest, sent):
             del messages[before:]
             break
-        messages[-1].transactions = list(_again(found, version))
-        rebuilt |= GtidSet.of(*(each.gtid for each in found if each.gtid))
-        version = found[-1].version
+        messages[-1].transactions = list(_again(sent, version))
+        rebuilt |= GtidSet.of(*(entry.gtid for entry in sent if entry.gtid))
+        version = sent[-1].version
     return Tail(_encoded(messages, base.state, sender), rebuilt, lost - rebuilt)
 
 

@@ -51,6 +51,7 @@ class Copy:
 
     def sent(self, file: str, offset: int) -> None:
         """Notes that a file is sent up to `offset`."""
+        # Files without bytes are never sent: the reader makes them itself.
         last = next((each for each in reversed(self.manifest.files) if each.bytes), None)
         if last is not None and (file, offset) == (last.name, last.bytes):
             self.is_read = True
@@ -95,6 +96,7 @@ class Copies:
         if len(self._open) + self._opening >= self._copies_max:
             taken = len(self._open) + self._opening
             raise TooManyCopies(open=taken, open_max=self._copies_max)
+        # Before the first wait: whoever asks while the copy is made has to see it.
         self._opening += 1
         copy_id = secrets.token_hex(8)
         folder = self._folder / copy_id
@@ -140,6 +142,7 @@ class Copies:
     def log_sequences(self, view: View) -> list[int]:
         """Returns the last message of each copy whose reader has not joined the view since."""
         for copy_id, place in [*self._places.items()]:
+            # A run of the reader that was not in the view when it asked is: it has joined since.
             if copy_id not in self._open and _run_of(place.asker, view) not in (0, place.run):
                 self._forget(copy_id)
         return [place.log_sequence for place in self._places.values()]
@@ -160,10 +163,12 @@ class Copies:
         """Makes a copy; returns its manifest, and the seconds in which nothing else ran."""
         try:
             await asyncio.to_thread(runtime.store.flush_tables)
+        # Of a store that was closed meanwhile, what counts is that the member does not serve.
         except Exception:
             check_donor(runtime)
             raise
         await asyncio.to_thread(folder.mkdir, parents=True)
+        # The member may have stopped serving in each of these waits.
         check_donor(runtime)
         while not runtime.is_whole:  # A message is being certified, in steps.
             await asyncio.sleep(0)
@@ -172,6 +177,7 @@ class Copies:
         runtime.save()
         manifest = manifest_of(runtime.config.group, runtime.member, runtime.store)
         run = _run_of(asker, runtime.member.view)
+        # In the same turn of the event loop as the manifest: no trim comes between.
         self._places[folder.name] = _Place(asker, run, manifest.log_sequence)
         runtime.store.checkpoint(folder / ROCKSDB_FOLDER)
         seconds = time.perf_counter() - began

@@ -139,6 +139,7 @@ async def download_copy(
             writer.close()
         is_whole = True
     finally:
+        # A reader that failed begins with another copy, and does not need the log after this one.
         await donor.close_copy(copy_id, reads_on=reads_on and is_whole)
     await asyncio.to_thread(write_manifest, folder, manifest)
     await asyncio.to_thread(sync, folder / ROCKSDB_FOLDER)
@@ -188,6 +189,7 @@ async def _read_all(
                     )
         except (BrokenStream, NotServing, TooManyCalls, TimeoutError) as error:
             cause = error
+        # A stream that has brought something shows a donor that serves: only breaks in a row count.
         breaks = 0 if writer.bytes_done > before else breaks + 1
         if writer.next_file is not None:
             text = str(cause or "it ended early") or "no chunk came in time"

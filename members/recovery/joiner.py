@@ -90,6 +90,7 @@ async def fetch_copy(
     for number in range(rounds_max):
         if number:
             await asyncio.sleep(round_seconds)
+        # Who failed in a round is asked again in the next one: it may have been restarting.
         failures = {}
         while True:
             candidates = await ask_members(joiner.addresses, joiner.credentials)
@@ -99,6 +100,7 @@ async def fetch_copy(
             log.info("donor_chosen", member=joiner.member, reason=choice.reason)
             try:
                 return await _copy_from(joiner, choice, on_progress)
+            # Another donor would not change that.
             except (ExtraTransactions, ForeignLog, DiskFull, UnsupportedFormat):
                 await asyncio.to_thread(store_swap.give_up, joiner.data_folder)
                 raise

@@ -165,17 +165,17 @@ def verify_files(
 def file_problems(
     folder: Path, manifest: CopyManifest, on_bytes: OnBytes = lambda count: None
 ) -> Iterator[str]:
-    """Yields what is wrong with the files of a copy: each file is compared with the manifest."""
-    found = {path.name: path for path in (folder / ROCKSDB_FOLDER).glob("*")}
+    """Yields the differences, in words, between the files of a copy and its manifest."""
+    paths = {path.name: path for path in (folder / ROCKSDB_FOLDER).glob("*")}
     for file in manifest.files:
-        path = found.pop(file.name, None)
+        path = paths.pop(file.name, None)
         if path is None or not path.is_file():
             yield f"file {file.name} is missing"
         elif (size := path.stat().st_size) != file.bytes:
             yield f"file {file.name} has {size} bytes, {file.bytes} were written"
         elif checksum_of(path, on_bytes) != file.checksum:
             yield f"the checksum of file {file.name} does not match"
-    for name in sorted(found):
+    for name in sorted(paths):
         yield f"file {name} is not in the manifest"
 
 

@@ -55,6 +55,7 @@ def adopt(data_folder: Path, manifest: CopyManifest, identity: StoreIdentity) ->
         raise CorruptCopy(path=str(incoming), problem=problem)
     adopted = data_folder / _ADOPTED
     shutil.rmtree(adopted, ignore_errors=True)
+    # From the rename on the copy counts, so all of it must be on the disk before.
     sync(incoming)
     incoming.rename(adopted)
     sync(data_folder)
@@ -72,8 +73,11 @@ def finish(data_folder: Path) -> bool:
     found = is_adopted(data_folder)
     if found:
         if store.is_dir():
+            # Left by an earlier swap; a rename needs the name free.
             shutil.rmtree(replaced, ignore_errors=True)
             store.rename(replaced)
+        # After a crash here there is no store, and `adopted/` is still there: the next start goes
+        # on.
         copy.rename(store)
         sync(data_folder)
     for left in (replaced, adopted):

@@ -101,6 +101,7 @@ class Replica:
             except TransientFailure as error:
                 if self._stopping.is_set():
                     return ReplicaEnd.STOPPED
+                # Failures with progress between them are not one after the other.
                 retries = 1 if self._committed_total() != before else retries + 1
                 if retries > self._options.transaction_retries:
                     if self.applier is None:
@@ -144,6 +145,7 @@ class Replica:
         try:
             checkpoint = target.checkpoint() or Checkpoint()
             _check_scheme(checkpoint, self._options.scheme)
+            # From here on, gaps are this scheme's: it says so before the first of them.
             target.save(replace(checkpoint, scheme=self._options.scheme))
             self.scheme = self._make_scheme()
             applier = self.applier = Applier(
@@ -163,6 +165,7 @@ class Replica:
                 self._feed(applier)
                 return self._end(applier)
             finally:
+                # After an error the applier still runs; otherwise `_end` has stopped it.
                 applier.stop(0)
         finally:
             target.close()
@@ -207,6 +210,7 @@ class Replica:
                 self._first_committed_us = entry.header.committed_us  # A rotation's is 0.
             due_us = entry.header.committed_us + self._delay_us
             if self._delay_us and due_us > now_us():
+                # What is due goes before the wait.
                 yield chunk
                 chunk, size = [], 0
                 self._wait_until(due_us)
@@ -228,11 +232,13 @@ class Replica:
         """Passes a chunk to the applier once there is room for it."""
         if not chunk:
             return
+        # A chunk that is larger than the limit goes when nothing else is pending.
         bytes_left = max(1, self._bytes_max - sum([len(entry.payload) for entry in chunk]))
         while not applier.wait_for_room(self._queue_max, bytes_left, WAKE_SECONDS):
             self.activity = "waiting for room in its queue"
             if self._stopping.is_set() or self._failed.is_set():
                 return
+        # Only what the applier gets counts as received: after a stop the rest is asked for again.
         for entry in chunk:
             if entry.gtid:
                 self._received.add(entry.gtid)

@@ -102,6 +102,7 @@ class ReplicaSources:
         try:
             call = BinaryLogServiceStub(remote.channel).Subscribe(request)
             self._hang_up = call.cancel
+            # `stop` may have come before there was a call that it could cancel.
             if self._stopped.is_set():
                 return
             response: SubscribeResponse

@@ -46,9 +46,9 @@ RESERVE_PARTS = 20
 ROOM_BYTES_MIN = 16 << 20
 """Bytes that it could take for which a server is started again that takes nothing."""
 KEPT_SECONDS = 0.5
-"""How often `kept` looks whether the server has ended."""
+"""Seconds between two looks of `kept` whether the server has ended."""
 SPACE_SECONDS = 2.0
-"""How often `mend` asks the server whether it takes messages."""
+"""Seconds between two questions of `mend` whether the server takes messages."""
 
 CONFIG = """\
 server_name: {name}
@@ -126,6 +126,7 @@ class LogServer:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=log,
+                # The server has the lock for as long as it runs, also without this process.
                 pass_fds=[locked.fileno()],
                 start_new_session=True,
             )
@@ -143,12 +144,14 @@ class LogServer:
         """
         now = time.monotonic()
         may_look = now >= self._looked_seconds + SPACE_SECONDS
+        # One that has run and ended is started again at once; one that did not start, now and then.
         if not (may_look or (self._has_started and not self.is_running)):
             return ""
         self._looked_seconds = now
         try:
             problem = self._space_problem() if self.is_running else "it ended"
             if not problem:
+                # A start would end as this one did, or as long as the disk has no more.
                 return ""
             self.stop()
             self.start()
@@ -188,7 +191,9 @@ class LogServer:
         return self._directory / "nats-server.log"
 
     def _space_problem(self) -> str:
-        """Returns why the server takes no messages although the disk has room; else nothing."""
+        """Returns the cause for which the server takes no messages although the disk has room;
+        empty if there is none.
+        """
         monitors = (self.monitor,)
         room = promises_of(monitors).room_bytes
         if room is None or self._free_bytes() < ROOM_BYTES_MIN:
@@ -248,6 +253,7 @@ class LogServer:
                     log_offset, f"it ended with status {self._process.returncode}"
                 )
             with suppress(OSError, ValueError):
+                # The file may not be there yet, or be half written.
                 ports = json.loads(self._ports_path(self._process.pid).read_text())
                 self._port = int(ports["nats"][0].rpartition(":")[2])
                 return

@@ -52,7 +52,7 @@ MISSING_RETRY_SECONDS = 0.2
 GROUPS_NAMED_MAX = 8
 """Other groups that an error names, where the requested group is not there."""
 PROMISES_MS = 10_000
-"""How often the servers are asked again what they promise, as long as not all have said so."""
+"""Milliseconds until servers are asked again for their promises, unless all sync every write."""
 VERSION_MIN = (3, 4, 0)
 VERSIONS_BAD = ((3, 5, 0), (3, 5, 3))
 """From the first up to the second, without it: a crash could leave their servers with different
@@ -212,6 +212,7 @@ class EtcdOrder:
         number = sequence - self._skipped
         if not description.trimmed_first <= number <= description.last_sequence:
             return None
+        # It may have been trimmed since the description was read.
         with suppress(Compacted):
             found = await self._log.message_at(description.base, number)
             return Delivery(sequence, found.value)
@@ -290,7 +291,9 @@ class EtcdOrder:
         others: list[str] | None = None
         while (description := await self._log.find()) is None:
             if create:
+                # Before the log is made, too: none may stay behind at servers that are refused.
                 await self._check_servers()
+                # It is looked for again, as another member may have made it first.
                 await self._log.make(options.continues)
                 continue
             if others is None:
@@ -312,6 +315,7 @@ class EtcdOrder:
             address = self._connection.address
             raise LogServerUnavailable(address=address, cause=refused.description) from None
         if description is None:
+            # An identity that no log has: the comparison below raises ForeignLog.
             description = LogDescription(
                 identity=LogIdentity(name=self._identity.name, created="no log"),
                 base=0,

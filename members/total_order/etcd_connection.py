@@ -55,7 +55,7 @@ _TOKEN_REFUSED = ("invalid auth token", "revision of auth store is old", "auth t
 
 
 class _Message(Protocol):
-    """What every message of protobuf has."""
+    """The methods that every message of protobuf has."""
 
     def SerializeToString(self) -> bytes: ...
 
@@ -149,6 +149,7 @@ class EtcdConnection:
         """Asks another server from now on, if this one is the current one."""
         if self.leader == server:
             self.leader = ""
+        # Calls that were made at once fail at once, and only the first of them moves on.
         if self._current == server:
             index = self.servers.index(server) + 1
             self._current = self.servers[index % len(self.servers)]
@@ -203,16 +204,17 @@ class EtcdConnection:
             await self.wait_for_leader()
 
     async def wait_for_leader(self) -> None:
-        """Returns when a server says that it leads, or after the time that an election may take:
+        """Waits until a server says that it leads, at most the time that an election may take:
         what is asked before its end gets no answer, and would be waited for in vain after it.
         """
         if self._leader_found is None or self._leader_found.done():
             self._leader_found = asyncio.ensure_future(self._find_leader())
+        # All callers wait for one search: the end of one must not end it for the others.
         await asyncio.shield(self._leader_found)
 
     async def statuses(self, limit_ms: int) -> dict[str, rpc_pb2.StatusResponse]:
-        """Returns what each server says of itself; not of those that say nothing."""
-        answers = await asyncio.gather(*(self._status(each, limit_ms) for each in self.servers))
+        """Returns the statuses of the servers that answer within `limit_ms`, by their addresses."""
+        answers = await asyncio.gather(*(self._status(server, limit_ms) for server in self.servers))
         pairs = zip(self.servers, answers, strict=True)
         return {server: answer for server, answer in pairs if answer is not None}
 
@@ -270,6 +272,7 @@ class EtcdConnection:
             await asyncio.sleep(RETRY_MS / 1000)
             answers = await self.statuses(STATUS_MS)
             if answers and self._current not in answers:
+                # It is cut off, perhaps together with whom it believes to lead.
                 self._current = random.choice(list(answers))
             if leader := leader_of(answers):
                 self.leader = leader
@@ -304,6 +307,7 @@ class EtcdConnection:
         """Returns the token, if there is a user; asks the server for one if there is none yet."""
         if self._user is None:
             return ()
+        # One caller asks for all: it is slow, on purpose.
         async with self._authenticating:
             if not self._token:
                 name, password = self._user
@@ -334,7 +338,9 @@ class EtcdConnection:
         return grpc.aio.secure_channel(server, credentials, _CHANNEL_OPTIONS)
 
     def _failure(self, server: str, error: grpc.aio.AioRpcError) -> NotAnswered | EtcdRefused:
-        """Returns what an error of gRPC means; leaves a server that gives no answer."""
+        """Converts an error of gRPC into NotAnswered or EtcdRefused; leaves a server that gives no
+        answer.
+        """
         description = error.details() or error.code().name
         if error.code() in _NOT_ANSWERED:
             self.leave(server)
@@ -346,6 +352,7 @@ class EtcdConnection:
 
 def leader_of(answers: Mapping[str, rpc_pb2.StatusResponse]) -> str:
     """Returns the server that leads by its own words, in the newest term of all; empty: none."""
+    # A leader that was cut off believes that it leads, in an older term.
     newest = max((each.raft_term for each in answers.values()), default=0)
     leading = (
         server

@@ -55,7 +55,7 @@ QUOTA = "etcd_server_quota_backend_bytes"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerPromises:
-    """What the metrics of all servers of a log say."""
+    """The promises of all servers of a log, by their metrics."""
 
     syncs_always: bool | None = None
     """Whether they sync every write; None: one of them does not say."""
@@ -114,6 +114,7 @@ class EtcdHealth:
             self._servers.failed(self._connection.problem or "no server answers")
             return
         self._connection.leader = leader_of(answers)
+        # In the newest term; in it, a server that has not heard yet who leads knows less.
         newest = max(answers.values(), key=lambda each: (each.raft_term, each.leader != 0))
         self._servers.answered(
             _now_ms(),
@@ -128,6 +129,7 @@ class EtcdHealth:
         name = self._name(server)
         if answer is None:
             return ServerAnswer(name, is_current=False, heard_ms=None, is_offline=True)
+        # Against the last look, not this one: what is on its way between servers is no lag.
         lag = max(self._index_before - answer.raft_applied_index, 0)
         return ServerAnswer(name, is_current=not lag and answer.leader != 0, lag=lag)
 
@@ -165,7 +167,7 @@ async def message_bytes_max(connection: EtcdConnection) -> int:
 async def promises_of(
     monitors: Sequence[str], tls: Tls | None, propose: Callable[[], Awaitable[None]]
 ) -> ServerPromises:
-    """Returns what servers say in their metrics, at `http://host:port`.
+    """Reads the promises of servers out of their metrics, at `http://host:port`.
 
     Args:
         propose: Has the servers write something to their logs. One that was told not to sync
@@ -181,7 +183,7 @@ async def promises_of(
         await asyncio.sleep(pause)
     return ServerPromises(
         syncs_always=False if False in syncs else True if syncs and all(syncs) else None,
-        quota_bytes=int(min(filter(None, (each.get(QUOTA) for each in after)), default=0)),
+        quota_bytes=int(min(filter(None, (metrics.get(QUOTA) for metrics in after)), default=0)),
     )
 
 
@@ -193,9 +195,9 @@ def _syncs(before: Mapping[str, float], after: Mapping[str, float]) -> bool | No
 
 
 def _all_metrics(monitors: Sequence[str], tls: Tls | None) -> list[dict[str, float]]:
-    """Returns what each server says, or nothing for one that does not answer."""
+    """Returns the plain metrics of each server, by name; none of one that does not answer."""
     context = tls.client_context() if tls is not None else None
-    found: list[dict[str, float]] = []
+    metrics: list[dict[str, float]] = []
     for monitor in monitors:
         text = ""
         with suppress(OSError, ValueError):
@@ -203,8 +205,8 @@ def _all_metrics(monitors: Sequence[str], tls: Tls | None) -> list[dict[str, flo
                 f"{monitor}/metrics", timeout=MONITOR_TIMEOUT_MS / 1000, context=context
             ) as page:
                 text = page.read().decode()
-        found.append({name: float(value) for name, value in _METRIC.findall(text)})
-    return found
+        metrics.append({name: float(value) for name, value in _METRIC.findall(text)})
+    return metrics
 
 
 def _now_ms() -> int:

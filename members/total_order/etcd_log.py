@@ -47,7 +47,7 @@ WATCH_SECONDS_MAX = 2.0
 FETCH_MS_MAX = 5_000
 """Milliseconds for many messages at once."""
 COMPACTED = "has been compacted"
-"""What an error says of a revision that the servers no longer have; others are still to come."""
+"""The text of an error about a revision that the servers no longer have; others are to come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class LogKeys:
 
     @property
     def prefix(self) -> bytes:
-        """What all of them begin with."""
+        """The prefix of all of them."""
         return f"{PREFIX}{self.group}/".encode()
 
     @property
@@ -83,7 +83,7 @@ class LogKeys:
 
     @property
     def publishers(self) -> bytes:
-        """What the keys of publishers begin with."""
+        """The prefix of the publishers' keys."""
         return self.prefix + b"publishers/"
 
 
@@ -133,6 +133,7 @@ class EtcdLog:
         """
         keys = self.keys
         question = TxnRequest(
+            # Always true. One transaction reads all keys at one revision.
             compare=[Compare(result=Compare.GREATER, key=keys.identity, version=-1)],
             success=[
                 _get(RangeRequest(key=keys.identity)),
@@ -152,6 +153,8 @@ class EtcdLog:
             return None
         identity, first, log, continues = (each[0] if each else KeyValue() for each in found)
         made = identity.value.decode(errors="replace")
+        # They were made in one revision. Whatever was deleted and written again is not the log that
+        # was read.
         if {first.create_revision, log.create_revision} != {identity.create_revision}:
             made = f"{made}, and keys that were deleted since"
         cluster = f"{answer.header.cluster_id:x}"
@@ -203,7 +206,7 @@ class EtcdLog:
         return [name[1] for name in names if name[2:] == ["identity"]][:count_max]
 
     async def keys_of_others(self) -> int:
-        """Returns how many keys the servers have that are not this log's; 0 where this user may
+        """Returns the number of keys in the servers that are not this log's; 0 where this user may
         not know. Raises LogServerUnavailable.
         """
         own = RangeRequest(
@@ -216,7 +219,7 @@ class EtcdLog:
             answer = await self._connection.ask_until(self._limit_ms, TRANSACTION, question)
         except EtcdRefused:
             return 0
-        every, ours = (each.response_range.count for each in answer.responses)
+        every, ours = (response.response_range.count for response in answer.responses)
         return every - ours
 
     async def message_at(self, base: int, sequence: int, *, keys_only: bool = False) -> KeyValue:
@@ -236,6 +239,7 @@ class EtcdLog:
                 revision = max(await self._compacted_revision(), revision + 1)
                 continue
             lacking = sequence - (found.version - 1)
+            # The oldest revision that is left has a later message.
             if lacking < 0:
                 raise Compacted
             if not lacking:
@@ -285,6 +289,7 @@ class EtcdLog:
         sequence = min(sequence, description.last_sequence + 1)
         if sequence <= description.trimmed_first:
             return
+        # A compaction keeps what is newest at its revision: the message `sequence`, if it is there.
         revision = description.revision
         if sequence <= description.last_sequence:
             revision = (
@@ -338,10 +343,13 @@ class EtcdLog:
             server = self._connection.current
             try:
                 answer = await self._connection.ask_until(self._limit_ms, RANGE, question)
+                # The key was not there at that revision: no message, as in its first put, which is
+                # empty.
                 return answer.kvs[0] if answer.kvs else KeyValue(version=1, mod_revision=revision)
             except EtcdRefused as refused:
                 if COMPACTED in refused.description:
                     return None
+                # A server that lags behind does not have the revision yet, and another one may.
                 if refused.code is not grpc.StatusCode.OUT_OF_RANGE or time.monotonic() > deadline:
                     raise
             self._connection.leave(server)

@@ -87,17 +87,17 @@ class EtcdPublisher:
         self._wake.set()
 
     def publishing(self) -> int:
-        """Returns how many messages are accepted and not acknowledged."""
+        """Returns the number of messages that are accepted and not acknowledged."""
         return len(self._queue)
 
     def unacknowledged_for_ms(self) -> int:
-        """Returns how long the oldest of these has waited."""
+        """Returns the milliseconds for which the oldest of these has waited; 0 if none waits."""
         if not self._queue:
             return 0
         return (time.monotonic_ns() - self._queue[0].accepted_ns) // 1_000_000
 
     def acknowledged_ms(self) -> int | None:
-        """Returns how long ago a message was acknowledged; None: none was yet."""
+        """Returns the milliseconds since a message was acknowledged; None: none was yet."""
         since_ns = time.monotonic_ns() - self._acknowledged_ns
         return since_ns // 1_000_000 if self._acknowledged_ns else None
 
@@ -107,13 +107,14 @@ class EtcdPublisher:
             if not self._queue:
                 self._wake.clear()
                 await self._wake.wait()
+            # It stays in the queue until it is acknowledged: `publishing` counts it.
             await self._write(self._queue[0])
             message = self._queue.popleft()
             self._acknowledged_ns = time.monotonic_ns()
             self._append_seconds.add((self._acknowledged_ns - message.accepted_ns) / 1e9)
 
     async def _write(self, message: _Message) -> None:
-        """Returns when the log has the message, once."""
+        """Sends a message until the log has it, once."""
         attempt_ms = ATTEMPT_MS
         backoff = Backoff(first_ms=BACKOFF_FIRST_MS, max_ms=BACKOFF_MAX_MS)
         while True:
@@ -131,6 +132,7 @@ class EtcdPublisher:
                 self.refusal = str(error)
                 if error.is_late:
                     attempt_ms = min(2 * attempt_ms, ATTEMPT_MS_MAX)
+                # That was the pause: an election is over, or has had its time.
                 await self._connection.wait_for_leader()
                 continue
             except EtcdRefused as refused:
@@ -155,6 +157,8 @@ class EtcdPublisher:
         return TxnRequest(
             compare=[
                 Compare(target=Compare.VERSION, key=own_key, version=self._written),
+                # A log that was made anew under the same keys gets nothing that was meant for this
+                # one.
                 Compare(target=Compare.CREATE, key=identity, create_revision=self._base),
             ],
             success=[
@@ -182,11 +186,14 @@ class EtcdPublisher:
             self.refusal = "the log was deleted, or made anew"
             return False
         version = own[0].version if own else 0
+        # An attempt that was believed lost has written it.
         if version == self._written + 1 and own[0].value == message.message_id.encode():
             self._written = version
             self._outdated = ()
             return True
         self.refusal = "the key of this publisher was written, or removed, by another one"
+        # Nobody knows then whether the message is in the log. It is written again, with a new key,
+        # and readers know a repetition by its content.
         self._own_key = b""
         return False
 

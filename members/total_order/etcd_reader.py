@@ -47,7 +47,7 @@ FETCHED_FIRST, FETCHED_MAX, FETCHED_BYTES = 8, 64, 4 << 20
 """Messages fetched at once, at first and at most, and about how many bytes; etcd allows 128
 operations at once."""
 NOT_FOUND_MS_MAX = 5_000
-"""How long the log may be missing before it counts as deleted."""
+"""Milliseconds for which the log may be missing before it counts as deleted."""
 
 
 class EtcdReader:
@@ -96,7 +96,7 @@ class EtcdReader:
             await asyncio.sleep(RETRY_MS / 1000)
 
     async def _begin(self, next_sequence: int) -> "_Start":
-        """Returns where to read a sequence; waits while the log is unavailable."""
+        """Returns the revision at which to read a sequence; waits while the log is unavailable."""
         missing_since: float | None = None
         while True:
             if not self._connection.leader:
@@ -109,13 +109,14 @@ class EtcdReader:
                 if time.monotonic() - missing_since > NOT_FOUND_MS_MAX / 1000:
                     raise ForeignLog(expected=str(self._identity), found="no log")
             except (NotAnswered, LogServerUnavailable):
+                # Only an answer says that the log is missing. Without one its time begins anew.
                 missing_since = None
             except EtcdRefused as refused:
                 self._connection.problem = refused.description
             await asyncio.sleep(RETRY_MS / 1000)
 
     async def _start(self, description: LogDescription, next_sequence: int) -> "_Start":
-        """Returns where to read a sequence of a log that has it, or has it next.
+        """Returns the revision at which to read a sequence of a log that has it, or has it next.
 
         Raises:
             ForeignLog: It is another log, or others write to its servers.
@@ -130,11 +131,13 @@ class EtcdReader:
         revision = description.revision + 1
         if next_sequence <= description.last_sequence:
             try:
-                found = await self._log.message_at(description.base, next_sequence, keys_only=True)
+                message = await self._log.message_at(
+                    description.base, next_sequence, keys_only=True
+                )
             except Compacted:
                 first = await self._log.first_kept(description)
                 raise LogGap(expected=next_sequence, found=first) from None
-            revision = found.mod_revision
+            revision = message.mod_revision
         return _Start(description, revision)
 
     async def _fetched(
@@ -146,6 +149,7 @@ class EtcdReader:
         """
         description, revision, count = start.description, start.revision, FETCHED_FIRST
         while description.last_sequence - next_sequence >= BEHIND_MAX:
+            # Behind the described revision nothing has been checked yet for writes of others.
             count = min(count, description.revision + 1 - revision)
             try:
                 puts = await self._log.messages_from(revision, count)
@@ -209,6 +213,7 @@ class LogWatch:
         description = start.description
         self._base, self._known_revision = description.base, description.revision
         self._next_sequence = next_sequence
+        # As long as each revision is a message of the log, this difference stays as it is.
         self._offset = description.revision - description.last_sequence
         try:
             self._call = await self._connection.watch(self.server)
@@ -231,7 +236,7 @@ class LogWatch:
             await asyncio.wait((self._following,))
 
     async def take(self) -> list[Delivery]:
-        """Returns what has arrived, at the end of a wait; empty once the watch ended."""
+        """Returns the messages that have come by the end of a wait; none once the watch ended."""
         while not self._ended:
             await self._linger.wait()
             if self._arrived:
@@ -274,6 +279,7 @@ class LogWatch:
                 self._lose(answer.cancel_reason)
                 return
             for event in answer.events:
+                # The watch ends, but the server is not left: it has told the truth.
                 if not self._take(event):
                     return
             if not self._room.is_set():
@@ -291,6 +297,8 @@ class LogWatch:
                     self._lose("sends nothing")
                     break
                 self._silent_beats += 1
+                # After one silent beat: most servers send messages anyway. And one request at a
+                # time, as one that has stopped takes none.
                 if self._silent_beats > 1 and (asking is None or asking.done()):
                     progress = WatchRequest(progress_request=WatchProgressRequest())
                     asking = asyncio.ensure_future(call.write(progress))
@@ -313,6 +321,9 @@ class LogWatch:
             and put.create_revision == self._base
             and sequence == self._next_sequence
         )
+        # Up to the described revision `EtcdReader._check_alone` has accounted for revisions without
+        # a message. Behind it each has to be one: a hole is a trim or a write of somebody else, and
+        # the description before the next watch tells which.
         is_known = put.mod_revision <= self._known_revision
         if not is_next or not (is_known or put.mod_revision - sequence == self._offset):
             return False
@@ -321,6 +332,7 @@ class LogWatch:
         self._arrived_bytes += len(put.value)
         if self._arrived_bytes > AHEAD_BYTES_MAX:
             self._room.clear()
+            # The consumer must not be kept waiting: only what it takes makes room.
             self._linger.end()
         self._linger.arrived(put.value)
         return True

@@ -54,7 +54,7 @@ CONTINUES = "groupcert.continues"
 GROUPS_NAMED_MAX = 8
 """Other groups that an error names, where the requested group is not there."""
 MONITORS_MS = 9_000
-"""How often the servers are asked again whether they sync, and how much they have room for."""
+"""Milliseconds until the servers are asked again whether they sync, and for their free space."""
 
 
 SPACE_SECONDS = 0.5
@@ -124,6 +124,8 @@ class JetStreamOptions:
             "subjects": [self.subject],
             "storage": "file",
             "retention": "limits",
+            # At its limit it refuses messages. `old` would drop those that members have yet to
+            # read.
             "discard": "new",
             "num_replicas": self.replicas,
             "max_msg_size": MESSAGE_BYTES_MAX,
@@ -261,6 +263,7 @@ class JetStreamOrder:
         try:
             async with aclosing(reader.batches(first_sequence)) as batches:
                 async for deliveries in batches:
+                    # What sends messages is not cut off, however late its acknowledgements are.
                     self._delivered_ns, self._patience_ms = time.monotonic_ns(), CUT_OFF_MS
                     yield deliveries
         finally:
@@ -300,6 +303,7 @@ class JetStreamOrder:
 
     async def trim(self, sequence: int) -> None:
         """Drops messages, see `TotalOrder.trim`. Raises InvalidSetting with `deny_purge`."""
+        # Raises for another stream of this name: nothing of that one may be dropped.
         await self.state()
         try:
             await self._connection.request_until(
@@ -398,6 +402,7 @@ class JetStreamOrder:
         limits = (self._bytes_max, config.get("max_bytes", -1))  # Without one it is 0, or -1.
         return LogState(
             identity=LogIdentity(name=config["name"], created=document["created"]),
+            # A stream that never had a message says 0.
             first_sequence=max(1, state["first_seq"]),
             last_sequence=state["last_seq"],
             replicas=config["num_replicas"],

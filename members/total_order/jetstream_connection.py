@@ -129,6 +129,7 @@ class JetStreamConnection:
             JetStreamRefused: The answer is an error.
             NotAnswered: There is none.
         """
+        # Of the first request that nobody has answered, see `unanswered_for_ms`.
         self._asked_ns = self._asked_ns or time.monotonic_ns()
         timeout_s = timeout_s or self._request_timeout_s
         try:
@@ -139,6 +140,7 @@ class JetStreamConnection:
         document: dict[str, Any] = json.loads(answer.data)
         self._not_answered = ""
         if refusal := document.get("error"):
+            # There is no leader that could answer, so the time without an answer goes on.
             if refusal["code"] == 503:
                 self._not_answered = refusal["description"]
                 raise NotAnswered(refusal["description"])
@@ -164,6 +166,7 @@ class JetStreamConnection:
                     asking, timeout=pause_s, return_when=asyncio.FIRST_COMPLETED
                 )
                 if done or time.monotonic() > deadline:
+                    # With none in time, the error that the library gives to one of them.
                     return await (done or asking).pop()
                 pause_s *= 2
         finally:
@@ -223,6 +226,7 @@ class JetStreamConnection:
         hung_up = isinstance(error, ConnectionResetError | BrokenPipeError)
         if hung_up and self._has_tls:
             text = f"TLS: {text}{HUNG_UP}"
+        # What TLS has said is the cause of the connection errors that follow.
         if not (isinstance(error, ConnectionError) and self._last_error.startswith("TLS: ")):
             self._last_error = text
         expected = isinstance(error, (nats.errors.Error, OSError))

@@ -20,7 +20,7 @@ NO_SPACE_WORDS = ("no space left", "quota exceeded", "file too large")
 
 
 class Promises(NamedTuple):
-    """What the servers of a log say of themselves."""
+    """The promises of the servers of a log."""
 
     syncs_always: bool | None = None
     """Whether all sync every write; None: one does not say."""
@@ -29,7 +29,7 @@ class Promises(NamedTuple):
 
 
 def promises_of(monitors: tuple[str, ...], tls: Tls | None = None) -> Promises:
-    """Returns what servers at these addresses, `http://host:port`, say of themselves."""
+    """Reads the promises of servers at these addresses, `http://host:port`."""
     syncs: list[bool] = []
     rooms: list[int] = []
     for page in _pages(monitors, "varz", tls):
@@ -38,6 +38,7 @@ def promises_of(monitors: tuple[str, ...], tls: Tls | None = None) -> Promises:
         syncs.append(bool(config.get("sync_always", False)))
         if config.get("max_storage", -1) >= 0 and stored is not None:
             rooms.append(max(config["max_storage"] - stored, 0))
+    # One that does not answer may be the one that does not sync.
     all_sync = True if syncs and len(syncs) == len(monitors) else None
     return Promises(False if False in syncs else all_sync, min(rooms, default=None))
 

@@ -33,7 +33,7 @@ BACKOFF_MAX_MS = 250
 """Milliseconds between two tries: an election among log servers takes its time, and asking more
 often adds little to it."""
 ACKNOWLEDGEMENT_MS_MAX = 2_000
-"""How long an acknowledgement may take before the message is sent again."""
+"""Milliseconds that an acknowledgement may take before the message is sent again."""
 
 
 class _Message(NamedTuple):
@@ -87,21 +87,21 @@ class JetStreamPublisher:
         self._send_next()
 
     def publishing(self) -> int:
-        """Returns how many messages are accepted and not acknowledged."""
+        """Returns the number of messages that are accepted and not acknowledged."""
         return len(self._queue) + len(self._in_flight)
 
     def unacknowledged_for_ms(self) -> int:
-        """Returns how long the oldest of these has waited."""
+        """Returns the milliseconds for which the oldest of these has waited; 0 if none waits."""
         oldest = next(iter(self._in_flight.values()), self._queue[0] if self._queue else None)
         return 0 if oldest is None else (time.monotonic_ns() - oldest.accepted_ns) // 1_000_000
 
     def stuck_for_ms(self) -> int:
-        """Returns how long messages have waited while none was acknowledged."""
+        """Returns the milliseconds for which messages have waited while none was acknowledged."""
         since_ms = (time.monotonic_ns() - self._acknowledged_ns) // 1_000_000
         return min(since_ms, self.unacknowledged_for_ms())
 
     def acknowledged_ms(self) -> int | None:
-        """Returns how long ago a message was acknowledged; None: none was yet."""
+        """Returns the milliseconds since a message was acknowledged; None: none was yet."""
         since_ns = time.monotonic_ns() - self._acknowledged_ns
         return since_ns // 1_000_000 if self._acknowledged_ns else None
 
@@ -140,6 +140,7 @@ class JetStreamPublisher:
             bool(self._queue)
             and self._hears
             and len(self._in_flight) < self._in_flight_max
+            # Nothing may overtake what goes back to the head of the queue.
             and not self._failed
             and self._connection.client.is_connected
         )
@@ -150,6 +151,7 @@ class JetStreamPublisher:
             self._send(self._queue.popleft())
 
     def _send(self, message: _Message) -> None:
+        # The wait for an acknowledgement begins with the first message in flight.
         if not self._in_flight:
             self._progress_ns = time.monotonic_ns()
         self._in_flight[message.number] = message
@@ -175,6 +177,8 @@ class JetStreamPublisher:
         if refusal:
             self.refusal, self.full = refusal.text, refusal.text if refusal.is_full else ""
             self.interrupt()
+        # A message that waits to be sent again is not found here: it is sent, and the stream knows
+        # its id.
         elif message := self._in_flight.pop(int(subject[len(self._inbox) + 1 :]), None):
             self.refusal = self.full = ""
             self._progress_ns = self._acknowledged_ns = time.monotonic_ns()
@@ -184,7 +188,9 @@ class JetStreamPublisher:
 
 
 def refusal_of(data: bytes, headers: bytes) -> Refusal | None:
-    """Returns why the stream did not take a message; None if it did, or had it already."""
+    """Returns the refusal in the stream's answer to a message; None if the stream took it, or had
+    it already.
+    """
     if headers.startswith(NO_RESPONDERS):
         return Refusal("no stream listens to the subject")
     if b'"error"' not in data:

@@ -40,12 +40,12 @@ SILENT_WATCHES_MAX = 2
 """Checks, one each heartbeat, that may find nothing new; one more ends a subscription: after 500 to
 750 ms the reader continues at another server than the one that died."""
 SUBSCRIBE_MS = 250
-"""How long a subscription may take before messages are asked for one by one."""
+"""Milliseconds that a subscription may take before messages are asked for one by one."""
 FETCH_PAUSE_MS = 10
 CONSUMER_IDLE_MS = 5_000
-"""How long the server keeps a consumer whose reader has gone."""
+"""Milliseconds for which the server keeps a consumer whose reader has gone."""
 NOT_FOUND_MS_MAX = 5_000
-"""How long a stream may be unknown, as it is while servers start, before it counts as deleted."""
+"""Milliseconds for which a stream may be unknown before it counts as deleted: servers may start."""
 
 
 class LogReader:
@@ -134,11 +134,14 @@ class LogReader:
             try:
                 return await self._try_to_subscribe(next_sequence)
             except NotAnswered:
+                # Only an answer says that the stream is missing or shorter. Without one the times
+                # begin anew.
                 missing_since = shorter_since = None
             except LogGap as gap:
                 # A server that led before, or leads only now, may lack the newest.
                 shorter_since = shorter_since or time.monotonic()
                 is_sure = time.monotonic() - shorter_since > SHORTER_MS_MAX / 1000
+                # A log that begins later is so at every server: messages do not come back.
                 if gap.found > gap.expected or is_sure:
                     raise
             except JetStreamRefused as refused:
@@ -221,7 +224,8 @@ class PushSubscription:
             await self._connection.client.unsubscribe_directly(self._subscription)
 
     async def take(self) -> list[Delivery]:
-        """Returns what has arrived, at the end of a wait; empty once the subscription ended.
+        """Returns the messages that have arrived by the end of a wait; none once the subscription
+        ended.
 
         A call tells the server that all that was taken before is consumed.
         """
@@ -267,18 +271,22 @@ class PushSubscription:
     def _on_control(self, reply: bytes, headers: Mapping[bytes, bytes]) -> None:
         """Handles a flow-control request, or a heartbeat, which names the last message sent."""
         last_sent = headers.get(b"Nats-Last-Stream")
+        # The server has sent a message that has not come.
         if last_sent is not None and int(last_sent) >= self._next_sequence:
             self.end()
         grant_subject = reply or headers.get(b"Nats-Consumer-Stalled")
         if grant_subject:
             self._grant_subject = grant_subject.decode()
             self._grant_sequence = self._next_sequence - 1
+            # The consumer may have taken all: only its next call of `take` can grant more.
             self._linger.end()
 
     async def _grant(self) -> None:
         """Lets the server send more, if it asked and what it had sent by then is consumed."""
         if self._grant_subject and self._consumed_sequence >= self._grant_sequence:
             grant_subject, self._grant_subject = self._grant_subject, ""
+            # A grant that is lost is asked for again: each heartbeat of a server that waits names
+            # its subject.
             with suppress(nats.errors.Error, OSError):
                 await self._connection.client.publish(grant_subject)
 

@@ -19,12 +19,12 @@ def options_of(
     in_flight_max: int,
     connect_ms_max: int,
 ) -> LogOptions:
-    """Returns how a log is reached: on etcd where the addresses begin with `etcd://` or `etcds://`,
-    else on JetStream.
+    """Returns the options of a log's adapter: of etcd's where the addresses begin with `etcd://` or
+    `etcds://`, else of JetStream's.
 
     Raises InvalidSetting: they are of both.
     """
-    schemes = {each.partition("://")[0] for each in servers}
+    schemes = {server.partition("://")[0] for server in servers}
     if schemes <= set(etcd.SCHEMES):
         return EtcdOptions(
             servers=servers,

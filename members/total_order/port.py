@@ -27,7 +27,7 @@ class Delivery(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogIdentity:
-    """Which log this is: a log that was deleted and made again differs in `created`."""
+    """The identity of a log: one that was deleted and made again differs in `created`."""
 
     name: str
     created: str
@@ -66,7 +66,7 @@ class Continuation:
 
     @classmethod
     def decode(cls, encoded: str | bytes) -> Self:
-        """Returns what `encode` encoded."""
+        """Returns the continuation that `encode` encoded."""
         fields = json.loads(encoded)
         return cls(**{**fields, "log": LogIdentity(**fields["log"])})
 
@@ -129,21 +129,21 @@ class TotalOrder(Protocol):
         ...
 
     def publishing(self) -> int:
-        """Returns how many messages are accepted and not acknowledged yet."""
+        """Returns the number of messages that are accepted and not acknowledged yet."""
         ...
 
     def unacknowledged_for_ms(self) -> int:
-        """Returns how long the oldest of these has waited; 0 if none waits."""
+        """Returns the milliseconds for which the oldest of these has waited; 0 if none waits."""
         ...
 
     def refusal(self) -> str:
-        """Returns why the log refused the last message, in its words; empty since it took one."""
+        """Returns the log's refusal of the last message, in its words; empty since it took one."""
         ...
 
     def full(self) -> str:
-        """Returns why the log takes no more messages for want of space, in its words, empty if it
-        has some, as far as is known. What is on its way is sent on: an attempt that had no answer
-        may have been taken.
+        """Returns the log's words for its want of space, for which it takes no more messages; empty
+        if it has some, as far as is known. What is on its way is sent on: an attempt that had no
+        answer may have been taken.
         """
         ...
 
@@ -157,7 +157,8 @@ class TotalOrder(Protocol):
     def read(
         self, first_sequence: int, linger: Linger | None = None
     ) -> AsyncGenerator[list[Delivery], None]:
-        """Yields all that has arrived, in order and without gaps, from a sequence on; never ends.
+        """Yields the messages from a sequence on as they arrive, in order and without gaps; never
+        ends.
 
         With `linger`, at the end of each wait of it; an adapter may yield earlier.
 

@@ -95,6 +95,7 @@ class LogServers:
             self._leader, self._led_ms = leader, now_ms
         self._answers = {each.name: each for each in servers}
         known = {
+            # A server that is seen for the first time gets `LOST_MS` to become current.
             each.name: now_ms if each.is_current else self._current_ms.get(each.name, now_ms)
             for each in servers
         }

@@ -22,11 +22,13 @@ def take_clock(settings: Settings, columns: Columns, state: State) -> None:
     """
     counters, numbers = state.counters, columns.sequence_numbers
     oldest, started, head = counters[OLDEST], counters[STARTED], counters[HEAD]
+    # A visible job has no parts left.
     while oldest < started and not state.parts[oldest]:
         oldest += 1
     counters[OLDEST] = oldest
     left = room(settings, state)
     stop = head
+    # It runs alone, and nothing is scheduled or executing: its turn has come.
     if oldest == head < counters[APPENDED] and left > 0 and not numbers[head]:
         stop = head + 1
     else:

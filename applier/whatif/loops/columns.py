@@ -71,7 +71,9 @@ class ColumnsOf:
         """How many partitions there are, by scheme, after columns of it were made."""
 
     def columns(self, kind: int, stamps: Stamps, scheme: str) -> Columns:
-        """Returns what a rule of a kind reads; `scheme` names the one that assigns partitions."""
+        """Returns the columns that a rule of a kind reads, the others empty; `scheme` names the one
+        that assigns partitions.
+        """
         workload = self._workload
         read: dict[str, Numbers] = {
             "durations_us": workload.durations_us,
@@ -115,6 +117,7 @@ class ColumnsOf:
         lanes = array("I", [numbers.setdefault(domain, len(numbers)) for domain in domains])
         following = array("I", bytes(4 * len(lanes)))
         newest = [len(lanes)] * len(numbers)
+        # From the end, where the next entry of each lane is known.
         for entry in range(len(lanes) - 1, -1, -1):
             following[entry] = newest[lanes[entry]]
             newest[lanes[entry]] = entry
@@ -132,7 +135,7 @@ class ColumnsOf:
         return offsets, written
 
     def _shares(self, scheme: str) -> tuple[Numbers, ...]:
-        """Returns what each worker gets of each entry: all of it, or its changes of one table."""
+        """Returns the shares of each entry: all of it, or its changes of one table."""
         workload, shares = self._workload, _Shares()
         by_database = scheme == "database"
         for entry, duration_us in enumerate(workload.durations_us):

@@ -61,6 +61,7 @@ def compiled(cache: Path | None) -> Loops:
             if isinstance(function, FunctionType) and function.__module__ == module.__name__:
                 register_jitable(**options)(function)
     settings: Any = numba.config
+    # A setting of the whole process, read where a function is compiled: others keep theirs.
     before, settings.CACHE_DIR = settings.CACHE_DIR, str(cache or "")
     try:
         jit = numba.njit(cache=cache is not None, nogil=True, **options)
@@ -70,6 +71,7 @@ def compiled(cache: Path | None) -> Loops:
 
     def view(column: "array[int]") -> Sequence[int]:
         numbers = numpy.asarray(column)
+        # Signed and unsigned numbers together would become floats in compiled loops.
         signed = numbers.view(numpy.int64) if column.typecode == "Q" else numbers
         return signed  # type: ignore[return-value]  # it is indexed by numbers, as one is
 

@@ -120,6 +120,7 @@ def _commit(settings: Settings, columns: Columns, state: State, lane: int) -> No
     first = entry = state.lane_heads[lane]
     jobs = transactions = 0
     while not state.lane_commits[lane] and entry < len(columns.durations_us):
+        # A divided entry becomes visible with all its parts.
         if not state.ready[entry] or state.ready[entry] < state.parts[entry]:
             break
         transactions += state.sizes[entry]
@@ -147,6 +148,7 @@ def _visible_group(settings: Settings, columns: Columns, state: State, lane: int
     counters = state.counters
     counters[COMMIT_GROUPS] += 1
     state.lane_commits[lane] = 0
+    # What became ready while the lane was committing is its next group.
     _changed(state, lane)
     entry = state.lane_firsts[lane]
     while entry != state.lane_heads[lane]:

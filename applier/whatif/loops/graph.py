@@ -53,6 +53,7 @@ def visible_in_graph(columns: Columns, state: State, first: int) -> None:
     last = first + state.sizes[first]
     for place in range(columns.written_offsets[first], columns.written_offsets[last]):
         item = columns.written[place]
+        # A younger job may have written the item since, and others wait for that one.
         if state.item_writers[item] == first + 1:
             state.item_writers[item] = 0
     edge = state.followers[first]
@@ -73,6 +74,7 @@ def _add(columns: Columns, state: State, first: int, size: int) -> None:
         item = columns.written[place]
         writer = state.item_writers[item] - 1
         state.item_writers[item] = first + 1
+        # Nobody has written it, or the job waits for its writer already.
         if writer in (-1, first) or state.job_marks[writer] == counters[MARK]:
             continue
         state.job_marks[writer] = counters[MARK]
@@ -118,6 +120,7 @@ def _merge(settings: Settings, columns: Columns, state: State, left: int) -> int
             own += 1
             same += state.job_marks[writer] == waited_mark
         resolves = not is_disjoint and (waited > 0 or not own)
+        # It joins if it waits for the very same jobs, or settles a conflict by standing behind it.
         if not (own == same == waited) and not resolves:
             break
         waited += _join(columns, state, entry, waited_mark)

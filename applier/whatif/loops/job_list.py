@@ -70,6 +70,7 @@ def _next_of_list(settings: Settings, columns: Columns, state: State, left: int)
         counters[ROW] += 1
         return False
     if counters[JUDGED] <= head:
+        # Each head once: judged again, it would conflict with itself.
         counters[JUDGED] = head + 1
         _judge(settings, columns, state, head)
     if counters[IN_A_ROW] < settings.conflict_free_min and counters[OCCUPIED]:

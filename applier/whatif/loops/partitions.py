@@ -72,6 +72,7 @@ def _place(settings: Settings, columns: Columns, state: State, entry: int) -> bo
         state.share_workers[placed] = worker
         state.queue_extra[worker] += 1
         placed += 1
+    # They counted for the lengths of queues while the others were placed.
     for share in range(first, placed):
         state.queue_extra[state.share_workers[share]] = 0
     if placed < stop:

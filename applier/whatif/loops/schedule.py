@@ -69,7 +69,7 @@ class Schedule:
 
     @classmethod
     def of(cls, run: Run) -> "Schedule":
-        """Returns what a run of the coordinator has in common with a schedule."""
+        """Returns the figures of a run of the coordinator that a schedule has, too."""
         return cls(
             makespan_us=run.makespan_us,
             executing_us=run.executing_us,
@@ -88,7 +88,7 @@ class Schedule:
 
 
 def settings_of(line: Line, workers: int, commit_us: int) -> Settings:
-    """Returns what the loops know of a line: the limits are those of its scheme."""
+    """Returns a line as settings of the loops: the limits are those of its scheme."""
     name = line.scheme
     if name == "jobs":
         name = f"jobs {line.conflicts or Conflicts.GRAPH.value}"

@@ -155,7 +155,9 @@ ARRAYS = (
 
 
 def room(settings: Settings, state: State) -> int:
-    """Returns how many entries the scheme may take; what it took and is not visible is limited."""
+    """Returns the number of entries that the scheme may take: those that it took and that are not
+    visible are limited.
+    """
     counters = state.counters
     return max(0, settings.assigned_max - (counters[HEAD] - counters[VISIBLE]))
 

@@ -69,6 +69,7 @@ def combined(schedule: Schedule, workers: int, windows: Sequence[Run]) -> Run:
     shares: Counter[Cause] = Counter()
     for run in windows:
         shares.update({cause: us for cause, us in run.idle_us.items() if cause is not None})
+    # Of that the loops know the time (`full_us`), and a window is too short for a long queue.
     del shares[Cause.QUEUE]
     idle_us: dict[Cause | None, int] = {}
     idle_us.update(_divided(held_us, shares).items())
@@ -105,6 +106,7 @@ def _divided(whole: int, shares: Mapping[Cause, int]) -> dict[Cause, int]:
     total = sum(shares.values())
     before, parts = 0, {}
     for cause, share in shares.items():
+        # By sums so far: what is rounded off one part is in the next, and all add up.
         parts[cause] = whole * (before + share) // total - whole * before // total
         before += share
     return parts

@@ -96,17 +96,19 @@ def _reach(groups: Mapping[int, Sequence[History]]) -> dict[int, Reach]:
 def _hashed(
     log: Log, ends: Mapping[int, int], groups: Mapping[int, Sequence[History]]
 ) -> DataFrame:
-    """Returns what is to be compared: the rows that no audit before has compared for good."""
-    group_of = {each.h: number for number, mine in groups.items() for each in mine}
-    begin = log.by_history(lambda each: each.before.whole_place if each.before else 0)
+    """Returns the rows that are to be compared, with their hashes: those that no audit before has
+    compared for good.
+    """
+    group_of = {history.h: number for number, mine in groups.items() for history in mine}
+    begin = log.by_history(lambda history: history.before.whole_place if history.before else 0)
     compared = log.rows.where(
         ~F.col("kind").isin(RecordKind.START.value, RecordKind.SETTINGS.value)
         & (F.col("place") >= begin)
     )
-    is_open = (F.col("place") >= log.by_history(lambda each: ends[each.h])).cast("long")
+    is_open = (F.col("place") >= log.by_history(lambda history: ends[history.h])).cast("long")
     return compared.select(
         *("h", "place", is_open.alias("open")),
-        log.by_history(lambda each: group_of.get(each.h, -1)).alias("group"),
+        log.by_history(lambda history: group_of.get(history.h, -1)).alias("group"),
         (F.shiftright("place", SEGMENT_BITS) * 2 + is_open).alias("part"),
         F.xxhash64(*[_hashable(name) for name in SHARED]).alias("hash"),
     )
@@ -120,6 +122,8 @@ def _hashable(name: str) -> Column:
 def _digests(rows: DataFrame) -> _Digests:
     digests = rows.groupBy("part", "h").agg(
         F.count(F.lit(1)).alias("rows"),
+        # Neither depends on the order of rows. Two equal rows in place of two other equal ones
+        # leave the exclusive or as it is: the sum tells.
         F.bit_xor("hash").alias("xor"),
         F.sum(F.col("hash").bitwiseAND(_SUM_BITS)).alias("sum"),
     )
@@ -169,7 +173,7 @@ class _Compared(NamedTuple):
 
 
 class _Found:
-    """What was compared of each two histories, and where each differs, or lacks rows."""
+    """The counts of places compared of each two histories, and where each differs or lacks rows."""
 
     def __init__(self) -> None:
         self.pairs: dict[tuple[int, int], _Compared] = {}
@@ -178,8 +182,8 @@ class _Found:
 
     @classmethod
     def kept(cls, log: Log) -> "_Found":
-        """Returns what the audit before has kept."""
-        found, kept = cls(), log.before("agree")
+        """Returns the comparison that the audit before has kept."""
+        comparison, kept = cls(), log.before("agree")
         if kept:
             pairs, differing, absent = (kept[name] for name in _KEPT)
             assert isinstance(pairs, list)
@@ -188,10 +192,12 @@ class _Found:
             for one, other, counts in pairs:
                 # Histories that are new may stand between them, but not change their order.
                 both = log.number_of(one), log.number_of(other)
-                found.pairs[min(both), max(both)] = _Compared(*counts)
-            found.differing = {log.number_of(name): _Deviation(*each) for name, each in differing}
-            found.absent = {log.number_of(name): _Deviation(*each) for name, each in absent}
-        return found
+                comparison.pairs[min(both), max(both)] = _Compared(*counts)
+            comparison.differing = {
+                log.number_of(name): _Deviation(*row) for name, row in differing
+            }
+            comparison.absent = {log.number_of(name): _Deviation(*row) for name, row in absent}
+        return comparison
 
     def to_keep(self, log: Log) -> JsonObject:
         """Returns this as it is kept."""
@@ -318,10 +324,12 @@ def _rows_at(log: Log, deviations: pl.DataFrame) -> dict[tuple[int, int], Row]:
 def _difference(
     rows: Mapping[tuple[int, int], Row], place: int, h: int, other: int
 ) -> tuple[str, str]:
-    """Returns what a history should have recorded at a place, by another one, and what it has."""
-    found, expected = rows[place, h], rows[place, other]
-    names = [name for name in SHARED if found[name] != expected[name]]
-    return _told(expected, names), _told(found, names)
+    """Returns the columns in which a history differs from another one at a place: as the other one
+    has them, and as it has.
+    """
+    actual, expected = rows[place, h], rows[place, other]
+    names = [name for name in SHARED if actual[name] != expected[name]]
+    return _told(expected, names), _told(actual, names)
 
 
 def _told(row: Row, names: Sequence[str]) -> str:

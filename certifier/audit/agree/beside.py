@@ -20,7 +20,7 @@ ITEMS_MAX = 8
 """Items of a set that are shown; all of them are compared."""
 NO_ROW = "no row"
 BESIDE = ("gtid", "members", "differing")
-"""What a finding has then, by name."""
+"""Names of the entries that a finding has then."""
 _SETS = ("write_set", "read_set")
 _ITEMS = ("winner_item", "reported_digest")
 

@@ -51,7 +51,7 @@ class Places(NamedTuple):
     """Where rows are missing by their number: they are no places that a history lacks."""
 
     def compared(self, frames: Frames) -> Frames:
-        """Yields what is found, as `COMPARED`."""
+        """Yields rows of `COMPARED`: pairs of histories, and deviations."""
         for frame in whole(frames, PLACE):
             for (group,), rows in frame.group_by("group", maintain_order=True):
                 number = int(str(group))
@@ -63,7 +63,7 @@ class Places(NamedTuple):
 
 
 class _Told(NamedTuple):
-    """What histories have recorded at places: arrays of a row a history, a column a place."""
+    """The records of histories at places: arrays of a row a history, a column a place."""
 
     reach: Reach
     places: Ints
@@ -89,7 +89,7 @@ class _Told(NamedTuple):
         return cls(reach, places, is_open, hashes, present, here)
 
     def pairs(self) -> Iterator[pl.DataFrame]:
-        """Yields how many places of each two histories were compared, and how many differ."""
+        """Yields the number of places of each two histories that were compared, and that differ."""
         for one, other in combinations(range(len(self.reach.h)), 2):
             either = self.present[one] | self.present[other]
             both = self.here[one] & self.here[other] & either
@@ -107,7 +107,7 @@ class _Told(NamedTuple):
                 )
 
     def deviations(self, gaps: Gaps) -> Iterator[pl.DataFrame]:
-        """Yields where each history differs from what most have, or lacks it."""
+        """Yields the first place at which each history differs from most others, or lacks a row."""
         count = range(len(self.reach.h))
         shared = self.present & self.here
         votes = np.array(

@@ -60,6 +60,7 @@ def run(log: Log) -> Result:
             recent, _ran(recent, histories), all_flags, ticked
         )
         if is_flagged:
+            # Persisted, as the counts and the findings of each code ask for them again.
             _add_findings(log, ran, _first_of_each(all_flags).persist(), result)
     if log.keeps:
         told = [Found(each, 0, 0, None, None) for each in result.findings]

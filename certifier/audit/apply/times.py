@@ -67,6 +67,7 @@ class _Buckets(NamedTuple):
             started, stopped = pl.col("started_us"), executed_at()
             first, last = _bucket(started), _bucket(stopped)
             border = begin + pl.col("bucket") * size
+            # The transactions of one job share their worker's time, which counts once.
             yield (
                 rows.filter(stopped > started)
                 .unique(["h", "worker", "started_us", "executed_us"], maintain_order=True)
@@ -250,9 +251,9 @@ def _percentiles(counts: pl.DataFrame, most: object) -> JsonObject | None:
 def _use(
     running: Sequence[Row], path: Mapping[str, int], workers: Sequence[Row], span_us: int
 ) -> JsonObject:
-    """Returns how many transactions ran at once while any ran, how many could have, and the ratio;
-    and in which share of the time any ran. What is not known is None: the ratio, if no worker is
-    named; the share, if no time is.
+    """Returns the mean number of transactions that ran at once while any ran, the number that could
+    have, and the ratio; and the share of the time in which any ran. What is not known is None: the
+    ratio, if no worker is named; the share, if no time is.
 
     `forced_cuts`: if not 0, more could have run than is stated, and the share is an upper bound.
     """
@@ -272,6 +273,8 @@ def _use(
 
 
 def _sweep(started: Ints, stopped: Ints) -> tuple[int, int, int]:
+    # Ends first: of a start and an end at one time the end comes first in a stable sort, so that
+    # one that follows another does not count as beside it.
     times = np.concatenate([stopped, started])
     changes = np.concatenate([np.full(len(stopped), -1), np.full(len(started), 1)])
     order = np.argsort(times, kind="stable")

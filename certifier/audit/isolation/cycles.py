@@ -128,6 +128,7 @@ def _shortest(edges: Mapping[int, Sequence[Edge]], version: int, reach: int) -> 
     while queue:
         for edge in edges.get(queue.popleft(), ()):
             after = edge.after.version
+            # Not through later ones: a cycle is found at the newest of its transactions.
             if after not in reached and version - reach < after <= version:
                 reached[after] = edge
                 if after == version:
@@ -166,10 +167,11 @@ def _edges(operations: Sequence[Operation]) -> dict[int, list[Edge]]:
 
 
 def _seen(reader: Operation, writers: Sequence[Operation]) -> int:
-    """Returns how many of an item's writers there are up to the newest that a reader sees."""
+    """Returns the number of an item's writers up to the newest one that a reader sees."""
     if reader.snapshot_set is None:
         return bisect_right(writers, reader.snapshot or 0, key=_version)
     seen = bisect_left(writers, reader.version, key=_version)
+    # From the newest one back: a set may have a later writer, and lack an earlier one.
     while seen and not reader.names(writers[seen - 1]):
         seen -= 1
     return seen

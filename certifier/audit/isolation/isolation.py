@@ -108,6 +108,8 @@ def run(log: Log) -> Result:
     if noted[_LACKING]:
         met = lacking.groupBy("h", "number").agg(F.max("outside").alias("outside"))
         unsearched += met.count()
+        # The bound is for all audits of a log together, so that an audit `--since` finds what one
+        # of all rows finds.
         for candidate, cycle in _searched(log, met, CANDIDATES_MAX - searched):
             unsearched, searched = unsearched - 1, searched + 1
             if cycle is not None:
@@ -241,6 +243,7 @@ def _searched(
     for h, first, last in ranges:
         near = [operations[h, at] for at in range(first, last + 1) if (h, at) in operations]
         mine = [each for each in candidates if each.h == h and first <= each.version <= last]
+        # `_operations` may have ended before them, at `ITEMS_MAX`.
         mine = [each for each in mine if (h, each.version) in operations]
         cycles = cycles_through(near, [each.version for each in mine], NEIGHBOURS_MAX)
         yield from ((each, cycles.get(each.version)) for each in mine)
@@ -280,6 +283,8 @@ def _oldest_lacked(log: Log, rows: Sequence[Row]) -> dict[tuple[int, int], int]:
         "h int, number long, own long, snapshot_set string",
     )
     stretch = F.floor(F.col("own") / NEIGHBOURS_MAX)
+    # All versions within reach are in the own stretch or the one before it: a join by equal
+    # stretches need not compare a snapshot with every version.
     asked = asked.select("*", F.explode(F.array(stretch - 1, stretch)).alias("stretch"))
     near = log.certified.select(
         *("h", "version", "gtid_source", "gtid_number"),
@@ -301,6 +306,7 @@ def _within_bounds(candidates: Sequence[Candidate]) -> list[Candidate]:
     ends: dict[int, int] = {}
     held = 0
     for count, each in enumerate(candidates):
+        # Versions that an earlier candidate of the history has, too, are held once.
         held += max(each.version - max(each.first - 1, ends.get(each.h, 0)), 0)
         if held > OPERATIONS_MAX:
             return list(candidates[:count])

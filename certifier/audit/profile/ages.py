@@ -24,8 +24,8 @@ NO_AGE = -2
 
 
 def age() -> pl.Expr:
-    """Returns how many transactions were certified between the snapshot and the transaction; null
-    if the snapshot is no version, or one of the future.
+    """Returns the number of transactions that were certified between the snapshot and the
+    transaction; null if the snapshot is no version, or one of the future.
     """
     own = (pl.col("verdict") == Verdict.CERTIFIED.value).cast(pl.Int64)
     between = pl.col("version") - own - pl.col("snapshot_version")

@@ -147,6 +147,8 @@ class _Hottest:
         if self._left is not None:
             both = _added(pl.concat([self._left, both]))
         self._left = both.tail(1)
+        # Rows are in the order of items: all counts but the last one are final, and only the first
+        # ones of them are kept.
         self._kept = [_firsts(pl.concat([*self._kept, both.head(len(both) - 1)]))]
         return frame
 

@@ -39,7 +39,7 @@ _KINDS = (RecordKind.CHECKPOINT, RecordKind.VIEW_CHANGE)
 
 
 def reports_of(log: Log, history: History) -> DataFrame:
-    """Returns what the members of a history reported, and its views, in order."""
+    """Returns the reports of the members of a history, and its views, in order."""
     kinds = [kind.value for kind in _KINDS]
     mine = log.rows.where((F.col("h") == history.h) & F.col("kind").isin(kinds))
     columns = ("kind", "origin", "stable_version", "version", "members", "decided_us")
@@ -87,8 +87,8 @@ class _Reports:
                 self._add(name, self._part(self.now_us), 0, 0, newest - version)
 
     def rows(self) -> list[tuple[object, ...]]:
-        """Returns what was found, as `HOLDER`."""
-        return [(*key, *told) for key, told in self.sums.items()]
+        """Returns the sums of each member in each part of the time, as rows of `HOLDER`."""
+        return [(*key, *sums) for key, sums in self.sums.items()]
 
     def _reach(self, at_us: int) -> None:
         """Counts the time up to now for who held in it, in each part that it touches."""
@@ -117,10 +117,11 @@ class _Reports:
 
 
 def by_member(history: History, found: pl.DataFrame, most: int) -> JsonObject | None:
-    """Returns who held the collection back, who did for longest first; None: not known.
+    """Returns the members that held the collection back, the longest first; None: not known.
 
-    `known_us`: time in which all members' reports were known. `by_part`: who held for longest in
-    each part of the time, as an index into `members`, and by how many versions; null: nobody.
+    `known_us`: time in which all members' reports were known. `by_part`: the member that held for
+    longest in each part of the time, as an index into `members`, and by how many versions; null:
+    none did.
 
     Args:
         found: rows of `HOLDER`.
@@ -161,7 +162,9 @@ def by_member(history: History, found: pl.DataFrame, most: int) -> JsonObject | 
 
 
 def _longest(rows: pl.DataFrame, index: dict[str, int]) -> tuple[int | None, int | None]:
-    """Returns who held for longest in a part, and by how much; None, if nobody did."""
+    """Returns the index of the member that held for longest in a part, and the versions by which it
+    was behind; None, if none did.
+    """
     if not rows["held_us"].sum():
         return None, None
     ordered = rows.sort("held_us", "name", descending=[True, False], nulls_last=True)

@@ -189,8 +189,8 @@ def _width(pace: Pace, measured: Iterable[Row]) -> JsonObject:
 
 
 def _without_write_set(counted: Tallies, pace: Pace, path: int) -> JsonObject:
-    """Returns who sends transactions without write set, and the share of the critical path in which
-    one of them runs alone.
+    """Returns the origins of transactions without write set, and the share of the critical path in
+    which one of them runs alone.
     """
     total = counted.alone.total()
     return {

@@ -80,6 +80,7 @@ def sampled_rows(log: Log, history: History) -> Sequence[Row]:
         left = ITEMS_MAX
         for frame in frames:
             sizes = frame["write_set"].list.len().fill_null(0).to_numpy()
+            # The first row of all is taken whatever its size: an empty sample would tell nothing.
             taken = rows_within(sizes, left) if left == ITEMS_MAX or sizes[0] <= left else 0
             yield _as_sampled(lengths.known(frame.head(taken)))
             left -= int(sizes[:taken].sum())
@@ -99,7 +100,8 @@ def _as_sampled(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def rows_within(sizes: Ints, items_max: int) -> int:
-    """Returns how many rows from the first on have so many items together at most; at least one.
+    """Returns the number of rows, from the first on, that have at most `items_max` items together;
+    at least one.
 
     >>> rows_within(np.array([2, 3, 4]), 8), rows_within(np.array([9, 1]), 8)
     (2, 1)

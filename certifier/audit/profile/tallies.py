@@ -188,7 +188,7 @@ def _heat(frame: pl.DataFrame, parts: Parts, hot: Sequence[int]) -> pl.DataFrame
 
 
 def _many(frame: pl.DataFrame) -> list[pl.DataFrame]:
-    """Returns what may have many values, counted in a frame."""
+    """Returns the counts of a frame that may have many values: classes, ages and distances."""
     return [
         _tally(_CLASS, of_class(frame, tables_of())),
         _tally(_AGE, ages.ages(frame)),
@@ -306,7 +306,7 @@ def by_time(found: Tallies, history: History) -> JsonObject:
 
 
 def by_origin(found: Tallies) -> Sequence[JsonObject]:
-    """Returns who sent the most transactions without write set."""
+    """Returns the origins that sent the most transactions without write set, with their numbers."""
     most = sorted(found.alone.items(), key=_most)[:TOP]
     return [{"origin": origin, "transactions": count} for origin, count in most]
 

@@ -32,15 +32,15 @@ _FREED = pl.Schema({**MEASURED, "is_all": pl.Boolean()})
 
 
 class Freed(NamedTuple):
-    """What the windows cost, and what a replica would gain; None: nothing was certified."""
+    """The cost of the windows, and the gain of a replica; None: nothing was certified."""
 
     windows: JsonObject
     replica: JsonObject | None
 
 
 def freed(log: Log, history: History, own: Mapping[str, int]) -> Freed:
-    """Returns what the collections' windows cost: the critical path without them is that of exact
-    last writers; and what a replica of all certified transactions would gain: by the history's
+    """Measures the cost of the collections' windows: the critical path without them is that of
+    exact last writers; and the gain of a replica of all certified transactions: by the history's
     stamps if all have some, else by last writers.
 
     Args:
@@ -68,8 +68,8 @@ def freed(log: Log, history: History, own: Mapping[str, int]) -> Freed:
 
 
 def _replica(history: History, sums: Mapping[str, int], *, is_stamped: bool) -> JsonObject | None:
-    """Returns what a replica would gain. `estimated`: so many transactions have no execution time
-    and were taken to be `unit_us` long, the mean of the others.
+    """Returns the gain of a replica, for the summary. `estimated`: so many transactions have no
+    execution time and were taken to be `unit_us` long, the mean of the others.
     """
     pace = history.pace
     if not pace.certified:

@@ -135,6 +135,7 @@ class _Checkpoints(NamedTuple):
             pl.col("is_new").any().alias("told_new"),
         )
         candidates = reported.join(self.members, ["group", "observer"])
+        # What its member had reported before it joined with this history is about an earlier one.
         is_later = pl.col("told_place") > pl.col("joined_place")
         is_later &= (pl.col("told_us") >= pl.col("first_us")).fill_null(value=True)
         candidates = candidates.filter(is_later & (pl.col("place") >= pl.col("first_place")))

@@ -201,6 +201,7 @@ def _digests(
     place = 0
     for interval, sequence in enumerate(boundaries):
         while place < len(steps) and steps[place][0] <= interval:
+            # The digest at the begin has what is before it.
             if digest is not None and sequence > begin.sequence:
                 digest = (digest * steps[place][1] + steps[place][2]) & MASK
             place += 1
@@ -269,11 +270,13 @@ def _step(
     sums = decided["low"].to_numpy().astype(np.uint64)
     sums += decided["high"].to_numpy().astype(np.uint64) << np.uint64(32)
     folded = folded + sums + terms.astype(np.uint64)
+    # Products wrap at 64 bits, as those of the certifier's digest do (`MASK`).
     powers = np.cumprod(np.full(len(decided) + 1, MULTIPLIER, np.uint64))
     made = []
     for each in np.unique(interval):
         mine = folded[interval == each]
         count = len(mine)
+        # Each decision is multiplied once for each one after it.
         weights = np.append(powers[: count - 1][::-1], np.uint64(1))
         summand = np.add.reduce(mine * weights)
         factor = powers[count - 1].view(np.int64)
@@ -317,7 +320,7 @@ def _decisions(rows: pl.DataFrame, stable: int) -> pl.DataFrame:
 
 
 def _count(gtid_set: str) -> int:
-    """Returns how many GTIDs a set has."""
+    """Returns the number of GTIDs in a set."""
     return sum(
         last - first + 1
         for firsts, lasts in intervals(gtid_set).values()

@@ -129,6 +129,8 @@ class _Links(NamedTuple):
 
 def _link_check() -> Check:
     number, link, chain = pl.col("number"), pl.col("link"), pl.col("chain")
+    # Behind missing rows the chain before is not known; that they are missing is a finding of its
+    # own.
     follows = (number == 1) | (number == pl.col("previous_number") + 1)
     return Check(
         Code.RECORD_EDITED,

@@ -143,6 +143,7 @@ def _ended_early(log: Log, notes: Iterable[Note], before: JsonObject) -> list[No
     earlier = [
         Note(CUT, log.number_of(name), 0, place, told, text, 0, 0)
         for name, place, told, text in kept
+        # Files that are new since may have the rows that were lacking.
         if place > ends[name[0]]
     ]
     cuts = [*earlier, *(note for note in notes if note.code == CUT)]

@@ -31,7 +31,9 @@ FOUND = pl.Schema(
 """A wrong row, by one check."""
 CODES = frozenset(code.value for code in Code)
 LATER = (Code.CHECKPOINT_WRONG.value,)
-"""Codes of findings at rows of which later ones may tell; who finds them says which are new."""
+"""Codes whose findings a new row may make at an old one. A new report may show CHECKPOINT_WRONG at
+such a row, and an audit `--since` keeps it: whoever finds it says whether it is new.
+"""
 _COUNTED = pl.Schema({**FOUND, "count": pl.Int64()})
 _NUMBERS = ("h", "number", "place", "low", "high")
 Text = pl.Expr | str

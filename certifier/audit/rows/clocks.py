@@ -23,13 +23,13 @@ def resets_of(histories: Sequence[History]) -> Resets:
 
 
 def clock(h: pl.Series, number: pl.Series, resets: Resets) -> pl.Series:
-    """Returns how often the clock of each row's history had begun again by row `number`.
+    """Returns the number of resets of each row's clock up to row `number` of its history.
 
     Cost: O(log resets) a row, of histories that have any.
     """
     begun = np.zeros(len(h), np.int64)
     histories, numbers = h.to_numpy(), number.to_numpy()
-    for each, at in resets.items():
-        mine = histories == each
+    for history, at in resets.items():
+        mine = histories == history
         begun[mine] = np.searchsorted(at, numbers[mine], "right")
     return pl.Series("clock", begun)

@@ -54,9 +54,10 @@ def is_applied() -> pl.Expr:
 
 
 def execution_us(*history: str) -> pl.Expr:
-    """Returns how long a transaction was executed, without the wait for its turn to commit; logs of
-    format 1 have no more than the time until it was visible. Null if not known. Transactions that a
-    worker executed as one job share its time; `history` are the columns that name a row's history.
+    """Returns the execution time of a transaction in microseconds, without the wait for its turn to
+    commit; logs of format 1 have no more than the time until it was visible. Null if not known.
+    Transactions that a worker executed as one job share its time; `history` are the columns that
+    name a row's history.
     """
     took = executed_at() - pl.col("started_us")
     job = pl.len().over(*history, "worker", "started_us", "executed_us")
@@ -64,7 +65,9 @@ def execution_us(*history: str) -> pl.Expr:
 
 
 def executed_at() -> pl.Expr:
-    """Returns when a transaction's execution ended, as far as its log has it."""
+    """Returns the time at which a transaction's execution ended, in microseconds since 1970, as far
+    as its log has it.
+    """
     return pl.coalesce("executed_us", "committed_us")
 
 

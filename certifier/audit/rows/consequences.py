@@ -52,7 +52,7 @@ _BY_STATE = {
 
 
 class _Behind(NamedTuple):
-    """Which rows behind a gap, before the next one, are the first to tell a state again: the last
+    """The first rows behind a gap, before the next one, that tell a state again: the last
     sequence number, the stable set, whether the window is closed, its edge, the last GTID number,
     that no number is reserved. NOWHERE: none does.
     """
@@ -79,7 +79,7 @@ class _Gap(NamedTuple):
 
 
 class _Missing(NamedTuple):
-    """What the missing records of a history had, and what is known of duplicates."""
+    """The versions and numbers that a history's missing records had, and its duplicates."""
 
     place: int
     gaps: list[_Gap]
@@ -115,7 +115,7 @@ def without_consequences(log: Log, all_found: FoundAll, behind: Behind) -> Found
 
 
 def _share(count: int, left: int, kept: int) -> int:
-    """Returns how many of `count` findings are left, if `left` are of those that were kept.
+    """Returns the number of `count` findings that are left, if `left` are of those that were kept.
 
     >>> _share(7, 5, 7), _share(23_000, 5_000, 10_000), _share(3, 0, 0)
     (5, 11500, 3)
@@ -223,14 +223,16 @@ def _earlier(one: _Behind, other: _Behind) -> _Behind:
 
 
 def behind_to_keep(log: Log, behind: Behind) -> JsonObject:
-    """Returns what is behind gaps as it is kept for the next audit."""
+    """Returns the rows behind gaps as JSON, as they are kept for the next audit."""
     return {
         "behind": [[log.histories[h].name, number, told] for (h, number), told in behind.items()]
     }
 
 
 def _gap_before(numbers: Mapping[int, Sequence[int]]) -> Column:
-    """Returns how many gaps of its history are before a row; `numbers`: of the rows behind them."""
+    """Returns the number of gaps of its history before a row; `numbers`: of the rows behind
+    them.
+    """
     behind = {h: np.array(mine, np.int64) for h, mine in numbers.items()}
 
     def reached(h: pa.Array, number: pa.Array) -> pa.Array:

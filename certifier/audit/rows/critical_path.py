@@ -35,7 +35,7 @@ def filled(sequence_numbers: Ints) -> Ints:
 
 
 def waits(numbers: Ints, awaited: Ints, alone: Flags) -> Ints:
-    """Returns how many of the first rows have to be done before each row starts.
+    """Returns the number of first rows that have to be done before each row starts: int64[n].
 
     Args:
         numbers: int64[n]; where they fall a clock was reset, and all before is waited for.
@@ -72,8 +72,8 @@ def chain(waited: Ints, lengths: Ints) -> Ints:
 
 
 def epochs(waited: Ints, counted: Flags) -> int:
-    """Returns how many times a counted row and everything after it waits for everything before it;
-    the beginning counts as one.
+    """Counts the rows that, with everything after them, wait for everything before them; the
+    beginning counts as one.
 
     >>> epochs(np.array([0, 0, 2]), np.array([True, True, True]))
     2

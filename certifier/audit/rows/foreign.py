@@ -137,6 +137,7 @@ def _includes(
         return False
     if read is not None:
         return covers(snapshot, read)
+    # What is not known is not wrong.
     return whole_to is None or read_to is None or read_to <= whole_to
 
 

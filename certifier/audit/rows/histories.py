@@ -125,7 +125,7 @@ class History:
 
 
 def block_size(settings: Mapping[str, object]) -> int:
-    """Returns how many GTID numbers members reserve at a time; 0: not known."""
+    """Returns the number of GTIDs that members reserve at a time; 0: not known."""
     size = settings.get("gtid_assignment_block_size", 0)
     return size if isinstance(size, int) else 0
 
@@ -288,6 +288,7 @@ def history_of(
         start={name: start[name] for name in BEGIN} if start else None,
         settings=settings,
         told=[(row["number"], _parsed(row["settings"])) for row in turns if row["kind"] in TELLING],
+        # A clock that begins with the history has not begun again.
         resets=sorted(begun.union(lost) - {least(files, "first_number", before)}),
         lost_resets=lost,
         verdicts={verdict: total(verdict.value) for verdict in Verdict},
@@ -337,6 +338,7 @@ def _lost_resets(files: Sequence[Row], before: KeptHistory | None) -> list[int]:
     for row in sorted(files, key=itemgetter("first_number")):
         if next_number is not None and row["first_number"] > next_number:
             behind_gap = row["first_number"]
+        # Files without stamps say nothing: the gap stays open until one has some.
         if row["first_stamp"] is not None:
             if behind_gap is not None and row["first_stamp"] <= last_stamp:
                 found.append(behind_gap)

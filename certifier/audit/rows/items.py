@@ -101,10 +101,10 @@ class _Writers(NamedTuple):
     resets: Resets
     collections: dict[int, Collections]
     foreign: WholeTo | None
-    """What snapshots that are GTID sets have; None if there are none."""
+    """The function that gives the version up to which a GTID set is whole; None: there are none."""
     ticked: bool
     bounds: pl.DataFrame | None
-    """How far each history has purged by its end; None if nothing is kept."""
+    """The purges, windows and clocks of histories at their ends; None if nothing is kept."""
 
     def facts(self, frames: Frames) -> Frames:
         """Yields facts. Between frames the last writer of the last key is kept."""
@@ -137,6 +137,7 @@ class _Writers(NamedTuple):
         lacks = lacks.fill_null(value=False)
         wrote = mine["version"].is_not_null() & mine["wrote"]
         counts = wrote & (last["sequence_number"] > self._edges_of(mine))
+        # A number that another run of the clock gave says nothing in this one.
         if self.resets:
             begun = clock(mine["h"], last["number"], self.resets)
             counts &= begun == clock(mine["h"], mine["number"], self.resets)
@@ -174,15 +175,18 @@ class _Writers(NamedTuple):
         return edges["edge"].fill_null(0)
 
     def _purged(self, written: pl.DataFrame, overwritten_at: pl.Series) -> pl.DataFrame:
-        """Returns what collections had to purge of items: those written by rows, which the rows of
-        the numbers `overwritten_at` wrote next, if any did.
+        """Returns the number of items that collections had to purge, and the largest sequence
+        number of them: items written by rows, which the rows of the numbers `overwritten_at` wrote
+        next, if any did.
         """
         collector = _collectors(written, self.collections)
         is_purged = collector.is_not_null() & (
+            # Overwritten before the collection, the item has a newer last writer, and stays.
             overwritten_at.is_null() | (overwritten_at > collector)
         )
         purged = written.with_columns(collector.alias("collector")).filter(is_purged)
         begun = clock(purged["h"], purged["number"], self.resets)
+        # The window's edge moves only to numbers of the clock as it runs then.
         counts = begun == clock(purged["h"], purged["collector"], self.resets)
         return (
             purged.with_columns(counts.alias("counts"))
@@ -194,7 +198,7 @@ class _Writers(NamedTuple):
         )
 
     def _kept(self, writers: pl.DataFrame) -> pl.DataFrame:
-        """Returns which of the last writers of items may be asked for by later rows."""
+        """Returns the last writers of items that later rows may ask for."""
         if self.bounds is None:
             return pl.DataFrame(schema=FACT)
         begun = clock(writers["h"], writers["number"], self.resets)
@@ -209,7 +213,7 @@ class _Writers(NamedTuple):
 
 
 def _gtids(rows: pl.DataFrame, seen: Seen) -> pl.DataFrame:
-    """Returns which GTIDs had been given before."""
+    """Returns the rows whose GTID had been given before, with the place of that."""
     mine, last = seen.pairs(rows, GTID)
     return mine.select("h", "number", last["place"].alias("gtid_used_at"))
 
@@ -236,7 +240,9 @@ def _with_latest(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _beside(rows: pl.DataFrame, seen: Seen) -> pl.DataFrame:
-    """Returns who began before an earlier writer of an item was visible."""
+    """Returns the transactions that an applier started before the previous writer of the same item
+    was visible (`APPLIED_TOGETHER`).
+    """
     before = rows[seen.rows - 1]
     mine = rows[seen.rows].with_columns(
         before["latest_tick"].alias("tick"), before["latest_number"]
@@ -247,7 +253,9 @@ def _beside(rows: pl.DataFrame, seen: Seen) -> pl.DataFrame:
 
 
 def _not_awaited(rows: pl.DataFrame, seen: Seen) -> pl.DataFrame:
-    """Returns who began before the one was visible that its last_committed names."""
+    """Returns the transactions that an applier started before the one that their last_committed
+    names was visible (`APPLIED_TOO_SOON`).
+    """
     mine, last = seen.pairs(rows, STAMP)
     mine = mine.with_columns(last["committed_tick"].alias("tick"), other=last["number"])
     began = mine.filter(pl.col("asks") & (pl.col("started_tick") < pl.col("tick")))
@@ -293,6 +301,7 @@ def _collections(log: Log) -> dict[int, Collections]:
     for each in log.histories:
         numbers, versions = each.collections
         if len(numbers):
+            # A collection that reaches no farther than one before it purges nothing.
             reached, firsts = np.unique(np.maximum.accumulate(versions), return_index=True)
             found[each.h] = Collections(reached, numbers[firsts])
     return found
@@ -305,5 +314,6 @@ def _collectors(written: pl.DataFrame, collections: dict[int, Collections]) -> p
     for each, (reached, numbers) in collections.items():
         mine = histories == each
         at = np.searchsorted(reached, versions[mine], "left")
+        # No collection reaches what lies behind the last one.
         found[mine] = np.append(numbers, -1)[at]
     return pl.Series(found).replace(-1, None)

@@ -46,7 +46,7 @@ class AuditWhole(Exception):  # No error: nothing of it reaches a caller.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptHistory:
-    """What is kept of a history beside its rows.
+    """The state of a history that is kept beside its rows.
 
     `since`: the number of its last row, which was audited. `whole_from`: all rows from this number
     on are kept, and all versions from `whole_version` on. `whole_place`: the place from which on
@@ -77,7 +77,7 @@ class KeptHistory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """What an audit before has kept, and which files are new since.
+    """The state that an audit before has kept, and the files that are new since.
 
     `files`: paths of the new ones, `gone` how many of the others are no longer there.
     """
@@ -102,7 +102,7 @@ class Kept:
 
 @dataclass(slots=True)
 class Since:
-    """How an audit goes on from one before: `reason` says why it was of everything after all."""
+    """An audit that goes on from one before: `reason` says why it was of everything after all."""
 
     report: str
     reason: str | None = None
@@ -122,7 +122,7 @@ class Since:
 
 
 def read_kept(spark: SparkSession, place: str, paths: Sequence[str]) -> Kept:
-    """Returns what the audit at a place has kept, beside the logs as they are now.
+    """Returns the state that the audit at a place has kept, beside the logs as they are now.
 
     Raises:
         NoAuditBefore: there is no audit at that place.
@@ -130,41 +130,42 @@ def read_kept(spark: SparkSession, place: str, paths: Sequence[str]) -> Kept:
     """
     summary_at(spark, place)
     try:
-        told = json.loads(_text(spark, f"{place}/{STATE}/{DOCUMENT}"))
+        document = json.loads(_text(spark, f"{place}/{STATE}/{DOCUMENT}"))
     except AnalysisException:
         raise AuditWhole("the audit before has kept no state: not all of its jobs ran") from None
-    if told["version"] != STATE_VERSION:
+    if document["version"] != STATE_VERSION:
         raise AuditWhole("the audit before was one of another release")
     kept = Kept(
         place=place,
         histories={
-            (each["observer"], each["history"]): KeptHistory(
-                **{name: each[name] for name in KeptHistory.__slots__}
+            (stored["observer"], stored["history"]): KeptHistory(
+                **{name: stored[name] for name in KeptHistory.__slots__}
             )
-            for each in told["histories"]
+            for stored in document["histories"]
         },
-        jobs=told["jobs"],
-        shown=told["shown"],
+        jobs=document["jobs"],
+        shown=document["shown"],
     )
     return _with_files(spark, kept, paths)
 
 
 def paths_to_read(paths: Sequence[str], since: str) -> Sequence[str]:
-    """Returns what an audit of `paths` reads that goes on from one at `since`, as far as can be
-    told without Spark: the kept rows and the new files. All paths, if it may be of everything.
+    """Returns the paths that an audit of `paths` reads which goes on from one at `since`, as far as
+    can be told without Spark: the kept rows and the new files. All, if it may be of everything.
     """
     try:
         state = local_path(since) / STATE
-        known = {
+        kept_files = {
             local_path(row["file"]): (row["size"], row["modified_us"] // 1_000)
             for row in parquet.read_table(state / FILES).to_pylist()
         }
         new = [str(state / ROWS)]
         for file in local_files(paths):
-            told, status = known.get(file.absolute()), file.stat()
-            if told is None:
+            kept, status = kept_files.get(file.absolute()), file.stat()
+            if kept is None:
                 new.append(str(file))
-            elif told != (status.st_size, status.st_mtime_ns // 1_000_000):
+            # In milliseconds: Spark's file systems know a file's time no finer.
+            elif kept != (status.st_size, status.st_mtime_ns // 1_000_000):
                 return paths
     except (OSError, ArrowException, ValueError):
         return paths

@@ -25,8 +25,8 @@ SAME: Mapping[str, tuple[object, pl.DataType]] = {
     "key_source": (None, pl.Int64()),
     "place": (None, pl.Int64()),
 }
-"""What most rows have in a column, with its type. Each row is moved, sorted and sent to Python: a
-column in which all have that is left out.
+"""The value that most rows have in a column, and its type. Each row is moved, sorted and sent to
+Python: a column in which all have that is left out.
 """
 
 

@@ -14,7 +14,7 @@ class Seen(NamedTuple):
     """Rows that have a last writer of their key in the history, by index; see `of`."""
 
     rows: Ints
-    """Those that are asked."""
+    """The rows that are asked."""
     writers: Ints
     """The last writer of each."""
     what: Ints
@@ -36,7 +36,9 @@ class Seen(NamedTuple):
         begin = np.maximum.accumulate(np.where(is_first, place, 0))
         wrote = rows.select(pl.col("version").is_not_null() & pl.col("wrote")).to_series()
         newest = np.maximum.accumulate(np.where(wrote.to_numpy(), place, -1))
+        # The newest writer before a row: its own write does not count.
         last = np.append(-1, newest[:-1])
+        # A row that is kept from the frame before was asked there.
         has = (last >= begin) & ~rows["is_kept"].to_numpy()
         what = rows["what"].to_numpy()
         is_item = what == ITEM

@@ -86,7 +86,7 @@ class Log:
         self.paths = tuple(paths)
         self.kept, self.keeps = kept, keeps
         self.made: dict[Callable[[Log], object], object] = {}
-        """What several jobs ask for, by the function that makes it, see `once.py`."""
+        """Results that several jobs ask for, by the function that makes them, see `once.py`."""
         self.opened_us = time_ns() // 1_000
         """Since then files may have appeared that are not read."""
         try:
@@ -110,12 +110,12 @@ class Log:
 
     @cached_property
     def surveyed(self) -> Survey:
-        """What one pass over all files tells."""
+        """The result of one pass over all files."""
         return survey(self._files)
 
     @cached_property
     def files(self) -> pl.DataFrame:
-        """What each file that was read has of each history; kept rows are in none of them."""
+        """A row for each file that was read and history in it; kept rows are in none of them."""
         files = self.surveyed.files
         if not self.kept:
             return files
@@ -169,7 +169,7 @@ class Log:
         return _Recent(self) if self.kept else self
 
     def before(self, job: str) -> JsonObject:
-        """Returns what a job has kept in the audit before; nothing if there was none."""
+        """Returns the state that a job has kept in the audit before; nothing if there was none."""
         return self.kept.jobs.get(job, {}) if self.kept else {}
 
     def number_of(self, name: Sequence[str]) -> int:

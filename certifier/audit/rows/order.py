@@ -8,7 +8,7 @@ from groupcert.certifier.audit.rows.columns import CERTIFIED, is_kind
 from groupcert.certifier.history.schema import RecordKind
 
 STATE = {f"previous_{name}": pl.col(name) for name in ("number", "version", "place")}
-"""What these checks know of the row before."""
+"""The columns of the row before that these checks use."""
 STATE_KINDS = pl.Schema(dict.fromkeys(STATE, pl.Int64()))
 
 

@@ -43,6 +43,7 @@ class Numbers(NamedTuple):
     def least_version(self, first: int, last: int | None) -> int:
         """Returns the least version of the numbers from `first` to `last`, None: to the end."""
         begun = int(np.searchsorted(self.firsts, first, "right"))
+        # The runs that begin at `first` or before it, and may reach it.
         around = slice(int(np.searchsorted(self.reach, first)), begun)
         found = self.versions[around] + (first - self.firsts[around])
         least = int(found[self.lasts[around] >= first].min(initial=_NEVER))

@@ -66,7 +66,7 @@ def base_rows(log: Log) -> DataFrame:
 
 
 class Told(NamedTuple):
-    """What the driver knows of each history, as a worker takes it: a row of `constants` each; its
+    """The driver's knowledge of each history, as a worker takes it: a row of `constants` each; its
     `settings` by the number of their row; where its clock began again, and where unseen.
     """
 
@@ -98,13 +98,15 @@ class Told(NamedTuple):
 
 
 def told_of(log: Log) -> Told:
-    """Returns what is known of the histories of a log."""
+    """Returns the driver's knowledge of the histories of a log."""
     settings = [
-        (each.h, number, _is_tight(settings), block_size(settings) or None)
-        for each in log.histories
-        for number, settings in each.told
+        (history.h, number, _is_tight(settings), block_size(settings) or None)
+        for history in log.histories
+        for number, settings in history.told
     ]
-    lost = [(each.h, number, True) for each in log.histories for number in each.lost_resets]
+    lost = [
+        (history.h, number, True) for history in log.histories for number in history.lost_resets
+    ]
     return Told(
         constants=pl.DataFrame(
             list(map(_constants, log.histories)), schema_overrides={"h": pl.Int32()}
@@ -182,6 +184,8 @@ def states() -> Mapping[str, pl.Expr]:
         .then(statement=False)
         .when(collection & (pl.col("purged_items") > 0) & ~is_tight)
         .then(statement=True)
+        # Before the first version there is nothing to collect, and a certifier begins with a closed
+        # window.
         .when(begins)
         .then(statement=True),
         "met_stable_set": pl.when(stable).then(pl.col("stable_set")),

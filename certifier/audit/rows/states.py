@@ -56,6 +56,8 @@ def with_states(frames: Frames, states: States, begins: pl.DataFrame) -> Frames:
             pl.col(_after(name)).shift(1).over(KEYS).fill_null(pl.col(name)).alias(name)
             for name in states
         ).drop([_after(name) for name in states])
+        # A segment that goes on in the next frame begins there with what its last row here has
+        # left.
         left = held.tail(1).select(*KEYS, *[pl.col(_after(name)).alias(name) for name in states])
 
 
@@ -90,6 +92,7 @@ def begins_of_long(
 
     ended = pl.DataFrame(walk(rows, last_of_each, schema).toArrow(), schema=schema)
     ended = ended.group_by(KEYS).agg(
+        # Rows were in no order, so a segment comes in parts: of each state the latest one counts.
         *[pl.col(name).sort_by(_at(name), nulls_last=False).last() for name in states],
         *[pl.col(_at(name)).max() for name in states],
     )

@@ -55,7 +55,7 @@ def scheduled_rows(log: Log) -> DataFrame:
 
 
 class Lengths(NamedTuple):
-    """What a worker knows of each history's pace: a row of `constants` each."""
+    """The pace of each history, as a worker takes it: a row of `constants` each."""
 
     constants: pl.DataFrame
 
@@ -175,7 +175,7 @@ def _is_scheduled() -> pl.Expr:
 
 @once
 def measured_by_stamps(log: Log) -> Sequence[Row]:
-    """Returns what runs at once in each stretch by the histories' own stamps; see `measure`."""
+    """Measures the parallelism of each stretch by the histories' own stamps; see `measure`."""
     lengths = lengths_of(log)
 
     def stretches(frames: Frames) -> Frames:
@@ -185,15 +185,15 @@ def measured_by_stamps(log: Log) -> Sequence[Row]:
 
 
 def measure(rows: DataFrame, stretches: Walk) -> Sequence[Row]:
-    """Returns what runs at once in each stretch: rows of `MEASURED`, few in number.
+    """Measures the parallelism of each stretch: rows of `MEASURED`, few in number.
 
     Each stretch has a row for all of it and one for each bucket that it touches. `work` and `path`
     are lengths, `waiting` how many transactions wait for more than `awaited`, `forced` 1 if
     a row in it might wait for less than all before it.
     Cost: one walk over each history; a stretch is in memory as columns of numbers.
     """
-    found = walk(in_order(rows, ["h"], ["number"]), stretches, MEASURED)
-    return sorted(found.collect(), key=itemgetter("h", "stretch", "bucket"))
+    measurements = walk(in_order(rows, ["h"], ["number"]), stretches, MEASURED)
+    return sorted(measurements.collect(), key=itemgetter("h", "stretch", "bucket"))
 
 
 def measured(frames: Frames) -> Frames:
@@ -231,6 +231,7 @@ class Stretches:
             yield self._measured(held.filter(pl.col("number") < number))
             held = held.filter(pl.col("number") >= number)
             self._forced = closes is None
+            # What earlier cuts promised holds on, unless a row that runs alone begins this part.
             self._closed = -1 if closes == _ALONE else max(self._closed, closes or -1)
         self._held = held
 
@@ -244,8 +245,13 @@ class Stretches:
         if not len(work):
             return pl.DataFrame(schema=MEASURED)
         alone = np.flatnonzero(work["alone"].to_numpy())
+        # Up to the first row that runs alone, which waits for all before it, as all after it wait
+        # for it.
         bound = work["awaited"].to_numpy()[: alone[0] if len(alone) else len(work)]
+        # A row that waits for less than the key of the cut could have begun before it: the paths of
+        # the two parts overlap, and their sum is only an upper bound.
         is_forced = self._forced or bool((bound < self._closed).any())
+        # Behind that row no later one can break the promise.
         if len(alone):
             self._closed = -1
         self._count += 1
@@ -267,6 +273,8 @@ def _cut(rows: pl.DataFrame, end: int) -> tuple[int, int | None]:
     bound = (rows["counts"] & ~rows["alone"]).to_numpy()
     awaited = np.where(bound, rows["awaited"].to_numpy(), _NEVER)
     until = np.append(np.flatnonzero(alone), len(rows))[0]
+    # The least that any row from here on waits for, as far as rows are held; `_measured` looks at
+    # those that come later.
     least = np.minimum.accumulate(awaited[:until][::-1])[::-1]
     valid = np.flatnonzero(inside[:until] & has_closed[:until] & (least >= closes[:until]))
     if len(valid):
@@ -290,6 +298,7 @@ def _measure_stretch(rows: pl.DataFrame, stretch: int, *, is_forced: bool) -> pl
     _, widths = np.unique(levels[is_counted], return_counts=True)
     begun = filled(column("sn"))
     reached = np.where(waited > 0, begun[waited - 1], begun[0] - 1)
+    # Its last_committed is above the number of the last row that it has to wait for.
     waiting = is_counted & (column("lc") > np.maximum(reached, 1)) & ~alone
     head, first = (rows["h"][0], stretch), rows["number"][0]
     total = (

@@ -172,7 +172,7 @@ def _read(frames: Frames) -> Frames:
 
 
 def of_history(rows: pl.DataFrame, name: tuple[str, str]) -> pl.DataFrame:
-    """Returns those of a survey's rows that are of a history, by its observer and name."""
+    """Returns the rows of a survey that are of one history, by its observer and name."""
     return rows.filter((pl.col("observer") == name[0]) & (pl.col("history") == name[1]))
 
 
@@ -286,7 +286,7 @@ def _counts() -> list[pl.Expr]:
 
 
 def _paced_sums(certified: pl.Expr) -> dict[str, pl.Expr]:
-    """Returns what `Pace` counts of certified transactions."""
+    """Returns the sums of `Pace` over certified transactions, by name."""
     remote, took = certified & is_remote(), pl.col("took_us")
     alone = remote & ~pl.col("has_items_write_set")
     sums = {

@@ -50,11 +50,14 @@ def _tails(log: Log, histories: Sequence[History]) -> dict[int, Tail]:
     before = max((each.before.whole_place for each in histories if each.before), default=_FIRST)
     # Who has reported nothing for as long is gone.
     recent = min((place for place in wanted if place >= least), default=least)
+    # The begin of a message: its rows are kept together.
     place = recent >> LOG_SEQUENCE_SHIFT << LOG_SEQUENCE_SHIFT
     place = max(place, before)
     tails = {}
     for each in histories:
         number = _last_before(milestones[each.h], "place", place, "number") or 1
+        # The begin of a segment: the rows that have left the state there are kept, too
+        # (`state_rows`).
         begin = (number - 1) // states.SEGMENT_ROWS * states.SEGMENT_ROWS + 1
         if each.before:
             begin = max(begin, each.before.whole_from)
@@ -77,6 +80,8 @@ def _wanted(log: Log, history: History, milestones: pl.DataFrame) -> list[int]:
 
 
 def _last_before(milestones: pl.DataFrame, name: str, value: int, wanted: str) -> int:
-    """Returns what the last milestone has that has a value at most; 0 if there is none."""
-    found = milestones.filter(pl.col(name) <= value)[wanted].max()
-    return found if isinstance(found, int) else _FIRST
+    """Returns the column `wanted` of the last milestone whose column `name` is at most `value`; 0
+    if there is none.
+    """
+    last = milestones.filter(pl.col(name) <= value)[wanted].max()
+    return last if isinstance(last, int) else _FIRST

@@ -26,7 +26,7 @@ takes up to 1.7 times as long."""
 KEPT_MAX = 2
 """Archives that are kept: those used last, each of some 200 MB."""
 _QUIET = "-Xlog:disable -Xlog:all=error:stderr -XX:+DisplayVMOutputToStderr"
-"""What Java says of it is no answer of an audit."""
+"""Java's messages about the archive are no answer of an audit."""
 
 
 def class_archive_options(java: Java) -> str:
@@ -45,6 +45,7 @@ def class_archive_options(java: Java) -> str:
         reads, makes = "AOTCache", "AOTCacheOutput"
     if file.is_file():
         with suppress(OSError):
+            # Those used last are kept, see `_make_room`.
             os.utime(file)
         return f"{options} -XX:{reads}={file}"
     _make_room(folder)

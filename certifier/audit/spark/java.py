@@ -85,6 +85,7 @@ def _packaged() -> Java:
     library = home / f"lib-{os.getpid()}"
     library.unlink(missing_ok=True)
     library.symlink_to(Path(JAVA_HOME) / "lib")
+    # By a rename, as another audit may be starting with it.
     library.replace(home / "lib")
     script = home / "bin/java"
     unfinished = script.with_name(f"java-{os.getpid()}")
@@ -110,7 +111,7 @@ def _version_of(java: Path) -> int | None:
 
 
 def _release(java: Path) -> str:
-    """Returns what the file of a Java's release says; nothing if there is none."""
+    """Returns the text of a Java's release file; empty if there is none."""
     try:
         return (java.resolve().parent.parent / "release").read_text(errors="replace")
     except OSError:
@@ -118,11 +119,11 @@ def _release(java: Path) -> str:
 
 
 def _printed(java: Path) -> str:
-    """Returns what `java -version` prints; nothing if it does not run."""
+    """Returns the output of `java -version`; empty if it does not run."""
     try:
-        told = subprocess.run(
+        completed = subprocess.run(
             [java, "-version"], capture_output=True, text=True, timeout=30, check=True
         )
     except (OSError, subprocess.SubprocessError):
         return ""
-    return told.stderr + told.stdout
+    return completed.stderr + completed.stdout

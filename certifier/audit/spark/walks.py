@@ -29,7 +29,8 @@ Walk: TypeAlias = Callable[[Frames], Iterable[pl.DataFrame]]
 
 
 def walk(rows: DataFrame, function: Walk, schema: pl.Schema) -> DataFrame:
-    """Returns what `function` yields for the rows of each partition, in the order that they have.
+    """Returns the rows that `function` yields for those of each partition, in the order that they
+    have.
 
     Args:
         rows: columns of numbers, texts, truth values, and lists of them.
@@ -44,9 +45,9 @@ def walk(rows: DataFrame, function: Walk, schema: pl.Schema) -> DataFrame:
 
     def batches(given: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         frames = (pl.DataFrame(batch) for batch in given)
-        for found in function(frames):
-            if len(found):
-                table = shaped(found, schema).to_arrow(compat_level=pl.CompatLevel.oldest())
+        for frame in function(frames):
+            if len(frame):
+                table = shaped(frame, schema).to_arrow(compat_level=pl.CompatLevel.oldest())
                 yield from (table.cast(target) if lists else table).to_batches()
 
     return rows.mapInArrow(batches, _spark_schema(empty))

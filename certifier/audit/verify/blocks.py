@@ -67,8 +67,8 @@ def wrong_blocks(log: Log) -> list[DataFrame]:
 
 
 def blocks_to_keep(log: Log, told: Iterable[Note]) -> JsonObject:
-    """Returns what the walk over blocks has noted, by history, for the next audit."""
-    return {_name(log, each.h): json.loads(each.text) for each in told if each.code == BLOCKS}
+    """Returns the notes of the walk over blocks as JSON, by history, for the next audit."""
+    return {_name(log, note.h): json.loads(note.text) for note in told if note.code == BLOCKS}
 
 
 def _name(log: Log, h: int) -> str:
@@ -100,7 +100,7 @@ class _Blocks(NamedTuple):
 
 
 class _Known:
-    """What the rows of a history so far leave to know for the next ones."""
+    """The state that the rows of a history so far leave for the next ones."""
 
     def __init__(self, h: int, kept: JsonObject | None = None) -> None:
         """Knows what another one has noted of the rows before; nothing by default."""
@@ -163,6 +163,8 @@ class _Known:
         before = pl.when(*same).then(pl.col("gtid_number").shift(1).over(_MEMBER))
         walked = both.with_columns(before.alias("before")).tail(len(given))
         number = pl.col("gtid_number")
+        # A member's first number of a lap begins a block: at 1, or where another block ended, which
+        # the join below finds.
         odd = walked.filter(pl.coalesce(number != pl.col("before") + 1, number != 1))
         held = pl.concat([self.lap, given]) if len(self.lap) else given
         ended = held.select(*_LAP, number + pl.col("size"), pl.col("place").alias("begun_at"))

@@ -91,6 +91,7 @@ def verdict_checks() -> list[Check]:
     is_foreign = pl.col("snapshot_set").is_not_null()
     winner, outside = pl.col("winner_version"), pl.col("outside")
     not_known = {
+        # What was before the history's first row it does not show.
         CONFLICT: winner <= pl.col("start_version"),
         TOO_OLD: pl.when(is_foreign)
         .then(pl.col("met_stable_set").is_null())

@@ -145,6 +145,7 @@ class _FreeEnds(NamedTuple):
             yield asked.filter(~(used | not_shown)).select(list(FOUND))
             last = frame.row(-1, named=True)
             is_last = pl.all_horizontal(pl.col(name).eq_missing(last[name]) for name in _GTID)
+            # Those that ask for the frame's last GTID may come in the next one.
             given = both.filter(is_given & is_last)
 
 

@@ -74,7 +74,7 @@ def _beyond_reports(frames: Frames) -> Frames:
 
 
 class _Report(NamedTuple):
-    """What a member has reported: the newest version, the row that had it, and the last row."""
+    """A member's reports: the newest version, the row that had it, and the last row."""
 
     version: int = 0
     at: int = 0

@@ -63,7 +63,7 @@ _ROW = ("h", "number")
 _LARGEST = ("dependency", "gtid_used_at", "purged_sequence")
 _OUTSIDE = ("outside", "outside_item")
 _WRITER = ("outside_source", "outside_number")
-"""What facts tell of a writer outside; its GTID where snapshots are GTID sets."""
+"""Columns of a writer outside, in facts; its GTID, where snapshots are GTID sets."""
 
 
 def run(log: Log) -> Result:
@@ -98,6 +98,7 @@ def _wrong_decisions(log: Log) -> DataFrame:
     of_rows = facts(log).where(F.col("is_kept").isNull())
     told = of_rows.select(*names, segment(), F.lit(True).alias("is_fact"))
     rows = base_rows(log).withColumn("is_fact", F.lit(False))
+    # A fact has no place, and nulls come first: it stands right before its row.
     order = ("number", "place")
     known = _Rows(
         *(told_of(log), begins_of(log), whole_to(log)),
