@@ -18,6 +18,7 @@ import uvloop
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from groupcert.members.console.console import Console
+from groupcert.members.core.publisher import WINDOW
 from groupcert.members.core.states import MemberState
 from groupcert.members.door.answer_budget import AnswerBudget
 from groupcert.members.door.call_limit import UNCHECKED_CALLS_MAX, Rooms
@@ -143,7 +144,7 @@ def log_options(
         tls=config.log_tls,
         group=config.group,
         replicas=config.log_replicas,
-        in_flight_max=config.publish_window,
+        in_flight_max=WINDOW,
         connect_ms_max=config.log_connect_ms,
     )
 

@@ -185,26 +185,11 @@ class MemberConfig(SecuritySettings):
     """Bytes of one transaction's changes and write set. Default: Group Replication's."""
     fragment_bytes: int = Field(default=256 << 10, ge=64 << 10, le=1 << 20)
     """Bytes of changes over which a transaction goes through the log in fragments, and of each of
-    them before compression. Default 256 KiB: as `batch_bytes_max`, so that no small transaction
+    them before compression. Default 256 KiB: as a message takes of small ones, none of which
     waits longer behind a fragment than behind others."""
     ingress_bytes_max: Positive = 600_000_000
     """Bytes of large transactions that a member is taking in; one alone is always taken. Default:
     four of the largest."""
-    batch_transactions_max: int = Field(default=128, ge=1, le=4_096)
-    """Transactions in one message of the log. Default: more gain little and wait longer."""
-    batch_bytes_max: Positive = 256 << 10
-    """Bytes after which a message takes no further transaction. Default 256 KiB: what a log server
-    syncs about as quickly as a small message."""
-    batch_linger_ms: int = Field(default=5, ge=0, le=1_000)
-    """How long a message waits for as many transactions as were answered together, in ms. Default
-    5: about what clients need to come back on a busy machine; a lone client never waits."""
-    delivery_linger_ms: int = Field(default=5, ge=0, le=1_000)
-    """How long a small message of another member waits for the next ones, in ms, unless somebody
-    waits for it. Default 5: the longest waits of clients are a third shorter where members share
-    processors; what others commit is visible so much later, unless a read asks for its version."""
-    publish_window: Positive = 4
-    """Messages of the log in flight. Default 4: fills the time of a round trip; more make smaller
-    batches."""
 
     applier_workers: int = Field(default=4, ge=0, le=1024)
     """Threads that execute remote transactions; with 0 the reader of the log does it, in order.
@@ -215,9 +200,6 @@ class MemberConfig(SecuritySettings):
     stable_set_period_ms: Positive = 1_000
     """How often the member reports to the group how far it is, in ms. Default: certification info
     is collected a second or two late."""
-    stable_set_rows: Positive = 100_000
-    """Items recorded since the last report after which the member reports at once. Default: bounds
-    what a second of full load adds to certification info."""
 
     weight: int = Field(default=WEIGHT, ge=0, le=100)
     """In single-primary mode the member of the view with the largest weight is elected. Default:
@@ -239,12 +221,6 @@ class MemberConfig(SecuritySettings):
     exit_state_action: Literal["READ_ONLY", "OFFLINE_MODE", "ABORT_SERVER"] = "READ_ONLY"
     """What a member does once it is out of its group for good, or fenced: it answers reads that ask
     for no consistency, answers none, or ends with exit code 3. Default: Group Replication's."""
-    join_lag_messages: Positive = 256
-    """Messages of the log that a member may lag behind when it joins. Default: far below a second
-    of full load."""
-    join_lag_transactions: Positive = 10_000
-    """Transactions that a member may have read and not applied when it joins. Default: less than a
-    second's work."""
 
     snapshot_lease_ms: Positive = 60_000
     """How long an unused snapshot stays open, and a large commit may leave the member without its
@@ -254,9 +230,6 @@ class MemberConfig(SecuritySettings):
     unsent_answers_bytes_max: int = Field(default=64 << 20, ge=1 << 20)
     """Bytes of answers that are read and not taken yet, of all callers. Default 64 MiB: of which
     one caller alone gets half, and gRPC has each answer once more."""
-    snapshot_hold_versions: Positive = 1_000_000
-    """Versions that an open snapshot keeps from being collected; past that its transaction is too
-    old. Default: some minutes of full load, about 500 MB of certification info."""
 
     compare_period_s: int = Field(default=86_400, ge=0)
     """How long after one comparison of all members' rows the next begins, in s; 0: none does by

@@ -42,7 +42,7 @@ export function clock(milliseconds) {
 
 const ENDINGS = { ms: "ms", usec: "µs", seconds: "s" };
 const THINGS = /transactions|messages|items|rows|files|databases|versions|snapshots|outcomes|workers|tries|replicas/;
-const OTHERS = { flow_control_lag_max: "transactions", binlog_commit_wait_count: "transactions", publish_window: "messages" };
+const OTHERS = { flow_control_lag_max: "transactions", binlog_commit_wait_count: "transactions" };
 
 // A setting's value with its unit, which its name tells.
 export function setting(name, value) {
