@@ -21,9 +21,7 @@ def binary_log_options(config: MemberConfig) -> BinaryLogOptions:
     """Returns when the binary log begins a file, and how many files it keeps."""
     return BinaryLogOptions(
         file_bytes_max=config.binary_log_file_bytes_max,
-        files_max=config.binary_log_files_max,
         retention_bytes=config.binary_log_retention_bytes,
-        sequence_number_max=config.binary_log_sequence_number_max,
     )
 
 

@@ -141,8 +141,6 @@ class MemberConfig(SecuritySettings):
         le=5,
     )
     """Servers that hold the log. Default: 3 where three or more are named, else 1."""
-    log_server_port: int = Field(default=0, ge=0, le=65_535)
-    """Port of the embedded log server. Default 0: a free one, chosen at its first start."""
     log_connect_ms: Positive = 10_000
     """How long a start waits for a log server that answers, in ms. Default: an election among log
     servers takes up to 9 s."""
@@ -227,16 +225,10 @@ class MemberConfig(SecuritySettings):
     next part, in ms. Default: longer than a client hesitates."""
     snapshots_max: Positive = 10_000
     """Snapshots open at a time. Default: more than clients that one member serves."""
-    unsent_answers_bytes_max: int = Field(default=64 << 20, ge=1 << 20)
-    """Bytes of answers that are read and not taken yet, of all callers. Default 64 MiB: of which
-    one caller alone gets half, and gRPC has each answer once more."""
 
     compare_period_s: int = Field(default=86_400, ge=0)
     """How long after one comparison of all members' rows the next begins, in s; 0: none does by
     itself. The group's first member by name decides. Default: a day."""
-    compare_bytes_per_second: Positive = 16 << 20
-    """Bytes of rows that an ONLINE member reads a second to compare them, and 100 more a row.
-    Default 16 MiB: a twentieth of a processor, where rows have 100 bytes."""
 
     binary_log: bool = True
     """Keep what the member commits for replicas that follow it. Default true: it costs about a
@@ -244,18 +236,9 @@ class MemberConfig(SecuritySettings):
     binary_log_file_bytes_max: int = Field(default=256 << 20, ge=4_096)
     """Bytes of a file of the binary log; then another one begins. Default 256 MiB: files are what
     is removed, and what a replica that comes back may have to look through."""
-    binary_log_files_max: int = Field(default=1_000, ge=1)
-    """Files that are kept; each start of the member begins one. Default 1,000: the bytes are the
-    limit that counts."""
     binary_log_retention_bytes: Positive = 4 << 30
     """Bytes of the binary log that are kept, in whole files. Default 4 GiB: about half an hour of
     full load."""
-    binary_log_sequence_number_max: int = Field(default=2**63 - 1, ge=1)
-    """Transactions of a file, whose counters then begin again. Default: what the stamps' 63 bits
-    hold."""
-    binary_log_databases_max: Positive = 16
-    """Databases that a transaction names for replicas; one that updates more is said to update all.
-    Default: MySQL's."""
     binlog_commit_wait_count: int = Field(default=0, ge=0)
     """Transactions that a commit waits for, so that replicas may execute them as a group. Default
     0: a commit does not wait, as in MariaDB."""
@@ -304,8 +287,6 @@ class MemberConfig(SecuritySettings):
     certification_log_keys: bool = False
     """Write readable keys of the embedded store's rows, too, never values. Default false: items are
     hashes, which reveal nothing of the store."""
-    reflection: bool = True
-    """Serve gRPC reflection. Default true: `grpcurl` works without files; it reveals no secrets."""
 
     log_tls_authority: File = None
     """PEM file: authorities of the log servers' certificates. With the two below, the log is

@@ -48,7 +48,7 @@ const OTHERS = { flow_control_lag_max: "transactions", binlog_commit_wait_count:
 export function setting(name, value) {
   if (value === null) return "not told";
   if (value === "") return "none";
-  if (!/^\d+$/.test(value) || /_port$/.test(name)) return value;
+  if (!/^\d+$/.test(value)) return value;
   const number = Number(value);
   if (/_bytes_per_second/.test(name)) return `${text(bytes(number))}/s`;
   if (/_bytes(_|$)/.test(name)) return text(bytes(number));
