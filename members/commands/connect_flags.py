@@ -130,13 +130,12 @@ def connecting(
         def run(**given: Any) -> None:
             flags = ConnectFlags(*(given.pop(name) for name in _HELP))
             flags = flags._replace(group=given.pop("group", None))
-            texts = _listed(
-                given.pop("address", os.environ.get(_ADDRESS) if is_last_word else None)
-            )
+            variable = os.environ.get(_ADDRESS, "")
+            texts = variable.split() if is_last_word else _listed(given.pop("address", None))
             if folder := given.pop("data_folder", None):
                 flags = flags._replace(data_folder=folder)
-                in_variable = " ".join(texts) == os.environ.get(_ADDRESS)
-                texts = [] if in_variable else texts  # A flag wins over the environment.
+                # A flag wins over the environment.
+                texts = [] if " ".join(texts) == variable else texts
             if texts:
                 flags = flags._replace(given=parsed(texts, schemes, several=several))
             verb(**given, connect=flags)
