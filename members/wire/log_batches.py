@@ -189,7 +189,9 @@ def _unreadable(problem: str, payload: bytes, *, is_batch: bool = True) -> Unrea
         return Unreadable(problem, *claims, encoded=payload)
     reads = f"this release reads {FORMAT_FIRST} to {FORMAT_VERSION}"
     problem = f"it has format {head.format_version}, {reads}"
-    return Unreadable(problem, *claims, head.format_version, payload)
+    # Below the first one nobody has written: that is junk, and no newer release's message.
+    later = head.format_version if head.format_version > FORMAT_VERSION else 0
+    return Unreadable(problem, *claims, later, payload)
 
 
 def is_urgent(payload: bytes, incarnation: int) -> bool:
