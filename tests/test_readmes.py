@@ -277,7 +277,7 @@ def test_each_command_is_one_that_there_is(block: Block) -> None:
     [
         "groupcert replai sample.jsonl",
         "groupcert replay sample.jsonl --no-such-option",
-        "groupcert group restart --address 127.0.0.1:7101",
+        "groupcert group restart 127.0.0.1:7101",
         "groupcert backup 127.0.0.1:7101",
         "make no-such-target",
         "pip install something-else",

@@ -42,15 +42,11 @@ LARGE: "RowChanges" = {}
 """The execution of a job with a large transaction."""
 _ROWS_END = b"\x02"
 _INTERVAL_HEADER = struct.Struct("<QB")
-"""The time of the commit, and which of the optional columns there are. The whole length is no
-multiple of 8 then, as it was in the oldest format.
-"""
-_COLUMNS = "QQQi"
-"""Versions, ticks and times of the start, workers."""
-_HAS_PARENTS, _HAS_EXECUTED = 1, 2
-"""Flags of the optional columns, which follow the others: times when executions ended (earlier
-releases did not write them), then commit parents, if the binary log has stamped the group.
-"""
+"""The time of the commit, and which columns there are."""
+_COLUMNS = "QQQiQ"
+"""Versions, ticks and times of the start, workers, times when executions ended."""
+_WITHOUT_PARENTS, _WITH_PARENTS = 2, 3
+"""The second has another column: commit parents, if the binary log has stamped the group."""
 _VERSION_PREFIX = _ROWS_END
 """The prefix of a row's version: that of its last change, kept when the row is deleted."""
 
@@ -342,21 +338,13 @@ def applied_intervals(store: Store) -> Iterator[AppliedInterval]:
 def intervals_of(key: bytes, value: bytes) -> Iterator[AppliedInterval]:
     """Yields the intervals of one commit group's transactions."""
     tick = int.from_bytes(key, "big")
-    if len(value) % 8 == 0:  # The older format, without times and workers.
-        ticks = array("Q", value)
-        count = len(ticks) // 2
-        for version, started in zip(ticks[:count], ticks[count:], strict=True):
-            yield AppliedInterval(version, started, tick)
-        return
-    committed_us, flags = _INTERVAL_HEADER.unpack_from(value)
-    kinds = _COLUMNS + "Q" * flags.bit_count()
+    committed_us, which = _INTERVAL_HEADER.unpack_from(value)
+    kinds = _COLUMNS + "Q" * (which == _WITH_PARENTS)
     count = (len(value) - _INTERVAL_HEADER.size) // struct.calcsize(f"={kinds}")
     layout = "=" + "".join(f"{count}{kind}" for kind in kinds)
     numbers = struct.unpack_from(layout, value, _INTERVAL_HEADER.size)
     columns = [numbers[begin : begin + count] for begin in range(0, len(numbers), count)]
-    if not flags & _HAS_EXECUTED:
-        columns.insert(len(_COLUMNS), (0,) * count)
-    if flags & _HAS_PARENTS:
+    if which == _WITH_PARENTS:
         columns.append(tuple(commit_ids(columns[0], columns[-1])))
     for version, started, started_us, worker, *log in zip(*columns, strict=True):
         yield AppliedInterval(version, started, tick, started_us, committed_us, worker, *log)
@@ -382,12 +370,12 @@ def _record(
     if not versions:
         return
     columns = [versions, starts, times, workers, ends]
-    flags = _HAS_EXECUTED
+    which = _WITHOUT_PARENTS
     if last_committed is not None:
         entries = [entry for job in group.jobs for entry in job.entries]
         parents = commit_parents(entries, last_committed)
         own = [parent for parent, entry in zip(parents, entries, strict=True) if entry.gtid]
         columns.append(array("Q", own))
-        flags |= _HAS_PARENTS
-    header = _INTERVAL_HEADER.pack(committed_us, flags)
+        which = _WITH_PARENTS
+    header = _INTERVAL_HEADER.pack(committed_us, which)
     batch.put(Family.HISTORY, integer_key(group.tick), b"".join((header, *columns)))

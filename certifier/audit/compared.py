@@ -1,6 +1,6 @@
 """Compared with the audit before, whose answers lay where these ones go: what is new, what is gone.
 
-Only figures that both audits have are compared; an audit of an earlier release has fewer.
+Only figures that both audits have are compared: they may be of other jobs.
 """
 
 import json

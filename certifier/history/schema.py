@@ -18,8 +18,8 @@ from typing import Final, NamedTuple, TypeAlias
 from groupcert.certifier.position import POSITION_INDEX_BITS
 
 FORMAT_VERSION: Final = 2
-"""Of the rows that this release writes: 2 has `executed_us`, which 1 had not. An audit of a release
-that knows less would take the chain of such a row for broken; so it refuses the file.
+"""Of the rows that this release writes and reads. An audit of a release that knows other columns
+would take the chain of a row for broken; so it refuses a file of another format.
 """
 STEP_BITS: Final = 4
 """Bits of a place for the step, which is the kind of the row; the position is above them."""
@@ -102,7 +102,7 @@ class Column(NamedTuple):
 
 
 COLUMNS: Final = (
-    Column("format_version", "int64", "of this schema: 1 or 2, which has `executed_us`"),
+    Column("format_version", "int64", "of this schema, `FORMAT_VERSION`"),
     Column("observer", "string", "the member whose history this is"),
     Column("history", "string", "which of its histories: one begins where its state is replaced"),
     Column("number", "int64", "of the row in its history, from 1 on, without gaps"),
@@ -161,7 +161,7 @@ COLUMNS: Final = (
     Column("reported_digest", "int64", "of its certification state, read as signed"),
     Column("reported_place", "int64", "the row of its history that the chain is as of"),
     Column("reported_chain", "binary", "the chain there"),
-    # Columns that format 1 had not: last, because the chain has the numbers of columns.
+    # A later column comes last, because the chain has the numbers of columns.
     Column("executed_us", "int64", "when its execution ended, before it waited for its turn"),
     Column("chain", "binary", "see `link`"),
 )

@@ -51,8 +51,10 @@ class BinaryLogOptions:
 
     file_bytes_max: int = 256 << 20
     files_max: int = 1_000
+    """Each start of the member begins one: the bytes are the limit that counts."""
     retention_bytes: int = 4 << 30
     sequence_number_max: int = SEQUENCE_NUMBER_MAX
+    """Transactions of a file, whose counters then begin again: what the stamps' 63 bits hold."""
 
 
 @dataclass(slots=True, kw_only=True)

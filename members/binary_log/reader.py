@@ -21,6 +21,9 @@ from groupcert.members.binary_log.log import BinaryLog, StoredGroup
 ENTRIES_MAX = 250
 BYTES_MAX = 1 << 20
 """Entries and bytes of one step: a few milliseconds of a member's time."""
+DATABASES_MAX = 16
+"""Databases that a transaction names for replicas; one that updates more is said to update all.
+MySQL's number."""
 
 KeysOf = Callable[[bytes], Sequence[bytes]]
 """The keys of the rows that a payload changes."""
@@ -36,7 +39,7 @@ class BinaryLogReader:
         *,
         source: str,
         keys_of: KeysOf,
-        databases_max: int,
+        databases_max: int = DATABASES_MAX,
     ) -> None:
         """Finds the position to start from.
 

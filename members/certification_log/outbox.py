@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import structlog
 
 from groupcert.applier.targets.rocksdb import AppliedInterval, intervals_of
-from groupcert.certifier.history.schema import CHAIN_START, FORMAT_VERSION, Cursor, Verdict
+from groupcert.certifier.history.schema import CHAIN_START, Cursor, Verdict
 from groupcert.certifier.storage.store import Batch, Family, Store, integer_key
 from groupcert.members.core.decisions import Noted, decode, place_key, rows_in
 
@@ -298,8 +298,8 @@ def _add_interval(row: dict[str, Any], interval: AppliedInterval) -> None:
         row["decided_us"] = min(row["decided_us"], began_us)
         row["started_us"] = started_us or row["decided_us"]
         row["committed_us"] = committed_us
-    if executed_us:  # An earlier release may have noted the row.
-        row["executed_us"], row["format_version"] = executed_us, FORMAT_VERSION
+    if executed_us:
+        row["executed_us"] = executed_us
 
 
 def _pages(store: Store, family: Family, start: bytes) -> Iterator[tuple[bytes, bytes]]:

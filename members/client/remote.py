@@ -242,8 +242,8 @@ class RemoteMembers:
         """Returns, or raises, the negative answer to a repetition if it is the transaction's own.
 
         If the first one committed and is forgotten, the repetition conflicts with it. It cannot be
-        forgotten if the member remembers every outcome since the transaction's snapshot. Members of
-        this release say so themselves.
+        forgotten if the member remembers every outcome since the transaction's snapshot, which
+        what `_settle` sends does not show to members.
         """
         request = GetOutcomeRequest(transaction_id=transaction.transaction_id)
         try:

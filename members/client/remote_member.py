@@ -14,7 +14,6 @@ import grpc.aio
 from groupcert.certifier.errors import GroupcertError
 from groupcert.members.client.forks import check_usable
 from groupcert.members.client.session_stream import SessionStream
-from groupcert.members.errors.transactions import MemberFailed
 from groupcert.members.security.credentials import ANONYMOUS, Credentials
 from groupcert.members.wire.channels import Ending, is_admitted, open_aio_channel, token_metadata
 from groupcert.members.wire.statuses import error_from
@@ -76,8 +75,6 @@ class RemoteMember:
         self.transactions: WeakSet[object] = WeakSet()
         """Those that have a snapshot there, and have not ended."""
         self._connection: _Connection | None = None
-        self._has_sessions = True
-        """False once the member has answered that it has none."""
 
     @property
     def connection(self) -> _Connection:
@@ -124,30 +121,17 @@ class RemoteMember:
             TimeoutError: No answer came within `timeout_s` seconds.
             GroupcertError: The member answered with an error, or is out of reach.
         """
-        if self._has_sessions and request.ByteSize() <= SESSION_REQUEST_BYTES:
-            try:
-                return await self._stream().call(field, request, timeout_s)
-            except MemberFailed as failure:
-                self._check_sessions(failure)
+        if request.ByteSize() <= SESSION_REQUEST_BYTES:
+            return await self._stream().call(field, request, timeout_s)
         return await self.unary(_METHODS[field](self), request, timeout_s)
 
     async def stream(self, method: Any, timeout_s: float | None = None) -> Any:
         """Opens a call with a stream of requests, and returns it. Raises as `call`."""
-        if self._has_sessions:
-            try:
-                await self._stream().admitted()
-            except MemberFailed as failure:
-                self._check_sessions(failure)
+        await self._stream().admitted()
         call = method(None, timeout=timeout_s, metadata=self.metadata)
-        if self._has_sessions and not await is_admitted(call):
+        if not await is_admitted(call):
             await call.code()  # Its end: who reads learns why, and nothing is written.
         return call
-
-    def _check_sessions(self, failure: MemberFailed) -> None:
-        """Notes that the member has no session streams. Raises any other failure."""
-        if failure.code != grpc.StatusCode.UNIMPLEMENTED.name:
-            raise failure
-        self._has_sessions = False
 
     async def unary(self, method: Any, request: Any, timeout_s: float) -> Any:
         """Returns the answer of a service. Raises as `call`."""

@@ -190,7 +190,7 @@ def health(connect: ConnectFlags, as_json: Json = False) -> None:
 
 
 @app.command(epilog=example("load 127.0.0.1:7101 127.0.0.1:7102 --clients 4 --seconds 5"))
-@connecting(help=SEVERAL, several=True, former="--member", changes=True)
+@connecting(help=SEVERAL, several=True, changes=True)
 def load(
     connect: ConnectFlags,
     workload: Annotated[

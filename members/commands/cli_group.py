@@ -34,7 +34,7 @@ group = typer.Typer(help="Change a group, or a member's part in it.", no_args_is
 
 
 @group.command(epilog=example("group settings 127.0.0.1:7101"))
-@connecting(former="--address")
+@connecting()
 def settings(connect: ConnectFlags, as_json: Json = False) -> None:
     """Show the settings that all members agree on."""
     answer = _ask(connect, "GetSettings")
@@ -45,7 +45,7 @@ def settings(connect: ConnectFlags, as_json: Json = False) -> None:
 
 
 @group.command(name="set", epilog=example("group set flow_control_lag_max=10000 127.0.0.1:7101"))
-@connecting(help=None, former="--address", changes=True)
+@connecting(help=None, is_last_word=True, changes=True)
 def change(
     connect: ConnectFlags,
     words: Annotated[
@@ -77,7 +77,7 @@ def change(
 
 
 @group.command(epilog=example("group mode single-primary --primary m1 127.0.0.1:7101"))
-@connecting(former="--address", changes=True)
+@connecting(changes=True)
 def mode(
     connect: ConnectFlags,
     to: Annotated[Mode, typer.Argument(help="Who may write.")],
@@ -92,7 +92,7 @@ def mode(
 
 
 @group.command(epilog=example("group primary m2 127.0.0.1:7101"))
-@connecting(former="--address", changes=True)
+@connecting(changes=True)
 def primary(
     connect: ConnectFlags,
     member: Annotated[str, typer.Argument(help="A member of the view.")],
@@ -104,7 +104,7 @@ def primary(
 
 
 @group.command(epilog=example("group expel m3 127.0.0.1:7101"))
-@connecting(former="--address", changes=True)
+@connecting(changes=True)
 def expel(
     connect: ConnectFlags,
     member: Annotated[str, typer.Argument(help="A member of the view.")],
@@ -117,7 +117,7 @@ def expel(
 
 
 @group.command(epilog=example("group forget m3 127.0.0.1:7101"))
-@connecting(former="--address", changes=True)
+@connecting(changes=True)
 def forget(
     connect: ConnectFlags,
     member: Annotated[str, typer.Argument(help="One that left, or was expelled.")],
@@ -130,7 +130,7 @@ def forget(
 
 
 @group.command(epilog=example("group leave 127.0.0.1:7103"))
-@connecting(former="--address", changes=True)
+@connecting(changes=True)
 def leave(connect: ConnectFlags, as_json: Json = False) -> None:
     """Make the member at the address leave its group and go on answering reads."""
     view_id = _change(connect, "Leave").view_id
@@ -145,7 +145,7 @@ def leave(connect: ConnectFlags, as_json: Json = False) -> None:
 
 
 @group.command(epilog=example("group rejoin 127.0.0.1:7103"))
-@connecting(former="--address", changes=True)
+@connecting(changes=True)
 def rejoin(
     connect: ConnectFlags,
     unfence: Annotated[
@@ -174,7 +174,7 @@ def rejoin(
 @group.command(
     epilog=example("group restart 127.0.0.1:7101 --run 'systemctl restart groupcert@{name}'")
 )
-@connecting(help=SEVERAL, several=True, former="--address", changes=True)
+@connecting(help=SEVERAL, several=True, changes=True)
 def restart(
     connect: ConnectFlags,
     run: Annotated[
@@ -208,7 +208,7 @@ def restart(
 
 
 @group.command(epilog=example("group skip 4711 127.0.0.1:7101"))
-@connecting(former="--address", changes=True)
+@connecting(changes=True)
 def skip(
     connect: ConnectFlags,
     log_sequence: Annotated[int, typer.Argument(min=1, metavar="LOG_SEQUENCE")],

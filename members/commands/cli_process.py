@@ -90,7 +90,6 @@ def replica(
         ),
     ] = None,
     config: Annotated[Path | None, typer.Option(help="A TOML file with settings.")] = None,
-    source: Annotated[list[str] | None, typer.Option("--source", hidden=True)] = None,
     replica: Annotated[str | None, typer.Option(help="This replica's name.")] = None,
     target: Annotated[
         str | None,
@@ -134,11 +133,9 @@ def replica(
     from groupcert.members.settings.replica import load_replica_config
 
     flags = {
-        name: value
-        for name, value in context.params.items()
-        if name not in {"config", "verbose", "source"}
+        name: value for name, value in context.params.items() if name not in {"config", "verbose"}
     }
-    flags["sources"] = [*(sources or ()), *(source or ())] or None
+    flags["sources"] = sources or None
     settings = load_settings(lambda: load_replica_config(config, flags), verbose=verbose)
     from groupcert.members.replica.process import run_replica
 

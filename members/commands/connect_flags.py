@@ -104,7 +104,7 @@ def connecting(
     *,
     help: str | None = ONE,
     several: bool = False,
-    former: str = "",
+    is_last_word: bool = False,
     in_environment: bool = True,
     schemes: tuple[str, ...] = (),
     changes: bool = False,
@@ -114,7 +114,7 @@ def connecting(
     Args:
         help: Of the argument ADDRESS; None: the verb has its addresses from elsewhere.
         several: Whether it takes several.
-        former: An option that gave the address in earlier releases, and still does; it wins.
+        is_last_word: Whether the verb looks for the address in its own words; it wins then.
         in_environment: Whether GROUPCERT_ADDRESS stands for it.
         schemes: Beginnings of addresses that are no member's.
         changes: Whether it changes a group, and so takes `--group`; it calls `tell_group` before.
@@ -130,20 +130,19 @@ def connecting(
         def run(**given: Any) -> None:
             flags = ConnectFlags(*(given.pop(name) for name in _HELP))
             flags = flags._replace(group=given.pop("group", None))
-            behind_verb = _listed(given.pop("address", None))
-            texts = given.pop("former", None) or behind_verb
+            variable = os.environ.get(_ADDRESS, "")
+            texts = variable.split() if is_last_word else _listed(given.pop("address", None))
             if folder := given.pop("data_folder", None):
                 flags = flags._replace(data_folder=folder)
-                in_variable = " ".join(texts) == os.environ.get(_ADDRESS)
-                texts = [] if in_variable else texts  # A flag wins over the environment.
+                # A flag wins over the environment.
+                texts = [] if " ".join(texts) == variable else texts
             if texts:
                 flags = flags._replace(given=parsed(texts, schemes, several=several))
             verb(**given, connect=flags)
 
         parameters = [*own, *([address] if address else []), *map(_parameter, _HELP)]
-        parameters += [_keyword("data_folder", _FOLDER)] if address or former else []
+        parameters += [_keyword("data_folder", _FOLDER)] if address or is_last_word else []
         parameters += [_keyword("group", _GROUP)] if changes else []
-        parameters += [_former(former, in_environment and address is None)] if former else []
         run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
         return run
 
@@ -188,13 +187,6 @@ def _address(help: str, several: bool, in_environment: bool) -> inspect.Paramete
     )
     kind = list[str] | None if several else str | None
     return _keyword("address", Annotated[kind, argument])
-
-
-def _former(flag: str, in_environment: bool) -> inspect.Parameter:
-    """Returns an option of earlier releases; `in_environment`: no argument has the variable."""
-    variable = _ADDRESS if in_environment else None
-    option = typer.Option(flag, hidden=True, envvar=variable)
-    return _keyword("former", Annotated[list[str] | None, option])
 
 
 def _parameter(name: str) -> inspect.Parameter:

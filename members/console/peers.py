@@ -36,7 +36,7 @@ class Peer:
     newest_version: int = 0
     """The newest version that was certified anywhere when it answered: what it lags behind."""
     settings: Mapping[str, str] | None = None
-    """Its own settings; None: it does not tell them, as earlier releases do not."""
+    """Its own settings; None: it has not told them."""
     problem: str = ""
     """Why it did not answer the last question; empty: it did."""
     silent_since_us: int = 0
@@ -127,4 +127,4 @@ class _Asked:
         except grpc.aio.AioRpcError:
             self.peer.settings = None
         else:
-            self.peer.settings = dict(response.member_settings) or None
+            self.peer.settings = dict(response.member_settings)

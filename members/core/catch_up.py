@@ -16,10 +16,11 @@ class CatchUp:
 
     first_sequence: int
     began_ms: int
-    messages_max: int
-    """Messages that may be unread when the member joins."""
-    transactions_max: int
-    """Transactions that may be read and not applied when the member joins."""
+    messages_max: int = 256
+    """Messages that may be unread when the member joins: far below a second of full load."""
+    transactions_max: int = 10_000
+    """Transactions that may be read and not applied when the member joins: less than a second's
+    work."""
 
     def is_near(
         self, log_sequence: int, last_sequence: int, pending_transactions: int, rows_sequence: int
@@ -41,7 +42,7 @@ class CatchUp:
     ) -> str:
         """Returns what is done and what is left, in words, with an estimate of the time.
 
-        >>> CatchUp(first_sequence=1, began_ms=0, messages_max=9, transactions_max=9).progress(
+        >>> CatchUp(first_sequence=1, began_ms=0).progress(
         ...     500, 2_000, 0, 1_000
         ... )
         'reading the log: 500 of 2,000 messages, 3 s left'

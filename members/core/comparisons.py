@@ -145,9 +145,7 @@ class Comparisons:
         return [self.position, self.version, self.requested_us, runs, digests]
 
     def restore(self, dumped: Sequence[Any]) -> None:
-        """Restores what `dump` returned; an empty sequence means that there was no comparison."""
-        if not dumped:
-            return
+        """Restores what `dump` returned."""
         self.position, self.version, self.requested_us, runs, digests = dumped
         for run, name, index, rows in runs:
             self.asked[run] = name

@@ -54,7 +54,7 @@ class Departures:
 
         Args:
             incarnation: The run that proposed it. One that proposed a view without itself has left,
-                whatever the cause says, which records of earlier releases do not have.
+                whatever the cause says.
         """
         cause = CAUSES.get(proposal.cause, Cause.UNKNOWN)
         since_us = proposal.proposed_us if proposal.proposed_us < SINCE_US_MAX else 0

@@ -267,7 +267,7 @@ class Unreadable(NamedTuple):
     incarnation: int = 0
     batch_number: int = 0
     format_version: int = 0
-    """Format of a batch in another format; else 0."""
+    """Format of a batch in a later format; else 0."""
     encoded: bytes = b""
 
 

@@ -10,15 +10,14 @@ Of the bytes (`wire/log_batches.py` decodes them):
 
 1. They are a LogBatch in a format that the group writes in this view or wrote before, with at most
    `FIELDS_MAX` fields, `TRANSACTIONS_MAX` transactions and `CONTROL_BYTES_MAX` of control records.
-   Where that format is not known, as a member of an earlier release has announced none, one that
-   this release does not know is skipped unless its run is in the view: that may be a newer release,
-   and this one must not guess. Each control record is of a kind that the message's format has
+   Where that format is not known, as a member has announced none, one that this release does not
+   know is skipped unless its run is in the view: that may be a newer release, and this one must not
+   guess. Each control record is of a kind that the message's format has
    (`record_kinds.py`).
 2. GTIDs and GTID sets are valid, and the sets no longer than `GTID_SETS_BYTES_MAX` together;
    transaction ids and numbers of large transactions are within their limits; row changes are a
    Changes message with a value for each key that is put. A snapshot that is too new, and the
-   group's limits at this position, are left to certification: earlier releases have let such
-   transactions into the log.
+   group's limits at this position, are left to certification.
 
 Of every batch:
 
@@ -49,6 +48,7 @@ from groupcert.members.core.batch_numbers import NUMBERS_AHEAD_MAX
 from groupcert.members.core.log_records import GroupSettings, LogBatch, Message, Unreadable
 from groupcert.members.core.record_kinds import KIND_OF, GroupBefore
 from groupcert.members.core.releases import FORMAT_VERSION
+from groupcert.members.core.views import FORMAT_FIRST
 
 
 def why_skipped(message: Message, before: GroupBefore) -> str:
@@ -67,7 +67,7 @@ def why_skipped(message: Message, before: GroupBefore) -> str:
             raise UnsupportedFormat(
                 what=f"message {before.log_sequence} of the log, by {member.name},",
                 found=str(message.format_version),
-                supported=f"1 to {FORMAT_VERSION}",
+                supported=f"{FORMAT_FIRST} to {FORMAT_VERSION}",
             )
         return message.problem
     if before.numbers.is_repeated(message.incarnation, message.batch_number):

@@ -1,7 +1,7 @@
 """Encodes the part of a member's state that is stored beside its certifier and its outcomes.
 
 The rule it keeps: all of it follows from the log, so a checkpoint of any age is valid: what came
-after it is read again. What an earlier release did not store begins empty. Pure.
+after it is read again. Pure.
 """
 
 from typing import TypedDict
@@ -58,26 +58,26 @@ def restore(member: Member, checkpoint: MemberCheckpoint) -> None:
 
     Raises ReleaseTooOld if the group writes a format of the log that the member does not read.
     """
-    announced = {run: what for run, *what in checkpoint.get("announced", ())}
+    announced = {run: (newest, release) for run, newest, release in checkpoint["announced"]}
     view = View(
         view_id=checkpoint["view_id"],
         members=tuple(
-            ViewMember.restored(*each, *announced.get(each[1], ())) for each in checkpoint["view"]
+            ViewMember.restored(*each, *announced[each[1]]) for each in checkpoint["view"]
         ),
         primary=checkpoint["primary"],
-        format_version=checkpoint.get("format_version", 0),
+        format_version=checkpoint["format_version"],
     )
     check_release(member.me, view)
     member.view, member.log_sequence = view, checkpoint["log_sequence"]
     for each in member.view.members:  # Those that are gone for good were silent all the time.
         member.suspicions.heard(each.incarnation)
-    member.numbers.restore(checkpoint["batch_numbers"], checkpoint.get("runs_gone", ()))
+    member.numbers.restore(checkpoint["batch_numbers"], checkpoint["runs_gone"])
     member.reports.restore(checkpoint["reports"])
-    member.fragment_sets.restore(checkpoint.get("fragment_sets", ()))
-    member.skipped.restore(checkpoint.get("skipped", ()))
-    member.departures.restore(checkpoint.get("departed", ()))
-    member.comparisons.restore(checkpoint.get("comparison", ()))
-    member.counters.earlier = checkpoint.get("verdicts", member.counters.earlier)
+    member.fragment_sets.restore(checkpoint["fragment_sets"])
+    member.skipped.restore(checkpoint["skipped"])
+    member.departures.restore(checkpoint["departed"])
+    member.comparisons.restore(checkpoint["comparison"])
+    member.counters.earlier = checkpoint["verdicts"]
     settings = GroupSettings(*checkpoint["settings"])  # type: ignore[arg-type]
     if settings.settings_version:
         member.found(

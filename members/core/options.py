@@ -13,10 +13,12 @@ class MemberOptions:
     """Options that one member sets for itself.
 
     `stable_period_ms`: milliseconds between its reports; `stable_items`: write-set items recorded
-    since the last report that make it report at once. `suspicion_ms`: how long another member may
+    since the last report that make it report at once, which bounds what a second of full load adds
+    to certification info. `suspicion_ms`: how long another member may
     be silent before it is suspected, `expel_ms`: and how much longer until it is expelled.
     `unreachable_ms`: how long the log may be out of reach before this member gives up; 0: forever.
-    `snapshot_hold_versions`: how many versions a snapshot keeps from being collected at most.
+    `snapshot_hold_versions`: how many versions a snapshot keeps from being collected at most, past
+    which its transaction is too old: some minutes of full load, 500 MB of certification info.
     """
 
     me: ViewMember

@@ -25,6 +25,12 @@ from groupcert.members.core.log_records import (
     bytes_of,
 )
 
+LINGER_MS = 5
+"""Milliseconds that a message waits for the transactions of clients that were answered together:
+about what they need to come back on a busy machine. A lone client never waits."""
+WINDOW = 4
+"""Messages in flight: enough for the time of a round trip; more would be smaller."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchLimits:
@@ -34,6 +40,8 @@ class BatchLimits:
     are: what arrives meanwhile goes into the next one, so batches grow with the load. Clients that
     were answered together come back together, and a message waits up to `linger_ms` for as many as
     the last one answered: a message costs every member and the log far more than a transaction.
+    More than `transactions_max` gain little and wait longer; a log server syncs `bytes_max` about
+    as quickly as a small message.
 
     A fragment of a large transaction is a message of its own; `fragments_window` of them may be on
     their way, beside the other messages and without holding these up.
@@ -42,8 +50,8 @@ class BatchLimits:
     transactions_max: int = 128
     transactions_min: int = 32
     bytes_max: int = 256 << 10
-    window: int = 4
-    linger_ms: int = 5
+    window: int = WINDOW
+    linger_ms: int = LINGER_MS
     fragments_window: int = 1
 
 
@@ -324,7 +332,7 @@ class Publisher:
 
     @property
     def lingers(self) -> bool:
-        """True if the next batch is held back by `batch_linger_ms` alone."""
+        """True if the next batch is held back by `linger_ms` alone."""
         return bool(self._waiting) and not self._batches_sent
 
     @property

@@ -30,7 +30,7 @@ from groupcert.members.core.log_records import (
     ViewProposal,
     is_change,
 )
-from groupcert.members.core.views import View
+from groupcert.members.core.views import FORMAT_FIRST, View
 
 if TYPE_CHECKING:
     from groupcert.members.core.effects import Delivered
@@ -164,33 +164,33 @@ def _why_no_entry(proposal: ViewProposal, batch: LogBatch, before: GroupBefore) 
 
 RECORD_KINDS = (
     RecordKind(
-        *(ViewProposal, "view_change", 1, why_no_view),
+        *(ViewProposal, "view_change", FORMAT_FIRST, why_no_view),
         lambda member, *record: member.take_view(*record),
         joins=True,
     ),
     RecordKind(
-        *(StableReport, "stable_set", 1, why_no_report),
+        *(StableReport, "stable_set", FORMAT_FIRST, why_no_report),
         lambda member, *record: member.take_report(*record),
     ),
     RecordKind(
-        *(GroupSettings, "group_settings", 1, why_no_settings),
+        *(GroupSettings, "group_settings", FORMAT_FIRST, why_no_settings),
         lambda member, *record: member.take_settings(*record),
         joins=True,
     ),
     RecordKind(
-        *(Appointment, "appointment", 1, why_no_appointment),
+        *(Appointment, "appointment", FORMAT_FIRST, why_no_appointment),
         lambda member, *record: member.take_appointment(*record),
     ),
     RecordKind(
-        *(Abandonment, "abandonment", 1, always_valid),
+        *(Abandonment, "abandonment", FORMAT_FIRST, always_valid),
         lambda member, *record: member.take_abandonment(*record),
     ),
     RecordKind(
-        *(Forgetting, "forgetting", 1, always_valid),
+        *(Forgetting, "forgetting", FORMAT_FIRST, always_valid),
         lambda member, *record: member.take_forgetting(*record),
     ),
     # Obeyed before it is read, by members that cannot read the message that it names.
-    RecordKind(Skip, "skip", 1, always_valid, lambda *_: None, joins=True),
+    RecordKind(Skip, "skip", FORMAT_FIRST, always_valid, lambda *_: None, joins=True),
     RecordKind(
         *(Comparison, "comparison", 3, always_valid),
         lambda member, *record: member.take_comparison(*record),

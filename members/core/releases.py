@@ -9,7 +9,7 @@ from groupcert.members.errors.membership import ReleaseTooOld
 
 FORMAT_VERSION = 3
 """Newest format of a log message that this release reads; it writes what all of the view read
-(`View.written_format`). Format 1 has no columns, format 2 no comparisons of rows."""
+(`View.written_format`). The first one, `FORMAT_FIRST`, has no comparisons of rows."""
 
 
 def check_release(me: ViewMember, view: View) -> None:

@@ -41,8 +41,7 @@ class SkippedMessages:
         return self.total, *self.last
 
     def restore(self, dumped: Sequence[int | str]) -> None:
-        """Replaces the count by what was dumped; an empty sequence means none."""
-        if dumped:
-            total, log_sequence, why, claimed_member = dumped
-            self.total = int(total)
-            self.last = Skipped(int(log_sequence), str(why), str(claimed_member))
+        """Replaces the count by what was dumped."""
+        total, log_sequence, why, claimed_member = dumped
+        self.total = int(total)
+        self.last = Skipped(int(log_sequence), str(why), str(claimed_member))

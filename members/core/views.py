@@ -15,8 +15,9 @@ from typing import Self
 
 WEIGHT = 50
 """A member's weight in elections where none is set: Group Replication's default."""
-FORMAT_UNANNOUNCED = 2
-"""Format of the log that releases write, and the newest that they read, which announce none."""
+FORMAT_FIRST = 2
+"""First format of the log: what is written before there is a view, and the newest one that a run is
+known to read which has announced none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,15 +30,15 @@ class ViewMember:
     weight: int = WEIGHT
     """In single-primary mode the member with the largest weight is elected."""
     format_version: int = field(default=0, compare=False)
-    """Newest format of the log that it reads; 0: not known. Earlier releases propose views without
-    it, which have the same members."""
+    """Newest format of the log that it reads; 0: not known. Views without it have the same members.
+    """
     release: str = field(default="", compare=False)
     """The release that it runs; empty: not known."""
 
     @property
     def newest_format(self) -> int:
         """The newest format of the log that it is known to read."""
-        return self.format_version or FORMAT_UNANNOUNCED
+        return self.format_version or FORMAT_FIRST
 
     def dump(self) -> tuple[str, int, str, int]:
         """Returns JSON values; see `restored`."""
@@ -79,7 +80,7 @@ class View:
     @property
     def written_format(self) -> int:
         """The format of the messages that members of this view write."""
-        return self.format_version or FORMAT_UNANNOUNCED
+        return self.format_version or FORMAT_FIRST
 
     def member(self, incarnation: int) -> ViewMember | None:
         """Returns the member with that run, if it is in the view."""

@@ -191,7 +191,7 @@ class Witnesses:
             text += (
                 f", since {waited_ms // 1000} s, as the log is on {self._log.replicas} server(s); "
                 "or for an operator's word that the log is whole: "
-                f"`groupcert group rejoin --trust-log --address {address}`"
+                f"`groupcert group rejoin --trust-log {address}`"
             )
         elif waited_ms >= ALONE_MS:
             return Judgement(Step.JOIN, f"several servers hold the log: no longer {text}")

@@ -13,6 +13,9 @@ from groupcert.members.door.places import Places
 
 PAGE_BYTES = 1 << 20
 """Bytes of an answer from which on it has one row, one event or one chunk."""
+BYTES_MAX = 64 << 20
+"""Bytes of answers that are read and not taken yet, of all callers: of these one caller alone gets
+half, and gRPC has each answer once more."""
 SMALL_BYTES = 16 << 10
 """Bytes of an answer that needs nothing of the budget, as of a request that is not read yet."""
 
@@ -20,7 +23,7 @@ SMALL_BYTES = 16 << 10
 class AnswerBudget:
     """The unsent answers of one member, in bytes."""
 
-    def __init__(self, bytes_max: int) -> None:
+    def __init__(self, bytes_max: int = BYTES_MAX) -> None:
         """Divides `bytes_max` among callers. One that has nothing unsent may have a larger answer
         than that, once there is room for a page.
         """

@@ -18,6 +18,7 @@ import uvloop
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from groupcert.members.console.console import Console
+from groupcert.members.core.publisher import WINDOW
 from groupcert.members.core.states import MemberState
 from groupcert.members.door.answer_budget import AnswerBudget
 from groupcert.members.door.call_limit import UNCHECKED_CALLS_MAX, Rooms
@@ -143,7 +144,7 @@ def log_options(
         tls=config.log_tls,
         group=config.group,
         replicas=config.log_replicas,
-        in_flight_max=config.publish_window,
+        in_flight_max=WINDOW,
         connect_ms_max=config.log_connect_ms,
     )
 
@@ -161,7 +162,7 @@ async def _serve(config: MemberConfig, options: LogOptions) -> int:
         asyncio.get_running_loop().add_signal_handler(number, stop)
     copies = Copies(config.data_folder / "copies")
     calls = CallTimes()
-    answers = AnswerBudget(config.unsent_answers_bytes_max)
+    answers = AnswerBudget()
     server = await _start_server(config, current, copies, checks, calls, answers)
 
     def on_state(state: MemberState) -> None:
@@ -230,8 +231,7 @@ async def _start_server(
         RecoveryService(current, copies, config), server
     )
     health_pb2_grpc.add_HealthServicer_to_server(checks, server)
-    if config.reflection:
-        serve_reflection((*_SERVICES, health.SERVICE_NAME), server)
+    serve_reflection((*_SERVICES, health.SERVICE_NAME), server)
     add_port(server, config.listen_address or config.address, config.tls)
     await server.start()
     return server
@@ -270,7 +270,7 @@ async def _console(
 
 @contextmanager
 def _embedded_log_server(config: MemberConfig) -> Iterator[LogServer]:
-    server = LogServer(config.data_folder / "log-server", port=config.log_server_port)
+    server = LogServer(config.data_folder / "log-server")
     with kept(
         server, lambda why: log.warning("log_server_restart", member=config.member, text=why)
     ):

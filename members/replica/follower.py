@@ -30,6 +30,10 @@ CHUNK_TRANSACTIONS = 256
 CHUNK_BYTES = 1 << 20
 WAKE_SECONDS = 0.2
 RETRY_PAUSE_SECONDS_MAX = 5.0
+QUEUE_TRANSACTIONS_MAX = 16_384
+"""Transactions read from the source and not executed: they hide a second of waiting."""
+STOP_SECONDS = 60.0
+"""How long a stop waits for what is assigned: WL#5569's minute."""
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 
@@ -54,9 +58,8 @@ class Replica:
         *,
         make_until: Callable[[Checkpoint], Until | None] = lambda _: None,
         delay_s: int = 0,
-        queue_transactions_max: int = 16_384,
+        queue_transactions_max: int = QUEUE_TRANSACTIONS_MAX,
         pending_jobs_size_max: int = 128 << 20,
-        stop_timeout_s: float = 60,
     ) -> None:
         """Prepares a replica; `run` calls `open_target` and `make_scheme` for each run of the
         applier, of which a lost connection may make several.
@@ -77,7 +80,6 @@ class Replica:
         self._delay_us = delay_s * 1_000_000
         self._queue_max = queue_transactions_max
         self._bytes_max = pending_jobs_size_max
-        self._stop_timeout_s = stop_timeout_s
         self._received = GtidSet()
         self._position = 0
         self._first_committed_us = 0
@@ -256,7 +258,7 @@ class Replica:
             while not applier.drain(WAKE_SECONDS):
                 if self._stopping.is_set() or self._failed.is_set():
                     break
-        finished = applier.stop(self._stop_timeout_s)
+        finished = applier.stop(STOP_SECONDS)
         status = applier.status()
         if status.state is ApplierState.FAILED:
             if isinstance(self._error, TransientFailure):

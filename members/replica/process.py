@@ -73,9 +73,7 @@ def run_replica(config: ReplicaConfig) -> int:
             applier_options(config),
             make_until=lambda checkpoint: until(config, checkpoint),
             delay_s=config.delay_s,
-            queue_transactions_max=config.queue_transactions_max,
             pending_jobs_size_max=config.pending_jobs_size_max,
-            stop_timeout_s=config.stop_timeout_s,
         )
 
         def observe() -> ApplierMessage | None:
@@ -130,13 +128,8 @@ def applier_options(config: ReplicaConfig) -> ApplierOptions:
     has_groups = _is_embedded(config) or config.workers
     groups_max = CoordinatorOptions().group_transactions_max if has_groups else 1
     return ApplierOptions(
-        coordinator=CoordinatorOptions(
-            assigned_transactions_max=config.queue_transactions_max,
-            group_transactions_max=groups_max,
-        ),
+        coordinator=CoordinatorOptions(group_transactions_max=groups_max),
         transaction_retries=config.transaction_retries,
-        checkpoint_group=config.checkpoint_group,
-        checkpoint_period_ms=config.checkpoint_period_ms,
         scheme=scheme_name(config) if config.workers else ALONE,
     )
 

@@ -63,12 +63,7 @@ def start_joining(
         on_error: It never will.
     """
     now = asyncio.get_running_loop().time
-    catch_up = CatchUp(
-        first_sequence=member.log_sequence + 1,
-        began_ms=int(now() * 1000),
-        messages_max=config.join_lag_messages,
-        transactions_max=config.join_lag_transactions,
-    )
+    catch_up = CatchUp(first_sequence=member.log_sequence + 1, began_ms=int(now() * 1000))
 
     async def join() -> None:
         await check_copy()

@@ -11,7 +11,6 @@ from groupcert.members.certification_log.outbox import KeptHistory, Outbox
 from groupcert.members.core.decisions import Decisions
 from groupcert.members.core.log_records import GroupSettings
 from groupcert.members.core.options import MemberOptions
-from groupcert.members.core.publisher import BatchLimits
 from groupcert.members.core.releases import FORMAT_VERSION
 from groupcert.members.core.views import ViewMember
 from groupcert.members.settings.member import MemberConfig
@@ -22,9 +21,7 @@ def binary_log_options(config: MemberConfig) -> BinaryLogOptions:
     """Returns when the binary log begins a file, and how many files it keeps."""
     return BinaryLogOptions(
         file_bytes_max=config.binary_log_file_bytes_max,
-        files_max=config.binary_log_files_max,
         retention_bytes=config.binary_log_retention_bytes,
-        sequence_number_max=config.binary_log_sequence_number_max,
     )
 
 
@@ -40,18 +37,10 @@ def member_options(config: MemberConfig) -> MemberOptions:
             release=version("groupcert"),
         ),
         settings=group_settings(config),
-        batches=BatchLimits(
-            transactions_max=config.batch_transactions_max,
-            bytes_max=config.batch_bytes_max,
-            window=config.publish_window,
-            linger_ms=config.batch_linger_ms,
-        ),
         stable_period_ms=config.stable_set_period_ms,
-        stable_items=config.stable_set_rows,
         suspicion_ms=config.suspicion_timeout_ms,
         expel_ms=config.member_expel_timeout_ms,
         unreachable_ms=config.unreachable_majority_timeout_ms,
-        snapshot_hold_versions=config.snapshot_hold_versions,
     )
 
 

@@ -8,8 +8,8 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from groupcert.certifier.gtid import Gtid, parse_gtid
-from groupcert.certifier.outcomes import REASON_CHARACTERS_MAX, Doubtful, OutcomeTable
+from groupcert.certifier.gtid import Gtid
+from groupcert.certifier.outcomes import Doubtful, OutcomeTable
 from groupcert.certifier.records import Outcome, Verdict
 from groupcert.certifier.storage.store import Batch, Family, Store, integer_key
 
@@ -45,10 +45,10 @@ class OutcomeLog:
         for key, encoded in self._store.scan(Family.OUTCOMES):
             if table is None:
                 table = OutcomeTable(outcomes_max, int.from_bytes(key, "big"))
-            forgotten_version, outcomes = _decode(json.loads(encoded))
-            for transaction_id, outcome in outcomes:
+            columns = json.loads(encoded)
+            for transaction_id, outcome in _decode(columns):
                 table.remember(transaction_id, outcome)
-            table.forgotten_version = forgotten_version
+            table.forgotten_version = columns["forgotten_version"]
         table = table or OutcomeTable(outcomes_max)
         self._first_number, self._next_number = table.first_number, table.next_number
         return table
@@ -75,19 +75,11 @@ def _encode(forgotten_version: int, piece: Sequence[tuple[bytes, Outcome]]) -> b
     return json.dumps(columns).encode()
 
 
-def _decode(stored: Any) -> tuple[int, Iterator[tuple[bytes, Outcome]]]:
-    """Returns the forgotten version, and outcomes by id, of columns or of an earlier release's
-    rows.
-    """
-    if isinstance(stored, list):
-        return stored[0], map(_outcome_of_row, stored[1:])
-    return stored["forgotten_version"], _outcomes_of_columns(stored)
-
-
-def _outcomes_of_columns(columns: dict[str, Any]) -> Iterator[tuple[bytes, Outcome]]:
+def _decode(columns: dict[str, Any]) -> Iterator[tuple[bytes, Outcome]]:
+    """Yields the outcomes of columns that `_encode` made, with their ids."""
     ids, start = bytes.fromhex(columns["ids"]), 0
     sources, reasons = columns["sources"], columns["reasons"]
-    doubtful = set(columns.get("doubtful", ()))  # Earlier releases did not tell.
+    doubtful = set(columns["doubtful"])
     names = ("id_bytes", "verdicts", "versions", "gtid_sources", "gtid_numbers")
     for number, values in enumerate(zip(*(columns[name] for name in names), strict=True)):
         length, verdict, version, source, gtid_number = values
@@ -96,14 +88,3 @@ def _outcomes_of_columns(columns: dict[str, Any]) -> Iterator[tuple[bytes, Outco
         kind = Doubtful if number in doubtful else Outcome
         yield ids[start : start + length], kind(Verdict(verdict), gtid, version, reason=reason)
         start += length
-
-
-def _outcome_of_row(fields: tuple[str, int, int, str, str]) -> tuple[bytes, Outcome]:
-    """Cuts reasons that an earlier release stored with all that a client had sent."""
-    transaction_id, verdict, version, gtid, reason = fields
-    return bytes.fromhex(transaction_id), Outcome(
-        Verdict(verdict),
-        parse_gtid(gtid) if gtid else None,
-        version,
-        reason=reason[:REASON_CHARACTERS_MAX],
-    )

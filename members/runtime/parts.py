@@ -22,7 +22,7 @@ from groupcert.members.large_transactions.rows_files import RowsMaker
 from groupcert.members.runtime.appender import Appender
 from groupcert.members.runtime.endings import LOG_STOP_SECONDS, STOP_SECONDS, unless_full
 from groupcert.members.runtime.options import binary_log_options, writer_of
-from groupcert.members.runtime.row_comparison import RowComparison
+from groupcert.members.runtime.row_comparison import BYTES_PER_SECOND, RowComparison
 from groupcert.members.runtime.snapshots import Snapshots
 from groupcert.members.settings.member import MemberConfig
 from groupcert.members.wire.row_changes import decode_changes, decode_puts
@@ -99,7 +99,7 @@ class Parts:
         self.comparison = RowComparison(
             self.target.open_snapshot,
             # A member that does not serve has nothing to be held up.
-            lambda: config.compare_bytes_per_second if member.state is MemberState.ONLINE else 0,
+            lambda: BYTES_PER_SECOND if member.state is MemberState.ONLINE else 0,
             events.digested,
             events.failed,
         )

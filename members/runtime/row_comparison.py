@@ -20,6 +20,9 @@ from groupcert.members.errors.membership import NotComparable
 
 ROW_BYTES = 100
 """Bytes that each row counts for beside its own: digesting a small one takes as long."""
+BYTES_PER_SECOND = 16 << 20
+"""Bytes of rows that an ONLINE member reads a second: a twentieth of a processor, where rows have
+100 bytes."""
 PAUSE_BYTES = 64 << 10
 """Bytes between two pauses: at full speed less than a millisecond of work."""
 KEPT_SECONDS = 900.0

@@ -1,4 +1,4 @@
-"""Sends the publisher's batches to the log, held back by `batch_linger_ms` so that they fill.
+"""Sends the publisher's batches to the log, held back by `LINGER_MS` so that they fill.
 
 The rule it keeps: one turn of the event loop collects, the next one sends; no batch is forgotten,
 because every event after which one may go calls `schedule`.
@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 
 from groupcert.members.core.member import Member
+from groupcert.members.core.publisher import LINGER_MS
 from groupcert.members.host.histogram import AMOUNTS, Histogram
 from groupcert.members.total_order.port import PUBLISHING_MAX, TotalOrder
 from groupcert.members.wire.log_batches import encode_batch
@@ -24,8 +25,6 @@ class Sender:
         member: Member,
         order: TotalOrder,
         on_error: Callable[[Exception], None],
-        *,
-        linger_ms: int,
     ) -> None:
         """Sends to `order`; calls `on_error` with an error after which sending cannot go on."""
         self._on_error = on_error
@@ -34,7 +33,7 @@ class Sender:
         """Transactions of each message that had any."""
         self._publisher = member.publisher
         self._order = order
-        self._linger_seconds = linger_ms / 1000
+        self._linger_seconds = LINGER_MS / 1000
         self._loop = asyncio.get_running_loop()
         self._sent_seconds: dict[int, float] = {}
         self._scheduled = False

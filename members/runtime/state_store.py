@@ -12,7 +12,6 @@ from hashlib import blake2b
 from groupcert.applier.queue.relay_queue import RelayQueue
 from groupcert.certifier.errors import LogRewritten
 from groupcert.certifier.position import position_of
-from groupcert.certifier.records import Verdict
 from groupcert.certifier.storage.info_store import CertificationInfoStore
 from groupcert.certifier.storage.store import COPY_KEY, Batch, Family, Store, integer_key
 from groupcert.members.certification_log.outbox import Outbox, forget, put, tell_given_up
@@ -56,8 +55,6 @@ class StateStore:
             restore(member, saved)
         self._info_store = CertificationInfoStore(self._store, member.certifier)
         self._info_store.load()
-        if saved and "verdicts" not in saved:  # Of an earlier release.
-            member.counters.earlier[Verdict.CERTIFIED] = member.certifier.window.newest_version
         member.digests.note(member.log_sequence, member.certifier.digest())
         member.outcomes = self._outcome_log.load(member.settings.outcomes_max)
         member.decisions.follow(member.certifier)

@@ -60,7 +60,6 @@ class BinaryLogService(binary_log_pb2_grpc.BinaryLogServiceServicer):
                 executed,
                 source=member,
                 keys_of=changed_keys,
-                databases_max=runtime.config.binary_log_databases_max,
             )
             log.info("replica_subscribed", member=member, replica=request.replica)
             limits = (

@@ -141,8 +141,6 @@ class MemberConfig(SecuritySettings):
         le=5,
     )
     """Servers that hold the log. Default: 3 where three or more are named, else 1."""
-    log_server_port: int = Field(default=0, ge=0, le=65_535)
-    """Port of the embedded log server. Default 0: a free one, chosen at its first start."""
     log_connect_ms: Positive = 10_000
     """How long a start waits for a log server that answers, in ms. Default: an election among log
     servers takes up to 9 s."""
@@ -185,26 +183,11 @@ class MemberConfig(SecuritySettings):
     """Bytes of one transaction's changes and write set. Default: Group Replication's."""
     fragment_bytes: int = Field(default=256 << 10, ge=64 << 10, le=1 << 20)
     """Bytes of changes over which a transaction goes through the log in fragments, and of each of
-    them before compression. Default 256 KiB: as `batch_bytes_max`, so that no small transaction
+    them before compression. Default 256 KiB: as a message takes of small ones, none of which
     waits longer behind a fragment than behind others."""
     ingress_bytes_max: Positive = 600_000_000
     """Bytes of large transactions that a member is taking in; one alone is always taken. Default:
     four of the largest."""
-    batch_transactions_max: int = Field(default=128, ge=1, le=4_096)
-    """Transactions in one message of the log. Default: more gain little and wait longer."""
-    batch_bytes_max: Positive = 256 << 10
-    """Bytes after which a message takes no further transaction. Default 256 KiB: what a log server
-    syncs about as quickly as a small message."""
-    batch_linger_ms: int = Field(default=5, ge=0, le=1_000)
-    """How long a message waits for as many transactions as were answered together, in ms. Default
-    5: about what clients need to come back on a busy machine; a lone client never waits."""
-    delivery_linger_ms: int = Field(default=5, ge=0, le=1_000)
-    """How long a small message of another member waits for the next ones, in ms, unless somebody
-    waits for it. Default 5: the longest waits of clients are a third shorter where members share
-    processors; what others commit is visible so much later, unless a read asks for its version."""
-    publish_window: Positive = 4
-    """Messages of the log in flight. Default 4: fills the time of a round trip; more make smaller
-    batches."""
 
     applier_workers: int = Field(default=4, ge=0, le=1024)
     """Threads that execute remote transactions; with 0 the reader of the log does it, in order.
@@ -215,9 +198,6 @@ class MemberConfig(SecuritySettings):
     stable_set_period_ms: Positive = 1_000
     """How often the member reports to the group how far it is, in ms. Default: certification info
     is collected a second or two late."""
-    stable_set_rows: Positive = 100_000
-    """Items recorded since the last report after which the member reports at once. Default: bounds
-    what a second of full load adds to certification info."""
 
     weight: int = Field(default=WEIGHT, ge=0, le=100)
     """In single-primary mode the member of the view with the largest weight is elected. Default:
@@ -239,31 +219,16 @@ class MemberConfig(SecuritySettings):
     exit_state_action: Literal["READ_ONLY", "OFFLINE_MODE", "ABORT_SERVER"] = "READ_ONLY"
     """What a member does once it is out of its group for good, or fenced: it answers reads that ask
     for no consistency, answers none, or ends with exit code 3. Default: Group Replication's."""
-    join_lag_messages: Positive = 256
-    """Messages of the log that a member may lag behind when it joins. Default: far below a second
-    of full load."""
-    join_lag_transactions: Positive = 10_000
-    """Transactions that a member may have read and not applied when it joins. Default: less than a
-    second's work."""
 
     snapshot_lease_ms: Positive = 60_000
     """How long an unused snapshot stays open, and a large commit may leave the member without its
     next part, in ms. Default: longer than a client hesitates."""
     snapshots_max: Positive = 10_000
     """Snapshots open at a time. Default: more than clients that one member serves."""
-    unsent_answers_bytes_max: int = Field(default=64 << 20, ge=1 << 20)
-    """Bytes of answers that are read and not taken yet, of all callers. Default 64 MiB: of which
-    one caller alone gets half, and gRPC has each answer once more."""
-    snapshot_hold_versions: Positive = 1_000_000
-    """Versions that an open snapshot keeps from being collected; past that its transaction is too
-    old. Default: some minutes of full load, about 500 MB of certification info."""
 
     compare_period_s: int = Field(default=86_400, ge=0)
     """How long after one comparison of all members' rows the next begins, in s; 0: none does by
     itself. The group's first member by name decides. Default: a day."""
-    compare_bytes_per_second: Positive = 16 << 20
-    """Bytes of rows that an ONLINE member reads a second to compare them, and 100 more a row.
-    Default 16 MiB: a twentieth of a processor, where rows have 100 bytes."""
 
     binary_log: bool = True
     """Keep what the member commits for replicas that follow it. Default true: it costs about a
@@ -271,18 +236,9 @@ class MemberConfig(SecuritySettings):
     binary_log_file_bytes_max: int = Field(default=256 << 20, ge=4_096)
     """Bytes of a file of the binary log; then another one begins. Default 256 MiB: files are what
     is removed, and what a replica that comes back may have to look through."""
-    binary_log_files_max: int = Field(default=1_000, ge=1)
-    """Files that are kept; each start of the member begins one. Default 1,000: the bytes are the
-    limit that counts."""
     binary_log_retention_bytes: Positive = 4 << 30
     """Bytes of the binary log that are kept, in whole files. Default 4 GiB: about half an hour of
     full load."""
-    binary_log_sequence_number_max: int = Field(default=2**63 - 1, ge=1)
-    """Transactions of a file, whose counters then begin again. Default: what the stamps' 63 bits
-    hold."""
-    binary_log_databases_max: Positive = 16
-    """Databases that a transaction names for replicas; one that updates more is said to update all.
-    Default: MySQL's."""
     binlog_commit_wait_count: int = Field(default=0, ge=0)
     """Transactions that a commit waits for, so that replicas may execute them as a group. Default
     0: a commit does not wait, as in MariaDB."""
@@ -331,8 +287,6 @@ class MemberConfig(SecuritySettings):
     certification_log_keys: bool = False
     """Write readable keys of the embedded store's rows, too, never values. Default false: items are
     hashes, which reveal nothing of the store."""
-    reflection: bool = True
-    """Serve gRPC reflection. Default true: `grpcurl` works without files; it reveals no secrets."""
 
     log_tls_authority: File = None
     """PEM file: authorities of the log servers' certificates. With the two below, the log is

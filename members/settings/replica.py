@@ -63,19 +63,11 @@ class ReplicaConfig(SecuritySettings):
     """How often a transient failure is tried again before the replica stops. Default: MySQL's."""
     delay_s: Count = 0
     """Execute transactions so many seconds after their commit at the source. Default 0: at once."""
-    queue_transactions_max: Positive = 16_384
-    """Transactions read from the source and not executed. Default: hides a second of waiting."""
     pending_jobs_size_max: Positive = 128 << 20
     """Bytes of these transactions; a larger one is executed alone. Default: MySQL's, 128 MiB."""
     transaction_bytes_max: Positive = 150_000_000
     """Bytes of one transaction's changes; a larger one stops the replica. Default: as at members.
     Here it is in memory as a whole, some four times."""
-    checkpoint_group: Positive = 512
-    """Group commits after which the target's checkpoint is brought up to date. Default: MySQL's."""
-    checkpoint_period_ms: Positive = 300
-    """The same as a time, in ms. Default: MySQL's."""
-    stop_timeout_s: Count = 60
-    """How long a stop waits for what is assigned, in s. Default: WL#5569's minute."""
 
     until_after_gtids: str | None = None
     """Stop when all transactions of this GTID set are executed. Default: do not stop."""

@@ -13,7 +13,7 @@ from groupcert.members.total_order.server_address import without_password
 OF_ONE_MEMBER = frozenset(
     {
         *("member", "address", "listen_address", "metrics_address", "data_folder", "seeds"),
-        *("log_server_port", "certification_log", "tls_certificate", "tls_key", "token_file"),
+        *("certification_log", "tls_certificate", "tls_key", "token_file"),
         *("log_tls_certificate", "log_tls_key", "weight", "create_log"),
     }
 )

@@ -34,7 +34,7 @@ from groupcert.members.core.log_records import (
 )
 from groupcert.members.core.record_kinds import KIND_OF, RECORD_KINDS
 from groupcert.members.core.releases import FORMAT_VERSION
-from groupcert.members.core.views import FORMAT_UNANNOUNCED, ViewMember
+from groupcert.members.core.views import FORMAT_FIRST, ViewMember
 from groupcert.members.wire.message_fields import fields
 from groupcert.members.wire.requests import check_id, logged_of
 from groupcert.members.wire.row_changes import checked_changes
@@ -46,7 +46,7 @@ _MEMBER_FIELDS = ("name", "incarnation", "address", "weight", "format_version", 
 RELEASE_CHARACTERS_MAX = 64
 
 
-def encode_batch(batch: LogBatch, format_version: int = FORMAT_UNANNOUNCED) -> bytes:
+def encode_batch(batch: LogBatch, format_version: int = FORMAT_FIRST) -> bytes:
     """Returns a batch as the bytes of one message of the log, in a format that members read."""
     message = log_pb2.LogBatch(
         format_version=format_version,
@@ -98,7 +98,7 @@ def decode_batch(payload: bytes) -> Message:
         message = log_pb2.LogBatch.FromString(payload)
     except DecodeError as error:
         return _unreadable(f"it is no batch ({error})", payload, is_batch=False)
-    if not 0 < message.format_version <= FORMAT_VERSION:
+    if not FORMAT_FIRST <= message.format_version <= FORMAT_VERSION:
         return _unreadable("", payload)
     claims = (message.member, message.incarnation, message.batch_number)
     if len(message.transactions) + len(message.plain_ids) > TRANSACTIONS_MAX:
@@ -184,11 +184,14 @@ def _unreadable(problem: str, payload: bytes, *, is_batch: bool = True) -> Unrea
     except DecodeError as error:
         return Unreadable(f"it is no batch ({error})", encoded=payload)
     claims = (head.member, head.incarnation, head.batch_number)
-    if 0 < head.format_version <= FORMAT_VERSION:
+    if FORMAT_FIRST <= head.format_version <= FORMAT_VERSION:
         claims = claims if is_batch else ("", 0, 0)
         return Unreadable(problem, *claims, encoded=payload)
-    problem = f"it has format {head.format_version}, this release reads 1 to {FORMAT_VERSION}"
-    return Unreadable(problem, *claims, head.format_version, payload)
+    reads = f"this release reads {FORMAT_FIRST} to {FORMAT_VERSION}"
+    problem = f"it has format {head.format_version}, {reads}"
+    # Below the first one nobody has written: that is junk, and no newer release's message.
+    later = head.format_version if head.format_version > FORMAT_VERSION else 0
+    return Unreadable(problem, *claims, later, payload)
 
 
 def is_urgent(payload: bytes, incarnation: int) -> bool:

@@ -91,14 +91,13 @@ def _candidate(address: str, observer: group_pb2.MemberStatus) -> Candidate:
 
 def _progress(status: group_pb2.GroupStatus) -> Progress:
     observer = status.observer
-    is_online = observer.state == group_pb2.MEMBER_STATE_ONLINE
     return Progress(
         observer.name,
         status.group,
         observer.log_identity,
         observer.log_sequence,
         bytes.fromhex(observer.digest),
-        observer.vouches_for_log or is_online,  # Earlier releases send the latter only.
+        observer.vouches_for_log,
     )
 
 

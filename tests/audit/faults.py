@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from groupcert.certifier.audit.answers.findings import Code
 from groupcert.certifier.history.schema import (
     CHAIN_START,
+    FORMAT_VERSION,
     RecordKind,
     Row,
     link,
@@ -143,7 +144,7 @@ def _checkpoint(before: Row, told: Row, stable: Row) -> Row:
     """
     position = position_at(integer(stable, "place"))
     return {
-        "format_version": 1,
+        "format_version": FORMAT_VERSION,
         "observer": before["observer"],
         "history": before["history"],
         "place": place_of(position, RecordKind.CHECKPOINT),

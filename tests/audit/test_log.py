@@ -6,17 +6,15 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 from pyspark.sql import SparkSession
 
 from groupcert.certifier.audit.answers.errors import UnreadableLog
-from groupcert.certifier.audit.proof.links import row_texts
 from groupcert.certifier.audit.rows.histories import _settings_at
 from groupcert.certifier.audit.rows.log import Log
-from groupcert.certifier.history.schema import CHAIN_START, FORMAT_VERSION, Row, Source, link
+from groupcert.certifier.history.schema import FORMAT_VERSION, Row, Source
 from tests.audit.histories import GROUP, Workload, random_order, rows_of, write
 
 pytestmark = pytest.mark.spark
@@ -50,7 +48,7 @@ def foreign(folder: Path) -> str:
 def newer(folder: Path) -> str:
     """A format that is not known."""
     write(folder, [{**row, "format_version": FORMAT_VERSION + 1} for row in ROWS])
-    return r"m1-1-\S+ is of format 3, this release reads up to 2: use the release"
+    return r"m1-1-\S+ is of format 3, this release reads 2: use the release"
 
 
 def unnumbered(folder: Path) -> str:
@@ -71,30 +69,6 @@ def test_files_that_are_no_log_together_are_named(
     message = make(tmp_path)
     with pytest.raises(UnreadableLog, match=message):
         assert Log(spark, [str(tmp_path)]).histories
-
-
-def test_a_history_that_begins_in_format_1_and_goes_on_in_2_is_read_with_its_chain(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    """As a member has it that runs a later release now: its older files lack `executed_us`."""
-    middle = len(ROWS) // 2
-    rows = [{**row, "format_version": 1} for row in ROWS[:middle]]
-    for row in rows:
-        row.pop("executed_us", None)
-    write(tmp_path, [*rows, *ROWS[middle:]])
-    older = min(tmp_path.glob("*.parquet"))
-    parquet.write_table(parquet.read_table(older).drop_columns(["executed_us"]), older)
-    log = Log(spark, [str(tmp_path)])
-    assert [each.rows for each in log.histories] == [len(ROWS)]
-    read = pl.DataFrame(log.rows.toArrow()).sort("number")
-    before = CHAIN_START
-    for text, chain in zip(row_texts(read), read["chain"], strict=True):
-        assert chain == link(before, text)
-        before = chain
-    found = read.to_dicts()
-    assert {each["format_version"] for each in found[:middle]} == {1}
-    assert {each["executed_us"] for each in found[:middle]} == {None}
-    assert any(each["executed_us"] is not None for each in found[middle:])
 
 
 @pytest.mark.parametrize("settings", ["{", "[]", '{"source": "nobody"}', None])

@@ -26,7 +26,7 @@ from groupcert.certifier.audit.rows.checks import hexadecimal
 from groupcert.certifier.audit.rows.log import Log
 from groupcert.certifier.audit.rows.pace import BUCKETS
 from groupcert.certifier.core import CertifierOptions
-from groupcert.certifier.history.schema import RecordKind, Row
+from groupcert.certifier.history.schema import FORMAT_VERSION, RecordKind, Row
 from tests.audit.histories import BEGIN_US, Workload, random_order, rows_of, write, write_as_is
 
 WORKLOAD = Workload(transactions=700, items=50, alone_share=0.03, view_every=90)
@@ -57,7 +57,8 @@ def _binary_log() -> list[Row]:
     rows: list[Row] = []
     kinds = [RecordKind.START, *[RecordKind.TRANSACTION] * 50, RecordKind.VIEW_CHANGE]
     for number, kind in enumerate([*kinds, *[RecordKind.TRANSACTION] * 30], 1):
-        row: Row = {"format_version": 1, "observer": "source", "history": "1", "kind": kind.value}
+        row: Row = {"format_version": FORMAT_VERSION, "observer": "source", "history": "1"}
+        row["kind"] = kind.value
         row |= {"place": number << 24, "version": 0}
         if kind is RecordKind.TRANSACTION:
             stamp = number - 1 if number < 52 else number - 52
@@ -75,7 +76,8 @@ def _unbroken() -> list[Row]:
     """A member's 210 transactions; each waits for the one four before it, and nothing for all."""
     rows: list[Row] = []
     for number in range(1, 211):
-        row: Row = {"format_version": 1, "observer": "unbroken", "history": "1", "number": number}
+        row: Row = {"format_version": FORMAT_VERSION, "observer": "unbroken", "history": "1"}
+        row["number"] = number
         row |= {"place": number << 24, "version": number, "kind": RecordKind.TRANSACTION.value}
         row |= {"verdict": "certified", "is_local": False, "write_set": [number % 4]}
         rows.append(row | {"sequence_number": number + 1, "last_committed": max(number - 3, 1)})

@@ -6,7 +6,7 @@ from groupcert.internal.v1.log_pb2 import LogBatch, LoggedTransaction
 
 
 def transactions_of(batch: LogBatch) -> list[LoggedTransaction]:
-    """Returns them as messages; from format 2 on most are columns, as `log.proto` says."""
+    """Returns them as messages; most are columns, as `log.proto` says."""
     if not batch.plain_ids:
         return list(batch.transactions)
     count = len(batch.plain_ids)

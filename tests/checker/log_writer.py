@@ -93,7 +93,7 @@ class LogWriter:
 
     def _add(self, member: str, batch: LogBatch) -> int:
         self._numbers[member] += 1
-        batch.format_version = 1
+        batch.format_version = 2
         batch.member, batch.incarnation = member, RUNS[member]
         batch.batch_number = self._numbers[member]
         self.messages.append((len(self.messages) + 1, batch.SerializeToString()))

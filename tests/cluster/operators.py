@@ -25,7 +25,7 @@ NEXT_STEPS = ("--discard-state", "discard", "rejoin")
 def rejoin(cluster: DockerCluster, name: str, *flags: str) -> None:
     """Has a member begin anew, as its operator would."""
     address = f"{cluster.ip(name)}:{PORT}"
-    cluster.execute(name, "groupcert", "group", "rejoin", "--address", address, *flags)
+    cluster.execute(name, "groupcert", "group", "rejoin", address, *flags)
 
 
 @dataclass
@@ -191,9 +191,9 @@ class Churn:
         other = self.dice.choice([name for name in MEMBERS if name != self.name])
         match self.how:
             case "leave":
-                self._group("leave", "--address", address)
+                self._group("leave", address)
             case "expel":
-                self._group("expel", self.name, "--address", f"{self.cluster.ip(other)}:{PORT}")
+                self._group("expel", self.name, f"{self.cluster.ip(other)}:{PORT}")
             case "restart":
                 self.cluster.stop_containers(self.name)
             case _:

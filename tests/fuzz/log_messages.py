@@ -27,6 +27,7 @@ from groupcert.internal.v1.log_pb2 import (
 )
 from groupcert.internal.v1.log_pb2 import Member as NamedRun
 from groupcert.members.core.releases import FORMAT_VERSION
+from groupcert.members.core.views import FORMAT_FIRST
 from tests.fuzz.calls import harmless
 from tests.fuzz.methods import MEMBERS
 from tests.fuzz.mutations import MESSAGE_BYTES_MAX, mutated
@@ -35,7 +36,7 @@ from tests.fuzz.random_messages import random_message
 from tests.fuzz.values import Answers
 from tests.fuzz.watcher import Watcher
 
-FORMATS = range(FORMAT_VERSION + 1)
+FORMATS = range(FORMAT_FIRST, FORMAT_VERSION + 1)
 """Those that members know, and 0, which is none and skipped."""
 CAPTURED_MAX = 200
 LAST_MESSAGES = 300
@@ -180,14 +181,14 @@ class LogMessages:
             last = self.log.numbers[batch.incarnation]
             mutated_batch.batch_number = last + chance.randrange(1, AHEAD_MAX)
             mutated_batch.incarnation, mutated_batch.member = batch.incarnation, batch.member
-            mutated_batch.format_version = chance.choice((1, FORMAT_VERSION, FORMAT_VERSION + 1))
+            mutated_batch.format_version = chance.choice((*FORMATS, FORMAT_VERSION + 1))
             return "of a run", mutated_batch.SerializeToString()
         return "mutated repetition", mutated(batch.SerializeToString(), chance)
 
 
 def _stranger(chance: random.Random, **fields: object) -> bytes:
     batch = LogBatch(
-        format_version=chance.choice((1, FORMAT_VERSION)),
+        format_version=chance.choice((FORMAT_FIRST, FORMAT_VERSION)),
         member="m9",
         incarnation=chance.getrandbits(63) + 1,
         batch_number=chance.choice((1, 2, 65_536, 65_537, 2**64 - 1)),
@@ -200,7 +201,7 @@ def _in_a_name(chance: random.Random, log: CapturedLog, **fields: object) -> byt
     """Returns an invalid batch in the name of a run: its number is too far ahead, or it lies."""
     incarnation = log.newest_run(chance)
     batch = LogBatch(
-        format_version=chance.choice((1, FORMAT_VERSION)),
+        format_version=chance.choice((FORMAT_FIRST, FORMAT_VERSION)),
         member=log.runs[incarnation],
         incarnation=incarnation,
         batch_number=log.numbers[incarnation],

@@ -20,7 +20,7 @@ RUN = 7
 
 
 def batch(number: int, incarnation: int = RUN, **fields: object) -> bytes:
-    values: dict[str, object] = {"format_version": 1, "member": "m1", **fields}
+    values: dict[str, object] = {"format_version": 2, "member": "m1", **fields}
     values |= {"incarnation": incarnation, "batch_number": number}
     return LogBatch(**values).SerializeToString()  # type: ignore[arg-type]  # its own fields
 

@@ -215,7 +215,7 @@ class ReplicaProcess:
         self.address = f"{HOST}:{free_port()}"
         self._arguments = [
             *("replica", "--target", target),
-            *(part for source in sources for part in ("--source", source)),
+            *sources,
             *("--address", self.address, "--scheme", *scheme.split(), *arguments),
         ]
         self._process: CommandProcess | None = None

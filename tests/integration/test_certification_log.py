@@ -92,7 +92,6 @@ def logged_siblings(group: LocalGroup, member: str) -> dict[int, tuple[int, int]
             GtidSet(),
             source=member,
             keys_of=changed_keys,
-            databases_max=16,
         )
         told = {}
         while not reader.is_at_end:

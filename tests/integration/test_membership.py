@@ -153,24 +153,24 @@ class TestSilence:
         settings = {**TIMES, "autorejoin_tries": 0}
         with LocalGroup(tmp_path, members=2, settings=settings) as group:
             address = group.addresses["m2"]
-            assert command("group", "expel", "m2", "--address", group.addresses["m1"]) == 0
+            assert command("group", "expel", "m2", group.addresses["m1"]) == 0
             wait_for("an error", lambda: state_of(group, "m2") == group_pb2.MEMBER_STATE_ERROR)
             with Client(address) as client:
                 assert client.transaction().get(b"key") is None, "reads go on"
-            assert command("group", "rejoin", "--address", address) == 0
+            assert command("group", "rejoin", address) == 0
             wait_for("m2 ONLINE", lambda: is_online(group, "m2"))
-            assert command("group", "rejoin", "--address", address) == 2
+            assert command("group", "rejoin", address) == 2
 
     def test_a_member_may_be_told_to_end(self, tmp_path: Path) -> None:
         settings = {**TIMES, "autorejoin_tries": 0, "exit_state_action": "ABORT_SERVER"}
         with LocalGroup(tmp_path, members=2, settings=settings) as group:
-            assert command("group", "expel", "m2", "--address", group.addresses["m1"]) == 0
+            assert command("group", "expel", "m2", group.addresses["m1"]) == 0
             assert group.processes.pop("m2").wait(120) == 3
 
     def test_or_to_answer_nothing_but_its_status(self, tmp_path: Path) -> None:
         settings = {**TIMES, "autorejoin_tries": 0, "exit_state_action": "OFFLINE_MODE"}
         with LocalGroup(tmp_path, members=2, settings=settings) as group:
-            assert command("group", "expel", "m2", "--address", group.addresses["m1"]) == 0
+            assert command("group", "expel", "m2", group.addresses["m1"]) == 0
             wait_for("an error", lambda: state_of(group, "m2") == group_pb2.MEMBER_STATE_ERROR)
 
             def refuses() -> bool:
@@ -185,10 +185,10 @@ class TestSilence:
 
     def test_leaving_and_coming_back(self, group: LocalGroup) -> None:
         address = group.addresses["m2"]
-        assert command("group", "leave", "--address", address) == 0
+        assert command("group", "leave", address) == 0
         wait_for("a view without it", lambda: view_of(group, "m1") == ["m1", "m3"])
         wait_for("m2 LEFT", lambda: state_of(group, "m2") == group_pb2.MEMBER_STATE_LEFT)
-        assert command("group", "rejoin", "--address", address) == 0
+        assert command("group", "rejoin", address) == 0
         wait_for("its return", lambda: view_of(group, "m1") == ["m1", "m2", "m3"])
 
 
@@ -218,23 +218,23 @@ class TestSinglePrimary:
     def test_clients_follow_the_primary_through_switches_and_its_death(
         self, group: LocalGroup
     ) -> None:
-        at_m1 = ("--address", group.addresses["m1"])
-        assert command("group", "mode", "single-primary", "--primary", "m3", *at_m1) == 0
+        at_m1 = group.addresses["m1"]
+        assert command("group", "mode", "single-primary", "--primary", "m3", at_m1) == 0
         wait_for("m3 the primary", lambda: group.status("m1").primary == "m3")
         load = BankLoad()
         with load.running(list(group.addresses.values()), seed=2):
             load.wait_for_commits(COMMITS)
-            assert command("group", "primary", "m2", *at_m1) == 0
+            assert command("group", "primary", "m2", at_m1) == 0
             load.wait_for_commits(COMMITS)
             group.kill("m2")
             wait_for("another primary", lambda: group.status("m1").primary == "m1")
             load.wait_for_commits(COMMITS)
             group.start_member("m2")
             group.wait_online()
-            assert command("group", "mode", "multi-primary", *at_m1) == 0
+            assert command("group", "mode", "multi-primary", at_m1) == 0
             load.wait_for_commits(COMMITS)
         assert_whole(group, load.bank, load.counts)
-        assert command("group", "primary", "m2", *at_m1) == 2
+        assert command("group", "primary", "m2", at_m1) == 2
 
 
 class TestSettings:
@@ -243,9 +243,9 @@ class TestSettings:
     def test_a_change_is_the_same_for_everybody_and_outlives_a_restart(
         self, group: LocalGroup, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        at_m1 = ("--address", group.addresses["m1"])
-        assert command("group", "set", "gc_window=tight", "--dry-run", *at_m1) == 0
-        assert command("group", "set", "gc_window=tight", "write_set_items_max=7", *at_m1) == 0
+        at_m1 = group.addresses["m1"]
+        assert command("group", "set", "gc_window=tight", "--dry-run", at_m1) == 0
+        assert command("group", "set", "gc_window=tight", "write_set_items_max=7", at_m1) == 0
         group.stop_member("m2")
         group.start_member("m2")
         group.wait_online()
@@ -253,7 +253,7 @@ class TestSettings:
         def shown(address: str) -> str:
             """What a member shows once it has read the change."""
             capsys.readouterr()
-            assert command("group", "settings", "--address", address) == 0
+            assert command("group", "settings", address) == 0
             text = capsys.readouterr().out
             return text if "version 2\n" in text else ""
 
@@ -278,7 +278,7 @@ class TestSettings:
         words: str,
         capsys: pytest.CaptureFixture[str],
     ) -> None:
-        assert command("group", "set", assignment, "--address", local.addresses["m1"]) == 2
+        assert command("group", "set", assignment, local.addresses["m1"]) == 2
         assert words.lower() in capsys.readouterr().err.lower()
 
 
@@ -319,10 +319,10 @@ class TestFences:
             group.start_member("m1")
             wait_for("still a fence", lambda: _is_fenced(group, "m1", "STILL_FENCED"))
             address = group.addresses["m1"]
-            assert command("group", "rejoin", "--address", address) == 3
-            assert command("group", "rejoin", "--unfence", "--address", address) == 0
+            assert command("group", "rejoin", address) == 3
+            assert command("group", "rejoin", "--unfence", address) == 0
             wait_for("the same fence", lambda: _is_fenced(group, "m1", "FOREIGN_LOG"))
-            assert command("group", "rejoin", "--discard-state", "--address", address) == 0
+            assert command("group", "rejoin", "--discard-state", address) == 0
             wait_for("m1 ONLINE", lambda: is_online(group, "m1"))
             assert list((tmp_path / "m1").glob("discarded-*"))
 
@@ -344,7 +344,7 @@ def test_a_member_that_cannot_read_its_rows_fences_itself(group: LocalGroup) -> 
         with client.transaction() as transaction:
             list(transaction.scan())
     wait_for("a fence", lambda: _is_fenced(group, "m3", "CORRUPT_STORE"))
-    assert command("group", "rejoin", "--discard-state", "--address", group.addresses["m3"]) == 0
+    assert command("group", "rejoin", "--discard-state", group.addresses["m3"]) == 0
     group.wait_online()
     with Client(group.addresses["m3"], consistency=Consistency.BEFORE) as client:
         assert client.run(lambda transaction: len(list(transaction.scan()))) == 1_000

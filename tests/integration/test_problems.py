@@ -274,10 +274,10 @@ class TestMembers:
             group.wait_online()
             for name in ("m1", "m2"):  # A restart keeps it.
                 wait_for_exactly(group.addresses[name], ("member_departed", "m3"))
-            assert groupcert("group", "forget", "m3", "--address", m1).returncode == 0
+            assert groupcert("group", "forget", "m3", m1).returncode == 0
             for name in ("m1", "m2"):
                 wait_until_well(group.addresses[name])
-            again = groupcert("group", "forget", "m3", "--address", m1)
+            again = groupcert("group", "forget", "m3", m1)
             assert again.returncode == 2
             assert "expected one that has departed: nobody has" in again.stderr
             group.start_member("m3")

@@ -57,7 +57,7 @@ def test_too_many_rows_of_a_large_commit_are_refused_before_they_are_sent(
 def test_a_refusal_within_a_large_commit_is_what_the_caller_is_told(
     group: LocalGroup, key: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of one that announces too little, as clients of earlier releases do."""
+    """Of one that announces too little."""
 
     def silent(**fields: object) -> store_pb2.CommitHeader:
         del fields["rows"], fields["read_keys"]

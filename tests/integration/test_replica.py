@@ -409,7 +409,7 @@ def test_a_member_answers_for_its_applier_too(shared: Shared) -> None:
         (("--target", "sqlite:x"), "setting target is 'sqlite:x': expected rocksdb:FOLDER, post"),
         (("--target", "postgresql://u@h/d"), "target h/d: there is no mapping of rows"),
         (("--target", "mysql://u@h/d", "--mapping", "/none"), "/none: No such file"),
-        (("--source", "nowhere"), "sources.1 is 'nowhere': expected host:port"),
+        (("nowhere",), "sources.1 is 'nowhere': expected host:port"),
         (("--until-view", "1", "--until-after-gaps"), "until_view and until_after_gaps are given"),
         (("--until-after-gtids", "5"), "until_after_gtids: "),
         (("--workers", "1025"), "workers is 1025: input should be less than or equal to 1024"),
@@ -419,7 +419,7 @@ def test_what_settings_are_wrong_about_is_said_before_anything_is_written(
     tmp_path: Path, arguments: tuple[str, ...], words: str
 ) -> None:
     folder = tmp_path / "target"
-    given = ("--source", "127.0.0.1:1", "--target", f"rocksdb:{folder}")
+    given = ("127.0.0.1:1", "--target", f"rocksdb:{folder}")
     done = groupcert("replica", *given, *arguments)
     assert done.returncode == USAGE
     assert words in done.stderr
@@ -432,7 +432,7 @@ def test_an_address_that_is_taken_is_said(tmp_path: Path) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        given = ("--source", "127.0.0.1:1", "--target", f"rocksdb:{tmp_path / 't'}")
+        given = ("127.0.0.1:1", "--target", f"rocksdb:{tmp_path / 't'}")
         done = groupcert("replica", *given, "--address", address)
         assert (done.returncode, address in done.stderr) == (UNAVAILABLE, True), done.stderr
         done = groupcert("replica", *given, "--metrics-address", address)

@@ -25,7 +25,7 @@ def restart(operated: Operated, *words: str) -> int:
     """The exit code of the verb, run in this process."""
     address = ",".join(operated.group.addresses.values())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["groupcert", "group", "restart", "--address", address, *words])
+        patch.setattr(sys, "argv", ["groupcert", "group", "restart", address, *words])
         with pytest.raises(SystemExit) as caught:
             cli.main()
     return int(caught.value.code or 0)

@@ -101,7 +101,7 @@ def test_an_empty_member_does_not_commit_on_a_log_that_lost_its_end(group: Local
     kept.rename(group.folder / "log-server")
     group.log_server.start()
     for address in group.addresses.values():
-        assert command("group", "rejoin", "--unfence", "--address", address) == 0
+        assert command("group", "rejoin", "--unfence", address) == 0
     group.wait_online()
     wait_for("m3 has all", lambda: rows_at(group, "m3") == ROWS)
 
@@ -120,10 +120,10 @@ def test_a_group_goes_on_without_what_is_lost_if_its_operators_want_that(
         group.start_member(name)
     reason = wait_for("m3 waits", lambda: is_in("RECOVERING", group, "m3", "waits for m"))
     address = group.addresses["m3"]
-    assert f"`groupcert group rejoin --trust-log --address {address}`" in reason
+    assert f"`groupcert group rejoin --trust-log {address}`" in reason
     assert f"m2 ({group.addresses['m2']}: UNREACHABLE)" in reason
     wait_for("m1 waits", lambda: is_in("RECOVERING", group, "m1", "waits for m"))
-    assert command("group", "rejoin", "--trust-log", "--address", address) == 0
+    assert command("group", "rejoin", "--trust-log", address) == 0
     assert "it joins without asking others" in capsys.readouterr().out
     group.wait_online()
     with Client(address) as client, client.transaction() as transaction:

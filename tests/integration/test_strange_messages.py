@@ -182,19 +182,19 @@ def test_operators_have_a_message_skipped_that_nobody_can_read(unannounced: Loca
     assert_says_how(three, place)
     assert three.stop_member("m3") == 0  # Another process finds its fence, and its log not open.
     three.start_member("m3")
-    groupcert("group", "rejoin", "--unfence", "--address", three.addresses["m1"])
+    groupcert("group", "rejoin", "--unfence", three.addresses["m1"])
     wait_for("m1 to read it again", lambda: again(three, "m1") == 2 and is_fenced(three, "m1"))
     assert_says_how(three, place)
 
-    wrong = ["group", "skip", str(place - 1), "--address", three.addresses["m1"]]
+    wrong = ["group", "skip", str(place - 1), three.addresses["m1"]]
     with pytest.raises(subprocess.CalledProcessError) as caught:
         groupcert(*wrong)
     assert f"it has read those to {place - 1}" in caught.value.stderr
     wait_for("m3 to answer", lambda: is_fenced(three, "m3"))
-    said = groupcert("group", "skip", str(place), "--address", three.addresses["m3"])
+    said = groupcert("group", "skip", str(place), three.addresses["m3"])
     assert f"who cannot read message {place} of the log skips it" in said
     for name in three.names:
-        groupcert("group", "rejoin", "--unfence", "--address", three.addresses[name])
+        groupcert("group", "rejoin", "--unfence", three.addresses[name])
     three.wait_online()
     with Client(three.addresses["m2"]) as client:
         client.run(lambda transaction: transaction.put(b"after", b"1"))
@@ -207,7 +207,7 @@ def test_operators_have_a_message_skipped_that_nobody_can_read(unannounced: Loca
         last = status.skipped_last
         assert (status.skipped_messages, last.log_sequence) == (1, place)
         assert last.why == "nobody could read it, and operators had it skipped"
-    refused = ["group", "skip", str(place + 100), "--address", three.addresses["m1"]]
+    refused = ["group", "skip", str(place + 100), three.addresses["m1"]]
     with pytest.raises(subprocess.CalledProcessError) as caught:
         groupcert(*refused)
     assert "m1 is ONLINE" in caught.value.stderr

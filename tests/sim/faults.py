@@ -21,7 +21,7 @@ from groupcert.members.core.log_records import (
 )
 from groupcert.members.core.releases import FORMAT_VERSION
 from groupcert.members.core.states import MemberState
-from groupcert.members.core.views import FORMAT_UNANNOUNCED, ViewMember
+from groupcert.members.core.views import FORMAT_FIRST, ViewMember
 from groupcert.members.wire.log_batches import encode_batch
 from tests.sim.member import SUSPICION_MS
 from tests.sim.settings import some_settings
@@ -244,7 +244,7 @@ def write_junk(cluster: "Cluster") -> None:
         )
     )
     if isinstance(message, LogBatch):
-        message = encode_batch(message, message.format_version or FORMAT_UNANNOUNCED)
+        message = encode_batch(message, message.format_version or FORMAT_FIRST)
     _write(cluster, message)
 
 

@@ -55,9 +55,8 @@ def is_applied() -> pl.Expr:
 
 def execution_us(*history: str) -> pl.Expr:
     """Returns the execution time of a transaction in microseconds, without the wait for its turn to
-    commit; logs of format 1 have no more than the time until it was visible. Null if not known.
-    Transactions that a worker executed as one job share its time; `history` are the columns that
-    name a row's history.
+    commit; null if not known. Transactions that a worker executed as one job share its time;
+    `history` are the columns that name a row's history.
     """
     took = executed_at() - pl.col("started_us")
     job = pl.len().over(*history, "worker", "started_us", "executed_us")

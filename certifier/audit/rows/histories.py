@@ -185,9 +185,9 @@ def check_files(key: Key, files: Sequence[Row]) -> None:
         if version is None or None in key:
             problem = f"{file} is no certification log: it has rows without format or observer"
             raise UnreadableLog(problem=problem, advice="restore the file, or leave it out")
-        if version > FORMAT_VERSION:
-            problem = f"{file} is of format {version}, this release reads up to {FORMAT_VERSION}"
-            advice = "use the release that wrote it, or a newer one"
+        if version != FORMAT_VERSION:
+            problem = f"{file} is of format {version}, this release reads {FORMAT_VERSION}"
+            advice = "use the release that wrote it"
             raise UnreadableLog(problem=problem, advice=advice)
         if row["unplaced"]:
             problem = f"{file} has rows without number, place or kind: {row['unplaced']}"

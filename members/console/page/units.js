@@ -42,13 +42,13 @@ export function clock(milliseconds) {
 
 const ENDINGS = { ms: "ms", usec: "µs", seconds: "s" };
 const THINGS = /transactions|messages|items|rows|files|databases|versions|snapshots|outcomes|workers|tries|replicas/;
-const OTHERS = { flow_control_lag_max: "transactions", binlog_commit_wait_count: "transactions", publish_window: "messages" };
+const OTHERS = { flow_control_lag_max: "transactions", binlog_commit_wait_count: "transactions" };
 
 // A setting's value with its unit, which its name tells.
 export function setting(name, value) {
   if (value === null) return "not told";
   if (value === "") return "none";
-  if (!/^\d+$/.test(value) || /_port$/.test(name)) return value;
+  if (!/^\d+$/.test(value)) return value;
   const number = Number(value);
   if (/_bytes_per_second/.test(name)) return `${text(bytes(number))}/s`;
   if (/_bytes(_|$)/.test(name)) return text(bytes(number));

@@ -1,9 +1,7 @@
 """The embedded target: rows, checkpoint, relay queue and history change together."""
 
 import json
-import struct
 import threading
-from array import array
 from itertools import permutations
 
 import pytest
@@ -24,7 +22,7 @@ from groupcert.applier.targets.rocksdb import (
 )
 from groupcert.certifier.gtid import Gtid
 from groupcert.certifier.gtid_set import GtidSet
-from groupcert.certifier.storage.store import Batch, Family, Store, integer_key
+from groupcert.certifier.storage.store import Batch, Family, Store
 from tests.applier.histories import (
     GROUP,
     VIEW_CHANGE,
@@ -35,7 +33,7 @@ from tests.applier.histories import (
     serial_rows,
 )
 from tests.applier.scheme_driver import SOURCE, entry
-from tests.stores import put, writing
+from tests.stores import writing
 
 
 def queued(store: Store, entries: list[RelayEntry]) -> RelayQueue:
@@ -172,31 +170,6 @@ def test_history_tells_when_an_execution_ended(store: Store) -> None:
     assert ran == [(5, 7), (0, 0), (6, 9), (6, 9), (8, 11)]
     parents = [each.commit_parent for each in applied_intervals(store)]
     assert parents == [0, 1, 1, 1, -1]
-
-
-def test_history_of_releases_that_knew_no_end_of_an_execution_is_read(store: Store) -> None:
-    """Their header had a yes or no in place of the flags: whether there are commit parents."""
-    columns = struct.pack("=2Q2Q2Q2i", 1, 2, 1, 1, 50, 60, 0, 1)
-    parents = struct.pack("=2Q", 0, 1)
-    key, later = integer_key(5), integer_key(6)
-    put(store, Family.HISTORY, (key, struct.pack("<Q?", 70, True) + columns + parents))
-    put(store, Family.HISTORY, (later, struct.pack("<Q?", 80, False) + columns))
-    first = AppliedInterval(1, 1, 5, started_us=50, committed_us=70, worker=0)
-    second = AppliedInterval(2, 1, 5, started_us=60, committed_us=70, worker=1)
-    assert list(applied_intervals(store)) == [
-        first._replace(commit_parent=0, commit_id=0),
-        second._replace(commit_parent=1, commit_id=0),
-        *(each._replace(committed=6, committed_us=80) for each in (first, second)),
-    ]
-
-
-def test_history_of_the_first_releases_is_read(store: Store) -> None:
-    put(store, Family.HISTORY, (integer_key(5), array("Q", [1, 2, 3, 0, 4, 0]).tobytes()))
-    assert list(applied_intervals(store)) == [
-        AppliedInterval(version=1, started=0, committed=5),
-        AppliedInterval(version=2, started=4, committed=5),
-        AppliedInterval(version=3, started=0, committed=5),
-    ]
 
 
 def test_a_batch_that_cannot_be_written_changes_nothing(

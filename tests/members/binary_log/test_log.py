@@ -24,7 +24,7 @@ from groupcert.certifier.gtid_set import GtidSet
 from groupcert.certifier.storage.store import Family, Store
 from groupcert.members.binary_log import log as binary_log
 from groupcert.members.binary_log.log import BinaryLog, BinaryLogOptions, key_of
-from groupcert.members.binary_log.reader import BinaryLogReader
+from groupcert.members.binary_log.reader import DATABASES_MAX, BinaryLogReader
 from groupcert.members.wire.binary_log_entries import entries_from, events_of
 from groupcert.members.wire.row_changes import changed_keys, decode_changes
 from groupcert.v1.binary_log_pb2 import SubscribeResponse
@@ -65,7 +65,7 @@ class Source:
         """Begins a file."""
         assert self.log.rotate(self.position)
 
-    def reader(self, executed: str = "", *, databases_max: int = 16) -> BinaryLogReader:
+    def reader(self, executed: str = "", *, databases_max: int = DATABASES_MAX) -> BinaryLogReader:
         """A replica that has executed a GTID set."""
         return BinaryLogReader(
             self.log,

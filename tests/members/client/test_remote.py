@@ -12,7 +12,6 @@ from typing import Any, NoReturn
 
 import grpc
 import pytest
-from grpc_status import rpc_status as grpc_rpc_status
 
 from groupcert.certifier.errors import (
     GroupcertError,
@@ -32,12 +31,13 @@ from groupcert.members.errors.transactions import (
     OutcomeUnknown,
 )
 from groupcert.members.wire import statuses as status
+from groupcert.members.wire.channels import ADMITTED
 from groupcert.members.wire.requests import SNAPSHOT_VERSION_MAX
 from groupcert.v1 import (
     certification_pb2,
-    certification_pb2_grpc,
+    session_pb2,
+    session_pb2_grpc,
     store_pb2,
-    store_pb2_grpc,
     transaction_pb2,
 )
 
@@ -65,12 +65,8 @@ Answer = store_pb2.CommitResponse | transaction_pb2.Outcome | GroupcertError | g
 
 
 @dataclass
-class Script(
-    store_pb2_grpc.StoreServiceServicer, certification_pb2_grpc.CertificationServiceServicer
-):
-    """A member that gives one answer after the other, the last one for ever. It has no session
-    streams, as one of an earlier release.
-    """
+class Script(session_pb2_grpc.SessionServiceServicer):
+    """A member that gives one answer after the other, the last one for ever."""
 
     answers: list[Answer]
     remembered: transaction_pb2.Outcome | None = None
@@ -78,28 +74,37 @@ class Script(
     commits: list[store_pb2.CommitRequest] = field(default_factory=list)
     certified: list[transaction_pb2.Transaction] = field(default_factory=list)
 
-    def Commit(self, request: store_pb2.CommitRequest, context: Any) -> store_pb2.CommitResponse:
-        """Answers the next commit."""
+    def Session(self, request_iterator: Any, context: Any) -> Iterator[session_pb2.SessionResponse]:
+        """Answers each call alone."""
+        context.send_initial_metadata(((ADMITTED, ""),))
+        for request in request_iterator:
+            for call in request.calls:
+                kind = call.WhichOneof("call")
+                answer = session_pb2.SessionAnswer(number=call.number)
+                try:
+                    found = getattr(self, f"_{kind}")(getattr(call, kind), context)
+                    getattr(answer, kind).CopyFrom(found)
+                except GroupcertError as error:
+                    answer.error = status.rpc_status(error).SerializeToString()
+                yield session_pb2.SessionResponse(answers=[answer])
+
+    def _commit(self, request: store_pb2.CommitRequest, context: Any) -> store_pb2.CommitResponse:
         self.commits.append(request)
         answer = self._next(context)
         if isinstance(answer, transaction_pb2.Outcome):
-            _abort(context, status.rpc_status(status.commit_error(answer)))
+            raise status.commit_error(answer)
         assert isinstance(answer, store_pb2.CommitResponse)
         return answer
 
-    def Certify(
+    def _certify(
         self, request: certification_pb2.CertifyRequest, context: Any
     ) -> certification_pb2.CertifyResponse:
-        """Answers the next transaction."""
         self.certified.append(request.transaction)
         answer = self._next(context)
         assert isinstance(answer, transaction_pb2.Outcome)
         return certification_pb2.CertifyResponse(outcome=answer)
 
-    def GetOutcome(
-        self, request: certification_pb2.GetOutcomeRequest, context: Any
-    ) -> certification_pb2.GetOutcomeResponse:
-        """Tells what the script remembers."""
+    def _get_outcome(self, _: Any, __: Any) -> certification_pb2.GetOutcomeResponse:
         return certification_pb2.GetOutcomeResponse(
             outcome=self.remembered, forgotten_version=self.forgotten_version
         )
@@ -107,30 +112,18 @@ class Script(
     def _next(self, context: Any) -> Answer:
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, GroupcertError):
-            _abort(context, status.rpc_status(answer))
+            raise answer
         if isinstance(answer, grpc.StatusCode):
             context.abort(answer, "as the script says")
         if isinstance(answer, str):
             context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, answer)
         return answer
 
-    def OpenSnapshot(self, request: Any, context: Any) -> Any:
-        """Opens the only snapshot."""
+    def _open_snapshot(self, _: Any, __: Any) -> store_pb2.OpenSnapshotResponse:
         return store_pb2.OpenSnapshotResponse(snapshot_id=1, version=SNAPSHOT_VERSION)
 
-    def CertifyStream(self, request_iterator: Any, context: Any) -> Any:
-        """Not part of any script."""
-        context.abort(grpc.StatusCode.UNIMPLEMENTED, "no stream")
-
-    CommitStream = CertifyStream
-
-    HoldSession = CertifyStream  # type: ignore[assignment]  # it is none
-    CloseSnapshot = Get = Scan = OpenSnapshot
-
-
-def _abort(context: Any, message: Any) -> NoReturn:
-    context.abort_with_status(grpc_rpc_status.to_status(message))
-    raise AssertionError("abort raises")
+    def _close_snapshot(self, _: Any, __: Any) -> store_pb2.CloseSnapshotResponse:
+        return store_pb2.CloseSnapshotResponse()
 
 
 @contextmanager
@@ -139,8 +132,7 @@ def serving(*scripts: Script) -> Iterator[list[str]]:
     servers, addresses = [], []
     for script in scripts:
         server = grpc.server(ThreadPoolExecutor(4))
-        store_pb2_grpc.add_StoreServiceServicer_to_server(script, server)
-        certification_pb2_grpc.add_CertificationServiceServicer_to_server(script, server)
+        session_pb2_grpc.add_SessionServiceServicer_to_server(script, server)
         addresses.append(f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}")
         server.start()
         servers.append(server)

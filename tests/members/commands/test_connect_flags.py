@@ -30,7 +30,7 @@ def run(*arguments: str, environment: dict[str, str] | None = None) -> str:
     app = typer.Typer()
 
     @app.command()
-    @connecting(several=True, former="--member")
+    @connecting(several=True)
     def verb(connect: ConnectFlags, other: int = 3) -> None:
         typer.echo(f"{other} {connect!r}")
 
@@ -63,8 +63,6 @@ def test_every_verb_that_calls_members_has_them(verb: tuple[str, ...]) -> None:
     [
         ((), {"GROUPCERT_ADDRESS": "m1:1"}, ("m1:1",)),
         (("m2:2", "[::1]:3,m4:4"), {"GROUPCERT_ADDRESS": "m1:1"}, ("m2:2", "[::1]:3", "m4:4")),
-        (("--member", "m2:2", "--member", "m3:3"), {}, ("m2:2", "m3:3")),
-        (("--member", "m2:2"), {"GROUPCERT_ADDRESS": "m1:1"}, ("m2:2",)),
     ],
 )
 def test_addresses_stand_behind_the_verb_or_in_the_environment(
@@ -205,9 +203,8 @@ def test_flags_become_credentials_that_were_checked(tmp_path: Path) -> None:
     [
         ("group set lag=3", "127.0.0.1:7"),
         ("group set lag=3 127.0.0.1:8", "127.0.0.1:8"),
-        ("group set lag=3 --address 127.0.0.1:8", "127.0.0.1:8"),
         ("group settings", "127.0.0.1:7"),
-        ("group settings --address 127.0.0.1:8", "127.0.0.1:8"),
+        ("group settings 127.0.0.1:8", "127.0.0.1:8"),
         ("group leave", "127.0.0.1:7"),
         ("status", "127.0.0.1:7"),
         ("backup --out b", "127.0.0.1:7"),

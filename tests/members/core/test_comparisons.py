@@ -23,8 +23,6 @@ def test_what_is_stored_is_the_comparison_with_the_answers_so_far() -> None:
     assert (restored.position, restored.version, restored.requested_us) == (7, 3, 99)
     assert (restored.asked, restored.answers) == (compared.asked, compared.answers)
     assert restored.waiting == ["m3"]
-    restored.restore(())
-    assert restored.position == 7
 
 
 def test_equal_digests_are_stored_once() -> None:

@@ -44,15 +44,6 @@ from tests.members.state_machines import (
 
 NOW_US = 1_780_000_000_000_000
 OTHER = "bbbbbbbb-bbbb-bbbb-bbbb-bbbbbbbbbbbb"
-WITH_ITEMS = b"""
-["aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa",[["m2","2",false,1780000000000000]],
-[[0,3145728,1,"61",0,[18446744073709551615,5,18446744073709551615],[9],1,1,2],
-[0,3145729,1,"62",0,[5],[],5,1,"m2"]],
-[{"format_version":1,"observer":"m1","history":"1","place":50331683,"kind":"transaction",
-"version":2,"origin":"m2","gtid_brought":false,"is_local":false,"write_set":[-2,3],"read_set":[7],
-"snapshot_version":1,"verdict":"certified","gtid_source":"aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa",
-"gtid_number":2,"last_committed":1,"sequence_number":3,"session":"2","transaction_id":"63",
-"decided_us":1780000000000000,"domain_id":7}]]"""
 
 
 def read(member: Member, *batches: LogBatch) -> list[Row]:
@@ -193,16 +184,3 @@ def test_items_take_eight_bytes_each_and_come_back() -> None:
     for row in rows:
         assert row["write_set"] == [-1 - each for each in range(10_000)]
         assert row["read_set"] == [-1 - each for each in range(100)]
-
-
-def test_decisions_with_items_in_their_json_are_read() -> None:
-    """As they were stored before; the items of a row are signed there, others are not."""
-    member = noting(2)
-    logged = [
-        LoggedTransaction(b"a", 0, [2**64 - 1, 5, 2**64 - 1], [9]),
-        LoggedTransaction(b"b", 0, [5]),
-        LoggedTransaction(b"c", 1, [2**64 - 2, 3], [7], domain_id=7),
-    ]
-    now = read(member, batch_of(2, 2, logged))
-    now[2]["format_version"] = 1
-    assert list(decode(b"\x01\x03\x00\x00\x00" + WITH_ITEMS, "m1", "7f", "there")) == now

@@ -61,21 +61,6 @@ def test_settings_are_the_same_after_a_restart() -> None:
     settings = SETTINGS._replace(members_allowed=("m1", "m2"), postgresql_tables=("public.*",))
     restored = restored_from(online(2, settings=settings), run_of(1, run=5))
     assert restored.settings == settings
-    earlier = checkpoint_of(online(2))
-    del earlier["settings"][-1]
-    member = new_member(run=5)
-    restore(member, earlier)
-    assert member.settings == SETTINGS
-
-
-def test_what_earlier_releases_have_not_stored_begins_empty() -> None:
-    stored, restored = checkpoint_of(online(2)), new_member(run=1)
-    keys = {"runs_gone", "fragment_sets", "skipped", "departed", "verdicts"}
-    keys |= {"format_version", "announced"}
-    earlier = {**stored, "reports": [(2, 3, 1)]}
-    restore(restored, {k: v for k, v in earlier.items() if k not in keys})  # type: ignore[arg-type]
-    assert restored.report_of(2) == (3, 1)
-    assert {**checkpoint_of(restored), "reports": []} == stored
 
 
 def test_what_a_later_release_has_stored_is_refused_where_the_group_writes_its_format() -> None:

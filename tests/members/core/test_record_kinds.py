@@ -9,12 +9,13 @@ from collections.abc import Iterable
 from groupcert.internal.v1 import log_pb2
 from groupcert.members.core.record_kinds import RECORD_KINDS, RecordKind
 from groupcert.members.core.releases import FORMAT_VERSION
+from groupcert.members.core.views import FORMAT_FIRST
 
 FIRST = {
     *("view_change", "stable_set", "group_settings", "appointment"),
     *("abandonment", "forgetting", "skip"),
 }
-KINDS_OF_FORMAT = {1: FIRST, 2: FIRST, 3: FIRST | {"comparison", "row_digests"}}
+KINDS_OF_FORMAT = {FORMAT_FIRST: FIRST, 3: FIRST | {"comparison", "row_digests"}}
 """Written by hand for each format that a release has written, and never changed."""
 
 
@@ -22,7 +23,7 @@ def problems(kinds: Iterable[RecordKind], format_version: int) -> list[str]:
     """What is wrong with a table, in a release that writes that format."""
     kinds = list(kinds)
     found = []
-    for version in range(1, format_version + 1):
+    for version in range(FORMAT_FIRST, format_version + 1):
         known = {kind.field for kind in kinds if kind.since_format <= version}
         if version not in KINDS_OF_FORMAT:
             found.append(f"format {version} is not written down here")

@@ -106,7 +106,7 @@ def test_the_verb_load_prints_one_document(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     flags = ["--rows", "10", "--clients", "2", "--seconds", "0.3", "--json"]
-    members = [flag for each in local_group.addresses.values() for flag in ("--member", each)]
+    members = [*local_group.addresses.values()]
     monkeypatch.setattr(sys, "argv", ["groupcert", "load", *members, *flags])
     with pytest.raises(SystemExit) as caught:
         cli.main()

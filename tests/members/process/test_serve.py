@@ -88,7 +88,7 @@ async def serving(folder: Path, **settings: object) -> AsyncIterator[tuple[Membe
         current = CurrentRuntime()
         current.runtime = runtime
         copies = Copies(folder / "copies")
-        answers = AnswerBudget(config.unsent_answers_bytes_max)
+        answers = AnswerBudget()
         server = await serve._start_server(
             config, current, copies, HealthChecks(), CallTimes(), answers
         )

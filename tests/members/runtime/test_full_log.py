@@ -18,7 +18,7 @@ async def test_only_what_is_on_its_way_waits_for_space_and_all_else_is_refused_a
     tmp_path: Path,
 ) -> None:
     log = MemoryLog("g")
-    async with living(tmp_path, log, publish_window=1) as process:
+    async with living(tmp_path, log) as process:
         await process.online()
         runtime = process.runtime
         log.full = CAUSE

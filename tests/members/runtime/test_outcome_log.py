@@ -4,15 +4,13 @@ Why it matters: a table that forgets elsewhere answers a retry that the others c
 members' databases differ.
 """
 
-import json
-
 from hypothesis import given
 from hypothesis import strategies as st
 
 from groupcert.certifier.gtid import Gtid
-from groupcert.certifier.outcomes import REASON_CHARACTERS_MAX, Doubtful, OutcomeTable
+from groupcert.certifier.outcomes import Doubtful, OutcomeTable
 from groupcert.certifier.records import Conflict, Outcome, Verdict
-from groupcert.certifier.storage.store import Family, Store, integer_key
+from groupcert.certifier.storage.store import Family, Store
 from groupcert.members.runtime.outcome_log import OutcomeLog
 from tests.sim.disk import SimulatedDisk
 from tests.stores import writing
@@ -91,13 +89,3 @@ def test_every_verdict_comes_back_without_the_story_of_a_conflict() -> None:
         (b"late", Outcome(Verdict.TOO_OLD, reason="too old")),
         (b"lost again", Doubtful(Verdict.CONFLICT)),
     ]
-
-
-def test_a_reason_that_an_earlier_release_stored_whole_is_cut() -> None:
-    store = SimulatedDisk().as_store()
-    with writing(store) as batch:
-        stored = [0, [b"id".hex(), Verdict.REFUSED, 0, "", "names " + "x" * 1_000_000]]
-        batch.put(Family.OUTCOMES, integer_key(0), json.dumps(stored).encode())
-    ((_, outcome),) = OutcomeLog(store).load(6)
-    assert outcome.reason.startswith("names x")
-    assert len(outcome.reason) == REASON_CHARACTERS_MAX

@@ -1,7 +1,6 @@
 """What a member does where it cannot go on: with what it has read, and with those who wait."""
 
 import asyncio
-import json
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,7 @@ import pytest
 
 from groupcert.certifier.errors import DiskFull, LogGap, NotServing, UnsupportedFormat
 from groupcert.certifier.records import Verdict
-from groupcert.certifier.storage.store import Batch, Family, Store, StoreIdentity
+from groupcert.certifier.storage.store import Batch
 from groupcert.certifier.write_set import store_key_item
 from groupcert.internal.v1.log_pb2 import LogBatchHead
 from groupcert.members.core.catch_up import CatchUp
@@ -25,13 +24,11 @@ from groupcert.members.core.views import ViewMember
 from groupcert.members.runtime.join import come_near
 from groupcert.members.runtime.leaving import leave
 from groupcert.members.runtime.runtime import MemberRuntime
-from groupcert.members.runtime.state_store import MEMBER_KEY
 from groupcert.members.total_order.port import Delivery
 from groupcert.members.wire.log_batches import encode_batch
 from groupcert.v1.transaction_pb2 import Changes
 from tests.members.process.test_lifecycle import config_of
 from tests.sim.memory_order import MemoryLog, MemoryOrder
-from tests.stores import put
 
 WRITER = ViewMember(name="m2", incarnation=7, address="127.0.0.1:1")
 
@@ -95,20 +92,11 @@ async def test_what_was_read_in_a_turn_is_visible_before_the_next_message_is(
     runtime.close()
 
 
-@pytest.mark.parametrize("is_earlier_release", [False, True])
-async def test_a_restart_goes_on_counting_what_the_log_came_to(
-    tmp_path: Path, is_earlier_release: bool
-) -> None:
-    """A store of an earlier release has no counts, and nobody who departed: the version counts."""
+async def test_a_restart_goes_on_counting_what_the_log_came_to(tmp_path: Path) -> None:
     runtime = runtime_at(tmp_path)
     await runtime._deliver(messages(runtime))
     runtime.close()
     del runtime
-    if is_earlier_release:
-        with Store(tmp_path, StoreIdentity(group="g", member="m1")) as store:
-            saved = json.loads(store.get(Family.META, MEMBER_KEY) or b"")
-            del saved["verdicts"], saved["departed"]
-            put(store, Family.META, (MEMBER_KEY, json.dumps(saved).encode()))
     again = runtime_at(tmp_path)
     counters = again.member.counters
     certified = Verdict.CERTIFIED

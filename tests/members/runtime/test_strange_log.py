@@ -58,7 +58,7 @@ class Forger:
         name, incarnation = dice.choice((*runs * 5, ("m9", 9), ("m2", 8)))
         last = member.numbers.last(incarnation) or 0
         batch = log_pb2.LogBatch(
-            format_version=dice.choice((*(1, 2) * 10, 0, 3)),
+            format_version=dice.choice((*(2, 3) * 10, 0, 1)),
             member=dice.choice((*(name,) * 60, *TEXTS)),
             incarnation=incarnation,
             batch_number=dice.choice((*(last + 1,) * 60, last + 2**63, *LARGE_NUMBERS)),

@@ -74,9 +74,8 @@ def test_a_port_is_a_port(name: str) -> None:
 
 
 def test_what_is_the_appliers_has_the_appliers_default() -> None:
-    config, options = load_replica_config(None, SOURCE, {}), ApplierOptions()
-    for name in ("transaction_retries", "checkpoint_group", "checkpoint_period_ms"):
-        assert getattr(config, name) == getattr(options, name)
+    config = load_replica_config(None, SOURCE, {})
+    assert config.transaction_retries == ApplierOptions().transaction_retries
 
 
 @pytest.mark.parametrize("name", ReplicaConfig.model_fields)

@@ -41,7 +41,7 @@ from groupcert.members.core.log_records import (
 )
 from groupcert.members.core.record_kinds import KIND_OF
 from groupcert.members.core.releases import FORMAT_VERSION
-from groupcert.members.core.views import FORMAT_UNANNOUNCED, ViewMember
+from groupcert.members.core.views import FORMAT_FIRST, ViewMember
 from groupcert.members.wire import log_batches
 from groupcert.members.wire.log_batches import (
     LINGERING_BYTES_MAX,
@@ -163,8 +163,15 @@ def test_columns_that_no_member_has_written_are_no_batch(column: str, value: obj
     assert isinstance(decode_batch(message.SerializeToString()), Unreadable)
 
 
+def a_batch(batch_number: int = 0) -> log_pb2.LogBatch:
+    """A batch of the first format, with nothing in it."""
+    return log_pb2.LogBatch(
+        format_version=FORMAT_FIRST, member="m1", incarnation=7, batch_number=batch_number
+    )
+
+
 def test_batches_of_the_first_format_are_read() -> None:
-    message = log_pb2.LogBatch(format_version=1, member="m1", incarnation=7, batch_number=3)
+    message = a_batch(batch_number=3)
     message.transactions.add(snapshot_version=4, write_set=[1, 2])
     found = decode_batch(message.SerializeToString())
     assert isinstance(found, LogBatch)
@@ -176,12 +183,12 @@ def read(batch: LogBatch) -> LogBatch:
     found = decode_batch(encode_batch(batch))
     assert isinstance(found, LogBatch)
     assert found.encoded == encode_batch(batch)
-    assert found.format_version == FORMAT_UNANNOUNCED
+    assert found.format_version == FORMAT_FIRST
     return found._replace(encoded=b"", format_version=0)
 
 
 def test_a_view_says_what_its_members_have_announced() -> None:
-    """Equality does not: members of earlier releases have announced nothing."""
+    """Equality does not."""
     members = (
         ViewMember(name="m1", incarnation=7, address="a:1", format_version=2, release="1.0"),
         ViewMember(name="m2", incarnation=8, address="b:1"),
@@ -207,7 +214,7 @@ def test_a_member_takes_its_own_urgent_and_large_messages_at_once() -> None:
 
 
 def test_more_fields_than_a_message_may_have_are_not_looked_at() -> None:
-    batch = log_pb2.LogBatch(format_version=1, member="m1", incarnation=7)
+    batch = a_batch()
     for _ in range(FIELDS_MAX - 2):
         batch.transactions.add()
     found = decode_batch(batch.SerializeToString())
@@ -235,7 +242,7 @@ def test_gtid_sets_that_no_members_let_into_a_message_are_not_read() -> None:
     """Whoever may write to the log held all members for more than a second by one of 8 MiB."""
     source = "0f0f0f0f-0f0f-0f0f-0f0f-0f0f0f0f0f0f"
     text = f"{source}:{':'.join(map(str, range(1, 400_000, 2)))}"
-    batch = log_pb2.LogBatch(format_version=1, member="m1", incarnation=7)
+    batch = a_batch()
     batch.transactions.add(snapshot_gtid_set=text[: GTID_SETS_BYTES_MAX + 1])
     found = decode_batch(batch.SerializeToString())
     assert isinstance(found, Unreadable)
@@ -246,7 +253,7 @@ def test_gtid_sets_that_no_members_let_into_a_message_are_not_read() -> None:
 
 def test_control_records_of_too_many_bytes_are_not_looked_at() -> None:
     """A view of empty members takes fifty times as much in memory as in the log."""
-    batch = log_pb2.LogBatch(format_version=1, member="m1", incarnation=7)
+    batch = a_batch()
     for _ in range(2):
         view = batch.controls.add().view_change
         view.members.extend([log_pb2.Member()] * (CONTROL_BYTES_MAX // 4))
@@ -271,7 +278,7 @@ def test_a_record_of_an_unknown_kind_makes_a_message_unreadable(sends_a_known_on
 
 
 def test_a_record_that_is_empty_is_of_no_kind() -> None:
-    batch = log_pb2.LogBatch(format_version=1, member="m1", incarnation=7, batch_number=3)
+    batch = a_batch(batch_number=3)
     batch.controls.add()
     found = decode_batch(batch.SerializeToString())
     assert isinstance(found, Unreadable)
@@ -282,7 +289,7 @@ def test_a_record_of_a_later_format_than_its_message_makes_it_unreadable(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Who does not know the record skips the message, and so must who does."""
-    kind = KIND_OF[Skip]._replace(since_format=FORMAT_UNANNOUNCED + 1)
+    kind = KIND_OF[Skip]._replace(since_format=FORMAT_FIRST + 1)
     encoded = encode_batch(LogBatch("m1", 7, 3, (), (Skip(2),)))
     monkeypatch.setitem(log_batches._KIND_IN, "skip", kind)
     found = decode_batch(encoded)
@@ -300,7 +307,7 @@ def test_of_a_batch_of_another_format_the_head_is_read() -> None:
     found = decode_batch(head.SerializeToString() + other_fields)
     assert isinstance(found, Unreadable)
     later = FORMAT_VERSION + 1
-    problem = f"it has format {later}, this release reads 1 to {FORMAT_VERSION}"
+    problem = f"it has format {later}, this release reads {FORMAT_FIRST} to {FORMAT_VERSION}"
     assert found[:5] == (problem, "m1", 7, 3, later)
 
 

@@ -13,7 +13,7 @@ from groupcert.v1.store_pb2 import GetRequest
 from groupcert.v1.transaction_pb2 import Transaction
 
 BATCH = LogBatch(
-    format_version=1,
+    format_version=2,
     member="m1",
     incarnation=2**64 - 1,
     batch_number=2**64 - 1,
