@@ -1,0 +1,273 @@
+"""A commit at a PostgreSQL server of a group, beside the same server alone and a Galera Cluster.
+
+One row a transaction, by UPDATE and by INSERT, at one of three servers that share this machine with
+their members and the log. All systems take their turns in each round; medians of the rounds count.
+Two last loads are at all three servers: one shows how far they are behind; the other, of 20
+transactions a second at each, how long these take while the first server copies 100,000 rows in.
+"""
+
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from pathlib import Path
+
+import psycopg
+
+from groupcert.members.demo.local_group import LocalGroup
+from groupcert.members.demo.postgresql_servers import Primary
+from groupcert.members.host.database_servers import MariaDbServer
+from tests.bench.clients import VALUE_BYTES, Answers
+from tests.bench.galera import galera_cluster, run_clients
+from tests.bench.harness import (
+    Document,
+    Load,
+    Run,
+    cpu_seconds,
+    in_turns,
+    machine,
+    medians,
+    scratch,
+)
+from tests.bench.pgbench import SCHEMA, run_pgbench
+
+CLIENTS = (1, 8, 32)
+CLIENTS_AT_THREE, CLIENTS_WHILE_COPYING = 30, 24
+STATEMENTS = ("update", "insert")
+GROUP, PLAIN, GALERA = "group", "plain", "galera"
+"""The systems; the second is also the name of its database."""
+WITHOUT_SYNC = f"{PLAIN}, synchronous_commit off"
+WRITE = "UPDATE item SET value = '' WHERE id = 0"
+LAG_PERIOD_SECONDS = 0.1
+SETTLE_SECONDS_MAX = 60.0
+POLL_SECONDS = 0.02
+COPIED_ROWS = 100_000
+COPY_SECONDS = 20
+COPY_RATE = 20
+Numbers = dict[str, float]
+
+
+def postgresql(run: Run, seconds: int = 3, rounds: int = 3, galera: bool = True) -> Document:
+    """Commits at a PostgreSQL server of a group, at the same server alone, and at Galera.
+
+    seconds: how long each load runs. rounds: turns; the median counts. Needs PostgreSQL with
+    pgbench and PL/Python, and for --galera MariaDB with Galera.
+    """
+    loads = [
+        Load(f"{statement}, {clients} clients", partial(_at_all, statement, clients))
+        for statement, clients in product(STATEMENTS, CLIENTS)
+    ]
+    last = [Load("at three servers", _at_three_servers), Load("while copying", _while_copying)]
+    plan = [*in_turns(loads, rounds), *in_turns(last, rounds)]
+    results = run.measure(plan, _systems(seconds, galera))
+    return {
+        "machine": machine(),
+        "seconds": seconds,
+        "rounds": rounds,
+        "loads": {
+            load.name: _compared(results[load.name]) for load in loads if load.name in results
+        },
+        "at_three_servers": results.get("at three servers", []),
+        "while_copying": results.get("while copying", []),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Systems:
+    """Members, their servers, and the nodes of Galera. The first server has a second database,
+    which is not attached: plain PostgreSQL, in the same process with the same settings.
+    """
+
+    folder: Path
+    seconds: int
+    group: LocalGroup
+    primaries: Sequence[Primary]
+    nodes: Sequence[MariaDbServer]
+
+    def pids(self) -> list[int]:
+        """Returns the processes that a commit goes through."""
+        members = [process.pid for process in self.group.processes.values()]
+        servers = [primary.server.pid for primary in self.primaries]
+        companions = [each.companion.pid for each in self.primaries if each.companion]
+        return [self.group.log_server.pid, *members, *servers, *companions]
+
+    def lag(self) -> int:
+        """Returns how many versions the last server is behind what the first member certified."""
+        newest = self.group.status(self.group.names[0]).observer.certified_version
+        return max(0, newest - min(primary.version() for primary in self.primaries))
+
+    def settle(self) -> None:
+        """Returns when all servers have everything."""
+        deadline = time.monotonic() + SETTLE_SECONDS_MAX
+        while self.lag():
+            assert time.monotonic() < deadline, "a server does not catch up"
+            time.sleep(POLL_SECONDS)
+
+    def numbers(
+        self,
+        statement: str,
+        clients: int,
+        databases: Sequence[str],
+        pids: Sequence[int],
+        synchronous_commit: str = "on",
+    ) -> Numbers:
+        """Runs `pgbench`; `pids` are the processes whose time counts."""
+        self.settle()
+        counted = run_pgbench(
+            statement,
+            databases,
+            clients=clients,
+            seconds=self.seconds,
+            folder=self.folder,
+            cpu_s=partial(cpu_seconds, pids),
+            synchronous_commit=synchronous_commit,
+        )
+        return _numbers(counted.answers, counted.seconds, counted.first_ms, counted.cpu_s)
+
+
+@contextmanager
+def _systems(seconds: int, galera: bool) -> Iterator[_Systems]:
+    with scratch() as folder, ExitStack() as stack:
+        group = stack.enter_context(LocalGroup(folder / "group"))
+        primaries = [Primary(name, at, folder / "servers") for name, at in group.addresses.items()]
+        for primary in primaries:
+            primary.start_server()
+            stack.callback(primary.stop_server)
+            with psycopg.connect(primary.dsn, autocommit=True) as session:
+                session.execute(f"CREATE DATABASE {PLAIN}".encode())
+            with psycopg.connect(primary.server.dsn_of(PLAIN)) as session:
+                session.execute(SCHEMA.encode())
+            primary.attach(SCHEMA)
+            primary.start_companion()
+            stack.callback(primary.stop_companion)
+        for primary in primaries:
+            primary.wait_until_it_commits(WRITE)
+        nodes = stack.enter_context(galera_cluster(folder / "galera")) if galera else ()
+        yield _Systems(folder, seconds, group, primaries, nodes)
+
+
+def _at_all(statement: str, clients: int, systems: _Systems) -> dict[str, Numbers]:
+    """Returns the numbers of each system."""
+    server = systems.primaries[0].server
+    plain, own = [server.dsn_of(PLAIN)], [server.pid]
+    found = {
+        PLAIN: systems.numbers(statement, clients, plain, own),
+        WITHOUT_SYNC: systems.numbers(statement, clients, plain, own, "off"),
+        GROUP: systems.numbers(statement, clients, [server.dsn], systems.pids()),
+    }
+    if systems.nodes:
+        pids = [node.pid for node in systems.nodes]
+        spent_s = cpu_seconds(pids)
+        answers = run_clients(systems.nodes[:1], clients, systems.seconds, statement)
+        found[GALERA] = _numbers(answers, systems.seconds, [0.0], cpu_seconds(pids) - spent_s)
+    return found
+
+
+def _at_three_servers(systems: _Systems) -> Numbers:
+    """Returns the numbers of 30 clients at all servers, and how far these were behind: the largest
+    number of versions meanwhile, and the seconds until all had everything.
+    """
+    lags, has_ended = [0], threading.Event()
+
+    def watch() -> None:
+        while not has_ended.wait(LAG_PERIOD_SECONDS):
+            lags.append(systems.lag())
+
+    systems.settle()
+    with _beside(watch, has_ended.set):
+        databases = [primary.dsn for primary in systems.primaries]
+        numbers = systems.numbers("update", CLIENTS_AT_THREE, databases, systems.pids())
+    began = time.monotonic()
+    systems.settle()
+    settled_s = time.monotonic() - began
+    return {**numbers, "lag_versions_max": max(lags), "settled_s": round(settled_s, 3)}
+
+
+def _while_copying(systems: _Systems) -> Numbers:
+    """Returns how long transactions at all servers take while the first one copies rows in, and
+    how long that takes: the rows, and its COMMIT.
+    """
+    took: Numbers = {}
+
+    def copy() -> None:
+        time.sleep(0.6 * COPY_SECONDS)
+        with psycopg.connect(systems.primaries[0].dsn) as session:
+            ((number,),) = session.execute("SELECT coalesce(min(id), 0) FROM added").fetchall()
+            began = time.monotonic()
+            with session.cursor().copy("COPY added FROM STDIN") as rows:
+                for before in range(1, COPIED_ROWS + 1):
+                    rows.write_row((number - before, "x" * VALUE_BYTES))
+            has_copied = time.monotonic()
+            session.commit()
+            took["copy_s"] = round(has_copied - began, 3)
+            took["commit_s"] = round(time.monotonic() - has_copied, 3)
+
+    systems.settle()
+    with _beside(copy):
+        counted = run_pgbench(
+            "update",
+            [primary.dsn for primary in systems.primaries],
+            clients=CLIENTS_WHILE_COPYING,
+            seconds=COPY_SECONDS,
+            folder=systems.folder,
+            cpu_s=lambda: 0.0,
+            rate=COPY_RATE,
+        )
+    systems.settle()
+    latencies = counted.answers.latencies().items()
+    return {**took, **{f"others_{name}_ms": taken for name, taken in latencies}}
+
+
+@contextmanager
+def _beside(work: Callable[[], None], end: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Has a thread work beside the block, and ends it with the block; raises what it raised."""
+    with ThreadPoolExecutor(1) as threads:
+        working = threads.submit(work)
+        try:
+            yield
+        finally:
+            end()
+    working.result()
+
+
+def _numbers(answers: Answers, seconds: float, first_ms: Sequence[float], cpu_s: float) -> Numbers:
+    """Returns the numbers of one load. `first_ms`: the median of the sessions' first transactions.
+    `cpu_us`: processor time of all servers, members and companions for each commit.
+    """
+    latencies = answers.latencies()
+    return {
+        "commits_per_second": round(answers.certified / seconds, 1),
+        "avg_ms": round(statistics.fmean(answers.latencies_ms), 3),
+        "p50_ms": latencies["p50"],
+        "p99_ms": latencies["p99"],
+        "retried": answers.rejected,
+        "first_ms": round(statistics.median(first_ms), 1),
+        "cpu_us": round(cpu_s / answers.certified * 1e6, 1),
+    }
+
+
+def _compared(rounds: Sequence[Mapping[str, Numbers]]) -> dict[str, Numbers]:
+    """Returns the medians of each system, and beside the group: the share of its rate that the
+    group reaches, and the milliseconds that a commit takes longer, on average and in the median.
+    """
+    found = {system: medians([each[system] for each in rounds]) for system in rounds[0]}
+
+    def middle(compare: Callable[[Numbers, Numbers], float], system: str) -> float:
+        pairs = (compare(each[GROUP], each[system]) for each in rounds)
+        return round(statistics.median(pairs), 3)
+
+    for system in set(found) - {GROUP}:
+        found[system] |= {
+            "group_rate_ratio": middle(
+                lambda ours, theirs: ours["commits_per_second"] / theirs["commits_per_second"],
+                system,
+            ),
+            "group_longer_avg_ms": middle(lambda a, b: a["avg_ms"] - b["avg_ms"], system),
+            "group_longer_p50_ms": middle(lambda a, b: a["p50_ms"] - b["p50_ms"], system),
+        }
+    return found
