@@ -10,7 +10,6 @@ On the `slow` target the bound is known: max(work / workers, critical path), whe
 """
 
 import statistics
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
@@ -27,7 +26,7 @@ from groupcert.applier.schemes.jobs import Conflicts
 from groupcert.members.errors.usage import InvalidOption
 from groupcert.members.replica.follower import CHUNK_TRANSACTIONS, WAKE_SECONDS
 from groupcert.members.replica.process import sql_logical_clock
-from tests.bench.harness import Clock, Document, Load, Run, in_turns, machine, scratch
+from tests.bench.harness import Document, Load, Run, in_turns, machine, scratch
 from tests.bench.mariadb_replica import MODES, MariaDbReplica
 from tests.bench.source_stream import (
     SourceOptions,
@@ -36,7 +35,7 @@ from tests.bench.source_stream import (
     source_stream,
     table_names,
 )
-from tests.bench.targets import BenchTarget, MariaDb, PostgreSql, RocksDb, Slow, SlowTarget
+from tests.bench.targets import BenchTarget, MariaDb, PostgreSql, RocksDb, Slow, SlowTarget, rates
 from tests.servers import PREPARING, mariadb_server, postgresql_server
 
 SEED = 1
@@ -219,10 +218,10 @@ def measure(
             on_error=errors.append,
             options=ApplierOptions(coordinator=limits),
         )
-        clock, began = Clock(target.pid), time.perf_counter()
+        clock = target.clock()
         try:
             _apply(applier, entries)
-            took_seconds, spent = time.perf_counter() - began, clock.spent(len(entries))
+            spent = clock.spent()
         finally:
             applier.stop(STOP_SECONDS_MAX)
         if errors:
@@ -231,9 +230,9 @@ def measure(
         is_correct = target.rows(opened) == final_rows(entries)
     share = None
     if isinstance(opened, SlowTarget):
-        share = round(_bound_seconds(opened, workers, entries) / took_seconds, 3)
+        share = round(_bound_seconds(opened, workers, entries) / spent[0], 3)
     return {
-        **spent,
+        **rates(spent, len(entries)),
         "is_correct": is_correct,
         "commit_group_mean": round(status.committed_total / max(status.groups_total, 1), 2),
         "retries": sum(worker.retried_total for worker in status.workers),

@@ -9,7 +9,6 @@ the part of it about stamps and verdicts alone (`duckdb`).
 import tempfile
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
-from dataclasses import asdict
 from functools import partial
 from importlib.metadata import version
 from multiprocessing import get_context
@@ -147,9 +146,9 @@ def measure(workload: Workload, engine: str, check: Check, memory: str, folder: 
         "seconds_in_session": round(ended - ready, 1),
         "cpu_seconds": round(sum(peaks.cpu_seconds.values()), 1),
         "memory_peak_mb": peaks.bytes // MEGABYTE,
-        "shuffle_write_mb": sum(each.shuffle_write_mb for each in ran) if ran else None,
-        "spilled_mb": sum(each.spilled_mb for each in ran) if ran else None,
-        "stages": [asdict(each) for each in ran if each.seconds >= STAGE_SECONDS_MIN],
+        "shuffle_write_mb": sum(each["shuffle_write_mb"] for each in ran) if ran else None,
+        "spilled_mb": sum(each["spilled_mb"] for each in ran) if ran else None,
+        "stages": [each for each in ran if each["seconds"] >= STAGE_SECONDS_MIN],
         "findings": findings,
         "is_right": findings
         == ({"STAMP_TOO_LOW": wrong, "STAMP_TOO_HIGH": wrong} if wrong else {}),

@@ -9,24 +9,20 @@ import shutil
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pymysql
 
-from groupcert.members.host.database_servers import (
-    MariaDbServer,
-    connect_mariadb,
-    mariadb_server,
-)
 from groupcert.members.host.loopback import HOST, free_port
 from groupcert.members.host.server_missing import ServerMissing
 from tests.bench.clients import ROWS, VALUE_BYTES, Answers, for_seconds
+from tests.bench.targets import statements
+from tests.integration.waiting import wait_for
+from tests.servers import MariaDbServer, connect_mariadb, mariadb_server
 
 NODES = 3
 DATABASE = "bench"
-CLUSTER_SECONDS_MAX = 60
-POLL_SECONDS = 0.05
 INSERTED_AT_ONCE = 1_000
 PROVIDERS = ("/usr/lib/galera/libgalera_smm.so", "/usr/lib64/galera-4/libgalera_smm.so")
 LOST = {1020, 1205, 1213}
@@ -71,7 +67,7 @@ def galera_cluster(folder: Path) -> Iterator[list[MariaDbServer]]:
             stack.enter_context(mariadb_server(folders[number], *node(number, *new[number])))
             for number in range(NODES)
         ]
-        _wait_whole(servers)
+        wait_for("the cluster is whole", lambda: _is_whole(servers))
         yield servers
 
 
@@ -87,8 +83,7 @@ def run_clients(
 
     def work(number: int) -> Answers:
         answers, picker = Answers(), random.Random()
-        with closing(connect_mariadb(servers[number % len(servers)].url_of(DATABASE))) as session:
-            cursor = session.cursor()
+        with statements(connect_mariadb(servers[number % len(servers)].url_of(DATABASE))) as run:
             while goes_on() or not answers.certified:
                 value = picker.randbytes(VALUE_BYTES // 2).hex()
                 query = f"UPDATE item SET value = '{value}' WHERE id = {picker.randrange(ROWS)}"
@@ -96,7 +91,7 @@ def run_clients(
                     query = f"INSERT INTO added VALUES ({picker.randrange(1 << 60)}, '{value}')"
                 began = time.perf_counter()
                 try:
-                    cursor.execute(query)
+                    run(query)
                 except pymysql.err.OperationalError as error:
                     if error.args[0] not in LOST:
                         raise
@@ -125,29 +120,23 @@ def _open_to_rsync(node: Path) -> None:
 
 
 def _fill(server: MariaDbServer) -> None:
-    with closing(connect_mariadb(server.url)) as session:
-        cursor = session.cursor()
-        cursor.execute(f"CREATE DATABASE {DATABASE}")
+    with statements(connect_mariadb(server.url)) as run:
+        run(f"CREATE DATABASE {DATABASE}")
         for table, key in (("item", "INT"), ("added", "BIGINT")):
             columns = f"id {key} PRIMARY KEY, value VARCHAR({VALUE_BYTES})"
-            cursor.execute(f"CREATE TABLE {DATABASE}.{table} ({columns})")
+            run(f"CREATE TABLE {DATABASE}.{table} ({columns})")
         for first in range(0, ROWS, INSERTED_AT_ONCE):
             rows = ", ".join(f"({row}, '')" for row in range(first, first + INSERTED_AT_ONCE))
-            cursor.execute(f"INSERT INTO {DATABASE}.item VALUES {rows}")
+            run(f"INSERT INTO {DATABASE}.item VALUES {rows}")
 
 
-def _wait_whole(servers: Sequence[MariaDbServer]) -> None:
-    """Returns when every node is in the cluster and has its state."""
-    deadline = time.monotonic() + CLUSTER_SECONDS_MAX
+def _is_whole(servers: Sequence[MariaDbServer]) -> bool:
+    """True if every node is in the cluster and has its state."""
     for server in servers:
-        while (found := _state(server)) != (str(NODES), "Synced"):
-            assert time.monotonic() < deadline, f"the cluster did not form: {found}"
-            time.sleep(POLL_SECONDS)
-
-
-def _state(server: MariaDbServer) -> tuple[str, str]:
-    with closing(connect_mariadb(server.url)) as session:
-        cursor = session.cursor()
-        cursor.execute("SHOW STATUS LIKE 'wsrep_%'")
-        status = dict(cursor.fetchall())
-    return status["wsrep_cluster_size"], status["wsrep_local_state_comment"]
+        with statements(connect_mariadb(server.url)) as run:
+            status = dict(run("SHOW STATUS LIKE 'wsrep_%'"))
+        if status["wsrep_cluster_size"] != str(NODES):
+            return False
+        if status["wsrep_local_state_comment"] != "Synced":
+            return False
+    return True

@@ -4,8 +4,7 @@ A rate counts what every member has certified and applied; the clock stops when 
 has committed the last transaction.
 """
 
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import zip_longest
@@ -19,16 +18,17 @@ from groupcert.members.security.credentials import ANONYMOUS, Credentials
 from tests.bench.clients import Answers, Work, commit, for_seconds, random_row, stream
 from tests.bench.galera import galera_cluster, run_clients
 from tests.bench.harness import (
+    Clock,
     Document,
     Load,
     Run,
-    cpu_seconds,
     in_turns,
     machine,
     medians,
     scratch,
 )
 from tests.certificates import Authority, tls_settings
+from tests.integration.waiting import wait_for
 
 CLIENTS = (8, 32)
 STREAMS = 3
@@ -123,54 +123,30 @@ def _measured(
 ) -> Document:
     _settle(group)
     answers, stages, version = Answers(), _stages(group), min(_versions(group))
-    processes = {
-        "members": [process.pid for process in group.processes.values()],
-        "log_server": [group.log_server.pid],
-    }
-
-    def load() -> int:
-        addresses, goes_on = list(group.addresses.values()), for_seconds(seconds)
-        made = work(addresses, clients, random_row(), goes_on, answers, group.credentials)
-        uvloop.run(made)
-        _settle(group)
-        return min(_versions(group)) - version
-
-    result = _timed(kind, clients, processes, load, answers)
+    clock = Clock(
+        members=[process.pid for process in group.processes.values()],
+        log_server=[group.log_server.pid],
+    )
+    addresses, goes_on = list(group.addresses.values()), for_seconds(seconds)
+    uvloop.run(work(addresses, clients, random_row(), goes_on, answers, group.credentials))
+    _settle(group)
+    result = _result(kind, clients, clock, answers, min(_versions(group)) - version)
     return result | {"microseconds_per_stage": _stage_means(stages, _stages(group))}
 
 
 def _galera(seconds: float, clients: int, systems: Systems) -> Document:
-    answers = Answers()
-
-    def load() -> int:
-        told = run_clients(systems.nodes, clients, seconds)
-        answers.rejected, answers.latencies_ms = told.rejected, told.latencies_ms
-        return told.certified
-
-    return _timed("galera", clients, {"nodes": [node.pid for node in systems.nodes]}, load, answers)
+    clock = Clock(nodes=[node.pid for node in systems.nodes])
+    answers = run_clients(systems.nodes, clients, seconds)
+    return _result("galera", clients, clock, answers, answers.certified)
 
 
-def _timed(
-    kind: str,
-    clients: int,
-    processes: Mapping[str, Sequence[int]],
-    load: Callable[[], int],
-    answers: Answers,
-) -> Document:
-    """Returns the numbers of a load, which returns its commits.
+def _result(kind: str, clients: int, clock: Clock, answers: Answers, commits: int) -> Document:
+    """Returns the numbers of a load that ends now.
 
     `cpu_cores`: processor time by part of the system, per second of load; `cpu_us`: of all of them,
     for each commit.
     """
-
-    def spent() -> dict[str, float]:
-        servers = {part: cpu_seconds(pids) for part, pids in processes.items()}
-        return servers | {"clients": time.process_time()}
-
-    before, started = spent(), time.perf_counter()
-    commits = load()
-    elapsed = time.perf_counter() - started
-    took = {part: after - before[part] for part, after in spent().items()}
+    elapsed, took = clock.spent()
     latencies = answers.latencies()
     return {
         "load": kind,
@@ -191,13 +167,13 @@ def _compared(results: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 def _settle(group: LocalGroup) -> None:
     """Returns when every member has committed all that any of them has certified."""
-    deadline = time.monotonic() + SETTLE_SECONDS
-    while time.monotonic() < deadline:
+
+    def is_settled() -> bool:
         observed = [group.status(name).observer for name in group.names]
         newest = max(status.certified_version for status in observed)
-        if all(status.committed_version == newest for status in observed):
-            return
-        time.sleep(0.02)
+        return all(status.committed_version == newest for status in observed)
+
+    wait_for("every member has everything", is_settled, SETTLE_SECONDS)
 
 
 def _versions(group: LocalGroup) -> list[int]:

@@ -147,28 +147,26 @@ def medians(rounds: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 class Clock:
-    """Begins when it is made: the time, and the processor time of this process and of a server."""
+    """Begins when it is made: the time, and the processor time of processes and of this one."""
 
-    def __init__(self, pid: int | None) -> None:
-        self._pid = pid
-        self._server = self._server_seconds()
-        self._client, self._began = time.process_time(), time.perf_counter()
+    def __init__(self, **processes: Iterable[int]) -> None:
+        """Takes the processes of each part of what is measured."""
+        self._processes = {part: list(pids) for part, pids in processes.items()}
+        self._began = self._read()
 
-    def spent(self, transactions: int) -> Document:
-        """Returns the rate until now, and the microseconds of processors a transaction."""
-        seconds, client = time.perf_counter() - self._began, time.process_time() - self._client
-        server = self._server_seconds() - self._server
-        return {
-            "transactions_per_second": round(transactions / seconds, 1),
-            "client_cpu_us": round(client / transactions * 1e6, 1),
-            "server_cpu_us": None if self._pid is None else round(server / transactions * 1e6, 1),
-        }
+    def spent(self) -> tuple[float, dict[str, float]]:
+        """Returns the seconds until now, and those of processors by part; this process is the
+        part `clients`.
+        """
+        ended, began = self._read(), self._began
+        return ended[0] - began[0], {part: ended[1][part] - began[1][part] for part in began[1]}
 
-    def _server_seconds(self) -> float:
-        return 0.0 if self._pid is None else cpu_seconds([self._pid])
+    def _read(self) -> tuple[float, dict[str, float]]:
+        servers = {part: _cpu_seconds(pids) for part, pids in self._processes.items()}
+        return time.perf_counter(), servers | {"clients": time.process_time()}
 
 
-def cpu_seconds(pids: Iterable[int]) -> float:
+def _cpu_seconds(pids: Iterable[int]) -> float:
     """Returns the processor time of processes and of all below them, ended ones too."""
     return sum(map(_cpu_of_tree, map(psutil.Process, pids)))
 

@@ -6,7 +6,6 @@ sessions as the simulated one had, so that its group commits are real ones. For 
 first fetches everything, then the clock runs while it executes that.
 """
 
-import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
@@ -19,12 +18,12 @@ import pymysql
 from groupcert.applier.queue.relay_group import RelayEntry
 from groupcert.members.wire.row_changes import decode_changes
 from tests.bench.harness import Clock, Document
-from tests.bench.targets import MARIADB_COLUMNS, Statements, statements
+from tests.bench.targets import MARIADB_COLUMNS, Statements, rates, statements
+from tests.integration.waiting import wait_for
 from tests.servers import MariaDbServer, connect_mariadb, mariadb_server
 
 MODES = ("conservative", "optimistic")
 CATCH_UP_SECONDS_MAX = 600
-POLL_SECONDS = 0.05
 DEADLOCK = 1213
 
 
@@ -85,14 +84,14 @@ class MariaDbReplica:
             run(f"SET GLOBAL slave_parallel_mode='{mode}'")
             self._fetch(run)
             retried = _retried(run)
-            clock = Clock(self._replica.pid)
+            clock = Clock(server=[self._replica.pid])
             run("START SLAVE SQL_THREAD")
             wait = f"SELECT MASTER_GTID_WAIT('{self._position}', {CATCH_UP_SECONDS_MAX})"
             assert run(wait) == [(0,)], "the replica did not catch up"
-            spent = clock.spent(self._transactions)
+            spent = clock.spent()
             retries = _retried(run) - retried
         return {
-            **spent,
+            **rates(spent, self._transactions),
             "is_correct": self._rows(self._source) == self._rows(self._replica),
             "commit_group_mean": None,
             "retries": retries,
@@ -103,10 +102,11 @@ class MariaDbReplica:
     def _fetch(self, run: Statements) -> None:
         """Returns when the replica has everything in its relay log."""
         run("START SLAVE IO_THREAD")
-        deadline = time.monotonic() + CATCH_UP_SECONDS_MAX
-        while _fetched_position(self._replica) != self._position:
-            assert time.monotonic() < deadline, "the replica did not fetch the binary log"
-            time.sleep(POLL_SECONDS)
+        wait_for(
+            "the replica has the binary log",
+            lambda: _fetched_position(self._replica) == self._position,
+            CATCH_UP_SECONDS_MAX,
+        )
 
     def _rows(self, server: MariaDbServer) -> list[Sequence[tuple[Any, ...]]]:
         with _at(server) as run:

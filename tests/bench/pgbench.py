@@ -7,11 +7,12 @@ again. The first half of a run does not count: sessions begin, and their backend
 import os
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.bench.clients import ROWS, VALUE_BYTES, Answers
+from tests.bench.harness import Clock
 from tests.servers import postgresql_program
 
 WAIT_SECONDS_MAX = 60.0
@@ -54,7 +55,7 @@ def run_pgbench(
     clients: int,
     seconds: int,
     folder: Path,
-    cpu_s: Callable[[], float],
+    processes: Sequence[int] = (),
     synchronous_commit: str = "on",
     rate: int = 0,
 ) -> Counted:
@@ -63,7 +64,7 @@ def run_pgbench(
     Args:
         script: One of `SCRIPTS`.
         folder: For the script and the logs.
-        cpu_s: Returns the processor time spent so far by what is measured, in seconds.
+        processes: Those whose processor time counts.
         rate: Transactions a second at each database, whose latency counts from when they were
             due; 0: as many as are answered.
 
@@ -95,9 +96,9 @@ def run_pgbench(
     ]
     try:
         time.sleep(seconds / 2)
-        began_s, spent_s = time.time(), cpu_s()
+        began_s, clock = time.time(), Clock(servers=processes)
         time.sleep(seconds / 2 - END_SECONDS)
-        ended_s, spent_s = time.time(), cpu_s() - spent_s
+        ended_s, spent_s = time.time(), clock.spent()[1]["servers"]
         for process in running:
             output, _ = process.communicate(timeout=seconds + WAIT_SECONDS_MAX)
             if process.returncode:

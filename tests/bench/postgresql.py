@@ -25,16 +25,17 @@ from groupcert.members.host.database_servers import MariaDbServer
 from tests.bench.clients import VALUE_BYTES, Answers
 from tests.bench.galera import galera_cluster, run_clients
 from tests.bench.harness import (
+    Clock,
     Document,
     Load,
     Run,
-    cpu_seconds,
     in_turns,
     machine,
     medians,
     scratch,
 )
 from tests.bench.pgbench import SCHEMA, run_pgbench
+from tests.integration.waiting import wait_for
 
 CLIENTS = (1, 8, 32)
 CLIENTS_AT_THREE, CLIENTS_WHILE_COPYING = 30, 24
@@ -44,8 +45,6 @@ GROUP, PLAIN, GALERA = "group", "plain", "galera"
 WITHOUT_SYNC = f"{PLAIN}, synchronous_commit off"
 WRITE = "UPDATE item SET value = '' WHERE id = 0"
 LAG_PERIOD_SECONDS = 0.1
-SETTLE_SECONDS_MAX = 60.0
-POLL_SECONDS = 0.02
 COPIED_ROWS = 100_000
 COPY_SECONDS = 20
 COPY_RATE = 20
@@ -103,10 +102,7 @@ class _Systems:
 
     def settle(self) -> None:
         """Returns when all servers have everything."""
-        deadline = time.monotonic() + SETTLE_SECONDS_MAX
-        while self.lag():
-            assert time.monotonic() < deadline, "a server does not catch up"
-            time.sleep(POLL_SECONDS)
+        wait_for("a server catches up", lambda: not self.lag())
 
     def numbers(
         self,
@@ -124,7 +120,7 @@ class _Systems:
             clients=clients,
             seconds=self.seconds,
             folder=self.folder,
-            cpu_s=partial(cpu_seconds, pids),
+            processes=pids,
             synchronous_commit=synchronous_commit,
         )
         return _numbers(counted.answers, counted.seconds, counted.first_ms, counted.cpu_s)
@@ -161,10 +157,10 @@ def _at_all(statement: str, clients: int, systems: _Systems) -> dict[str, Number
         GROUP: systems.numbers(statement, clients, [server.dsn], systems.pids()),
     }
     if systems.nodes:
-        pids = [node.pid for node in systems.nodes]
-        spent_s = cpu_seconds(pids)
+        clock = Clock(nodes=[node.pid for node in systems.nodes])
         answers = run_clients(systems.nodes[:1], clients, systems.seconds, statement)
-        found[GALERA] = _numbers(answers, systems.seconds, [0.0], cpu_seconds(pids) - spent_s)
+        spent_s = clock.spent()[1]["nodes"]
+        found[GALERA] = _numbers(answers, systems.seconds, [0.0], spent_s)
     return found
 
 
@@ -215,7 +211,6 @@ def _while_copying(systems: _Systems) -> Numbers:
             clients=CLIENTS_WHILE_COPYING,
             seconds=COPY_SECONDS,
             folder=systems.folder,
-            cpu_s=lambda: 0.0,
             rate=COPY_RATE,
         )
     systems.settle()

@@ -27,19 +27,18 @@ from tests.bench.clients import (
     BATCH_TRANSACTIONS,
     Answers,
     commit,
-    for_seconds,
     random_row,
     stream_batches,
 )
 from tests.bench.harness import Document, Load, Run, machine, scratch
+from tests.integration.waiting import wait_for
 
 DONOR, JOINER = "m1", "m2"
 CLIENTS = 4
 RATES = {"a copy with at most 100 MiB/s": 100 << 20, "a copy without a limit": 0}
 """Bytes per second at most of the copies; 0: no limit."""
 VALUE_BYTES, SMALL_VALUE_BYTES = 4_000, 100
-WAIT_SECONDS = 300.0
-POLL_SECONDS = 0.02
+BACK_SECONDS_MAX = 300.0
 CALM_SECONDS = 10.0
 
 
@@ -68,7 +67,7 @@ def _by_copy(size: int, rate: int, _: None) -> Document:
     """
     with _group({"recovery_bytes_per_second_max": rate}) as group:
         uvloop.run(_fill(group, size // VALUE_BYTES, VALUE_BYTES))
-        before = _commit_while(group, for_seconds(CALM_SECONDS))
+        before = _commits_until(group, partial(time.sleep, CALM_SECONDS))
         group.kill(JOINER)
         shutil.rmtree(group.folder / JOINER)
         sequence = group.status(DONOR).observer.log_sequence
@@ -76,7 +75,9 @@ def _by_copy(size: int, rate: int, _: None) -> Document:
         asyncio.run(trim_log(options, sequence))
         began = time.monotonic()
         group.start_member(JOINER, {"seeds": [group.addresses[DONOR]]})
-        during = _commit_while(group, lambda: not _is_online(group, 0))
+        is_back = partial(_has, group, 0)
+        back = partial(wait_for, "the member is back", is_back, BACK_SECONDS_MAX)
+        during = _commits_until(group, back)
         seconds = time.monotonic() - began
         chosen, copied = (
             datetime.fromisoformat(_event(group, JOINER, name)["timestamp"])
@@ -102,9 +103,10 @@ def _by_log(transactions: int, _: None) -> Document:
         uvloop.run(_fill(group, transactions, SMALL_VALUE_BYTES))
         after = group.status(DONOR).observer
         group.start_member(JOINER)
-        _wait_while(lambda: not _answers(group))
+        wait_for("the member answers", lambda: _has(group, None))
         began = time.monotonic()
-        _wait_while(lambda: not _is_online(group, after.certified_version))
+        version = after.certified_version
+        wait_for("the member is back", lambda: _has(group, version), BACK_SECONDS_MAX)
         seconds = time.monotonic() - began
     lacked = after.certified_version - before.certified_version
     return {
@@ -138,17 +140,16 @@ async def _fill(group: LocalGroup, rows: int, value_bytes: int) -> None:
     assert answers.certified > 0.99 * rows, f"{answers.certified} of {rows} rows are there"
 
 
-def _commit_while(group: LocalGroup, goes_on: Callable[[], bool]) -> Document:
-    """Has some clients commit one row at a time at the donor, as long as something is so."""
+def _commits_until(group: LocalGroup, wait: Callable[[], object]) -> Document:
+    """Has some clients commit one row at a time at the donor until `wait` returns."""
 
     async def run() -> Document:
         answers, stopped = Answers(), asyncio.Event()
         row, donor = random_row(1, b"client/%d"), [group.addresses[DONOR]] * CLIENTS
-        committing = asyncio.create_task(
-            commit(donor, CLIENTS, row, lambda: not stopped.is_set(), answers)
-        )
+        work = commit(donor, CLIENTS, row, lambda: not stopped.is_set(), answers)
+        committing = asyncio.create_task(work)
         try:
-            await asyncio.to_thread(_wait_while, lambda: goes_on() and not stopped.is_set())
+            await asyncio.to_thread(wait)
         finally:
             stopped.set()
         await committing
@@ -157,26 +158,12 @@ def _commit_while(group: LocalGroup, goes_on: Callable[[], bool]) -> Document:
     return uvloop.run(run())
 
 
-def _wait_while(goes_on: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_SECONDS
-    while goes_on():
-        assert time.monotonic() < deadline, f"the member is not back within {WAIT_SECONDS:.0f} s"
-        time.sleep(POLL_SECONDS)
-
-
-def _answers(group: LocalGroup) -> bool:
-    with suppress(NotServing):
-        group.status(JOINER)
-        return True
-    return False
-
-
-def _is_online(group: LocalGroup, version: int) -> bool:
-    """True if the joiner is ONLINE, and has applied a version."""
+def _has(group: LocalGroup, version: int | None) -> bool:
+    """True if the joiner is ONLINE, and has applied a version; None: if it answers."""
     with suppress(NotServing):
         status = group.status(JOINER).observer
         online = status.state == group_pb2.MEMBER_STATE_ONLINE
-        return online and status.committed_version >= version
+        return version is None or (online and status.committed_version >= version)
     return False
 
 

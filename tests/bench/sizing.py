@@ -34,7 +34,7 @@ from tests.bench.clients import (
     random_row,
     stream,
 )
-from tests.bench.harness import Document, Load, Run, circumstances, cpu_seconds, scratch
+from tests.bench.harness import Clock, Document, Load, Run, circumstances, scratch
 from tests.log_servers import NatsServers
 
 SEED = 1
@@ -171,9 +171,9 @@ def _rest(seconds: float, folder: Path) -> Document:
 
 
 def _at_rest(pids: Sequence[int], seconds: float) -> Document:
-    before = cpu_seconds(pids)
+    clock = Clock(processes=pids)
     time.sleep(seconds)
-    share = (cpu_seconds(pids) - before) / seconds / len(pids)
+    share = clock.spent()[1]["processes"] / seconds / len(pids)
     return {
         "processes": len(pids),
         "mib": _mib(pids),

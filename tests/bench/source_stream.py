@@ -14,11 +14,13 @@ A session takes one transaction after the other:
 """
 
 import random
+from bisect import bisect
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from heapq import heappop, heappush
-from itertools import accumulate
+from itertools import accumulate, count
+from typing import NamedTuple
 
 from groupcert.applier.queue.parts import database_of
 from groupcert.applier.queue.relay_group import RelayEntry
@@ -63,12 +65,8 @@ def source_stream(options: SourceOptions, seed: int = 1) -> list[RelayEntry]:
 
     Cost: O(transactions log sessions).
     """
-    source = _Source(options, random.Random(seed).randrange)
-    for session in range(options.sessions):
-        source.begin(session)
-    while source.events:
-        source.now_us, _, step, session = heappop(source.events)
-        step(session)
+    source = _Source(options, seed)
+    source.run()
     assert len(source.entries) == options.transactions, "a session never came back"
     return source.entries
 
@@ -96,131 +94,106 @@ def longest_chain(entries: Sequence[RelayEntry]) -> int:
     return longest
 
 
-@dataclass(slots=True)
-class _Open:
+class _Prepared(NamedTuple):
     """A session's transaction before its commit."""
 
+    session: "_Session"
     row: bytes
     table: str
-    last_committed: int = 0
-    commit_parent: int = 0
-    sequence_number: int = 0
+    last_committed: int
+    commit_parent: int
 
 
-@dataclass(slots=True)
+_Session = Iterator[int | None]
+"""Yields how many microseconds it waits, or None: somebody resumes it."""
+
+
 class _Source:
     """What all sessions share."""
 
-    options: SourceOptions
-    below: Callable[[int], int]
-    """Draws a number from 0 to the given one, which it never is."""
-    now_us: int = 0
-    entries: list[RelayEntry] = field(default_factory=list)
-    events: list[tuple[int, int, Callable[[int], None], int]] = field(default_factory=list)
-    _clock: SourceClock = field(default_factory=SourceClock)
-    _begun: int = 0
-    _scheduled: int = 0
-    _commits: int = 1
-    _groups: int = 0
-    _open: dict[int, _Open] = field(default_factory=dict)
-    _locks: dict[bytes, deque[int]] = field(default_factory=dict)
-    _prepared: list[int] = field(default_factory=list)
-    _flushed: list[int] = field(default_factory=list)
-    _table_names: list[str] = field(default_factory=list)
-    _shares: list[int] = field(default_factory=list)
+    def __init__(self, options: SourceOptions, seed: int) -> None:
+        self.entries: list[RelayEntry] = []
+        self._options = options
+        self._below = random.Random(seed).randrange
+        self._now_us = 0
+        self._events: list[tuple[int, int, _Session]] = []
+        self._numbers = count()
+        self._clock = SourceClock()
+        self._begun, self._commits, self._groups = 0, 1, 0
+        self._locks: dict[bytes, deque[_Session]] = {}
+        self._prepared: list[_Prepared] = []
+        self._is_flushing = False
+        self._shares = list(accumulate(1_000_000 // (each + 1) for each in range(options.tables)))
 
-    def __post_init__(self) -> None:
-        self._table_names = table_names(self.options)
-        numbers = range(1, self.options.tables + 1)
-        self._shares = list(accumulate(1_000_000 // number for number in numbers))
+    def run(self) -> None:
+        """Runs all sessions until each has no transaction left."""
+        for _ in range(self._options.sessions):
+            self._resume(self._session())
+        while self._events:
+            self._now_us, _, session = heappop(self._events)
+            self._resume(session)
 
-    def begin(self, session: int) -> None:
-        """Begins the session's next transaction, if one is left, as soon as its row is free."""
-        if self._begun == self.options.transactions:
-            return
-        self._begun += 1
-        share = self.below(self._shares[-1])
-        number = next(number for number, end in enumerate(self._shares) if share < end)
-        table = self._table_names[number]
-        key = self.below(self.options.keys // self.options.tables)
-        row = f"{table}/{key}".encode()
-        self._open[session] = _Open(row, table)
-        waiting = self._locks.setdefault(row, deque())
-        waiting.append(session)
-        if len(waiting) == 1:
-            self._execute(session)
+    def _resume(self, session: _Session) -> None:
+        self._running = session
+        if (delay_us := next(session, None)) is not None:
+            heappush(self._events, (self._now_us + delay_us, next(self._numbers), session))
 
-    def _execute(self, session: int) -> None:
-        """Gives the session its row."""
-        self._after(self._around(self.options.execute_us), self._end_statement, session)
+    def _session(self) -> _Session:
+        options, this = self._options, self._running
+        while self._begun < options.transactions:
+            self._begun += 1
+            table = table_names(options)[bisect(self._shares, self._below(self._shares[-1]))]
+            row = f"{table}/{self._below(options.keys // options.tables)}".encode()
+            waiting = self._locks.setdefault(row, deque())
+            waiting.append(this)
+            if len(waiting) > 1:
+                yield None
+            yield self._around(options.execute_us)
+            stamps = self._clock.end_statement(), self._commits
+            yield self._around(options.prepare_us)
+            self._prepared.append(_Prepared(this, row, table, *stamps))
+            if not self._is_flushing:
+                self._resume(self._group_commits())
+            yield None
 
-    def _end_statement(self, session: int) -> None:
-        opened = self._open[session]
-        opened.last_committed = self._clock.end_statement()
-        opened.commit_parent = self._commits
-        self._after(self._around(self.options.prepare_us), self._enter_group_commit, session)
+    def _group_commits(self) -> _Session:
+        """Flushes all who wait as one group, then those who have come meanwhile."""
+        self._is_flushing = True
+        while self._prepared:
+            group, self._prepared = self._prepared, []
+            self._groups += 1
+            logged = [self._log(each, self._groups if len(group) > 1 else 0) for each in group]
+            yield self._options.commit_us
+            for sequence_number in logged:
+                self._clock.commit(sequence_number)
+            self._commits += len(group)
+            for session, row, *_ in group:
+                waiting = self._locks[row]
+                waiting.popleft()
+                if waiting:
+                    self._resume(waiting[0])
+                else:
+                    del self._locks[row]
+                self._resume(session)
+        self._is_flushing = False
 
-    def _enter_group_commit(self, session: int) -> None:
-        self._prepared.append(session)
-        if not self._flushed:
-            self._flush(session)
-
-    def _flush(self, leader: int) -> None:
-        """Flushes all who wait as one group, through the leader."""
-        self._flushed, self._prepared = self._prepared, []
-        self._groups += 1
-        commit_id = self._groups if len(self._flushed) > 1 else 0
-        for session in self._flushed:
-            self._log(self._open[session], commit_id)
-        self._after(self.options.commit_us, self._commit, leader)
-
-    def _log(self, opened: _Open, commit_id: int) -> None:
-        """Stamps a transaction and writes it to the binary log."""
-        last_committed, opened.sequence_number = self._clock.stamp(opened.last_committed)
+    def _log(self, prepared: _Prepared, commit_id: int) -> int:
+        """Stamps a transaction and writes it to the binary log; returns its sequence number."""
+        last_committed, sequence_number = self._clock.stamp(prepared.last_committed)
         number = len(self.entries) + 1
-        value = b"%0*d" % (self.options.value_bytes, number)
+        value = b"%0*d" % (self._options.value_bytes, number)
         header = SourceHeader(
-            commit_parent=opened.commit_parent,
+            commit_parent=prepared.commit_parent,
             commit_id=commit_id,
-            databases=(database_of(opened.table),),
-            tables=(opened.table,),
-            items=(store_key_item(opened.row),),
-            committed_us=EPOCH_US + self.now_us + self.options.commit_us,
+            databases=(database_of(prepared.table),),
+            tables=(prepared.table,),
+            items=(store_key_item(prepared.row),),
+            committed_us=EPOCH_US + self._now_us + self._options.commit_us,
         )
-        self.entries.append(
-            RelayEntry(
-                position=number,
-                version=number,
-                gtid=Gtid(SOURCE, number),
-                last_committed=last_committed,
-                sequence_number=opened.sequence_number,
-                local=False,
-                payload=encode_changes([opened.row], [value]),
-                header=header,
-            )
-        )
-
-    def _commit(self, _leader: int) -> None:
-        """Commits the durable group: its rows are unlocked, and the next group is flushed."""
-        committed, self._flushed = self._flushed, []
-        for session in committed:
-            self._clock.commit(self._open[session].sequence_number)
-        self._commits += len(committed)
-        for session in committed:
-            row = self._open.pop(session).row
-            waiting = self._locks[row]
-            waiting.popleft()
-            if waiting:
-                self._execute(waiting[0])
-            else:
-                del self._locks[row]
-            self.begin(session)
-        if self._prepared:
-            self._flush(self._prepared[0])
+        payload, gtid = encode_changes([prepared.row], [value]), Gtid(SOURCE, number)
+        stamps = last_committed, sequence_number
+        self.entries.append(RelayEntry(number, number, gtid, *stamps, False, payload, header))
+        return sequence_number
 
     def _around(self, duration_us: int) -> int:
-        return duration_us // 2 + self.below(duration_us + 1)
-
-    def _after(self, delay_us: int, step: Callable[[int], None], session: int) -> None:
-        self._scheduled += 1
-        heappush(self.events, (self.now_us + delay_us, self._scheduled, step, session))
+        return duration_us // 2 + self._below(duration_us + 1)

@@ -2,35 +2,21 @@
 
 import json
 from collections import defaultdict
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-_MEGABYTE = 1_000_000
+from tests.bench.harness import Document
+
+MEGABYTE = 1_000_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
-    """One stage.
+def stages(events: Path) -> list[Document]:
+    """Returns the stages that ran, by their numbers; `events`: the folder with the one log.
 
-    `operators`: what it runs, by Spark's names. `seconds`: from its submission to its end.
+    `operators`: what a stage runs, by Spark's names. `seconds`: from its submission to its end.
     `task_seconds_median` and `task_seconds_max`: far apart where rows are spread unevenly.
     """
-
-    number: int
-    operators: tuple[str, ...]
-    seconds: float
-    tasks: int
-    task_seconds_median: float
-    task_seconds_max: float
-    shuffle_read_mb: int
-    shuffle_write_mb: int
-    spilled_mb: int
-
-
-def stages(events: Path) -> list[Stage]:
-    """Returns the stages that ran, by their numbers; `events`: the folder with the one log."""
     completed: list[dict[str, Any]] = []
     tasks: dict[int, list[dict[str, Any]]] = defaultdict(list)
     with next(events.iterdir()).open() as lines:
@@ -42,29 +28,32 @@ def stages(events: Path) -> list[Stage]:
             elif '"SparkListenerStageCompleted"' in line[:60]:
                 completed.append(json.loads(line)["Stage Info"])
     ran = (each for each in completed if tasks[each["Stage ID"]])
-    return sorted((_stage(each, tasks[each["Stage ID"]]) for each in ran), key=lambda it: it.number)
+    return sorted(
+        (_stage(each, tasks[each["Stage ID"]]) for each in ran),
+        key=lambda stage: int(stage["number"]),
+    )
 
 
-def _stage(info: dict[str, Any], ended: list[dict[str, Any]]) -> Stage:
+def _stage(info: dict[str, Any], ended: list[dict[str, Any]]) -> Document:
     metrics = [each["Task Metrics"] for each in ended]
     times = [each["Task Info"] for each in ended]
     seconds = [(each["Finish Time"] - each["Launch Time"]) / 1000 for each in times]
     read = [each["Shuffle Read Metrics"] for each in metrics]
-    return Stage(
-        number=info["Stage ID"],
-        operators=_operators(info),
-        seconds=round((info["Completion Time"] - info["Submission Time"]) / 1000, 1),
-        tasks=len(ended),
-        task_seconds_median=round(median(seconds), 1),
-        task_seconds_max=round(max(seconds), 1),
-        shuffle_read_mb=_megabytes(
+    return {
+        "number": info["Stage ID"],
+        "operators": _operators(info),
+        "seconds": round((info["Completion Time"] - info["Submission Time"]) / 1000, 1),
+        "tasks": len(ended),
+        "task_seconds_median": round(median(seconds), 1),
+        "task_seconds_max": round(max(seconds), 1),
+        "shuffle_read_mb": _megabytes(
             each["Local Bytes Read"] + each["Remote Bytes Read"] for each in read
         ),
-        shuffle_write_mb=_megabytes(
+        "shuffle_write_mb": _megabytes(
             each["Shuffle Write Metrics"]["Shuffle Bytes Written"] for each in metrics
         ),
-        spilled_mb=_megabytes(each["Disk Bytes Spilled"] for each in metrics),
-    )
+        "spilled_mb": _megabytes(each["Disk Bytes Spilled"] for each in metrics),
+    }
 
 
 def _operators(info: dict[str, Any]) -> tuple[str, ...]:
@@ -79,4 +68,4 @@ def _operators(info: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _megabytes(sizes: Any) -> int:
-    return int(sum(sizes)) // _MEGABYTE
+    return int(sum(sizes)) // MEGABYTE

@@ -20,7 +20,7 @@ from groupcert.applier.targets import Target, mysql, postgresql
 from groupcert.applier.targets.sql_schema import SqlSchema
 from groupcert.members.replica.targets import EmbeddedTarget
 from groupcert.members.wire.row_changes import decode_changes
-from tests.bench.harness import scratch
+from tests.bench.harness import Clock, Document, scratch
 from tests.servers import MariaDbServer, PostgreSqlServer, connect_mariadb
 
 DATABASE = "groupcert_bench"
@@ -43,6 +43,10 @@ class BenchTarget(ABC):
     alone_transactions_max = 1
     pid: int | None = None
     version = ""
+
+    def clock(self) -> Clock:
+        """Returns a clock that begins now, of its server too if there is one."""
+        return Clock(**({} if self.pid is None else {"server": [self.pid]}))
 
     @abstractmethod
     def opened(self, workers: int) -> AbstractContextManager[Target[Any]]:
@@ -248,6 +252,17 @@ def statements(session: Any) -> Iterator[Statements]:
             return list(cursor.fetchall()) if cursor.description else []
 
         yield run
+
+
+def rates(spent: tuple[float, Mapping[str, float]], transactions: int) -> Document:
+    """Returns the rate by a clock, and the microseconds of processors a transaction."""
+    seconds, cpu_seconds = spent
+    us = {part: round(each / transactions * 1e6, 1) for part, each in cpu_seconds.items()}
+    return {
+        "transactions_per_second": round(transactions / seconds, 1),
+        "client_cpu_us": us["clients"],
+        "server_cpu_us": us.get("server"),
+    }
 
 
 def table_name(table: str) -> str:
