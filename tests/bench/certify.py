@@ -13,10 +13,8 @@ from array import array
 from collections import deque
 from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.metadata import version
-from itertools import chain
 from time import perf_counter_ns, thread_time_ns
 
 import psutil
@@ -40,22 +38,19 @@ BATCH_TRANSACTIONS = 64
 ITEM_BYTES = 8
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Workload:
-    """What is certified, and for how long.
-
-    All items are distinct, so every transaction is certified; messages of 64 come from three
-    members in turn, and `m1` is the observer. `stable_period_transactions`: how often the stable
-    set advances. `rounds`: measured rounds of `round_transactions` each, after one that only
-    warms up.
-    """
-
-    items_per_transaction: int = 4
-    snapshot_lag_versions: int = 300
-    stable_period_transactions: int = 1024
-    rounds: int = 7
-    round_transactions: int = 131_072
-    seed: int = 1
+WORKLOAD = {
+    "items_per_transaction": 4,
+    "snapshot_lag_versions": 300,
+    "stable_period_transactions": 1024,
+    "rounds": 7,
+    "round_transactions": 131_072,
+    "seed": 1,
+}
+"""All items are distinct, so every transaction is certified; messages of 64 come from three members
+in turn, and `m1` is the observer. The stable set advances after each `stable_period_transactions`.
+The rounds are measured after one that only warms up.
+"""
+ITEMS, PERIOD = WORKLOAD["items_per_transaction"], WORKLOAD["stable_period_transactions"]
 
 
 def certify(run: Run, resident_items: tuple[int, ...] = RESIDENT_ITEMS) -> Document:
@@ -70,7 +65,7 @@ def certify(run: Run, resident_items: tuple[int, ...] = RESIDENT_ITEMS) -> Docum
         "machine": machine(),
         "groupcert": version("groupcert"),
         "targets": TARGETS,
-        "workload": asdict(Workload()),
+        "workload": WORKLOAD,
         "sizes": [size for (size,) in results.values()],
     }
 
@@ -90,14 +85,13 @@ def measure_size(resident_items: int) -> Document:
     the longest single call, in a round of its own, because reading the clock around each call costs
     a share of it: wall time, and the thread's own time, without what the machine gave to others.
     """
-    workload = Workload()
-    messages = _Messages(workload, resident_items)
+    messages = _Messages(resident_items)
     bytes_before = _resident_bytes()
     messages.fill()
     filled = (_resident_bytes() - bytes_before) / len(messages.certifier.info)
     messages.round_seconds()
-    seconds = [messages.round_seconds() for _ in range(workload.rounds)]
-    rates = sorted(round(workload.round_transactions / taken) for taken in seconds)
+    seconds = [messages.round_seconds() for _ in range(WORKLOAD["rounds"])]
+    rates = sorted(round(WORKLOAD["round_transactions"] / taken) for taken in seconds)
     steady = (_resident_bytes() - bytes_before) / len(messages.certifier.info)
     wall_ms, thread_ms = messages.longest_pauses_ms()
     return {
@@ -115,35 +109,31 @@ def measure_size(resident_items: int) -> Document:
 class _Messages:
     """A certifier, and the messages that it reads: each has plain transactions of one member."""
 
-    def __init__(self, workload: Workload, resident_items: int) -> None:
+    def __init__(self, resident_items: int) -> None:
         options = CertifierOptions(group_source=GROUP_SOURCE, gtid_assignment_block_size=1_000_000)
         self.certifier = Certifier(options)
-        self._workload = workload
-        self._random = random.Random(workload.seed)
-        self._resident_transactions = resident_items // workload.items_per_transaction
+        self._random = random.Random(WORKLOAD["seed"])
+        self._resident_transactions = resident_items // ITEMS
         self._position = 0
 
     def fill(self) -> None:
         """Certifies without collections until the certification info has its size."""
         while self.certifier.window.newest_version < self._resident_transactions:
-            self._certified(self._batch())
+            deque(self._steps(self._batch(), None), maxlen=0)
 
     def round_seconds(self) -> float:
         """Certifies one round; the time that the certifier took, without making the records."""
         taken_ns = 0
-        for batch, collections in self._round():
+        for steps in self._round():
             started_ns = perf_counter_ns()
-            self._certified(batch)
-            for collection in collections:
-                self.certifier.deliver(collection)
+            deque(steps, maxlen=0)
             taken_ns += perf_counter_ns() - started_ns
         return taken_ns / 1e9
 
     def longest_pauses_ms(self) -> tuple[float, float]:
         """Returns the longest single step of one round, in wall time and in thread time."""
         wall_ns = thread_ns = 0
-        for batch, collections in self._round():
-            steps = chain(certify_plain(self.certifier, batch), self._collecting(collections))
+        for steps in self._round():
             is_over = False
             while not is_over:
                 thread_started_ns, started_ns = thread_time_ns(), perf_counter_ns()
@@ -152,35 +142,32 @@ class _Messages:
                 thread_ns = max(thread_ns, thread_time_ns() - thread_started_ns)
         return wall_ns / 1e6, thread_ns / 1e6
 
-    def _collecting(self, collections: list[GarbageCollection]) -> Iterator[None]:
-        for collection in collections:
+    def _round(self) -> Iterator[Iterator[None]]:
+        """Yields the steps of a round's messages, with a stable set where one is due."""
+        for done in range(0, WORKLOAD["round_transactions"], BATCH_TRANSACTIONS):
+            stable_version = self.certifier.window.newest_version - self._resident_transactions
+            collection = GarbageCollection(self._position, stable_version)
+            yield self._steps(self._batch(), collection if done % PERIOD == 0 else None)
+
+    def _steps(
+        self, batch: PlainTransactions, collection: GarbageCollection | None
+    ) -> Iterator[None]:
+        """Certifies a message, then collects."""
+        expected_version = self.certifier.window.newest_version + BATCH_TRANSACTIONS
+        yield from certify_plain(self.certifier, batch)
+        assert self.certifier.window.newest_version == expected_version, "not all were certified"
+        if collection:
             yield
             self.certifier.deliver(collection)
 
-    def _certified(self, batch: PlainTransactions) -> None:
-        before = self.certifier.window.newest_version
-        deque(certify_plain(self.certifier, batch), maxlen=0)
-        newest_version = self.certifier.window.newest_version
-        assert newest_version == before + BATCH_TRANSACTIONS, "not all were certified"
-
-    def _round(self) -> Iterator[tuple[PlainTransactions, list[GarbageCollection]]]:
-        """Yields a round's transactions in batches, then a stable set where one is due."""
-        workload = self._workload
-        for done in range(0, workload.round_transactions, BATCH_TRANSACTIONS):
-            stable_version = self.certifier.window.newest_version - self._resident_transactions
-            is_due = done % workload.stable_period_transactions == 0
-            collection = GarbageCollection(self._position, stable_version)
-            yield self._batch(), [collection] * is_due
-
     def _batch(self) -> PlainTransactions:
         """Returns transactions as they are decoded: every integer is a new object."""
-        count = self._workload.items_per_transaction
-        items = array("Q", self._random.randbytes(ITEM_BYTES * count * BATCH_TRANSACTIONS))
+        items = array("Q", self._random.randbytes(ITEM_BYTES * ITEMS * BATCH_TRANSACTIONS))
         cut = items.tolist()
-        write_sets = [cut[begin : begin + count] for begin in range(0, len(cut), count)]
+        write_sets = [cut[begin : begin + ITEMS] for begin in range(0, len(cut), ITEMS)]
         newest_version = self.certifier.window.newest_version
         origin = MEMBERS[self._position // BATCH_TRANSACTIONS % len(MEMBERS)]
-        snapshot = max(newest_version - self._workload.snapshot_lag_versions, 0)
+        snapshot = max(newest_version - WORKLOAD["snapshot_lag_versions"], 0)
         position, self._position = self._position, self._position + BATCH_TRANSACTIONS
         snapshots = [snapshot] * BATCH_TRANSACTIONS
         return PlainTransactions(position, origin, origin == MEMBERS[0], snapshots, write_sets)

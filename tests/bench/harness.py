@@ -79,9 +79,9 @@ class Run:
                     load = remaining[0]
                     tell(f"[{count - len(remaining) + 1}/{count}] {load}")
                     result = load.run(opened)
+                    del remaining[0]
                     results.setdefault(load.name, []).append(result)
                     tell(f"    {_text(result)}"[:TOLD_CHARACTERS])
-                    del remaining[0]
         except KeyboardInterrupt:
             self.not_run = [str(load) for load in remaining]
         return results

@@ -5,14 +5,14 @@ again. The first half of a run does not count: sessions begin, and their backend
 """
 
 import os
+import statistics
 import subprocess
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from tests.bench.clients import ROWS, VALUE_BYTES, Answers
-from tests.bench.harness import Clock
+from tests.bench.harness import Clock, scratch
 from tests.servers import postgresql_program
 
 WAIT_SECONDS_MAX = 60.0
@@ -36,78 +36,84 @@ INSERT INTO added VALUES (:id, rpad(:id::text, {VALUE_BYTES}, 'x'));
 """Scripts of `pgbench`, one statement a transaction."""
 
 
-@dataclass(frozen=True, slots=True)
-class Counted:
-    """What the logs of `pgbench` have of some seconds: commits, `answers.rejected` for those run
-    again, the processor time; and the first latency of each session.
-    """
-
-    answers: Answers
-    seconds: float
-    cpu_s: float
-    first_ms: Sequence[float]
+Numbers = dict[str, float]
 
 
-def run_pgbench(
+def pgbench(
     script: str,
     databases: Sequence[str],
+    processes: Sequence[int],
     *,
     clients: int,
     seconds: int,
-    folder: Path,
-    processes: Sequence[int] = (),
+    more: Sequence[str] = (),
     synchronous_commit: str = "on",
-    rate: int = 0,
-) -> Counted:
-    """Runs the clients, an equal share of them at each database.
+) -> tuple[Answers, Numbers]:
+    """Runs clients, an equal share of them at each database; returns what they were told.
 
     Args:
         script: One of `SCRIPTS`.
-        folder: For the script and the logs.
         processes: Those whose processor time counts.
-        rate: Transactions a second at each database, whose latency counts from when they were
-            due; 0: as many as are answered.
+        more: Options of `pgbench`.
 
     Raises:
         subprocess.CalledProcessError: A client could not go on; its output says why.
     """
-    path = folder / f"{script}.sql"
-    path.write_text(SCRIPTS[script])
-    for old in folder.glob("log.*"):
-        old.unlink()
-    isolation = "default_transaction_isolation=repeatable\\ read"
-    command = [
-        *(str(postgresql_program("pgbench")), "--no-vacuum", "--protocol=prepared", "--log"),
-        *(f"--client={max(1, clients // len(databases))}", f"--time={seconds}"),
-        *(f"--file={path}", f"--max-tries={TRIES_MAX}", *([f"--rate={rate}"] if rate else [])),
-    ]
-    running = [
-        subprocess.Popen(
-            [*command, f"--log-prefix={folder}/log.{number}", database],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env={
-                **os.environ,
-                "PGOPTIONS": f"-c {isolation} -c synchronous_commit={synchronous_commit}",
-            },
-        )
-        for number, database in enumerate(databases)
-    ]
-    try:
-        time.sleep(seconds / 2)
-        began_s, clock = time.time(), Clock(servers=processes)
-        time.sleep(seconds / 2 - END_SECONDS)
-        ended_s, spent_s = time.time(), clock.spent()[1]["servers"]
-        for process in running:
-            output, _ = process.communicate(timeout=seconds + WAIT_SECONDS_MAX)
-            if process.returncode:
-                raise subprocess.CalledProcessError(process.returncode, process.args, output)
-    finally:
-        for process in running:
-            process.kill()
-    answers, first_ms = _read(folder, began_s, ended_s)
-    return Counted(answers, ended_s - began_s, spent_s, first_ms)
+    settings = (
+        "default_transaction_isolation=repeatable\\ read",
+        f"synchronous_commit={synchronous_commit}",
+    )
+    environment = {**os.environ, "PGOPTIONS": " ".join(f"-c {each}" for each in settings)}
+    with scratch() as folder:
+        path = folder / "script.sql"
+        path.write_text(SCRIPTS[script])
+        command = [
+            *(str(postgresql_program("pgbench")), "--no-vacuum", "--protocol=prepared", "--log"),
+            *(f"--client={max(1, clients // len(databases))}", f"--time={seconds}"),
+            *(f"--file={path}", f"--max-tries={TRIES_MAX}", *more),
+        ]
+        running = [
+            subprocess.Popen(
+                [*command, f"--log-prefix={folder}/log.{number}", database],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                env=environment,
+            )
+            for number, database in enumerate(databases)
+        ]
+        try:
+            time.sleep(seconds / 2)
+            began_s, clock = time.time(), Clock(servers=processes)
+            time.sleep(seconds / 2 - END_SECONDS)
+            ended_s, spent = time.time(), clock.spent()[1]["servers"]
+            for process in running:
+                output, _ = process.communicate(timeout=seconds + WAIT_SECONDS_MAX)
+                if process.returncode:
+                    raise subprocess.CalledProcessError(process.returncode, process.args, output)
+        finally:
+            for process in running:
+                process.kill()
+        answers, first_ms = _read(folder, began_s, ended_s)
+    return answers, numbers_of(answers, ended_s - began_s, first_ms, spent)
+
+
+def numbers_of(
+    answers: Answers, seconds: float, first_ms: Sequence[float], cpu_seconds: float
+) -> Numbers:
+    """Returns the numbers of one load. `first_ms`: the median of the sessions' first transactions.
+    `cpu_us`: processor time of all servers, members and companions for each commit.
+    """
+    latencies = answers.latencies()
+    return {
+        "commits_per_second": round(answers.certified / seconds, 1),
+        "avg_ms": round(statistics.fmean(answers.latencies_ms), 3),
+        "p50_ms": latencies["p50"],
+        "p99_ms": latencies["p99"],
+        "retried": answers.rejected,
+        "first_ms": round(statistics.median(first_ms), 1),
+        "cpu_us": round(cpu_seconds / answers.certified * 1e6, 1),
+    }
 
 
 def _read(folder: Path, began_s: float, ended_s: float) -> tuple[Answers, list[float]]:

@@ -15,14 +15,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
-from pathlib import Path
 
 import psycopg
 
 from groupcert.members.demo.local_group import LocalGroup
 from groupcert.members.demo.postgresql_servers import Primary
 from groupcert.members.host.database_servers import MariaDbServer
-from tests.bench.clients import VALUE_BYTES, Answers
+from tests.bench.clients import VALUE_BYTES
 from tests.bench.galera import galera_cluster, run_clients
 from tests.bench.harness import (
     Clock,
@@ -34,11 +33,10 @@ from tests.bench.harness import (
     medians,
     scratch,
 )
-from tests.bench.pgbench import SCHEMA, run_pgbench
+from tests.bench.pgbench import SCHEMA, Numbers, numbers_of, pgbench
 from tests.integration.waiting import wait_for
 
 CLIENTS = (1, 8, 32)
-CLIENTS_AT_THREE, CLIENTS_WHILE_COPYING = 30, 24
 STATEMENTS = ("update", "insert")
 GROUP, PLAIN, GALERA = "group", "plain", "galera"
 """The systems; the second is also the name of its database."""
@@ -48,7 +46,6 @@ LAG_PERIOD_SECONDS = 0.1
 COPIED_ROWS = 100_000
 COPY_SECONDS = 20
 COPY_RATE = 20
-Numbers = dict[str, float]
 
 
 def postgresql(run: Run, seconds: int = 3, rounds: int = 3, galera: bool = True) -> Document:
@@ -82,11 +79,15 @@ class _Systems:
     which is not attached: plain PostgreSQL, in the same process with the same settings.
     """
 
-    folder: Path
     seconds: int
     group: LocalGroup
     primaries: Sequence[Primary]
     nodes: Sequence[MariaDbServer]
+
+    @property
+    def databases(self) -> list[str]:
+        """Where clients of the group connect."""
+        return [primary.dsn for primary in self.primaries]
 
     def pids(self) -> list[int]:
         """Returns the processes that a commit goes through."""
@@ -103,27 +104,6 @@ class _Systems:
     def settle(self) -> None:
         """Returns when all servers have everything."""
         wait_for("a server catches up", lambda: not self.lag())
-
-    def numbers(
-        self,
-        statement: str,
-        clients: int,
-        databases: Sequence[str],
-        pids: Sequence[int],
-        synchronous_commit: str = "on",
-    ) -> Numbers:
-        """Runs `pgbench`; `pids` are the processes whose time counts."""
-        self.settle()
-        counted = run_pgbench(
-            statement,
-            databases,
-            clients=clients,
-            seconds=self.seconds,
-            folder=self.folder,
-            processes=pids,
-            synchronous_commit=synchronous_commit,
-        )
-        return _numbers(counted.answers, counted.seconds, counted.first_ms, counted.cpu_s)
 
 
 @contextmanager
@@ -144,23 +124,32 @@ def _systems(seconds: int, galera: bool) -> Iterator[_Systems]:
         for primary in primaries:
             primary.wait_until_it_commits(WRITE)
         nodes = stack.enter_context(galera_cluster(folder / "galera")) if galera else ()
-        yield _Systems(folder, seconds, group, primaries, nodes)
+        yield _Systems(seconds, group, primaries, nodes)
 
 
 def _at_all(statement: str, clients: int, systems: _Systems) -> dict[str, Numbers]:
     """Returns the numbers of each system."""
-    server = systems.primaries[0].server
-    plain, own = [server.dsn_of(PLAIN)], [server.pid]
-    found = {
-        PLAIN: systems.numbers(statement, clients, plain, own),
-        WITHOUT_SYNC: systems.numbers(statement, clients, plain, own, "off"),
-        GROUP: systems.numbers(statement, clients, [server.dsn], systems.pids()),
-    }
+    seconds, server = systems.seconds, systems.primaries[0].server
+    plain = ([server.dsn_of(PLAIN)], [server.pid], "on")
+    found = {}
+    for system, (databases, pids, synchronous_commit) in {
+        PLAIN: plain,
+        WITHOUT_SYNC: (*plain[:2], "off"),
+        GROUP: ([server.dsn], systems.pids(), "on"),
+    }.items():
+        systems.settle()
+        _, found[system] = pgbench(
+            statement,
+            databases,
+            pids,
+            clients=clients,
+            seconds=seconds,
+            synchronous_commit=synchronous_commit,
+        )
     if systems.nodes:
         clock = Clock(nodes=[node.pid for node in systems.nodes])
-        answers = run_clients(systems.nodes[:1], clients, systems.seconds, statement)
-        spent_s = clock.spent()[1]["nodes"]
-        found[GALERA] = _numbers(answers, systems.seconds, [0.0], spent_s)
+        answers = run_clients(systems.nodes[:1], clients, seconds, statement)
+        found[GALERA] = numbers_of(answers, seconds, [0.0], clock.spent()[1]["nodes"])
     return found
 
 
@@ -176,11 +165,12 @@ def _at_three_servers(systems: _Systems) -> Numbers:
 
     systems.settle()
     with _beside(watch, has_ended.set):
-        databases = [primary.dsn for primary in systems.primaries]
-        numbers = systems.numbers("update", CLIENTS_AT_THREE, databases, systems.pids())
-    began = time.monotonic()
+        _, numbers = pgbench(
+            "update", systems.databases, systems.pids(), clients=30, seconds=systems.seconds
+        )
+    clock = Clock()
     systems.settle()
-    settled_s = time.monotonic() - began
+    settled_s, _ = clock.spent()
     return {**numbers, "lag_versions_max": max(lags), "settled_s": round(settled_s, 3)}
 
 
@@ -192,7 +182,7 @@ def _while_copying(systems: _Systems) -> Numbers:
 
     def copy() -> None:
         time.sleep(0.6 * COPY_SECONDS)
-        with psycopg.connect(systems.primaries[0].dsn) as session:
+        with psycopg.connect(systems.databases[0]) as session:
             ((number,),) = session.execute("SELECT coalesce(min(id), 0) FROM added").fetchall()
             began = time.monotonic()
             with session.cursor().copy("COPY added FROM STDIN") as rows:
@@ -204,18 +194,13 @@ def _while_copying(systems: _Systems) -> Numbers:
             took["commit_s"] = round(time.monotonic() - has_copied, 3)
 
     systems.settle()
+    rate = [f"--rate={COPY_RATE}"]
     with _beside(copy):
-        counted = run_pgbench(
-            "update",
-            [primary.dsn for primary in systems.primaries],
-            clients=CLIENTS_WHILE_COPYING,
-            seconds=COPY_SECONDS,
-            folder=systems.folder,
-            rate=COPY_RATE,
+        answers, _ = pgbench(
+            "update", systems.databases, (), clients=24, seconds=COPY_SECONDS, more=rate
         )
     systems.settle()
-    latencies = counted.answers.latencies().items()
-    return {**took, **{f"others_{name}_ms": taken for name, taken in latencies}}
+    return took | {f"others_{name}_ms": each for name, each in answers.latencies().items()}
 
 
 @contextmanager
@@ -228,22 +213,6 @@ def _beside(work: Callable[[], None], end: Callable[[], None] = lambda: None) ->
         finally:
             end()
     working.result()
-
-
-def _numbers(answers: Answers, seconds: float, first_ms: Sequence[float], cpu_s: float) -> Numbers:
-    """Returns the numbers of one load. `first_ms`: the median of the sessions' first transactions.
-    `cpu_us`: processor time of all servers, members and companions for each commit.
-    """
-    latencies = answers.latencies()
-    return {
-        "commits_per_second": round(answers.certified / seconds, 1),
-        "avg_ms": round(statistics.fmean(answers.latencies_ms), 3),
-        "p50_ms": latencies["p50"],
-        "p99_ms": latencies["p99"],
-        "retried": answers.rejected,
-        "first_ms": round(statistics.median(first_ms), 1),
-        "cpu_us": round(cpu_s / answers.certified * 1e6, 1),
-    }
 
 
 def _compared(rounds: Sequence[Mapping[str, Numbers]]) -> dict[str, Numbers]:

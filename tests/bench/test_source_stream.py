@@ -10,9 +10,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from groupcert.applier.queue.parts import table_of
 from groupcert.applier.queue.relay_group import RelayEntry
-from groupcert.certifier.write_set import store_key_item
 from groupcert.members.wire.row_changes import decode_changes
 from tests.bench.source_stream import (
     SourceOptions,
@@ -79,12 +77,6 @@ def test_the_check_finds_stamps_that_are_too_early() -> None:
     assert by_lock_interval(early)[two] <= one < by_lock_interval(entries)[two]
 
 
-def test_a_seed_gives_one_stream() -> None:
-    options = SourceOptions(transactions=500)
-    assert source_stream(options, 7) == source_stream(options, 7)
-    assert source_stream(options, 7) != source_stream(options, 8)
-
-
 def test_group_commits_are_shared_and_a_group_of_one_has_no_id() -> None:
     entries = source_stream(SourceOptions(transactions=5_000))
     sizes = Counter(entry.header.commit_id for entry in entries)
@@ -92,27 +84,6 @@ def test_group_commits_are_shared_and_a_group_of_one_has_no_id() -> None:
     assert min(sizes.values()) > 1
     assert max(sizes.values()) <= 32
     assert [*sizes] == sorted(sizes)
-
-
-def test_one_session_leaves_nothing_to_run_in_parallel() -> None:
-    entries = source_stream(SourceOptions(transactions=200, sessions=1))
-    assert {entry.sequence_number - entry.last_committed for entry in entries} == {1}
-    assert {entry.header.commit_id for entry in entries} == {0}
-    assert len({entry.header.commit_parent for entry in entries}) == len(entries)
-
-
-def test_entries_name_the_table_and_the_row_that_they_update() -> None:
-    options = SourceOptions(transactions=2_000)
-    entries = source_stream(options)
-    for number, entry in enumerate(entries, 1):
-        (row,), (value,), _ = decode_changes(entry.payload)
-        assert entry.header.tables == (table_of(row),)
-        assert entry.header.databases == ("bench",)
-        assert entry.header.items == (store_key_item(row),)
-        assert (entry.position, entry.version, int(value)) == (number, number, number)
-        assert len(value) == options.value_bytes
-    times = [entry.header.committed_us for entry in entries]
-    assert times == sorted(times)
 
 
 def test_the_first_table_is_the_hottest_and_the_last_is_used() -> None:
