@@ -35,7 +35,15 @@ from tests.bench.source_stream import (
     source_stream,
     table_names,
 )
-from tests.bench.targets import BenchTarget, MariaDb, PostgreSql, RocksDb, Slow, SlowTarget, rates
+from tests.bench.targets import (
+    BenchTarget,
+    SlowTarget,
+    mariadb_database,
+    postgresql_database,
+    rates,
+    rocksdb,
+    slow,
+)
 from tests.servers import PREPARING, mariadb_server, postgresql_server
 
 SEED = 1
@@ -164,13 +172,13 @@ def _opened(
     """Starts the servers of targets, and fills in their versions."""
     entries, tables = source_stream(source, SEED), table_names(source)
     with scratch() as folder, ExitStack() as stack:
-        targets: dict[str, BenchTarget] = {"rocksdb": RocksDb(), "slow": Slow(SLOW_COMMIT_MS)}
+        targets: dict[str, BenchTarget] = {"rocksdb": rocksdb(), "slow": slow(SLOW_COMMIT_MS)}
         if "postgresql" in names:
             server = stack.enter_context(postgresql_server(folder / "postgresql", PREPARING))
-            targets["postgresql"] = PostgreSql(server, tables)
+            targets["postgresql"] = postgresql_database(server, tables)
         if "mariadb" in names:
             mariadb = stack.enter_context(mariadb_server(folder / "mariadb"))
-            targets["mariadb"] = MariaDb(mariadb, tables)
+            targets["mariadb"] = mariadb_database(mariadb, tables)
         versions |= {name: target.version for name, target in targets.items() if target.version}
         replica = None
         if REPLICA in names:
@@ -211,7 +219,7 @@ def measure(
     errors: list[Exception] = []
     with target.opened(workers) as opened:
         applier: Applier[Any] = Applier(
-            opened,
+            opened.target,
             make_scheme(),
             workers,
             on_committed=lambda version, position: None,
@@ -227,10 +235,10 @@ def measure(
         if errors:
             raise errors[0]
         status = applier.status()
-        is_correct = target.rows(opened) == final_rows(entries)
+        is_correct = opened.rows() == final_rows(entries)
     share = None
-    if isinstance(opened, SlowTarget):
-        share = round(_bound_seconds(opened, workers, entries) / spent[0], 3)
+    if isinstance(opened.target, SlowTarget):
+        share = round(_bound_seconds(opened.target, workers, entries) / spent[0], 3)
     return {
         **rates(spent, len(entries)),
         "is_correct": is_correct,

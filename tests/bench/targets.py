@@ -6,9 +6,10 @@ means than the target that wrote them, where there are any.
 
 import threading
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import psycopg
@@ -33,42 +34,137 @@ Statements = Callable[[str], Sequence[tuple[Any, ...]]]
 """Runs a statement, and returns its rows."""
 
 
-class BenchTarget(ABC):
+class Opened(NamedTuple):
+    """A new target, which was empty; `rows` reads what is in it."""
+
+    target: Target[Any]
+    rows: Callable[[], Rows]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchTarget:
     """One kind of target.
 
-    `alone_transactions_max`: how many transactions a replica without workers commits as one there.
-    `pid`: of its server, if there is one. `version`: what that says it is.
+    `opened`: opens a new one, for so many workers. `alone_transactions_max`: how many transactions
+    a replica without workers commits as one there. `pid`: of its server, if there is one.
+    `version`: what that says it is.
     """
 
-    alone_transactions_max = 1
+    opened: Callable[[int], AbstractContextManager[Opened]]
+    alone_transactions_max: int = 1
     pid: int | None = None
-    version = ""
+    version: str = ""
 
     def clock(self) -> Clock:
         """Returns a clock that begins now, of its server too if there is one."""
         return Clock(**({} if self.pid is None else {"server": [self.pid]}))
 
-    @abstractmethod
-    def opened(self, workers: int) -> AbstractContextManager[Target[Any]]:
-        """Opens a new and empty one."""
 
-    @abstractmethod
-    def rows(self, target: Any) -> Rows:
-        """Returns what is in the one that is open."""
-
-
-class RocksDb(BenchTarget):
-    """The embedded target in a folder of its own, flushed in the background as a replica's is."""
-
-    alone_transactions_max = CoordinatorOptions().group_transactions_max
+def rocksdb() -> BenchTarget:
+    """Returns the embedded target, in a folder of its own, flushed in the background as a replica's
+    is.
+    """
 
     @contextmanager
-    def opened(self, workers: int) -> Iterator[Target[Any]]:
+    def opened(_: int) -> Iterator[Opened]:
         with scratch() as folder, closing(EmbeddedTarget(folder / "store", REPLICA)) as target:
-            yield target
+            yield Opened(target, lambda: dict(target.open_snapshot().scan()))
 
-    def rows(self, target: Any) -> Rows:
-        return dict(target.open_snapshot().scan())
+    together_max = CoordinatorOptions().group_transactions_max
+    return BenchTarget(opened=opened, alone_transactions_max=together_max)
+
+
+def slow(commit_ms: float) -> BenchTarget:
+    """Returns `SlowTarget`."""
+
+    @contextmanager
+    def opened(_: int) -> Iterator[Opened]:
+        target = SlowTarget(commit_ms)
+        yield Opened(target, target.rows)
+
+    return BenchTarget(opened=opened)
+
+
+def postgresql_database(server: PostgreSqlServer, tables: Sequence[str]) -> BenchTarget:
+    """Returns a database of a PostgreSQL server, with `synchronous_commit` on."""
+    return _sql_database(
+        lambda database: psycopg.connect(server.dsn_of(database or "postgres"), autocommit=True),
+        partial(postgresql.open_target, server.dsn_of(DATABASE)),
+        tables,
+        server.pid,
+        columns="id int PRIMARY KEY, value text",
+        drop=f"DROP DATABASE IF EXISTS {DATABASE} WITH (FORCE)",
+        ready="CHECKPOINT",
+    )
+
+
+def mariadb_database(server: MariaDbServer, tables: Sequence[str]) -> BenchTarget:
+    """Returns a database of a MariaDB server, with `innodb_flush_log_at_trx_commit` 1."""
+    return _sql_database(
+        lambda database: connect_mariadb(server.url_of(database)),
+        partial(mysql.open_target, server.url_of(DATABASE)),
+        tables,
+        server.pid,
+        columns=MARIADB_COLUMNS,
+        drop=f"DROP DATABASE IF EXISTS {DATABASE}",
+        ready="SELECT 1",
+    )
+
+
+def _sql_database(
+    connect: Callable[[str], Any],
+    open_target: Callable[..., Target[Any]],
+    tables: Sequence[str],
+    pid: int,
+    *,
+    columns: str,
+    drop: str,
+    ready: str,
+) -> BenchTarget:
+    """Returns a database of a server, where it is made anew for each run, with a table for each of
+    the stream's. Rows are read back in a session of its own.
+
+    Args:
+        connect: Opens a session at a database, each of whose statements commits.
+        ready: A statement before each run.
+    """
+    names = {table: table.partition(".")[2] for table in tables}
+    schema = SqlSchema.parse(
+        "\n".join(
+            f'[tables."{table}"]\ntable = "{name}"\n'
+            'key = { id = "integer" }\nvalue = { value = "text" }'
+            for table, name in names.items()
+        )
+    )
+
+    def rows() -> Rows:
+        with statements(connect(DATABASE)) as run:
+            return {
+                f"{table}/{key}".encode(): value.encode()
+                for table, name in names.items()
+                for key, value in run(f"SELECT id, value FROM {name}")
+            }
+
+    @contextmanager
+    def opened(workers: int) -> Iterator[Opened]:
+        with statements(connect("")) as run:
+            for statement in (drop, f"CREATE DATABASE {DATABASE}", ready):
+                run(statement)
+            try:
+                with statements(connect(DATABASE)) as inside:
+                    for name in names.values():
+                        inside(f"CREATE TABLE {name} ({columns})")
+                target = open_target(
+                    schema, decode_changes, replica=REPLICA, workers=max(workers, 1)
+                )
+                with closing(target):
+                    yield Opened(target, rows)
+            finally:
+                run(drop)
+
+    with statements(connect("")) as run:
+        version = str(run("SELECT version()")[0][0])
+    return BenchTarget(opened=opened, pid=pid, version=version)
 
 
 class SlowExecution(NamedTuple):
@@ -137,111 +233,6 @@ class SlowTarget:
         """Leaves all as it is."""
 
 
-class Slow(BenchTarget):
-    """`SlowTarget`."""
-
-    def __init__(self, commit_ms: float) -> None:
-        self._commit_ms = commit_ms
-
-    @contextmanager
-    def opened(self, workers: int) -> Iterator[Target[Any]]:
-        yield SlowTarget(self._commit_ms)
-
-    def rows(self, target: Any) -> Rows:
-        return dict(target.rows())
-
-
-class SqlServer(BenchTarget):
-    """A database of a server, where it is made anew for each run, with a table for each of the
-    stream's. Rows are read back in a session of its own.
-
-    `ready`: a statement before each run.
-    """
-
-    columns = MARIADB_COLUMNS
-    force = ""
-    ready = "SELECT 1"
-
-    def __init__(self, tables: Sequence[str], pid: int) -> None:
-        """Asks the server for its version."""
-        self.tables, self.pid = [table_name(each) for each in tables], pid
-        self._schema = SqlSchema.parse(
-            "\n".join(
-                f'[tables."{table}"]\ntable = "{table_name(table)}"\n'
-                'key = { id = "integer" }\nvalue = { value = "text" }'
-                for table in tables
-            )
-        )
-        self._full_names = dict(zip(self.tables, tables, strict=True))
-        with statements(self.connect()) as run:
-            self.version = str(run("SELECT version()")[0][0])
-
-    @abstractmethod
-    def connect(self, database: str = "") -> Any:
-        """Opens a session, each of whose statements commits."""
-
-    @abstractmethod
-    def target(self, schema: SqlSchema, workers: int) -> Target[Any]:
-        """Opens the database as a target."""
-
-    @contextmanager
-    def opened(self, workers: int) -> Iterator[Target[Any]]:
-        drop = f"DROP DATABASE IF EXISTS {DATABASE}{self.force}"
-        with statements(self.connect()) as run:
-            for statement in (drop, f"CREATE DATABASE {DATABASE}", self.ready):
-                run(statement)
-            try:
-                with statements(self.connect(DATABASE)) as inside:
-                    for table in self.tables:
-                        inside(f"CREATE TABLE {table} ({self.columns})")
-                with closing(self.target(self._schema, max(workers, 1))) as target:
-                    yield target
-            finally:
-                run(drop)
-
-    def rows(self, target: Any) -> Rows:
-        with statements(self.connect(DATABASE)) as run:
-            return {
-                f"{name}/{key}".encode(): value.encode()
-                for table, name in self._full_names.items()
-                for key, value in run(f"SELECT id, value FROM {table}")
-            }
-
-
-class PostgreSql(SqlServer):
-    """A database of a PostgreSQL server, with `synchronous_commit` on."""
-
-    columns = "id int PRIMARY KEY, value text"
-    force = " WITH (FORCE)"
-    ready = "CHECKPOINT"
-
-    def __init__(self, server: PostgreSqlServer, tables: Sequence[str]) -> None:
-        self._server = server
-        super().__init__(tables, server.pid)
-
-    def connect(self, database: str = "postgres") -> Any:
-        return psycopg.connect(self._server.dsn_of(database), autocommit=True)
-
-    def target(self, schema: SqlSchema, workers: int) -> Target[Any]:
-        dsn = self._server.dsn_of(DATABASE)
-        return postgresql.open_target(dsn, schema, decode_changes, replica=REPLICA, workers=workers)
-
-
-class MariaDb(SqlServer):
-    """A database of a MariaDB server, with `innodb_flush_log_at_trx_commit` 1."""
-
-    def __init__(self, server: MariaDbServer, tables: Sequence[str]) -> None:
-        self._server = server
-        super().__init__(tables, server.pid)
-
-    def connect(self, database: str = "") -> Any:
-        return connect_mariadb(self._server.url_of(database))
-
-    def target(self, schema: SqlSchema, workers: int) -> Target[Any]:
-        url = self._server.url_of(DATABASE)
-        return mysql.open_target(url, schema, decode_changes, replica=REPLICA, workers=workers)
-
-
 @contextmanager
 def statements(session: Any) -> Iterator[Statements]:
     """Yields what runs statements in a session, which is closed with the block."""
@@ -263,8 +254,3 @@ def rates(spent: tuple[float, Mapping[str, float]], transactions: int) -> Docume
         "client_cpu_us": us["clients"],
         "server_cpu_us": us.get("server"),
     }
-
-
-def table_name(table: str) -> str:
-    """Returns the name of a table without its database."""
-    return table.partition(".")[2]

@@ -3,11 +3,9 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from groupcert.applier.targets import Target
 from groupcert.certifier.errors import InvalidRequest
 from groupcert.members.host.server_missing import ServerMissing
 from tests.bench import applier as applier_bench
@@ -15,7 +13,14 @@ from tests.bench.applier import LINES, applier, lines_of, measure
 from tests.bench.harness import Run
 from tests.bench.mariadb_replica import MariaDbReplica
 from tests.bench.source_stream import SourceOptions, source_stream, table_names
-from tests.bench.targets import BenchTarget, MariaDb, PostgreSql, RocksDb, Rows, Slow
+from tests.bench.targets import (
+    BenchTarget,
+    Opened,
+    mariadb_database,
+    postgresql_database,
+    rocksdb,
+    slow,
+)
 from tests.servers import MariaDbServer, PostgreSqlServer
 
 SMALL = SourceOptions(transactions=300)
@@ -40,13 +45,12 @@ def test_every_scheme_is_compared_to_serial_execution(monkeypatch: pytest.Monkey
 
 
 def test_wrong_rows_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Forgetful(RocksDb):
-        def rows(self, target: Any) -> Rows:
-            rows = super().rows(target)
-            rows.popitem()
-            return rows
+    @contextmanager
+    def forgetful(workers: int) -> Iterator[Opened]:
+        with rocksdb().opened(workers) as opened:
+            yield opened._replace(rows=lambda: dict(list(opened.rows().items())[1:]))
 
-    monkeypatch.setattr(applier_bench, "RocksDb", Forgetful)
+    monkeypatch.setattr(applier_bench, "rocksdb", lambda: BenchTarget(opened=forgetful))
     run = Run()
     applier(run, targets=("rocksdb",), workers=(0,), transactions=50, repeat=1)
     expected = "rocksdb, no workers, 0 workers: rows are not those of serial execution"
@@ -54,21 +58,20 @@ def test_wrong_rows_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_error_of_a_transaction_ends_the_benchmark() -> None:
-    class Broken(RocksDb):
-        @contextmanager
-        def opened(self, workers: int) -> Iterator[Target[Any]]:
-            with super().opened(workers) as target:
-                target.execute = lambda job: 1 // 0  # type: ignore[method-assign]
-                yield target
+    @contextmanager
+    def broken(workers: int) -> Iterator[Opened]:
+        with rocksdb().opened(workers) as opened:
+            opened.target.execute = lambda job: 1 // 0  # type: ignore[method-assign]
+            yield opened
 
     for workers in (0, 2):
         with pytest.raises(ZeroDivisionError):
-            measure(Broken(), FIRST, workers, ENTRIES)
+            measure(BenchTarget(opened=broken), FIRST, workers, ENTRIES)
 
 
 def test_a_slow_commit_keeps_a_worker_and_no_other() -> None:
     for workers in (0, 4):
-        run = measure(Slow(5.0), FIRST, workers, ENTRIES[:40])
+        run = measure(slow(5.0), FIRST, workers, ENTRIES[:40])
         assert run["is_correct"]
         assert 0 < run["bound_share"] <= 1
         assert run["transactions_per_second"] <= max(workers, 1) / 0.005
@@ -94,13 +97,13 @@ def test_what_cannot_be_measured_is_refused(
 
 
 def test_rows_reach_postgresql(postgresql: PostgreSqlServer) -> None:
-    target = PostgreSql(postgresql, table_names(SMALL))
+    target = postgresql_database(postgresql, table_names(SMALL))
     assert target.version.startswith("PostgreSQL ")
     check_rows(target)
 
 
 def test_rows_reach_mariadb(mariadb: MariaDbServer) -> None:
-    target = MariaDb(mariadb, table_names(SMALL))
+    target = mariadb_database(mariadb, table_names(SMALL))
     assert "MariaDB" in target.version
     check_rows(target)
 
