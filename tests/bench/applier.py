@@ -100,10 +100,15 @@ def applier(
 ) -> Document:
     """Executes one stream under every scheme, on each target.
 
-    schemes: only these, or with their settings, as "jobs graph"; by default all. targets: of
-    rocksdb, slow, postgresql, mariadb, and "mariadb replica", which is MariaDB's own; servers are
-    started on loopback. workers: numbers of them; 0: serial execution. transactions: of one row
-    each. repeat: turns; the median counts. Exits with 1 if rows are not those of serial execution.
+    Exits with 1 if rows are not those of serial execution.
+
+    Args:
+        schemes: Only these, or with their settings, as "jobs graph"; none: all.
+        targets: Of rocksdb, slow, postgresql, mariadb, and "mariadb replica", which is MariaDB's
+            own; servers are started on loopback.
+        workers: Numbers of them; 0: serial execution.
+        transactions: Of one row each.
+        repeat: Turns, of which the median counts.
     """
     source = SourceOptions(transactions=transactions)
     lines = lines_of(schemes, targets, workers)

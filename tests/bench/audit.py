@@ -58,9 +58,14 @@ def audit(
     """Verifies long histories with Spark and with DuckDB: right ones of all sizes, and one with
     wrong stamps of the smallest.
 
-    transactions: of the histories. items: uniform, zipf or hot. file-rows: of each file. memory:
-    heap of Spark's Java. folder: where histories are kept, so that each is made once. Exits with 1
-    if an answer was wrong.
+    Exits with 1 if an answer was wrong.
+
+    Args:
+        transactions: Of the histories.
+        items: Uniform, zipf or hot.
+        file_rows: Of each file.
+        memory: Heap of Spark's Java.
+        folder: Histories are kept there, so that each is made once; None: nowhere.
     """
     if not is_heap(memory):
         raise InvalidSetting(name="--memory", value=memory, expected="such as 4g or 800m")

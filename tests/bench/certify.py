@@ -56,7 +56,8 @@ ITEMS, PERIOD = WORKLOAD["items_per_transaction"], WORKLOAD["stable_period_trans
 def certify(run: Run, resident_items: tuple[int, ...] = RESIDENT_ITEMS) -> Document:
     """Certifies on one thread, with small and large certification info.
 
-    resident-items: about so many are in it; each size is measured in a new process.
+    Args:
+        resident_items: About so many are in it; each size is measured in a new process.
     """
     loads = [Load(f"{items:,} resident items", partial(_apart, items)) for items in resident_items]
     results = run.measure(loads, nullcontext())

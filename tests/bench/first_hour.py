@@ -43,8 +43,11 @@ class Newcomer(NamedTuple):
 def first_hour(run: Run, repeat: int = 3) -> Document:
     """Does all that somebody new does, each time in an empty folder.
 
-    pip downloads everything, as on a new machine. repeat: times. Exits with 1 if it takes more than
-    three minutes, or the page more than five seconds.
+    pip downloads everything, as on a new machine. Exits with 1 if it takes more than three minutes,
+    or the page more than five seconds.
+
+    Args:
+        repeat: How often.
     """
     load = Load("the steps", _measured)
     results = run.measure(in_turns([load], repeat), _newcomer())

@@ -55,9 +55,12 @@ def group(
 ) -> Document:
     """Streams batches of 64 to three members, then has 8 and 32 clients commit one row each.
 
-    seconds: how long each load lasts. galera: as many clients in turns at a Galera Cluster of three
-    nodes, as durable. rounds: turns, of which the median counts. certification-log: members write
-    what an audit reads. tls: members and clients speak TLS.
+    Args:
+        seconds: How long each load lasts.
+        rounds: Turns, of which the median counts.
+        galera: As many clients in turns at a Galera Cluster of three nodes, as durable.
+        certification_log: Members write what an audit reads.
+        tls: Members and clients speak TLS.
     """
     ours = [Load(f"commits of {n} clients", partial(_commits, seconds, n)) for n in CLIENTS]
     theirs = [Load(f"Galera, {n} clients", partial(_galera, seconds, n)) for n in CLIENTS]

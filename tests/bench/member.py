@@ -66,7 +66,10 @@ def member(run: Run, transactions: int = 24_000) -> Document:
 
     Microseconds of its thread a message and a transaction, for messages of 2, 8 and 64 transactions
     of one row each, three messages at a time, as they arrive at a member beside two others. Without
-    collections. transactions: of each size of message.
+    collections.
+
+    Args:
+        transactions: Of each size of message.
     """
     loads = [
         Load(f"messages of {size} transactions", partial(_deliver, transactions, size))
@@ -130,8 +133,12 @@ def apply(
     the relay queue's encoding until the rows are visible. Each append does what a member does: the
     relay queue's batch is written, then the applier takes the entries. A flusher makes commits
     durable meanwhile. The bound is the line with 0 workers, one thread that does all of it: threads
-    share one interpreter, so that on this target they can only cost. transactions: in appends of
-    64. workers: numbers of them. seed: of the stream.
+    share one interpreter, so that on this target they can only cost.
+
+    Args:
+        transactions: In appends of 64.
+        workers: Numbers of them.
+        seed: Of the stream.
     """
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
     loads = [
@@ -231,7 +238,10 @@ def comparison(run: Run, share: float = 1.0) -> Document:
     """Digests rows for a comparison of members: processor seconds a gigabyte of keys and values.
 
     Rows of 100, 1,000 and 10,000 random bytes, three times each, as fast as one thread can; they
-    are in RocksDB's files, in the system's cache. share: of 2 million, 300,000 and 30,000 rows.
+    are in RocksDB's files, in the system's cache.
+
+    Args:
+        share: Of 2 million, 300,000 and 30,000 rows.
     """
     loads = [
         Load(str(size), partial(_digest, size, max(BATCH_ROWS, round(rows * share))))

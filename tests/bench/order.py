@@ -51,9 +51,13 @@ def order(
 ) -> Document:
     """Compares JetStream and etcd as the total order, with three servers each, in turns.
 
-    seconds: of each rate, of the latencies, and of the commits in a group. kills: of the leader of
-    each, over all rounds. rounds: the median counts. folder: where servers write, on the disk that
-    counts; by default where temporary files are. Needs an etcd (Debian's etcd-server).
+    Needs an etcd (Debian's etcd-server).
+
+    Args:
+        seconds: Of each rate, of the latencies, and of the commits in a group.
+        kills: Of the leader of each, over all rounds.
+        rounds: Turns, of which the median counts.
+        folder: Servers write there, on the disk that counts; None: where temporary files are.
     """
     version = subprocess.run([etcd_binary(), "--version"], capture_output=True, text=True).stdout
     loads = [

@@ -51,8 +51,12 @@ COPY_RATE = 20
 def postgresql(run: Run, seconds: int = 3, rounds: int = 3, galera: bool = True) -> Document:
     """Commits at a PostgreSQL server of a group, at the same server alone, and at Galera.
 
-    seconds: how long each load runs. rounds: turns; the median counts. Needs PostgreSQL with
-    pgbench and PL/Python, and for --galera MariaDB with Galera.
+    Needs PostgreSQL with pgbench and PL/Python, and for `galera` MariaDB with Galera.
+
+    Args:
+        seconds: How long each load runs.
+        rounds: Turns, of which the median counts.
+        galera: Also at a Galera Cluster.
     """
     loads = [
         Load(f"{statement}, {clients} clients", partial(_at_all, statement, clients))

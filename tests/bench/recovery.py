@@ -45,8 +45,9 @@ CALM_SECONDS = 10.0
 def recovery(run: Run, size: int = 550_000_000, transactions: int = 400_000) -> Document:
     """Brings a member back by a donor's copy, and one by the log.
 
-    size: bytes of rows; the copy has them twice, as the binary log has them, too. transactions:
-    that the member that was away lacks.
+    Args:
+        size: Bytes of rows; the copy has them twice, as the binary log has them, too.
+        transactions: That the member that was away lacks.
     """
     copies = [Load(name, partial(_by_copy, size, rate)) for name, rate in RATES.items()]
     by_log = Load("the log", partial(_by_log, transactions))

@@ -57,8 +57,10 @@ MIB = 1 << 20
 def sizing(run: Run, seconds: float = 20.0) -> Document:
     """Measures the bytes of a transaction in each place, and processes at rest.
 
-    seconds: of each load, and of rest, when nobody is connected; a second group on the same log
-    servers shows what one more costs.
+    A second group on the same log servers shows what one more costs at rest.
+
+    Args:
+        seconds: Of each load, and of rest, when nobody is connected.
     """
     rest = Load("at rest", partial(_rest, seconds))
     loads = [

@@ -80,7 +80,9 @@ FAULTS: dict[str, tuple[int | None, Callable[[DockerCluster, random.Random], Fau
 def cluster_stalls(run: Run, repeat: int = 5, only: str = "") -> Document:
     """Breaks a part of a group in containers, and heals it; the group is whole before each fault.
 
-    repeat: of each fault. only: faults whose names have this text.
+    Args:
+        repeat: Of each fault.
+        only: Faults whose names have this text.
     """
     chance = random.Random(SEED)
     loads = [
@@ -129,7 +131,8 @@ def upgrade(run: Run, repeat: int = 3) -> Document:
     """Gives a group in containers another image, in turns by the handbook's command, which replaces
     the containers one by one, and by `docker compose up --detach`, for all of them at once.
 
-    repeat: of both.
+    Args:
+        repeat: Of both.
     """
     loads = [
         Load(f"{way}, round {number}", partial(_upgrade, way, number))
@@ -166,7 +169,10 @@ def rolling_restart(run: Run, repeat: int = 3) -> Document:
     """Restarts three log servers and three members on loopback by `groupcert group restart`.
 
     Six clients, two at each member: `Client.run`, plain transactions and `certify`. A stall is the
-    longest time between two verdicts of one client. repeat: rolling restarts.
+    longest time between two verdicts of one client.
+
+    Args:
+        repeat: Rolling restarts.
     """
     load = Load("a rolling restart", _restart)
     results = run.measure(in_turns([load], repeat), _operated())

@@ -43,9 +43,8 @@ def test_every_benchmark_has_its_options_and_says_what_it_does(name: str) -> Non
     assert options.description
     parsed = vars(options.parse_args(["--json"]))
     assert parsed.pop("as_json") and parsed.pop("output") is None
-    for flag in parsed:
-        named = flag.replace("_", "-")
-        assert f"{named}:" in options.description or f"--{named}" in options.description, flag
+    for option in parsed:
+        assert f"    {option}: " in options.description
 
 
 @pytest.mark.usefixtures("stood_in")

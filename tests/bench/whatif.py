@@ -40,9 +40,13 @@ def whatif(
 ) -> Document:
     """Reads, schedules and reports a long stream.
 
-    transactions: of one row each. lag: of snapshots, in transactions, at most. seed: of the stream.
-    processes: that schedule. whole: the coordinator schedules everything, as it does short streams.
-    before: files of earlier answers, which the document keeps.
+    Args:
+        transactions: Of one row each.
+        lag: Of snapshots, in transactions, at most.
+        seed: Of the stream.
+        processes: That schedule.
+        whole: The coordinator schedules everything, as it does short streams.
+        before: Files of earlier answers, which the document keeps.
     """
     if whole:
         windows.WINDOWS = 1 << 62
