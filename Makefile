@@ -98,7 +98,7 @@ nightly: venv ## ten thousand seeds of the simulation, every fault of the cluste
 	$(BIN)/python -m tests.foreign all
 	TEST_TURN=all $(PYTEST) -m 'nightly or in_turns'
 
-bench: venv ## the benchmarks, one table each
+bench: venv ## the benchmarks, a line for each record
 	for name in certify group recovery order postgresql audit; do \
 	  $(BIN)/python -m tests.bench $$name || exit; \
 	done

@@ -27,7 +27,7 @@ from groupcert.members.errors.usage import InvalidOption
 from groupcert.members.replica.follower import CHUNK_TRANSACTIONS, WAKE_SECONDS
 from groupcert.members.replica.process import sql_logical_clock
 from tests.bench.harness import Document, Load, Run, in_turns, machine, scratch
-from tests.bench.mariadb_replica import MODES, MariaDbReplica
+from tests.bench.mariadb_replica import MODES, MariaDbReplica, mariadb_replica
 from tests.bench.source_stream import (
     SourceOptions,
     final_rows,
@@ -187,9 +187,9 @@ def _opened(
         versions |= {name: target.version for name, target in targets.items() if target.version}
         replica = None
         if REPLICA in names:
-            replica = stack.enter_context(MariaDbReplica(folder, tables, source.sessions))
+            started = mariadb_replica(folder, entries, tables, source.sessions)
+            replica = stack.enter_context(started)
             versions[REPLICA] = replica.version
-            replica.load(entries)
         yield Setup(entries, targets, replica)
 
 

@@ -6,12 +6,13 @@ sessions as the simulated one had, so that its group commits are real ones. For 
 first fetches everything, then the clock runs while it executes that.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any, Self
+from typing import Any
 
 import pymysql
 
@@ -27,66 +28,69 @@ CATCH_UP_SECONDS_MAX = 600
 DEADLOCK = 1213
 
 
-class MariaDbReplica:
-    """A source and a replica on loopback, in a folder; to be entered."""
-
-    def __init__(self, folder: Path, tables: Sequence[str], sessions: int) -> None:
-        self._folder, self._tables, self._sessions = folder, tables, sessions
-        self._stack = ExitStack()
-        self._transactions = 0
-        self._empty_position = self._position = ""
-        self.version = ""
-
-    def __enter__(self) -> Self:
-        binary_log = ("--log-bin=binlog", "--server-id=1", "--binlog-format=ROW", "--sync-binlog=1")
-        with ExitStack() as stack:
-            source = mariadb_server(self._folder / "source", *binary_log)
-            self._source = stack.enter_context(source)
-            replica = mariadb_server(self._folder / "replica", "--server-id=2")
-            self._replica = stack.enter_context(replica)
-            with _at(self._replica) as run:
-                self.version = str(run("SELECT version()")[0][0])
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
-
-    def load(self, entries: Sequence[RelayEntry]) -> None:
-        """Commits the stream at the source, from all sessions, and connects the replica."""
-        self._transactions = len(entries)
-        for server in (self._source, self._replica):
+@contextmanager
+def mariadb_replica(
+    folder: Path, entries: Sequence[RelayEntry], tables: Sequence[str], sessions: int
+) -> Iterator["MariaDbReplica"]:
+    """Starts a source that has the stream, and a replica of it, on loopback in a folder."""
+    binary_log = ("--log-bin=binlog", "--server-id=1", "--binlog-format=ROW", "--sync-binlog=1")
+    with (
+        mariadb_server(folder / "source", *binary_log) as source,
+        mariadb_server(folder / "replica", "--server-id=2") as replica,
+    ):
+        for server in (source, replica):
             with _at(server) as run:
-                for database in sorted({table.partition(".")[0] for table in self._tables}):
+                for database in sorted({table.partition(".")[0] for table in tables}):
                     run(f"CREATE DATABASE {database}")
-                for table in self._tables:
+                for table in tables:
                     run(f"CREATE TABLE {table} ({MARIADB_COLUMNS})")
-        with _at(self._source) as run:
+        with _at(source) as run:
             run("CREATE USER replica@'127.0.0.1'")
             run("GRANT REPLICATION SLAVE ON *.* TO replica@'127.0.0.1'")
-            self._empty_position = _binlog_position(run)
-            _commit_all(self._source, entries, self._sessions)
-            self._position = _binlog_position(run)
-        with _at(self._replica) as run:
+            empty_position = _binlog_position(run)
+            _commit_all(source, entries, sessions)
+            position = _binlog_position(run)
+        with _at(replica) as run:
             run(
-                f"CHANGE MASTER TO master_host='127.0.0.1', master_port={self._source.port},"
+                f"CHANGE MASTER TO master_host='127.0.0.1', master_port={source.port},"
                 " master_user='replica', master_use_gtid=slave_pos"
             )
+            version = str(run("SELECT version()")[0][0])
+        positions = empty_position, position
+        yield MariaDbReplica(source, replica, tables, len(entries), positions, version)
+
+
+@dataclass(frozen=True, slots=True)
+class MariaDbReplica:
+    """Both servers. `_positions`: the source's before the stream, and after it."""
+
+    _source: MariaDbServer
+    _replica: MariaDbServer
+    _tables: Sequence[str]
+    _transactions: int
+    _positions: tuple[str, str]
+    version: str
 
     def measure(self, mode: str, workers: int) -> Document:
         """Has the replica execute everything, with so many threads; returns what a line has."""
+        empty_position, position = self._positions
         with _at(self._replica) as run:
             run("STOP SLAVE")
             for table in self._tables:
                 run(f"TRUNCATE {table}")
-            run(f"SET GLOBAL gtid_slave_pos='{self._empty_position}'")
+            run(f"SET GLOBAL gtid_slave_pos='{empty_position}'")
             run(f"SET GLOBAL slave_parallel_threads={workers}")
             run(f"SET GLOBAL slave_parallel_mode='{mode}'")
-            self._fetch(run)
+            run("START SLAVE IO_THREAD")
+            wait_for(
+                "the replica has the binary log",
+                lambda: _fetched_position(self._replica) == position,
+                CATCH_UP_SECONDS_MAX,
+            )
             retried = _retried(run)
             clock = Clock(server=[self._replica.pid])
             run("START SLAVE SQL_THREAD")
-            wait = f"SELECT MASTER_GTID_WAIT('{self._position}', {CATCH_UP_SECONDS_MAX})"
+            wait = f"SELECT MASTER_GTID_WAIT('{position}', {CATCH_UP_SECONDS_MAX})"
             assert run(wait) == [(0,)], "the replica did not catch up"
             spent = clock.spent()
             retries = _retried(run) - retried
@@ -98,15 +102,6 @@ class MariaDbReplica:
             "parallelism_mean": None,
             "bound_share": None,
         }
-
-    def _fetch(self, run: Statements) -> None:
-        """Returns when the replica has everything in its relay log."""
-        run("START SLAVE IO_THREAD")
-        wait_for(
-            "the replica has the binary log",
-            lambda: _fetched_position(self._replica) == self._position,
-            CATCH_UP_SECONDS_MAX,
-        )
 
     def _rows(self, server: MariaDbServer) -> list[Sequence[tuple[Any, ...]]]:
         with _at(server) as run:

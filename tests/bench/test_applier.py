@@ -11,7 +11,7 @@ from groupcert.members.host.server_missing import ServerMissing
 from tests.bench import applier as applier_bench
 from tests.bench.applier import LINES, applier, lines_of, measure
 from tests.bench.harness import Run
-from tests.bench.mariadb_replica import MariaDbReplica
+from tests.bench.mariadb_replica import mariadb_replica
 from tests.bench.source_stream import SourceOptions, source_stream, table_names
 from tests.bench.targets import (
     BenchTarget,
@@ -119,8 +119,7 @@ def test_mariadb_own_replica_catches_up_again_and_again(
     mariadb: MariaDbServer, tmp_path: Path
 ) -> None:
     assert mariadb.pid, "there is a MariaDB"
-    with MariaDbReplica(tmp_path, table_names(SMALL), sessions=4) as replica:
-        replica.load(ENTRIES)
+    with mariadb_replica(tmp_path, ENTRIES, table_names(SMALL), sessions=4) as replica:
         runs = [
             replica.measure(mode, workers)
             for mode, workers in (("conservative", 0), ("optimistic", 4))
