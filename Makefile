@@ -98,14 +98,11 @@ nightly: venv ## ten thousand seeds of the simulation, every fault of the cluste
 	$(BIN)/python -m tests.foreign all
 	TEST_TURN=all $(PYTEST) -m 'nightly or in_turns'
 
-bench: venv ## the benchmarks, one table each
-	$(BIN)/groupcert bench certify
-	$(BIN)/groupcert bench group
-	$(BIN)/groupcert bench recovery
-	$(BIN)/groupcert bench order
-	$(BIN)/groupcert bench postgresql
-	$(BIN)/groupcert bench applier --start-servers --mariadb-replica --repeat 1
-	$(BIN)/groupcert bench audit
+bench: venv ## the benchmarks, a line for each record
+	for name in certify group recovery order postgresql audit; do \
+	  $(BIN)/python -m tests.bench $$name || exit; \
+	done
+	$(BIN)/python -m tests.bench applier --targets rocksdb slow postgresql mariadb 'mariadb replica' --repeat 1
 
 lint: venv
 	$(BIN)/ruff check

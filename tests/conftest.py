@@ -12,9 +12,8 @@ from hypothesis import settings
 from xdist.remote import Producer  # type: ignore[import-untyped]
 from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
-from groupcert.members.benchmarks.etcd_servers import EtcdServers
 from tests import servers
-from tests.etcd import running_etcd
+from tests.log_servers import EtcdServers, running_etcd
 
 settings.register_profile("groupcert", deadline=None)  # How long an example takes proves nothing.
 settings.load_profile("groupcert")

@@ -12,9 +12,9 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import NamedTuple
 
-from groupcert.members.benchmarks.nats_servers import NatsServers
 from groupcert.members.demo.local_group import LocalGroup
 from groupcert.members.host.loopback import HOST
+from tests.log_servers import NatsServers
 
 CALL = "import sys, urllib.request; urllib.request.urlopen(sys.argv[1])"
 

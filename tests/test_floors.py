@@ -50,7 +50,6 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("members/replica/",),
     ("members/postgresql/",),
     ("members/demo/",),
-    ("members/benchmarks/",),
     ("members/commands/",),
     ("members/",),
     ("deploy/",),
@@ -83,7 +82,7 @@ WIRE_ROOMS = tuple(
     for room in (
         *("wire", "door", "client", "services", "console", "recovery", "process", "replica"),
         *("large_transactions", "postgresql"),
-        *("demo", "benchmarks", "commands"),
+        *("demo", "commands"),
     )
 )
 # What speaks etcd's contract, which is gRPC, too.

@@ -16,7 +16,6 @@ import typer
 
 from groupcert.members.commands import failures
 from groupcert.members.commands.cli_audit import audit, export
-from groupcert.members.commands.cli_bench import bench as bench_verbs
 from groupcert.members.commands.cli_group import group as group_verbs
 from groupcert.members.commands.cli_log import log as log_verbs
 from groupcert.members.commands.cli_postgresql import postgresql as postgresql_verbs
@@ -42,7 +41,6 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-app.add_typer(bench_verbs, name="bench")
 app.add_typer(group_verbs, name="group")
 app.add_typer(log_verbs, name="log")
 app.add_typer(postgresql_verbs, name="postgresql")

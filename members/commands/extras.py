@@ -14,7 +14,7 @@ from importlib.util import find_spec
 
 from groupcert.certifier.errors import Unavailable
 
-_MODULES = {
+MODULES = {
     "member": (
         *("grpc_reflection", "nats", "numpy", "prometheus_client", "pydantic", "pymysql"),
         *("rocksdict", "sortedcontainers", "uvloop", "xxhash", "zstandard"),
@@ -24,12 +24,7 @@ _MODULES = {
     "whatif": ("numba",),
     "audit": ("pandas", "polars", "pyarrow", "pyspark"),
 }
-_MEASURED = ("member", "certification-log", "postgresql")
-MODULES = {
-    **_MODULES,
-    "bench": ("duckdb", "psutil", *(name for extra in _MEASURED for name in _MODULES[extra])),
-}
-"""The modules that each extra brings, those of other extras that it brings along included."""
+"""The modules that each extra brings."""
 
 
 class ExtraMissing(Unavailable):

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 from uuid import UUID
 
@@ -25,7 +24,6 @@ class GcWindow(StrEnum):
 
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
-Output = Annotated[Path | None, typer.Option(help="Also write the results to this file.")]
 Seconds = Annotated[float, typer.Option(min=0.1, help="How long the load runs.")]
 LogServers = Annotated[
     list[str] | None,

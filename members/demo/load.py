@@ -207,7 +207,7 @@ def run_load(
     credentials: Credentials = ANONYMOUS,
     on_tick: Callable[[int, float], None] = lambda commits, elapsed: None,
     stopped: threading.Event | None = None,
-    course: Course[None] | None = None,
+    course: Course | None = None,
 ) -> tuple[LoadCounts, float]:
     """Runs a workload whose rows are prepared; returns what happened, and the seconds it took.
 
@@ -265,7 +265,7 @@ def show_load(
         "update": UpdateWorkload(rows=rows),
         "append": AppendWorkload(),
     }
-    course = Course[None]()
+    course = Course()
     with Client(addresses, tls=tls, token=token) as client:
         workloads[name].prepare(client)
         before = bank.total(client) if name == "bank" else 0

@@ -1,6 +1,6 @@
 """A whole group on this machine: the log server and one process for each member.
 
-The demo, the benchmarks and the tests run on it. Members are real processes and can be killed and
+The demo, the tests and their benchmarks run on it. Members are real processes and can be killed and
 started again.
 """
 

@@ -6,18 +6,16 @@ wait for it asks again.
 """
 
 import signal
-import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing.resource_tracker import ensure_running
 from types import FrameType, TracebackType
-from typing import Generic, Self, TypeVar
+from typing import Self
 
 INTERRUPTED = 130
 """The exit code of what was interrupted, as shells give it."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-Part = TypeVar("Part")
 
 
 @contextmanager
@@ -91,49 +89,21 @@ def beginning_undisturbed() -> Iterator[None]:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-class Course(Generic[Part]):
-    """The parts of a long piece of work, which keeps those that are done when it is interrupted.
+class Course:
+    """A long piece of work, which keeps what is done when it is interrupted.
 
-        with Course(parts) as course, servers():  # What has been started ends before the block.
-            for part in course:
-                results.append(measure(part))
-        document |= course.document()
-        return course.exit_code(0)
-
-    A part that was interrupted counts as not run. Each is named on standard error when it begins.
+    with Course() as course, servers():  # What has been started ends before the block.
+        work()
+    document |= course.document()
+    return course.exit_code(0)
     """
 
-    def __init__(
-        self, parts: Iterable[Part] = (), name: Callable[[Part], object] = lambda part: part
-    ) -> None:
+    def __init__(self) -> None:
         self.is_interrupted = False
-        self._parts = [(str(name(part)), part) for part in parts]
-        self._done = 0
-
-    def __iter__(self) -> Iterator[Part]:
-        """Yields the parts; one is done when the next one is asked for."""
-        for number, (name, part) in enumerate(self._parts, 1):
-            sys.stderr.write(f"[{number}/{len(self._parts)}] {name}\n")
-            sys.stderr.flush()
-            yield part
-            self._done = number
-
-    @property
-    def not_run(self) -> list[str]:
-        """The names of the parts that are not done."""
-        return [name for name, _ in self._parts[self._done :]]
 
     def document(self) -> dict[str, object]:
         """Returns what a result says of it: nothing unless it was interrupted."""
-        if not self.is_interrupted:
-            return {}
-        return {"interrupted": True, **({"not_run": self.not_run} if self._parts else {})}
-
-    def text(self) -> str:
-        """Returns the same in words, as a line; empty unless it was interrupted."""
-        if not self.is_interrupted:
-            return ""
-        return f"interrupted; not run: {'; '.join(self.not_run)}\n"
+        return {"interrupted": True} if self.is_interrupted else {}
 
     def exit_code(self, code: int) -> int:
         """Returns an exit code, or the one of what was interrupted."""

@@ -16,12 +16,19 @@ from groupcert.certifier.audit.answers.findings import Code
 from groupcert.certifier.audit.rows.log import Log
 from groupcert.certifier.audit.verify import verify
 from groupcert.certifier.history.schema import Cursor, Row
-from groupcert.members.benchmarks import audit_history
-from groupcert.members.benchmarks.audit_duckdb import check_all
-from groupcert.members.benchmarks.audit_history import Workload, rows
 from groupcert.members.certification_log.files import write_file
+from tests.audit.duckdb_checks import ALL, wrong_by
+from tests.audit.long_history import Workload, rows
 
 Change = Callable[[list[Row]], None]
+WORKLOAD = Workload(
+    transactions=2_000,
+    items_total=2_000,
+    alone_share=0.03,
+    stable_period=200,
+    stable_lag=60,
+    view_period=300,
+)
 FOLLOWING = {Code.RECORD_MISSING, Code.RECORD_REORDERED, Code.GTID_DUPLICATE, Code.GTID_ORDER}
 """What `verify` finds, and tells what follows from it."""
 
@@ -138,14 +145,9 @@ CHANGES: dict[Code, Change] = {
 
 
 @pytest.fixture
-def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def logs(tmp_path: Path) -> Path:
     """A folder of each change, with one history; and one that was not changed."""
-    monkeypatch.setattr(audit_history, "_STABLE_PERIOD", 200)
-    monkeypatch.setattr(audit_history, "_STABLE_LAG", 60)
-    monkeypatch.setattr(audit_history, "_VIEW_PERIOD", 300)
-    monkeypatch.setattr(audit_history, "_ALONE_SHARE", 0.03)
-    monkeypatch.setitem(audit_history.ITEMS, "uniform", 2_000)
-    right = list(rows(Workload(transactions=2_000)))
+    right = list(rows(WORKLOAD))
     for name, change in (("right", None), *CHANGES.items()):
         history = [{**row, "history": str(name)} for row in right]
         if change is not None:
@@ -159,9 +161,9 @@ def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_query_asks_for_each_code_of_the_job(logs: Path) -> None:
-    assert check_all(logs / "right", "1GB", str(logs))[0] == {}
+    assert wrong_by(ALL, logs / "right", "1GB", str(logs))[0] == {}
     for code in CHANGES:
-        assert check_all(logs / code, "1GB", str(logs))[0][code] > 0
+        assert wrong_by(ALL, logs / code, "1GB", str(logs))[0][code] > 0
 
 
 @pytest.mark.in_turns
@@ -172,7 +174,7 @@ def test_the_job_finds_what_the_query_finds(logs: Path, spark: SparkSession) -> 
         found.setdefault(finding.history, Counter())[finding.code.value] += 1
     assert found.keys() == set(CHANGES)
     for code, counts in found.items():
-        asked = check_all(logs / code, "1GB", str(logs))[0]
+        asked = wrong_by(ALL, logs / code, "1GB", str(logs))[0]
         if code in FOLLOWING:
             assert counts[code] and not counts - Counter(asked), code
         else:

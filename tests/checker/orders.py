@@ -5,11 +5,11 @@ themselves, by none of the members' code.
 """
 
 import asyncio
-import signal
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
+from types import TracebackType
 from typing import Protocol
 
 import grpc
@@ -25,9 +25,8 @@ from groupcert.etcd.rpc_pb2 import (
     WatchRequest,
     WatchResponse,
 )
-from groupcert.members.benchmarks.etcd_servers import EtcdServers
-from groupcert.members.benchmarks.nats_servers import NatsServers
 from groupcert.members.host.loopback import HOST
+from tests.log_servers import EtcdServers, NatsServers
 
 GROUP = "local"
 ETCD_KEY = f"groupcert/{GROUP}/log".encode()
@@ -35,7 +34,7 @@ FETCH_SECONDS = 240
 
 
 class KilledOrder(Protocol):
-    """Servers of an order, as processes on this machine."""
+    """Servers of an order, as processes on this machine; they run within the block."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -47,9 +46,14 @@ class KilledOrder(Protocol):
         """Settings of members on this order."""
         ...
 
-    def start_all(self) -> None:
-        """Starts every server, and returns when they are ready."""
-        ...
+    def __enter__(self) -> object: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None: ...
 
     def leader(self) -> str:
         """Returns the server that leads; empty if nobody knows."""
@@ -67,57 +71,20 @@ class KilledOrder(Protocol):
         """Returns when every server has all of the log."""
         ...
 
-    def stop_all(self) -> None:
-        """Ends every server."""
-        ...
-
     def read(self) -> list[tuple[int, bytes]]:
         """Returns every message of the group's log, with its sequence."""
         ...
 
 
-class NatsOrder:
+class NatsOrder(NatsServers):
     """Three servers of NATS JetStream, which keep three copies."""
-
-    def __init__(self, folder: Path) -> None:
-        self._servers = NatsServers(folder)
-        self.names = self._servers.names
-
-    @property
-    def settings(self) -> dict[str, object]:
-        """Settings of members on this order."""
-        return self._servers.settings
-
-    def start_all(self) -> None:
-        """Starts every server, and returns when they are ready."""
-        self._servers.__enter__()
-
-    def leader(self) -> str:
-        """Returns the server that leads the group's stream; empty if nobody knows."""
-        return self._servers.leader()
-
-    def kill(self, name: str) -> None:
-        """Kills a server without warning."""
-        self._servers.stop(name, signal.SIGKILL)
-
-    def start(self, name: str) -> None:
-        """Starts a server again."""
-        self._servers.start(name)
-
-    def wait_ready(self) -> None:
-        """Returns when every server says that its streams are current."""
-        self._servers.wait_ready()
-
-    def stop_all(self) -> None:
-        """Ends every server."""
-        self._servers.__exit__(None, None, None)
 
     def read(self) -> list[tuple[int, bytes]]:
         """Returns every message of the group's log, with its sequence."""
         return asyncio.run(self._read())
 
     async def _read(self) -> list[tuple[int, bytes]]:
-        client = await nats.connect(servers=self._servers.servers)
+        client = await nats.connect(servers=list(self.addresses))
         try:
             log = client.jetstream()
             state = (await log.stream_info(f"GROUPCERT_{GROUP}")).state
@@ -133,25 +100,12 @@ class NatsOrder:
             await client.close()
 
 
-class EtcdOrder:
+class EtcdOrder(EtcdServers):
     """Three servers of etcd."""
-
-    def __init__(self, folder: Path) -> None:
-        self._servers = EtcdServers(folder)
-        self.names = self._servers.names
-
-    @property
-    def settings(self) -> dict[str, object]:
-        """Settings of members on this order."""
-        return self._servers.settings
-
-    def start_all(self) -> None:
-        """Starts every server, and returns when they are ready."""
-        self._servers.__enter__()
 
     def leader(self) -> str:
         """Returns the server that leads; empty if no server says so of itself."""
-        for name, port in self._servers.ports.items():
+        for name, port in self.ports.items():
             with suppress(grpc.RpcError), grpc.insecure_channel(f"{HOST}:{port}") as channel:
                 status = channel.unary_unary(
                     "/etcdserverpb.Maintenance/Status",
@@ -162,27 +116,11 @@ class EtcdOrder:
                     return name
         return ""
 
-    def kill(self, name: str) -> None:
-        """Kills a server without warning."""
-        self._servers.kill(name)
-
-    def start(self, name: str) -> None:
-        """Starts a server again."""
-        self._servers.start(name)
-
-    def wait_ready(self) -> None:
-        """Returns when every server can serve: it then has all that was committed before."""
-        self._servers.wait_ready()
-
-    def stop_all(self) -> None:
-        """Ends every server."""
-        self._servers.__exit__(None, None, None)
-
     def read(self) -> list[tuple[int, bytes]]:
         """Returns every message of the group's log, with its sequence: each put of its key, after
         the one that made it.
         """
-        port = next(iter(self._servers.ports.values()))
+        port = next(iter(self.ports.values()))
         size = [("grpc.max_receive_message_length", -1)]
         with grpc.insecure_channel(f"{HOST}:{port}", options=size) as channel:
             newest = channel.unary_unary(

@@ -58,8 +58,7 @@ def check(seed: int, kills: int, order_name: str, progress: Progress) -> Run:
     began = time.monotonic()
     with ExitStack() as stack:
         order = ORDERS[order_name](folder / "log")
-        stack.callback(order.stop_all)
-        order.start_all()
+        stack.enter_context(order)
         group = LocalGroup(folder, members=MEMBERS, settings={**order.settings, **SETTINGS})
         stack.callback(group.stop)
         *victims, observer = group.names

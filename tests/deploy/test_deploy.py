@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from groupcert.members.benchmarks import etcd_servers
 from groupcert.members.settings.member import load_config
 from groupcert.members.total_order.embedded_server import server_binary
 from tests.cluster.engine import compose_command
 from tests.handbook import HANDBOOK
+from tests.log_servers import ETCD_FLAGS
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 COMPOSE_FILE = DEPLOY / "compose.yaml"
@@ -186,9 +186,9 @@ def test_a_member_takes_the_settings_of_a_log_on_etcd() -> None:
     assert config.log_replicas == len(config.log_monitors) == 3
 
 
-def test_the_etcd_of_tests_and_benchmarks_are_set_as_those_of_the_compose_file() -> None:
+def test_the_etcd_of_tests_is_set_as_those_of_the_compose_file() -> None:
     text = (DEPLOY / "compose.etcd.yaml").read_text()
-    flags = dict(zip(etcd_servers.FLAGS[::2], etcd_servers.FLAGS[1::2], strict=True))
+    flags = dict(zip(ETCD_FLAGS[::2], ETCD_FLAGS[1::2], strict=True))
     for flag, value in flags.items():
         name = f"ETCD_{flag.strip('-').replace('-', '_').upper()}"
         assert re.search(rf'^  {name}: "?{value}"?$', text, re.MULTILINE), name

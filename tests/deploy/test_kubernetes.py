@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from groupcert.members.benchmarks.nats_servers import NatsServers
 from groupcert.members.errors.membership import NameTaken
 from tests.deploy import manifest_checks as checks
 from tests.deploy.manifest_checks import CHECKS, Check
 from tests.deploy.manifests import FOLDER, Manifests, rendered
 from tests.integration.waiting import wait_for
+from tests.log_servers import NatsServers
 from tests.members.console.test_console import served
 
 PROBES = ("startupProbe", "livenessProbe", "readinessProbe")

@@ -21,9 +21,9 @@ from groupcert.etcd.rpc_pb2 import (
     WatchRequest,
     WatchResponse,
 )
-from groupcert.members.benchmarks.etcd_servers import EtcdServers
 from groupcert.members.host.loopback import HOST
 from groupcert.members.total_order.embedded_server import LogServer
+from tests.log_servers import EtcdServers
 
 GROUP = "local"
 SUBJECT = f"groupcert.{GROUP}.log"

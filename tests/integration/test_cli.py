@@ -177,36 +177,3 @@ def test_load_prints_what_its_clients_were_told(group: LocalGroup, workload: str
     assert document["commits_per_second"] > 0
     assert 0 < document["p50_ms"] <= document["p99_ms"]
     assert document.get("total_unchanged", True) is True
-
-
-@pytest.mark.in_turns
-@pytest.mark.slow
-@pytest.mark.database
-def test_the_benchmark_of_a_group_runs_in_turns_with_galera() -> None:
-    done = groupcert("bench", "group", "--galera", "--seconds", "0.5", "--json")
-    if done.returncode == UNAVAILABLE and os.environ.get("REQUIRE_DATABASES") != "1":
-        pytest.skip(done.stderr)
-    assert done.returncode == FINE, done.stderr
-    document = json.loads(done.stdout)
-    for clients in ("8", "32"):
-        ours, theirs = (document[system][clients] for system in ("groupcert", "galera"))
-        for name, ratio in document["ratios"][clients].items():
-            assert theirs[name] > 0
-            assert ratio == pytest.approx(ours[name] / theirs[name], abs=0.001)
-        assert document["ratio"][clients] == document["ratios"][clients]["commits_per_second"]
-
-
-@pytest.mark.in_turns
-@pytest.mark.slow
-def test_the_benchmark_of_a_group_prints_every_load(tmp_path: Path) -> None:
-    output = tmp_path / "group.json"
-    done = groupcert("bench", "group", "--seconds", "0.5", "--json", "--output", str(output))
-    assert done.returncode == FINE, done.stderr
-    document = json.loads(done.stdout)
-    assert json.loads(output.read_text()) == document
-    loads = [(result["load"], result["clients"]) for result in document["results"]]
-    assert loads == [("stream", 3), ("commits", 8), ("commits", 32)]
-    for result in document["results"]:
-        assert result["commits_per_second"] > 0
-        assert 0 < result["p50_ms"] <= result["p99_ms"]
-        assert result["cpu_cores"].keys() == {"members", "log_server", "clients"}

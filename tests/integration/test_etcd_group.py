@@ -17,16 +17,15 @@ from urllib.error import HTTPError
 import pytest
 
 from groupcert import Client
-from groupcert.members.benchmarks.etcd_servers import EtcdServers
 from groupcert.members.demo.local_group import LocalGroup
 from groupcert.members.host.loopback import HOST
 from groupcert.members.process.log_trimmer import trim_log
 from groupcert.members.total_order.etcd import EtcdOptions
 from groupcert.v1 import group_pb2
-from tests.etcd import running_etcd
 from tests.integration.bank_load import BankLoad, assert_whole
 from tests.integration.conftest import SETTINGS
 from tests.integration.waiting import wait_for
+from tests.log_servers import EtcdServers, running_etcd
 
 pytestmark = [
     pytest.mark.etcd,

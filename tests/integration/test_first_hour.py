@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from selenium.webdriver import Chrome
 
-from tests.bench.bench_first_hour import SEEN_SECONDS_MAX, measure
+from tests.bench.first_hour import SEEN_SECONDS_MAX, measure
 from tests.wheels import make_wheels
 
 pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.slow, pytest.mark.in_turns]

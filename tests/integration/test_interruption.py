@@ -1,4 +1,4 @@
-"""Ctrl-C in `load`, `demo` and `bench`: what was measured is printed, nothing is left behind."""
+"""Ctrl-C in `load` and `demo`: what was measured is printed, nothing is left behind."""
 
 import json
 import os
@@ -27,11 +27,13 @@ GRPC_ENDS = re.compile(
 
 
 @contextmanager
-def running(folder: Path, *arguments: str) -> "Iterator[subprocess.Popen[str]]":
+def running(
+    folder: Path, *arguments: str, module: str = "groupcert.members"
+) -> "Iterator[subprocess.Popen[str]]":
     """Runs the command as the leader of a group of processes, as a shell does."""
     with (folder / "err").open("w") as errors:
         process = subprocess.Popen(
-            [sys.executable, "-m", "groupcert.members", *arguments],
+            [sys.executable, "-m", module, *arguments],
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
@@ -49,11 +51,6 @@ def press_ctrl_c(process: "subprocess.Popen[str]") -> str:
     """Sends what a terminal sends, to all processes of the group; returns what is printed then."""
     os.killpg(process.pid, signal.SIGINT)
     return process.communicate()[0]
-
-
-def wait_for_part(folder: Path, number: int) -> None:
-    """Waits until a benchmark says that it has come to a part."""
-    wait_for(f"part {number}", lambda: f"[{number}/" in (folder / "err").read_text())
 
 
 def assert_nothing_left(folder: Path, started: list[psutil.Process]) -> None:
@@ -94,39 +91,6 @@ def test_sigterm_is_told_alike_as_a_table(group: LocalGroup, tmp_path: Path) -> 
         printed, _ = load.communicate()
         assert load.returncode == INTERRUPTED
     assert "interrupted" in printed
-
-
-def test_the_certifiers_benchmark_keeps_the_sizes_that_are_done(tmp_path: Path) -> None:
-    with running(tmp_path, "bench", "certify", "--json") as bench:
-        wait_for_part(tmp_path, 2)
-        started = psutil.Process(bench.pid).children(recursive=True)
-        document = json.loads(press_ctrl_c(bench))
-        assert bench.returncode == INTERRUPTED
-    assert [size["resident_items"] for size in document["sizes"]] == [10_000]
-    assert document["interrupted"] is True
-    assert document["not_run"] == ["1,000,000 resident items", "5,000,000 resident items"]
-    assert_nothing_left(tmp_path, started)
-
-
-def test_the_benchmark_of_a_group_keeps_the_loads_that_are_done(tmp_path: Path) -> None:
-    with running(tmp_path, "bench", "group", "--seconds", "2", "--json") as bench:
-        wait_for_part(tmp_path, 2)
-        started = psutil.Process(bench.pid).children(recursive=True)
-        assert len(started) >= 4, "a log server and three members"
-        document = json.loads(press_ctrl_c(bench))
-        assert bench.returncode == INTERRUPTED
-    assert [result["load"] for result in document["results"]] == ["stream"]
-    assert document["not_run"] == ["commits of 8 clients", "commits of 32 clients"]
-    assert_nothing_left(tmp_path, started)
-
-
-def test_a_benchmark_that_has_measured_nothing_says_so(tmp_path: Path) -> None:
-    with running(tmp_path, "bench", "group", "--seconds", "2") as bench:
-        wait_for("a group that starts", lambda: list(tmp_path.glob("groupcert-bench-*/group")))
-        printed = press_ctrl_c(bench)
-        assert bench.returncode == INTERRUPTED
-    assert printed.startswith("interrupted; not run: stream; ")
-    assert_nothing_left(tmp_path, [])
 
 
 def test_a_demo_has_nothing_to_keep_and_leaves_nothing(tmp_path: Path) -> None:

@@ -20,10 +20,10 @@ import pytest
 from groupcert import Client
 from groupcert.certifier.gtid_set import GtidSet
 from groupcert.members.demo.local_group import LocalGroup
-from tests.etcd import running_etcd
 from tests.integration.test_membership import command
 from tests.integration.test_shortened_log import is_in
 from tests.integration.waiting import wait_for
+from tests.log_servers import running_etcd
 
 pytestmark = [pytest.mark.nats, pytest.mark.slow, pytest.mark.in_turns]
 

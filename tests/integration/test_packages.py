@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.slow]
 
 BYTES_MAX = 60_000_000
 BROUGHT_BY_EXTRAS = {
-    *("duckdb", "nats", "nats_server", "numpy", "pandas", "prometheus_client", "psutil"),
+    *("nats", "nats_server", "numpy", "pandas", "prometheus_client", "psutil"),
     *("psycopg", "pyarrow", "pymysql", "pyspark", "rocksdict", "uvloop"),
 }
 USE = """
@@ -49,15 +49,11 @@ EXTRAS_OF_VERBS = {
     "postgresql --member 127.0.0.1:1 --dsn postgresql://h/d": "postgresql",
     "postgresql detach --dsn postgresql://h/d": "postgresql",
     "audit logs --out report": "audit",
-    "bench certify": "bench",
-    "bench recovery": "bench",
-    "bench audit": "audit,bench",
 }
 
 COMPLETIONS = {
     "gr": ["group"],
     "group re": ["rejoin", "restart"],
-    "bench a": ["applier", "audit"],
     "status --js": ["--json"],
 }
 COMPLETE = r"""

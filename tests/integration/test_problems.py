@@ -18,7 +18,6 @@ import pytest
 
 from groupcert import Client
 from groupcert.certifier.errors import NotServing
-from groupcert.members.benchmarks.nats_servers import NatsServers
 from groupcert.members.commands.group_view import show_status
 from groupcert.members.demo.command_process import CommandProcess
 from groupcert.members.demo.local_group import LocalGroup
@@ -26,6 +25,7 @@ from groupcert.members.host.loopback import HOST, free_port
 from groupcert.members.services.metrics import MemberCollector
 from groupcert.v1 import group_pb2
 from tests.integration.waiting import wait_for
+from tests.log_servers import NatsServers
 
 pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.slow, pytest.mark.in_turns]
 
@@ -183,7 +183,7 @@ class TestLogServers:
     def test_a_member_of_a_group_that_is_not_there_says_so(
         self, log: NatsServers, address: str, tmp_path: Path
     ) -> None:
-        with waiting_member(tmp_path, group="typo", log_servers=log.servers) as typo:
+        with waiting_member(tmp_path, group="typo", log_servers=list(log.addresses)) as typo:
             told = wait_for_reason(typo, "there is no group typo at nats://")
             assert "which has logs of local: is the name right?" in told
             wait_for_exactly(typo, ("member_state", "m9"))

@@ -4,12 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from groupcert.members.benchmarks.etcd_servers import EtcdServers
 from groupcert.members.demo.local_group import LocalGroup
 from groupcert.members.total_order.embedded_server import LogServer
 from groupcert.members.total_order.etcd import EtcdOptions
 from groupcert.members.total_order.jetstream import JetStreamOptions
-from tests.etcd import wiped
+from tests.log_servers import EtcdServers, wiped
 from tests.stores import store
 
 __all__ = ["store"]

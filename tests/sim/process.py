@@ -201,7 +201,7 @@ class SimulatedProcess:
         self._begin()
 
     def joiner(self) -> Joiner:
-        """See `members.process.recover.joiner_of`."""
+        """See `members.process.lifecycle.joiner_of`."""
         machine = self.member.machine
         checkpoint = self.member.target.checkpoint() or Checkpoint()
         identity = self.disk.get(Family.META, LOG_IDENTITY_KEY)

@@ -22,7 +22,7 @@ from groupcert.members.errors.usage import InvalidOption, NothingUp
 from tests.certificates import Authority
 from tests.members.commands.test_failures import VERBS
 
-CALLING = (("status",), ("replica",), ("load",), ("bench", "group"))
+CALLING = (("status",), ("replica",), ("load",))
 
 
 def run(*arguments: str, environment: dict[str, str] | None = None) -> str:

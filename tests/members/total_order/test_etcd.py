@@ -20,7 +20,6 @@ from groupcert.certifier.errors import (
     LogServerUnavailable,
 )
 from groupcert.etcd import rpc_pb2
-from groupcert.members.benchmarks.etcd_servers import EtcdServers
 from groupcert.members.commands.health import show_health
 from groupcert.members.security.credentials import ANONYMOUS
 from groupcert.members.total_order import etcd as etcd_module
@@ -38,7 +37,7 @@ from groupcert.members.total_order.etcd_connection import (
 )
 from groupcert.members.total_order.etcd_health import REQUEST_BYTES_DEFAULT
 from groupcert.members.total_order.port import Delivery
-from tests.etcd import running_etcd, wiped
+from tests.log_servers import EtcdServers, running_etcd, wiped
 from tests.members.total_order.test_port import payloads_of, publish_all, read_until, told_state
 from tests.waiting import until
 

@@ -11,13 +11,12 @@ from pathlib import Path
 import pytest
 
 from groupcert.certifier.errors import LogServerUnavailable
-from groupcert.members.benchmarks.etcd_servers import EtcdServers
 from groupcert.members.total_order.etcd import EtcdOptions, EtcdOrder
 from groupcert.members.total_order.port import Delivery
 from groupcert.members.total_order.server_health import LogServerState
 from tests.certificates import Authority
-from tests.etcd import running_etcd
 from tests.frozen import freeze
+from tests.log_servers import EtcdServers, running_etcd
 from tests.members.total_order.test_etcd import opened
 from tests.members.total_order.test_port import payloads_of, publish_all, read_until, told_state
 from tests.waiting import until

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from groupcert.members.benchmarks.nats_servers import NatsServers
 from groupcert.members.total_order.embedded_server import LogServer
 from groupcert.members.total_order.jetstream import JetStreamOptions, JetStreamOrder
 from groupcert.members.total_order.jetstream_connection import JetStreamConnection, NotAnswered
+from tests.log_servers import NatsServers
 from tests.waiting import until
 
 pytestmark = [pytest.mark.nats, pytest.mark.slow]
@@ -36,9 +36,7 @@ def logs(tmp_path: Path) -> Iterator[NatsServers]:
 async def opened(logs: NatsServers) -> AsyncIterator[JetStreamOrder]:
     """An order on a stream of three copies."""
     order = JetStreamOrder(
-        JetStreamOptions(
-            servers=tuple(logs.servers), group=GROUP, replicas=3, connect_ms_max=60_000
-        )
+        JetStreamOptions(servers=logs.addresses, group=GROUP, replicas=3, connect_ms_max=60_000)
     )
     await order.open(create=True)
     try:

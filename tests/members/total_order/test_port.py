@@ -26,7 +26,7 @@ from groupcert.members.total_order.port import (
     check_same_log,
 )
 from groupcert.members.total_order.server_health import LogServerState
-from tests.etcd import wiped
+from tests.log_servers import wiped
 from tests.sim.memory_order import MemoryLog, MemoryOrder
 from tests.waiting import SECONDS_MAX, until
 

@@ -1,0 +1,202 @@
+"""A group of three members, its log server and clients on this machine, beside a Galera Cluster.
+
+A rate counts what every member has certified and applied; the clock stops when the slowest member
+has committed the last transaction.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from itertools import zip_longest
+from typing import NamedTuple
+
+import uvloop
+
+from groupcert.members.demo.local_group import LocalGroup
+from groupcert.members.host.database_servers import MariaDbServer
+from groupcert.members.security.credentials import ANONYMOUS, Credentials
+from tests.bench.clients import Answers, Work, commit, for_seconds, random_row, stream
+from tests.bench.galera import galera_cluster, run_clients
+from tests.bench.harness import (
+    Clock,
+    Document,
+    Load,
+    Run,
+    in_turns,
+    machine,
+    medians,
+    scratch,
+)
+from tests.certificates import Authority, tls_settings
+from tests.integration.waiting import wait_for
+
+CLIENTS = (8, 32)
+STREAMS = 3
+RATE = "commits_per_second"
+COMPARED = (RATE, "p50_ms", "p99_ms", "cpu_us")
+SETTLE_SECONDS = 60.0
+Stages = Mapping[str, tuple[float, int]]
+
+
+class Systems(NamedTuple):
+    """What is compared; without Galera it has no nodes."""
+
+    group: LocalGroup
+    nodes: Sequence[MariaDbServer]
+
+
+def group(
+    run: Run,
+    seconds: float = 10.0,
+    rounds: int = 1,
+    galera: bool = False,
+    certification_log: bool = False,
+    tls: bool = False,
+) -> Document:
+    """Streams batches of 64 to three members, then has 8 and 32 clients commit one row each.
+
+    Args:
+        seconds: How long each load lasts.
+        rounds: Turns, of which the median counts.
+        galera: As many clients in turns at a Galera Cluster of three nodes, as durable.
+        certification_log: Members write what an audit reads.
+        tls: Members and clients speak TLS.
+    """
+    ours = [Load(f"commits of {n} clients", partial(_commits, seconds, n)) for n in CLIENTS]
+    theirs = [Load(f"Galera, {n} clients", partial(_galera, seconds, n)) for n in CLIENTS]
+    pairs = zip(ours, theirs, strict=True)
+    compared = [load for pair in pairs for load in pair] if galera else ours
+    results = run.measure(
+        [Load("stream", partial(_streams, seconds)), *in_turns(compared, rounds)],
+        _systems(galera, certification_log, tls),
+    )
+    turns = [results.get(load.name, []) for load in ours]
+    document: Document = {"machine": machine()}
+    complete = min(len(results.get(load.name, [])) for load in compared)
+    if galera and complete:
+        names = {"groupcert": ours, "galera": theirs}
+        found = {
+            system: {
+                str(clients): _compared(results[load.name][:complete])
+                for clients, load in zip(CLIENTS, loads, strict=True)
+            }
+            for system, loads in names.items()
+        }
+        found["ratios"] = {
+            clients: {
+                name: round(mine[name] / found["galera"][clients][name], 3) for name in COMPARED
+            }
+            for clients, mine in found["groupcert"].items()
+        }
+        rates = {clients: ratios[RATE] for clients, ratios in found["ratios"].items()}
+        document |= {**found, "ratio": rates, "rounds": complete}
+    by_turn = [each for turn in zip_longest(*turns) for each in turn if each]
+    return {**document, "results": [*results.get("stream", []), *by_turn]}
+
+
+@contextmanager
+def _systems(galera: bool, certification_log: bool, tls: bool) -> Iterator[Systems]:
+    with scratch() as folder, ExitStack() as stack:
+        files = Authority(folder / "tls").issue("bench") if tls else None
+        nodes = stack.enter_context(galera_cluster(folder / "galera")) if galera else ()
+        members = LocalGroup(
+            folder / "group",
+            certification_logs=folder / "certification-logs" if certification_log else None,
+            # With the store that is embedded, threads of the applier only cost.
+            settings={"applier_workers": 0, **(tls_settings(files) if files else {})},
+            credentials=Credentials(tls=files) if files else ANONYMOUS,
+        )
+        yield Systems(stack.enter_context(members), nodes)
+
+
+def _streams(seconds: float, systems: Systems) -> Document:
+    return _measured("stream", STREAMS, systems.group, stream, seconds)
+
+
+def _commits(seconds: float, clients: int, systems: Systems) -> Document:
+    return _measured("commits", clients, systems.group, commit, seconds)
+
+
+def _measured(
+    kind: str,
+    clients: int,
+    group: LocalGroup,
+    work: Work,
+    seconds: float,
+) -> Document:
+    _settle(group)
+    answers, stages, version = Answers(), _stages(group), min(_versions(group))
+    clock = Clock(
+        members=[process.pid for process in group.processes.values()],
+        log_server=[group.log_server.pid],
+    )
+    addresses, goes_on = list(group.addresses.values()), for_seconds(seconds)
+    uvloop.run(work(addresses, clients, random_row(), goes_on, answers, group.credentials))
+    _settle(group)
+    result = _result(kind, clients, clock, answers, min(_versions(group)) - version)
+    return result | {"microseconds_per_stage": _stage_means(stages, _stages(group))}
+
+
+def _galera(seconds: float, clients: int, systems: Systems) -> Document:
+    clock = Clock(nodes=[node.pid for node in systems.nodes])
+    answers = run_clients(systems.nodes, clients, seconds)
+    return _result("galera", clients, clock, answers, answers.certified)
+
+
+def _result(kind: str, clients: int, clock: Clock, answers: Answers, commits: int) -> Document:
+    """Returns the numbers of a load that ends now.
+
+    `cpu_cores`: processor time by part of the system, per second of load; `cpu_us`: of all of them,
+    for each commit.
+    """
+    elapsed, took = clock.spent()
+    latencies = answers.latencies()
+    return {
+        "load": kind,
+        "clients": clients,
+        "seconds": round(elapsed, 2),
+        RATE: round(commits / elapsed, 1),
+        "rejected": answers.rejected,
+        "p50_ms": latencies["p50"],
+        "p99_ms": latencies["p99"],
+        "cpu_cores": {part: round(seconds / elapsed, 3) for part, seconds in took.items()},
+        "cpu_us": round(sum(took.values()) / commits * 1e6, 1),
+    }
+
+
+def _compared(results: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    return medians([{name: each[name] for name in COMPARED} for each in results])
+
+
+def _settle(group: LocalGroup) -> None:
+    """Returns when every member has committed all that any of them has certified."""
+
+    def is_settled() -> bool:
+        observed = [group.status(name).observer for name in group.names]
+        newest = max(status.certified_version for status in observed)
+        return all(status.committed_version == newest for status in observed)
+
+    wait_for("every member has everything", is_settled, SETTLE_SECONDS)
+
+
+def _versions(group: LocalGroup) -> list[int]:
+    return [group.status(name).observer.committed_version for name in group.names]
+
+
+def _stages(group: LocalGroup) -> Stages:
+    """Returns for each stage of own commits the microseconds spent, and how many passed it."""
+    totals: dict[str, tuple[float, int]] = {}
+    for name in group.names:
+        for stage in group.status(name).observer.stages:
+            spent, count = totals.get(stage.name, (0.0, 0))
+            totals[stage.name] = (spent + stage.total_us, count + stage.count)
+    return totals
+
+
+def _stage_means(before: Stages, after: Stages) -> dict[str, float]:
+    means = {}
+    for stage, (spent, count) in after.items():
+        spent_before, count_before = before.get(stage, (0.0, 0))
+        if count > count_before:
+            means[stage] = round((spent - spent_before) / (count - count_before), 1)
+    return means

@@ -1,0 +1,241 @@
+"""A commit at a PostgreSQL server of a group, beside the same server alone and a Galera Cluster.
+
+One row a transaction, by UPDATE and by INSERT, at one of three servers that share this machine with
+their members and the log. All systems take their turns in each round; medians of the rounds count.
+Two last loads are at all three servers: one shows how far they are behind; the other, of 20
+transactions a second at each, how long these take while the first server copies 100,000 rows in.
+"""
+
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+
+import psycopg
+
+from groupcert.members.demo.local_group import LocalGroup
+from groupcert.members.demo.postgresql_servers import Primary
+from groupcert.members.host.database_servers import MariaDbServer
+from tests.bench.clients import VALUE_BYTES
+from tests.bench.galera import galera_cluster, run_clients
+from tests.bench.harness import (
+    Clock,
+    Document,
+    Load,
+    Run,
+    in_turns,
+    machine,
+    medians,
+    scratch,
+)
+from tests.bench.pgbench import SCHEMA, Numbers, numbers_of, pgbench
+from tests.integration.waiting import wait_for
+
+CLIENTS = (1, 8, 32)
+STATEMENTS = ("update", "insert")
+GROUP, PLAIN, GALERA = "group", "plain", "galera"
+"""The systems; the second is also the name of its database."""
+WITHOUT_SYNC = f"{PLAIN}, synchronous_commit off"
+WRITE = "UPDATE item SET value = '' WHERE id = 0"
+LAG_PERIOD_SECONDS = 0.1
+COPIED_ROWS = 100_000
+COPY_SECONDS = 20
+COPY_RATE = 20
+
+
+def postgresql(run: Run, seconds: int = 3, rounds: int = 3, galera: bool = True) -> Document:
+    """Commits at a PostgreSQL server of a group, at the same server alone, and at Galera.
+
+    Needs PostgreSQL with pgbench and PL/Python, and for `galera` MariaDB with Galera.
+
+    Args:
+        seconds: How long each load runs.
+        rounds: Turns, of which the median counts.
+        galera: Also at a Galera Cluster.
+    """
+    loads = [
+        Load(f"{statement}, {clients} clients", partial(_at_all, statement, clients))
+        for statement, clients in product(STATEMENTS, CLIENTS)
+    ]
+    last = [Load("at three servers", _at_three_servers), Load("while copying", _while_copying)]
+    plan = [*in_turns(loads, rounds), *in_turns(last, rounds)]
+    results = run.measure(plan, _systems(seconds, galera))
+    return {
+        "machine": machine(),
+        "seconds": seconds,
+        "rounds": rounds,
+        "loads": {
+            load.name: _compared(results[load.name]) for load in loads if load.name in results
+        },
+        "at_three_servers": results.get("at three servers", []),
+        "while_copying": results.get("while copying", []),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Systems:
+    """Members, their servers, and the nodes of Galera. The first server has a second database,
+    which is not attached: plain PostgreSQL, in the same process with the same settings.
+    """
+
+    seconds: int
+    group: LocalGroup
+    primaries: Sequence[Primary]
+    nodes: Sequence[MariaDbServer]
+
+    @property
+    def databases(self) -> list[str]:
+        """Where clients of the group connect."""
+        return [primary.dsn for primary in self.primaries]
+
+    def pids(self) -> list[int]:
+        """Returns the processes that a commit goes through."""
+        members = [process.pid for process in self.group.processes.values()]
+        servers = [primary.server.pid for primary in self.primaries]
+        companions = [each.companion.pid for each in self.primaries if each.companion]
+        return [self.group.log_server.pid, *members, *servers, *companions]
+
+    def lag(self) -> int:
+        """Returns how many versions the last server is behind what the first member certified."""
+        newest = self.group.status(self.group.names[0]).observer.certified_version
+        return max(0, newest - min(primary.version() for primary in self.primaries))
+
+    def settle(self) -> None:
+        """Returns when all servers have everything."""
+        wait_for("a server catches up", lambda: not self.lag())
+
+
+@contextmanager
+def _systems(seconds: int, galera: bool) -> Iterator[_Systems]:
+    with scratch() as folder, ExitStack() as stack:
+        group = stack.enter_context(LocalGroup(folder / "group"))
+        primaries = [Primary(name, at, folder / "servers") for name, at in group.addresses.items()]
+        for primary in primaries:
+            primary.start_server()
+            stack.callback(primary.stop_server)
+            with psycopg.connect(primary.dsn, autocommit=True) as session:
+                session.execute(f"CREATE DATABASE {PLAIN}".encode())
+            with psycopg.connect(primary.server.dsn_of(PLAIN)) as session:
+                session.execute(SCHEMA.encode())
+            primary.attach(SCHEMA)
+            primary.start_companion()
+            stack.callback(primary.stop_companion)
+        for primary in primaries:
+            primary.wait_until_it_commits(WRITE)
+        nodes = stack.enter_context(galera_cluster(folder / "galera")) if galera else ()
+        yield _Systems(seconds, group, primaries, nodes)
+
+
+def _at_all(statement: str, clients: int, systems: _Systems) -> dict[str, Numbers]:
+    """Returns the numbers of each system."""
+    seconds, server = systems.seconds, systems.primaries[0].server
+    plain = ([server.dsn_of(PLAIN)], [server.pid], "on")
+    found = {}
+    for system, (databases, pids, synchronous_commit) in {
+        PLAIN: plain,
+        WITHOUT_SYNC: (*plain[:2], "off"),
+        GROUP: ([server.dsn], systems.pids(), "on"),
+    }.items():
+        systems.settle()
+        _, found[system] = pgbench(
+            statement,
+            databases,
+            pids,
+            clients=clients,
+            seconds=seconds,
+            synchronous_commit=synchronous_commit,
+        )
+    if systems.nodes:
+        clock = Clock(nodes=[node.pid for node in systems.nodes])
+        answers = run_clients(systems.nodes[:1], clients, seconds, statement)
+        found[GALERA] = numbers_of(answers, seconds, [0.0], clock.spent()[1]["nodes"])
+    return found
+
+
+def _at_three_servers(systems: _Systems) -> Numbers:
+    """Returns the numbers of 30 clients at all servers, and how far these were behind: the largest
+    number of versions meanwhile, and the seconds until all had everything.
+    """
+    lags, has_ended = [0], threading.Event()
+
+    def watch() -> None:
+        while not has_ended.wait(LAG_PERIOD_SECONDS):
+            lags.append(systems.lag())
+
+    systems.settle()
+    with _beside(watch, has_ended.set):
+        _, numbers = pgbench(
+            "update", systems.databases, systems.pids(), clients=30, seconds=systems.seconds
+        )
+    clock = Clock()
+    systems.settle()
+    settled_s, _ = clock.spent()
+    return {**numbers, "lag_versions_max": max(lags), "settled_s": round(settled_s, 3)}
+
+
+def _while_copying(systems: _Systems) -> Numbers:
+    """Returns how long transactions at all servers take while the first one copies rows in, and
+    how long that takes: the rows, and its COMMIT.
+    """
+    took: Numbers = {}
+
+    def copy() -> None:
+        time.sleep(0.6 * COPY_SECONDS)
+        with psycopg.connect(systems.databases[0]) as session:
+            ((number,),) = session.execute("SELECT coalesce(min(id), 0) FROM added").fetchall()
+            began = time.monotonic()
+            with session.cursor().copy("COPY added FROM STDIN") as rows:
+                for before in range(1, COPIED_ROWS + 1):
+                    rows.write_row((number - before, "x" * VALUE_BYTES))
+            has_copied = time.monotonic()
+            session.commit()
+            took["copy_s"] = round(has_copied - began, 3)
+            took["commit_s"] = round(time.monotonic() - has_copied, 3)
+
+    systems.settle()
+    rate = [f"--rate={COPY_RATE}"]
+    with _beside(copy):
+        answers, _ = pgbench(
+            "update", systems.databases, (), clients=24, seconds=COPY_SECONDS, more=rate
+        )
+    systems.settle()
+    return took | {f"others_{name}_ms": each for name, each in answers.latencies().items()}
+
+
+@contextmanager
+def _beside(work: Callable[[], None], end: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Has a thread work beside the block, and ends it with the block; raises what it raised."""
+    with ThreadPoolExecutor(1) as threads:
+        working = threads.submit(work)
+        try:
+            yield
+        finally:
+            end()
+    working.result()
+
+
+def _compared(rounds: Sequence[Mapping[str, Numbers]]) -> dict[str, Numbers]:
+    """Returns the medians of each system, and beside the group: the share of its rate that the
+    group reaches, and the milliseconds that a commit takes longer, on average and in the median.
+    """
+    found = {system: medians([each[system] for each in rounds]) for system in rounds[0]}
+
+    def middle(compare: Callable[[Numbers, Numbers], float], system: str) -> float:
+        pairs = (compare(each[GROUP], each[system]) for each in rounds)
+        return round(statistics.median(pairs), 3)
+
+    for system in set(found) - {GROUP}:
+        found[system] |= {
+            "group_rate_ratio": middle(
+                lambda ours, theirs: ours["commits_per_second"] / theirs["commits_per_second"],
+                system,
+            ),
+            "group_longer_avg_ms": middle(lambda a, b: a["avg_ms"] - b["avg_ms"], system),
+            "group_longer_p50_ms": middle(lambda a, b: a["p50_ms"] - b["p50_ms"], system),
+        }
+    return found

@@ -1,0 +1,124 @@
+"""How long `groupcert whatif` takes for a long history: reading it, and scheduling it 65 times.
+
+The stream: single-row transactions over 100,000 rows of 32 tables in 8 databases. All lines are
+compared at five numbers of workers.
+"""
+
+import json
+import random
+import resource
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from uuid import UUID
+
+from groupcert.applier.whatif.comparison import LINES, bounds
+from groupcert.applier.whatif.loops import windows
+from groupcert.applier.whatif.report import Compared, document
+from groupcert.applier.whatif.trace_work import TraceWork
+from groupcert.applier.whatif.workload import Costs, load
+from groupcert.members.commands.options import GcWindow, trace_options
+from groupcert.members.commands.whatif import runs_of
+from tests.bench.harness import Document, Load, Run, circumstances, scratch
+
+GROUP = UUID("aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa")
+WORKERS = (1, 2, 4, 8, 16)
+ROWS = 100_000
+GROUP_TRANSACTIONS = 4
+
+
+def whatif(
+    run: Run,
+    transactions: int = 1_000_000,
+    lag: int = 64,
+    seed: int = 1,
+    processes: int = 2,
+    whole: bool = False,
+    before: tuple[str, ...] = (),
+) -> Document:
+    """Reads, schedules and reports a long stream.
+
+    Args:
+        transactions: Of one row each.
+        lag: Of snapshots, in transactions, at most.
+        seed: Of the stream.
+        processes: That schedule.
+        whole: The coordinator schedules everything, as it does short streams.
+        before: Files of earlier answers, which the document keeps.
+    """
+    if whole:
+        windows.WINDOWS = 1 << 62
+    loads = [Load("whatif", partial(_compared, processes))]
+    results = run.measure(loads, _trace(transactions, lag, seed))
+    measured = results.get("whatif", [{}])[0]
+    return {
+        "benchmark": "whatif",
+        **circumstances(),
+        "scheduled_by": "the coordinator" if whole else "loops, and windows of them",
+        "result": {**measured, "snapshot_lag_max": lag, "seed": seed, "processes": processes},
+        "before": [json.loads(Path(path).read_text()) for path in before],
+    }
+
+
+@contextmanager
+def _trace(transactions: int, lag: int, seed: int) -> Iterator[Path]:
+    """Yields the file of a trace, none of whose transactions conflicts."""
+    chance = random.Random(seed)
+    writers: dict[int, int] = {}
+    with scratch() as folder, (folder / "trace.jsonl").open("w") as file:
+        for number in range(1, transactions + 1):
+            row = chance.randrange(ROWS)
+            snapshot = max(writers.get(row, 0), number - 1 - chance.randrange(lag), 0)
+            writers[row] = number
+            line = {
+                "type": "transaction",
+                "member": f"m{number % 3 + 1}",
+                "snapshot_version": f"{GROUP}:1-{snapshot}" if snapshot else "",
+                "write_set": [f"shop{row % 8}.orders{row // 8 % 4}/{row}"],
+            }
+            file.write(json.dumps(line, separators=(",", ":")) + "\n")
+        file.flush()
+        yield Path(file.name)
+
+
+def _compared(processes: int, trace: Path) -> Document:
+    """Reads, schedules and reports a trace."""
+    began = _spent()
+    reader = TraceWork(trace_options(GROUP, 1, GcWindow.CLOSE))
+    with trace.open() as source:
+        workload = load(reader.read(source), Costs())
+    workload.group(GROUP_TRANSACTIONS)
+    read = _spent()
+    tasks = [(line, workers) for line in LINES for workers in WORKERS]
+    done = runs_of(workload, tasks, processes)
+    scheduled = _spent()
+    compared = [Compared(line, [done[line, workers] for workers in WORKERS]) for line in LINES]
+    chosen = windows.windows_of(len(workload))
+    report = document({}, workload, bounds(workload), compared, WORKERS, chosen)
+    reported = _spent()
+    per_run = (scheduled[1] - read[1]) * 1e6 / len(workload) / len(tasks)
+    return {
+        "transactions": len(workload),
+        "runs": len(tasks),
+        "windows": report["windows"],
+        "reading": _between(began, read),
+        "scheduling": _between(read, scheduled),
+        "cpu_us_a_transaction_and_run": round(per_run, 3),
+        "report": _between(scheduled, reported),
+        "all": _between(began, reported),
+        "memory_mb_max": {"self": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1_024},
+        "makespans_us": {line.label: done[line, WORKERS[-1]].makespan_us for line in LINES},
+    }
+
+
+def _spent() -> tuple[float, float]:
+    """Returns seconds on the clock and of the processors, child processes included."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return time.monotonic(), sum(each.ru_utime + each.ru_stime for each in used)
+
+
+def _between(began: tuple[float, float], ended: tuple[float, float]) -> dict[str, float]:
+    wall, cpu = (round(later - sooner, 1) for sooner, later in zip(began, ended, strict=True))
+    return {"wall_seconds": wall, "cpu_seconds": cpu}
