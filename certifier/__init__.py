@@ -3,7 +3,7 @@
 For builders of engines: `Certifier` takes `Transaction`, `ViewChange`, `GarbageCollection` and
 `ExecutedElsewhere` in the total order, and returns an `Outcome` for each transaction.
 
-    from groupcert.certifier import Certifier, CertifierOptions, Transaction
+    from . import Certifier, CertifierOptions, Transaction
 
 The names are loaded at their first use.
 """
@@ -29,20 +29,20 @@ _MODULE_OF = {
 }
 
 if TYPE_CHECKING:
-    from groupcert.certifier.core import Certifier as Certifier
-    from groupcert.certifier.core import CertifierOptions as CertifierOptions
-    from groupcert.certifier.gtid import Gtid as Gtid
-    from groupcert.certifier.gtid_set import GtidSet as GtidSet
-    from groupcert.certifier.position import position_of as position_of
-    from groupcert.certifier.records import Conflict as Conflict
-    from groupcert.certifier.records import ExecutedElsewhere as ExecutedElsewhere
-    from groupcert.certifier.records import GarbageCollection as GarbageCollection
-    from groupcert.certifier.records import Outcome as Outcome
-    from groupcert.certifier.records import Transaction as Transaction
-    from groupcert.certifier.records import Verdict as Verdict
-    from groupcert.certifier.records import ViewChange as ViewChange
-    from groupcert.certifier.write_set import item_from_text as item_from_text
-    from groupcert.certifier.write_set import store_key_item as store_key_item
+    from .core import Certifier as Certifier
+    from .core import CertifierOptions as CertifierOptions
+    from .gtid import Gtid as Gtid
+    from .gtid_set import GtidSet as GtidSet
+    from .position import position_of as position_of
+    from .records import Conflict as Conflict
+    from .records import ExecutedElsewhere as ExecutedElsewhere
+    from .records import GarbageCollection as GarbageCollection
+    from .records import Outcome as Outcome
+    from .records import Transaction as Transaction
+    from .records import Verdict as Verdict
+    from .records import ViewChange as ViewChange
+    from .write_set import item_from_text as item_from_text
+    from .write_set import store_key_item as store_key_item
 else:
 
     def __getattr__(name: str) -> object:

@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from groupcert.certifier.gtid import Gtid
-from groupcert.certifier.gtid_set import GtidSet
+from .gtid import Gtid
+from .gtid_set import GtidSet
 
 SEGMENT_TRANSACTIONS = 4096
 _SHIFT = 12

@@ -7,11 +7,11 @@ that was dumped.
 from collections.abc import Iterable, Mapping
 from typing import TypedDict
 
-from groupcert.certifier.certified_window import CertifiedWindow
-from groupcert.certifier.core import Certifier
-from groupcert.certifier.gtid_blocks import BlocksState
-from groupcert.certifier.gtid_set import GtidSet
-from groupcert.certifier.logical_clock import LogicalClock
+from .certified_window import CertifiedWindow
+from .core import Certifier
+from .gtid_blocks import BlocksState
+from .gtid_set import GtidSet
+from .logical_clock import LogicalClock
 
 
 class Blocks(TypedDict):

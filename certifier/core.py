@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeAlias
 
-from groupcert.certifier.certification_info import CertificationInfo
-from groupcert.certifier.certified_window import NAMES_MAX, CertifiedWindow
-from groupcert.certifier.errors import InvalidSetting, quoted
-from groupcert.certifier.explain import explain
-from groupcert.certifier.gtid import Gtid
-from groupcert.certifier.gtid_blocks import GtidBlocks
-from groupcert.certifier.gtid_set import GtidSet
-from groupcert.certifier.logical_clock import LogicalClock
-from groupcert.certifier.records import (
+from .certification_info import CertificationInfo
+from .certified_window import NAMES_MAX, CertifiedWindow
+from .errors import InvalidSetting, quoted
+from .explain import explain
+from .gtid import Gtid
+from .gtid_blocks import GtidBlocks
+from .gtid_set import GtidSet
+from .logical_clock import LogicalClock
+from .records import (
     VIEW_CHANGE_STAMPS,
     Collected,
     ExecutedElsewhere,
@@ -31,7 +31,7 @@ from groupcert.certifier.records import (
     Verdict,
     ViewChange,
 )
-from groupcert.certifier.snapshot import BEFORE_WINDOW, ForeignSnapshot, includes, place
+from .snapshot import BEFORE_WINDOW, ForeignSnapshot, includes, place
 
 GC_WINDOWS = ("close", "tight")
 STEP_ITEMS: Final = 4_096

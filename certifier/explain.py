@@ -4,9 +4,9 @@ Other systems tell the client only that certification failed. Here the outcome n
 transaction that wrote it first, and both positions in the total order.
 """
 
-from groupcert.certifier.certified_window import CertifiedWindow
-from groupcert.certifier.position import log_sequence_of
-from groupcert.certifier.records import Conflict
+from .certified_window import CertifiedWindow
+from .position import log_sequence_of
+from .records import Conflict
 
 
 def explain(

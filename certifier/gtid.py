@@ -11,7 +11,7 @@ Source: MySQL 8.4 Reference Manual, 19.1.3.1 "GTID Format and Storage".
 import re
 from typing import NamedTuple
 
-from groupcert.certifier.errors import InvalidGtid
+from .errors import InvalidGtid
 
 NUMBER_MAX = 2**63 - 2
 """The largest number of a GTID; MySQL's GNO_END, 2^63 - 1, is one past it."""

@@ -20,9 +20,9 @@ counts it.
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from groupcert.certifier.errors import GtidsExhausted
-from groupcert.certifier.gtid import NUMBER_MAX
-from groupcert.certifier.gtid_set import NUMBER_STOP, GtidSet
+from .errors import GtidsExhausted
+from .gtid import NUMBER_MAX
+from .gtid_set import NUMBER_STOP, GtidSet
 
 
 class BlocksState(NamedTuple):

@@ -17,8 +17,8 @@ from bisect import bisect_left, bisect_right
 from itertools import pairwise
 from typing import Self
 
-from groupcert.certifier.errors import InvalidGtid, InvalidGtidSet
-from groupcert.certifier.gtid import (
+from .errors import InvalidGtid, InvalidGtidSet
+from .gtid import (
     NUMBER_MAX,
     Gtid,
     parse_number,

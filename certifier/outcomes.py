@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, islice
 from typing import Final
 
-from groupcert.certifier.records import Outcome
+from .records import Outcome
 
 TRANSACTION_ID_BYTES_MAX: Final = 32
 """Length of an id; transactions with a longer one are refused when they are read."""

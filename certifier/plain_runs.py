@@ -13,10 +13,10 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from groupcert.certifier.certification_info import Items
-from groupcert.certifier.core import STEP_ITEMS, Certifier
-from groupcert.certifier.gtid import Gtid
-from groupcert.certifier.records import Outcome, Transaction, Verdict
+from .certification_info import Items
+from .core import STEP_ITEMS, Certifier
+from .gtid import Gtid
+from .records import Outcome, Transaction, Verdict
 
 RUN_MAX: Final = 256
 """Transactions that are certified in one step; members' own messages have fewer."""

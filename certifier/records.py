@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
-from groupcert.certifier.gtid import Gtid
-from groupcert.certifier.gtid_set import GtidSet
+from .gtid import Gtid
+from .gtid_set import GtidSet
 
 
 class Verdict(IntEnum):

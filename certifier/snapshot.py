@@ -8,8 +8,8 @@ does the other cases.
 
 from typing import NamedTuple
 
-from groupcert.certifier.certified_window import CertifiedWindow
-from groupcert.certifier.gtid_set import GtidSet
+from .certified_window import CertifiedWindow
+from .gtid_set import GtidSet
 
 BEFORE_WINDOW = -1
 """The version of a snapshot that lacks a transaction which the window no longer holds."""

@@ -36,7 +36,7 @@ from typing import TypeAlias
 
 from xxhash import xxh3_64_intdigest
 
-from groupcert.certifier.errors import InvalidWriteSet, WriteSetTooLarge
+from .errors import InvalidWriteSet, WriteSetTooLarge
 
 PART_BYTES_MAX = 65_535
 DECIMAL_DIGITS_MAX = 1_000

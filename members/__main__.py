@@ -1,5 +1,5 @@
 """`python -m groupcert.members` is the command `groupcert`."""
 
-from groupcert.members.commands.cli import main
+from .commands.cli import main
 
 main()

@@ -90,6 +90,9 @@ ETCD_MODULES = tuple(
     f"members/total_order/etcd{part}.py"
     for part in ("", "_connection", "_health", "_log", "_publisher", "_reader")
 )
+PACKAGES = ("groupcert.certifier", "groupcert.applier", "groupcert.members")
+PUBLIC = "members/client/public.py"
+"""It is `groupcert/__init__.py` when it is imported, and relative to that."""
 STUBS = ("groupcert.v1", "groupcert.internal", "groupcert.etcd")
 ONLY_IN = {
     **dict.fromkeys(("google", "groupcert.v1"), WIRE_ROOMS),
@@ -192,7 +195,28 @@ def check_runtime(source: Source) -> list[str]:
     return problems
 
 
-CHECKS: tuple[Check, ...] = (check_floors, check_libraries, check_runtime)
+def check_relative(source: Source) -> list[str]:
+    """Between the three packages imports are relative: whatever goes by paths follows them."""
+    if not source.is_below("certifier/", "applier/", "members/") or source.path == PUBLIC:
+        return []
+    problems = []
+    for node in source.nodes():
+        match node:
+            case ast.ImportFrom(level=0, module=str(module)):
+                names = [module]
+            case ast.Import(names=aliases):
+                names = [alias.name for alias in aliases]
+            case _:
+                names = []
+        problems += [
+            source.problem(node.lineno, f"imports {name}; say it relative to this module")
+            for name in names
+            if begins_with(name, PACKAGES)
+        ]
+    return problems
+
+
+CHECKS: tuple[Check, ...] = (check_floors, check_libraries, check_runtime, check_relative)
 
 
 def circle_in(sources: Iterable[Source]) -> list[str] | None:
@@ -223,6 +247,8 @@ def test_every_room_is_there() -> None:
 
 
 BROKEN: tuple[tuple[Check, str, str, str], ...] = (
+    (check_relative, "members/x.py", "from groupcert.certifier import gtid", "certifier; say it"),
+    (check_relative, "applier/x.py", "import groupcert.certifier.gtid", "gtid; say it relative"),
     (check_libraries, "certifier/core.py", "import rocksdict", "imports rocksdict; may import"),
     (
         check_libraries,
@@ -302,6 +328,8 @@ def test_a_wrong_import_is_found(check: Check, path: str, text: str, expected: s
 
 
 KEPT: tuple[tuple[Check, str, str], ...] = (
+    (check_relative, "members/x.py", "from groupcert.v1 import group_pb2\nfrom ..a import b"),
+    (check_relative, "tests/test_x.py", "from groupcert.certifier import gtid"),
     (check_libraries, "certifier/storage/x.py", "import json, rocksdict\nfrom .. import core"),
     (
         check_libraries,

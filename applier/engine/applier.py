@@ -15,16 +15,16 @@ from queue import SimpleQueue
 from time import monotonic, time_ns
 from typing import Any, Generic
 
-from groupcert.applier.engine.coordinator import Coordinator, CoordinatorOptions
-from groupcert.applier.engine.status import ApplierState, ApplierStatus
-from groupcert.applier.engine.worker import Worker, WorkerState, check_workers
-from groupcert.applier.errors import TransientFailure
-from groupcert.applier.queue.checkpoint import Checkpoint, Progress
-from groupcert.applier.queue.job import CommitGroup, Execution, Job
-from groupcert.applier.queue.relay_group import RelayEntry, first_gtid, first_position
-from groupcert.applier.schemes import Scheme
-from groupcert.applier.targets import Target
-from groupcert.certifier.gtid import Gtid
+from ...certifier.gtid import Gtid
+from ..errors import TransientFailure
+from ..queue.checkpoint import Checkpoint, Progress
+from ..queue.job import CommitGroup, Execution, Job
+from ..queue.relay_group import RelayEntry, first_gtid, first_position
+from ..schemes import Scheme
+from ..targets import Target
+from .coordinator import Coordinator, CoordinatorOptions
+from .status import ApplierState, ApplierStatus
+from .worker import Worker, WorkerState, check_workers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

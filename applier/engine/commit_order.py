@@ -15,9 +15,9 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Generic
 
-from groupcert.applier.queue.job import Execution, Job
-from groupcert.applier.queue.relay_group import RelayEntry
-from groupcert.applier.schemes import Ordering
+from ..queue.job import Execution, Job
+from ..queue.relay_group import RelayEntry
+from ..schemes import Ordering
 
 
 class CommitOrder(Generic[Execution]):

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Generic
 
-from groupcert.applier.engine.commit_order import CommitOrder
-from groupcert.applier.queue.job import FIRST_TICK, CommitGroup, Execution, Job
-from groupcert.applier.queue.relay_group import RelayEntry, payloads_of, positions_of
-from groupcert.applier.schemes import Cause, Hold, Ordering, Scheme
-from groupcert.certifier.errors import InvalidSetting
+from ...certifier.errors import InvalidSetting
+from ..queue.job import FIRST_TICK, CommitGroup, Execution, Job
+from ..queue.relay_group import RelayEntry, payloads_of, positions_of
+from ..schemes import Cause, Hold, Ordering, Scheme
+from .commit_order import CommitOrder
 
 LOCALS_MAX = 64
 """Most local transactions that are queued as one job."""

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from enum import Enum
 
-from groupcert.applier.engine.worker import WorkerStatus
-from groupcert.applier.queue.checkpoint import Checkpoint
-from groupcert.applier.queue.relay_group import RelayEntry
-from groupcert.applier.schemes import Cause, Hold
+from ..queue.checkpoint import Checkpoint
+from ..queue.relay_group import RelayEntry
+from ..schemes import Cause, Hold
+from .worker import WorkerStatus
 
 
 class ApplierState(Enum):

@@ -9,9 +9,9 @@ Source: WL#5569 (START SLAVE UNTIL; after gaps), WL#8440 (until a view change).
 
 from typing import Protocol
 
-from groupcert.applier.queue.checkpoint import Checkpoint
-from groupcert.applier.queue.relay_group import RelayEntry
-from groupcert.certifier.gtid_set import GtidSet
+from ...certifier.gtid_set import GtidSet
+from ..queue.checkpoint import Checkpoint
+from ..queue.relay_group import RelayEntry
 
 
 class Until(Protocol):

@@ -9,7 +9,7 @@ Source: `slave_transaction_retries`; MDEV-4506's successors for the order of ret
 from dataclasses import dataclass
 from enum import Enum
 
-from groupcert.certifier.errors import InvalidSetting
+from ...certifier.errors import InvalidSetting
 
 WORKERS_MAX = 1024
 

@@ -13,9 +13,7 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from groupcert.applier.mysql_logs.lock_intervals import LockIntervals
-from groupcert.applier.mysql_logs.reader import BinaryLogTransaction
-from groupcert.certifier.history.schema import (
+from ...certifier.history.schema import (
     FORMAT_VERSION,
     RecordKind,
     Row,
@@ -24,8 +22,10 @@ from groupcert.certifier.history.schema import (
     place_of,
     signed,
 )
-from groupcert.certifier.position import position_of
-from groupcert.certifier.records import VIEW_CHANGE_STAMPS
+from ...certifier.position import position_of
+from ...certifier.records import VIEW_CHANGE_STAMPS
+from .lock_intervals import LockIntervals
+from .reader import BinaryLogTransaction
 
 OBSERVER: Final = "binary-log"
 """The observer if none is named."""

@@ -18,7 +18,7 @@ from decimal import Decimal
 from enum import IntEnum
 from typing import NamedTuple, TypeAlias
 
-from groupcert.certifier.write_set import KeyValue
+from ...certifier.write_set import KeyValue
 
 
 class ColumnType(IntEnum):

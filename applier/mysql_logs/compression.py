@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 from zstandard import ZstdDecompressor, ZstdError
 
-from groupcert.applier.mysql_logs.cursor import Cursor
-from groupcert.applier.mysql_logs.events import EVENT_BYTES_MAX, HEADER_BYTES, Event, parse_header
+from .cursor import Cursor
+from .events import EVENT_BYTES_MAX, HEADER_BYTES, Event, parse_header
 
 _FIELD_END = 0
 _FIELD_PAYLOAD_BYTES = 1

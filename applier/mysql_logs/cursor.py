@@ -6,7 +6,7 @@ Source: MySQL 8.4 source documentation, "Protocol::LengthEncodedInteger" and "My
 Library, Variable-length integers".
 """
 
-from groupcert.applier.mysql_logs.events import Event
+from .events import Event
 
 _LENGTHS = {0xFC: 2, 0xFD: 3, 0xFE: 8}
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from enum import IntEnum
 from typing import BinaryIO, NamedTuple
 
-from groupcert.applier.errors import InvalidBinaryLog
+from ..errors import InvalidBinaryLog
 
 MAGIC = b"\xfebin"
 ENCRYPTED_MAGIC = b"\xfdbin"

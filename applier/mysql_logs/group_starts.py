@@ -10,9 +10,9 @@ Gtid_event, MariaDB Knowledge Base "GTID_EVENT".
 from typing import NamedTuple
 from uuid import UUID
 
-from groupcert.applier.mysql_logs.cursor import Cursor
-from groupcert.applier.mysql_logs.events import Event, EventType
-from groupcert.certifier.gtid import NUMBER_MAX
+from ...certifier.gtid import NUMBER_MAX
+from .cursor import Cursor
+from .events import Event, EventType
 
 _LOGICAL_CLOCK = 2
 _TIMESTAMP_FLAG = 1 << 55

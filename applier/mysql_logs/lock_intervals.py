@@ -8,7 +8,7 @@ transactions of its source: an interval counts only those in the log.
 
 from bisect import bisect_right
 
-from groupcert.applier.mysql_logs.reader import BinaryLogTransaction
+from .reader import BinaryLogTransaction
 
 
 class LockIntervals:

@@ -12,17 +12,17 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from groupcert.applier.errors import InvalidBinaryLog
-from groupcert.applier.mysql_logs.compression import payload_events
-from groupcert.applier.mysql_logs.events import FLAG_IGNORABLE, Event, EventReader, EventType
-from groupcert.applier.mysql_logs.group_starts import GroupStart, group_start
-from groupcert.applier.mysql_logs.rows import NO_TABLE_ID, ROWS, changes, table_of
-from groupcert.applier.mysql_logs.statements import StatementKind, read_statement
-from groupcert.applier.mysql_logs.tables import Table, read_table, table_id_of
-from groupcert.applier.mysql_logs.write_sets import WriteSets
-from groupcert.applier.source.header import SourceHeader
-from groupcert.certifier.gtid import Gtid, parse_gtid
-from groupcert.certifier.write_set import TableKeys
+from ...certifier.gtid import Gtid, parse_gtid
+from ...certifier.write_set import TableKeys
+from ..errors import InvalidBinaryLog
+from ..source.header import SourceHeader
+from .compression import payload_events
+from .events import FLAG_IGNORABLE, Event, EventReader, EventType
+from .group_starts import GroupStart, group_start
+from .rows import NO_TABLE_ID, ROWS, changes, table_of
+from .statements import StatementKind, read_statement
+from .tables import Table, read_table, table_id_of
+from .write_sets import WriteSets
 
 ITEMS_MAX = 1_000_000
 """The largest write set that is kept, in items; a larger one stands for all rows."""

@@ -10,11 +10,11 @@ MariaDB Knowledge Base, "Rows Event" and "Compressed Replication Events".
 from collections.abc import Iterator
 from typing import NamedTuple, TypeAlias
 
-from groupcert.applier.mysql_logs.columns import ColumnType, Value, value_of
-from groupcert.applier.mysql_logs.compression import inflated
-from groupcert.applier.mysql_logs.cursor import Cursor
-from groupcert.applier.mysql_logs.events import Event, EventType, FormatDescription
-from groupcert.applier.mysql_logs.tables import Table
+from .columns import ColumnType, Value, value_of
+from .compression import inflated
+from .cursor import Cursor
+from .events import Event, EventType, FormatDescription
+from .tables import Table
 
 _E = EventType
 COMPRESSED = frozenset(range(_E.MARIADB_WRITE_ROWS_COMPRESSED_V1, 172))

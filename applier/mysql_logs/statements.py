@@ -10,9 +10,9 @@ import re
 from enum import Enum
 from typing import NamedTuple
 
-from groupcert.applier.mysql_logs.compression import inflated
-from groupcert.applier.mysql_logs.cursor import Cursor
-from groupcert.applier.mysql_logs.events import Event, EventType
+from .compression import inflated
+from .cursor import Cursor
+from .events import Event, EventType
 
 _DML = {
     *("INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "CALL", "DO", "SELECT", "WITH", "MERGE"),

@@ -11,17 +11,17 @@ the unique keys. MariaDB writes the same layout, and counts geometry among the t
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from groupcert.applier.mysql_logs.columns import (
+from ...certifier.errors import InvalidSetting
+from ...certifier.write_set import PRIMARY, TableKeys
+from .columns import (
     NUMERIC,
     Column,
     column_of,
     is_text,
     metadata_bytes_of,
 )
-from groupcert.applier.mysql_logs.cursor import Cursor
-from groupcert.applier.mysql_logs.events import Event, FormatDescription
-from groupcert.certifier.errors import InvalidSetting
-from groupcert.certifier.write_set import PRIMARY, TableKeys
+from .cursor import Cursor
+from .events import Event, FormatDescription
 
 COLUMNS_MAX = 4_096
 _SIGNEDNESS = 1

@@ -10,10 +10,7 @@ Source: `certifier.write_set`, whose encoding this shares. Differs: a unique key
 not name is not seen (binlog_row_metadata has the primary key only): the caller may name it.
 """
 
-from groupcert.applier.mysql_logs.columns import Opaque
-from groupcert.applier.mysql_logs.rows import Change, Image
-from groupcert.applier.mysql_logs.tables import Key, Table
-from groupcert.certifier.write_set import (
+from ...certifier.write_set import (
     PART_BYTES_MAX,
     PRIMARY,
     KeyValue,
@@ -22,6 +19,9 @@ from groupcert.certifier.write_set import (
     readable,
     table_item,
 )
+from .columns import Opaque
+from .rows import Change, Image
+from .tables import Key, Table
 
 
 class WriteSets:

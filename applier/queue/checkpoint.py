@@ -14,12 +14,12 @@ from itertools import chain
 from queue import SimpleQueue
 from typing import Self
 
-from groupcert.applier.queue.job import FIRST_TICK, CommitGroup, Execution, Job
-from groupcert.applier.queue.relay_group import RelayEntry, RelayGroup
-from groupcert.certifier.errors import InvalidSetting
-from groupcert.certifier.gtid import Gtid, parse_gtid
-from groupcert.certifier.gtid_set import GtidSet
-from groupcert.certifier.storage.store import Store
+from ...certifier.errors import InvalidSetting
+from ...certifier.gtid import Gtid, parse_gtid
+from ...certifier.gtid_set import GtidSet
+from ...certifier.storage.store import Store
+from .job import FIRST_TICK, CommitGroup, Execution, Job
+from .relay_group import RelayEntry, RelayGroup
 
 FLUSH_PERIOD_MS = 5
 

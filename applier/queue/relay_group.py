@@ -11,8 +11,8 @@ from itertools import starmap
 from operator import eq
 from typing import NamedTuple, overload
 
-from groupcert.applier.source.header import NO_HEADER, SourceHeader
-from groupcert.certifier.gtid import Gtid
+from ...certifier.gtid import Gtid
+from ..source.header import NO_HEADER, SourceHeader
 
 _NO_GTID = ("", 0)
 

@@ -15,9 +15,9 @@ from itertools import chain
 from operator import eq
 from typing import NamedTuple, TypeVar
 
-from groupcert.applier.queue.relay_group import RelayEntry, RelayGroup
-from groupcert.certifier.errors import CorruptStore, InvalidSetting, UnsupportedFormat
-from groupcert.certifier.storage.store import Batch, Family, Store, integer_key
+from ...certifier.errors import CorruptStore, InvalidSetting, UnsupportedFormat
+from ...certifier.storage.store import Batch, Family, Store, integer_key
+from .relay_group import RelayEntry, RelayGroup
 
 ENTRIES_MAX = 500_000
 BYTES_MAX = 512 << 20

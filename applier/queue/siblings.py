@@ -8,7 +8,7 @@ Source: WL#6314 (commit parent), MDEV-4506 (group commit id).
 
 from collections.abc import Iterable, Sequence
 
-from groupcert.applier.queue.relay_group import RelayEntry
+from .relay_group import RelayEntry
 
 
 def commit_parents(entries: Iterable[RelayEntry], last_committed: Iterable[int]) -> list[int]:

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
-from groupcert.applier.queue.job import Job
-from groupcert.applier.queue.relay_group import RelayEntry
+from ..queue.job import Job
+from ..queue.relay_group import RelayEntry
 
 
 class Consistency(Enum):

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from groupcert.applier.queue.job import Job
-from groupcert.applier.queue.parts import Part
-from groupcert.applier.queue.relay_group import RelayEntry
-from groupcert.applier.schemes import Cause, Hold
-from groupcert.certifier.errors import InvalidSetting
+from ...certifier.errors import InvalidSetting
+from ..queue.job import Job
+from ..queue.parts import Part
+from ..queue.relay_group import RelayEntry
+from . import Cause, Hold
 
 WORKER_QUEUE_MAX = 1_024
 

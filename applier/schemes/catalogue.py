@@ -8,15 +8,15 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import NamedTuple, TypeVar
 
-from groupcert.applier.schemes import Scheme
-from groupcert.applier.schemes.commit_parent import CommitParent
-from groupcert.applier.schemes.database import Database
-from groupcert.applier.schemes.group_commit import GroupCommit
-from groupcert.applier.schemes.jobs import Conflicts, Jobs, JobsOptions
-from groupcert.applier.schemes.logical_clock import LogicalClock, Policy
-from groupcert.applier.schemes.rows import Rows
-from groupcert.applier.schemes.table import Table
-from groupcert.certifier.errors import InvalidSetting
+from ...certifier.errors import InvalidSetting
+from . import Scheme
+from .commit_parent import CommitParent
+from .database import Database
+from .group_commit import GroupCommit
+from .jobs import Conflicts, Jobs, JobsOptions
+from .logical_clock import LogicalClock, Policy
+from .rows import Rows
+from .table import Table
 
 Setting = TypeVar("Setting", bound=Enum)
 

@@ -11,9 +11,9 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from groupcert.applier.queue.job import Job
-from groupcert.applier.queue.relay_group import RelayEntry
-from groupcert.applier.schemes import Cause, Hold, kept_or_not
+from ..queue.job import Job
+from ..queue.relay_group import RelayEntry
+from . import Cause, Hold, kept_or_not
 
 
 class CommitParent:

@@ -13,9 +13,9 @@ Source: WL#4648, P1, C2, "Extension towards P1+C2".
 
 from collections.abc import Sequence
 
-from groupcert.applier.queue.relay_group import RelayEntry
-from groupcert.applier.schemes import Cause, Hold
-from groupcert.applier.schemes.conflict_control import JobList, alone_without_rows
+from ..queue.relay_group import RelayEntry
+from . import Cause, Hold
+from .conflict_control import JobList, alone_without_rows
 
 
 class ConflictBarrier:

@@ -10,8 +10,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from groupcert.applier.queue.relay_group import RelayEntry
-from groupcert.applier.schemes import Cause, Hold
+from ..queue.relay_group import RelayEntry
+from . import Cause, Hold
 
 
 class JobList(NamedTuple):

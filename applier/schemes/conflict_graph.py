@@ -21,10 +21,10 @@ deadlocks of jobs that conflict; here those do not run at once.
 from collections.abc import Sequence
 from typing import Final
 
-from groupcert.applier.queue.relay_group import RelayEntry
-from groupcert.applier.schemes import Cause, Hold
-from groupcert.applier.schemes.conflict_control import JobList, alone_without_rows
-from groupcert.applier.schemes.dependency_graph import DependencyGraph
+from ..queue.relay_group import RelayEntry
+from . import Cause, Hold
+from .conflict_control import JobList, alone_without_rows
+from .dependency_graph import DependencyGraph
 
 
 class ConflictGraph:

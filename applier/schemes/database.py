@@ -10,14 +10,14 @@ Source: WL#5569.
 
 from collections.abc import Sequence
 
-from groupcert.applier.queue.relay_group import RelayEntry
-from groupcert.applier.schemes import kept_or_not
-from groupcert.applier.schemes.assigned_partitions import (
+from ...certifier.errors import InvalidSetting
+from ..queue.relay_group import RelayEntry
+from . import kept_or_not
+from .assigned_partitions import (
     WORKER_QUEUE_MAX,
     AssignedPartitions,
     Share,
 )
-from groupcert.certifier.errors import InvalidSetting
 
 DATABASES_MAX = 16
 

@@ -10,7 +10,7 @@ Source: WL#4648, P1, C3, "Extension towards P1+C3".
 from collections.abc import Collection, Sequence
 from heapq import heappop, heappush
 
-from groupcert.applier.queue.relay_group import RelayEntry
+from ..queue.relay_group import RelayEntry
 
 
 class Node:

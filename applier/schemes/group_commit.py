@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import Any
 
-from groupcert.applier.queue.job import Job
-from groupcert.applier.queue.relay_group import RelayEntry
-from groupcert.applier.schemes import Cause, Consistency, Hold, Ordering
+from ..queue.job import Job
+from ..queue.relay_group import RelayEntry
+from . import Cause, Consistency, Hold, Ordering
 
 
 class _Lane:

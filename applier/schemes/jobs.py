@@ -25,13 +25,13 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from groupcert.applier.queue.job import Job
-from groupcert.applier.queue.relay_group import RelayEntry
-from groupcert.applier.schemes import Cause, Consistency, Hold, Ordering, kept_or_not
-from groupcert.applier.schemes.conflict_barrier import ConflictBarrier
-from groupcert.applier.schemes.conflict_control import ConflictControl, JobList, NoControl
-from groupcert.applier.schemes.conflict_graph import ConflictGraph
-from groupcert.certifier.errors import InvalidSetting
+from ...certifier.errors import InvalidSetting
+from ..queue.job import Job
+from ..queue.relay_group import RelayEntry
+from . import Cause, Consistency, Hold, Ordering, kept_or_not
+from .conflict_barrier import ConflictBarrier
+from .conflict_control import ConflictControl, JobList, NoControl
+from .conflict_graph import ConflictGraph
 
 _NO_WORKER = Hold(Cause.WORKER)
 _NO_ROOM = Hold(Cause.QUEUE)

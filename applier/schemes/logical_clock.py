@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Any
 
-from groupcert.applier.queue.job import Job
-from groupcert.applier.queue.relay_group import RelayEntry
-from groupcert.applier.schemes import Cause, Hold, kept_or_not
-from groupcert.applier.schemes.assigned_queue import AssignedQueue
-from groupcert.certifier.errors import InvalidSetting
+from ...certifier.errors import InvalidSetting
+from ..queue.job import Job
+from ..queue.relay_group import RelayEntry
+from . import Cause, Hold, kept_or_not
+from .assigned_queue import AssignedQueue
 
 
 class Policy(Enum):

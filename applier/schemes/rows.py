@@ -16,10 +16,10 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from groupcert.applier.queue.job import Job
-from groupcert.applier.queue.parts import Part
-from groupcert.applier.queue.relay_group import RelayEntry
-from groupcert.applier.schemes import Cause, Consistency, Hold, Ordering
+from ..queue.job import Job
+from ..queue.parts import Part
+from ..queue.relay_group import RelayEntry
+from . import Cause, Consistency, Hold, Ordering
 
 
 class Rows:

@@ -10,10 +10,10 @@ table is said by WL#5569, whose goals name a partitioning per table.
 
 from collections.abc import Sequence
 
-from groupcert.applier.queue.parts import Part
-from groupcert.applier.queue.relay_group import RelayEntry
-from groupcert.applier.schemes import Consistency, Ordering
-from groupcert.applier.schemes.assigned_partitions import (
+from ..queue.parts import Part
+from ..queue.relay_group import RelayEntry
+from . import Consistency, Ordering
+from .assigned_partitions import (
     WORKER_QUEUE_MAX,
     AssignedPartitions,
     Share,

@@ -8,7 +8,7 @@ file of the log. Pure; the caller ensures that only one thread at a time uses a 
 Source: WL#7165, "Master variables", "Master logic", and note 1 (exhaustion of the counters).
 """
 
-from groupcert.certifier.errors import InvalidSetting
+from ...certifier.errors import InvalidSetting
 
 SEQUENCE_NUMBER_MAX = 2**63 - 1
 

@@ -2,8 +2,8 @@
 
 from typing import Protocol
 
-from groupcert.applier.queue.checkpoint import Checkpoint, Progress
-from groupcert.applier.queue.job import CommitGroup, Execution, Job
+from ..queue.checkpoint import Checkpoint, Progress
+from ..queue.job import CommitGroup, Execution, Job
 
 
 class Target(Protocol[Execution]):

@@ -19,10 +19,12 @@ from urllib.parse import unquote, urlsplit
 import pymysql
 from pymysql.constants import CLIENT
 
-from groupcert.applier.errors import TransientFailure, UnsuitableTarget
-from groupcert.applier.targets.rocksdb import Decode
-from groupcert.applier.targets.sql import SqlTarget
-from groupcert.applier.targets.sql_schema import (
+from ...certifier.errors import InvalidSetting
+from ...certifier.gtid import Gtid
+from ..errors import TransientFailure, UnsuitableTarget
+from .rocksdb import Decode
+from .sql import SqlTarget
+from .sql_schema import (
     Column,
     ColumnType,
     FoundColumn,
@@ -33,7 +35,7 @@ from groupcert.applier.targets.sql_schema import (
     TableChanges,
     TableMapping,
 )
-from groupcert.applier.targets.sql_server import (
+from .sql_server import (
     ACCESS,
     REQUEST_CHARACTERS_MAX,
     Branch,
@@ -41,8 +43,6 @@ from groupcert.applier.targets.sql_server import (
     chunks,
     requests,
 )
-from groupcert.certifier.errors import InvalidSetting
-from groupcert.certifier.gtid import Gtid
 
 PORT = 3306
 NAME_LOCK_SECONDS = 1

@@ -17,10 +17,11 @@ from typing import Any
 import psycopg
 from psycopg import pq
 
-from groupcert.applier.errors import TransientFailure, UnsuitableTarget
-from groupcert.applier.targets.rocksdb import Decode
-from groupcert.applier.targets.sql import SqlTarget
-from groupcert.applier.targets.sql_schema import (
+from ...certifier.gtid import Gtid
+from ..errors import TransientFailure, UnsuitableTarget
+from .rocksdb import Decode
+from .sql import SqlTarget
+from .sql_schema import (
     Column,
     ColumnType,
     FoundColumn,
@@ -31,8 +32,7 @@ from groupcert.applier.targets.sql_schema import (
     TableChanges,
     TableMapping,
 )
-from groupcert.applier.targets.sql_server import ACCESS, Branch, Session, chunks, requests
-from groupcert.certifier.gtid import Gtid
+from .sql_server import ACCESS, Branch, Session, chunks, requests
 
 LOCK_TIMEOUT_MS = 50
 """Longest wait for a row's lock."""

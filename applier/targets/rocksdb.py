@@ -18,14 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from groupcert.applier.queue.checkpoint import Checkpoint, Progress, version_of
-from groupcert.applier.queue.fragments import FragmentSet, is_reference
-from groupcert.applier.queue.job import CommitGroup, Job
-from groupcert.applier.queue.relay_group import payloads_of
-from groupcert.applier.queue.relay_queue import RelayQueue
-from groupcert.applier.queue.siblings import commit_ids, commit_parents
-from groupcert.applier.targets.rows_files import RowsFiles
-from groupcert.certifier.storage.store import (
+from ...certifier.storage.store import (
     Batch,
     Family,
     RowsFile,
@@ -33,6 +26,13 @@ from groupcert.certifier.storage.store import (
     StoreSnapshot,
     integer_key,
 )
+from ..queue.checkpoint import Checkpoint, Progress, version_of
+from ..queue.fragments import FragmentSet, is_reference
+from ..queue.job import CommitGroup, Job
+from ..queue.relay_group import payloads_of
+from ..queue.relay_queue import RelayQueue
+from ..queue.siblings import commit_ids, commit_parents
+from .rows_files import RowsFiles
 
 CHECKPOINT_KEY = b"\x00checkpoint"
 ROW_PREFIX = b"\x01"

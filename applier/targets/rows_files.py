@@ -6,7 +6,7 @@ order would make too many files, and make none.
 
 from collections.abc import Mapping
 
-from groupcert.certifier.storage.store import RowsFile, Store
+from ...certifier.storage.store import RowsFile, Store
 
 FILES_MAX = 64
 """Most files of one large transaction; rows in no order are written in batches."""

@@ -22,12 +22,15 @@ from hashlib import sha256
 from itertools import groupby
 from typing import Any, NamedTuple, TypeVar
 
-from groupcert.applier.errors import TransientFailure, UnsuitableTarget
-from groupcert.applier.queue.checkpoint import Checkpoint, Progress
-from groupcert.applier.queue.job import CommitGroup, Job
-from groupcert.applier.queue.relay_group import RelayEntry
-from groupcert.applier.targets.rocksdb import Decode
-from groupcert.applier.targets.sql_schema import (
+from ...certifier.errors import InvalidSetting
+from ...certifier.gtid import Gtid
+from ...certifier.gtid_set import GtidSet
+from ..errors import TransientFailure, UnsuitableTarget
+from ..queue.checkpoint import Checkpoint, Progress
+from ..queue.job import CommitGroup, Job
+from ..queue.relay_group import RelayEntry
+from .rocksdb import Decode
+from .sql_schema import (
     OTHERS,
     BoundSchema,
     Column,
@@ -37,10 +40,7 @@ from groupcert.applier.targets.sql_schema import (
     TableChanges,
     TableMapping,
 )
-from groupcert.applier.targets.sql_server import ROWS_PER_STATEMENT, Branch, Session, SqlServer
-from groupcert.certifier.errors import InvalidSetting
-from groupcert.certifier.gtid import Gtid
-from groupcert.certifier.gtid_set import GtidSet
+from .sql_server import ROWS_PER_STATEMENT, Branch, Session, SqlServer
 
 COMMIT_PAUSES_MS = (0, 50, 100, 200, 400, 800, 1_600)
 """Pauses before each attempt to commit again after the server lost or undid a commit."""

@@ -25,8 +25,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple, Self
 
-from groupcert.applier.errors import UnsuitableTarget
-from groupcert.applier.queue.parts import table_of
+from ..errors import UnsuitableTarget
+from ..queue.parts import table_of
 
 OTHERS = "*"
 OTHERS_TABLE = "groupcert_rows"

@@ -7,14 +7,14 @@ request make several. The SQL target knows no driver and no dialect.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from groupcert.applier.targets.sql_schema import (
+from ...certifier.gtid import Gtid
+from .sql_schema import (
     FoundTable,
     Row,
     SqlValue,
     TableChanges,
     TableMapping,
 )
-from groupcert.certifier.gtid import Gtid
 
 ROWS_PER_STATEMENT = 1_000
 STATEMENT_BYTES = 256 << 10

@@ -9,11 +9,11 @@ every interval before it.
 
 from collections.abc import Iterable, Iterator
 
-from groupcert.applier.mysql_logs.lock_intervals import LockIntervals
-from groupcert.applier.mysql_logs.reader import BinaryLogTransaction
-from groupcert.applier.whatif.workload import Work
-from groupcert.certifier.gtid import Gtid
-from groupcert.certifier.logical_clock import LogicalClock
+from ...certifier.gtid import Gtid
+from ...certifier.logical_clock import LogicalClock
+from ..mysql_logs.lock_intervals import LockIntervals
+from ..mysql_logs.reader import BinaryLogTransaction
+from .workload import Work
 
 
 class BinaryLogWork:

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from groupcert.applier.schemes import Scheme
-from groupcert.applier.schemes.catalogue import SCHEMES, scheme
-from groupcert.applier.whatif.dependencies import CriticalPath, critical_path
-from groupcert.applier.whatif.simulation import Run, simulate
-from groupcert.applier.whatif.workload import Stamps, Workload
-from groupcert.certifier.errors import InvalidSetting
+from ...certifier.errors import InvalidSetting
+from ..schemes import Scheme
+from ..schemes.catalogue import SCHEMES, scheme
+from .dependencies import CriticalPath, critical_path
+from .simulation import Run, simulate
+from .workload import Stamps, Workload
 
 WORKERS_MAX = 1_024
 

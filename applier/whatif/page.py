@@ -2,7 +2,7 @@
 
 from importlib.resources import files
 
-from groupcert.certifier.pages import page as pages
+from ...certifier.pages import page as pages
 
 JsonObject = dict[str, object]
 

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import NamedTuple, TypeVar
 
-from groupcert.applier.schemes import Cause
-from groupcert.applier.whatif.comparison import Bounds, Line, bound_of
-from groupcert.applier.whatif.dependencies import NO_ITEM
-from groupcert.applier.whatif.simulation import Run
-from groupcert.applier.whatif.workload import Stamps, Workload, interval_mean
+from ..schemes import Cause
+from .comparison import Bounds, Line, bound_of
+from .dependencies import NO_ITEM
+from .simulation import Run
+from .workload import Stamps, Workload, interval_mean
 
 JsonObject = dict[str, object]
 Reason = TypeVar("Reason", Cause, Cause | None)

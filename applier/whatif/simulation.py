@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import islice
 
-from groupcert.applier.engine.coordinator import Coordinator, CoordinatorOptions
-from groupcert.applier.queue.job import CommitGroup, Job
-from groupcert.applier.queue.relay_group import RelayEntry
-from groupcert.applier.schemes import Cause, Scheme
-from groupcert.applier.whatif.dependencies import count_overtakers
-from groupcert.applier.whatif.width import WidthSeries
-from groupcert.applier.whatif.workload import Stamps, Workload
+from ..engine.coordinator import Coordinator, CoordinatorOptions
+from ..queue.job import CommitGroup, Job
+from ..queue.relay_group import RelayEntry
+from ..schemes import Cause, Scheme
+from .dependencies import count_overtakers
+from .width import WidthSeries
+from .workload import Stamps, Workload
 
 PROGRESS_ENTRIES = 4_096
 """Entries that the coordinator holds beyond what it may hand over, so that it never lacks one."""

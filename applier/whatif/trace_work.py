@@ -13,15 +13,15 @@ snapshot. A transaction without write set locks everything: its interval is 1.
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 
-from groupcert.applier.queue.parts import database_of, table_of
-from groupcert.applier.source.header import SourceHeader
-from groupcert.applier.whatif.workload import Work
-from groupcert.certifier.core import Certifier, CertifierOptions
-from groupcert.certifier.errors import InvalidTrace
-from groupcert.certifier.gtid_set import GtidSet
-from groupcert.certifier.history.trace import JsonObject, Replay, ReplaySummary
-from groupcert.certifier.history.trace_fields import names_of, number_of
-from groupcert.certifier.records import Outcome, Record, Transaction, Verdict, ViewChange
+from ...certifier.core import Certifier, CertifierOptions
+from ...certifier.errors import InvalidTrace
+from ...certifier.gtid_set import GtidSet
+from ...certifier.history.trace import JsonObject, Replay, ReplaySummary
+from ...certifier.history.trace_fields import names_of, number_of
+from ...certifier.records import Outcome, Record, Transaction, Verdict, ViewChange
+from ..queue.parts import database_of, table_of
+from ..source.header import SourceHeader
+from .workload import Work
 
 LOCK_INTERVAL_MAX = 65_535
 """Longest lock interval (WL#7165): a longer one counts as this, safely, with less parallelism."""

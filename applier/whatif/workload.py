@@ -13,12 +13,12 @@ from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
-from groupcert.applier.queue.parts import Part, database_of, table_of
-from groupcert.applier.queue.relay_group import RelayEntry
-from groupcert.applier.source.header import NO_HEADER, SourceHeader
-from groupcert.applier.whatif.dependencies import NO_ITEM, Dependencies
-from groupcert.certifier.errors import InvalidSetting
-from groupcert.certifier.gtid import Gtid
+from ...certifier.errors import InvalidSetting
+from ...certifier.gtid import Gtid
+from ..queue.parts import Part, database_of, table_of
+from ..queue.relay_group import RelayEntry
+from ..source.header import NO_HEADER, SourceHeader
+from .dependencies import NO_ITEM, Dependencies
 
 _new_gtid = partial(tuple.__new__, Gtid)
 _new_header = partial(tuple.__new__, SourceHeader)

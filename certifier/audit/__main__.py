@@ -12,12 +12,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from groupcert.certifier.audit.answers.errors import NoSuitableJava, SparkFailed
-from groupcert.certifier.audit.archive import submit_command, write_archive
-from groupcert.certifier.audit.jobs import audit, has_findings, known_jobs
-from groupcert.certifier.audit.spark.progress import ProgressLines
-from groupcert.certifier.audit.spark.session import spark_session
-from groupcert.certifier.errors import GroupcertError
+from ..errors import GroupcertError
+from .answers.errors import NoSuitableJava, SparkFailed
+from .archive import submit_command, write_archive
+from .jobs import audit, has_findings, known_jobs
+from .spark.progress import ProgressLines
+from .spark.session import spark_session
 
 FINDING, USAGE, UNAVAILABLE = 1, 2, 3
 

@@ -6,7 +6,7 @@ Only figures that both audits have are compared: they may be of other jobs.
 import json
 from collections.abc import Iterator
 
-from groupcert.certifier.audit.answers.result import JsonObject
+from .answers.result import JsonObject
 
 
 def compared(before: bytes | None, now: JsonObject) -> JsonObject | None:

@@ -18,25 +18,25 @@ from typing import NamedTuple
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from groupcert.certifier.audit.agree.beside import BESIDE, beside
-from groupcert.certifier.audit.answers.errors import SparkFailed, UnreadableLog
-from groupcert.certifier.audit.answers.findings import FINDING, MEANINGS, Code, Finding, Severity
-from groupcert.certifier.audit.answers.result import SAMPLE, JsonObject, Result
-from groupcert.certifier.audit.compared import compared
-from groupcert.certifier.audit.keeping import to_keep
-from groupcert.certifier.audit.output import MARK, REPORT, SUMMARY, Output
-from groupcert.certifier.audit.report import page
-from groupcert.certifier.audit.rows.consequences import told_once
-from groupcert.certifier.audit.rows.histories import History
-from groupcert.certifier.audit.rows.kept import AuditWhole, Since, read_kept, summary_at
-from groupcert.certifier.audit.rows.log import Log
-from groupcert.certifier.audit.spark.at_once import answers
-from groupcert.certifier.audit.spark.progress import OnProgress, Progress, watched
-from groupcert.certifier.audit.spark.session import GONE, first_line
-from groupcert.certifier.audit.spark.walks import is_divided
-from groupcert.certifier.errors import GroupcertError
-from groupcert.certifier.history.schema import kind_at, position_at
-from groupcert.certifier.position import log_index_of, log_sequence_of
+from ..errors import GroupcertError
+from ..history.schema import kind_at, position_at
+from ..position import log_index_of, log_sequence_of
+from .agree.beside import BESIDE, beside
+from .answers.errors import SparkFailed, UnreadableLog
+from .answers.findings import FINDING, MEANINGS, Code, Finding, Severity
+from .answers.result import SAMPLE, JsonObject, Result
+from .compared import compared
+from .keeping import to_keep
+from .output import MARK, REPORT, SUMMARY, Output
+from .report import page
+from .rows.consequences import told_once
+from .rows.histories import History
+from .rows.kept import AuditWhole, Since, read_kept, summary_at
+from .rows.log import Log
+from .spark.at_once import answers
+from .spark.progress import OnProgress, Progress, watched
+from .spark.session import GONE, first_line
+from .spark.walks import is_divided
 
 FORMAT_VERSION = 1
 """Version of the summary's format."""

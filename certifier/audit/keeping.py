@@ -7,15 +7,15 @@ import polars as pl
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from groupcert.certifier.audit.answers.result import JsonObject, Result
-from groupcert.certifier.audit.output import Output
-from groupcert.certifier.audit.rows.histories import History
-from groupcert.certifier.audit.rows.items import facts
-from groupcert.certifier.audit.rows.kept import DOCUMENT, FILES, ROWS, STATE_VERSION
-from groupcert.certifier.audit.rows.log import SCHEMA, Log
-from groupcert.certifier.audit.rows.survey import TELLING, of_history
-from groupcert.certifier.audit.rows.tails import Tail, tails_of
-from groupcert.certifier.history.schema import RecordKind
+from ..history.schema import RecordKind
+from .answers.result import JsonObject, Result
+from .output import Output
+from .rows.histories import History
+from .rows.items import facts
+from .rows.kept import DOCUMENT, FILES, ROWS, STATE_VERSION
+from .rows.log import SCHEMA, Log
+from .rows.survey import TELLING, of_history
+from .rows.tails import Tail, tails_of
 
 _COUNTS = (
     *("rows", "transactions", "stamped", "read_sets", "gtid_snapshots", "elsewhere"),

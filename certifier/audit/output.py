@@ -12,10 +12,10 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import IllegalArgumentException
 from pyspark.sql import DataFrame, SparkSession
 
-from groupcert.certifier.audit.answers.errors import ForeignOutput, SparkFailed, UnreadableLog
-from groupcert.certifier.audit.answers.result import SAMPLE, JsonObject
-from groupcert.certifier.audit.rows.kept import DOCUMENT, STATE
-from groupcert.certifier.audit.spark.session import first_line
+from .answers.errors import ForeignOutput, SparkFailed, UnreadableLog
+from .answers.result import SAMPLE, JsonObject
+from .rows.kept import DOCUMENT, STATE
+from .spark.session import first_line
 
 SUMMARY, REPORT, TABLES = "summary.json", "report.html", "tables"
 _OURS = frozenset((SUMMARY, REPORT, TABLES, STATE, SAMPLE))

@@ -2,8 +2,8 @@
 
 from importlib.resources import files
 
-from groupcert.certifier.audit.answers.result import JsonObject
-from groupcert.certifier.pages import page as pages
+from ..pages import page as pages
+from .answers.result import JsonObject
 
 _ROOM = files("groupcert.certifier.audit")
 

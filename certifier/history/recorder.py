@@ -9,9 +9,18 @@ import json
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from groupcert.certifier.core import Certifier
-from groupcert.certifier.gtid_set import GtidSet
-from groupcert.certifier.history.schema import (
+from ..core import Certifier
+from ..gtid_set import GtidSet
+from ..records import (
+    VIEW_CHANGE_STAMPS,
+    ExecutedElsewhere,
+    GarbageCollection,
+    Outcome,
+    Transaction,
+    Verdict,
+    ViewChange,
+)
+from .schema import (
     FORMAT_VERSION,
     RecordKind,
     Row,
@@ -20,15 +29,6 @@ from groupcert.certifier.history.schema import (
     bounded,
     place_of,
     signed,
-)
-from groupcert.certifier.records import (
-    VIEW_CHANGE_STAMPS,
-    ExecutedElsewhere,
-    GarbageCollection,
-    Outcome,
-    Transaction,
-    Verdict,
-    ViewChange,
 )
 
 _VERDICTS = {verdict: verdict.name.lower() for verdict in Verdict}

@@ -15,7 +15,7 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import Final, NamedTuple, TypeAlias
 
-from groupcert.certifier.position import POSITION_INDEX_BITS
+from ..position import POSITION_INDEX_BITS
 
 FORMAT_VERSION: Final = 2
 """Of the rows that this release writes and reads. An audit of a release that knows other columns

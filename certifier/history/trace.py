@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar, cast
 
-from groupcert.certifier.core import Certifier
-from groupcert.certifier.errors import InvalidGtid, InvalidGtidSet, InvalidTrace, InvalidWriteSet
-from groupcert.certifier.gtid import Gtid, parse_gtid
-from groupcert.certifier.gtid_set import GtidSet
-from groupcert.certifier.position import position_of
-from groupcert.certifier.records import (
+from ..core import Certifier
+from ..errors import InvalidGtid, InvalidGtidSet, InvalidTrace, InvalidWriteSet
+from ..gtid import Gtid, parse_gtid
+from ..gtid_set import GtidSet
+from ..position import position_of
+from ..records import (
     Collected,
     Conflict,
     ExecutedElsewhere,
@@ -26,7 +26,7 @@ from groupcert.certifier.records import (
     Verdict,
     ViewChange,
 )
-from groupcert.certifier.write_set import item_from_text
+from ..write_set import item_from_text
 
 JsonObject = dict[str, object]
 Value = TypeVar("Value")

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import TypeGuard
 
-from groupcert.certifier.errors import InvalidTrace
+from ..errors import InvalidTrace
 
 NUMBER_MAX = 2**63 - 1
 SHOWN_CHARACTERS_MAX = 80

@@ -7,13 +7,9 @@ that a line does not have is left out, not derived.
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from groupcert.certifier.core import Certifier, CertifierOptions
-from groupcert.certifier.history.recorder import HistoryRecorder
-from groupcert.certifier.history.schema import Row, Source
-from groupcert.certifier.history.trace import JsonObject, Replay
-from groupcert.certifier.history.trace_fields import names_of, number_of, text_of
-from groupcert.certifier.position import position_of
-from groupcert.certifier.records import (
+from ..core import Certifier, CertifierOptions
+from ..position import position_of
+from ..records import (
     ExecutedElsewhere,
     GarbageCollection,
     Outcome,
@@ -21,6 +17,10 @@ from groupcert.certifier.records import (
     Transaction,
     ViewChange,
 )
+from .recorder import HistoryRecorder
+from .schema import Row, Source
+from .trace import JsonObject, Replay
+from .trace_fields import names_of, number_of, text_of
 
 OBSERVER: Final = "trace"
 """The observer if none is named: no member has this name, so all transactions are remote."""

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from xxhash import xxh3_128
 
-from groupcert.certifier.storage.reading import reading
-from groupcert.certifier.storage.store import COPY_KEY, IDENTITY_KEY, Family
+from .reading import reading
+from .store import COPY_KEY, IDENTITY_KEY, Family
 
 PAGE_ROWS = 4_096
 PAGE_BYTES = 4 << 20

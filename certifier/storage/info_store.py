@@ -5,12 +5,12 @@ it.
 import json
 from collections import deque
 
-from groupcert.certifier.certified_window import SEGMENT_TRANSACTIONS, CertifiedWindow
-from groupcert.certifier.checkpoint import dump, restore
-from groupcert.certifier.core import Certifier
-from groupcert.certifier.errors import CorruptStore
-from groupcert.certifier.storage.reading import Reads
-from groupcert.certifier.storage.store import Batch, Family, integer_key
+from ..certified_window import SEGMENT_TRANSACTIONS, CertifiedWindow
+from ..checkpoint import dump, restore
+from ..core import Certifier
+from ..errors import CorruptStore
+from .reading import Reads
+from .store import Batch, Family, integer_key
 
 
 class CertificationInfoStore:

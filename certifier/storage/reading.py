@@ -13,8 +13,8 @@ from typing import Protocol
 
 from rocksdict import AccessType, Rdict
 
-from groupcert.certifier.storage.rocksdb_errors import explained
-from groupcert.certifier.storage.store import (
+from .rocksdb_errors import explained
+from .store import (
     ROCKSDB_FOLDER,
     Family,
     open_families,

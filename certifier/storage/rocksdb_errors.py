@@ -7,7 +7,7 @@ import errno
 import os
 from pathlib import Path
 
-from groupcert.certifier.errors import (
+from ..errors import (
     CorruptStore,
     DiskFull,
     ForeignDataFolder,

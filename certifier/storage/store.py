@@ -30,8 +30,8 @@ from rocksdict import (
     WriteBatch,
 )
 
-from groupcert.certifier.errors import ForeignDataFolder, NotServing, UnsupportedFormat
-from groupcert.certifier.storage.rocksdb_errors import explained
+from ..errors import ForeignDataFolder, NotServing, UnsupportedFormat
+from .rocksdb_errors import explained
 
 FORMAT_VERSION = 1
 WAL_BYTES_MAX = 256 << 20

@@ -24,19 +24,19 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from groupcert.applier.queue.checkpoint import Checkpoint
-from groupcert.applier.queue.fragments import changes_bytes, is_reference
-from groupcert.applier.queue.job import CommitGroup
-from groupcert.applier.queue.relay_group import RelayGroup
-from groupcert.applier.queue.relay_queue import decode, encode
-from groupcert.applier.source.clock import SEQUENCE_NUMBER_MAX, SourceClock
-from groupcert.applier.targets.rocksdb import RowChanges
-from groupcert.certifier.errors import CorruptStore
-from groupcert.certifier.gtid import Gtid
-from groupcert.certifier.gtid_set import GtidSet
-from groupcert.certifier.storage.reading import Reads
-from groupcert.certifier.storage.store import Batch, Family, Store
-from groupcert.members.large_transactions.fragments import drop_kept, keep, names_of
+from ...applier.queue.checkpoint import Checkpoint
+from ...applier.queue.fragments import changes_bytes, is_reference
+from ...applier.queue.job import CommitGroup
+from ...applier.queue.relay_group import RelayGroup
+from ...applier.queue.relay_queue import decode, encode
+from ...applier.source.clock import SEQUENCE_NUMBER_MAX, SourceClock
+from ...applier.targets.rocksdb import RowChanges
+from ...certifier.errors import CorruptStore
+from ...certifier.gtid import Gtid
+from ...certifier.gtid_set import GtidSet
+from ...certifier.storage.reading import Reads
+from ...certifier.storage.store import Batch, Family, Store
+from ..large_transactions.fragments import drop_kept, keep, names_of
 
 MARK_BYTES = 1 << 20
 """Bytes between two positions of a file from which replicas may start to read."""

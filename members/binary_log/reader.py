@@ -10,13 +10,13 @@ Differs: databases and tables follow from the rows' keys, and are made when they
 
 from collections.abc import Callable, Sequence
 
-from groupcert.applier.errors import PurgedAtSource
-from groupcert.applier.queue.parts import database_of, table_of
-from groupcert.applier.queue.relay_group import RelayEntry
-from groupcert.applier.queue.siblings import commit_ids, commit_parents
-from groupcert.applier.source.header import SourceHeader
-from groupcert.certifier.gtid_set import GtidSet
-from groupcert.members.binary_log.log import BinaryLog, StoredGroup
+from ...applier.errors import PurgedAtSource
+from ...applier.queue.parts import database_of, table_of
+from ...applier.queue.relay_group import RelayEntry
+from ...applier.queue.siblings import commit_ids, commit_parents
+from ...applier.source.header import SourceHeader
+from ...certifier.gtid_set import GtidSet
+from .log import BinaryLog, StoredGroup
 
 ENTRIES_MAX = 250
 BYTES_MAX = 1 << 20

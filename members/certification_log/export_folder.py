@@ -12,10 +12,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from groupcert.certifier.errors import InvalidSetting
-from groupcert.members.certification_log.files import SUFFIX
-from groupcert.members.host.file_lock import lock
-from groupcert.members.host.sync import sync
+from ...certifier.errors import InvalidSetting
+from ..host.file_lock import lock
+from ..host.sync import sync
+from .files import SUFFIX
 
 NAMES = "names"
 """The list: one name a line."""

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from pyarrow import parquet
 
-from groupcert.certifier.history.schema import COLUMNS, FORMAT_VERSION, Cursor, Row, link, text_of
-from groupcert.members.host.sync import sync
+from ...certifier.history.schema import COLUMNS, FORMAT_VERSION, Cursor, Row, link, text_of
+from ..host.sync import sync
 
 ROW_GROUP_ROWS = 32_768
 ROW_GROUP_BYTES = 32 << 20

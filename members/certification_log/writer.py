@@ -13,16 +13,16 @@ from pathlib import Path
 
 import structlog
 
-from groupcert.certifier.errors import GroupcertError
-from groupcert.certifier.history.schema import Cursor, Row
-from groupcert.members.certification_log.files import (
+from ...certifier.errors import GroupcertError
+from ...certifier.history.schema import Cursor, Row
+from .files import (
     Abandoned,
     prepare,
     remove_unfinished,
     rows_beyond,
     write_file,
 )
-from groupcert.members.certification_log.outbox import KeptHistory, Outbox
+from .outbox import KeptHistory, Outbox
 
 POLL_SECONDS = 0.2
 RETRY_SECONDS = 5.0

@@ -17,16 +17,25 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from typing import Never, Self, TypeVar
 
-from groupcert.certifier.errors import GroupcertError, SnapshotExpired, Unavailable
-from groupcert.members.client.async_transaction import AsyncTransaction, flat
-from groupcert.members.client.commit_sending import (
+from groupcert.v1 import certification_pb2, group_pb2, transaction_pb2
+from groupcert.v1.certification_pb2 import GetOutcomeResponse
+from groupcert.v1.group_pb2 import GroupStatus, ReadHistoryResponse
+from groupcert.v1.store_pb2 import CommitStreamResponse
+from groupcert.v1.transaction_pb2 import Outcome
+from groupcert.v1.transaction_pb2 import Transaction as CertifiableTransaction
+
+from ...certifier.errors import GroupcertError, SnapshotExpired, Unavailable
+from ..errors.transactions import CertificationConflict, OutcomeUnknown
+from ..security.credentials import Credentials, Tls
+from .async_transaction import AsyncTransaction, flat
+from .commit_sending import (
     CALL_BYTES_MAX,
     Batches,
     PartsSending,
     certified_in_parts,
     send_batches,
 )
-from groupcert.members.client.options import (
+from .options import (
     TIMEOUT_MS,
     Consistency,
     ConsistencyOption,
@@ -36,18 +45,10 @@ from groupcert.members.client.options import (
     session_token,
     token_version,
 )
-from groupcert.members.client.remote import RemoteMembers
-from groupcert.members.client.remote_member import RemoteMember
-from groupcert.members.client.retry import Retry, checked_awaitable
-from groupcert.members.client.sizes import check_id
-from groupcert.members.errors.transactions import CertificationConflict, OutcomeUnknown
-from groupcert.members.security.credentials import Credentials, Tls
-from groupcert.v1 import certification_pb2, group_pb2, transaction_pb2
-from groupcert.v1.certification_pb2 import GetOutcomeResponse
-from groupcert.v1.group_pb2 import GroupStatus, ReadHistoryResponse
-from groupcert.v1.store_pb2 import CommitStreamResponse
-from groupcert.v1.transaction_pb2 import Outcome
-from groupcert.v1.transaction_pb2 import Transaction as CertifiableTransaction
+from .remote import RemoteMembers
+from .remote_member import RemoteMember
+from .retry import Retry, checked_awaitable
+from .sizes import check_id
 
 __all__ = ["AsyncClient", "AsyncTransaction"]
 

@@ -11,20 +11,21 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from groupcert.certifier.errors import GroupcertError
-from groupcert.members.client.commit_sending import (
-    CommitSending,
-    pages,
-)
-from groupcert.members.client.own_writes import KeyAndValue, OwnRange, OwnWrites
-from groupcert.members.client.remote import no_answer
-from groupcert.members.client.remote_member import RemoteMember
-from groupcert.members.client.sizes import check_id, checked_key, checked_value
 from groupcert.v1 import store_pb2, transaction_pb2
 from groupcert.v1.transaction_pb2 import Outcome
 
+from ...certifier.errors import GroupcertError
+from .commit_sending import (
+    CommitSending,
+    pages,
+)
+from .own_writes import KeyAndValue, OwnRange, OwnWrites
+from .remote import no_answer
+from .remote_member import RemoteMember
+from .sizes import check_id, checked_key, checked_value
+
 if TYPE_CHECKING:
-    from groupcert.members.client.async_client import AsyncClient
+    from .async_client import AsyncClient
 
 PAGE_ROWS = 1_000
 CLOSE_MS = 1_000

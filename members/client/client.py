@@ -24,18 +24,19 @@ from itertools import chain
 from typing import Any, Generic, Protocol, Self, TypeVar, Unpack
 from weakref import WeakSet
 
-from groupcert.certifier.errors import GroupcertError
-from groupcert.members.client.async_client import AsyncClient
-from groupcert.members.client.async_transaction import PAGE_ROWS, AsyncTransaction
-from groupcert.members.client.forks import check_usable, grpc_runs, is_usable, note_child, note_fork
-from groupcert.members.client.options import ClientOptions, Consistency, check_names
-from groupcert.members.client.own_writes import KeyAndValue
-from groupcert.members.client.retry import checked_result
-from groupcert.members.host.client_loop import new_event_loop
 from groupcert.v1.certification_pb2 import GetOutcomeResponse
 from groupcert.v1.group_pb2 import GroupStatus, ReadHistoryResponse
 from groupcert.v1.transaction_pb2 import Outcome
 from groupcert.v1.transaction_pb2 import Transaction as CertifiableTransaction
+
+from ...certifier.errors import GroupcertError
+from ..host.client_loop import new_event_loop
+from .async_client import AsyncClient
+from .async_transaction import PAGE_ROWS, AsyncTransaction
+from .forks import check_usable, grpc_runs, is_usable, note_child, note_fork
+from .options import ClientOptions, Consistency, check_names
+from .own_writes import KeyAndValue
+from .retry import checked_result
 
 __all__ = ["Client", "Transaction"]
 

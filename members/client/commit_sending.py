@@ -11,13 +11,6 @@ from typing import Any, TypeAlias
 
 from google.protobuf.message import Message
 
-from groupcert.certifier.errors import NotServing, TransactionTooLarge
-from groupcert.members.client.own_writes import OwnWrites
-from groupcert.members.client.remote_member import RemoteMember
-from groupcert.members.errors.transactions import MemberFailed
-from groupcert.members.wire.channels import STREAM_ENDED
-from groupcert.members.wire.message_fields import REPEATED_MAX
-from groupcert.members.wire.pieces import ROW_BYTES, split, split_payload
 from groupcert.v1.certification_pb2 import CertifyStreamRequest
 from groupcert.v1.store_pb2 import (
     CommitHeader,
@@ -29,6 +22,14 @@ from groupcert.v1.store_pb2 import (
 )
 from groupcert.v1.transaction_pb2 import Changes
 from groupcert.v1.transaction_pb2 import Transaction as CertifiableTransaction
+
+from ...certifier.errors import NotServing, TransactionTooLarge
+from ..errors.transactions import MemberFailed
+from ..wire.channels import STREAM_ENDED
+from ..wire.message_fields import REPEATED_MAX
+from ..wire.pieces import ROW_BYTES, split, split_payload
+from .own_writes import OwnWrites
+from .remote_member import RemoteMember
 
 LARGE_BYTES = 1 << 20
 """Bytes of rows above which a commit goes in parts."""

@@ -2,11 +2,11 @@
 
 import grpc
 
-from groupcert.certifier.errors import GroupcertError
-from groupcert.members.client.remote_member import CHANNEL_OPTIONS
-from groupcert.members.security.credentials import ANONYMOUS, Credentials
-from groupcert.members.wire.channels import open_channel
-from groupcert.members.wire.statuses import error_from
+from ...certifier.errors import GroupcertError
+from ..security.credentials import ANONYMOUS, Credentials
+from ..wire.channels import open_channel
+from ..wire.statuses import error_from
+from .remote_member import CHANNEL_OPTIONS
 
 
 class DirectMember:

@@ -7,17 +7,17 @@ program uses.
 
 # ruff: noqa: F403
 
-from groupcert.certifier.errors import *
-from groupcert.certifier.errors import GroupcertError
-from groupcert.members.client import async_client, client, options
-from groupcert.members.client.async_client import *
-from groupcert.members.client.client import *
-from groupcert.members.client.options import *
-from groupcert.members.errors.calls import *
-from groupcert.members.errors.membership import *
-from groupcert.members.errors.recovery import *
-from groupcert.members.errors.security import *
-from groupcert.members.errors.transactions import *
+from ...certifier.errors import *
+from ...certifier.errors import GroupcertError
+from ..errors.calls import *
+from ..errors.membership import *
+from ..errors.recovery import *
+from ..errors.security import *
+from ..errors.transactions import *
+from . import async_client, client, options
+from .async_client import *
+from .client import *
+from .options import *
 
 Error = GroupcertError
 Error.__name__ = Error.__qualname__ = "Error"

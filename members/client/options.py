@@ -9,13 +9,14 @@ from difflib import get_close_matches
 from enum import IntEnum
 from typing import TypedDict
 
-from groupcert.members.core.addresses import ADDRESS_SHAPE, is_address
-from groupcert.members.security.credentials import Tls
 from groupcert.v1 import transaction_pb2
 from groupcert.v1.certification_pb2 import GetOutcomeResponse
 from groupcert.v1.group_pb2 import GroupStatus, MemberState, MemberStatus, ReadHistoryResponse
 from groupcert.v1.transaction_pb2 import Outcome
 from groupcert.v1.transaction_pb2 import Transaction as CertifiableTransaction
+
+from ..core.addresses import ADDRESS_SHAPE, is_address
+from ..security.credentials import Tls
 
 __all__ = [
     "CertifiableTransaction",

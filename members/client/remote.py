@@ -14,18 +14,19 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Self, TypeVar
 
-from groupcert.certifier.errors import GroupcertError, NotServing
-from groupcert.members.client.remote_member import RemoteMember
-from groupcert.members.errors.calls import VersionMissing
-from groupcert.members.errors.membership import NotPrimary
-from groupcert.members.errors.transactions import MemberFailed, OutcomeUnknown, TransactionFailed
-from groupcert.members.security.credentials import ANONYMOUS, Credentials
-from groupcert.members.wire.statuses import advice_of, is_without_effect
 from groupcert.v1.certification_pb2 import CertifyRequest, GetOutcomeRequest
 from groupcert.v1.error_pb2 import RETRY_ADVICE_BEGIN_AGAIN, RETRY_ADVICE_NEVER
 from groupcert.v1.group_pb2 import GetStatusRequest, GetStatusResponse, GroupStatus
 from groupcert.v1.store_pb2 import CommitRequest
 from groupcert.v1.transaction_pb2 import VERDICT_CERTIFIED, Outcome, Transaction
+
+from ...certifier.errors import GroupcertError, NotServing
+from ..errors.calls import VersionMissing
+from ..errors.membership import NotPrimary
+from ..errors.transactions import MemberFailed, OutcomeUnknown, TransactionFailed
+from ..security.credentials import ANONYMOUS, Credentials
+from ..wire.statuses import advice_of, is_without_effect
+from .remote_member import RemoteMember
 
 ATTEMPT_MS_MIN = 100
 REPETITION_SHARE_MIN = 0.1

@@ -11,16 +11,17 @@ from weakref import WeakSet
 import grpc
 import grpc.aio
 
-from groupcert.certifier.errors import GroupcertError
-from groupcert.members.client.forks import check_usable
-from groupcert.members.client.session_stream import SessionStream
-from groupcert.members.security.credentials import ANONYMOUS, Credentials
-from groupcert.members.wire.channels import Ending, is_admitted, open_aio_channel, token_metadata
-from groupcert.members.wire.statuses import error_from
 from groupcert.v1.certification_pb2_grpc import CertificationServiceStub
 from groupcert.v1.group_pb2_grpc import GroupServiceStub
 from groupcert.v1.session_pb2_grpc import SessionServiceStub
 from groupcert.v1.store_pb2_grpc import StoreServiceStub
+
+from ...certifier.errors import GroupcertError
+from ..security.credentials import ANONYMOUS, Credentials
+from ..wire.channels import Ending, is_admitted, open_aio_channel, token_metadata
+from ..wire.statuses import error_from
+from .forks import check_usable
+from .session_stream import SessionStream
 
 if TYPE_CHECKING:
     from groupcert.v1.certification_pb2_grpc import CertificationServiceAsyncStub

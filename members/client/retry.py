@@ -9,10 +9,11 @@ import time
 from collections.abc import Awaitable
 from typing import TypeVar
 
-from groupcert.certifier.errors import GroupcertError, Unavailable
-from groupcert.members.host.backoff import Backoff
-from groupcert.members.wire.statuses import advice_of
 from groupcert.v1 import error_pb2
+
+from ...certifier.errors import GroupcertError, Unavailable
+from ..host.backoff import Backoff
+from ..wire.statuses import advice_of
 
 _REPEATED = (
     error_pb2.RETRY_ADVICE_BEGIN_AGAIN,

@@ -14,11 +14,12 @@ from typing import Any
 
 import grpc.aio
 
-from groupcert.certifier.errors import GroupcertError, NotServing
-from groupcert.members.errors.transactions import MemberFailed
-from groupcert.members.wire.channels import STREAM_ENDED, Ending, is_admitted
-from groupcert.members.wire.statuses import carried_error
 from groupcert.v1.session_pb2 import SessionCall, SessionRequest, SessionResponse
+
+from ...certifier.errors import GroupcertError, NotServing
+from ..errors.transactions import MemberFailed
+from ..wire.channels import STREAM_ENDED, Ending, is_admitted
+from ..wire.statuses import carried_error
 
 MESSAGE_BYTES = 256 << 10
 """Bytes of requests from which on a message is full."""

@@ -2,9 +2,9 @@
 sent: once a part of a commit is on its way, its refusal is hard to tell from a lost answer.
 """
 
-from groupcert.certifier.errors import InvalidWriteSet
-from groupcert.certifier.outcomes import TRANSACTION_ID_BYTES_MAX
-from groupcert.members.wire.pieces import VALUE_BYTES_MAX
+from ...certifier.errors import InvalidWriteSet
+from ...certifier.outcomes import TRANSACTION_ID_BYTES_MAX
+from ..wire.pieces import VALUE_BYTES_MAX
 
 KEY_BYTES_MAX = 512 << 10
 """Bytes of a key: two of them fit into one message, as the ends of a range do."""

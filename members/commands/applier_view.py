@@ -9,10 +9,11 @@ from google.protobuf.json_format import MessageToDict
 from rich.console import Group, RenderableType
 from rich.table import Table
 
-from groupcert.members.client.direct_calls import DirectMember
-from groupcert.members.commands.watching import FirstThatFits, show
-from groupcert.members.security.credentials import ANONYMOUS, Credentials
 from groupcert.v1 import applier_pb2, applier_pb2_grpc
+
+from ..client.direct_calls import DirectMember
+from ..security.credentials import ANONYMOUS, Credentials
+from .watching import FirstThatFits, show
 
 TIMEOUT_SECONDS = 5.0
 _FINE = "running"

@@ -20,17 +20,17 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from groupcert.certifier.audit.answers.errors import SparkFailed
-from groupcert.certifier.audit.answers.result import JsonObject
-from groupcert.certifier.audit.archive import submit_command, write_archive
-from groupcert.certifier.audit.jobs import audit, has_findings, import_modules, known_jobs
-from groupcert.certifier.audit.rows.kept import paths_to_read
-from groupcert.certifier.audit.spark.footers import has_few_rows
-from groupcert.certifier.audit.spark.java import is_heap
-from groupcert.certifier.audit.spark.progress import OnProgress, ProgressLines, tasks_text
-from groupcert.certifier.audit.spark.progress import Progress as AuditProgress
-from groupcert.certifier.audit.spark.session import spark_session
-from groupcert.members.errors.usage import InvalidOption, MissingOption
+from ...certifier.audit.answers.errors import SparkFailed
+from ...certifier.audit.answers.result import JsonObject
+from ...certifier.audit.archive import submit_command, write_archive
+from ...certifier.audit.jobs import audit, has_findings, import_modules, known_jobs
+from ...certifier.audit.rows.kept import paths_to_read
+from ...certifier.audit.spark.footers import has_few_rows
+from ...certifier.audit.spark.java import is_heap
+from ...certifier.audit.spark.progress import OnProgress, ProgressLines, tasks_text
+from ...certifier.audit.spark.progress import Progress as AuditProgress
+from ...certifier.audit.spark.session import spark_session
+from ..errors.usage import InvalidOption, MissingOption
 
 _CAUSE_LINES = 20
 

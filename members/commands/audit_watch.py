@@ -16,13 +16,13 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from groupcert.certifier.audit.answers.result import JsonObject
-from groupcert.certifier.audit.output import REPORT, SUMMARY
-from groupcert.certifier.errors import GroupcertError, Unavailable
-from groupcert.members.commands.audit import AuditOptions, audits, lines
-from groupcert.members.console.http_server import serve
-from groupcert.members.errors.usage import InvalidOption
-from groupcert.members.services.metrics import Measurement, PlainCollector, metrics_application
+from ...certifier.audit.answers.result import JsonObject
+from ...certifier.audit.output import REPORT, SUMMARY
+from ...certifier.errors import GroupcertError, Unavailable
+from ..console.http_server import serve
+from ..errors.usage import InvalidOption
+from ..services.metrics import Measurement, PlainCollector, metrics_application
+from .audit import AuditOptions, audits, lines
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment

@@ -16,19 +16,18 @@ from typing import NamedTuple
 import typer
 from pydantic import TypeAdapter, ValidationError
 
-from groupcert.applier.targets.rocksdb import ROW_PREFIX
-from groupcert.certifier.errors import InvalidSetting, UnsupportedFormat
-from groupcert.certifier.storage.store import ROCKSDB_FOLDER, Family, StoreIdentity
-from groupcert.members.commands.options import FINDING, FINE
-from groupcert.members.core.recovery_progress import RecoveryProgress, readable
-from groupcert.members.errors.recovery import CorruptCopy
-from groupcert.members.host.logs import configure_logs
-from groupcert.members.host.private_files import keep_private
-from groupcert.members.host.progress import Progress, progress
-from groupcert.members.recovery import store_swap
-from groupcert.members.recovery.donors import donor_at
-from groupcert.members.recovery.download import check_space, download_copy, written_error
-from groupcert.members.recovery.manifest import (
+from ...applier.targets.rocksdb import ROW_PREFIX
+from ...certifier.errors import InvalidSetting, UnsupportedFormat
+from ...certifier.storage.store import ROCKSDB_FOLDER, Family, StoreIdentity
+from ..core.recovery_progress import RecoveryProgress, readable
+from ..errors.recovery import CorruptCopy
+from ..host.logs import configure_logs
+from ..host.private_files import keep_private
+from ..host.progress import Progress, progress
+from ..recovery import store_swap
+from ..recovery.donors import donor_at
+from ..recovery.download import check_space, download_copy, written_error
+from ..recovery.manifest import (
     FORMAT_VERSION,
     CopyManifest,
     appearing,
@@ -38,8 +37,9 @@ from groupcert.members.recovery.manifest import (
     verify_files,
     write_manifest,
 )
-from groupcert.members.security.credentials import Credentials
-from groupcert.members.settings.member import Name
+from ..security.credentials import Credentials
+from ..settings.member import Name
+from .options import FINDING, FINE
 
 CHECKING = "checking files"
 

@@ -3,8 +3,8 @@
 import asyncio
 from typing import NamedTuple
 
-from groupcert.members.errors.membership import AlreadyBootstrapped
-from groupcert.members.total_order.log_options import LogOptions, make_order
+from ..errors.membership import AlreadyBootstrapped
+from ..total_order.log_options import LogOptions, make_order
 
 
 class Made(NamedTuple):

@@ -14,18 +14,18 @@ from typing import Annotated
 
 import typer
 
-from groupcert.members.commands import failures
-from groupcert.members.commands.cli_audit import audit, export
-from groupcert.members.commands.cli_group import group as group_verbs
-from groupcert.members.commands.cli_log import log as log_verbs
-from groupcert.members.commands.cli_postgresql import postgresql as postgresql_verbs
-from groupcert.members.commands.cli_process import bootstrap, member, replica
-from groupcert.members.commands.cli_traces import replay, whatif
-from groupcert.members.commands.cli_up import down, up
-from groupcert.members.commands.connect_flags import ONE, SEVERAL, ConnectFlags, connecting
-from groupcert.members.commands.extras import check_extras
-from groupcert.members.commands.options import FINE, USAGE, Json, Seconds, example
-from groupcert.members.errors.usage import InvalidOption, MissingOption
+from ..errors.usage import InvalidOption, MissingOption
+from . import failures
+from .cli_audit import audit, export
+from .cli_group import group as group_verbs
+from .cli_log import log as log_verbs
+from .cli_postgresql import postgresql as postgresql_verbs
+from .cli_process import bootstrap, member, replica
+from .cli_traces import replay, whatif
+from .cli_up import down, up
+from .connect_flags import ONE, SEVERAL, ConnectFlags, connecting
+from .extras import check_extras
+from .options import FINE, USAGE, Json, Seconds, example
 
 
 class WorkloadName(StrEnum):
@@ -64,7 +64,7 @@ for verb, line in (
 
 def _show_version(asked: bool) -> None:
     if asked:
-        from groupcert.members.core.releases import FORMAT_VERSION
+        from ..core.releases import FORMAT_VERSION
 
         release, python = version("groupcert"), platform.python_version()
         typer.echo(
@@ -116,9 +116,9 @@ def demo(
         *(["certification-log"] if certification_log else []),
     )
     if postgresql:
-        from groupcert.members.demo.postgresql_demo import main
+        from ..demo.postgresql_demo import main
     else:
-        from groupcert.members.demo.demo import main
+        from ..demo.demo import main
     code = main(
         members=members,
         clients=clients or (8 if postgresql else 64),
@@ -145,8 +145,8 @@ def status(
     Exits with 1 if anything is wrong with the group or its log, and says what; with --applier if
     that does not run.
     """
-    from groupcert.members.commands.applier_view import show_applier
-    from groupcert.members.commands.group_view import show_status
+    from .applier_view import show_applier
+    from .group_view import show_status
 
     show = show_applier if applier else show_status
     credentials = connect.credentials()
@@ -166,7 +166,7 @@ def verify(connect: ConnectFlags, as_json: Json = False) -> None:
 
     Exits with 1 if they are not equal, and names members, ranges of keys and the first 100 rows.
     """
-    from groupcert.members.commands.verify import verify as compare
+    from .verify import verify as compare
 
     raise typer.Exit(compare(connect.address, connect.credentials(), as_json=as_json))
 
@@ -182,7 +182,7 @@ def health(connect: ConnectFlags, as_json: Json = False) -> None:
 
     Exits with 3 if it does not.
     """
-    from groupcert.members.commands.health import show_health
+    from .health import show_health
 
     raise typer.Exit(show_health(connect.address, connect.credentials(), as_json=as_json))
 
@@ -203,7 +203,7 @@ def load(
 
     Exits with 1 if the workload `bank` finds another sum of all balances than before.
     """
-    from groupcert.members.demo.load import show_load
+    from ..demo.load import show_load
 
     connect.tell_group()
     code = show_load(
@@ -228,7 +228,7 @@ def backup(
 
     The folder appears whole and verified, or not at all.
     """
-    from groupcert.members.commands.backup import backup as take
+    from .backup import backup as take
 
     code = take(connect.address, out, credentials=connect.credentials(), as_json=as_json)
     raise typer.Exit(code)
@@ -255,7 +255,7 @@ def restore(
 
     Exits with 1 if the backup is not what was written, and names the file; with --check, each.
     """
-    from groupcert.members.commands import backup
+    from . import backup
 
     if check and (data_folder or member or dry_run):
         expected = "no --data-folder, --member or --dry-run beside it"

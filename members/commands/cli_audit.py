@@ -7,8 +7,9 @@ from uuid import UUID
 
 import typer
 
-from groupcert.members.commands.extras import check_extras
-from groupcert.members.commands.options import (
+from ..errors.usage import InvalidOption, MissingOption
+from .extras import check_extras
+from .options import (
     GROUP_UUID,
     BlockSize,
     GcWindow,
@@ -18,10 +19,9 @@ from groupcert.members.commands.options import (
     load_settings,
     trace_options,
 )
-from groupcert.members.errors.usage import InvalidOption, MissingOption
 
 if TYPE_CHECKING:
-    from groupcert.members.commands.export import ExportOptions
+    from .export import ExportOptions
 
 
 def audit(
@@ -68,7 +68,7 @@ def audit(
     Exits with 1 if there are findings.
     """
     check_extras("audit")
-    from groupcert.members.commands.audit import AuditOptions, main, write_audit_archive
+    from .audit import AuditOptions, main, write_audit_archive
 
     if make_archive is not None:
         raise typer.Exit(write_audit_archive(make_archive))
@@ -82,7 +82,7 @@ def audit(
         since=since,
     )
     if watch is not None:
-        from groupcert.members.commands.audit_watch import watch_logs
+        from .audit_watch import watch_logs
 
         raise typer.Exit(watch_logs(options, minutes=watch, listen=listen))
     raise typer.Exit(main(options, as_json=as_json))
@@ -126,7 +126,7 @@ def export(
 
     Its files appear whole or not at all, and replace nothing.
     """
-    from groupcert.members.commands.export import ExportOptions, export_binary_log, export_trace
+    from .export import ExportOptions, export_binary_log, export_trace
 
     of_log = {"log-server": log_server, "config": config, "group": group}
     given = {"trace": trace is not None, "binlog": binlog, **of_log}
@@ -168,15 +168,15 @@ def _export_group_log(
     last: int | None,
 ) -> None:
     """Exports a group's log, connected as a member with these settings would be."""
-    from groupcert.members.settings.member import load_config
+    from ..settings.member import load_config
 
     flags = {"group": group, "member": "export", "log_servers": log_server}
     settings = load_settings(lambda: load_config(config, flags), verbose=False)
     if not settings.log_servers:
         expected = "log servers; that of a member with an embedded one is in its log"
         raise InvalidOption(name="log_server", value=settings.log_server, expected=expected)
-    from groupcert.members.commands.export_total_order import export_total_order
-    from groupcert.members.process.serve import log_options
+    from ..process.serve import log_options
+    from .export_total_order import export_total_order
 
     log = replace(log_options(settings, settings.log_servers, settings.log_monitors), replicas=0)
     export_total_order(log, observer, options, first_sequence=first, last_sequence=last)

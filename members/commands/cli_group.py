@@ -10,9 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
-from groupcert.certifier.errors import InvalidSetting
-from groupcert.members.commands.connect_flags import ONE, SEVERAL, ConnectFlags, connecting, parsed
-from groupcert.members.commands.options import Json, example
+from ...certifier.errors import InvalidSetting
+from .connect_flags import ONE, SEVERAL, ConnectFlags, connecting, parsed
+from .options import Json, example
 
 
 class Mode(StrEnum):
@@ -191,7 +191,7 @@ def restart(
     as_json: Json = False,
 ) -> None:
     """Restart log servers and members one by one; each waits until the group is whole."""
-    from groupcert.members.commands.rolling_restart import Commands, restart_group
+    from .rolling_restart import Commands, restart_group
 
     connect.tell_group()
     code = restart_group(
@@ -225,7 +225,7 @@ def skip(
 
 
 def _ask(connect: ConnectFlags, call: str, **fields: object) -> Any:
-    from groupcert.members.commands.group_admin import ask
+    from .group_admin import ask
 
     return ask(connect.address, connect.credentials(), call, **fields)
 

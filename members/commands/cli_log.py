@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from groupcert.members.commands.extras import check_extras
-from groupcert.members.commands.options import Json, LogServers, example, load_settings
-from groupcert.members.errors.usage import InvalidOption, MissingOption
+from ..errors.usage import InvalidOption, MissingOption
+from .extras import check_extras
+from .options import Json, LogServers, example, load_settings
 
 log = typer.Typer(help="Repair a group's log.", no_args_is_help=True)
 
@@ -64,7 +64,7 @@ def rebuild(
     each other; no log is made then.
     """
     check_extras("member", *(["certification-log"] if certification_log else []))
-    from groupcert.members.settings.member import load_config
+    from ..settings.member import load_config
 
     if yes and dry_run:
         raise InvalidOption(name="--dry-run", value=True, expected="no --yes beside it")
@@ -78,7 +78,7 @@ def rebuild(
         raise MissingOption(
             name="log-server", ways="as --log-server or in the file; or --log-folder"
         )
-    from groupcert.members.commands.log_rebuild import Given, rebuild_log
+    from .log_rebuild import Given, rebuild_log
 
     given = Given(data_folders, without or [], certification_log or [], log_folder)
     code = rebuild_log(given, settings, makes=yes, as_json=as_json)

@@ -9,10 +9,10 @@ from typing import Annotated
 
 import typer
 
-from groupcert.members.commands.connect_flags import ConnectFlags, connecting, parsed
-from groupcert.members.commands.options import FINDING, FINE, Json, example
-from groupcert.members.core.recovery_progress import readable
-from groupcert.members.errors.usage import InvalidUsage, MissingOption
+from ..core.recovery_progress import readable
+from ..errors.usage import InvalidUsage, MissingOption
+from .connect_flags import ConnectFlags, connecting, parsed
+from .options import FINDING, FINE, Json, example
 
 SHOWN_ROWS_MAX = 10
 
@@ -70,8 +70,8 @@ def companion(
     if not member:
         raise MissingOption(name="member", ways="as --member")
     members = parsed(member, name="--member")
-    from groupcert.members.host.logs import configure_logs
-    from groupcert.members.postgresql.process import run_companion
+    from ..host.logs import configure_logs
+    from ..postgresql.process import run_companion
 
     configure_logs(verbose=verbose)
     credentials = connect.credentials()
@@ -105,8 +105,8 @@ def attach_tables(
 
     Exits with 1 if a table is kept out; the others are attached.
     """
-    from groupcert.members.postgresql.attachment import attach
-    from groupcert.members.postgresql.sequences import Numbering
+    from ..postgresql.attachment import attach
+    from ..postgresql.sequences import Numbering
 
     done = attach(
         _given(dsn),
@@ -154,8 +154,8 @@ def join_server(
 
     The running server goes on. Roles have to be there before: `pg_dumpall --roles-only`.
     """
-    from groupcert.members.host.progress import progress
-    from groupcert.members.postgresql.join import join
+    from ..host.progress import progress
+    from ..postgresql.join import join
 
     source_dsn = _given(source, "--from")
     with progress("copying the database", number=readable) as state:
@@ -207,9 +207,9 @@ def change_schema(
 
     It is tried at each server first, and rolled back. Exits with 1 if a server has not executed it.
     """
-    from groupcert.members.client.client import Client
-    from groupcert.members.host.progress import progress
-    from groupcert.members.postgresql import ddl
+    from ..client.client import Client
+    from ..host.progress import progress
+    from ..postgresql import ddl
 
     dsns = [_given(each) for each in dsn or [""]]
     if not member and not (approve or dry_run):
@@ -258,7 +258,7 @@ def companion_status(
 
     Exits with 1 if the server takes no writes, with 3 if it has no companion.
     """
-    from groupcert.members.commands.companion_view import show_companion
+    from .companion_view import show_companion
 
     address = _given(dsn)
     code = show_companion(address, as_json=as_json, watch=watch, period_ms=period_ms)
@@ -285,7 +285,7 @@ def skip_transaction(
 
     Its rows are kept in groupcert.skipped. The server differs until `verify` finds otherwise.
     """
-    from groupcert.members.postgresql.skip import skip
+    from ..postgresql.skip import skip
 
     if not member:
         raise MissingOption(name="member", ways="as --member")
@@ -318,8 +318,8 @@ def verify_servers(
 
     Exits with 1 if they differ, and names tables and servers.
     """
-    from groupcert.members.host.progress import progress
-    from groupcert.members.postgresql.verify import verify
+    from ..host.progress import progress
+    from ..postgresql.verify import verify
 
     dsns = [_given(each) for each in dsn or [""]]
     with progress("comparing rows", number="{:.0f} tables".format) as state:
@@ -336,7 +336,7 @@ def verify_servers(
 @postgresql.command("detach", epilog=example(f"postgresql detach --dsn {SHOP}"))
 def detach_tables(dsn: Dsn = None, as_json: Json = False) -> None:
     """Remove all that attach installed; the rows stay."""
-    from groupcert.members.postgresql.attachment import detach
+    from ..postgresql.attachment import detach
 
     names = detach(_given(dsn))
     if as_json:

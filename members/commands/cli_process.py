@@ -9,10 +9,10 @@ from typing import Annotated
 
 import typer
 
-from groupcert.members.commands.connect_flags import ConnectFlags, connecting
-from groupcert.members.commands.extras import check_extras
-from groupcert.members.commands.options import Json, LogServers, load_settings
-from groupcert.members.errors.usage import InvalidOption
+from ..errors.usage import InvalidOption
+from .connect_flags import ConnectFlags, connecting
+from .extras import check_extras
+from .options import Json, LogServers, load_settings
 
 
 def member(
@@ -33,7 +33,7 @@ def member(
 
     Every setting has a name in the file, and GROUPCERT_<NAME> in the environment; flags win.
     """
-    from groupcert.members.settings.member import load_config
+    from ..settings.member import load_config
 
     flags = {
         "group": group,
@@ -46,7 +46,7 @@ def member(
     settings = load_settings(lambda: load_config(config, flags), verbose=verbose)
     if settings.writes_certification_log:
         check_extras("certification-log")
-    from groupcert.members.process.serve import run_member
+    from ..process.serve import run_member
 
     raise typer.Exit(run_member(settings))
 
@@ -64,15 +64,15 @@ def bootstrap(
 
     Exits with 2 if the group was made before; nothing is changed then.
     """
-    from groupcert.members.settings.member import load_config
+    from ..settings.member import load_config
 
     flags = {"group": group, "member": "bootstrap", "log_servers": log_server}
     settings = load_settings(lambda: load_config(config, flags), verbose=False)
     if not settings.log_servers:
         expected = "log servers; an embedded one makes its group itself"
         raise InvalidOption(name="log_server", value=settings.log_server, expected=expected)
-    from groupcert.members.commands.bootstrap import bootstrap as make_group
-    from groupcert.members.process.serve import log_options
+    from ..process.serve import log_options
+    from .bootstrap import bootstrap as make_group
 
     options = log_options(settings, settings.log_servers, settings.log_monitors)
     made = make_group(options, if_absent=if_absent)
@@ -130,13 +130,13 @@ def replica(
 
     Every setting has a name in the file, and GROUPCERT_<NAME> in the environment; flags win.
     """
-    from groupcert.members.settings.replica import load_replica_config
+    from ..settings.replica import load_replica_config
 
     flags = {
         name: value for name, value in context.params.items() if name not in {"config", "verbose"}
     }
     flags["sources"] = sources or None
     settings = load_settings(lambda: load_replica_config(config, flags), verbose=verbose)
-    from groupcert.members.replica.process import run_replica
+    from ..replica.process import run_replica
 
     raise typer.Exit(run_replica(settings))

@@ -7,7 +7,8 @@ from uuid import UUID
 
 import typer
 
-from groupcert.members.commands.options import (
+from ..errors.usage import InvalidOption, MissingOption
+from .options import (
     GROUP_UUID,
     BlockSize,
     GcWindow,
@@ -15,7 +16,6 @@ from groupcert.members.commands.options import (
     Window,
     trace_options,
 )
-from groupcert.members.errors.usage import InvalidOption, MissingOption
 
 
 def replay(
@@ -30,7 +30,7 @@ def replay(
     gc_window: Window = GcWindow.CLOSE,
 ) -> None:
     """Certify a trace offline; with --json, print what becomes of each line."""
-    from groupcert.members.commands.replay import replay as replay_trace
+    from .replay import replay as replay_trace
 
     options = trace_options(group_uuid, gtid_assignment_block_size, gc_window)
     replay_trace(trace, options, observer, as_json=as_json)
@@ -63,9 +63,9 @@ def whatif(
     as_json: Json = False,
 ) -> None:
     """Schedule a stream under every scheme, and compare them."""
-    from groupcert.applier.whatif.comparison import chosen_lines, parse_workers
-    from groupcert.applier.whatif.workload import Costs
-    from groupcert.members.commands.whatif import WhatIfOptions, whatif_binary_log, whatif_trace
+    from ...applier.whatif.comparison import chosen_lines, parse_workers
+    from ...applier.whatif.workload import Costs
+    from .whatif import WhatIfOptions, whatif_binary_log, whatif_trace
 
     options = WhatIfOptions(
         lines=chosen_lines(scheme or ()),

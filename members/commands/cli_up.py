@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from groupcert.members.commands.extras import check_extras
-from groupcert.members.commands.options import Json
-from groupcert.members.demo.running_group import DEFAULT_FOLDER
+from ..demo.running_group import DEFAULT_FOLDER
+from .extras import check_extras
+from .options import Json
 
 DataFolder = Annotated[Path, typer.Option(help="Where the group keeps everything.")]
 
@@ -37,8 +37,8 @@ def up(
     ports. Ctrl-C stops it in order. Started again, it is the same group with its data.
     """
     check_extras("member")
-    from groupcert.members.commands.up import up as run
-    from groupcert.members.commands.up import up_detached
+    from .up import up as run
+    from .up import up_detached
 
     if not detach:
         servers = tuple(log_server or ())
@@ -58,6 +58,6 @@ def down(data_folder: DataFolder = DEFAULT_FOLDER, as_json: Json = False) -> Non
 
     Exits with 1 if nothing was up there.
     """
-    from groupcert.members.commands.up import down as stop
+    from .up import down as stop
 
     raise typer.Exit(stop(data_folder, as_json=as_json))

@@ -6,9 +6,9 @@ from functools import partial
 from rich.console import RenderableType
 from rich.table import Table
 
-from groupcert.members.commands.options import FINDING, FINE
-from groupcert.members.commands.watching import show
-from groupcert.members.postgresql.status import CompanionStatus, ask_companion
+from ..postgresql.status import CompanionStatus, ask_companion
+from .options import FINDING, FINE
+from .watching import show
 
 
 def show_companion(dsn: str, *, as_json: bool, watch: bool, period_ms: int) -> int:

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from groupcert.members.demo.running_group import DEFAULT_FOLDER, has_group, members_up_in
-from groupcert.members.errors.usage import InvalidOption
+from ..demo.running_group import DEFAULT_FOLDER, has_group, members_up_in
+from ..errors.usage import InvalidOption
 
 if TYPE_CHECKING:
-    from groupcert.members.security.credentials import Credentials
+    from ..security.credentials import Credentials
 
 DEFAULT_ADDRESS = "127.0.0.1:7101"
 _DEFAULT = f"[default: the group of {DEFAULT_FOLDER}, else {DEFAULT_ADDRESS}]"
@@ -78,7 +78,7 @@ class ConnectFlags(NamedTuple):
 
     def credentials(self) -> "Credentials":
         """Returns the credentials shown to members. Raises InvalidSetting if a file is unfit."""
-        from groupcert.members.security.credentials import credentials_of, tls_of
+        from ..security.credentials import credentials_of, tls_of
 
         tls = tls_of(self.tls_authority, self.tls_certificate, self.tls_key)
         return credentials_of(tls, self.token_file)
@@ -90,7 +90,7 @@ class ConnectFlags(NamedTuple):
             InvalidOption: It is not the one of `--group`.
             NotServing: No member answers.
         """
-        from groupcert.members.commands.group_admin import group_at
+        from .group_admin import group_at
 
         found = group_at(self.addresses, self.credentials())
         if self.group not in (None, found.group):
@@ -163,7 +163,7 @@ def parsed(
     >>> parsed(["a:1,[::1]:7101", "b:2"])
     ('a:1', '[::1]:7101', 'b:2')
     """
-    from groupcert.members.core.addresses import ADDRESS_SHAPE, is_address
+    from ..core.addresses import ADDRESS_SHAPE, is_address
 
     addresses = [each.strip() for text in texts for each in text.split(",")]
     for address in addresses:

@@ -18,21 +18,21 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from groupcert.applier.mysql_logs import certification_rows as binary_log_history
-from groupcert.applier.mysql_logs.reader import read_binary_log, without_transactions
-from groupcert.certifier.core import CertifierOptions
-from groupcert.certifier.errors import InvalidSetting, InvalidTrace
-from groupcert.certifier.history import trace_rows as trace_history
-from groupcert.certifier.history.schema import Cursor, RecordKind, Row, Verdict
-from groupcert.members.certification_log.export_folder import (
+from ...applier.mysql_logs import certification_rows as binary_log_history
+from ...applier.mysql_logs.reader import read_binary_log, without_transactions
+from ...certifier.core import CertifierOptions
+from ...certifier.errors import InvalidSetting, InvalidTrace
+from ...certifier.history import trace_rows as trace_history
+from ...certifier.history.schema import Cursor, RecordKind, Row, Verdict
+from ..certification_log.export_folder import (
     check_absent,
     locked_work_folder,
     name_files,
 )
-from groupcert.members.certification_log.files import FULL_DISK_NUMBERS, write_file
-from groupcert.members.commands.replay import opened, read_lines
-from groupcert.members.host.private_files import keep_private
-from groupcert.members.host.progress import progress
+from ..certification_log.files import FULL_DISK_NUMBERS, write_file
+from ..host.private_files import keep_private
+from ..host.progress import progress
+from .replay import opened, read_lines
 
 FILE_ROWS = 1_000_000
 PROGRESS_ROWS = 1_000

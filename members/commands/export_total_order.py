@@ -14,24 +14,24 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from groupcert.certifier.errors import CorruptRecord, ForeignLog, InvalidSetting, UnsupportedFormat
-from groupcert.certifier.history.schema import Row, Source
-from groupcert.certifier.position import position_of
-from groupcert.members.certification_log.export_folder import check_absent
-from groupcert.members.commands.export import ExportOptions, absent_observer, tell, write_history
-from groupcert.members.core.decisions import Decisions, decode
-from groupcert.members.core.effects import Delivered
-from groupcert.members.core.group_settings import settings_problem
-from groupcert.members.core.log_records import GroupSettings, LogBatch, Message, ViewProposal
-from groupcert.members.core.member import Member
-from groupcert.members.core.options import MemberOptions
-from groupcert.members.core.releases import FORMAT_VERSION
-from groupcert.members.core.views import ViewMember
-from groupcert.members.runtime.skips import is_skip_ordered
-from groupcert.members.total_order.log_options import LogOptions, make_order
-from groupcert.members.total_order.port import Delivery, LogState, TotalOrder
-from groupcert.members.wire.log_batches import decode_batch
-from groupcert.members.wire.row_changes import changed_keys
+from ...certifier.errors import CorruptRecord, ForeignLog, InvalidSetting, UnsupportedFormat
+from ...certifier.history.schema import Row, Source
+from ...certifier.position import position_of
+from ..certification_log.export_folder import check_absent
+from ..core.decisions import Decisions, decode
+from ..core.effects import Delivered
+from ..core.group_settings import settings_problem
+from ..core.log_records import GroupSettings, LogBatch, Message, ViewProposal
+from ..core.member import Member
+from ..core.options import MemberOptions
+from ..core.releases import FORMAT_VERSION
+from ..core.views import ViewMember
+from ..runtime.skips import is_skip_ordered
+from ..total_order.log_options import LogOptions, make_order
+from ..total_order.port import Delivery, LogState, TotalOrder
+from ..wire.log_batches import decode_batch
+from ..wire.row_changes import changed_keys
+from .export import ExportOptions, absent_observer, tell, write_history
 
 OBSERVER: Final = "total-order"
 """Observer of the history if none is named."""

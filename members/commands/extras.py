@@ -12,7 +12,7 @@ modules, asks first, by `check_extras`.
 from collections.abc import Sequence
 from importlib.util import find_spec
 
-from groupcert.certifier.errors import Unavailable
+from ...certifier.errors import Unavailable
 
 MODULES = {
     "member": (

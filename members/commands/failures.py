@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 
 import typer
 
-from groupcert.certifier.errors import GroupcertError, InvalidRequest, Unavailable
-from groupcert.members.commands.extras import missing_extra
-from groupcert.members.commands.options import FINDING, FINE, UNAVAILABLE, USAGE
-from groupcert.members.errors.transactions import MemberFailed
-from groupcert.members.errors.usage import InvalidConfig, InvalidUsage, MissingOption
-from groupcert.members.host.interruption import INTERRUPTED, interruptible
+from ...certifier.errors import GroupcertError, InvalidRequest, Unavailable
+from ..errors.transactions import MemberFailed
+from ..errors.usage import InvalidConfig, InvalidUsage, MissingOption
+from ..host.interruption import INTERRUPTED, interruptible
+from .extras import missing_extra
+from .options import FINDING, FINE, UNAVAILABLE, USAGE
 
 
 class Failure(NamedTuple):

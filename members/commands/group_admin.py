@@ -5,12 +5,13 @@ from typing import Any
 
 import grpc
 
-from groupcert.certifier.errors import Unavailable
-from groupcert.members.client.direct_calls import DirectMember
-from groupcert.members.security.credentials import Credentials
 from groupcert.v1 import admin_pb2, group_pb2
 from groupcert.v1.admin_pb2_grpc import AdminServiceStub
 from groupcert.v1.group_pb2_grpc import GroupServiceStub
+
+from ...certifier.errors import Unavailable
+from ..client.direct_calls import DirectMember
+from ..security.credentials import Credentials
 
 TIMEOUT_SECONDS = 15.0
 

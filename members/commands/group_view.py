@@ -15,14 +15,15 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from groupcert.certifier.errors import InvalidRequest, Unavailable
-from groupcert.members.client.client import Client
-from groupcert.members.commands.watching import FirstThatFits, show
-from groupcert.members.core.recovery_progress import readable
-from groupcert.members.errors.transactions import MemberFailed
-from groupcert.members.security.credentials import ANONYMOUS, Credentials
-from groupcert.members.services.group_problems import cause_name, problems_of_all, since
-from groupcert.members.wire.status_documents import (
+from groupcert.v1.group_pb2 import GroupStatus, MemberStatus
+
+from ...certifier.errors import InvalidRequest, Unavailable
+from ..client.client import Client
+from ..core.recovery_progress import readable
+from ..errors.transactions import MemberFailed
+from ..security.credentials import ANONYMOUS, Credentials
+from ..services.group_problems import cause_name, problems_of_all, since
+from ..wire.status_documents import (
     JsonObject,
     comparison_document,
     log_document,
@@ -30,7 +31,7 @@ from groupcert.members.wire.status_documents import (
     role_name,
     state_name,
 )
-from groupcert.v1.group_pb2 import GroupStatus, MemberStatus
+from .watching import FirstThatFits, show
 
 TIMEOUT_MS = 3_000
 COUNTS = {

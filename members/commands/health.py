@@ -7,7 +7,7 @@ import json
 import sys
 import urllib.request
 
-from groupcert.members.security.credentials import Credentials
+from ..security.credentials import Credentials
 
 FINE, UNAVAILABLE = 0, 3
 TIMEOUT_SECONDS = 2.0
@@ -34,7 +34,7 @@ def _member(address: str, credentials: Credentials) -> tuple[bool, str]:
     import grpc
     from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-    from groupcert.members.wire.channels import open_channel
+    from ..wire.channels import open_channel
 
     with open_channel(address, credentials) as channel:
         try:

@@ -13,22 +13,22 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import typer
 
-from groupcert.certifier.errors import InvalidSetting
-from groupcert.certifier.gtid_set import GtidSet
-from groupcert.members.commands.options import FINDING, FINE
-from groupcert.members.host.private_files import keep_private
-from groupcert.members.host.progress import Progress, progress
-from groupcert.members.process.serve import log_options
-from groupcert.members.rebuild.comparison import Contradiction
-from groupcert.members.rebuild.holding import Holding, holding
-from groupcert.members.rebuild.new_log import Left, left_of_log, make_log
-from groupcert.members.rebuild.plan import MemberPart, Plan, plan_of
-from groupcert.members.settings.member import MemberConfig
-from groupcert.members.total_order.embedded_server import LogServer
-from groupcert.members.total_order.log_options import LogOptions
+from ...certifier.errors import InvalidSetting
+from ...certifier.gtid_set import GtidSet
+from ..host.private_files import keep_private
+from ..host.progress import Progress, progress
+from ..process.serve import log_options
+from ..rebuild.comparison import Contradiction
+from ..rebuild.holding import Holding, holding
+from ..rebuild.new_log import Left, left_of_log, make_log
+from ..rebuild.plan import MemberPart, Plan, plan_of
+from ..settings.member import MemberConfig
+from ..total_order.embedded_server import LogServer
+from ..total_order.log_options import LogOptions
+from .options import FINDING, FINE
 
 if TYPE_CHECKING:
-    from groupcert.members.rebuild.histories import HistoryPart
+    from ..rebuild.histories import HistoryPart
 
 ENTRIES = "{:,.0f} entries".format
 
@@ -100,7 +100,7 @@ def _histories(given: Given, plan: Plan, state: Progress) -> "Iterator[HistoryPa
     if not given.certification_logs:
         return
     # Who gives none does without the time that Parquet takes to load.
-    from groupcert.members.rebuild.histories import compare_history, histories_in
+    from ..rebuild.histories import compare_history, histories_in
 
     for name, files in histories_in(given.certification_logs).items():
         yield compare_history(plan.longest, name, files, state.advance)

@@ -8,7 +8,7 @@ from uuid import UUID
 import typer
 
 if TYPE_CHECKING:
-    from groupcert.certifier.core import CertifierOptions
+    from ...certifier.core import CertifierOptions
 
 Settings = TypeVar("Settings")
 FINE, FINDING, USAGE, UNAVAILABLE = range(4)
@@ -39,8 +39,8 @@ Window = Annotated[GcWindow, typer.Option(help="What a collection does to the ap
 
 def trace_options(group_uuid: UUID, block_size: int, gc_window: GcWindow) -> "CertifierOptions":
     """Returns how a trace is certified: GTIDs in snapshots are executed, collections complete."""
-    from groupcert.certifier.core import CertifierOptions
-    from groupcert.members.commands.replay import SNAPSHOT_LAG_MAX
+    from ...certifier.core import CertifierOptions
+    from .replay import SNAPSHOT_LAG_MAX
 
     return CertifierOptions(
         group_source=str(group_uuid),
@@ -54,7 +54,7 @@ def trace_options(group_uuid: UUID, block_size: int, gc_window: GcWindow) -> "Ce
 
 def load_settings(load: Callable[[], Settings], *, verbose: bool) -> Settings:
     """Returns loaded settings, and configures logs. Raises InvalidConfig: They are wrong."""
-    from groupcert.members.host.logs import configure_logs
+    from ..host.logs import configure_logs
 
     settings = load()
     configure_logs(verbose=verbose)

@@ -17,10 +17,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from groupcert.certifier.core import Certifier, CertifierOptions
-from groupcert.certifier.errors import InvalidTrace
-from groupcert.certifier.history.trace import LINE_CHARACTERS_MAX, JsonObject, Replay, ReplaySummary
-from groupcert.members.host.progress import progress
+from ...certifier.core import Certifier, CertifierOptions
+from ...certifier.errors import InvalidTrace
+from ...certifier.history.trace import LINE_CHARACTERS_MAX, JsonObject, Replay, ReplaySummary
+from ..host.progress import progress
 
 GZIP_MAGIC = b"\x1f\x8b"
 PROGRESS_LINES = 1_000

@@ -16,13 +16,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
-from groupcert.certifier.errors import InvalidSetting
-from groupcert.members.client.client import Client
-from groupcert.members.commands.group_view import answer_at
-from groupcert.members.security.credentials import Credentials
-from groupcert.members.services.group_problems import ProblemKind, problems_of
-from groupcert.members.total_order.server_health import LOST_MS
 from groupcert.v1.group_pb2 import LOG_SERVER_STATE_CURRENT, GroupStatus
+
+from ...certifier.errors import InvalidSetting
+from ..client.client import Client
+from ..security.credentials import Credentials
+from ..services.group_problems import ProblemKind, problems_of
+from ..total_order.server_health import LOST_MS
+from .group_view import answer_at
 
 FINE, FINDING = 0, 1
 STANDARD_ERROR = 2

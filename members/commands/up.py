@@ -9,8 +9,7 @@ import sys
 from pathlib import Path
 from typing import TypedDict
 
-from groupcert.members.commands.options import FINDING, FINE, UNAVAILABLE
-from groupcert.members.demo.lasting_group import (
+from ..demo.lasting_group import (
     UP_LOG,
     Places,
     alone_in,
@@ -19,9 +18,10 @@ from groupcert.members.demo.lasting_group import (
     places_of,
     take_down,
 )
-from groupcert.members.demo.local_group import LocalGroup
-from groupcert.members.demo.running_group import DEFAULT_FOLDER
-from groupcert.members.host.private_files import keep_private
+from ..demo.local_group import LocalGroup
+from ..demo.running_group import DEFAULT_FOLDER
+from ..host.private_files import keep_private
+from .options import FINDING, FINE, UNAVAILABLE
 
 STOP_HINT = "Ctrl-C stops it; groupcert up starts it again, with its data.\n"
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 import grpc
 import typer
 
-from groupcert.members.client.direct_calls import DirectMember
-from groupcert.members.host.progress import Progress, progress
-from groupcert.members.security.credentials import Credentials
-from groupcert.members.wire.status_documents import comparison_document
 from groupcert.v1 import admin_pb2, admin_pb2_grpc, group_pb2, group_pb2_grpc
+
+from ..client.direct_calls import DirectMember
+from ..host.progress import Progress, progress
+from ..security.credentials import Credentials
+from ..wire.status_documents import comparison_document
 
 KEYS_MAX = 100
 """Keys that are named."""

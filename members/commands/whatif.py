@@ -25,22 +25,22 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from groupcert.applier.mysql_logs.reader import read_binary_log, without_transactions
-from groupcert.applier.whatif.binary_log_work import BinaryLogWork
-from groupcert.applier.whatif.comparison import Line, bounds, run_line
-from groupcert.applier.whatif.loops.compiler import PLAIN, Loops, compiled, digest
-from groupcert.applier.whatif.loops.schedule import Schedule, Scheduler
-from groupcert.applier.whatif.loops.windows import check_window, combined, windows_of
-from groupcert.applier.whatif.page import page
-from groupcert.applier.whatif.report import Compared, JsonObject, document
-from groupcert.applier.whatif.simulation import Run
-from groupcert.applier.whatif.trace_work import TraceWork
-from groupcert.applier.whatif.workload import Costs, Workload, load
-from groupcert.certifier.core import CertifierOptions
-from groupcert.certifier.history.trace import ReplaySummary
-from groupcert.members.commands.replay import opened, read_lines
-from groupcert.members.host.progress import progress
-from groupcert.members.host.worker_processes import WorkerProcesses
+from ...applier.mysql_logs.reader import read_binary_log, without_transactions
+from ...applier.whatif.binary_log_work import BinaryLogWork
+from ...applier.whatif.comparison import Line, bounds, run_line
+from ...applier.whatif.loops.compiler import PLAIN, Loops, compiled, digest
+from ...applier.whatif.loops.schedule import Schedule, Scheduler
+from ...applier.whatif.loops.windows import check_window, combined, windows_of
+from ...applier.whatif.page import page
+from ...applier.whatif.report import Compared, JsonObject, document
+from ...applier.whatif.simulation import Run
+from ...applier.whatif.trace_work import TraceWork
+from ...applier.whatif.workload import Costs, Workload, load
+from ...certifier.core import CertifierOptions
+from ...certifier.history.trace import ReplaySummary
+from ..host.progress import progress
+from ..host.worker_processes import WorkerProcesses
+from .replay import opened, read_lines
 
 HOT_SHOWN = 10
 SCHEME_COLUMNS = 15

@@ -20,20 +20,20 @@ from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 import structlog
 
-from groupcert.certifier.errors import NotServing
-from groupcert.members.console.document import document
-from groupcert.members.console.http_server import serve
-from groupcert.members.console.paths import Answer, guarded, page, paths, told
-from groupcert.members.console.peers import Peers
-from groupcert.members.console.samples import PERIOD_SECONDS, History
-from groupcert.members.console.seen import Seen, others, sample_of, seen
-from groupcert.members.console.viewers import Viewers
-from groupcert.members.core.states import MemberState
-from groupcert.members.door.answer_budget import AnswerBudget, Unsent
-from groupcert.members.runtime.observation import Observation
-from groupcert.members.services.current_runtime import CurrentRuntime
-from groupcert.members.settings.member import MemberConfig
-from groupcert.members.settings.shown import shown_settings
+from ...certifier.errors import NotServing
+from ..core.states import MemberState
+from ..door.answer_budget import AnswerBudget, Unsent
+from ..runtime.observation import Observation
+from ..services.current_runtime import CurrentRuntime
+from ..settings.member import MemberConfig
+from ..settings.shown import shown_settings
+from .document import document
+from .http_server import serve
+from .paths import Answer, guarded, page, paths, told
+from .peers import Peers
+from .samples import PERIOD_SECONDS, History
+from .seen import Seen, others, sample_of, seen
+from .viewers import Viewers
 
 LOOP_SECONDS_MAX = 2.0
 PEERS_SECONDS = 0.2

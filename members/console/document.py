@@ -3,22 +3,23 @@
 from collections.abc import Iterable, Iterator
 from importlib.metadata import version
 
-from groupcert.certifier.position import log_sequence_of
-from groupcert.certifier.write_set import store_key_item
-from groupcert.members.console.samples import PERIOD_SECONDS, WINDOW_SECONDS, Point
-from groupcert.members.console.seen import Seen
-from groupcert.members.core.hot_rows import hottest
-from groupcert.members.services.group_problems import cause_name, problems_of_all
-from groupcert.members.settings.shown import OF_ONE_MEMBER, default_settings
-from groupcert.members.wire.row_changes import changed_keys
-from groupcert.members.wire.status_documents import (
+from groupcert.v1.group_pb2 import GroupStatus, MemberStatus, ViewMember
+
+from ...certifier.position import log_sequence_of
+from ...certifier.write_set import store_key_item
+from ..core.hot_rows import hottest
+from ..services.group_problems import cause_name, problems_of_all
+from ..settings.shown import OF_ONE_MEMBER, default_settings
+from ..wire.row_changes import changed_keys
+from ..wire.status_documents import (
     JsonObject,
     log_document,
     recovery_document,
     role_name,
     state_name,
 )
-from groupcert.v1.group_pb2 import GroupStatus, MemberStatus, ViewMember
+from .samples import PERIOD_SECONDS, WINDOW_SECONDS, Point
+from .seen import Seen
 
 HOT_ROWS_SHOWN = 10
 KEY_CHARACTERS_MAX = 80

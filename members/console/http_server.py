@@ -20,7 +20,7 @@ from wsgiref.types import WSGIApplication
 
 import structlog
 
-from groupcert.certifier.errors import PortTaken
+from ...certifier.errors import PortTaken
 
 HEAD_BYTES_MAX: Final = 16 << 10
 HEAD_SECONDS: Final = 3.0

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 from prometheus_client.registry import Collector
 
-from groupcert.members.console.http_server import serve
-from groupcert.members.console.paths import page, paths, told
-from groupcert.members.services.metrics import metrics_application
+from ..services.metrics import metrics_application
+from .http_server import serve
+from .paths import page, paths, told
 
 
 def serve_metrics(address: str, *collectors: Collector) -> Callable[[], None]:

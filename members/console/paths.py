@@ -11,7 +11,7 @@ from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 import structlog
 
-from groupcert.members.console.viewers import Viewers
+from .viewers import Viewers
 
 TEXT = "text/plain; charset=utf-8"
 HEADERS = (

@@ -12,12 +12,13 @@ from dataclasses import dataclass
 
 import grpc.aio
 
-from groupcert.certifier.errors import NotServing
-from groupcert.members.security.credentials import Credentials
-from groupcert.members.wire.channels import token_metadata
-from groupcert.members.wire.peer_status import open_peer_channel
-from groupcert.members.wire.statuses import error_from
 from groupcert.v1 import admin_pb2, admin_pb2_grpc, group_pb2, group_pb2_grpc
+
+from ...certifier.errors import NotServing
+from ..security.credentials import Credentials
+from ..wire.channels import token_metadata
+from ..wire.peer_status import open_peer_channel
+from ..wire.statuses import error_from
 
 ANSWER_SECONDS = 1.0
 """Seconds after which a member counts as one that does not answer."""

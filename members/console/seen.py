@@ -7,15 +7,16 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from groupcert.certifier.records import Verdict
-from groupcert.members.console.peers import Peer, Peers
-from groupcert.members.console.samples import History, Point, Sample
-from groupcert.members.core.conflict_record import Lost
-from groupcert.members.core.hot_rows import HotRow
-from groupcert.members.runtime.observation import Observation
-from groupcert.members.services.admin import settings_texts
-from groupcert.members.services.group_status import group_applier_status, group_status
 from groupcert.v1 import applier_pb2, group_pb2
+
+from ...certifier.records import Verdict
+from ..core.conflict_record import Lost
+from ..core.hot_rows import HotRow
+from ..runtime.observation import Observation
+from ..services.admin import settings_texts
+from ..services.group_status import group_applier_status, group_status
+from .peers import Peer, Peers
+from .samples import History, Point, Sample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,8 +15,8 @@ from ipaddress import IPv6Address, ip_address
 from typing import NamedTuple
 from wsgiref.types import WSGIEnvironment
 
-from groupcert.members.errors.security import CallNotAllowed, NotAuthenticated
-from groupcert.members.security.access import CONSOLE, AccessList, AccessRules, Caller
+from ..errors.security import CallNotAllowed, NotAuthenticated
+from ..security.access import CONSOLE, AccessList, AccessRules, Caller
 
 FOREIGN_HOST = (
     "this member has no such name: ask by its address, or have an access list, which lets any name"

@@ -6,11 +6,11 @@ one, whose client waits with it, only the next fragments do.
 
 from collections.abc import Sequence
 
-from groupcert.certifier.errors import LogFull, NotServing, Overloaded
-from groupcert.members.core.log_records import LoggedTransaction, bytes_of
-from groupcert.members.core.member import Member
-from groupcert.members.core.states import MemberState
-from groupcert.members.errors.membership import NotPrimary
+from ...certifier.errors import LogFull, NotServing, Overloaded
+from ..errors.membership import NotPrimary
+from .log_records import LoggedTransaction, bytes_of
+from .member import Member
+from .states import MemberState
 
 WAITING_MAX = 65_536
 """Transactions that may wait for the log at a member before it refuses more."""

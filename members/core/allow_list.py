@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from groupcert.members.errors.security import MemberNotAllowed
+from ..errors.security import MemberNotAllowed
 
 
 def refused_names(allowed: Sequence[str], proposed: Sequence[str]) -> tuple[str, ...]:

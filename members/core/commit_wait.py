@@ -10,7 +10,7 @@ is the commit order.
 
 from collections.abc import Sequence
 
-from groupcert.applier.queue.relay_group import RelayEntry
+from ...applier.queue.relay_group import RelayEntry
 
 
 class CommitWait:

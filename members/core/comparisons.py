@@ -12,9 +12,9 @@ from collections import Counter
 from collections.abc import Container, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from groupcert.members.core.log_records import RANGES, RowDigests
-from groupcert.members.core.views import ViewMember
-from groupcert.members.errors.membership import RowsDiffer
+from ..errors.membership import RowsDiffer
+from .log_records import RANGES, RowDigests
+from .views import ViewMember
 
 FIRST_US = 600_000_000
 """Microseconds after which a group compares its rows for the first time, at most."""

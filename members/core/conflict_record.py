@@ -9,10 +9,10 @@ from collections import OrderedDict, deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from groupcert.certifier.position import log_sequence_of
-from groupcert.certifier.records import Conflict, Outcome
-from groupcert.members.core.hot_rows import HotRow, HotRows
-from groupcert.members.core.log_records import LogBatch
+from ...certifier.position import log_sequence_of
+from ...certifier.records import Conflict, Outcome
+from .hot_rows import HotRow, HotRows
+from .log_records import LogBatch
 
 CONFLICTS_MAX = 64
 PAYLOAD_BYTES_MAX = 4 << 10

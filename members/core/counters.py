@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from groupcert.certifier.records import Outcome, Verdict
-from groupcert.members.core.conflict_record import ConflictRecord
-from groupcert.members.core.log_records import LogBatch
+from ...certifier.records import Outcome, Verdict
+from .conflict_record import ConflictRecord
+from .log_records import LogBatch
 
 
 def _none_yet() -> list[int]:

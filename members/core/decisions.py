@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, cast
 
-from groupcert.certifier.core import Certifier
-from groupcert.certifier.errors import CorruptStore
-from groupcert.certifier.history.recorder import HistoryRecorder, Report
-from groupcert.certifier.history.schema import (
+from ...certifier.core import Certifier
+from ...certifier.errors import CorruptStore
+from ...certifier.history.recorder import HistoryRecorder, Report
+from ...certifier.history.schema import (
     FORMAT_VERSION,
     STEP_BITS,
     RecordKind,
@@ -22,10 +22,10 @@ from groupcert.certifier.history.schema import (
     Source,
     place_of,
 )
-from groupcert.certifier.records import GarbageCollection, Outcome, Transaction, Verdict, ViewChange
-from groupcert.certifier.write_set import store_key_item
-from groupcert.members.core.log_records import LogBatch, LoggedTransaction, StableReport
-from groupcert.members.core.views import View
+from ...certifier.records import GarbageCollection, Outcome, Transaction, Verdict, ViewChange
+from ...certifier.write_set import store_key_item
+from .log_records import LogBatch, LoggedTransaction, StableReport
+from .views import View
 
 KeysOf = Callable[[bytes], Sequence[bytes]]
 """The keys of the rows that a payload changes."""

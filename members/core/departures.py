@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import NamedTuple
 
-from groupcert.members.core.log_records import ViewProposal
-from groupcert.members.core.views import View
+from .log_records import ViewProposal
+from .views import View
 
 DEPARTED_MAX = 100
 """Names that are kept; beyond that, those that have been away for longest are forgotten."""

@@ -6,8 +6,8 @@ trusted, and stops. With two members it is unknown which of them is right: both 
 
 from collections.abc import Container
 
-from groupcert.certifier.errors import DigestMismatch
-from groupcert.members.core.log_records import LogBatch, StableReport
+from ...certifier.errors import DigestMismatch
+from .log_records import LogBatch, StableReport
 
 DIGESTS_KEPT = 4096
 """Log messages whose digest is kept, to be compared with what other members report."""

@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass, field
 
-from groupcert.applier.queue.relay_group import RelayGroup
-from groupcert.members.core.decisions import Noted
-from groupcert.members.core.fragment_sets import SetName
-from groupcert.members.core.log_records import Fragment
-from groupcert.members.core.publisher import Submission
-from groupcert.members.core.skipped_messages import Skipped
-from groupcert.members.errors.membership import RowsDiffer
+from ...applier.queue.relay_group import RelayGroup
+from ..errors.membership import RowsDiffer
+from .decisions import Noted
+from .fragment_sets import SetName
+from .log_records import Fragment
+from .publisher import Submission
+from .skipped_messages import Skipped
 
 
 @dataclass(slots=True)

@@ -8,8 +8,8 @@ Pure.
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from groupcert.applier.queue.fragments import FragmentSet, is_reference
-from groupcert.members.core.log_records import Fragment
+from ...applier.queue.fragments import FragmentSet, is_reference
+from .log_records import Fragment
 
 PART = "not all of its fragments are in the log: send it again"
 """Why the group refuses a large transaction."""

@@ -9,12 +9,12 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from groupcert.certifier.core import GC_WINDOWS
-from groupcert.certifier.errors import InvalidGtid, quoted
-from groupcert.certifier.gtid import NUMBER_MAX, parse_uuid
-from groupcert.members.core.addresses import is_address
-from groupcert.members.core.log_records import GroupSettings
-from groupcert.members.core.views import ViewMember
+from ...certifier.core import GC_WINDOWS
+from ...certifier.errors import InvalidGtid, quoted
+from ...certifier.gtid import NUMBER_MAX, parse_uuid
+from .addresses import is_address
+from .log_records import GroupSettings
+from .views import ViewMember
 
 NAME = r"^[A-Za-z0-9_-]{1,64}$"
 """Of groups and members."""

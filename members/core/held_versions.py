@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 
 from sortedcontainers import SortedDict
 
-from groupcert.certifier.gtid_set import GtidSet
+from ...certifier.gtid_set import GtidSet
 
 
 class HeldVersions:

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import NamedTuple, overload
 
-from groupcert.applier.queue.fragments import is_reference
-from groupcert.certifier.gtid import Gtid
-from groupcert.certifier.gtid_set import GtidSet
-from groupcert.certifier.plain_runs import PlainTransactions
-from groupcert.members.core.views import ViewMember
+from ...applier.queue.fragments import is_reference
+from ...certifier.gtid import Gtid
+from ...certifier.gtid_set import GtidSet
+from ...certifier.plain_runs import PlainTransactions
+from .views import ViewMember
 
 FIELDS_MAX = 65_536
 """Most fields of a message: its transactions, control records and fragments, and the four that say

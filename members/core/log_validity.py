@@ -43,12 +43,12 @@ Of any other run, as a joiner is one:
     reads the format that it writes.
 """
 
-from groupcert.certifier.errors import UnsupportedFormat, quoted
-from groupcert.members.core.batch_numbers import NUMBERS_AHEAD_MAX
-from groupcert.members.core.log_records import GroupSettings, LogBatch, Message, Unreadable
-from groupcert.members.core.record_kinds import KIND_OF, GroupBefore
-from groupcert.members.core.releases import FORMAT_VERSION
-from groupcert.members.core.views import FORMAT_FIRST
+from ...certifier.errors import UnsupportedFormat, quoted
+from .batch_numbers import NUMBERS_AHEAD_MAX
+from .log_records import GroupSettings, LogBatch, Message, Unreadable
+from .record_kinds import KIND_OF, GroupBefore
+from .releases import FORMAT_VERSION
+from .views import FORMAT_FIRST
 
 
 def why_skipped(message: Message, before: GroupBefore) -> str:

@@ -9,26 +9,27 @@ from collections import deque
 from collections.abc import Generator, Iterable
 from functools import partial
 
-from groupcert.applier.queue.fragments import FragmentSet, is_reference
-from groupcert.applier.queue.relay_group import RelayEntry
-from groupcert.certifier.core import Certifier
-from groupcert.certifier.history.schema import Cursor
-from groupcert.certifier.outcomes import OutcomeTable
-from groupcert.certifier.plain_runs import certify_plain
-from groupcert.certifier.position import position_of
-from groupcert.certifier.records import GarbageCollection, Outcome, Transaction, ViewChange
-from groupcert.members.core.allow_list import check_allowed, refused_names
-from groupcert.members.core.batch_numbers import BatchNumbers
-from groupcert.members.core.comparisons import Comparisons
-from groupcert.members.core.counters import Counters
-from groupcert.members.core.decisions import Decisions, Sending, session_of
-from groupcert.members.core.departures import Cause, Departures
-from groupcert.members.core.digest_vote import DigestVote
-from groupcert.members.core.effects import Delivered
-from groupcert.members.core.flow_control import FlowControl
-from groupcert.members.core.fragment_sets import PART, FragmentSets
-from groupcert.members.core.held_versions import HeldVersions
-from groupcert.members.core.log_records import (
+from ...applier.queue.fragments import FragmentSet, is_reference
+from ...applier.queue.relay_group import RelayEntry
+from ...certifier.core import Certifier
+from ...certifier.history.schema import Cursor
+from ...certifier.outcomes import OutcomeTable
+from ...certifier.plain_runs import certify_plain
+from ...certifier.position import position_of
+from ...certifier.records import GarbageCollection, Outcome, Transaction, ViewChange
+from ..errors.membership import NameTaken, NotComparable
+from .allow_list import check_allowed, refused_names
+from .batch_numbers import BatchNumbers
+from .comparisons import Comparisons
+from .counters import Counters
+from .decisions import Decisions, Sending, session_of
+from .departures import Cause, Departures
+from .digest_vote import DigestVote
+from .effects import Delivered
+from .flow_control import FlowControl
+from .fragment_sets import PART, FragmentSets
+from .held_versions import HeldVersions
+from .log_records import (
     Abandonment,
     Appointment,
     Comparison,
@@ -41,19 +42,18 @@ from groupcert.members.core.log_records import (
     Unreadable,
     ViewProposal,
 )
-from groupcert.members.core.log_validity import why_skipped
-from groupcert.members.core.options import MemberOptions, certifier_options
-from groupcert.members.core.plain_batches import entries_of, new_columns, remember
-from groupcert.members.core.progress_reports import ProgressReports, ReportSchedule
-from groupcert.members.core.publisher import Publisher, end_parts, locked_since
-from groupcert.members.core.record_kinds import KIND_OF, GroupBefore
-from groupcert.members.core.releases import check_release
-from groupcert.members.core.repetitions import remembered
-from groupcert.members.core.skipped_messages import SkippedMessages
-from groupcert.members.core.states import MemberState
-from groupcert.members.core.suspicions import Suspicions
-from groupcert.members.core.views import View, ViewMember
-from groupcert.members.errors.membership import NameTaken, NotComparable
+from .log_validity import why_skipped
+from .options import MemberOptions, certifier_options
+from .plain_batches import entries_of, new_columns, remember
+from .progress_reports import ProgressReports, ReportSchedule
+from .publisher import Publisher, end_parts, locked_since
+from .record_kinds import KIND_OF, GroupBefore
+from .releases import check_release
+from .repetitions import remembered
+from .skipped_messages import SkippedMessages
+from .states import MemberState
+from .suspicions import Suspicions
+from .views import View, ViewMember
 
 REPORTS_A_LAG = 8
 """Reports that a member makes while it applies as many transactions as flow control lets it lag

@@ -6,10 +6,10 @@ after it is read again. Pure.
 
 from typing import TypedDict
 
-from groupcert.members.core.log_records import GroupSettings
-from groupcert.members.core.member import Member
-from groupcert.members.core.releases import check_release
-from groupcert.members.core.views import View, ViewMember
+from .log_records import GroupSettings
+from .member import Member
+from .releases import check_release
+from .views import View, ViewMember
 
 
 class MemberCheckpoint(TypedDict):

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass, field
 
-from groupcert.certifier.core import CertifierOptions
-from groupcert.members.core.log_records import GroupSettings
-from groupcert.members.core.publisher import BatchLimits
-from groupcert.members.core.views import ViewMember
+from ...certifier.core import CertifierOptions
+from .log_records import GroupSettings
+from .publisher import BatchLimits
+from .views import ViewMember
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Sequence
 from itertools import compress
 from operator import attrgetter
 
-from groupcert.applier.queue.relay_group import RelayGroup
-from groupcert.certifier.core import Certifier
-from groupcert.certifier.outcomes import OutcomeTable
-from groupcert.certifier.plain_runs import PlainTransactions
-from groupcert.certifier.records import Outcome
-from groupcert.members.core.log_records import LoggedTransaction, PlainColumns
-from groupcert.members.core.repetitions import remembered
+from ...applier.queue.relay_group import RelayGroup
+from ...certifier.core import Certifier
+from ...certifier.outcomes import OutcomeTable
+from ...certifier.plain_runs import PlainTransactions
+from ...certifier.records import Outcome
+from .log_records import LoggedTransaction, PlainColumns
+from .repetitions import remembered
 
 _version_of = attrgetter("version")
 

@@ -6,7 +6,7 @@ by its silence that it is gone; and earlier if a commit waits for its news. Pure
 
 from collections.abc import Container, Iterable
 
-from groupcert.members.core.log_records import StableReport
+from .log_records import StableReport
 
 
 class ProgressReports:

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, repeat
 
-from groupcert.certifier.records import Outcome
-from groupcert.members.core.flow_control import UNLIMITED
-from groupcert.members.core.held_versions import HeldVersions
-from groupcert.members.core.log_records import (
+from ...certifier.records import Outcome
+from .flow_control import UNLIMITED
+from .held_versions import HeldVersions
+from .log_records import (
     Abandonment,
     Control,
     Fragment,

@@ -9,11 +9,11 @@ who adds a kind adds a row, and raises `FORMAT_VERSION`, which is the row's `sin
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from groupcert.certifier.errors import ForeignLog, quoted
-from groupcert.certifier.position import log_sequence_of
-from groupcert.members.core.batch_numbers import NUMBERS_AHEAD_MAX, BatchNumbers
-from groupcert.members.core.group_settings import is_name, member_problem, settings_problem
-from groupcert.members.core.log_records import (
+from ...certifier.errors import ForeignLog, quoted
+from ...certifier.position import log_sequence_of
+from .batch_numbers import NUMBERS_AHEAD_MAX, BatchNumbers
+from .group_settings import is_name, member_problem, settings_problem
+from .log_records import (
     LARGE_NUMBER_MAX,
     RANGE_BYTES,
     RANGES,
@@ -30,11 +30,11 @@ from groupcert.members.core.log_records import (
     ViewProposal,
     is_change,
 )
-from groupcert.members.core.views import FORMAT_FIRST, View
+from .views import FORMAT_FIRST, View
 
 if TYPE_CHECKING:
-    from groupcert.members.core.effects import Delivered
-    from groupcert.members.core.member import Member
+    from .effects import Delivered
+    from .member import Member
 
 DIGEST_BYTES_MAX = 64
 """Most bytes of the digests in a report."""

@@ -7,12 +7,12 @@ that members in the same situation choose the same. Pure.
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from groupcert.certifier.errors import GroupcertError, LogGap
-from groupcert.certifier.gtid_set import GtidSet
-from groupcert.certifier.position import log_sequence_of
-from groupcert.members.core.member import Member
-from groupcert.members.errors.recovery import ExtraTransactions, LogTooLong, LogTrimmed
-from groupcert.members.total_order.port import LogState, check_reaches
+from ...certifier.errors import GroupcertError, LogGap
+from ...certifier.gtid_set import GtidSet
+from ...certifier.position import log_sequence_of
+from ..errors.recovery import ExtraTransactions, LogTooLong, LogTrimmed
+from ..total_order.port import LogState, check_reaches
+from .member import Member
 
 
 class RecoveryPlan(NamedTuple):

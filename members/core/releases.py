@@ -4,8 +4,8 @@ A member of an earlier release stops where the group goes over to another format
 any message in that format: its state is then the one that the later release goes on from.
 """
 
-from groupcert.members.core.views import View, ViewMember
-from groupcert.members.errors.membership import ReleaseTooOld
+from ..errors.membership import ReleaseTooOld
+from .views import View, ViewMember
 
 FORMAT_VERSION = 3
 """Newest format of a log message that this release reads; it writes what all of the view read

@@ -6,10 +6,10 @@ passes a second time. The log's decisions stay what they are, and members agree 
 follows from one is not told as the transaction's own outcome. Pure.
 """
 
-from groupcert.certifier.core import Certifier
-from groupcert.certifier.outcomes import Doubtful, OutcomeTable
-from groupcert.certifier.records import Outcome, Verdict
-from groupcert.members.core.log_records import LoggedTransaction
+from ...certifier.core import Certifier
+from ...certifier.outcomes import Doubtful, OutcomeTable
+from ...certifier.records import Outcome, Verdict
+from .log_records import LoggedTransaction
 
 
 def remembered(

@@ -7,8 +7,8 @@ has the same, after a restart and in a copy, too. Pure.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from groupcert.certifier.errors import quoted
-from groupcert.members.core.group_settings import is_name
+from ...certifier.errors import quoted
+from .group_settings import is_name
 
 
 class Skipped(NamedTuple):

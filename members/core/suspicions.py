@@ -7,7 +7,7 @@ election among log servers nor a process that stood still makes others look dead
 
 from collections.abc import Container, Iterable
 
-from groupcert.members.core.views import ViewMember
+from .views import ViewMember
 
 SILENT_MS_MIN = 2_500
 """Milliseconds; a shorter silence is not reported, however often a member has to report."""

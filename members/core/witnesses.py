@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import NamedTuple
 
-from groupcert.certifier.errors import DigestMismatch, ForeignLog
-from groupcert.members.core.views import View, ViewMember
-from groupcert.members.errors.recovery import LogCutShort
-from groupcert.members.total_order.port import SHORTER_MS_MAX, LogState
+from ...certifier.errors import DigestMismatch, ForeignLog
+from ..errors.recovery import LogCutShort
+from ..total_order.port import SHORTER_MS_MAX, LogState
+from .views import View, ViewMember
 
 ALONE_MS = 3_000
 """Milliseconds to wait for members that do not answer where they are not needed: because several

@@ -8,10 +8,11 @@ import time
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
-from groupcert.certifier.errors import NotServing
-from groupcert.members.client.client import Client
-from groupcert.members.demo.load import BankWorkload, LoadCounts
 from groupcert.v1.group_pb2 import MemberStatus
+
+from ...certifier.errors import NotServing
+from ..client.client import Client
+from .load import BankWorkload, LoadCounts
 
 SHOWN_MAX = 5
 """Findings of one kind that are described."""

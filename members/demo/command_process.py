@@ -16,7 +16,7 @@ from contextlib import suppress
 from multiprocessing.connection import wait
 from pathlib import Path
 
-from groupcert.members.host.process_title import set_title
+from ..host.process_title import set_title
 
 _FORKING = multiprocessing.get_context("forkserver")
 _FORKING.set_forkserver_preload(

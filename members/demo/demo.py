@@ -14,12 +14,12 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from groupcert.certifier.errors import InvalidSetting
-from groupcert.members.client.client import Client
-from groupcert.members.demo.checks import check_group, settle
-from groupcert.members.demo.load import BankWorkload, LoadCounts, run_load
-from groupcert.members.demo.local_group import LocalGroup
-from groupcert.members.demo.report import (
+from ...certifier.errors import InvalidSetting
+from ..client.client import Client
+from .checks import check_group, settle
+from .load import BankWorkload, LoadCounts, run_load
+from .local_group import LocalGroup
+from .report import (
     DemoSummary,
     checks_table,
     demo_folder,

@@ -16,11 +16,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Self
 
-from groupcert.certifier.errors import InvalidSetting
-from groupcert.members.demo.local_group import LocalGroup
-from groupcert.members.demo.running_group import GROUP_FILE, LOCK_FILE, RUNNING_FILE, is_held
-from groupcert.members.host.file_lock import lock
-from groupcert.members.host.loopback import HOST, claim
+from ...certifier.errors import InvalidSetting
+from ..host.file_lock import lock
+from ..host.loopback import HOST, claim
+from .local_group import LocalGroup
+from .running_group import GROUP_FILE, LOCK_FILE, RUNNING_FILE, is_held
 
 LOG_PORT, MEMBER_PORT, CONSOLE_PORT = 7100, 7101, 7180
 """Where the log server, the first member and its console are, unless others listen there."""

@@ -21,19 +21,19 @@ from typing import Protocol
 from rich.console import Console
 from rich.table import Table
 
-from groupcert.certifier.errors import Unavailable
-from groupcert.members.client.async_client import AsyncClient
-from groupcert.members.client.async_transaction import AsyncTransaction
-from groupcert.members.client.client import Client, Transaction
-from groupcert.members.errors.transactions import (
+from ...certifier.errors import Unavailable
+from ..client.async_client import AsyncClient
+from ..client.async_transaction import AsyncTransaction
+from ..client.client import Client, Transaction
+from ..errors.transactions import (
     CertificationConflict,
     OutcomeUnknown,
     TransactionTooOld,
 )
-from groupcert.members.host import client_loop
-from groupcert.members.host.interruption import Course
-from groupcert.members.host.progress import progress
-from groupcert.members.security.credentials import ANONYMOUS, Credentials
+from ..host import client_loop
+from ..host.interruption import Course
+from ..host.progress import progress
+from ..security.credentials import ANONYMOUS, Credentials
 
 ACCOUNTS = 1_000
 INITIAL_BALANCE = 1_000

@@ -15,15 +15,16 @@ from typing import Self
 
 import grpc
 
-from groupcert.certifier.errors import NotServing, Unavailable
-from groupcert.members.client.client import Client
-from groupcert.members.demo.command_process import CommandProcess
-from groupcert.members.errors.usage import MemberEnded
-from groupcert.members.host.interruption import held_back
-from groupcert.members.host.loopback import HOST, free_port
-from groupcert.members.security.credentials import ANONYMOUS, Credentials
-from groupcert.members.total_order.embedded_server import LogServer
 from groupcert.v1 import group_pb2
+
+from ...certifier.errors import NotServing, Unavailable
+from ..client.client import Client
+from ..errors.usage import MemberEnded
+from ..host.interruption import held_back
+from ..host.loopback import HOST, free_port
+from ..security.credentials import ANONYMOUS, Credentials
+from ..total_order.embedded_server import LogServer
+from .command_process import CommandProcess
 
 RETENTION_BYTES = 256 << 20
 """Of the log, where members trim it: they are on one machine, so that a copy takes no longer than

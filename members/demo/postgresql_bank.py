@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 import psycopg
 from psycopg import errors
 
-from groupcert.certifier.errors import NotServing
-from groupcert.members.client.client import Client
-from groupcert.members.demo.checks import (
+from ...certifier.errors import NotServing
+from ..client.client import Client
+from .checks import (
     SETTLE_SECONDS,
     SHOWN_MAX,
     Findings,
@@ -29,8 +29,8 @@ from groupcert.members.demo.checks import (
     check_ledger,
     check_total,
 )
-from groupcert.members.demo.load import PAUSE_SECONDS, LoadCounts
-from groupcert.members.demo.postgresql_servers import Primary
+from .load import PAUSE_SECONDS, LoadCounts
+from .postgresql_servers import Primary
 
 ACCOUNTS = 200
 INITIAL_BALANCE = 1_000

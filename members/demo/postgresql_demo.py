@@ -16,18 +16,18 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from groupcert.certifier.errors import InvalidSetting, NotServing
-from groupcert.members.client.client import Client
-from groupcert.members.demo.checks import (
+from ...certifier.errors import InvalidSetting, NotServing
+from ..client.client import Client
+from .checks import (
     SETTLE_SECONDS,
     Findings,
     check_equal,
     check_members,
     settle,
 )
-from groupcert.members.demo.demo import demo_group
-from groupcert.members.demo.load import TICK_MS, LoadCounts
-from groupcert.members.demo.postgresql_bank import (
+from .demo import demo_group
+from .load import TICK_MS, LoadCounts
+from .postgresql_bank import (
     NO_CHANGE,
     SCHEMA,
     BankLoad,
@@ -36,9 +36,9 @@ from groupcert.members.demo.postgresql_bank import (
     member_ledger,
     settle_servers,
 )
-from groupcert.members.demo.postgresql_report import Kill, Outcome, commits_in_words, show
-from groupcert.members.demo.postgresql_servers import Primary
-from groupcert.members.demo.report import demo_folder, finish, summary_of, write_json
+from .postgresql_report import Kill, Outcome, commits_in_words, show
+from .postgresql_servers import Primary
+from .report import demo_folder, finish, summary_of, write_json
 
 KILLED_AT, STARTED_AT = 0.25, 0.5
 """When the one server is killed and started again, as parts of the load's time."""

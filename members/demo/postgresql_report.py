@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from groupcert.members.demo.load import LoadCounts
-from groupcert.members.demo.postgresql_bank import Conflict
-from groupcert.members.demo.report import DemoSummary, checks_table
+from .load import LoadCounts
+from .postgresql_bank import Conflict
+from .report import DemoSummary, checks_table
 
 
 class Kill(NamedTuple):

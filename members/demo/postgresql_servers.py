@@ -13,15 +13,15 @@ from typing import Any
 
 import psycopg
 
-from groupcert.certifier.errors import NotServing
-from groupcert.members.demo.command_process import CommandProcess
-from groupcert.members.demo.local_group import POLL_SECONDS, START_SECONDS, STOP_SECONDS
-from groupcert.members.host.database_servers import (
+from ...certifier.errors import NotServing
+from ..host.database_servers import (
     PostgreSqlServer,
     kill_server,
     postgresql_server,
 )
-from groupcert.members.postgresql.attachment import Attachment, attach
+from ..postgresql.attachment import Attachment, attach
+from .command_process import CommandProcess
+from .local_group import POLL_SECONDS, START_SECONDS, STOP_SECONDS
 
 
 class Primary:

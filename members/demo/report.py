@@ -16,12 +16,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from groupcert.certifier.errors import InvalidRequest
-from groupcert.members.demo.checks import Findings
-from groupcert.members.demo.load import LoadCounts
-from groupcert.members.host.private_files import keep_private
-from groupcert.members.host.server_missing import ServerMissing
 from groupcert.v1.group_pb2 import MemberStatus
+
+from ...certifier.errors import InvalidRequest
+from ..host.private_files import keep_private
+from ..host.server_missing import ServerMissing
+from .checks import Findings
+from .load import LoadCounts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,9 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-from groupcert.certifier.errors import InvalidSetting
-from groupcert.members.errors.usage import NothingUp
-from groupcert.members.host.file_lock import lock
+from ...certifier.errors import InvalidSetting
+from ..errors.usage import NothingUp
+from ..host.file_lock import lock
 
 DEFAULT_FOLDER = Path(".groupcert")
 GROUP_FILE, LOCK_FILE, RUNNING_FILE = "group.json", "up.lock", "up.json"

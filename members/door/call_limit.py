@@ -10,9 +10,9 @@ sends too slowly loses its turn; but for streams of requests, each of which may 
 import asyncio
 from typing import NamedTuple, Protocol
 
-from groupcert.members.core.caller_shares import Shares
-from groupcert.members.door.places import Places
-from groupcert.members.errors.calls import RequestIncomplete, TooManyCalls
+from ..core.caller_shares import Shares
+from ..errors.calls import RequestIncomplete, TooManyCalls
+from .places import Places
 
 RECEIPT_MS_MAX = 20_000
 """Milliseconds; a message of 1 MiB takes so long at 52 KB/s."""

@@ -12,9 +12,9 @@ from typing import Any, TypeAlias
 import grpc
 import grpc.aio
 
-from groupcert.certifier.errors import GroupcertError
-from groupcert.members.host.histogram import Histogram
-from groupcert.members.wire.statuses import code_of
+from ...certifier.errors import GroupcertError
+from ..host.histogram import Histogram
+from ..wire.statuses import code_of
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 

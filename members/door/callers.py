@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, TypeAlias
 import grpc
 import grpc.aio
 
-from groupcert.members.security.access import AccessList, AccessRules, Caller, Role
-from groupcert.members.wire.channels import AUTHORIZATION
+from ..security.access import AccessList, AccessRules, Caller, Role
+from ..wire.channels import AUTHORIZATION
 
 LOOPBACK_PEERS = ("ipv4:127.", "ipv6:[::1]:", "ipv6:%5B::1%5D:", "unix:")
 AnyContext: TypeAlias = "grpc.aio.ServicerContext[Any, Any] | grpc.ServicerContext"

@@ -25,16 +25,16 @@ import grpc.aio
 from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import DecodeError
 
-from groupcert.certifier.errors import GroupcertError
-from groupcert.members.door.answer_budget import UNSENT, AnswerBudget, Unsent
-from groupcert.members.door.call_limit import Room, Rooms
-from groupcert.members.door.call_times import CallTimes, TimedCall
-from groupcert.members.door.callers import CALLER, ROLES, Callers
-from groupcert.members.door.refusal_log import RefusalLog
-from groupcert.members.errors.calls import AnswerNotTaken, InvalidMessage
-from groupcert.members.wire.channels import ADMITTED
-from groupcert.members.wire.message_fields import check_repeated
-from groupcert.members.wire.statuses import abort
+from ...certifier.errors import GroupcertError
+from ..errors.calls import AnswerNotTaken, InvalidMessage
+from ..wire.channels import ADMITTED
+from ..wire.message_fields import check_repeated
+from ..wire.statuses import abort
+from .answer_budget import UNSENT, AnswerBudget, Unsent
+from .call_limit import Room, Rooms
+from .call_times import CallTimes, TimedCall
+from .callers import CALLER, ROLES, Callers
+from .refusal_log import RefusalLog
 
 HANG_UP_SECONDS = 0.5
 """Seconds to wait at a call without a message: mostly its connection is gone, which gRPC reports a

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from groupcert.members.core.caller_shares import Shares
+from ..core.caller_shares import Shares
 
 
 class Places:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import structlog
 
-from groupcert.certifier.errors import GroupcertError
+from ...certifier.errors import GroupcertError
 
 LINES_A_SECOND_MAX = 10
 log: structlog.stdlib.BoundLogger = structlog.get_logger()

@@ -14,7 +14,7 @@ The rule is that of the whole tree: a leaf's `reason` is never reused, and its m
 value, the limit and the next step.
 """
 
-from groupcert.certifier.errors import InvalidRequest, Unavailable
+from ...certifier.errors import InvalidRequest, Unavailable
 
 
 class AnswerNotTaken(Unavailable):

@@ -16,7 +16,7 @@ Fenced
 └── UnreadableMessage         UNREADABLE_MESSAGE
 """
 
-from groupcert.certifier.errors import Fenced, InvalidRequest, Unavailable
+from ...certifier.errors import Fenced, InvalidRequest, Unavailable
 
 
 class AlreadyBootstrapped(InvalidRequest):

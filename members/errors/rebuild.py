@@ -10,7 +10,7 @@ InvalidRequest
 They are told to an operator, and cross no wire.
 """
 
-from groupcert.certifier.errors import InvalidRequest
+from ...certifier.errors import InvalidRequest
 
 
 class DamagedHistory(InvalidRequest):

@@ -13,7 +13,7 @@
     └── CorruptCopy               CORRUPT_COPY
 """
 
-from groupcert.certifier.errors import CorruptLog, Fenced, Unavailable
+from ...certifier.errors import CorruptLog, Fenced, Unavailable
 
 
 class CopyExpired(Unavailable):

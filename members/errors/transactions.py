@@ -14,7 +14,7 @@ the outcome by the transaction's id before doing anything that must happen once.
 about a transaction are those of `certifier.errors`.
 """
 
-from groupcert.certifier.errors import GroupcertError
+from ...certifier.errors import GroupcertError
 
 
 class TransactionFailed(GroupcertError):

@@ -12,7 +12,7 @@
 They are told to who starts a process, and cross no wire.
 """
 
-from groupcert.certifier.errors import InvalidRequest, Unavailable
+from ...certifier.errors import InvalidRequest, Unavailable
 
 
 class InvalidConfig(InvalidRequest):

@@ -20,9 +20,9 @@ import psutil
 import psycopg
 import pymysql
 
-from groupcert.members.host import die_with_parent
-from groupcert.members.host.loopback import HOST, free_port
-from groupcert.members.host.server_missing import ServerMissing
+from . import die_with_parent
+from .loopback import HOST, free_port
+from .server_missing import ServerMissing
 
 MARIADB_USER = "root"
 START_SECONDS_MAX = 120

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
-from groupcert.certifier.errors import InvalidSetting
+from ...certifier.errors import InvalidSetting
 
 Lockable = IO[bytes] | IO[str] | int
 

@@ -4,7 +4,7 @@ Unavailable
 └── ServerMissing             SERVER_MISSING
 """
 
-from groupcert.certifier.errors import Unavailable
+from ...certifier.errors import Unavailable
 
 
 class ServerMissing(Unavailable):

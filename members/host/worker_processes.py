@@ -10,7 +10,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from types import TracebackType
 from typing import ParamSpec, Self, TypeVar
 
-from groupcert.members.host.interruption import beginning_undisturbed
+from .interruption import beginning_undisturbed
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")

@@ -11,16 +11,16 @@ from itertools import chain
 import xxhash
 import zstandard
 
-from groupcert.applier.queue.checkpoint import Checkpoint
-from groupcert.applier.queue.fragments import DIGEST_BYTES, FragmentSet, is_reference
-from groupcert.applier.queue.job import CommitGroup
-from groupcert.applier.queue.relay_group import RelayEntry, payloads_of
-from groupcert.applier.targets.rocksdb import RowChanges, Rows
-from groupcert.certifier.errors import CorruptStore, InvalidWriteSet
-from groupcert.certifier.storage.store import Batch, Family, Store, integer_key
-from groupcert.members.core.fragment_sets import SetName
-from groupcert.members.core.log_records import Fragment
-from groupcert.members.wire.pieces import RowReader
+from ...applier.queue.checkpoint import Checkpoint
+from ...applier.queue.fragments import DIGEST_BYTES, FragmentSet, is_reference
+from ...applier.queue.job import CommitGroup
+from ...applier.queue.relay_group import RelayEntry, payloads_of
+from ...applier.targets.rocksdb import RowChanges, Rows
+from ...certifier.errors import CorruptStore, InvalidWriteSet
+from ...certifier.storage.store import Batch, Family, Store, integer_key
+from ..core.fragment_sets import SetName
+from ..core.log_records import Fragment
+from ..wire.pieces import RowReader
 
 COMPRESSION_LEVEL = 1
 PIECE_BYTES_MAX = 8 << 20

@@ -7,17 +7,18 @@ is taken than was announced.
 import asyncio
 from collections.abc import AsyncIterator, Callable
 
-from groupcert.certifier.errors import (
+from groupcert.v1 import store_pb2
+
+from ...certifier.errors import (
     InvalidWriteSet,
     TransactionTooLarge,
     UploadExpired,
     WriteSetTooLarge,
 )
-from groupcert.certifier.write_set import store_key_item
-from groupcert.members.core.log_records import LoggedTransaction
-from groupcert.members.large_transactions.uploads import LargeUpload
-from groupcert.members.wire.requests import RequestLimits, check_keys
-from groupcert.v1 import store_pb2
+from ...certifier.write_set import store_key_item
+from ..core.log_records import LoggedTransaction
+from ..wire.requests import RequestLimits, check_keys
+from .uploads import LargeUpload
 
 
 async def in_time(

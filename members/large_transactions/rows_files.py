@@ -9,15 +9,15 @@ from collections.abc import Iterable
 from itertools import count
 from queue import SimpleQueue
 
-from groupcert.applier.queue.fragments import FragmentSet
-from groupcert.applier.targets.rocksdb import changes_of
-from groupcert.applier.targets.rows_files import RowsFiles
-from groupcert.certifier.errors import InvalidWriteSet
-from groupcert.certifier.storage.store import RowsFile, Store
-from groupcert.members.core.effects import Delivered
-from groupcert.members.core.fragment_sets import SetName
-from groupcert.members.large_transactions.fragments import Digest, FragmentStore
-from groupcert.members.wire.pieces import RowReader
+from ...applier.queue.fragments import FragmentSet
+from ...applier.targets.rocksdb import changes_of
+from ...applier.targets.rows_files import RowsFiles
+from ...certifier.errors import InvalidWriteSet
+from ...certifier.storage.store import RowsFile, Store
+from ..core.effects import Delivered
+from ..core.fragment_sets import SetName
+from ..wire.pieces import RowReader
+from .fragments import Digest, FragmentStore
 
 
 class _Making:

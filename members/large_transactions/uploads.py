@@ -9,19 +9,19 @@ import asyncio
 from collections.abc import Callable
 from typing import Self
 
-from groupcert.certifier.errors import (
+from ...certifier.errors import (
     GroupcertError,
     InvalidWriteSet,
     Overloaded,
     TransactionTooLarge,
 )
-from groupcert.members.core.admission import check_space, takes_anything
-from groupcert.members.core.fragment_sets import SETS_MAX
-from groupcert.members.core.member import Member
-from groupcert.members.host.turns import Turns
-from groupcert.members.large_transactions.fragments import Digest, compress
-from groupcert.members.settings.member import MemberConfig
-from groupcert.members.wire.pieces import RowReader, split_payload
+from ..core.admission import check_space, takes_anything
+from ..core.fragment_sets import SETS_MAX
+from ..core.member import Member
+from ..host.turns import Turns
+from ..settings.member import MemberConfig
+from ..wire.pieces import RowReader, split_payload
+from .fragments import Digest, compress
 
 PART_BYTES_MAX = 1 << 20
 """Bytes of a part that a client sends."""

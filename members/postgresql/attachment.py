@@ -13,17 +13,17 @@ from typing import Any, NamedTuple
 import psycopg
 from psycopg import sql
 
-from groupcert.applier.errors import UnsuitableTarget
-from groupcert.certifier.errors import NotServing
-from groupcert.members.postgresql.functions import (
+from ...applier.errors import UnsuitableTarget
+from ...certifier.errors import NotServing
+from .functions import (
     APPLIER_ROLE,
     OPERATIONS,
     digest_of,
     function_of,
     statements_for,
 )
-from groupcert.members.postgresql.rehearsal import Unfit, rehearse
-from groupcert.members.postgresql.sequences import (
+from .rehearsal import Unfit, rehearse
+from .sequences import (
     Numbering,
     number_sequences,
     numbering_of,
@@ -31,7 +31,7 @@ from groupcert.members.postgresql.sequences import (
     reset_sequences,
     sequences_for,
 )
-from groupcert.members.postgresql.tables import Table, attached_tables, read_tables
+from .tables import Table, attached_tables, read_tables
 
 SCRIPTS = ("triggers.sql", "place.sql", "standing.sql", "schema_changes.sql")
 UNWATCHED = "SET LOCAL session_replication_role TO replica"

@@ -11,8 +11,8 @@ import json
 from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple, Self, cast
 
-from groupcert.members.postgresql.companion_socket import CompanionSocket
-from groupcert.members.postgresql.handshake import (
+from .companion_socket import CompanionSocket
+from .handshake import (
     ASKER,
     COMPANION,
     Nonces,
@@ -22,7 +22,7 @@ from groupcert.members.postgresql.handshake import (
     peer_uid,
     proof_of,
 )
-from groupcert.members.postgresql.rows import ChangedRows
+from .rows import ChangedRows
 
 FRAME_BYTES_MAX = 4 << 20
 """Bytes of a frame: a backend divides rows into frames of some 128 thousand characters."""

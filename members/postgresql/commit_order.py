@@ -26,7 +26,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from groupcert.certifier.gtid import Gtid
+from ...certifier.gtid import Gtid
 
 BATCH_TRANSACTIONS_MAX = 64
 """Transactions of others that are executed in one transaction of the server."""

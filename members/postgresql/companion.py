@@ -16,27 +16,28 @@ from dataclasses import asdict
 import psycopg
 import structlog
 
-from groupcert.certifier.errors import GroupcertError
-from groupcert.certifier.gtid import parse_gtid
-from groupcert.members.client.async_client import AsyncClient
-from groupcert.members.errors.postgresql import RowsNotExecuted
-from groupcert.members.postgresql.backends import Backend, BackendServer, Refusal, Request
-from groupcert.members.postgresql.commit_order import CommitOrder, Entry, Execute, Grant, Local
-from groupcert.members.postgresql.database import Database, decoded
-from groupcert.members.postgresql.holds import Holds
-from groupcert.members.postgresql.log_follower import LogFollower
-from groupcert.members.postgresql.schema_changes import ITEM, change_of, in_turns
-from groupcert.members.postgresql.standing import Standing
-from groupcert.members.postgresql.statements import Batch
-from groupcert.members.postgresql.status import CompanionStatus, Totals
-from groupcert.members.postgresql.verdicts import (
+from groupcert.v1 import transaction_pb2
+
+from ...certifier.errors import GroupcertError
+from ...certifier.gtid import parse_gtid
+from ..client.async_client import AsyncClient
+from ..errors.postgresql import RowsNotExecuted
+from .backends import Backend, BackendServer, Refusal, Request
+from .commit_order import CommitOrder, Entry, Execute, Grant, Local
+from .database import Database, decoded
+from .holds import Holds
+from .log_follower import LogFollower
+from .schema_changes import ITEM, change_of, in_turns
+from .standing import Standing
+from .statements import Batch
+from .status import CompanionStatus, Totals
+from .verdicts import (
     given_up,
     out_of_group,
     refusal_of,
     refusal_of_error,
     truncated_too_late,
 )
-from groupcert.v1 import transaction_pb2
 
 ENTRIES_MAX = 4_096
 """Transactions of the binary log that wait here before it is read on."""

@@ -18,10 +18,10 @@ import psycopg
 import structlog
 from psycopg.conninfo import make_conninfo
 
-from groupcert.applier.errors import UnsuitableTarget
-from groupcert.certifier.errors import InvalidGtidSet
-from groupcert.certifier.gtid_set import GtidSet
-from groupcert.members.postgresql.attachment import (
+from ...applier.errors import UnsuitableTarget
+from ...certifier.errors import InvalidGtidSet
+from ...certifier.gtid_set import GtidSet
+from .attachment import (
     SETTINGS,
     copy_unsuitable,
     folder_unsuitable,
@@ -29,12 +29,12 @@ from groupcert.members.postgresql.attachment import (
     name_of,
     unsuitable,
 )
-from groupcert.members.postgresql.commit_order import Entry
-from groupcert.members.postgresql.companion_socket import CompanionSocket
-from groupcert.members.postgresql.functions import APPLIER_ROLE
-from groupcert.members.postgresql.schema_changes import SchemaChange, execute_change
-from groupcert.members.postgresql.statements import Batch, batch_of, statement_of
-from groupcert.members.postgresql.tables import Table, attached_tables
+from .commit_order import Entry
+from .companion_socket import CompanionSocket
+from .functions import APPLIER_ROLE
+from .schema_changes import SchemaChange, execute_change
+from .statements import Batch, batch_of, statement_of
+from .tables import Table, attached_tables
 
 APPLICATION = "groupcert postgresql"
 JOINING = "groupcert join"

@@ -7,13 +7,13 @@ rolled back, and approved there by its superuser.
 import time
 from collections.abc import Callable, Sequence
 
-from groupcert.certifier.errors import NotServing
-from groupcert.members.client.client import Client
-from groupcert.members.errors.postgresql import SchemaChangeRefused
-from groupcert.members.errors.transactions import CertificationConflict
-from groupcert.members.postgresql.attachment import is_attached, name_of, opened, unsuitable
-from groupcert.members.postgresql.database import TRYING
-from groupcert.members.postgresql.schema_changes import (
+from ...certifier.errors import NotServing
+from ..client.client import Client
+from ..errors.postgresql import SchemaChangeRefused
+from ..errors.transactions import CertificationConflict
+from .attachment import is_attached, name_of, opened, unsuitable
+from .database import TRYING
+from .schema_changes import (
     KEY,
     SchemaChange,
     approve,

@@ -31,7 +31,7 @@ from collections.abc import Iterator, Sequence
 
 from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
 
-from groupcert.members.postgresql.tables import (
+from .tables import (
     JSON_TYPES,
     KEY_TYPES,
     Column,

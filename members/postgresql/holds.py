@@ -13,11 +13,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from groupcert.certifier.errors import GroupcertError
-from groupcert.members.client.async_client import AsyncClient
-from groupcert.members.client.async_transaction import AsyncTransaction
-from groupcert.members.postgresql.database import Database
-from groupcert.members.postgresql.standing import Standing
+from ...certifier.errors import GroupcertError
+from ..client.async_client import AsyncClient
+from ..client.async_transaction import AsyncTransaction
+from .database import Database
+from .standing import Standing
 
 PERIOD_SECONDS = 1.0
 RENEW_SECONDS = 15.0

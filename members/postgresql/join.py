@@ -18,9 +18,9 @@ from typing import Any, NamedTuple, Self
 import psycopg
 from psycopg import conninfo
 
-from groupcert.applier.errors import UnsuitableTarget
-from groupcert.certifier.errors import InvalidSetting
-from groupcert.members.postgresql.attachment import (
+from ...applier.errors import UnsuitableTarget
+from ...certifier.errors import InvalidSetting
+from .attachment import (
     check_server,
     has_language,
     is_attached,
@@ -30,8 +30,8 @@ from groupcert.members.postgresql.attachment import (
     unsuitable,
     write_settings,
 )
-from groupcert.members.postgresql.database import JOINING
-from groupcert.members.postgresql.sequences import (
+from .database import JOINING
+from .sequences import (
     Numbering,
     number_sequences,
     numbering_of,

@@ -10,19 +10,20 @@ from contextlib import aclosing
 
 import structlog
 
-from groupcert.certifier.errors import Fenced, NotServing, Unavailable
-from groupcert.certifier.gtid import Gtid
-from groupcert.certifier.gtid_set import GtidSet
-from groupcert.members.client.remote_member import RemoteMember
-from groupcert.members.errors.security import CallNotAllowed, NotAuthenticated
-from groupcert.members.errors.transactions import MemberFailed
-from groupcert.members.postgresql.commit_order import Entry
-from groupcert.members.postgresql.rows import TRANSACTION_BYTES_MAX
-from groupcert.members.replica.sources import PAUSE_SECONDS, SILENCE_SECONDS_MAX
-from groupcert.members.security.credentials import Credentials
-from groupcert.members.wire.binary_log_entries import EventPieces
 from groupcert.v1.binary_log_pb2 import BinaryLogEvent, SubscribeRequest, SubscribeResponse
 from groupcert.v1.binary_log_pb2_grpc import BinaryLogServiceStub
+
+from ...certifier.errors import Fenced, NotServing, Unavailable
+from ...certifier.gtid import Gtid
+from ...certifier.gtid_set import GtidSet
+from ..client.remote_member import RemoteMember
+from ..errors.security import CallNotAllowed, NotAuthenticated
+from ..errors.transactions import MemberFailed
+from ..replica.sources import PAUSE_SECONDS, SILENCE_SECONDS_MAX
+from ..security.credentials import Credentials
+from ..wire.binary_log_entries import EventPieces
+from .commit_order import Entry
+from .rows import TRANSACTION_BYTES_MAX
 
 NAME = "postgresql"
 log: structlog.stdlib.BoundLogger = structlog.get_logger()

@@ -12,20 +12,20 @@ import psycopg
 import structlog
 import uvloop
 
-from groupcert.applier.errors import PurgedAtSource, ReplicaAhead
-from groupcert.certifier.errors import Fenced, GroupcertError, Unavailable
-from groupcert.certifier.gtid_set import GtidSet
-from groupcert.members.client.async_client import AsyncClient
-from groupcert.members.console.metrics import serve_metrics
-from groupcert.members.errors.postgresql import CopyNeeded, RowsNotExecuted, SchemaChangeFailed
-from groupcert.members.errors.transactions import MemberFailed
-from groupcert.members.postgresql.companion import Companion
-from groupcert.members.postgresql.database import TURN_SECONDS, Database
-from groupcert.members.postgresql.log_follower import LogFollower
-from groupcert.members.postgresql.standing import Standing
-from groupcert.members.postgresql.status import CompanionStatus, measurements
-from groupcert.members.security.credentials import ANONYMOUS, Credentials
-from groupcert.members.services.metrics import PlainCollector
+from ...applier.errors import PurgedAtSource, ReplicaAhead
+from ...certifier.errors import Fenced, GroupcertError, Unavailable
+from ...certifier.gtid_set import GtidSet
+from ..client.async_client import AsyncClient
+from ..console.metrics import serve_metrics
+from ..errors.postgresql import CopyNeeded, RowsNotExecuted, SchemaChangeFailed
+from ..errors.transactions import MemberFailed
+from ..security.credentials import ANONYMOUS, Credentials
+from ..services.metrics import PlainCollector
+from .companion import Companion
+from .database import TURN_SECONDS, Database
+from .log_follower import LogFollower
+from .standing import Standing
+from .status import CompanionStatus, measurements
 
 PAUSE_SECONDS = 0.5
 ANSWER_MS = 8_000

@@ -14,8 +14,8 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from groupcert.members.postgresql.functions import function_of
-from groupcert.members.postgresql.tables import Column, Table
+from .functions import function_of
+from .tables import Column, Table
 
 EXISTING_ROWS = 20
 PLACES = 3

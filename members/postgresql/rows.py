@@ -15,10 +15,11 @@ embedded store of each member holds the rows as they are.
 from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
 
-from groupcert.certifier.write_set import item_from_text, store_key_item
-from groupcert.members.postgresql.tables import Table
-from groupcert.members.wire.pieces import RowReader
 from groupcert.v1.transaction_pb2 import Changes
+
+from ...certifier.write_set import item_from_text, store_key_item
+from ..wire.pieces import RowReader
+from .tables import Table
 
 VALUE_BYTES = 16 << 20
 """Bytes of a value, with those of one frame at most, from which on it goes on in another row."""

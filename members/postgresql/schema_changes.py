@@ -17,24 +17,24 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from groupcert.certifier.write_set import store_key_item
-from groupcert.members.errors.postgresql import SchemaChangeFailed, SchemaChangeRefused
-from groupcert.members.postgresql.attachment import (
+from ...certifier.write_set import store_key_item
+from ..errors.postgresql import SchemaChangeFailed, SchemaChangeRefused
+from .attachment import (
     add_functions,
     drop_functions,
     name_of,
     patterns_of,
 )
-from groupcert.members.postgresql.commit_order import Entry
-from groupcert.members.postgresql.rehearsal import Unfit
-from groupcert.members.postgresql.rows import rows_in
-from groupcert.members.postgresql.sequences import (
+from .commit_order import Entry
+from .rehearsal import Unfit
+from .rows import rows_in
+from .sequences import (
     number_sequences,
     numbering_of,
     read_sequences,
     sequences_for,
 )
-from groupcert.members.postgresql.tables import Table, read_tables
+from .tables import Table, read_tables
 
 KEY = b"groupcert.schema_changes/newest"
 ITEM = store_key_item(KEY)

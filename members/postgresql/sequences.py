@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Self
 import psycopg
 from psycopg import sql
 
-from groupcert.certifier.errors import InvalidSetting
+from ...certifier.errors import InvalidSetting
 
 INCREMENT_MAX = 65_535
 """As MySQL has it."""

@@ -11,15 +11,15 @@ import json
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from groupcert.certifier.errors import InvalidSetting, NotServing
-from groupcert.certifier.gtid_set import GtidSet
-from groupcert.members.postgresql.attachment import is_attached, name_of, opened, unsuitable
-from groupcert.members.postgresql.commit_order import Entry
-from groupcert.members.postgresql.database import gtids_of
-from groupcert.members.postgresql.log_follower import LogFollower
-from groupcert.members.postgresql.rows import rows_in
-from groupcert.members.postgresql.schema_changes import change_of
-from groupcert.members.security.credentials import Credentials
+from ...certifier.errors import InvalidSetting, NotServing
+from ...certifier.gtid_set import GtidSet
+from ..security.credentials import Credentials
+from .attachment import is_attached, name_of, opened, unsuitable
+from .commit_order import Entry
+from .database import gtids_of
+from .log_follower import LogFollower
+from .rows import rows_in
+from .schema_changes import change_of
 
 ANSWER_SECONDS = 30.0
 """For which members may have nothing that the server lacks."""

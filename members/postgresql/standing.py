@@ -7,7 +7,7 @@ the server was out are ended when it is back, each once it is idle.
 
 import structlog
 
-from groupcert.members.postgresql.database import Database
+from .database import Database
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 

@@ -11,10 +11,10 @@ from functools import cache
 from itertools import chain
 from typing import NamedTuple, TypeAlias
 
-from groupcert.members.postgresql.commit_order import Entry
-from groupcert.members.postgresql.functions import function_of
-from groupcert.members.postgresql.rows import key_of, rows_in, table_name
-from groupcert.members.postgresql.tables import Table
+from .commit_order import Entry
+from .functions import function_of
+from .rows import key_of, rows_in, table_name
+from .tables import Table
 
 Statement: TypeAlias = tuple[bytes, Sequence[object]]
 TableOf: TypeAlias = Callable[[str], Table | None]

@@ -12,17 +12,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from groupcert.certifier.errors import NotServing
-from groupcert.members.postgresql.attachment import (
+from ...certifier.errors import NotServing
+from ..services.metrics import Measurement
+from .attachment import (
     check_place,
     is_attached,
     name_of,
     opened,
     unsuitable,
 )
-from groupcert.members.postgresql.companion_socket import short
-from groupcert.members.postgresql.handshake import ask
-from groupcert.members.services.metrics import Measurement
+from .companion_socket import short
+from .handshake import ask
 
 TIMEOUT_SECONDS = 5.0
 SQLSTATES = ("40001", "08007", "25006", "0A000", "54000")

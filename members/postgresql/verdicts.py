@@ -4,17 +4,18 @@ SQLSTATE 40001 is what frameworks retry; 08007 is "nobody knows", 25006 "this se
 writes now", 53100 a full disk, 54000 a limit.
 """
 
-from groupcert.certifier.errors import (
+from groupcert.v1 import transaction_pb2
+
+from ...certifier.errors import (
     GroupcertError,
     InvalidRequest,
     LogFull,
     TransactionTooLarge,
     WriteSetTooLarge,
 )
-from groupcert.members.errors.transactions import OutcomeUnknown
-from groupcert.members.postgresql.backends import TOO_LARGE, Refusal
-from groupcert.members.postgresql.commit_order import Entry
-from groupcert.v1 import transaction_pb2
+from ..errors.transactions import OutcomeUnknown
+from .backends import TOO_LARGE, Refusal
+from .commit_order import Entry
 
 RETRY = "Run the transaction again: it will see what the other one committed."
 _LOOK = "Look for its rows before you run it again: they appear here if the group has certified it."

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import psycopg
 from psycopg import sql
 
-from groupcert.certifier.errors import NotServing
-from groupcert.members.postgresql.attachment import is_attached, name_of, opened, unsuitable
-from groupcert.members.postgresql.tables import Table, attached_tables
+from ...certifier.errors import NotServing
+from .attachment import is_attached, name_of, opened, unsuitable
+from .tables import Table, attached_tables
 
 SNAPSHOTS_MAX = 32
 """Snapshots that are held at each server until all have one of the same version."""

@@ -14,26 +14,26 @@ from typing import Any, Literal
 
 import structlog
 
-from groupcert.certifier.errors import CorruptLog, DiskFull, Fenced, GroupcertError, Unavailable
-from groupcert.certifier.gtid_set import GtidSet
-from groupcert.certifier.position import log_sequence_of
-from groupcert.certifier.storage.store import ROCKSDB_FOLDER, Family, Store, StoreIdentity
-from groupcert.members.certification_log.outbox import tell_given_up, waiting_rows_of
-from groupcert.members.core.recovery_progress import RecoveryProgress, readable
-from groupcert.members.core.rejoins import Rejoins
-from groupcert.members.core.states import MemberState
-from groupcert.members.errors.membership import OutOfGroup
-from groupcert.members.errors.recovery import LogTooLong, LogTrimmed, NoDonor
-from groupcert.members.host.sync import sync
-from groupcert.members.recovery import store_swap
-from groupcert.members.recovery.joiner import Joiner, fetch_copy
-from groupcert.members.runtime.endings import LOG_STOP_SECONDS, STOP_SECONDS, unless_full
-from groupcert.members.runtime.leaving import leave
-from groupcert.members.runtime.run_end import NORMAL_START, RunEnd, RunStart
-from groupcert.members.runtime.runtime import MemberRuntime
-from groupcert.members.runtime.state_store import LOG_IDENTITY_KEY
-from groupcert.members.settings.member import MemberConfig
-from groupcert.members.total_order.port import LogIdentity, TotalOrder
+from ...certifier.errors import CorruptLog, DiskFull, Fenced, GroupcertError, Unavailable
+from ...certifier.gtid_set import GtidSet
+from ...certifier.position import log_sequence_of
+from ...certifier.storage.store import ROCKSDB_FOLDER, Family, Store, StoreIdentity
+from ..certification_log.outbox import tell_given_up, waiting_rows_of
+from ..core.recovery_progress import RecoveryProgress, readable
+from ..core.rejoins import Rejoins
+from ..core.states import MemberState
+from ..errors.membership import OutOfGroup
+from ..errors.recovery import LogTooLong, LogTrimmed, NoDonor
+from ..host.sync import sync
+from ..recovery import store_swap
+from ..recovery.joiner import Joiner, fetch_copy
+from ..runtime.endings import LOG_STOP_SECONDS, STOP_SECONDS, unless_full
+from ..runtime.leaving import leave
+from ..runtime.run_end import NORMAL_START, RunEnd, RunStart
+from ..runtime.runtime import MemberRuntime
+from ..runtime.state_store import LOG_IDENTITY_KEY
+from ..settings.member import MemberConfig
+from ..total_order.port import LogIdentity, TotalOrder
 
 LEAVE_SECONDS = 3.0
 LOG_LEAVE_SECONDS = 2.0

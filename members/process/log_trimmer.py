@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from groupcert.certifier.errors import GroupcertError
-from groupcert.members.core.states import MemberState
-from groupcert.members.core.views import View
-from groupcert.members.runtime.runtime import MemberRuntime
-from groupcert.members.settings.member import MemberConfig
-from groupcert.members.total_order.log_options import LogOptions, make_order
-from groupcert.members.total_order.port import LogState
+from ...certifier.errors import GroupcertError
+from ..core.states import MemberState
+from ..core.views import View
+from ..runtime.runtime import MemberRuntime
+from ..settings.member import MemberConfig
+from ..total_order.log_options import LogOptions, make_order
+from ..total_order.port import LogState
 
 PERIOD_SECONDS = 10.0
 FILLING_SECONDS = 1.0

@@ -17,41 +17,6 @@ import structlog
 import uvloop
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from groupcert.members.console.console import Console
-from groupcert.members.core.publisher import WINDOW
-from groupcert.members.core.states import MemberState
-from groupcert.members.door.answer_budget import AnswerBudget
-from groupcert.members.door.call_limit import UNCHECKED_CALLS_MAX, Rooms
-from groupcert.members.door.call_times import CallTimes
-from groupcert.members.door.callers import Callers
-from groupcert.members.door.door import Door
-from groupcert.members.host.private_files import keep_private
-from groupcert.members.process.lifecycle import Lifecycle
-from groupcert.members.process.log_trimmer import keep_log
-from groupcert.members.recovery.copies import Copies
-from groupcert.members.runtime.observation import Observation
-from groupcert.members.runtime.runtime import MemberRuntime
-from groupcert.members.services.admin import AdminService
-from groupcert.members.services.binary_log import BinaryLogService
-from groupcert.members.services.certification import CertificationService
-from groupcert.members.services.current_runtime import CurrentRuntime
-from groupcert.members.services.detail_metrics import PROCESS_COLLECTORS, DetailCollector, details
-from groupcert.members.services.group import GroupService, MemberApplierService
-from groupcert.members.services.group_status import group_applier_status, group_status
-from groupcert.members.services.health import HealthChecks
-from groupcert.members.services.metrics import (
-    ApplierCollector,
-    MemberCollector,
-    metrics_application,
-)
-from groupcert.members.services.recovery import RecoveryService
-from groupcert.members.services.reflection import serve_reflection
-from groupcert.members.services.session import SessionService
-from groupcert.members.services.store import StoreService
-from groupcert.members.settings.member import MemberConfig
-from groupcert.members.total_order.embedded_server import LogServer, kept
-from groupcert.members.total_order.log_options import LogOptions, make_order, options_of
-from groupcert.members.wire.channels import add_port
 from groupcert.v1 import (
     admin_pb2,
     admin_pb2_grpc,
@@ -70,6 +35,42 @@ from groupcert.v1 import (
     store_pb2,
     store_pb2_grpc,
 )
+
+from ..console.console import Console
+from ..core.publisher import WINDOW
+from ..core.states import MemberState
+from ..door.answer_budget import AnswerBudget
+from ..door.call_limit import UNCHECKED_CALLS_MAX, Rooms
+from ..door.call_times import CallTimes
+from ..door.callers import Callers
+from ..door.door import Door
+from ..host.private_files import keep_private
+from ..recovery.copies import Copies
+from ..runtime.observation import Observation
+from ..runtime.runtime import MemberRuntime
+from ..services.admin import AdminService
+from ..services.binary_log import BinaryLogService
+from ..services.certification import CertificationService
+from ..services.current_runtime import CurrentRuntime
+from ..services.detail_metrics import PROCESS_COLLECTORS, DetailCollector, details
+from ..services.group import GroupService, MemberApplierService
+from ..services.group_status import group_applier_status, group_status
+from ..services.health import HealthChecks
+from ..services.metrics import (
+    ApplierCollector,
+    MemberCollector,
+    metrics_application,
+)
+from ..services.recovery import RecoveryService
+from ..services.reflection import serve_reflection
+from ..services.session import SessionService
+from ..services.store import StoreService
+from ..settings.member import MemberConfig
+from ..total_order.embedded_server import LogServer, kept
+from ..total_order.log_options import LogOptions, make_order, options_of
+from ..wire.channels import add_port
+from .lifecycle import Lifecycle
+from .log_trimmer import keep_log
 
 SWITCH_INTERVAL_SECONDS = 0.0005
 """Seconds until a thread that waits for the interpreter lock gets it; 5 ms, Python's default, would

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from hashlib import blake2b
 from typing import NamedTuple
 
-from groupcert.applier.queue.relay_group import RelayEntry
-from groupcert.certifier.gtid_set import GtidSet
-from groupcert.certifier.position import log_sequence_of
-from groupcert.members.rebuild.holding import Holding
+from ...applier.queue.relay_group import RelayEntry
+from ...certifier.gtid_set import GtidSet
+from ...certifier.position import log_sequence_of
+from .holding import Holding
 
 
 class Contradiction(NamedTuple):

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import pyarrow
 from pyarrow import parquet
 
-from groupcert.applier.queue.relay_group import RelayEntry
-from groupcert.certifier.errors import InvalidSetting
-from groupcert.certifier.gtid import Gtid
-from groupcert.certifier.gtid_set import GtidSet
-from groupcert.certifier.history.schema import (
+from ...applier.queue.relay_group import RelayEntry
+from ...certifier.errors import InvalidSetting
+from ...certifier.gtid import Gtid
+from ...certifier.gtid_set import GtidSet
+from ...certifier.history.schema import (
     CHAIN_START,
     RecordKind,
     Verdict,
@@ -26,10 +26,10 @@ from groupcert.certifier.history.schema import (
     position_at,
     text_of,
 )
-from groupcert.certifier.position import log_sequence_of
-from groupcert.members.errors.rebuild import DamagedHistory
-from groupcert.members.rebuild.comparison import Contradiction
-from groupcert.members.rebuild.holding import Holding, OnRead
+from ...certifier.position import log_sequence_of
+from ..errors.rebuild import DamagedHistory
+from .comparison import Contradiction
+from .holding import Holding, OnRead
 
 ROWS = 1_024
 _NAME = re.compile(r"(.+)-([0-9a-f]{16})-[0-9a-f]{16}\.parquet")

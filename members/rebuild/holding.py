@@ -13,34 +13,34 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from groupcert.applier.queue.checkpoint import Checkpoint
-from groupcert.applier.queue.relay_group import RelayEntry, RelayGroup
-from groupcert.applier.queue.relay_queue import decode
-from groupcert.applier.targets.rocksdb import CHECKPOINT_KEY
-from groupcert.certifier.errors import CorruptStore, InvalidSetting
-from groupcert.certifier.gtid_set import GtidSet
-from groupcert.certifier.position import log_sequence_of
-from groupcert.certifier.storage.info_store import CertificationInfoStore
-from groupcert.certifier.storage.reading import StoreReader, reading
-from groupcert.certifier.storage.store import IDENTITY_KEY, ROCKSDB_FOLDER, Family
-from groupcert.members.binary_log.log import stored_groups
-from groupcert.members.core.log_records import GroupSettings
-from groupcert.members.core.member import Member
-from groupcert.members.core.member_checkpoint import restore
-from groupcert.members.core.options import MemberOptions
-from groupcert.members.core.releases import FORMAT_VERSION
-from groupcert.members.core.views import ViewMember
-from groupcert.members.errors.rebuild import FolderInUse
-from groupcert.members.host.file_lock import lock
-from groupcert.members.recovery import store_swap
-from groupcert.members.runtime.log_start import LOG_FENCES
-from groupcert.members.runtime.state_store import (
+from ...applier.queue.checkpoint import Checkpoint
+from ...applier.queue.relay_group import RelayEntry, RelayGroup
+from ...applier.queue.relay_queue import decode
+from ...applier.targets.rocksdb import CHECKPOINT_KEY
+from ...certifier.errors import CorruptStore, InvalidSetting
+from ...certifier.gtid_set import GtidSet
+from ...certifier.position import log_sequence_of
+from ...certifier.storage.info_store import CertificationInfoStore
+from ...certifier.storage.reading import StoreReader, reading
+from ...certifier.storage.store import IDENTITY_KEY, ROCKSDB_FOLDER, Family
+from ..binary_log.log import stored_groups
+from ..core.log_records import GroupSettings
+from ..core.member import Member
+from ..core.member_checkpoint import restore
+from ..core.options import MemberOptions
+from ..core.releases import FORMAT_VERSION
+from ..core.views import ViewMember
+from ..errors.rebuild import FolderInUse
+from ..host.file_lock import lock
+from ..recovery import store_swap
+from ..runtime.log_start import LOG_FENCES
+from ..runtime.state_store import (
     FENCE_KEY,
     LAST_MESSAGE_KEY,
     LOG_IDENTITY_KEY,
     MEMBER_KEY,
 )
-from groupcert.members.total_order.port import LogIdentity
+from ..total_order.port import LogIdentity
 
 _LOCK = "LOCK"
 PAGE_ENTRIES = 4_096

@@ -13,19 +13,19 @@ from dataclasses import replace
 from itertools import groupby
 from typing import NamedTuple
 
-from groupcert.applier.queue.relay_group import RelayEntry
-from groupcert.certifier.errors import InvalidSetting, LogServerUnavailable
-from groupcert.certifier.position import log_index_of, log_sequence_of, position_of
-from groupcert.members.core.log_records import LogBatch
-from groupcert.members.errors.rebuild import LogIsWhole
-from groupcert.members.rebuild.holding import Holding
-from groupcert.members.rebuild.plan import Plan
-from groupcert.members.runtime.state_store import message_hash
-from groupcert.members.total_order.etcd import EtcdOrder
-from groupcert.members.total_order.jetstream import JetStreamOrder
-from groupcert.members.total_order.log_options import LogOptions, make_order
-from groupcert.members.total_order.port import PUBLISHING_MAX, LogState
-from groupcert.members.wire.log_batches import decode_batch
+from ...applier.queue.relay_group import RelayEntry
+from ...certifier.errors import InvalidSetting, LogServerUnavailable
+from ...certifier.position import log_index_of, log_sequence_of, position_of
+from ..core.log_records import LogBatch
+from ..errors.rebuild import LogIsWhole
+from ..runtime.state_store import message_hash
+from ..total_order.etcd import EtcdOrder
+from ..total_order.jetstream import JetStreamOrder
+from ..total_order.log_options import LogOptions, make_order
+from ..total_order.port import PUBLISHING_MAX, LogState
+from ..wire.log_batches import decode_batch
+from .holding import Holding
+from .plan import Plan
 
 POLL_SECONDS = 0.01
 PUBLISH_SECONDS_MAX = 60.0

@@ -8,12 +8,12 @@ behind it copy one of them, as after any trim of a log.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from groupcert.certifier.gtid_set import GtidSet
-from groupcert.members.errors.rebuild import MembersDiffer, MembersMissing
-from groupcert.members.rebuild.comparison import Contradiction, compare
-from groupcert.members.rebuild.holding import Holding
-from groupcert.members.rebuild.tail import Tail, tail_after
-from groupcert.members.total_order.port import Continuation
+from ...certifier.gtid_set import GtidSet
+from ..errors.rebuild import MembersDiffer, MembersMissing
+from ..total_order.port import Continuation
+from .comparison import Contradiction, compare
+from .holding import Holding
+from .tail import Tail, tail_after
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,17 +12,17 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import NamedTuple
 
-from groupcert.applier.queue.fragments import FragmentSet, is_reference
-from groupcert.applier.queue.relay_group import RelayEntry
-from groupcert.certifier.gtid_set import GtidSet
-from groupcert.certifier.position import log_index_of, log_sequence_of
-from groupcert.certifier.storage.store import Family
-from groupcert.members.core.log_records import Fragment, LogBatch, LoggedTransaction
-from groupcert.members.core.member import Member
-from groupcert.members.core.views import ViewMember
-from groupcert.members.large_transactions.fragments import fragment_key
-from groupcert.members.rebuild.holding import Holding
-from groupcert.members.wire.log_batches import encode_batch
+from ...applier.queue.fragments import FragmentSet, is_reference
+from ...applier.queue.relay_group import RelayEntry
+from ...certifier.gtid_set import GtidSet
+from ...certifier.position import log_index_of, log_sequence_of
+from ...certifier.storage.store import Family
+from ..core.log_records import Fragment, LogBatch, LoggedTransaction
+from ..core.member import Member
+from ..core.views import ViewMember
+from ..large_transactions.fragments import fragment_key
+from ..wire.log_batches import encode_batch
+from .holding import Holding
 
 
 class Tail(NamedTuple):

@@ -16,16 +16,16 @@ from pathlib import Path
 
 import structlog
 
-from groupcert.certifier.errors import NotServing
-from groupcert.certifier.storage.store import ROCKSDB_FOLDER, Family, Store
-from groupcert.members.core.member import Member
-from groupcert.members.core.states import MemberState
-from groupcert.members.core.views import View
-from groupcert.members.errors.recovery import CopyExpired, TooManyCopies
-from groupcert.members.recovery.manifest import CopyManifest, described
-from groupcert.members.runtime.runtime import MemberRuntime
-from groupcert.members.runtime.state_store import LOG_IDENTITY_KEY
-from groupcert.members.total_order.port import LogIdentity
+from ...certifier.errors import NotServing
+from ...certifier.storage.store import ROCKSDB_FOLDER, Family, Store
+from ..core.member import Member
+from ..core.states import MemberState
+from ..core.views import View
+from ..errors.recovery import CopyExpired, TooManyCopies
+from ..runtime.runtime import MemberRuntime
+from ..runtime.state_store import LOG_IDENTITY_KEY
+from ..total_order.port import LogIdentity
+from .manifest import CopyManifest, described
 
 READING_SECONDS = 1_200
 """Seconds for which the log is kept for a member that took a copy and has not joined: it verifies

@@ -11,11 +11,12 @@ from typing import NamedTuple
 
 import grpc.aio
 
-from groupcert.members.security.credentials import Credentials
-from groupcert.members.wire.channels import token_metadata
-from groupcert.members.wire.peer_status import open_peer_channel
-from groupcert.members.wire.statuses import error_from
 from groupcert.v1 import recovery_pb2, recovery_pb2_grpc
+
+from ..security.credentials import Credentials
+from ..wire.channels import token_metadata
+from ..wire.peer_status import open_peer_channel
+from ..wire.statuses import error_from
 
 OPEN_SECONDS = 120.0
 """Seconds for a donor to make a copy: it reads all of its files once."""

@@ -18,14 +18,14 @@ from typing import IO
 import structlog
 from xxhash import xxh3_64_intdigest, xxh3_128
 
-from groupcert.certifier.errors import DiskFull, NotServing
-from groupcert.certifier.storage.store import ROCKSDB_FOLDER
-from groupcert.members.core.recovery_progress import RecoveryProgress
-from groupcert.members.errors.calls import TooManyCalls
-from groupcert.members.errors.recovery import CorruptCopy
-from groupcert.members.host.sync import sync
-from groupcert.members.recovery.donors import Chunk, Donor
-from groupcert.members.recovery.manifest import CopiedFile, CopyManifest, write_manifest
+from ...certifier.errors import DiskFull, NotServing
+from ...certifier.storage.store import ROCKSDB_FOLDER
+from ..core.recovery_progress import RecoveryProgress
+from ..errors.calls import TooManyCalls
+from ..errors.recovery import CorruptCopy
+from ..host.sync import sync
+from .donors import Chunk, Donor
+from .manifest import CopiedFile, CopyManifest, write_manifest
 
 RESUMES_MAX = 5
 """Breaks of a stream, one after the other without a good chunk between them, that are allowed."""

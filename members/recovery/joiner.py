@@ -12,30 +12,30 @@ from pathlib import Path
 
 import structlog
 
-from groupcert.certifier.errors import (
+from ...certifier.errors import (
     DiskFull,
     ForeignLog,
     GroupcertError,
     NotServing,
     UnsupportedFormat,
 )
-from groupcert.certifier.gtid_set import GtidSet
-from groupcert.certifier.storage.store import StoreIdentity
-from groupcert.members.core.recovery_plan import (
+from ...certifier.gtid_set import GtidSet
+from ...certifier.storage.store import StoreIdentity
+from ..core.recovery_plan import (
     Candidate,
     DonorChoice,
     choose_donor,
     why_none,
 )
-from groupcert.members.core.recovery_progress import RecoveryProgress
-from groupcert.members.errors.recovery import ExtraTransactions, NoDonor
-from groupcert.members.recovery import store_swap
-from groupcert.members.recovery.donors import donor_at
-from groupcert.members.recovery.download import download_copy
-from groupcert.members.recovery.manifest import CopyManifest, verify_content
-from groupcert.members.security.credentials import ANONYMOUS, Credentials
-from groupcert.members.total_order.port import LogIdentity, check_same_log
-from groupcert.members.wire.peer_status import ask_members
+from ..core.recovery_progress import RecoveryProgress
+from ..errors.recovery import ExtraTransactions, NoDonor
+from ..security.credentials import ANONYMOUS, Credentials
+from ..total_order.port import LogIdentity, check_same_log
+from ..wire.peer_status import ask_members
+from . import store_swap
+from .donors import donor_at
+from .download import download_copy
+from .manifest import CopyManifest, verify_content
 
 ROUNDS_MAX = 5
 """Rounds of asking all donors; each begins with those that are there then."""

@@ -16,13 +16,13 @@ from pathlib import Path
 
 from xxhash import xxh3_128
 
-from groupcert.certifier.errors import CorruptStore, InvalidSetting, UnsupportedFormat
-from groupcert.certifier.gtid_set import GtidSet
-from groupcert.certifier.storage.digest import OnPage, content_digest
-from groupcert.certifier.storage.store import ROCKSDB_FOLDER
-from groupcert.members.errors.recovery import CorruptCopy
-from groupcert.members.host.sync import sync
-from groupcert.members.total_order.port import LogIdentity
+from ...certifier.errors import CorruptStore, InvalidSetting, UnsupportedFormat
+from ...certifier.gtid_set import GtidSet
+from ...certifier.storage.digest import OnPage, content_digest
+from ...certifier.storage.store import ROCKSDB_FOLDER
+from ..errors.recovery import CorruptCopy
+from ..host.sync import sync
+from ..total_order.port import LogIdentity
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"

@@ -11,13 +11,13 @@ import json
 import shutil
 from pathlib import Path
 
-from groupcert.certifier.errors import GroupcertError
-from groupcert.certifier.storage.info_store import CertificationInfoStore
-from groupcert.certifier.storage.store import ROCKSDB_FOLDER, Family, Store, StoreIdentity
-from groupcert.members.certification_log.outbox import forget
-from groupcert.members.errors.recovery import CorruptCopy
-from groupcert.members.host.sync import sync
-from groupcert.members.recovery.manifest import CopyManifest
+from ...certifier.errors import GroupcertError
+from ...certifier.storage.info_store import CertificationInfoStore
+from ...certifier.storage.store import ROCKSDB_FOLDER, Family, Store, StoreIdentity
+from ..certification_log.outbox import forget
+from ..errors.recovery import CorruptCopy
+from ..host.sync import sync
+from .manifest import CopyManifest
 
 _INCOMING, _ADOPTED, _REPLACED = "incoming", "adopted", "replaced"
 

@@ -14,17 +14,17 @@ from typing import Any
 
 import structlog
 
-from groupcert.applier.engine.applier import Applier, ApplierOptions
-from groupcert.applier.engine.status import ApplierState, ApplierStatus
-from groupcert.applier.engine.until import Until
-from groupcert.applier.errors import ApplyFailed, TransientFailure
-from groupcert.applier.queue.checkpoint import Checkpoint
-from groupcert.applier.queue.relay_group import RelayEntry
-from groupcert.applier.schemes import Scheme
-from groupcert.applier.targets import Target
-from groupcert.certifier.errors import InvalidSetting
-from groupcert.certifier.gtid_set import GtidSet
-from groupcert.members.replica.sources import ReplicaSources, SourceNews
+from ...applier.engine.applier import Applier, ApplierOptions
+from ...applier.engine.status import ApplierState, ApplierStatus
+from ...applier.engine.until import Until
+from ...applier.errors import ApplyFailed, TransientFailure
+from ...applier.queue.checkpoint import Checkpoint
+from ...applier.queue.relay_group import RelayEntry
+from ...applier.schemes import Scheme
+from ...applier.targets import Target
+from ...certifier.errors import InvalidSetting
+from ...certifier.gtid_set import GtidSet
+from .sources import ReplicaSources, SourceNews
 
 CHUNK_TRANSACTIONS = 256
 CHUNK_BYTES = 1 << 20

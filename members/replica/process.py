@@ -10,9 +10,9 @@ from threading import Thread
 
 import structlog
 
-from groupcert.applier.engine.applier import ApplierOptions
-from groupcert.applier.engine.coordinator import CoordinatorOptions
-from groupcert.applier.engine.until import (
+from ...applier.engine.applier import ApplierOptions
+from ...applier.engine.coordinator import CoordinatorOptions
+from ...applier.engine.until import (
     AfterGaps,
     AfterGtids,
     AfterPosition,
@@ -20,19 +20,19 @@ from groupcert.applier.engine.until import (
     BeforeGtids,
     Until,
 )
-from groupcert.applier.queue.checkpoint import Checkpoint
-from groupcert.applier.schemes import Scheme
-from groupcert.applier.schemes.catalogue import scheme
-from groupcert.certifier.gtid_set import GtidSet
-from groupcert.members.console.metrics import serve_metrics
-from groupcert.members.host.private_files import keep_private
-from groupcert.members.replica.follower import Replica, now_us
-from groupcert.members.replica.sources import ReplicaSources
-from groupcert.members.replica.targets import opens_target
-from groupcert.members.services.applier import ApplierMessage, serving_status
-from groupcert.members.services.metrics import ApplierCollector
-from groupcert.members.settings.replica import ReplicaConfig
-from groupcert.members.wire.applier_status import applier_status
+from ...applier.queue.checkpoint import Checkpoint
+from ...applier.schemes import Scheme
+from ...applier.schemes.catalogue import scheme
+from ...certifier.gtid_set import GtidSet
+from ..console.metrics import serve_metrics
+from ..host.private_files import keep_private
+from ..services.applier import ApplierMessage, serving_status
+from ..services.metrics import ApplierCollector
+from ..settings.replica import ReplicaConfig
+from ..wire.applier_status import applier_status
+from .follower import Replica, now_us
+from .sources import ReplicaSources
+from .targets import opens_target
 
 SQL_JOB_TRANSACTIONS_MAX = 64
 SQL_JOB_TRANSACTIONS_MIN = 4

@@ -13,16 +13,17 @@ from typing import NamedTuple, Self
 import grpc
 import structlog
 
-from groupcert.applier.queue.relay_group import RelayEntry
-from groupcert.certifier.errors import Fenced, Unavailable
-from groupcert.certifier.gtid_set import GtidSet
-from groupcert.members.client.direct_calls import DirectMember
-from groupcert.members.errors.security import CallNotAllowed, NotAuthenticated
-from groupcert.members.errors.transactions import MemberFailed
-from groupcert.members.security.credentials import ANONYMOUS, Credentials
-from groupcert.members.wire.binary_log_entries import EventJoiner, entries_from
 from groupcert.v1.binary_log_pb2 import SubscribeRequest, SubscribeResponse
 from groupcert.v1.binary_log_pb2_grpc import BinaryLogServiceStub
+
+from ...applier.queue.relay_group import RelayEntry
+from ...certifier.errors import Fenced, Unavailable
+from ...certifier.gtid_set import GtidSet
+from ..client.direct_calls import DirectMember
+from ..errors.security import CallNotAllowed, NotAuthenticated
+from ..errors.transactions import MemberFailed
+from ..security.credentials import ANONYMOUS, Credentials
+from ..wire.binary_log_entries import EventJoiner, entries_from
 
 PAUSE_SECONDS = 0.5
 """Seconds between two sources that do not answer."""

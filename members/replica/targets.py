@@ -7,15 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from groupcert.applier.errors import UnsuitableTarget
-from groupcert.applier.queue.checkpoint import DurabilityFlusher, Progress
-from groupcert.applier.queue.job import CommitGroup
-from groupcert.applier.targets import Target
-from groupcert.applier.targets.rocksdb import RocksDbTarget, RowChanges
-from groupcert.applier.targets.sql_schema import SqlSchema
-from groupcert.certifier.errors import InvalidSetting
-from groupcert.certifier.storage.store import Store, StoreIdentity
-from groupcert.members.wire.row_changes import decode_changes
+from ...applier.errors import UnsuitableTarget
+from ...applier.queue.checkpoint import DurabilityFlusher, Progress
+from ...applier.queue.job import CommitGroup
+from ...applier.targets import Target
+from ...applier.targets.rocksdb import RocksDbTarget, RowChanges
+from ...applier.targets.sql_schema import SqlSchema
+from ...certifier.errors import InvalidSetting
+from ...certifier.storage.store import Store, StoreIdentity
+from ..wire.row_changes import decode_changes
 
 CLOSE_SECONDS = 10.0
 
@@ -33,14 +33,14 @@ def opens_target(
     if kind == "rocksdb" and rest:
         return lambda: EmbeddedTarget(Path(rest), replica)
     if kind in ("postgresql", "postgres"):
-        from groupcert.applier.targets.postgresql import open_target as open_postgresql
+        from ...applier.targets.postgresql import open_target as open_postgresql
 
         schema = _schema(target, mapping)
         return lambda: open_postgresql(
             target, schema, decode_changes, replica=replica, workers=workers, two_phase=two_phase
         )
     if kind in ("mysql", "mariadb"):
-        from groupcert.applier.targets.mysql import open_target as open_mysql
+        from ...applier.targets.mysql import open_target as open_mysql
 
         schema = _schema(target, mapping)
         return lambda: open_mysql(

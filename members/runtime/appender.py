@@ -8,8 +8,8 @@ that no others joined, so none is forgotten.
 import asyncio
 from collections.abc import Callable, Sequence
 
-from groupcert.applier.queue.relay_group import RelayEntry
-from groupcert.members.core.commit_wait import CommitWait
+from ...applier.queue.relay_group import RelayEntry
+from ..core.commit_wait import CommitWait
 
 
 class Appender:

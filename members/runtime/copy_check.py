@@ -9,11 +9,11 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from groupcert.certifier.position import log_sequence_of
-from groupcert.members.core.member import Member
-from groupcert.members.core.states import MemberState
-from groupcert.members.settings.member import MemberConfig
-from groupcert.members.wire.peer_status import ask_comparison
+from ...certifier.position import log_sequence_of
+from ..core.member import Member
+from ..core.states import MemberState
+from ..settings.member import MemberConfig
+from ..wire.peer_status import ask_comparison
 
 POLL_SECONDS = 0.05
 ASK_SECONDS = 1.0

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
-from groupcert.certifier.errors import CorruptLog, DiskFull, Fenced, GroupcertError
+from ...certifier.errors import CorruptLog, DiskFull, Fenced, GroupcertError
 
 STOP_SECONDS = 10.0
 LOG_STOP_SECONDS = 20.0

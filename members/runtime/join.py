@@ -13,17 +13,17 @@ from typing import NamedTuple
 
 import structlog
 
-from groupcert.certifier.errors import LogServerUnavailable
-from groupcert.certifier.gtid_set import GtidSet
-from groupcert.certifier.position import log_sequence_of
-from groupcert.members.core.catch_up import CatchUp
-from groupcert.members.core.member import Member
-from groupcert.members.core.states import MemberState
-from groupcert.members.core.witnesses import Step, Witnesses
-from groupcert.members.errors.recovery import ExtraTransactions
-from groupcert.members.settings.member import MemberConfig
-from groupcert.members.total_order.port import LogState, TotalOrder
-from groupcert.members.wire.peer_status import ask_progress
+from ...certifier.errors import LogServerUnavailable
+from ...certifier.gtid_set import GtidSet
+from ...certifier.position import log_sequence_of
+from ..core.catch_up import CatchUp
+from ..core.member import Member
+from ..core.states import MemberState
+from ..core.witnesses import Step, Witnesses
+from ..errors.recovery import ExtraTransactions
+from ..settings.member import MemberConfig
+from ..total_order.port import LogState, TotalOrder
+from ..wire.peer_status import ask_progress
 
 POLL_SECONDS = 0.05
 ASK_SECONDS = 0.5

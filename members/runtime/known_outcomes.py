@@ -3,11 +3,11 @@
 It reads the member's table of outcomes where it stands: a run that loads its state has another one.
 """
 
-from groupcert.certifier.records import Outcome
-from groupcert.members.core.log_records import LoggedTransaction
-from groupcert.members.core.member import Member
-from groupcert.members.core.repetitions import passes_again
-from groupcert.members.errors.transactions import OutcomeUnknown
+from ...certifier.records import Outcome
+from ..core.log_records import LoggedTransaction
+from ..core.member import Member
+from ..core.repetitions import passes_again
+from ..errors.transactions import OutcomeUnknown
 
 
 class KnownOutcomes:

@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from groupcert.members.core.member import Member
-from groupcert.members.core.states import MemberState
-from groupcert.members.runtime.runtime import MemberRuntime
+from ..core.member import Member
+from ..core.states import MemberState
+from .runtime import MemberRuntime
 
 RUNNING_SECONDS = 1.5
 """Seconds for transactions that have a snapshot here, or send a large commit."""

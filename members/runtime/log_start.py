@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import structlog
 
-from groupcert.certifier.errors import (
+from ...certifier.errors import (
     DigestMismatch,
     ForeignLog,
     GroupcertError,
@@ -18,13 +18,13 @@ from groupcert.certifier.errors import (
     LogRewritten,
     LogServerUnavailable,
 )
-from groupcert.members.core.member import Member
-from groupcert.members.core.recovery_plan import check_not_ahead, check_start
-from groupcert.members.errors.membership import StillFenced
-from groupcert.members.errors.recovery import ExtraTransactions, LogCutShort
-from groupcert.members.runtime.state_store import StateStore
-from groupcert.members.settings.member import MemberConfig
-from groupcert.members.total_order.port import SHORTER_MS_MAX, LogState, TotalOrder
+from ..core.member import Member
+from ..core.recovery_plan import check_not_ahead, check_start
+from ..errors.membership import StillFenced
+from ..errors.recovery import ExtraTransactions, LogCutShort
+from ..settings.member import MemberConfig
+from ..total_order.port import SHORTER_MS_MAX, LogState, TotalOrder
+from .state_store import StateStore
 
 SHORTER_POLL_SECONDS = 0.5
 RECORD_BYTES_MAX = 7 << 20

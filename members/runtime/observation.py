@@ -2,17 +2,17 @@
 
 from dataclasses import dataclass
 
-from groupcert.applier.engine.status import ApplierStatus
-from groupcert.certifier.storage.store import Store
-from groupcert.members.binary_log.log import BinaryLog
-from groupcert.members.certification_log.outbox import KeptHistory
-from groupcert.members.core.member import Member
-from groupcert.members.core.recovery_progress import RecoveryProgress
-from groupcert.members.host.histogram import Histogram
-from groupcert.members.runtime.runtime import MemberRuntime
-from groupcert.members.runtime.stage_times import StageTimes
-from groupcert.members.total_order.port import LogIdentity
-from groupcert.members.total_order.server_health import LogHealth
+from ...applier.engine.status import ApplierStatus
+from ...certifier.storage.store import Store
+from ..binary_log.log import BinaryLog
+from ..certification_log.outbox import KeptHistory
+from ..core.member import Member
+from ..core.recovery_progress import RecoveryProgress
+from ..host.histogram import Histogram
+from ..total_order.port import LogIdentity
+from ..total_order.server_health import LogHealth
+from .runtime import MemberRuntime
+from .stage_times import StageTimes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,17 +4,17 @@ import secrets
 from collections.abc import Callable
 from importlib.metadata import version
 
-from groupcert.certifier.history.schema import Cursor
-from groupcert.certifier.storage.store import Store
-from groupcert.members.binary_log.log import BinaryLogOptions
-from groupcert.members.certification_log.outbox import KeptHistory, Outbox
-from groupcert.members.core.decisions import Decisions
-from groupcert.members.core.log_records import GroupSettings
-from groupcert.members.core.options import MemberOptions
-from groupcert.members.core.releases import FORMAT_VERSION
-from groupcert.members.core.views import ViewMember
-from groupcert.members.settings.member import MemberConfig
-from groupcert.members.wire.row_changes import changed_keys
+from ...certifier.history.schema import Cursor
+from ...certifier.storage.store import Store
+from ..binary_log.log import BinaryLogOptions
+from ..certification_log.outbox import KeptHistory, Outbox
+from ..core.decisions import Decisions
+from ..core.log_records import GroupSettings
+from ..core.options import MemberOptions
+from ..core.releases import FORMAT_VERSION
+from ..core.views import ViewMember
+from ..settings.member import MemberConfig
+from ..wire.row_changes import changed_keys
 
 
 def binary_log_options(config: MemberConfig) -> BinaryLogOptions:
@@ -70,7 +70,7 @@ def writer_of(
     if not config.writes_certification_log:
         return KeptHistory(outbox, config.certification_log)
     # A member that writes no files does without the memory that Parquet takes.
-    from groupcert.members.certification_log.writer import (
+    from ..certification_log.writer import (
         CertificationLogOptions,
         CertificationLogWriter,
     )

@@ -8,10 +8,10 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from groupcert.certifier.gtid import Gtid
-from groupcert.certifier.outcomes import Doubtful, OutcomeTable
-from groupcert.certifier.records import Outcome, Verdict
-from groupcert.certifier.storage.store import Batch, Family, Store, integer_key
+from ...certifier.gtid import Gtid
+from ...certifier.outcomes import Doubtful, OutcomeTable
+from ...certifier.records import Outcome, Verdict
+from ...certifier.storage.store import Batch, Family, Store, integer_key
 
 
 class OutcomeLog:

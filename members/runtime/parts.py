@@ -5,27 +5,27 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import NamedTuple
 
-from groupcert.applier.engine.applier import Applier, ApplierOptions
-from groupcert.applier.queue.checkpoint import Checkpoint, DurabilityFlusher
-from groupcert.applier.queue.relay_queue import RelayQueue
-from groupcert.applier.schemes.logical_clock import LogicalClock
-from groupcert.applier.targets.rocksdb import RocksDbTarget, is_large
-from groupcert.certifier.history.schema import Cursor
-from groupcert.certifier.storage.store import Store, StoreIdentity
-from groupcert.members.binary_log.log import BinaryLog
-from groupcert.members.core.commit_wait import CommitWait
-from groupcert.members.core.log_records import RowDigests
-from groupcert.members.core.member import Member
-from groupcert.members.core.states import MemberState
-from groupcert.members.large_transactions.fragments import FragmentStore
-from groupcert.members.large_transactions.rows_files import RowsMaker
-from groupcert.members.runtime.appender import Appender
-from groupcert.members.runtime.endings import LOG_STOP_SECONDS, STOP_SECONDS, unless_full
-from groupcert.members.runtime.options import binary_log_options, writer_of
-from groupcert.members.runtime.row_comparison import BYTES_PER_SECOND, RowComparison
-from groupcert.members.runtime.snapshots import Snapshots
-from groupcert.members.settings.member import MemberConfig
-from groupcert.members.wire.row_changes import decode_changes, decode_puts
+from ...applier.engine.applier import Applier, ApplierOptions
+from ...applier.queue.checkpoint import Checkpoint, DurabilityFlusher
+from ...applier.queue.relay_queue import RelayQueue
+from ...applier.schemes.logical_clock import LogicalClock
+from ...applier.targets.rocksdb import RocksDbTarget, is_large
+from ...certifier.history.schema import Cursor
+from ...certifier.storage.store import Store, StoreIdentity
+from ..binary_log.log import BinaryLog
+from ..core.commit_wait import CommitWait
+from ..core.log_records import RowDigests
+from ..core.member import Member
+from ..core.states import MemberState
+from ..large_transactions.fragments import FragmentStore
+from ..large_transactions.rows_files import RowsMaker
+from ..settings.member import MemberConfig
+from ..wire.row_changes import decode_changes, decode_puts
+from .appender import Appender
+from .endings import LOG_STOP_SECONDS, STOP_SECONDS, unless_full
+from .options import binary_log_options, writer_of
+from .row_comparison import BYTES_PER_SECOND, RowComparison
+from .snapshots import Snapshots
 
 JOB_TRANSACTIONS_MAX = 64
 """Transactions of a job: waking a worker costs as much as a few executions on the embedded

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from xxhash import xxh3_64_intdigest
 
-from groupcert.applier.targets.rocksdb import RowsSnapshot
-from groupcert.members.core.log_records import RANGE_BYTES, RANGES, RowDigests
-from groupcert.members.errors.membership import NotComparable
+from ...applier.targets.rocksdb import RowsSnapshot
+from ..core.log_records import RANGE_BYTES, RANGES, RowDigests
+from ..errors.membership import NotComparable
 
 ROW_BYTES = 100
 """Bytes that each row counts for beside its own: digesting a small one takes as long."""

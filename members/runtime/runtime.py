@@ -16,39 +16,39 @@ from pathlib import Path
 
 import structlog
 
-from groupcert.certifier.errors import CorruptLog, Fenced, GroupcertError, LogGap, NotServing
-from groupcert.certifier.gtid_set import GtidSet
-from groupcert.certifier.history.schema import Cursor
-from groupcert.members.core.admission import why_not
-from groupcert.members.core.effects import Delivered
-from groupcert.members.core.log_records import LoggedTransaction, RowDigests
-from groupcert.members.core.member import Member
-from groupcert.members.core.publisher import Submission
-from groupcert.members.core.recovery_plan import why_gap
-from groupcert.members.core.recovery_progress import RecoveryProgress
-from groupcert.members.core.states import MemberState
-from groupcert.members.errors.membership import OutOfGroup, StillFenced
-from groupcert.members.host.turns import Turns
-from groupcert.members.large_transactions.uploads import Uploads
-from groupcert.members.runtime.copy_check import check_copy
-from groupcert.members.runtime.endings import why_ended
-from groupcert.members.runtime.join import Applied, start_joining
-from groupcert.members.runtime.known_outcomes import KnownOutcomes
-from groupcert.members.runtime.log_start import check_log, open_log, record_bytes_max
-from groupcert.members.runtime.options import decisions_of, member_options
-from groupcert.members.runtime.parts import Events, Parts
-from groupcert.members.runtime.run_end import NORMAL_START, RunEnd, RunStart
-from groupcert.members.runtime.sender import Sender
-from groupcert.members.runtime.skips import deliver_in_steps, deliver_readable, tell_skipped
-from groupcert.members.runtime.state_log import StateLog
-from groupcert.members.runtime.state_store import StateStore
-from groupcert.members.runtime.submissions import Submissions
-from groupcert.members.runtime.waiters import Waiters
-from groupcert.members.settings.member import MemberConfig
-from groupcert.members.total_order.linger import Linger
-from groupcert.members.total_order.port import Delivery, LogIdentity, LogState, TotalOrder
-from groupcert.members.wire.log_batches import is_urgent
-from groupcert.members.wire.requests import RequestLimits
+from ...certifier.errors import CorruptLog, Fenced, GroupcertError, LogGap, NotServing
+from ...certifier.gtid_set import GtidSet
+from ...certifier.history.schema import Cursor
+from ..core.admission import why_not
+from ..core.effects import Delivered
+from ..core.log_records import LoggedTransaction, RowDigests
+from ..core.member import Member
+from ..core.publisher import Submission
+from ..core.recovery_plan import why_gap
+from ..core.recovery_progress import RecoveryProgress
+from ..core.states import MemberState
+from ..errors.membership import OutOfGroup, StillFenced
+from ..host.turns import Turns
+from ..large_transactions.uploads import Uploads
+from ..settings.member import MemberConfig
+from ..total_order.linger import Linger
+from ..total_order.port import Delivery, LogIdentity, LogState, TotalOrder
+from ..wire.log_batches import is_urgent
+from ..wire.requests import RequestLimits
+from .copy_check import check_copy
+from .endings import why_ended
+from .join import Applied, start_joining
+from .known_outcomes import KnownOutcomes
+from .log_start import check_log, open_log, record_bytes_max
+from .options import decisions_of, member_options
+from .parts import Events, Parts
+from .run_end import NORMAL_START, RunEnd, RunStart
+from .sender import Sender
+from .skips import deliver_in_steps, deliver_readable, tell_skipped
+from .state_log import StateLog
+from .state_store import StateStore
+from .submissions import Submissions
+from .waiters import Waiters
 
 TICK_SECONDS = 0.05
 SAVE_MS = 200

@@ -8,11 +8,11 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from groupcert.members.core.member import Member
-from groupcert.members.core.publisher import LINGER_MS
-from groupcert.members.host.histogram import AMOUNTS, Histogram
-from groupcert.members.total_order.port import PUBLISHING_MAX, TotalOrder
-from groupcert.members.wire.log_batches import encode_batch
+from ..core.member import Member
+from ..core.publisher import LINGER_MS
+from ..host.histogram import AMOUNTS, Histogram
+from ..total_order.port import PUBLISHING_MAX, TotalOrder
+from ..wire.log_batches import encode_batch
 
 SENT_TIMES_KEPT = 256
 

@@ -2,11 +2,11 @@
 
 import asyncio
 
-from groupcert.certifier.errors import InvalidSetting, LogServerUnavailable, NotServing
-from groupcert.members.core.log_records import Skip
-from groupcert.members.core.states import MemberState
-from groupcert.members.runtime.runtime import MemberRuntime
-from groupcert.members.wire.log_batches import encode_batch
+from ...certifier.errors import InvalidSetting, LogServerUnavailable, NotServing
+from ..core.log_records import Skip
+from ..core.states import MemberState
+from ..wire.log_batches import encode_batch
+from .runtime import MemberRuntime
 
 POLL_SECONDS = 0.01
 TAKEN_SECONDS_MAX = 10.0

@@ -13,20 +13,20 @@ from contextlib import aclosing
 
 import structlog
 
-from groupcert.certifier.errors import (
+from ...certifier.errors import (
     CorruptRecord,
     ForeignLog,
     InvalidRequest,
     LogServerUnavailable,
     UnsupportedFormat,
 )
-from groupcert.certifier.position import position_of
-from groupcert.members.core.effects import Delivered
-from groupcert.members.core.member import Member
-from groupcert.members.core.skipped_messages import Skipped
-from groupcert.members.errors.membership import UnreadableMessage
-from groupcert.members.total_order.port import Delivery, LogState, TotalOrder
-from groupcert.members.wire.log_batches import decode_batch, skips_in
+from ...certifier.position import position_of
+from ..core.effects import Delivered
+from ..core.member import Member
+from ..core.skipped_messages import Skipped
+from ..errors.membership import UnreadableMessage
+from ..total_order.port import Delivery, LogState, TotalOrder
+from ..wire.log_batches import decode_batch, skips_in
 
 RETRY_SECONDS = 0.5
 log: structlog.stdlib.BoundLogger = structlog.get_logger()

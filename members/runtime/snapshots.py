@@ -8,11 +8,11 @@ store only, so that its transaction may be TOO_OLD. A caller that opens many lea
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from groupcert.applier.targets.rocksdb import RowsSnapshot
-from groupcert.certifier.errors import SnapshotExpired
-from groupcert.members.core.caller_shares import Shares
-from groupcert.members.core.held_versions import HeldVersions
-from groupcert.members.errors.calls import SessionEnded, TooManySnapshots
+from ...applier.targets.rocksdb import RowsSnapshot
+from ...certifier.errors import SnapshotExpired
+from ..core.caller_shares import Shares
+from ..core.held_versions import HeldVersions
+from ..errors.calls import SessionEnded, TooManySnapshots
 
 
 @dataclass(slots=True)

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from groupcert.certifier.records import Outcome, Verdict
-from groupcert.members.host.histogram import Histogram
+from ...certifier.records import Outcome, Verdict
+from ..host.histogram import Histogram
 
 STAGES = ("queued", "ordered", "committed")
 """Taken but not sent; sent but not read back; read back but not visible yet."""

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import structlog
 
-from groupcert.members.core.log_records import GroupSettings
-from groupcert.members.core.member import Member
-from groupcert.members.core.states import MemberState
+from ..core.log_records import GroupSettings
+from ..core.member import Member
+from ..core.states import MemberState
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 

@@ -9,19 +9,19 @@ import json
 import time
 from hashlib import blake2b
 
-from groupcert.applier.queue.relay_queue import RelayQueue
-from groupcert.certifier.errors import LogRewritten
-from groupcert.certifier.position import position_of
-from groupcert.certifier.storage.info_store import CertificationInfoStore
-from groupcert.certifier.storage.store import COPY_KEY, Batch, Family, Store, integer_key
-from groupcert.members.certification_log.outbox import Outbox, forget, put, tell_given_up
-from groupcert.members.core.decisions import place_key
-from groupcert.members.core.effects import Delivered
-from groupcert.members.core.member import Member
-from groupcert.members.core.member_checkpoint import checkpoint_of, restore
-from groupcert.members.large_transactions.fragments import drop
-from groupcert.members.runtime.outcome_log import OutcomeLog
-from groupcert.members.total_order.port import Delivery, LogIdentity, check_same_log
+from ...applier.queue.relay_queue import RelayQueue
+from ...certifier.errors import LogRewritten
+from ...certifier.position import position_of
+from ...certifier.storage.info_store import CertificationInfoStore
+from ...certifier.storage.store import COPY_KEY, Batch, Family, Store, integer_key
+from ..certification_log.outbox import Outbox, forget, put, tell_given_up
+from ..core.decisions import place_key
+from ..core.effects import Delivered
+from ..core.member import Member
+from ..core.member_checkpoint import checkpoint_of, restore
+from ..large_transactions.fragments import drop
+from ..total_order.port import Delivery, LogIdentity, check_same_log
+from .outcome_log import OutcomeLog
 
 MEMBER_KEY = b"member"
 LOG_IDENTITY_KEY = b"log"

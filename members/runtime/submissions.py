@@ -5,17 +5,17 @@ import time
 from collections.abc import Sequence
 from functools import partial
 
-from groupcert.certifier.errors import LogFull
-from groupcert.members.binary_log.log import BinaryLog
-from groupcert.members.core.admission import check_admitted, why_not
-from groupcert.members.core.effects import Delivered
-from groupcert.members.core.log_records import LoggedTransaction
-from groupcert.members.core.member import Member
-from groupcert.members.core.publisher import Submission
-from groupcert.members.core.states import MemberState
-from groupcert.members.runtime.sender import Sender
-from groupcert.members.runtime.stage_times import StageTimes
-from groupcert.members.runtime.waiters import Waiters
+from ...certifier.errors import LogFull
+from ..binary_log.log import BinaryLog
+from ..core.admission import check_admitted, why_not
+from ..core.effects import Delivered
+from ..core.log_records import LoggedTransaction
+from ..core.member import Member
+from ..core.publisher import Submission
+from ..core.states import MemberState
+from .sender import Sender
+from .stage_times import StageTimes
+from .waiters import Waiters
 
 
 class Submissions:

@@ -7,10 +7,10 @@ ones do not wait.
 import asyncio
 from collections.abc import Callable
 
-from groupcert.certifier.errors import NotServing
-from groupcert.members.core.member import Member
-from groupcert.members.core.states import MemberState
-from groupcert.members.runtime.commit_clock import CommitClock
+from ...certifier.errors import NotServing
+from ..core.member import Member
+from ..core.states import MemberState
+from .commit_clock import CommitClock
 
 _OVER = (MemberState.ERROR, MemberState.FENCED, MemberState.LEFT)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from groupcert.certifier.errors import InvalidSetting
+from ...certifier.errors import InvalidSetting
 
 TOKEN_CHARACTERS_MAX = 1_024
 """A token travels in the headers of each call, of which peers accept about 8 KB."""

@@ -13,24 +13,25 @@ from typing import Any, TypeAlias
 import grpc.aio
 from pydantic import ValidationError
 
-from groupcert.certifier.errors import InvalidSetting, NotServing
-from groupcert.members.core.log_records import RANGES, SETTINGS_FIXED, GroupSettings
-from groupcert.members.core.member import Member
-from groupcert.members.core.states import MemberState
-from groupcert.members.core.views import ViewMember
-from groupcert.members.door.callers import Callers
-from groupcert.members.errors.membership import ChangedMeanwhile
-from groupcert.members.errors.security import CallNotAllowed, NotAuthenticated
-from groupcert.members.runtime.leaving import leave
-from groupcert.members.runtime.options import group_settings
-from groupcert.members.runtime.row_comparison import key_hash
-from groupcert.members.runtime.run_end import RunStart
-from groupcert.members.runtime.runtime import MemberRuntime
-from groupcert.members.runtime.skip_order import order_skip
-from groupcert.members.services.current_runtime import CurrentRuntime
-from groupcert.members.settings.member import MemberConfig, problem_text
-from groupcert.members.settings.shown import shown_settings
 from groupcert.v1 import admin_pb2, admin_pb2_grpc
+
+from ...certifier.errors import InvalidSetting, NotServing
+from ..core.log_records import RANGES, SETTINGS_FIXED, GroupSettings
+from ..core.member import Member
+from ..core.states import MemberState
+from ..core.views import ViewMember
+from ..door.callers import Callers
+from ..errors.membership import ChangedMeanwhile
+from ..errors.security import CallNotAllowed, NotAuthenticated
+from ..runtime.leaving import leave
+from ..runtime.options import group_settings
+from ..runtime.row_comparison import key_hash
+from ..runtime.run_end import RunStart
+from ..runtime.runtime import MemberRuntime
+from ..runtime.skip_order import order_skip
+from ..settings.member import MemberConfig, problem_text
+from ..settings.shown import shown_settings
+from .current_runtime import CurrentRuntime
 
 LEAVE_SECONDS = 10.0
 _NAMES = GroupSettings._fields[1:]

@@ -7,14 +7,15 @@ from contextlib import contextmanager
 import grpc
 from grpc_status import rpc_status as grpc_rpc_status
 
-from groupcert.certifier.errors import GroupcertError
-from groupcert.members.door.callers import Callers
-from groupcert.members.door.refusal_log import RefusalLog
-from groupcert.members.security.access import AccessList
-from groupcert.members.security.credentials import Tls
-from groupcert.members.wire.channels import add_port
-from groupcert.members.wire.statuses import rpc_status
 from groupcert.v1 import applier_pb2, applier_pb2_grpc
+
+from ...certifier.errors import GroupcertError
+from ..door.callers import Callers
+from ..door.refusal_log import RefusalLog
+from ..security.access import AccessList
+from ..security.credentials import Tls
+from ..wire.channels import add_port
+from ..wire.statuses import rpc_status
 
 ApplierMessage = applier_pb2.GetApplierStatusResponse
 Observe = Callable[[], ApplierMessage | None]

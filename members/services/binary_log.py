@@ -12,22 +12,23 @@ from itertools import chain
 
 import structlog
 
-from groupcert.applier.errors import PurgedAtSource, ReplicaAhead
-from groupcert.applier.queue.fragments import is_reference
-from groupcert.applier.queue.relay_group import RelayEntry
-from groupcert.certifier.errors import CorruptStore, GroupcertError, InvalidSetting, NotServing
-from groupcert.certifier.gtid_set import GtidSet
-from groupcert.members.binary_log.log import BinaryLog
-from groupcert.members.binary_log.reader import BYTES_MAX, ENTRIES_MAX, BinaryLogReader
-from groupcert.members.core.states import MemberState
-from groupcert.members.door.answer_budget import PAGE_BYTES, answering
-from groupcert.members.services.conversions import converted
-from groupcert.members.services.current_runtime import CurrentRuntime
-from groupcert.members.services.serving import Context, Followed
-from groupcert.members.wire.binary_log_entries import events_of, large_events
-from groupcert.members.wire.requests import check_gtid_set
-from groupcert.members.wire.row_changes import changed_keys
 from groupcert.v1 import binary_log_pb2, binary_log_pb2_grpc
+
+from ...applier.errors import PurgedAtSource, ReplicaAhead
+from ...applier.queue.fragments import is_reference
+from ...applier.queue.relay_group import RelayEntry
+from ...certifier.errors import CorruptStore, GroupcertError, InvalidSetting, NotServing
+from ...certifier.gtid_set import GtidSet
+from ..binary_log.log import BinaryLog
+from ..binary_log.reader import BYTES_MAX, ENTRIES_MAX, BinaryLogReader
+from ..core.states import MemberState
+from ..door.answer_budget import PAGE_BYTES, answering
+from ..wire.binary_log_entries import events_of, large_events
+from ..wire.requests import check_gtid_set
+from ..wire.row_changes import changed_keys
+from .conversions import converted
+from .current_runtime import CurrentRuntime
+from .serving import Context, Followed
 
 HEARTBEAT_SECONDS = 1.0
 GTID_SET_BYTES_MAX = 128 << 10

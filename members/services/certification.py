@@ -9,28 +9,29 @@ from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from typing import NamedTuple, TypeAlias
 
-from groupcert.certifier.errors import GroupcertError
-from groupcert.certifier.outcomes import Doubtful
-from groupcert.certifier.write_set import items_from_texts
-from groupcert.members.core.log_records import LoggedTransaction
-from groupcert.members.core.publisher import Submission
-from groupcert.members.services.conversions import PART_BYTES, converted
-from groupcert.members.services.current_runtime import CurrentRuntime
-from groupcert.members.services.serving import Context, Serving
-from groupcert.members.services.submitting import (
+from groupcert.v1 import certification_pb2, certification_pb2_grpc, transaction_pb2
+
+from ...certifier.errors import GroupcertError
+from ...certifier.outcomes import Doubtful
+from ...certifier.write_set import items_from_texts
+from ..core.log_records import LoggedTransaction
+from ..core.publisher import Submission
+from ..wire.requests import (
+    check_id,
+    outcome_message,
+    submitted,
+    unknown_message,
+)
+from .conversions import PART_BYTES, converted
+from .current_runtime import CurrentRuntime
+from .serving import Context, Serving
+from .submitting import (
     is_large,
     least_read,
     limits_of_caller,
     submit,
     submit_large,
 )
-from groupcert.members.wire.requests import (
-    check_id,
-    outcome_message,
-    submitted,
-    unknown_message,
-)
-from groupcert.v1 import certification_pb2, certification_pb2_grpc, transaction_pb2
 
 STREAM_MESSAGES_MAX = 64
 """Messages of one stream that a member takes before it has answered the first."""

@@ -11,10 +11,10 @@ from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import contextmanager
 from typing import Literal, TypeVar
 
-from groupcert.certifier.errors import CorruptStore, NotServing
-from groupcert.members.core.states import MemberState
-from groupcert.members.runtime.observation import Observation, observe
-from groupcert.members.runtime.runtime import MemberRuntime
+from ...certifier.errors import CorruptStore, NotServing
+from ..core.states import MemberState
+from ..runtime.observation import Observation, observe
+from ..runtime.runtime import MemberRuntime
 
 Found = TypeVar("Found")
 

@@ -20,14 +20,14 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from groupcert.certifier.storage.store import Store
-from groupcert.members.core.releases import FORMAT_VERSION
-from groupcert.members.door.answer_budget import AnswerBudget
-from groupcert.members.door.call_times import CallTimes
-from groupcert.members.host.histogram import Histogram
-from groupcert.members.runtime.observation import Observation
-from groupcert.members.total_order.server_health import LogHealth, LogServerState
-from groupcert.members.wire.statuses import leaves
+from ...certifier.storage.store import Store
+from ..core.releases import FORMAT_VERSION
+from ..door.answer_budget import AnswerBudget
+from ..door.call_times import CallTimes
+from ..host.histogram import Histogram
+from ..runtime.observation import Observation
+from ..total_order.server_health import LogHealth, LogServerState
+from ..wire.statuses import leaves
 
 PROCESS_COLLECTORS: tuple[Collector, ...] = (PROCESS_COLLECTOR, PLATFORM_COLLECTOR, GC_COLLECTOR)
 """The metrics of any process, by the names that its library gives them."""

@@ -11,17 +11,18 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from groupcert.certifier.errors import InvalidSetting, NotServing
-from groupcert.certifier.history.schema import Verdict
-from groupcert.members.certification_log.outbox import Outbox
-from groupcert.members.core.caller_shares import Shares
-from groupcert.members.door.answer_budget import PAGE_BYTES, answering
-from groupcert.members.door.callers import CALLER
-from groupcert.members.door.places import Places
-from groupcert.members.services.current_runtime import CurrentRuntime
-from groupcert.members.services.group_status import group_applier_status, group_status
-from groupcert.members.services.serving import Context
 from groupcert.v1 import applier_pb2, applier_pb2_grpc, group_pb2, group_pb2_grpc
+
+from ...certifier.errors import InvalidSetting, NotServing
+from ...certifier.history.schema import Verdict
+from ..certification_log.outbox import Outbox
+from ..core.caller_shares import Shares
+from ..door.answer_budget import PAGE_BYTES, answering
+from ..door.callers import CALLER
+from ..door.places import Places
+from .current_runtime import CurrentRuntime
+from .group_status import group_applier_status, group_status
+from .serving import Context
 
 WATCH_PERIOD_MS_MIN = 50
 PAGE_ROWS = 1_000
@@ -58,7 +59,7 @@ async def rows_of(
 
 def _rows_in_files(outbox: Outbox, folder: Path, place: int) -> Iterator[list[dict[str, Any]]]:
     # Parquet is not installed where no member writes files.
-    from groupcert.members.certification_log.files import rows_after
+    from ..certification_log.files import rows_after
 
     return rows_after(folder, outbox.observer, outbox.history, place)
 

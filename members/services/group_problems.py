@@ -9,8 +9,6 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import NamedTuple
 
-from groupcert.members.total_order.server_health import LOST_MS
-from groupcert.members.wire.status_documents import state_name
 from groupcert.v1.group_pb2 import (
     DEPARTURE_CAUSE_EXPELLED,
     DEPARTURE_CAUSE_LEFT,
@@ -24,6 +22,9 @@ from groupcert.v1.group_pb2 import (
     GroupStatus,
     MemberStatus,
 )
+
+from ..total_order.server_health import LOST_MS
+from ..wire.status_documents import state_name
 
 UNACKNOWLEDGED_MS = 3_000
 """Milliseconds; a member sends something at least once a second."""

@@ -4,17 +4,18 @@ import time
 from dataclasses import asdict
 from typing import Any
 
-from groupcert.applier.engine.status import ApplierStatus
-from groupcert.applier.schemes import Consistency
-from groupcert.certifier.records import Verdict
-from groupcert.members.binary_log.log import BinaryLog
-from groupcert.members.certification_log.outbox import KeptHistory
-from groupcert.members.core.comparisons import Comparisons
-from groupcert.members.core.states import MemberState
-from groupcert.members.host.histogram import Histogram
-from groupcert.members.runtime.observation import Observation
-from groupcert.members.wire.applier_status import applier_status
 from groupcert.v1 import applier_pb2, group_pb2
+
+from ...applier.engine.status import ApplierStatus
+from ...applier.schemes import Consistency
+from ...certifier.records import Verdict
+from ..binary_log.log import BinaryLog
+from ..certification_log.outbox import KeptHistory
+from ..core.comparisons import Comparisons
+from ..core.states import MemberState
+from ..host.histogram import Histogram
+from ..runtime.observation import Observation
+from ..wire.applier_status import applier_status
 
 
 def group_status(observed: Observation) -> group_pb2.GroupStatus:

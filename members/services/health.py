@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from grpc_health.v1 import health_pb2
 from grpc_health.v1._async import HealthServicer
 
-from groupcert.members.services.serving import Context
+from .serving import Context
 
 UNKNOWN = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
 

@@ -15,9 +15,10 @@ from prometheus_client.exposition import make_wsgi_app
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from groupcert.members.services.applier import Observe
-from groupcert.members.services.group_problems import ProblemKind, problems_of
 from groupcert.v1.group_pb2 import LOG_SERVER_STATE_CURRENT, GroupStatus, MemberState, MemberStatus
+
+from .applier import Observe
+from .group_problems import ProblemKind, problems_of
 
 GAUGES = {
     "pending_transactions": "transactions that are not visible yet",

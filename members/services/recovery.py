@@ -11,16 +11,17 @@ from pathlib import Path
 
 from xxhash import xxh3_64_intdigest
 
-from groupcert.certifier.errors import InvalidSetting
-from groupcert.certifier.storage.store import ROCKSDB_FOLDER
-from groupcert.members.core.throttle import Throttle
-from groupcert.members.door.answer_budget import answering
-from groupcert.members.errors.recovery import CopyExpired
-from groupcert.members.recovery.copies import Copies, Copy, check_donor
-from groupcert.members.services.current_runtime import CurrentRuntime
-from groupcert.members.services.serving import Context
-from groupcert.members.settings.member import MemberConfig
 from groupcert.v1 import recovery_pb2, recovery_pb2_grpc
+
+from ...certifier.errors import InvalidSetting
+from ...certifier.storage.store import ROCKSDB_FOLDER
+from ..core.throttle import Throttle
+from ..door.answer_budget import answering
+from ..errors.recovery import CopyExpired
+from ..recovery.copies import Copies, Copy, check_donor
+from ..settings.member import MemberConfig
+from .current_runtime import CurrentRuntime
+from .serving import Context
 
 CHUNK_BYTES = 1 << 20
 CHUNKS_PER_SECOND_MIN = 10

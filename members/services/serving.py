@@ -6,18 +6,18 @@ from typing import Any, Protocol, TypeAlias
 
 import grpc.aio
 
-from groupcert.certifier.gtid_set import GtidSet
-from groupcert.members.binary_log.log import BinaryLog
-from groupcert.members.core.held_versions import HeldVersions
-from groupcert.members.core.log_records import LoggedTransaction
-from groupcert.members.core.publisher import Submission
-from groupcert.members.core.states import MemberState
-from groupcert.members.large_transactions.fragments import FragmentStore
-from groupcert.members.large_transactions.uploads import Uploads
-from groupcert.members.runtime.known_outcomes import KnownOutcomes
-from groupcert.members.runtime.snapshots import Snapshots
-from groupcert.members.settings.member import MemberConfig
-from groupcert.members.wire.requests import RequestLimits
+from ...certifier.gtid_set import GtidSet
+from ..binary_log.log import BinaryLog
+from ..core.held_versions import HeldVersions
+from ..core.log_records import LoggedTransaction
+from ..core.publisher import Submission
+from ..core.states import MemberState
+from ..large_transactions.fragments import FragmentStore
+from ..large_transactions.uploads import Uploads
+from ..runtime.known_outcomes import KnownOutcomes
+from ..runtime.snapshots import Snapshots
+from ..settings.member import MemberConfig
+from ..wire.requests import RequestLimits
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 

@@ -15,19 +15,20 @@ from typing import Any, TypeAlias
 import structlog
 from google.rpc import code_pb2, status_pb2  # type: ignore[import-untyped]  # has no types
 
-from groupcert.certifier.errors import GroupcertError
-from groupcert.members.door.answer_budget import UNSENT, Unsent, answering
-from groupcert.members.door.door import CarriedCalls, Door
-from groupcert.members.errors.calls import InvalidMessage
-from groupcert.members.runtime.snapshots import Snapshots
-from groupcert.members.services.certification import CertificationService
-from groupcert.members.services.current_runtime import CurrentRuntime
-from groupcert.members.services.serving import Context
-from groupcert.members.services.store import StoreService
-from groupcert.members.wire.session_answers import answered
-from groupcert.members.wire.statuses import rpc_status
 from groupcert.v1 import session_pb2_grpc
 from groupcert.v1.session_pb2 import SessionCall, SessionRequest
+
+from ...certifier.errors import GroupcertError
+from ..door.answer_budget import UNSENT, Unsent, answering
+from ..door.door import CarriedCalls, Door
+from ..errors.calls import InvalidMessage
+from ..runtime.snapshots import Snapshots
+from ..wire.session_answers import answered
+from ..wire.statuses import rpc_status
+from .certification import CertificationService
+from .current_runtime import CurrentRuntime
+from .serving import Context
+from .store import StoreService
 
 CALL = "/groupcert.v1.SessionService/Session"
 UNSENT_BYTES = 16 << 10

@@ -11,23 +11,27 @@ from itertools import chain
 from typing import Any
 from weakref import WeakValueDictionary
 
-from groupcert.applier.targets.rocksdb import RowsSnapshot
-from groupcert.certifier.errors import TooManyKeys
-from groupcert.certifier.outcomes import Doubtful
-from groupcert.certifier.records import Outcome, Verdict
-from groupcert.certifier.write_set import store_key_item
-from groupcert.members.core.caller_shares import Shares
-from groupcert.members.core.publisher import Submission
-from groupcert.members.door.answer_budget import PAGE_BYTES, answering
-from groupcert.members.door.callers import CALLER
-from groupcert.members.door.places import Places
-from groupcert.members.host.turns import Turns
-from groupcert.members.large_transactions.parts import PartsReader, header_of, in_time
-from groupcert.members.services.certification import Asked, outcome_messages
-from groupcert.members.services.conversions import converted
-from groupcert.members.services.current_runtime import CurrentRuntime
-from groupcert.members.services.serving import Context, Serving
-from groupcert.members.services.submitting import (
+from groupcert.v1 import store_pb2, store_pb2_grpc, transaction_pb2
+
+from ...applier.targets.rocksdb import RowsSnapshot
+from ...certifier.errors import TooManyKeys
+from ...certifier.outcomes import Doubtful
+from ...certifier.records import Outcome, Verdict
+from ...certifier.write_set import store_key_item
+from ..core.caller_shares import Shares
+from ..core.publisher import Submission
+from ..door.answer_budget import PAGE_BYTES, answering
+from ..door.callers import CALLER
+from ..door.places import Places
+from ..host.turns import Turns
+from ..large_transactions.parts import PartsReader, header_of, in_time
+from ..wire.requests import outcome_message, submitted, submitted_commit
+from ..wire.statuses import commit_error
+from .certification import Asked, outcome_messages
+from .conversions import converted
+from .current_runtime import CurrentRuntime
+from .serving import Context, Serving
+from .submitting import (
     check_first,
     least_read,
     limits_of_caller,
@@ -35,9 +39,6 @@ from groupcert.members.services.submitting import (
     submit,
     submit_uploaded,
 )
-from groupcert.members.wire.requests import outcome_message, submitted, submitted_commit
-from groupcert.members.wire.statuses import commit_error
-from groupcert.v1 import store_pb2, store_pb2_grpc, transaction_pb2
 
 GET_KEYS_MAX = 10_000
 """Keys of one call; to look up so many takes some 50 ms."""

@@ -6,17 +6,18 @@ submitted with a reference to them.
 
 from collections.abc import Sequence
 
-from groupcert.certifier.errors import TransactionTooLarge
-from groupcert.certifier.gtid_set import GtidSet
-from groupcert.members.core.log_records import LoggedTransaction, bytes_of
-from groupcert.members.core.publisher import Submission
-from groupcert.members.door.callers import CALLER, ROLES
-from groupcert.members.errors.membership import NotPrimary
-from groupcert.members.large_transactions.uploads import LargeUpload
-from groupcert.members.security.access import Role
-from groupcert.members.services.serving import Serving
-from groupcert.members.wire.requests import RequestLimits
 from groupcert.v1 import store_pb2, transaction_pb2
+
+from ...certifier.errors import TransactionTooLarge
+from ...certifier.gtid_set import GtidSet
+from ..core.log_records import LoggedTransaction, bytes_of
+from ..core.publisher import Submission
+from ..door.callers import CALLER, ROLES
+from ..errors.membership import NotPrimary
+from ..large_transactions.uploads import LargeUpload
+from ..security.access import Role
+from ..wire.requests import RequestLimits
+from .serving import Serving
 
 
 def limits_of_caller(runtime: Serving) -> RequestLimits:

@@ -23,17 +23,17 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails
 
-from groupcert.members.core.addresses import (
+from ..core.addresses import (
     ADDRESS,
     ADDRESS_CHARACTERS_MAX,
     ADDRESS_SHAPE,
     PORT_MAX,
 )
-from groupcert.members.core.group_settings import NAME, RANGES, TABLES, TABLES_SHAPE
-from groupcert.members.core.views import WEIGHT
-from groupcert.members.errors.usage import InvalidConfig
-from groupcert.members.security.credentials import Tls
-from groupcert.members.settings.security import File, SecuritySettings, complete_tls
+from ..core.group_settings import NAME, RANGES, TABLES, TABLES_SHAPE
+from ..core.views import WEIGHT
+from ..errors.usage import InvalidConfig
+from ..security.credentials import Tls
+from .security import File, SecuritySettings, complete_tls
 
 ENVIRONMENT_PREFIX = "GROUPCERT_"
 GROUP_NAMESPACE = uuid.UUID("c4a5e9d2-51a4-4fd5-8f0e-2d3b8c6d1a77")

@@ -12,11 +12,11 @@ from typing import Annotated
 
 from pydantic import Field, field_validator, model_validator
 
-from groupcert.applier.engine.worker import WORKERS_MAX
-from groupcert.certifier.errors import InvalidGtidSet
-from groupcert.certifier.gtid_set import GtidSet
-from groupcert.members.settings.member import Address, Listed, Name, Positive, loaded
-from groupcert.members.settings.security import SecuritySettings
+from ...applier.engine.worker import WORKERS_MAX
+from ...certifier.errors import InvalidGtidSet
+from ...certifier.gtid_set import GtidSet
+from .member import Address, Listed, Name, Positive, loaded
+from .security import SecuritySettings
 
 Count = Annotated[int, Field(ge=0)]
 _POSITION = re.compile(r"\d+:\d+")

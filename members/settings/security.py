@@ -9,9 +9,9 @@ from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, field_validator, model_validator
 
-from groupcert.certifier.errors import InvalidSetting
-from groupcert.members.security.access import AccessList
-from groupcert.members.security.credentials import Credentials, Tls, credentials_of, tls_of
+from ...certifier.errors import InvalidSetting
+from ..security.access import AccessList
+from ..security.credentials import Credentials, Tls, credentials_of, tls_of
 
 
 def no_file(value: object) -> object:

@@ -5,10 +5,10 @@ A group's members are compared by these: one with another `applier_workers`, say
 
 from pydantic_core import PydanticUndefined
 
-from groupcert.members.core.log_records import GroupSettings
-from groupcert.members.security.access import AccessList
-from groupcert.members.settings.member import MemberConfig
-from groupcert.members.total_order.server_address import without_password
+from ..core.log_records import GroupSettings
+from ..security.access import AccessList
+from ..total_order.server_address import without_password
+from .member import MemberConfig
 
 OF_ONE_MEMBER = frozenset(
     {

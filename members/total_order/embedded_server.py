@@ -24,12 +24,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from groupcert.certifier.errors import GroupcertError, LogServerUnavailable, PortTaken
-from groupcert.members.host import die_with_parent
-from groupcert.members.host.file_lock import lock
-from groupcert.members.host.interruption import held_back
-from groupcert.members.host.loopback import HOST, free_port
-from groupcert.members.total_order.jetstream_monitors import promises_of, write_error
+from ...certifier.errors import GroupcertError, LogServerUnavailable, PortTaken
+from ..host import die_with_parent
+from ..host.file_lock import lock
+from ..host.interruption import held_back
+from ..host.loopback import HOST, free_port
+from .jetstream_monitors import promises_of, write_error
 
 START_MS_MAX = 60_000
 STOP_MS_MAX = 30_000

@@ -11,41 +11,42 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 
-from groupcert.certifier.errors import (
+from groupcert.etcd.rpc_pb2 import StatusRequest
+
+from ...certifier.errors import (
     InvalidSetting,
     LogGap,
     LogServerTooOld,
     LogServerUnavailable,
 )
-from groupcert.etcd.rpc_pb2 import StatusRequest
-from groupcert.members.errors.membership import GroupMissing
-from groupcert.members.host.histogram import Histogram
-from groupcert.members.security.credentials import Tls
-from groupcert.members.total_order.etcd_connection import (
+from ..errors.membership import GroupMissing
+from ..host.histogram import Histogram
+from ..security.credentials import Tls
+from .etcd_connection import (
     STATUS,
     EtcdConnection,
     EtcdRefused,
     NotAnswered,
 )
-from groupcert.members.total_order.etcd_health import (
+from .etcd_health import (
     EtcdHealth,
     ServerPromises,
     message_bytes_max,
     promises_of,
     voters_of,
 )
-from groupcert.members.total_order.etcd_log import Compacted, EtcdLog, LogDescription
-from groupcert.members.total_order.etcd_publisher import EtcdPublisher
-from groupcert.members.total_order.etcd_reader import EtcdReader
-from groupcert.members.total_order.linger import Linger
-from groupcert.members.total_order.port import (
+from .etcd_log import Compacted, EtcdLog, LogDescription
+from .etcd_publisher import EtcdPublisher
+from .etcd_reader import EtcdReader
+from .linger import Linger
+from .port import (
     Continuation,
     Delivery,
     LogIdentity,
     LogState,
     check_same_log,
 )
-from groupcert.members.total_order.server_health import LogHealth
+from .server_health import LogHealth
 
 SCHEMES = ("etcd", "etcds")
 MISSING_RETRY_SECONDS = 0.2

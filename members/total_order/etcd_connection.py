@@ -17,10 +17,11 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 import grpc
 import grpc.aio
 
-from groupcert.certifier.errors import LogServerUnavailable
 from groupcert.etcd import rpc_pb2
-from groupcert.members.security.credentials import Stamp, Tls
-from groupcert.members.total_order.server_address import ServerAddress, without_password
+
+from ...certifier.errors import LogServerUnavailable
+from ..security.credentials import Stamp, Tls
+from .server_address import ServerAddress, without_password
 
 RETRY_MS = 50
 ATTEMPT_MS = 400

@@ -21,8 +21,9 @@ from groupcert.etcd.rpc_pb2 import (
     PutRequest,
     StatusResponse,
 )
-from groupcert.members.security.credentials import Tls
-from groupcert.members.total_order.etcd_connection import (
+
+from ..security.credentials import Tls
+from .etcd_connection import (
     MEMBER_LIST,
     PUT,
     EtcdConnection,
@@ -30,7 +31,7 @@ from groupcert.members.total_order.etcd_connection import (
     NotAnswered,
     leader_of,
 )
-from groupcert.members.total_order.server_health import LogHealth, LogServers, ServerAnswer
+from .server_health import LogHealth, LogServers, ServerAnswer
 
 PERIOD_SECONDS = 0.5
 ANSWER_MS_MAX = 1_000

@@ -16,7 +16,6 @@ from datetime import UTC, datetime
 import grpc
 import grpc.aio
 
-from groupcert.certifier.errors import LogServerUnavailable
 from groupcert.etcd.rpc_pb2 import (
     CompactionRequest,
     Compare,
@@ -30,7 +29,9 @@ from groupcert.etcd.rpc_pb2 import (
     WatchRequest,
     WatchResponse,
 )
-from groupcert.members.total_order.etcd_connection import (
+
+from ...certifier.errors import LogServerUnavailable
+from .etcd_connection import (
     COMPACT,
     DELETE_RANGE,
     RANGE,
@@ -40,7 +41,7 @@ from groupcert.members.total_order.etcd_connection import (
     EtcdRefused,
     NotAnswered,
 )
-from groupcert.members.total_order.port import Continuation, LogIdentity
+from .port import Continuation, LogIdentity
 
 PREFIX = "groupcert/"
 WATCH_SECONDS_MAX = 2.0

@@ -22,9 +22,10 @@ from groupcert.etcd.rpc_pb2 import (
     TxnRequest,
     TxnResponse,
 )
-from groupcert.members.host.backoff import Backoff
-from groupcert.members.host.histogram import Histogram
-from groupcert.members.total_order.etcd_connection import (
+
+from ..host.backoff import Backoff
+from ..host.histogram import Histogram
+from .etcd_connection import (
     ATTEMPT_MS,
     ATTEMPT_MS_MAX,
     RANGE,
@@ -33,8 +34,8 @@ from groupcert.members.total_order.etcd_connection import (
     EtcdRefused,
     NotAnswered,
 )
-from groupcert.members.total_order.etcd_log import LogKeys, end_of, put
-from groupcert.members.total_order.port import PUBLISHING_MAX
+from .etcd_log import LogKeys, end_of, put
+from .port import PUBLISHING_MAX
 
 BACKOFF_FIRST_MS = 10
 BACKOFF_MAX_MS = 250

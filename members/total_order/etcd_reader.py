@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 import grpc.aio
 
-from groupcert.certifier.errors import ForeignLog, LogGap, LogServerUnavailable
 from groupcert.etcd.rpc_pb2 import (
     Event,
     WatchCreateRequest,
@@ -25,15 +24,17 @@ from groupcert.etcd.rpc_pb2 import (
     WatchRequest,
     WatchResponse,
 )
-from groupcert.members.total_order.etcd_connection import (
+
+from ...certifier.errors import ForeignLog, LogGap, LogServerUnavailable
+from .etcd_connection import (
     EtcdConnection,
     EtcdRefused,
     NotAnswered,
     WatchCall,
 )
-from groupcert.members.total_order.etcd_log import Compacted, EtcdLog, LogDescription
-from groupcert.members.total_order.linger import Linger
-from groupcert.members.total_order.port import Delivery, LogIdentity, check_same_log
+from .etcd_log import Compacted, EtcdLog, LogDescription
+from .linger import Linger
+from .port import Delivery, LogIdentity, check_same_log
 
 HEARTBEAT_MS = 250
 SILENT_BEATS_MAX = 4

@@ -13,36 +13,36 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from groupcert.certifier.errors import InvalidSetting, LogServerUnavailable
-from groupcert.members.errors.membership import GroupMissing
-from groupcert.members.host.histogram import Histogram
-from groupcert.members.security.credentials import Tls
-from groupcert.members.total_order.jetstream_connection import (
+from ...certifier.errors import InvalidSetting, LogServerUnavailable
+from ..errors.membership import GroupMissing
+from ..host.histogram import Histogram
+from ..security.credentials import Tls
+from .jetstream_connection import (
     STREAM_NOT_FOUND,
     JetStreamConnection,
     JetStreamRefused,
     NotAnswered,
 )
-from groupcert.members.total_order.jetstream_health import JetStreamHealth
-from groupcert.members.total_order.jetstream_monitors import (
+from .jetstream_health import JetStreamHealth
+from .jetstream_monitors import (
     Promises,
     promises_of,
     write_error,
 )
-from groupcert.members.total_order.jetstream_publisher import (
+from .jetstream_publisher import (
     ACKNOWLEDGEMENT_MS_MAX,
     JetStreamPublisher,
 )
-from groupcert.members.total_order.jetstream_reader import HEARTBEAT_MS, LogReader
-from groupcert.members.total_order.linger import Linger
-from groupcert.members.total_order.port import (
+from .jetstream_reader import HEARTBEAT_MS, LogReader
+from .linger import Linger
+from .port import (
     Continuation,
     Delivery,
     LogIdentity,
     LogState,
     check_same_log,
 )
-from groupcert.members.total_order.server_health import LogHealth
+from .server_health import LogHealth
 
 MESSAGE_BYTES_MAX = 8 << 20
 HEADER_BYTES_MAX = 1 << 10

@@ -21,9 +21,9 @@ from nats.aio.subscription import Subscription
 from nats.aio.transport import TcpTransport
 from nats.protocol.command import hpub_cmd
 
-from groupcert.certifier.errors import LogServerTooOld, LogServerUnavailable
-from groupcert.members.security.credentials import Tls
-from groupcert.members.total_order.server_address import without_password
+from ...certifier.errors import LogServerTooOld, LogServerUnavailable
+from ..security.credentials import Tls
+from .server_address import without_password
 
 RETRY_MS = 100
 ASK_AGAIN_MS = 100

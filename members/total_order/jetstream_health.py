@@ -9,12 +9,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from groupcert.members.total_order.jetstream_connection import (
+from .jetstream_connection import (
     JetStreamConnection,
     JetStreamRefused,
     NotAnswered,
 )
-from groupcert.members.total_order.server_health import LogHealth, LogServers, ServerAnswer
+from .server_health import LogHealth, LogServers, ServerAnswer
 
 PERIOD_SECONDS = 0.5
 ANSWER_SECONDS_MAX = 1.0

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from groupcert.members.security.credentials import Tls
+from ..security.credentials import Tls
 
 TIMEOUT_MS = 2_000
 NO_SPACE_WORDS = ("no space left", "quota exceeded", "file too large")

@@ -15,11 +15,11 @@ from typing import NamedTuple
 
 import nats.errors
 
-from groupcert.members.host.backoff import Backoff
-from groupcert.members.host.histogram import Histogram
-from groupcert.members.total_order.jetstream_connection import JetStreamConnection
-from groupcert.members.total_order.jetstream_monitors import NO_SPACE_WORDS
-from groupcert.members.total_order.port import PUBLISHING_MAX
+from ..host.backoff import Backoff
+from ..host.histogram import Histogram
+from .jetstream_connection import JetStreamConnection
+from .jetstream_monitors import NO_SPACE_WORDS
+from .port import PUBLISHING_MAX
 
 NO_RESPONDERS = b"NATS/1.0 503"
 """Begin of the headers of an answer of the server itself."""

@@ -17,16 +17,16 @@ from contextlib import aclosing, suppress
 import nats.errors
 from nats.aio.subscription import Subscription
 
-from groupcert.certifier.errors import Fenced, ForeignLog, LogGap
-from groupcert.members.total_order.jetstream_connection import (
+from ...certifier.errors import Fenced, ForeignLog, LogGap
+from .jetstream_connection import (
     RETRY_MS,
     STREAM_NOT_FOUND,
     JetStreamConnection,
     JetStreamRefused,
     NotAnswered,
 )
-from groupcert.members.total_order.linger import Linger
-from groupcert.members.total_order.port import (
+from .linger import Linger
+from .port import (
     SHORTER_MS_MAX,
     Delivery,
     LogIdentity,

@@ -1,10 +1,10 @@
 """Chooses between the adapters of the port by the addresses of a group's log servers."""
 
-from groupcert.certifier.errors import InvalidSetting
-from groupcert.members.security.credentials import Tls
-from groupcert.members.total_order import etcd
-from groupcert.members.total_order.etcd import EtcdOptions, EtcdOrder
-from groupcert.members.total_order.jetstream import JetStreamOptions, JetStreamOrder
+from ...certifier.errors import InvalidSetting
+from ..security.credentials import Tls
+from . import etcd
+from .etcd import EtcdOptions, EtcdOrder
+from .jetstream import JetStreamOptions, JetStreamOrder
 
 LogOptions = JetStreamOptions | EtcdOptions
 

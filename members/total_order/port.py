@@ -11,10 +11,10 @@ from collections.abc import AsyncGenerator
 from dataclasses import asdict, dataclass
 from typing import NamedTuple, Protocol, Self
 
-from groupcert.certifier.errors import ForeignLog, LogGap
-from groupcert.members.host.histogram import Histogram
-from groupcert.members.total_order.linger import Linger
-from groupcert.members.total_order.server_health import LogHealth
+from ...certifier.errors import ForeignLog, LogGap
+from ..host.histogram import Histogram
+from .linger import Linger
+from .server_health import LogHealth
 
 
 class Delivery(NamedTuple):

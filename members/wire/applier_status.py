@@ -1,9 +1,10 @@
 """An applier's status as a message: its coordinator, its workers, and what they wait for."""
 
-from groupcert.applier.engine.status import ApplierStatus
-from groupcert.applier.engine.worker import WorkerState
-from groupcert.applier.schemes import Cause
 from groupcert.v1 import applier_pb2
+
+from ...applier.engine.status import ApplierStatus
+from ...applier.engine.worker import WorkerState
+from ...applier.schemes import Cause
 
 _WAITS_FOR = {
     WorkerState.IDLE: "a transaction",

@@ -6,12 +6,13 @@ its changes, and is joined again before a replica uses it.
 
 from collections.abc import Iterable, Iterator
 
-from groupcert.applier.queue.relay_group import RelayEntry
-from groupcert.applier.source.header import SourceHeader
-from groupcert.certifier.errors import TransactionTooLarge
-from groupcert.certifier.gtid import Gtid
-from groupcert.members.wire.pieces import joined
 from groupcert.v1 import binary_log_pb2
+
+from ...applier.queue.relay_group import RelayEntry
+from ...applier.source.header import SourceHeader
+from ...certifier.errors import TransactionTooLarge
+from ...certifier.gtid import Gtid
+from .pieces import joined
 
 
 def events_of(entries: Iterable[RelayEntry]) -> list[binary_log_pb2.BinaryLogEvent]:

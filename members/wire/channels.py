@@ -13,9 +13,9 @@ import grpc
 import grpc.aio
 import structlog
 
-from groupcert.certifier.errors import InvalidSetting, PortTaken
-from groupcert.members.host.loopback import is_loopback
-from groupcert.members.security.credentials import Credentials, PemFiles, Tls
+from ...certifier.errors import InvalidSetting, PortTaken
+from ..host.loopback import is_loopback
+from ..security.credentials import Credentials, PemFiles, Tls
 
 ChannelOptions = Sequence[tuple[str, Any]]
 AUTHORIZATION = "authorization"

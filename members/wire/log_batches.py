@@ -11,10 +11,11 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from groupcert.applier.queue.fragments import DIGEST_BYTES, FragmentSet, is_reference
-from groupcert.certifier.errors import InvalidRequest, InvalidWriteSet
 from groupcert.internal.v1 import log_pb2
-from groupcert.members.core.log_records import (
+
+from ...applier.queue.fragments import DIGEST_BYTES, FragmentSet, is_reference
+from ...certifier.errors import InvalidRequest, InvalidWriteSet
+from ..core.log_records import (
     CONTROL_BYTES_MAX,
     FIELDS_MAX,
     GTID_SETS_BYTES_MAX,
@@ -32,12 +33,12 @@ from groupcert.members.core.log_records import (
     Unreadable,
     ViewProposal,
 )
-from groupcert.members.core.record_kinds import KIND_OF, RECORD_KINDS
-from groupcert.members.core.releases import FORMAT_VERSION
-from groupcert.members.core.views import FORMAT_FIRST, ViewMember
-from groupcert.members.wire.message_fields import fields
-from groupcert.members.wire.requests import check_id, logged_of
-from groupcert.members.wire.row_changes import checked_changes
+from ..core.record_kinds import KIND_OF, RECORD_KINDS
+from ..core.releases import FORMAT_VERSION
+from ..core.views import FORMAT_FIRST, ViewMember
+from .message_fields import fields
+from .requests import check_id, logged_of
+from .row_changes import checked_changes
 
 LINGERING_BYTES_MAX = 4 << 10
 """Bytes of a message that waits for others: a larger one is worth a turn of its own."""

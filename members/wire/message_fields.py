@@ -7,7 +7,7 @@ cost of counting follows from the limit, not from what was sent.
 
 from collections.abc import Iterator
 
-from groupcert.certifier.errors import InvalidWriteSet
+from ...certifier.errors import InvalidWriteSet
 
 REPEATED_MAX = 10_000
 """Most messages in a repeated field of a request."""

@@ -9,14 +9,15 @@ from contextlib import suppress
 
 import grpc.aio
 
-from groupcert.certifier.errors import NotServing
-from groupcert.members.core.recovery_plan import Candidate
-from groupcert.members.core.witnesses import Progress
-from groupcert.members.security.credentials import Credentials
-from groupcert.members.wire.channels import open_aio_channel, token_metadata
-from groupcert.members.wire.status_documents import state_name
-from groupcert.members.wire.statuses import error_from
 from groupcert.v1 import admin_pb2, admin_pb2_grpc, group_pb2, group_pb2_grpc
+
+from ...certifier.errors import NotServing
+from ..core.recovery_plan import Candidate
+from ..core.witnesses import Progress
+from ..security.credentials import Credentials
+from .channels import open_aio_channel, token_metadata
+from .status_documents import state_name
+from .statuses import error_from
 
 STATUS_SECONDS = 3.0
 PROGRESS_SECONDS = 1.0

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from google.protobuf.message import DecodeError
 
-from groupcert.certifier.errors import InvalidWriteSet
 from groupcert.v1.transaction_pb2 import Changes
+
+from ...certifier.errors import InvalidWriteSet
 
 ROW_BYTES = 16
 """Most bytes of a row in a message, beside key and value."""

@@ -8,24 +8,25 @@ from functools import partial
 from itertools import chain
 from typing import NamedTuple
 
-from groupcert.certifier.errors import (
+from groupcert.internal.v1 import log_pb2
+from groupcert.v1 import store_pb2, transaction_pb2
+
+from ...certifier.errors import (
     DomainNotAllowed,
     InvalidGtidSet,
     InvalidWriteSet,
     TransactionTooLarge,
     WriteSetTooLarge,
 )
-from groupcert.certifier.gtid import parse_gtid
-from groupcert.certifier.gtid_set import GtidSet
-from groupcert.certifier.outcomes import TRANSACTION_ID_BYTES_MAX
-from groupcert.certifier.position import log_index_of, log_sequence_of
-from groupcert.certifier.records import Conflict, Outcome
-from groupcert.certifier.write_set import check_write_set, items_from_texts, store_key_items
-from groupcert.internal.v1 import log_pb2
-from groupcert.members.core.log_records import LoggedTransaction, bytes_of
-from groupcert.members.core.reserved_keys import check_reserved
-from groupcert.members.wire.row_changes import changed_items, check_pairs, checked_changes
-from groupcert.v1 import store_pb2, transaction_pb2
+from ...certifier.gtid import parse_gtid
+from ...certifier.gtid_set import GtidSet
+from ...certifier.outcomes import TRANSACTION_ID_BYTES_MAX
+from ...certifier.position import log_index_of, log_sequence_of
+from ...certifier.records import Conflict, Outcome
+from ...certifier.write_set import check_write_set, items_from_texts, store_key_items
+from ..core.log_records import LoggedTransaction, bytes_of
+from ..core.reserved_keys import check_reserved
+from .row_changes import changed_items, check_pairs, checked_changes
 
 _new_logged = partial(tuple.__new__, LoggedTransaction)
 SNAPSHOT_GTID_SET_BYTES_MAX = 32 << 10

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 
 from google.protobuf.message import DecodeError
 
-from groupcert.applier.queue.fragments import is_reference
-from groupcert.certifier.errors import InvalidWriteSet
-from groupcert.certifier.write_set import store_key_items
 from groupcert.v1 import transaction_pb2
+
+from ...applier.queue.fragments import is_reference
+from ...certifier.errors import InvalidWriteSet
+from ...certifier.write_set import store_key_items
 
 
 def encode_changes(put_keys: Sequence[bytes], put_values: Sequence[bytes]) -> bytes:

@@ -2,8 +2,9 @@
 
 from dataclasses import asdict
 
-from groupcert.members.core.recovery_progress import RecoveryProgress
 from groupcert.v1.group_pb2 import GroupStatus, LogServerState, MemberState, MemberStatus
+
+from ..core.recovery_progress import RecoveryProgress
 
 JsonObject = dict[str, object]
 

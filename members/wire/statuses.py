@@ -19,27 +19,6 @@ from google.protobuf.message import DecodeError, Message
 from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]  # has no types
 from grpc_status import rpc_status as grpc_rpc_status
 
-import groupcert.applier.errors
-import groupcert.members.errors.postgresql  # noqa: F401 - likewise
-from groupcert.certifier import errors
-from groupcert.certifier.errors import GroupcertError
-from groupcert.members.errors import calls as call_errors
-from groupcert.members.errors import membership as membership_errors  # adds its own, too
-from groupcert.members.errors import recovery as recovery_errors
-from groupcert.members.errors.security import (
-    CallNotAllowed,
-    KeyReserved,
-    NotAuthenticated,
-    TlsRefused,
-)
-from groupcert.members.errors.transactions import (
-    CertificationConflict,
-    MemberFailed,
-    OutcomeUnknown,
-    TransactionFailed,
-    TransactionRefused,
-    TransactionTooOld,
-)
 from groupcert.v1 import transaction_pb2
 from groupcert.v1.error_pb2 import (
     RETRY_ADVICE_AFTER_OPERATOR,
@@ -51,6 +30,28 @@ from groupcert.v1.error_pb2 import (
     ErrorDetail,
     Reason,
     RetryAdvice,
+)
+
+from ...applier import errors as applier_errors  # noqa: F401 - adds its own to the errors
+from ...certifier import errors
+from ...certifier.errors import GroupcertError
+from ..errors import calls as call_errors
+from ..errors import membership as membership_errors  # adds its own, too
+from ..errors import postgresql as postgresql_errors  # noqa: F401 - likewise
+from ..errors import recovery as recovery_errors
+from ..errors.security import (
+    CallNotAllowed,
+    KeyReserved,
+    NotAuthenticated,
+    TlsRefused,
+)
+from ..errors.transactions import (
+    CertificationConflict,
+    MemberFailed,
+    OutcomeUnknown,
+    TransactionFailed,
+    TransactionRefused,
+    TransactionTooOld,
 )
 
 DOMAIN = "groupcert"

@@ -1,6 +1,6 @@
 """The logical clock's rule as a loop; `schemes.logical_clock` is what it repeats."""
 
-from groupcert.applier.whatif.loops.state import (
+from .state import (
     APPENDED,
     HEAD,
     IDLE,

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from groupcert.applier.queue.parts import Part
-from groupcert.applier.schemes.database import DATABASES_MAX
-from groupcert.applier.whatif.loops.state import (
+from ...queue.parts import Part
+from ...schemes.database import DATABASES_MAX
+from ..workload import Stamps, Workload
+from .state import (
     BARRIER,
     CLOCK,
     GRAPH,
@@ -20,7 +21,6 @@ from groupcert.applier.whatif.loops.state import (
     ROWS,
     Columns,
 )
-from groupcert.applier.whatif.workload import Stamps, Workload
 
 Numbers = Sequence[int]
 TYPES = "QIQQQQIIQQQIQIQBQI"

@@ -13,8 +13,8 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any, NamedTuple
 
-from groupcert.applier.whatif import dependencies
-from groupcert.applier.whatif.loops import (
+from .. import dependencies
+from . import (
     clock,
     engine,
     graph,
@@ -25,7 +25,7 @@ from groupcert.applier.whatif.loops import (
     partitions,
     state,
 )
-from groupcert.applier.whatif.loops.state import Columns, Settings, State
+from .state import Columns, Settings, State
 
 _MODULES = (heap, state, clock, graph, groups, job_list, parent, partitions, engine)
 

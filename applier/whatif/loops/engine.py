@@ -3,12 +3,12 @@
 `applier.whatif.simulation`, `engine.coordinator` and `engine.commit_order` are what it repeats.
 """
 
-from groupcert.applier.whatif.loops.clock import take_clock
-from groupcert.applier.whatif.loops.groups import take_groups, visible_in_groups
-from groupcert.applier.whatif.loops.job_list import take_jobs, visible_in_list
-from groupcert.applier.whatif.loops.parent import take_parent, take_rows
-from groupcert.applier.whatif.loops.partitions import take_partitions, visible_in_partitions
-from groupcert.applier.whatif.loops.state import (
+from .clock import take_clock
+from .groups import take_groups, visible_in_groups
+from .job_list import take_jobs, visible_in_list
+from .parent import take_parent, take_rows
+from .partitions import take_partitions, visible_in_partitions
+from .state import (
     APPENDED,
     BARRIER,
     BUCKET_US,

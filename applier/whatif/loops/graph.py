@@ -4,7 +4,7 @@
 of its first entry. Sets are marks: what is in the newest set has the newest mark.
 """
 
-from groupcert.applier.whatif.loops.state import (
+from .state import (
     APPENDED,
     HEAD,
     KEPT,

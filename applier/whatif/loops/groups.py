@@ -1,6 +1,6 @@
 """The group commit's rule as a loop; `schemes.group_commit` is what it repeats."""
 
-from groupcert.applier.whatif.loops.state import (
+from .state import (
     ALONE,
     APPENDED,
     FULL,

@@ -4,8 +4,8 @@
 occupied, and nothing starts beside it.
 """
 
-from groupcert.applier.whatif.loops.graph import next_of_graph, visible_in_graph
-from groupcert.applier.whatif.loops.state import (
+from .graph import next_of_graph, visible_in_graph
+from .state import (
     ALONE,
     APPENDED,
     BARRIER,

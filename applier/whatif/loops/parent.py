@@ -3,7 +3,7 @@
 `schemes.commit_parent` and `schemes.rows` are what they repeat.
 """
 
-from groupcert.applier.whatif.loops.state import (
+from .state import (
     APPENDED,
     DIVIDED,
     HEAD,

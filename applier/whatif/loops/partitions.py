@@ -4,7 +4,7 @@
 queue of them, a linked list through `share_next`.
 """
 
-from groupcert.applier.whatif.loops.state import (
+from .state import (
     ALONE,
     APPENDED,
     DIVIDED,

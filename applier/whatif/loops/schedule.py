@@ -6,17 +6,17 @@ What a run has and a schedule has not are causes: those only the coordinator kno
 from array import array
 from dataclasses import dataclass
 
-from groupcert.applier.schemes import Cause, Ordering
-from groupcert.applier.schemes.assigned_partitions import WORKER_QUEUE_MAX
-from groupcert.applier.schemes.jobs import Conflicts, JobsOptions
-from groupcert.applier.whatif.comparison import Line
-from groupcert.applier.whatif.loops import state as places
-from groupcert.applier.whatif.loops.columns import ColumnsOf
-from groupcert.applier.whatif.loops.compiler import PLAIN, Loops
-from groupcert.applier.whatif.loops.state import Columns, Settings, State
-from groupcert.applier.whatif.simulation import OPTIONS, PROGRESS_ENTRIES, Run
-from groupcert.applier.whatif.width import BUCKETS_MAX
-from groupcert.applier.whatif.workload import Workload
+from ...schemes import Cause, Ordering
+from ...schemes.assigned_partitions import WORKER_QUEUE_MAX
+from ...schemes.jobs import Conflicts, JobsOptions
+from ..comparison import Line
+from ..simulation import OPTIONS, PROGRESS_ENTRIES, Run
+from ..width import BUCKETS_MAX
+from ..workload import Workload
+from . import state as places
+from .columns import ColumnsOf
+from .compiler import PLAIN, Loops
+from .state import Columns, Settings, State
 
 TIME_US_MAX = 1 << 44
 """Work, one after the other, up to which all sums fit the numbers of compiled loops; some 200 days:

@@ -8,7 +8,7 @@ and items begin at 0; where an array has "none", 0 is none and the numbers in it
 from collections.abc import MutableSequence, Sequence
 from typing import NamedTuple
 
-from groupcert.applier.whatif.loops.heap import pop, push
+from .heap import pop, push
 
 Column = MutableSequence[int]
 

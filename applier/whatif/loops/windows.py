@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
-from groupcert.applier.schemes import Cause
-from groupcert.applier.whatif.comparison import Line
-from groupcert.applier.whatif.loops.schedule import Schedule
-from groupcert.applier.whatif.simulation import Run
+from ...schemes import Cause
+from ..comparison import Line
+from ..simulation import Run
+from .schedule import Schedule
 
 WINDOW_ENTRIES = 2_048
 WINDOWS = 8

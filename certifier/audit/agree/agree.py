@@ -14,15 +14,15 @@ import polars as pl
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
-from groupcert.certifier.audit.agree.places import COMPARED, PLACE, Places, Reach
-from groupcert.certifier.audit.answers.findings import Code, Finding
-from groupcert.certifier.audit.answers.result import JsonObject, Result
-from groupcert.certifier.audit.rows.gaps import gaps_of
-from groupcert.certifier.audit.rows.histories import History
-from groupcert.certifier.audit.rows.log import Log
-from groupcert.certifier.audit.rows.tails import tails_of
-from groupcert.certifier.audit.spark.walks import in_order, walk
-from groupcert.certifier.history.schema import RecordKind, Source
+from ...history.schema import RecordKind, Source
+from ..answers.findings import Code, Finding
+from ..answers.result import JsonObject, Result
+from ..rows.gaps import gaps_of
+from ..rows.histories import History
+from ..rows.log import Log
+from ..rows.tails import tails_of
+from ..spark.walks import in_order, walk
+from .places import COMPARED, PLACE, Places, Reach
 
 SHARED = (
     *("kind", "version", "origin", "session", "transaction_id", "gtid_source", "gtid_number"),

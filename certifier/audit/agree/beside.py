@@ -9,12 +9,12 @@ from collections.abc import Iterable, Sequence
 from pyspark.sql import Column, Row
 from pyspark.sql import functions as F
 
-from groupcert.certifier.audit.agree.agree import SHARED
-from groupcert.certifier.audit.answers.findings import Finding
-from groupcert.certifier.audit.answers.result import JsonObject
-from groupcert.certifier.audit.rows.checks import hexadecimal
-from groupcert.certifier.audit.rows.histories import History
-from groupcert.certifier.audit.rows.log import Log
+from ..answers.findings import Finding
+from ..answers.result import JsonObject
+from ..rows.checks import hexadecimal
+from ..rows.histories import History
+from ..rows.log import Log
+from .agree import SHARED
 
 ITEMS_MAX = 8
 """Items of a set that are shown; all of them are compared."""

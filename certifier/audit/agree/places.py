@@ -13,9 +13,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from groupcert.certifier.audit.rows.critical_path import Ints
-from groupcert.certifier.audit.rows.gaps import Gaps, in_gap
-from groupcert.certifier.audit.spark.walks import Frames, whole
+from ..rows.critical_path import Ints
+from ..rows.gaps import Gaps, in_gap
+from ..spark.walks import Frames, whole
 
 PLACE = ("group", "place")
 COMPARED = pl.Schema(

@@ -12,7 +12,7 @@
 Nothing here imports Spark, so that its absence can be reported.
 """
 
-from groupcert.certifier.errors import InvalidRequest, Unavailable
+from ...errors import InvalidRequest, Unavailable
 
 
 class ForeignOutput(InvalidRequest):

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame
 
-from groupcert.certifier.audit.answers.findings import Finding
+from .findings import Finding
 
 JsonObject = dict[str, object]
 SAMPLE = "sample.jsonl.gz"

@@ -13,11 +13,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import Row
 
-from groupcert.certifier.audit.answers.findings import ROWS_MAX, Code, Finding
-from groupcert.certifier.audit.answers.result import Result
-from groupcert.certifier.audit.apply.flags import Why, flags
-from groupcert.certifier.audit.apply.times import observers
-from groupcert.certifier.audit.rows.checks import (
+from ..answers.findings import ROWS_MAX, Code, Finding
+from ..answers.result import Result
+from ..rows.checks import (
     Found,
     FoundAll,
     as_kept,
@@ -25,9 +23,11 @@ from groupcert.certifier.audit.rows.checks import (
     hexadecimal,
     merged,
 )
-from groupcert.certifier.audit.rows.columns import has_items
-from groupcert.certifier.audit.rows.histories import History
-from groupcert.certifier.audit.rows.log import Log
+from ..rows.columns import has_items
+from ..rows.histories import History
+from ..rows.log import Log
+from .flags import Why, flags
+from .times import observers
 
 _CODES = {
     Why.TOGETHER: Code.APPLIED_TOGETHER,

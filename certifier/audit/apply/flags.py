@@ -10,9 +10,9 @@ import polars as pl
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from groupcert.certifier.audit.rows.items import facts
-from groupcert.certifier.audit.rows.log import Log
-from groupcert.certifier.audit.spark.walks import Frames, in_order, walk
+from ..rows.items import facts
+from ..rows.log import Log
+from ..spark.walks import Frames, in_order, walk
 
 
 class Why(IntEnum):

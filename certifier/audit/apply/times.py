@@ -11,15 +11,15 @@ import numpy as np
 import polars as pl
 from pyspark.sql import DataFrame, Row
 
-from groupcert.certifier.audit.answers.result import JsonObject
-from groupcert.certifier.audit.rows.checks import is_true
-from groupcert.certifier.audit.rows.columns import executed_at, execution_us
-from groupcert.certifier.audit.rows.critical_path import Ints
-from groupcert.certifier.audit.rows.histories import History
-from groupcert.certifier.audit.rows.log import Log, of_each
-from groupcert.certifier.audit.rows.pace import BUCKETS
-from groupcert.certifier.audit.rows.stretches import measured_by_stamps, totals
-from groupcert.certifier.audit.spark.walks import (
+from ..answers.result import JsonObject
+from ..rows.checks import is_true
+from ..rows.columns import executed_at, execution_us
+from ..rows.critical_path import Ints
+from ..rows.histories import History
+from ..rows.log import Log, of_each
+from ..rows.pace import BUCKETS
+from ..rows.stretches import measured_by_stamps, totals
+from ..spark.walks import (
     Frames,
     concatenated,
     in_order,

@@ -16,10 +16,10 @@ from enum import Enum
 from operator import attrgetter
 from typing import NamedTuple
 
-from groupcert.certifier.audit.answers.findings import Code
-from groupcert.certifier.audit.answers.result import JsonObject
-from groupcert.certifier.audit.rows.checks import hexadecimal
-from groupcert.certifier.audit.rows.foreign import has, intervals
+from ..answers.findings import Code
+from ..answers.result import JsonObject
+from ..rows.checks import hexadecimal
+from ..rows.foreign import has, intervals
 
 _version = attrgetter("version")
 

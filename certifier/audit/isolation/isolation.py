@@ -21,10 +21,10 @@ import polars as pl
 from pyspark.sql import DataFrame, Row, Window
 from pyspark.sql import functions as F
 
-from groupcert.certifier.audit.answers.findings import Code, Finding
-from groupcert.certifier.audit.answers.result import JsonObject, Result
-from groupcert.certifier.audit.isolation.cycles import Cycle, Operation, cycles_through
-from groupcert.certifier.audit.rows.checks import (
+from ...history.schema import Verdict
+from ..answers.findings import Code, Finding
+from ..answers.result import JsonObject, Result
+from ..rows.checks import (
     FOUND,
     Check,
     Found,
@@ -38,20 +38,20 @@ from groupcert.certifier.audit.rows.checks import (
     words,
     wrong_rows,
 )
-from groupcert.certifier.audit.rows.foreign import is_in
-from groupcert.certifier.audit.rows.items import facts
-from groupcert.certifier.audit.rows.kept import AuditWhole
-from groupcert.certifier.audit.rows.log import Log
-from groupcert.certifier.audit.rows.states import (
+from ..rows.foreign import is_in
+from ..rows.items import facts
+from ..rows.kept import AuditWhole
+from ..rows.log import Log
+from ..rows.states import (
     KEYS,
     begins_of_long,
     segment,
     state_rows,
     with_states,
 )
-from groupcert.certifier.audit.rows.tails import VERSIONS, tails_of
-from groupcert.certifier.audit.spark.walks import Frames, concatenated, in_order, walk
-from groupcert.certifier.history.schema import Verdict
+from ..rows.tails import VERSIONS, tails_of
+from ..spark.walks import Frames, concatenated, in_order, walk
+from .cycles import Cycle, Operation, cycles_through
 
 CANDIDATES_MAX = 1_000
 """Most transactions whose cycles are searched, in the order of places."""

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from groupcert.certifier.audit.answers.result import JsonObject
-from groupcert.certifier.audit.rows.columns import is_remote
-from groupcert.certifier.history.schema import Verdict
+from ...history.schema import Verdict
+from ..answers.result import JsonObject
+from ..rows.columns import is_remote
 
 OLDEST = 10
 """Snapshots that are named."""

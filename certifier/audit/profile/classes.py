@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import polars as pl
 
-from groupcert.certifier.audit.answers.result import JsonObject
-from groupcert.certifier.audit.rows.columns import execution_us, is_remote
-from groupcert.certifier.history.schema import Verdict
+from ...history.schema import Verdict
+from ..answers.result import JsonObject
+from ..rows.columns import execution_us, is_remote
 
 CLASSES_MAX = 1_000
 """Classes that a partition counts by themselves: those with the most transactions."""

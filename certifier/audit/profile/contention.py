@@ -9,14 +9,14 @@ import polars as pl
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from groupcert.certifier.audit.answers.result import JsonObject
-from groupcert.certifier.audit.profile import held
-from groupcert.certifier.audit.profile.tallies import TOP, key_lost, table_lost
-from groupcert.certifier.audit.rows.checks import hexadecimal
-from groupcert.certifier.audit.rows.histories import History
-from groupcert.certifier.audit.rows.log import Log
-from groupcert.certifier.audit.spark.walks import Frames, in_order, walk
-from groupcert.certifier.history.schema import Verdict
+from ...history.schema import Verdict
+from ..answers.result import JsonObject
+from ..rows.checks import hexadecimal
+from ..rows.histories import History
+from ..rows.log import Log
+from ..spark.walks import Frames, in_order, walk
+from . import held
+from .tallies import TOP, key_lost, table_lost
 
 ITEMS_MAX = 1_000
 """Items of the table, in each of its orders."""

@@ -12,10 +12,10 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from groupcert.certifier.audit.answers.result import JsonObject
-from groupcert.certifier.audit.rows.critical_path import Ints
-from groupcert.certifier.audit.rows.histories import History
-from groupcert.certifier.audit.rows.pace import BUCKETS
+from ..answers.result import JsonObject
+from ..rows.critical_path import Ints
+from ..rows.histories import History
+from ..rows.pace import BUCKETS
 
 ENTERED = pl.Schema(dict.fromkeys(("part", "entered"), pl.Int64()))
 _WRITER = pl.Schema(dict.fromkeys(("item", "number", "version", "part"), pl.Int64()))

@@ -17,13 +17,13 @@ import polars as pl
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from groupcert.certifier.audit.answers.result import JsonObject
-from groupcert.certifier.audit.profile.held import Parts, is_known, parts_of
-from groupcert.certifier.audit.rows.histories import History
-from groupcert.certifier.audit.rows.log import Log
-from groupcert.certifier.audit.rows.pace import BUCKETS
-from groupcert.certifier.audit.spark.walks import Frames, in_order
-from groupcert.certifier.history.schema import RecordKind
+from ...history.schema import RecordKind
+from ..answers.result import JsonObject
+from ..rows.histories import History
+from ..rows.log import Log
+from ..rows.pace import BUCKETS
+from ..spark.walks import Frames, in_order
+from .held import Parts, is_known, parts_of
 
 HOLDER = pl.Schema(
     {

@@ -8,14 +8,25 @@ from collections.abc import Iterable, Mapping
 
 from pyspark.sql import DataFrame, Row
 
-from groupcert.certifier.audit.answers.result import SAMPLE, JsonObject, Result
-from groupcert.certifier.audit.profile import ages
-from groupcert.certifier.audit.profile.classes import ranked
-from groupcert.certifier.audit.profile.contention import HotItems, conflict_rows, hot_items
-from groupcert.certifier.audit.profile.held import by_part, parts_of
-from groupcert.certifier.audit.profile.holders import by_member
-from groupcert.certifier.audit.profile.sample import sample
-from groupcert.certifier.audit.profile.tallies import (
+from ...history.schema import Verdict
+from ..answers.result import SAMPLE, JsonObject, Result
+from ..rows.histories import History
+from ..rows.log import Log, of_each
+from ..rows.pace import BUCKETS, Pace
+from ..rows.stretches import (
+    FIELDS,
+    TOTAL,
+    TOTALS,
+    measured_by_stamps,
+    totals,
+)
+from . import ages
+from .classes import ranked
+from .contention import HotItems, conflict_rows, hot_items
+from .held import by_part, parts_of
+from .holders import by_member
+from .sample import sample
+from .tallies import (
     TOP,
     Tallies,
     by_origin,
@@ -24,18 +35,7 @@ from groupcert.certifier.audit.profile.tallies import (
     by_time,
     tallies,
 )
-from groupcert.certifier.audit.profile.windows import freed
-from groupcert.certifier.audit.rows.histories import History
-from groupcert.certifier.audit.rows.log import Log, of_each
-from groupcert.certifier.audit.rows.pace import BUCKETS, Pace
-from groupcert.certifier.audit.rows.stretches import (
-    FIELDS,
-    TOTAL,
-    TOTALS,
-    measured_by_stamps,
-    totals,
-)
-from groupcert.certifier.history.schema import Verdict
+from .windows import freed
 
 _EPOCHS = "observer string, history string, " + ", ".join(
     f"{name} long" for name in (*FIELDS[1:], *TOTALS) if name != "bucket"

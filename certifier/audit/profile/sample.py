@@ -18,13 +18,13 @@ import polars as pl
 from pyspark.sql import Row
 from pyspark.sql import functions as F
 
-from groupcert.certifier.audit.rows.columns import is_remote
-from groupcert.certifier.audit.rows.critical_path import Ints
-from groupcert.certifier.audit.rows.histories import History
-from groupcert.certifier.audit.rows.log import Log
-from groupcert.certifier.audit.rows.stretches import lengths_of
-from groupcert.certifier.audit.spark.walks import Frames, in_order, walk
-from groupcert.certifier.history.schema import RecordKind, Verdict
+from ...history.schema import RecordKind, Verdict
+from ..rows.columns import is_remote
+from ..rows.critical_path import Ints
+from ..rows.histories import History
+from ..rows.log import Log
+from ..rows.stretches import lengths_of
+from ..spark.walks import Frames, in_order, walk
 
 ROWS_MAX = 100_000
 ITEMS_MAX = 1_000_000

@@ -12,15 +12,15 @@ from functools import partial
 import polars as pl
 from pyspark.sql import functions as F
 
-from groupcert.certifier.audit.answers.result import JsonObject
-from groupcert.certifier.audit.profile import ages
-from groupcert.certifier.audit.profile.classes import Class, most_used, of_class
-from groupcert.certifier.audit.profile.held import Parts, is_known, parts_of
-from groupcert.certifier.audit.profile.holders import HOLDER, holders, reports_of
-from groupcert.certifier.audit.rows.histories import History
-from groupcert.certifier.audit.rows.log import Log
-from groupcert.certifier.audit.spark.walks import Frames, concatenated, of_kind, shaped, walk
-from groupcert.certifier.history.schema import RecordKind, Verdict
+from ...history.schema import RecordKind, Verdict
+from ..answers.result import JsonObject
+from ..rows.histories import History
+from ..rows.log import Log
+from ..spark.walks import Frames, concatenated, of_kind, shaped, walk
+from . import ages
+from .classes import Class, most_used, of_class
+from .held import Parts, is_known, parts_of
+from .holders import HOLDER, holders, reports_of
 
 TOP = 20
 """Most entries of a list."""

@@ -11,10 +11,10 @@ import polars as pl
 from pyspark.sql import Row
 from pyspark.sql import functions as F
 
-from groupcert.certifier.audit.answers.result import JsonObject
-from groupcert.certifier.audit.rows.histories import History
-from groupcert.certifier.audit.rows.log import Log
-from groupcert.certifier.audit.rows.stretches import (
+from ..answers.result import JsonObject
+from ..rows.histories import History
+from ..rows.log import Log
+from ..rows.stretches import (
     MEASURED,
     Stretches,
     by_all_writers,
@@ -23,7 +23,7 @@ from groupcert.certifier.audit.rows.stretches import (
     scheduled_rows,
     totals,
 )
-from groupcert.certifier.audit.spark.walks import Frames, concatenated, in_order, walk, whole
+from ..spark.walks import Frames, concatenated, in_order, walk, whole
 
 _FOLLOWS = pl.Schema(
     {"h": pl.Int32(), **dict.fromkeys(("number", "follows", "follows_any"), pl.Int64())}

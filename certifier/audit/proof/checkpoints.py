@@ -14,14 +14,14 @@ import polars as pl
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from groupcert.certifier.audit.answers.findings import Code
-from groupcert.certifier.audit.proof.links import hexadecimal_of
-from groupcert.certifier.audit.rows.checks import FOUND, Check, notes, words, wrong_rows
-from groupcert.certifier.audit.rows.gaps import Gaps, in_gap
-from groupcert.certifier.audit.rows.histories import History
-from groupcert.certifier.audit.rows.log import Log
-from groupcert.certifier.audit.spark.walks import Frames, concatenated, in_order, walk, whole
-from groupcert.certifier.history.schema import RecordKind, Source
+from ...history.schema import RecordKind, Source
+from ..answers.findings import Code
+from ..rows.checks import FOUND, Check, notes, words, wrong_rows
+from ..rows.gaps import Gaps, in_gap
+from ..rows.histories import History
+from ..rows.log import Log
+from ..spark.walks import Frames, concatenated, in_order, walk, whole
+from .links import hexadecimal_of
 
 COMPARED, BEHIND, CUT, UNKNOWN = "compared", "behind", "cut", "unknown"
 """Notes, by history: how many of its places were reported and compared (`low`); how many that are

@@ -16,8 +16,10 @@ from numpy.typing import NDArray
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from groupcert.certifier.audit.rows.checks import Note, notes
-from groupcert.certifier.audit.rows.columns import (
+from ...history.schema import LOG_SEQUENCE_SHIFT, RecordKind, position_at
+from ...position import log_sequence_of
+from ..rows.checks import Note, notes
+from ..rows.columns import (
     CERTIFIED,
     CONFLICT,
     TOO_OLD,
@@ -25,15 +27,13 @@ from groupcert.certifier.audit.rows.columns import (
     kind_number,
     verdict_number,
 )
-from groupcert.certifier.audit.rows.foreign import intervals
-from groupcert.certifier.audit.rows.histories import History
-from groupcert.certifier.audit.rows.kept import AuditWhole
-from groupcert.certifier.audit.rows.log import Log
-from groupcert.certifier.audit.rows.sequence import begins_of
-from groupcert.certifier.audit.rows.states import KEYS, segment
-from groupcert.certifier.audit.spark.walks import Frames, in_order, walk, whole
-from groupcert.certifier.history.schema import LOG_SEQUENCE_SHIFT, RecordKind, position_at
-from groupcert.certifier.position import log_sequence_of
+from ..rows.foreign import intervals
+from ..rows.histories import History
+from ..rows.kept import AuditWhole
+from ..rows.log import Log
+from ..rows.sequence import begins_of
+from ..rows.states import KEYS, segment
+from ..spark.walks import Frames, in_order, walk, whole
 
 MASK = (1 << 64) - 1
 MULTIPLIER = 0x9E3779B97F4A7C15

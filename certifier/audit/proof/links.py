@@ -9,20 +9,20 @@ from typing import NamedTuple
 import polars as pl
 from pyspark.sql import DataFrame
 
-from groupcert.certifier.audit.answers.findings import Code
-from groupcert.certifier.audit.proof.digests import TOLD, parts_of, told_digests
-from groupcert.certifier.audit.rows.checks import FOUND, Check, is_true, words, wrong_rows
-from groupcert.certifier.audit.rows.columns import kind_name, kind_number, verdict_number
-from groupcert.certifier.audit.rows.log import Log
-from groupcert.certifier.audit.rows.order import STATE, STATE_KINDS, order_of_rows
-from groupcert.certifier.audit.rows.states import KEYS, begins_of_long, segment, with_states
-from groupcert.certifier.audit.spark.walks import Frames, in_order, walk
-from groupcert.certifier.history.schema import (
+from ...history.schema import (
     CHAIN_BYTES,
     CHAINED,
     FIELD_SEPARATOR,
     LIST_SEPARATOR,
 )
+from ..answers.findings import Code
+from ..rows.checks import FOUND, Check, is_true, words, wrong_rows
+from ..rows.columns import kind_name, kind_number, verdict_number
+from ..rows.log import Log
+from ..rows.order import STATE, STATE_KINDS, order_of_rows
+from ..rows.states import KEYS, begins_of_long, segment, with_states
+from ..spark.walks import Frames, in_order, walk
+from .digests import TOLD, parts_of, told_digests
 
 _NULL = "null"
 _STATES = {**STATE, "previous_chain": pl.col("chain")}

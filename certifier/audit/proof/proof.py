@@ -7,23 +7,11 @@ while the group ran are compared with the rows (`checkpoints.py`, `digests.py`).
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from groupcert.certifier.audit.answers.findings import Code, Finding
-from groupcert.certifier.audit.answers.result import JsonObject, Result
-from groupcert.certifier.audit.proof.checkpoints import (
-    BEHIND,
-    COMPARED,
-    CUT,
-    UNKNOWN,
-    wrong_checkpoints,
-)
-from groupcert.certifier.audit.proof.digests import (
-    DIGEST,
-    Differing,
-    differing_digests,
-    kept_to,
-)
-from groupcert.certifier.audit.proof.links import wrong_links
-from groupcert.certifier.audit.rows.checks import (
+from ...history.schema import position_at
+from ...position import log_sequence_of
+from ..answers.findings import Code, Finding
+from ..answers.result import JsonObject, Result
+from ..rows.checks import (
     Found,
     FoundAll,
     Note,
@@ -32,18 +20,30 @@ from groupcert.certifier.audit.rows.checks import (
     from_kept,
     merged,
 )
-from groupcert.certifier.audit.rows.consequences import (
+from ..rows.consequences import (
     behind_gaps,
     behind_to_keep,
     without_consequences,
 )
-from groupcert.certifier.audit.rows.gaps import gaps_of
-from groupcert.certifier.audit.rows.kept import AuditWhole
-from groupcert.certifier.audit.rows.log import Log
-from groupcert.certifier.audit.rows.tails import tails_of
-from groupcert.certifier.audit.spark.walks import concatenated
-from groupcert.certifier.history.schema import position_at
-from groupcert.certifier.position import log_sequence_of
+from ..rows.gaps import gaps_of
+from ..rows.kept import AuditWhole
+from ..rows.log import Log
+from ..rows.tails import tails_of
+from ..spark.walks import concatenated
+from .checkpoints import (
+    BEHIND,
+    COMPARED,
+    CUT,
+    UNKNOWN,
+    wrong_checkpoints,
+)
+from .digests import (
+    DIGEST,
+    Differing,
+    differing_digests,
+    kept_to,
+)
+from .links import wrong_links
 
 
 def run(log: Log) -> Result:

@@ -13,10 +13,10 @@ from typing import NamedTuple
 import polars as pl
 from pyspark.sql import DataFrame
 
-from groupcert.certifier.audit.answers.findings import ROWS_MAX, Code, Finding
-from groupcert.certifier.audit.answers.result import JsonObject
-from groupcert.certifier.audit.rows.log import Log
-from groupcert.certifier.audit.spark.walks import Frames, gathered, walk
+from ..answers.findings import ROWS_MAX, Code, Finding
+from ..answers.result import JsonObject
+from ..spark.walks import Frames, gathered, walk
+from .log import Log
 
 FOUND = pl.Schema(
     {

@@ -4,7 +4,7 @@ import polars as pl
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from groupcert.certifier.history.schema import RecordKind, Verdict
+from ...history.schema import RecordKind, Verdict
 
 CERTIFIED, CONFLICT, TOO_OLD, REFUSED = range(1, 5)
 VERDICT_NAMES = {number: verdict.value for number, verdict in enumerate(Verdict, 1)}

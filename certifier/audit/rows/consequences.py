@@ -18,13 +18,13 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType
 
-from groupcert.certifier.audit.answers.findings import Code, Finding
-from groupcert.certifier.audit.answers.result import JsonObject, Result
-from groupcert.certifier.audit.rows.checks import Found, FoundAll
-from groupcert.certifier.audit.rows.clocks import clock
-from groupcert.certifier.audit.rows.log import Log
-from groupcert.certifier.audit.spark.arrow import arrow_function
-from groupcert.certifier.history.schema import RecordKind, Verdict
+from ...history.schema import RecordKind, Verdict
+from ..answers.findings import Code, Finding
+from ..answers.result import JsonObject, Result
+from ..spark.arrow import arrow_function
+from .checks import Found, FoundAll
+from .clocks import clock
+from .log import Log
 
 NOWHERE = 1 << 63
 _BY_VERSION = {Code.CONFLICT_FALSE, Code.WINNER_WRONG}

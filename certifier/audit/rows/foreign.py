@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql.types import BooleanType
 
-from groupcert.certifier.audit.spark.arrow import arrow_function
+from ..spark.arrow import arrow_function
 
 Intervals: TypeAlias = dict[str, tuple[list[int], list[int]]]
 """By source, the first and the last numbers of its intervals, ascending."""

@@ -4,12 +4,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from groupcert.certifier.audit.rows.log import Log
-from groupcert.certifier.audit.rows.once import once
-from groupcert.certifier.audit.rows.order import STATE
-from groupcert.certifier.audit.rows.sequence import begins_of
-from groupcert.certifier.audit.rows.states import KEYS, segment, with_states
-from groupcert.certifier.audit.spark.walks import Frames, in_order, walk
+from ..spark.walks import Frames, in_order, walk
+from .log import Log
+from .once import once
+from .order import STATE
+from .sequence import begins_of
+from .states import KEYS, segment, with_states
 
 Gaps = dict[int, tuple[NDArray[np.int64], NDArray[np.int64]]]
 """By history, the places before and after each gap, ascending: int64[n]."""

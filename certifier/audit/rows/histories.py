@@ -11,18 +11,18 @@ from typing import TypeAlias
 import polars as pl
 from pyspark.sql import Row
 
-from groupcert.certifier.audit.answers.errors import UnreadableLog
-from groupcert.certifier.audit.rows.critical_path import Ints
-from groupcert.certifier.audit.rows.kept import AuditWhole, KeptHistory
-from groupcert.certifier.audit.rows.pace import Pace
-from groupcert.certifier.audit.rows.survey import BEGIN, PACED, TELLING
-from groupcert.certifier.history.schema import (
+from ...history.schema import (
     FORMAT_VERSION,
     INTEGER_MAX,
     RecordKind,
     Source,
     Verdict,
 )
+from ..answers.errors import UnreadableLog
+from .critical_path import Ints
+from .kept import AuditWhole, KeptHistory
+from .pace import Pace
+from .survey import BEGIN, PACED, TELLING
 
 Key: TypeAlias = tuple[str, str]
 """Observer and history."""

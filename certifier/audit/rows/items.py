@@ -17,10 +17,11 @@ import polars as pl
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 
-from groupcert.certifier.audit.rows.clocks import Resets, clock, resets_of
-from groupcert.certifier.audit.rows.critical_path import Ints
-from groupcert.certifier.audit.rows.foreign import WholeTo, includes
-from groupcert.certifier.audit.rows.keys import (
+from ..spark.walks import Frames, in_order, walk
+from .clocks import Resets, clock, resets_of
+from .critical_path import Ints
+from .foreign import WholeTo, includes
+from .keys import (
     GTID,
     ITEM,
     KEY,
@@ -29,14 +30,13 @@ from groupcert.certifier.audit.rows.keys import (
     touched,
     with_same,
 )
-from groupcert.certifier.audit.rows.last_writers import Seen, is_first_of_key, overwritten
-from groupcert.certifier.audit.rows.log import Log
-from groupcert.certifier.audit.rows.once import once
-from groupcert.certifier.audit.rows.prefixes import whole_to
-from groupcert.certifier.audit.rows.sequence import begins_of
-from groupcert.certifier.audit.rows.states import segment_of
-from groupcert.certifier.audit.rows.survey import of_history
-from groupcert.certifier.audit.spark.walks import Frames, in_order, walk
+from .last_writers import Seen, is_first_of_key, overwritten
+from .log import Log
+from .once import once
+from .prefixes import whole_to
+from .sequence import begins_of
+from .states import segment_of
+from .survey import of_history
 
 _LATEST = ("latest_tick", "latest_number")
 FACT = pl.Schema(

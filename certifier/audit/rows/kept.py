@@ -20,10 +20,10 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from groupcert.certifier.audit.answers.errors import NoAuditBefore
-from groupcert.certifier.audit.answers.result import JsonObject
-from groupcert.certifier.audit.spark.footers import local_files, local_path
-from groupcert.certifier.audit.spark.session import first_line
+from ..answers.errors import NoAuditBefore
+from ..answers.result import JsonObject
+from ..spark.footers import local_files, local_path
+from ..spark.session import first_line
 
 STATE_VERSION = 1
 """Of what is kept; an audit of another version begins anew. It is raised with each change of a rule

@@ -9,10 +9,10 @@ import polars as pl
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from groupcert.certifier.audit.rows.log import Log
-from groupcert.certifier.audit.rows.survey import NAMES
-from groupcert.certifier.audit.spark.walks import concatenated
-from groupcert.certifier.history.schema import Verdict
+from ...history.schema import Verdict
+from ..spark.walks import concatenated
+from .log import Log
+from .survey import NAMES
 
 ITEM, GTID, STAMP = range(3)
 """The kinds of keys that are walked."""

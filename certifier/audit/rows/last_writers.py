@@ -6,8 +6,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from groupcert.certifier.audit.rows.critical_path import Ints
-from groupcert.certifier.audit.rows.keys import ITEM, KEY
+from .critical_path import Ints
+from .keys import ITEM, KEY
 
 
 class Seen(NamedTuple):

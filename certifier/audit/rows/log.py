@@ -25,9 +25,16 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from groupcert.certifier.audit.answers.errors import UnreadableLog
-from groupcert.certifier.audit.answers.result import JsonObject
-from groupcert.certifier.audit.rows.histories import (
+from ...history.schema import (
+    COLUMNS,
+    RecordKind,
+    Verdict,
+)
+from ..answers.errors import UnreadableLog
+from ..answers.result import JsonObject
+from ..spark.session import first_line
+from ..spark.walks import is_divided
+from .histories import (
     History,
     Key,
     by_name,
@@ -37,15 +44,8 @@ from groupcert.certifier.audit.rows.histories import (
     least,
     settings_of,
 )
-from groupcert.certifier.audit.rows.kept import ROWS, STATE, AuditWhole, Kept
-from groupcert.certifier.audit.rows.survey import Survey, survey
-from groupcert.certifier.audit.spark.session import first_line
-from groupcert.certifier.audit.spark.walks import is_divided
-from groupcert.certifier.history.schema import (
-    COLUMNS,
-    RecordKind,
-    Verdict,
-)
+from .kept import ROWS, STATE, AuditWhole, Kept
+from .survey import Survey, survey
 
 _TYPES: Mapping[str, DataType] = {
     "int64": LongType(),

@@ -5,7 +5,7 @@ from functools import wraps
 from threading import RLock
 from typing import TypeVar, cast
 
-from groupcert.certifier.audit.rows.log import Log
+from .log import Log
 
 Value = TypeVar("Value")
 

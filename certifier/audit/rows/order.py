@@ -2,10 +2,10 @@
 
 import polars as pl
 
-from groupcert.certifier.audit.answers.findings import Code
-from groupcert.certifier.audit.rows.checks import Check, is_true, words
-from groupcert.certifier.audit.rows.columns import CERTIFIED, is_kind
-from groupcert.certifier.history.schema import RecordKind
+from ...history.schema import RecordKind
+from ..answers.findings import Code
+from .checks import Check, is_true, words
+from .columns import CERTIFIED, is_kind
 
 STATE = {f"previous_{name}": pl.col(name) for name in ("number", "version", "place")}
 """The columns of the row before that these checks use."""

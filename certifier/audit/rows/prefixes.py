@@ -10,12 +10,12 @@ import numpy as np
 import polars as pl
 from pyspark.sql import functions as F
 
-from groupcert.certifier.audit.rows.critical_path import Ints
-from groupcert.certifier.audit.rows.foreign import Intervals, WholeTo, covers, intervals
-from groupcert.certifier.audit.rows.log import Log
-from groupcert.certifier.audit.rows.once import once
-from groupcert.certifier.audit.spark.walks import Frames, walk
-from groupcert.certifier.history.schema import RecordKind, Source
+from ...history.schema import RecordKind, Source
+from ..spark.walks import Frames, walk
+from .critical_path import Ints
+from .foreign import Intervals, WholeTo, covers, intervals
+from .log import Log
+from .once import once
 
 _NEVER = 1 << 62
 _RUN = pl.Schema(

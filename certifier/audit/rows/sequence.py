@@ -12,21 +12,21 @@ import polars as pl
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from groupcert.certifier.audit.rows.clocks import Resets, clock, resets_of
-from groupcert.certifier.audit.rows.columns import (
+from ...history.schema import RecordKind, Source
+from ..spark.walks import Frames
+from .clocks import Resets, clock, resets_of
+from .columns import (
     CERTIFIED,
     has_items,
     is_kind,
     kind_number,
     verdict_number,
 )
-from groupcert.certifier.audit.rows.histories import History, block_size
-from groupcert.certifier.audit.rows.log import Log
-from groupcert.certifier.audit.rows.once import once
-from groupcert.certifier.audit.rows.order import STATE, STATE_KINDS
-from groupcert.certifier.audit.rows.states import begins_of_long, segment
-from groupcert.certifier.audit.spark.walks import Frames
-from groupcert.certifier.history.schema import RecordKind, Source
+from .histories import History, block_size
+from .log import Log
+from .once import once
+from .order import STATE, STATE_KINDS
+from .states import begins_of_long, segment
 
 _TOLD_KINDS = pl.Schema(
     {"h": pl.Int32(), "number": pl.Int64(), "met_tight": pl.Boolean(), "met_block_size": pl.Int64()}

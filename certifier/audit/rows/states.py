@@ -11,8 +11,8 @@ import polars as pl
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from groupcert.certifier.audit.rows.log import Log
-from groupcert.certifier.audit.spark.walks import Frames, Walk, walk
+from ..spark.walks import Frames, Walk, walk
+from .log import Log
 
 SEGMENT_ROWS = 1 << 16
 KEYS = ("h", "segment")

@@ -15,7 +15,9 @@ import numpy as np
 import polars as pl
 from pyspark.sql import DataFrame, Row
 
-from groupcert.certifier.audit.rows.columns import (
+from ...history.schema import RecordKind, Source
+from ..spark.walks import Frames, Walk, in_order, walk
+from .columns import (
     CERTIFIED,
     execution_us,
     has_items,
@@ -24,12 +26,10 @@ from groupcert.certifier.audit.rows.columns import (
     kind_number,
     verdict_number,
 )
-from groupcert.certifier.audit.rows.critical_path import Ints, chain, epochs, filled, waits
-from groupcert.certifier.audit.rows.log import Log
-from groupcert.certifier.audit.rows.once import once
-from groupcert.certifier.audit.rows.pace import BUCKETS
-from groupcert.certifier.audit.spark.walks import Frames, Walk, in_order, walk
-from groupcert.certifier.history.schema import RecordKind, Source
+from .critical_path import Ints, chain, epochs, filled, waits
+from .log import Log
+from .once import once
+from .pace import BUCKETS
 
 STRETCH_ROWS_MAX = 500_000
 """Rows of a stretch at most: a task needs some 250 bytes of memory for each."""

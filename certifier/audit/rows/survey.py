@@ -12,15 +12,15 @@ from numpy.typing import NDArray
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from groupcert.certifier.audit.rows.columns import (
+from ...history.schema import RecordKind, Verdict
+from ..spark.walks import Frames, of_kind, walk
+from .columns import (
     execution_us,
     has_items,
     is_applied,
     is_remote,
 )
-from groupcert.certifier.audit.rows.foreign import intervals
-from groupcert.certifier.audit.spark.walks import Frames, of_kind, walk
-from groupcert.certifier.history.schema import RecordKind, Verdict
+from .foreign import intervals
 
 NAMES = ("observer", "history")
 TELLING = (RecordKind.START.value, RecordKind.SETTINGS.value)

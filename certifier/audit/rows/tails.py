@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 import polars as pl
 
-from groupcert.certifier.audit.rows import states
-from groupcert.certifier.audit.rows.histories import History
-from groupcert.certifier.audit.rows.log import Log
-from groupcert.certifier.audit.rows.survey import of_history
-from groupcert.certifier.history.schema import LOG_SEQUENCE_SHIFT
+from ...history.schema import LOG_SEQUENCE_SHIFT
+from . import states
+from .histories import History
+from .log import Log
+from .survey import of_history
 
 VERSIONS = 5_000
 """Certified transactions that a later one may be in a cycle with, see `isolation.py`."""

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from pyspark.sql import SparkSession
 
-from groupcert.certifier.audit.spark.session import GONE
+from .session import GONE
 
 Answer = TypeVar("Answer")
 

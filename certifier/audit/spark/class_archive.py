@@ -12,7 +12,7 @@ from pathlib import Path
 import pyspark
 from pyspark.version import __version__ as spark_version
 
-from groupcert.certifier.audit.spark.java import Java
+from .java import Java
 
 LINKED_VERSION_MIN = 25
 """From this version on Java archives classes that are linked already, and needs no archive of its

@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from groupcert.certifier.audit.answers.errors import NoSuitableJava
+from ..answers.errors import NoSuitableJava
 
 VERSION_MIN = 17
 _VERSION = re.compile(r'(?:version |^JAVA_VERSION=)"(?:1\.)?(\d+)', re.MULTILINE)

@@ -18,11 +18,11 @@ from pyspark import cloudpickle
 from pyspark.errors import PySparkException, PythonException
 from pyspark.sql import SparkSession
 
-from groupcert.certifier import audit
-from groupcert.certifier.audit.answers.errors import SparkFailed
-from groupcert.certifier.audit.spark.class_archive import class_archive_options
-from groupcert.certifier.audit.spark.java import find_java
-from groupcert.certifier.history import schema
+from ... import audit
+from ...history import schema
+from ..answers.errors import SparkFailed
+from .class_archive import class_archive_options
+from .java import find_java
 
 _SURROUNDINGS = re.compile(r"^([\w.]+\.\w+Exception: )?(\[[A-Z_.]+\] )?|[. ]*(SQLSTATE: \w+)?$")
 _RAISED = re.compile(r"^\w[\w.]*(?:Error|Exception|Exit|Interrupt): .*$", re.MULTILINE)

@@ -19,16 +19,16 @@ import polars as pl
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from groupcert.certifier.audit.answers.findings import Code
-from groupcert.certifier.audit.answers.result import JsonObject
-from groupcert.certifier.audit.rows.checks import FOUND, Check, Note, is_true, notes, wrong_rows
-from groupcert.certifier.audit.rows.columns import CERTIFIED, is_kind, kind_number, verdict_number
-from groupcert.certifier.audit.rows.log import Log
-from groupcert.certifier.audit.rows.order import makes_version
-from groupcert.certifier.audit.rows.sequence import Told, told_of
-from groupcert.certifier.audit.spark.walks import Frames, in_order, walk
-from groupcert.certifier.audit.verify.gtids import given_before
-from groupcert.certifier.history.schema import RecordKind
+from ...history.schema import RecordKind
+from ..answers.findings import Code
+from ..answers.result import JsonObject
+from ..rows.checks import FOUND, Check, Note, is_true, notes, wrong_rows
+from ..rows.columns import CERTIFIED, is_kind, kind_number, verdict_number
+from ..rows.log import Log
+from ..rows.order import makes_version
+from ..rows.sequence import Told, told_of
+from ..spark.walks import Frames, in_order, walk
+from .gtids import given_before
 
 BLOCKS = "blocks"
 """The note of what the rows of a history leave to know for the next ones."""

@@ -8,10 +8,10 @@ Source: WL#8440, garbage collection.
 
 import polars as pl
 
-from groupcert.certifier.audit.answers.findings import Code
-from groupcert.certifier.audit.rows.checks import Check, words
-from groupcert.certifier.audit.rows.columns import is_kind
-from groupcert.certifier.history.schema import RecordKind
+from ...history.schema import RecordKind
+from ..answers.findings import Code
+from ..rows.checks import Check, words
+from ..rows.columns import is_kind
 
 
 def purge_checks() -> list[Check]:

@@ -5,9 +5,10 @@ Source: WL#8440 (AL1 with its examples), certification.
 
 import polars as pl
 
-from groupcert.certifier.audit.answers.findings import Code
-from groupcert.certifier.audit.rows.checks import Check, is_true, item_name, words
-from groupcert.certifier.audit.rows.columns import (
+from ...history.schema import RecordKind
+from ..answers.findings import Code
+from ..rows.checks import Check, is_true, item_name, words
+from ..rows.columns import (
     CERTIFIED,
     CONFLICT,
     REFUSED,
@@ -15,9 +16,8 @@ from groupcert.certifier.audit.rows.columns import (
     is_kind,
     verdict_name,
 )
-from groupcert.certifier.audit.rows.foreign import WholeTo, named, subsets
-from groupcert.certifier.audit.rows.order import makes_version
-from groupcert.certifier.history.schema import RecordKind
+from ..rows.foreign import WholeTo, named, subsets
+from ..rows.order import makes_version
 
 _MISSED = {
     CONFLICT: Code.CONFLICT_MISSED,

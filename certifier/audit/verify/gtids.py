@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from groupcert.certifier.audit.answers.findings import Code
-from groupcert.certifier.audit.rows.checks import (
+from ...history.schema import RecordKind
+from ..answers.findings import Code
+from ..rows.checks import (
     FOUND,
     Check,
     FoundAll,
@@ -27,12 +28,11 @@ from groupcert.certifier.audit.rows.checks import (
     merged,
     words,
 )
-from groupcert.certifier.audit.rows.columns import CERTIFIED
-from groupcert.certifier.audit.rows.foreign import intervals
-from groupcert.certifier.audit.rows.log import Log
-from groupcert.certifier.audit.rows.once import once
-from groupcert.certifier.audit.spark.walks import Frames, concatenated, in_order, walk
-from groupcert.certifier.history.schema import RecordKind
+from ..rows.columns import CERTIFIED
+from ..rows.foreign import intervals
+from ..rows.log import Log
+from ..rows.once import once
+from ..spark.walks import Frames, concatenated, in_order, walk
 
 Elsewhere = Mapping[tuple[int, str], tuple[NDArray[np.int64], ...]]
 """The intervals of GTIDs executed elsewhere, by history and source: first numbers, last numbers,

@@ -12,11 +12,11 @@ import polars as pl
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from groupcert.certifier.audit.answers.findings import Code
-from groupcert.certifier.audit.rows.checks import FOUND, Check, notes, words, wrong_rows
-from groupcert.certifier.audit.rows.log import Log
-from groupcert.certifier.audit.spark.walks import Frames, in_order, walk
-from groupcert.certifier.history.schema import RecordKind, Source
+from ...history.schema import RecordKind, Source
+from ..answers.findings import Code
+from ..rows.checks import FOUND, Check, notes, words, wrong_rows
+from ..rows.log import Log
+from ..spark.walks import Frames, in_order, walk
 
 TOLD_BY = "told by"
 """The note of a row that later ones are judged by."""

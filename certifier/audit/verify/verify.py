@@ -15,40 +15,40 @@ import polars as pl
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from groupcert.certifier.audit.answers.findings import Code
-from groupcert.certifier.audit.answers.result import JsonObject, Result
-from groupcert.certifier.audit.rows.checks import FOUND, as_kept, from_kept, merged, wrong_rows
-from groupcert.certifier.audit.rows.consequences import (
+from ..answers.findings import Code
+from ..answers.result import JsonObject, Result
+from ..rows.checks import FOUND, as_kept, from_kept, merged, wrong_rows
+from ..rows.consequences import (
     behind_gaps,
     behind_to_keep,
     without_consequences,
 )
-from groupcert.certifier.audit.rows.foreign import WholeTo
-from groupcert.certifier.audit.rows.items import facts
-from groupcert.certifier.audit.rows.kept import AuditWhole
-from groupcert.certifier.audit.rows.keys import has_foreign_snapshots
-from groupcert.certifier.audit.rows.log import Log
-from groupcert.certifier.audit.rows.order import order_of_rows
-from groupcert.certifier.audit.rows.prefixes import whole_to
-from groupcert.certifier.audit.rows.sequence import (
+from ..rows.foreign import WholeTo
+from ..rows.items import facts
+from ..rows.kept import AuditWhole
+from ..rows.keys import has_foreign_snapshots
+from ..rows.log import Log
+from ..rows.order import order_of_rows
+from ..rows.prefixes import whole_to
+from ..rows.sequence import (
     Told,
     base_rows,
     begins_of,
     states,
     told_of,
 )
-from groupcert.certifier.audit.rows.states import KEYS, segment, state_rows, with_states
-from groupcert.certifier.audit.rows.tails import tails_of
-from groupcert.certifier.audit.spark.walks import Frames, concatenated, in_order, walk, whole
-from groupcert.certifier.audit.verify.blocks import blocks_to_keep, wrong_blocks
-from groupcert.certifier.audit.verify.collections import purge_checks, window_checks
-from groupcert.certifier.audit.verify.decisions import (
+from ..rows.states import KEYS, segment, state_rows, with_states
+from ..rows.tails import tails_of
+from ..spark.walks import Frames, concatenated, in_order, walk, whole
+from .blocks import blocks_to_keep, wrong_blocks
+from .collections import purge_checks, window_checks
+from .decisions import (
     stamp_checks,
     verdict_checks,
     version_check,
     with_expected_verdict,
 )
-from groupcert.certifier.audit.verify.gtids import (
+from .gtids import (
     AUDITED_PLACE,
     Elsewhere,
     elsewhere_at,
@@ -57,7 +57,7 @@ from groupcert.certifier.audit.verify.gtids import (
     intervals_used,
     without_used,
 )
-from groupcert.certifier.audit.verify.stable_sets import TOLD_BY, wrong_stable_sets
+from .stable_sets import TOLD_BY, wrong_stable_sets
 
 _ROW = ("h", "number")
 _LARGEST = ("dependency", "gtid_used_at", "purged_sequence")
