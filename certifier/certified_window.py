@@ -190,10 +190,13 @@ class CertifiedWindow:
             segment.items.frombytes(items[_ITEM_BYTES * first_item : _ITEM_BYTES * ends[stop - 1]])
             rows = map(
                 _ROW.pack,
-                *(sequence_numbers[part], snapshots[part], numbers[part]),
+                sequence_numbers[part],
+                snapshots[part],
+                numbers[part],
                 range(position + start, position + stop),
                 [before + end for end in ends[part]],
-                *(repeat(source_number), repeat(origin_number)),
+                repeat(source_number),
+                repeat(origin_number),
             )
             segment.rows += b"".join(rows)
             self.newest_version += stop - start

@@ -133,8 +133,11 @@ class _Simulation:
         if not self._divided:
             edges = self._workload.dependencies
             overtakers = count_overtakers(
-                *(edges.offsets, edges.followed),
-                *(self._started_us, self._visible_us, self._job_numbers),
+                edges.offsets,
+                edges.followed,
+                self._started_us,
+                self._visible_us,
+                self._job_numbers,
             )
         return Run(
             workers=self._workers,

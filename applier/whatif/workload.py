@@ -246,8 +246,12 @@ class Workload:
         """Yields the stream as relay entries; positions are numbers from 1 on."""
         columns = zip(
             self.stamps(stamps),
-            *(self.commit_parents, self.commit_ids, self.domains),
-            *(self._places, self.gtid_sources, self._gtid_numbers),
+            self.commit_parents,
+            self.commit_ids,
+            self.domains,
+            self._places,
+            self.gtid_sources,
+            self._gtid_numbers,
             pairwise(self.item_offsets),
             strict=True,
         )

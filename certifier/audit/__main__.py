@@ -41,7 +41,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with spark_session() as spark:
             summary = audit(
-                *(spark, options.paths, options.out),
+                spark,
+                options.paths,
+                options.out,
                 jobs=options.job,
                 since=options.since,
                 on_progress=ProgressLines(),

@@ -221,7 +221,7 @@ class BinaryLog:
         committed, numbers = [], []
         first = number = commits = groups = 0
         for version, source, locked, items in zip(
-            *(entries.versions, entries.sources, entries.locked, entries.items), strict=True
+            entries.versions, entries.sources, entries.locked, entries.items, strict=True
         ):
             if not source:
                 committed.append(0)

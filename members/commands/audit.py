@@ -120,7 +120,9 @@ def _audited(
     spark: SparkSession, options: AuditOptions, since: str | None, on_progress: OnProgress
 ) -> JsonObject:
     return audit(
-        *(spark, options.paths, options.out),
+        spark,
+        options.paths,
+        options.out,
         jobs=options.jobs or None,
         since=since,
         on_progress=on_progress,

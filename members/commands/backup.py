@@ -153,7 +153,7 @@ async def _download(
 
     async with donor_at(address, credentials) as donor:
         return await download_copy(
-            *(donor, work, "groupcert backup", show, lambda manifest: None), reads_on=False
+            donor, work, "groupcert backup", show, lambda manifest: None, reads_on=False
         )
 
 

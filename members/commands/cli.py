@@ -207,7 +207,8 @@ def load(
 
     connect.tell_group()
     code = show_load(
-        *(workload.value, connect.addresses),
+        workload.value,
+        connect.addresses,
         clients=clients,
         seconds=seconds,
         rows=rows,

@@ -89,8 +89,10 @@ class PlainColumns(Sequence[LoggedTransaction]):
     def __getitem__(self, index: int | slice) -> "LoggedTransaction | PlainColumns":
         if isinstance(index, slice):
             return PlainColumns(
-                *(self.ids[index], self.snapshots[index]),
-                *(self.write_sets[index], self.payloads[index]),
+                self.ids[index],
+                self.snapshots[index],
+                self.write_sets[index],
+                self.payloads[index],
             )
         return LoggedTransaction(
             self.ids[index],

@@ -364,8 +364,16 @@ class Member:
                     since = max(locked_version, snapshot) if isinstance(snapshot, int) else None
                     # A large one takes long wherever it comes from: a worker executes it.
                     into.entries.add(
-                        *(position, version, gtid, stamps, local and not is_large, payload),
-                        *(self.applied_version, logged.domain_id, since, write_set),
+                        position,
+                        version,
+                        gtid,
+                        stamps,
+                        local and not is_large,
+                        payload,
+                        self.applied_version,
+                        logged.domain_id,
+                        since,
+                        write_set,
                     )
                     if report_applied:
                         self._schedule.ask(version)

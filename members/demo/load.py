@@ -276,7 +276,8 @@ def show_load(
                 state.at(elapsed)
 
             counts, took = run_load(
-                *(workloads[name], addresses),
+                workloads[name],
+                addresses,
                 clients=clients,
                 seconds=seconds,
                 credentials=credentials,

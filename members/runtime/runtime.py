@@ -317,7 +317,11 @@ class MemberRuntime:
         state = self._noted(await open_log(self._state_store, self.order, self.config))
         self.log_opened = True
         state = await check_log(
-            *(self.member, self._state_store, self.order, state, self.config),
+            self.member,
+            self._state_store,
+            self.order,
+            state,
+            self.config,
             reads_long_log=self.start.reads_long_log,
         )
         self.log_identity = state.identity
@@ -356,7 +360,11 @@ class MemberRuntime:
 
     def _start_joining(self, state: LogState) -> "asyncio.Task[None]":
         return start_joining(
-            *(self.member, self.order, self.config, self._applied, state),
+            self.member,
+            self.order,
+            self.config,
+            self._applied,
+            state,
             lambda: self.trusts_log,
             self._check_copy,
             on_asked=self._sender.schedule,
@@ -366,7 +374,7 @@ class MemberRuntime:
     async def _check_copy(self) -> None:
         """Returns once the rows of a copy are known to be the group's. Raises RowsDiffer."""
         if self._state_store.is_copy() and await check_copy(
-            *(self.member, self.config, self._recovered_position, lambda: self.trusts_log)
+            self.member, self.config, self._recovered_position, lambda: self.trusts_log
         ):
             self._state_store.note_compared()
 

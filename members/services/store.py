@@ -94,7 +94,8 @@ class StoreService(store_pb2_grpc.StoreServiceServicer):
                 await runtime.committed(request.version_min)
             runtime.check_readable()
             snapshot_id, version = runtime.snapshots.open(
-                *(runtime.committed_version, runtime.now_ms()),
+                runtime.committed_version,
+                runtime.now_ms(),
                 caller=CALLER.get(),
                 session_id=request.session_id,
             )

@@ -50,7 +50,9 @@ class Scene:
         """
         self.histories = {
             member: rows_of(
-                *(self.records, member, self.workload),
+                self.records,
+                member,
+                self.workload,
                 name=f"{self.name}-{member}",
                 lies=lies,
             )

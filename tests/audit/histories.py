@@ -159,7 +159,10 @@ def apply_rows(rows: Sequence[Row], workers: int = 4) -> None:
             started_tick = max(started_tick, seen_tick)
             worker = min(range(workers), key=free_us.__getitem__)
             started = max(
-                *(decided, free_us[worker], barrier_us, seen_us),
+                decided,
+                free_us[worker],
+                barrier_us,
+                seen_us,
                 commit_us.get(waits_for, barrier_us),
             )
             row["worker"], row["executed_us"] = worker, started + 150

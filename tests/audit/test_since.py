@@ -236,7 +236,9 @@ def test_an_audit_of_some_jobs_has_kept_nothing(
     logs, _ = before
     audit(spark, [str(logs)], str(tmp_path / "out"), jobs=["proof"])
     summary: Any = audit(
-        *(spark, [str(logs)], str(tmp_path / "again")),
+        spark,
+        [str(logs)],
+        str(tmp_path / "again"),
         jobs=["proof"],
         since=str(tmp_path / "out"),
     )

@@ -80,10 +80,14 @@ def ensure_base_image(packages: Sequence[str] | None = None) -> str:
         archive = f"{folder}/base.tar"
         _say(f"installing Debian {release} for {tag}, about a minute")
         run(
-            *("mmdebstrap", "--variant=minbase", f"--include={','.join(packages)}"),
+            "mmdebstrap",
+            "--variant=minbase",
+            f"--include={','.join(packages)}",
             *(f"--dpkgopt=path-exclude=/{path}/*" for path in LEFT_OUT),
             f'--customize-hook=rm -rf "$1"/{EMPTIED}',
-            *(release, archive, mirror),
+            release,
+            archive,
+            mirror,
         )
         _say(f"importing {tag}")
         run("docker", "import", archive, tag)

@@ -68,9 +68,15 @@ class Pods:
             flags["--entrypoint"] = container["command"][:1]
         words = [*container.get("command", [])[1:], *container.get("args", [])]
         docker(
-            *("run", "--detach", "--no-healthcheck", "--read-only", "--tmpfs", "/tmp"),
+            "run",
+            "--detach",
+            "--no-healthcheck",
+            "--read-only",
+            "--tmpfs",
+            "/tmp",
             *(f"{flag}={value}" for flag, values in flags.items() for value in values),
-            *(self._image, *words),
+            self._image,
+            *words,
         )
 
     def stop(self, pod: str) -> int:

@@ -48,7 +48,8 @@ class HonestClients:
         with ThreadPoolExecutor(1) as pool:
             running = pool.submit(
                 run_load,
-                *(self._bank, self._addresses),
+                self._bank,
+                self._addresses,
                 clients=CLIENTS,
                 seconds=FOREVER,
                 seed=self._seed,

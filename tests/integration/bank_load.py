@@ -55,7 +55,8 @@ class BankLoad:
         with ThreadPoolExecutor(1) as pool:
             self._running = pool.submit(
                 run_load,
-                *(self.bank, addresses),
+                self.bank,
+                addresses,
                 clients=CLIENTS,
                 seconds=LOAD_SECONDS_MAX,
                 seed=seed,

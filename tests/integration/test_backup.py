@@ -70,7 +70,7 @@ def restored(
     backup: Path, data_folder: Path, *arguments: str
 ) -> "subprocess.CompletedProcess[str]":
     return groupcert(
-        *("restore", str(backup), "--data-folder", str(data_folder), "--member", "m3"), *arguments
+        "restore", str(backup), "--data-folder", str(data_folder), "--member", "m3", *arguments
     )
 
 

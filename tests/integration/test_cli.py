@@ -167,8 +167,17 @@ class TestStatus:
 @pytest.mark.parametrize("workload", ["bank", "update", "append"])
 def test_load_prints_what_its_clients_were_told(group: LocalGroup, workload: str) -> None:
     done = groupcert(
-        *("load", *group.addresses.values(), "--workload", workload, "--rows", "200"),
-        *("--clients", "3", "--seconds", "2", "--json"),
+        "load",
+        *group.addresses.values(),
+        "--workload",
+        workload,
+        "--rows",
+        "200",
+        "--clients",
+        "3",
+        "--seconds",
+        "2",
+        "--json",
     )
     assert done.returncode == FINE, done.stderr
     document = json.loads(done.stdout)

@@ -153,7 +153,8 @@ def test_members_find_their_way_back_to_a_log_server_that_was_killed(secured: Se
 
 def test_load_runs_over_tls(secured: Secured) -> None:
     counts, _ = run_load(
-        *(AppendWorkload(), list(secured.group.addresses.values())),
+        AppendWorkload(),
+        list(secured.group.addresses.values()),
         clients=2,
         seconds=0.5,
         credentials=Credentials(tls=secured.tls("shop")),

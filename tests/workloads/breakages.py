@@ -215,31 +215,41 @@ _CYCLES = "G-single G-nonadjacent G2 snapshot-version"
 
 BREAKAGES = {
     "acknowledge-and-drop": _breakage(
-        *(ReferenceStore, "order", acknowledge_and_drop),
+        ReferenceStore,
+        "order",
+        acknowledge_and_drop,
         "acknowledged-lost bank-balance lost-append lost-update set-lost version-order",
         "session snapshot-version stale version-differs",
     ),
     "allow-lost-updates": _breakage(
-        *(ReferenceStore, "conflicts", allow_lost_updates),
+        ReferenceStore,
+        "conflicts",
+        allow_lost_updates,
         "bank-total lost-append lost-update",
         f"{_TORN} {_CYCLES}",
     ),
     "apply-twice": _breakage(
-        *(ReferenceStore, "apply", apply_twice),
+        ReferenceStore,
+        "apply",
+        apply_twice,
         "relay-twice",
         f"{_TORN} {_CYCLES} relay-overlap rows-differ set-differs versions-not-dense",
     ),
     "claim-other-version": _breakage(
-        *(ReferenceStore, "order", claim_other_version),
+        ReferenceStore,
+        "order",
+        claim_other_version,
         "version-differs version-order",
         "session snapshot-version stale",
     ),
     "commit-never": _breakage(
-        *(ReferenceStore, "apply", commit_never), "relay-skipped", "relay-overlap"
+        ReferenceStore, "apply", commit_never, "relay-skipped", "relay-overlap"
     ),
     "forget-sessions": _breakage(StoreSession, "answer", forget_sessions, "session stale"),
     "fork-order": _breakage(
-        *(ReferenceStore, "advance", fork_order),
+        ReferenceStore,
+        "advance",
+        fork_order,
         "relay-order",
         f"{_TORN} {_CYCLES} relay-overlap stale",
     ),
@@ -248,7 +258,9 @@ BREAKAGES = {
         StoreSession, "answer", keep_aborted, "G1a aborted-committed bank-balance set-aborted"
     ),
     "order-twice": _breakage(
-        *(ReferenceStore, "order", order_twice),
+        ReferenceStore,
+        "order",
+        order_twice,
         "certified-twice version-differs",
         f"{_TORN} {_CYCLES} stale version-order",
     ),
@@ -258,7 +270,9 @@ BREAKAGES = {
     "read-dirty": Breakage(read_dirty, frozenset(["G1a"]), frozenset([*_TORN.split(), "internal"])),
     "same-gtid": _breakage(ReferenceStore, "final", same_gtid, "gtid-twice"),
     "skip-some": _breakage(
-        *(ReferenceStore, "apply", skip_some),
+        ReferenceStore,
+        "apply",
+        skip_some,
         "acknowledged-lost rows-differ versions-not-dense",
         f"{_TORN} {_CYCLES} set-differs relay-overlap",
     ),

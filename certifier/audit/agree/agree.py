@@ -107,7 +107,9 @@ def _hashed(
     )
     is_open = (F.col("place") >= log.by_history(lambda history: ends[history.h])).cast("long")
     return compared.select(
-        *("h", "place", is_open.alias("open")),
+        "h",
+        "place",
+        is_open.alias("open"),
         log.by_history(lambda history: group_of.get(history.h, -1)).alias("group"),
         (F.shiftright("place", SEGMENT_BITS) * 2 + is_open).alias("part"),
         F.xxhash64(*[_hashable(name) for name in SHARED]).alias("hash"),

@@ -93,10 +93,24 @@ def _ran(log: Log, histories: list[int]) -> DataFrame:
     return log.certified.where(
         F.col("h").isin(histories) & F.col("committed_tick").isNotNull()
     ).select(
-        *("h", "number", "place", "gtid_source", "gtid_number", "version", "worker"),
-        *("started_tick", "committed_tick", "started_us", "executed_us", "committed_us"),
+        "h",
+        "number",
+        "place",
+        "gtid_source",
+        "gtid_number",
+        "version",
+        "worker",
+        "started_tick",
+        "committed_tick",
+        "started_us",
+        "executed_us",
+        "committed_us",
         "decided_us",
-        *("last_committed", "sequence_number", "write_set", "write_keys", "read_set"),
+        "last_committed",
+        "sequence_number",
+        "write_set",
+        "write_keys",
+        "read_set",
         remote.alias("remote"),
         (~has_items("write_set")).alias("alone"),
     )
@@ -143,8 +157,14 @@ def _findings(log: Log, ran: DataFrame, flags: DataFrame, code: Code) -> list[Fi
     place_of_item = F.array_position("write_set", F.col("item")).cast("int")
     key = F.try_element_at("write_keys", F.nullif(place_of_item, F.lit(0)))
     run = F.struct(
-        *("place", name.alias("name"), "worker", "started_tick", "committed_tick", "remote"),
-        *("last_committed", key.alias("key")),
+        "place",
+        name.alias("name"),
+        "worker",
+        "started_tick",
+        "committed_tick",
+        "remote",
+        "last_committed",
+        key.alias("key"),
     )
     later = (
         ran.join(F.broadcast(first), ["h", "number"])

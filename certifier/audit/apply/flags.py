@@ -48,11 +48,17 @@ def flags(log: Log, ran: DataFrame) -> DataFrame:
     rows = ran.select("h", "number", "started_tick", "committed_tick", "remote", "alone")
     told = facts(log)
     together = told.where(F.col("beside").isNotNull()).select(
-        *("h", "number", F.lit(int(Why.TOGETHER)).alias("why")),
-        *(F.col("beside").alias("other"), F.col("beside_item").alias("item")),
+        "h",
+        "number",
+        F.lit(int(Why.TOGETHER)).alias("why"),
+        F.col("beside").alias("other"),
+        F.col("beside_item").alias("item"),
     )
     soon = told.where(F.col("not_awaited").isNotNull()).select(
-        *("h", "number", F.lit(int(Why.SOON)).alias("why"), F.col("not_awaited").alias("other")),
+        "h",
+        "number",
+        F.lit(int(Why.SOON)).alias("why"),
+        F.col("not_awaited").alias("other"),
         F.lit(None).cast("long").alias("item"),
     )
     walked = walk(in_order(rows, ["h"], ["number"]), _out_of_order, FLAG)
@@ -77,7 +83,9 @@ def _out_of_order(frames: Frames) -> Frames:
         ).filter(~pl.col("is_kept"))
         for why, other, holds in _rules():
             yield seen.filter(holds).select(
-                *("h", "number", pl.lit(int(why), pl.Int32).alias("why")),
+                "h",
+                "number",
+                pl.lit(int(why), pl.Int32).alias("why"),
                 pl.col(f"before_{other}_number").alias("other"),
                 pl.lit(None, pl.Int64).alias("item"),
             )

@@ -74,7 +74,9 @@ class _Buckets(NamedTuple):
                 .with_columns(pl.int_ranges(first, last + 1).alias("bucket"))
                 .explode("bucket")
                 .select(
-                    *("h", "bucket", pl.max_horizontal(started, border)),
+                    "h",
+                    "bucket",
+                    pl.max_horizontal(started, border),
                     pl.min_horizontal(stopped, border + size).alias("stopped_us"),
                     pl.lit(None, pl.Int64).alias("lag_us"),
                 )
@@ -181,7 +183,9 @@ def _of_workers(frames: Frames) -> Frames:
         )
         yield of_kind(_WORKER, work)
         rows = frame.select(
-            *("h", "started_tick", "committed_tick"),
+            "h",
+            "started_tick",
+            "committed_tick",
             newest="committed_tick",
             is_counted=pl.lit(value=True),
         )

@@ -167,7 +167,7 @@ def _looked_back(log: Log) -> tuple[DataFrame, pl.DataFrame]:
     """
     since = {each.h: each.since for each in log.histories}
     rows = log.certified.select(
-        *("h", segment(), "number", "place", "version", "snapshot_version", "committed_tick")
+        "h", segment(), "number", "place", "version", "snapshot_version", "committed_tick"
     )
     met, kinds = {"met_tick": pl.col("committed_tick")}, pl.Schema({"met_tick": pl.Int64()})
     begins = begins_of_long(log, rows, met, kinds)
@@ -199,7 +199,11 @@ def _reads_the_future() -> Check:
 def _write_cycles(log: Log) -> list[Found]:
     """Returns findings of G0: items whose writers became visible out of version order."""
     writes = log.certified.select(
-        *("h", "number", "place", "committed_tick", "version"),
+        "h",
+        "number",
+        "place",
+        "committed_tick",
+        "version",
         F.explode(F.array_distinct("write_set")).alias("item"),
     )
     before = (
@@ -207,7 +211,7 @@ def _write_cycles(log: Log) -> list[Found]:
     )
     latest = F.max(F.struct("committed_tick", "version")).over(before).alias("met")
     seen = writes.select("*", latest).where(F.col("committed_tick") < F.col("met.committed_tick"))
-    wrong = seen.select(*("h", "number", "place", "item"), F.col("met.version").alias("met"))
+    wrong = seen.select("h", "number", "place", "item", F.col("met.version").alias("met"))
     return collected(log, walk(wrong, _turned, FOUND)).found
 
 
@@ -287,7 +291,10 @@ def _oldest_lacked(log: Log, rows: Sequence[Row]) -> dict[tuple[int, int], int]:
     # stretches need not compare a snapshot with every version.
     asked = asked.select("*", F.explode(F.array(stretch - 1, stretch)).alias("stretch"))
     near = log.certified.select(
-        *("h", "version", "gtid_source", "gtid_number"),
+        "h",
+        "version",
+        "gtid_source",
+        "gtid_number",
         F.floor(F.col("version") / NEIGHBOURS_MAX).alias("stretch"),
     )
     back = F.col("own") - F.col("version")
@@ -340,8 +347,17 @@ def _operations(
     wanted = log.spark.createDataFrame(list(ranges), "h int, first long, last long")
     wanted = wanted.select("h", F.explode(F.sequence("first", "last")).alias("version"))
     rows = log.certified.join(F.broadcast(wanted), ["h", "version"]).select(
-        *("h", "version", "snapshot_version", "snapshot_set", "gtid_source", "gtid_number"),
-        *("origin", "write_set", "read_set", "write_keys", "read_keys"),
+        "h",
+        "version",
+        "snapshot_version",
+        "snapshot_set",
+        "gtid_source",
+        "gtid_number",
+        "origin",
+        "write_set",
+        "read_set",
+        "write_keys",
+        "read_keys",
     )
     operations: dict[tuple[int, int], Operation] = {}
     items = 0

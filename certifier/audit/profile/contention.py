@@ -60,7 +60,11 @@ def conflict_rows(log: Log, history: History) -> DataFrame:
     mine = log.transactions.where(F.col("h") == history.h)
     lost = mine.where(F.col("verdict") == Verdict.CONFLICT).select(
         *[name for name in _LOST if name not in ("key", "table")],
-        *("write_set", "write_keys", "read_set", "read_keys", "tables"),
+        "write_set",
+        "write_keys",
+        "read_set",
+        "read_keys",
+        "tables",
     )
     return walk(lost, _with_keys, _LOST)
 

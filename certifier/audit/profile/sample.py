@@ -72,8 +72,16 @@ def sampled_rows(log: Log, history: History) -> Sequence[Row]:
     first = pace.first_number + max(0, (pace.numbers - ROWS_MAX) // 2)
     stretch = (F.col("h") == history.h) & F.col("number").between(first, first + ROWS_MAX - 1)
     rows = log.rows.where(stretch).select(
-        *("h", "kind", "verdict", "is_local", "started_us", "executed_us", "committed_us"),
-        *("decided_us", "worker", *[name for name in _SAMPLED if name not in _MADE]),
+        "h",
+        "kind",
+        "verdict",
+        "is_local",
+        "started_us",
+        "executed_us",
+        "committed_us",
+        "decided_us",
+        "worker",
+        *[name for name in _SAMPLED if name not in _MADE],
     )
 
     def sampled(frames: Frames) -> Frames:

@@ -96,7 +96,10 @@ def _unpurged(log: Log, history: History) -> Iterable[Row]:
     is_mine, lengths, h = F.col("h") == history.h, lengths_of(log), history.h
     stamped = ~F.coalesce("is_local", F.lit(False)) & F.col("sequence_number").isNotNull()
     items = log.certified.where(is_mine).select(
-        *("h", "number", "version", stamped.alias("stamped")),
+        "h",
+        "number",
+        "version",
+        stamped.alias("stamped"),
         F.explode(F.array_distinct("write_set")).alias("key"),
     )
     follows = walk(in_order(items, ["key"], ["number"]), _followed, _FOLLOWS)
@@ -130,7 +133,9 @@ def _followed(frames: Frames) -> Frames:
         pairs = pl.concat([both, last], how="horizontal").tail(len(frame))
         waits = pl.col("stamped") & pl.col("last_stamped")
         yield pairs.filter(pl.col("last_key") == pl.col("key")).select(
-            *("h", "number", pl.when(waits).then("last_number").alias("follows")),
+            "h",
+            "number",
+            pl.when(waits).then("last_number").alias("follows"),
             follows_any="last_number",
         )
         left = frame.tail(1)

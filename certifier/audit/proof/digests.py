@@ -219,8 +219,18 @@ def _steps(
     kinds = [kind.value for kind in _KINDS]
     covered = F.col("h").isin(list(boundaries)) & F.col("kind").isin(kinds)
     rows = log.rows.where(covered).select(
-        *("h", segment(), "number", "place", kind_number(), verdict_number(), "version"),
-        *("stable_version", "winner_version", "winner_item", "gtid_number", "snapshot_set"),
+        "h",
+        segment(),
+        "number",
+        "place",
+        kind_number(),
+        verdict_number(),
+        "version",
+        "stable_version",
+        "winner_version",
+        "winner_item",
+        "gtid_number",
+        "snapshot_set",
         _sum_of(lambda item: item.bitwiseAND(0xFFFFFFFF)).alias("low"),
         _sum_of(lambda item: F.shiftrightunsigned(item, 32)).alias("high"),
     )

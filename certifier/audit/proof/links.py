@@ -48,12 +48,10 @@ def wrong_links(log: Log) -> DataFrame:
     members reported.
     """
     told = log.rows.select(
-        *(
-            "h",
-            segment(),
-            kind_number().alias("kind_number"),
-            verdict_number().alias("verdict_number"),
-        ),
+        "h",
+        segment(),
+        kind_number().alias("kind_number"),
+        verdict_number().alias("verdict_number"),
         *[column.name for column in CHAINED],
         "chain",
     )
@@ -138,7 +136,11 @@ def _link_check() -> Check:
         hexadecimal_of(link),
         hexadecimal_of(chain),
         words(
-            *("row ", number, ", of kind ", kind_name(pl.col("kind")), ", does not fit the "),
+            "row ",
+            number,
+            ", of kind ",
+            kind_name(pl.col("kind")),
+            ", does not fit the ",
             "chain: it, or the chain beside it, was changed after it was written",
         ),
         pl.col("previous_place"),

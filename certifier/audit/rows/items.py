@@ -147,7 +147,8 @@ class _Writers(NamedTuple):
         counts, lacks = counts.filter(matters), lacks.filter(matters)
         claimed = last["version"] == mine["claims"]
         return mine.select(
-            *("h", "number"),
+            "h",
+            "number",
             pl.col("version").is_not_null().alias("certified"),
             last["sequence_number"].alias("dependency"),
             last["version"].alias("outside"),

@@ -203,7 +203,8 @@ def _with_files(spark: SparkSession, kept: Kept, paths: Sequence[str]) -> Kept:
         .load(list(paths))
         .select(
             F.col("_metadata.file_path").alias("file"),
-            *("path", F.col("length").alias("new_size")),
+            "path",
+            F.col("length").alias("new_size"),
             F.unix_micros("modificationTime").alias("new_us"),
         )
     )

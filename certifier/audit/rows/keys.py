@@ -68,16 +68,31 @@ def touched(log: Log) -> DataFrame:
     ticked = any(each.pace.ticked for each in log.histories)
     ticks = ("started_tick", "committed_tick") if ticked else ()
     told = log.transactions.select(
-        *("h", "number", "place", "snapshot_version", "winner_item", "winner_version", *gtid),
+        "h",
+        "number",
+        "place",
+        "snapshot_version",
+        "winner_item",
+        "winner_version",
+        *gtid,
         *[F.when(certified & applied, F.col(name)).alias(name) for name in ticks],
         *(["snapshot_set"] if foreign else []),
         F.when(certified, F.col("version")).alias("version"),
         F.when(certified, F.coalesce("sequence_number", F.lit(0))).alias("sequence_number"),
-        *("write_set", "read_set", "verdict"),
+        "write_set",
+        "read_set",
+        "verdict",
     )
     touching = told.select(
-        *("h", "number", "snapshot_version", "version", "sequence_number", "winner_item"),
-        *("winner_version", *([*gtid, "snapshot_set"] if foreign else []), *ticks),
+        "h",
+        "number",
+        "snapshot_version",
+        "version",
+        "sequence_number",
+        "winner_item",
+        "winner_version",
+        *([*gtid, "snapshot_set"] if foreign else []),
+        *ticks,
         *_items(log),
     )
     claims = F.when(F.col("key") == F.col("winner_item"), F.col("winner_version"))
@@ -86,7 +101,10 @@ def touched(log: Log) -> DataFrame:
     if asks_for_gtids(log):
         is_asked = certified | (F.col("verdict") == Verdict.REFUSED)
         gtids = told.where(is_asked & F.col("gtid_number").isNotNull()).select(
-            *("h", "number", "place", "version"),
+            "h",
+            "number",
+            "place",
+            "version",
             F.col("gtid_number").alias("key"),
             F.xxhash64("gtid_source").alias("key_source"),
             F.lit(GTID).alias("what"),
@@ -116,7 +134,11 @@ def _stamps(log: Log) -> DataFrame:
     named = F.struct(F.col("sequence_number").alias("key"), F.lit(False).alias("asks"))
     awaited = F.struct(F.col("last_committed").alias("key"), F.lit(True).alias("asks"))
     return ran.select(
-        *("h", "number", "started_tick", "committed_tick", "version"),
+        "h",
+        "number",
+        "started_tick",
+        "committed_tick",
+        "version",
         F.inline(F.array(named, awaited)),
         clock_of.cast("bigint").alias("key_source"),
         F.lit(STAMP).alias("what"),

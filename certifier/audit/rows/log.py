@@ -150,8 +150,13 @@ class Log:
 
         histories = tuple(
             history_of(
-                *(h, key, files[key], turns.get(key, ()), settings[key]),
-                *(self.surveyed.collections, before.get(key)),
+                h,
+                key,
+                files[key],
+                turns.get(key, ()),
+                settings[key],
+                self.surveyed.collections,
+                before.get(key),
             )
             for h, key in enumerate(sorted(files, key=order))
         )
@@ -221,9 +226,13 @@ class _Recent(Log):
         self.rows = log.rows.where(is_new)
         self.histories = tuple(
             history_of(
-                *(each.h, each.name, files.get(each.name, ())),
+                each.h,
+                each.name,
+                files.get(each.name, ()),
                 [row for row in turns.get(each.name, ()) if row["number"] > since[each.name]],
-                *(each.settings, log.surveyed.collections, None),
+                each.settings,
+                log.surveyed.collections,
+                None,
             )
             for each in log.histories
         )

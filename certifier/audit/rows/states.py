@@ -86,7 +86,7 @@ def begins_of_long(
     def last_of_each(frames: Frames) -> Frames:
         for frame in prepared(frames):
             held = frame.select(
-                *(*KEYS, "number"), *[state.alias(name) for name, state in states.items()]
+                *KEYS, "number", *[state.alias(name) for name, state in states.items()]
             )
             yield held.sort(*KEYS, "number").group_by(KEYS).agg(_lasts(states))
 

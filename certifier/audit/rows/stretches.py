@@ -47,9 +47,19 @@ _ALONE = -1
 def scheduled_rows(log: Log) -> DataFrame:
     """Returns the rows that an applier schedules, and those that move its windows."""
     return log.rows.select(
-        *("h", "number", kind_number(), verdict_number(), "is_local", "sequence_number"),
-        *("last_committed", "last_committed_global", has_items("write_set").alias("writes")),
-        *("decided_us", "started_us", "executed_us", "committed_us"),
+        "h",
+        "number",
+        kind_number(),
+        verdict_number(),
+        "is_local",
+        "sequence_number",
+        "last_committed",
+        "last_committed_global",
+        has_items("write_set").alias("writes"),
+        "decided_us",
+        "started_us",
+        "executed_us",
+        "committed_us",
         "worker",
     )
 
@@ -106,7 +116,8 @@ def by_stamps(rows: pl.DataFrame) -> pl.DataFrame:
     shut = is_kind(RecordKind.COLLECTION) & (pl.col("last_committed_global") == stamp)
     behind_all = (committed == stamp - 1) & (~pl.col("writes") | pl.col("is_given"))
     return rows.filter(view | transaction | shut).select(
-        *("h", "number"),
+        "h",
+        "number",
         pl.when(view).then(0).otherwise(stamp).alias("key"),
         committed.fill_null(0).alias("awaited"),
         pl.when(transaction).then(pl.col("length")).otherwise(0).alias("length"),
@@ -132,7 +143,10 @@ def by_writers(rows: pl.DataFrame) -> pl.DataFrame:
         followed, "number", "left", maintain_order="left"
     )
     return scheduled.select(
-        *("h", "number", pl.col("number").alias("key"), pl.col("awaited").fill_null(0)),
+        "h",
+        "number",
+        pl.col("number").alias("key"),
+        pl.col("awaited").fill_null(0),
         pl.when(view).then(0).otherwise(pl.col("length")).alias("length"),
         (view | ~pl.col("writes")).alias("alone"),
         (~view).alias("counts"),
@@ -159,7 +173,10 @@ def by_all_writers(rows: pl.DataFrame) -> pl.DataFrame:
     )
     length = pl.when(is_remote()).then(pl.col("length")).otherwise(pl.col("unit"))
     return scheduled.select(
-        *("h", "number", pl.col("number").alias("key"), pl.col("awaited").fill_null(0)),
+        "h",
+        "number",
+        pl.col("number").alias("key"),
+        pl.col("awaited").fill_null(0),
         pl.when(view).then(0).otherwise(length).alias("length"),
         (view | ~pl.col("writes")).alias("alone"),
         (~view).alias("counts"),

@@ -96,19 +96,25 @@ def survey(files: DataFrame) -> Survey:
         F.unix_micros("_metadata.file_modification_time"),
     )
     rows = files.select(
-        *(*NAMES, "format_version", "kind", "verdict", "settings", *BEGIN, "decided_us"),
-        *("resets_clock", "snapshot_version", "gtid_source", "gtid_brought"),
+        *NAMES,
+        "format_version",
+        "kind",
+        "verdict",
+        "settings",
+        *BEGIN,
+        *_DECIDED,
         F.xxhash64("_metadata.file_path").alias("file_hash"),
         *[  # A text for each row takes as long as a dozen of its numbers: the first row is enough.
             F.when(F.col("_metadata.row_index") == 0, value).alias(name)
             for name, value in zip(_FILE_SAYS, said, strict=True)
         ],
-        *("gtid_number", "origin", *REPORTED),
+        "gtid_number",
+        "origin",
+        *REPORTED,
         F.when(elsewhere, F.col("snapshot_set")).alias("executed_elsewhere"),
         *[F.col(name).isNotNull().alias(f"has_{name}") for name in _SETS],
         *[has_items(name).alias(f"has_items_{name}") for name in ("read_set", "write_set")],
-        *("is_local", "started_us", "executed_us", "committed_us", "started_tick"),
-        *("committed_tick", "purged_items", "worker"),
+        *_APPLIED,
     )
     read = pl.DataFrame(walk(rows, _read, _READ).toArrow(), schema=_READ)
     told = {kind: read.filter(pl.col("what") == kind) for kind in range(7)}
@@ -146,6 +152,17 @@ def survey(files: DataFrame) -> Survey:
 
 
 _SETS = ("read_set", "snapshot_set", "stable_set")
+_DECIDED = ("decided_us", "resets_clock", "snapshot_version", "gtid_source", "gtid_brought")
+_APPLIED = (
+    "is_local",
+    "started_us",
+    "executed_us",
+    "committed_us",
+    "started_tick",
+    "committed_tick",
+    "purged_items",
+    "worker",
+)
 
 
 def _read(frames: Frames) -> Frames:

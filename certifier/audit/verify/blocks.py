@@ -54,8 +54,16 @@ def wrong_blocks(log: Log) -> list[DataFrame]:
     if not histories:
         return []
     rows = log.rows.where(F.col("h").isin(histories)).select(
-        *("h", "number", "place", kind_number(), verdict_number(), "version", "origin"),
-        *("gtid_source", "gtid_number", "gtid_brought"),
+        "h",
+        "number",
+        "place",
+        kind_number(),
+        verdict_number(),
+        "version",
+        "origin",
+        "gtid_source",
+        "gtid_number",
+        "gtid_brought",
         F.get_json_object("settings", "$.gtid_assignment_block_size").cast("bigint").alias("told"),
     )
     since = {each.h: each.since for each in log.histories}

@@ -85,8 +85,12 @@ def window_checks() -> list[Check]:
             after_collection,
             edge,
             words(
-                *("it purged ", purged, " items; the last number assigned is "),
-                *(pl.col("met_sequence"), ", the edge before it ", met_edge),
+                "it purged ",
+                purged,
+                " items; the last number assigned is ",
+                pl.col("met_sequence"),
+                ", the edge before it ",
+                met_edge,
             ),
         ),
     ]

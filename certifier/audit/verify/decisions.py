@@ -105,8 +105,12 @@ def verdict_checks() -> list[Check]:
     saw = words(
         "snapshot ",
         pl.coalesce(pl.col("snapshot_version").cast(pl.String), "snapshot_set"),
-        *("; the last writer outside of it: version ", outside),
-        *(" of item ", item_name("outside_item"), "; stable: version ", pl.col("met_stable")),
+        "; the last writer outside of it: version ",
+        outside,
+        " of item ",
+        item_name("outside_item"),
+        "; stable: version ",
+        pl.col("met_stable"),
     )
     names = (verdict_name(expected), verdict_name(found), saw)
     checks = []
@@ -146,8 +150,12 @@ def stamp_checks() -> list[Check]:
     not_known &= committed <= pl.col("last_before")
     not_known |= edge.is_null()
     why = words(
-        *("the window's edge is ", edge, ", the newest writer of its items has "),
-        *(pl.col("dependency"), ", its own number is ", number),
+        "the window's edge is ",
+        edge,
+        ", the newest writer of its items has ",
+        pl.col("dependency"),
+        ", its own number is ",
+        number,
     )
     next_number = pl.col("met_sequence") + 1
     follows = pl.when(decided).then(number == next_number).otherwise(number >= next_number)

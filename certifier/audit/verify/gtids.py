@@ -67,12 +67,19 @@ def gtid_checks() -> list[Check]:
         Check(
             Code.GTID_GAP,
             given & (number > met + 1),
-            *(met + 1, number, given_before(met), met + 1, number - 1),
+            met + 1,
+            number,
+            given_before(met),
+            met + 1,
+            number - 1,
         ),
         Check(
             Code.GTID_ORDER,
             given & (number <= met),
-            *(met + 1, number, given_before(met), number),
+            met + 1,
+            number,
+            given_before(met),
+            number,
         ),
     ]
 

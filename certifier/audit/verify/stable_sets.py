@@ -45,7 +45,7 @@ def wrong_stable_sets(log: Log) -> list[DataFrame]:
         return []
     kinds = [kind.value for kind in _KINDS]
     reports = log.rows.where(F.col("h").isin(told) & F.col("kind").isin(*kinds)).select(
-        *("h", "number", "place", "kind", "origin", "stable_version", "members")
+        "h", "number", "place", "kind", "origin", "stable_version", "members"
     )
     return [walk(in_order(reports, ["h"], ["number"]), _beyond_reports, FOUND)]
 

@@ -101,8 +101,11 @@ def _wrong_decisions(log: Log) -> DataFrame:
     # A fact has no place, and nulls come first: it stands right before its row.
     order = ("number", "place")
     known = _Rows(
-        *(told_of(log), begins_of(log), whole_to(log)),
-        *(intervals_elsewhere(log), intervals_used(log)),
+        told_of(log),
+        begins_of(log),
+        whole_to(log),
+        intervals_elsewhere(log),
+        intervals_used(log),
     )
     return walk(in_order(concatenated(rows, told), KEYS, order), known.findings, FOUND)
 

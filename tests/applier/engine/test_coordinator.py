@@ -142,13 +142,16 @@ options = st.builds(
     lambda assigned, group: CoordinatorOptions(
         assigned_transactions_max=assigned, group_transactions_max=group
     ),
-    *(st.integers(1, 40), st.integers(1, 40)),
+    st.integers(1, 40),
+    st.integers(1, 40),
 )
 clocks = st.builds(
     lambda least, more, policy: LogicalClock(
         policy, job_transactions_min=least, job_transactions_max=least + more
     ),
-    *(st.integers(1, 4), st.integers(0, 8), st.sampled_from(Policy)),
+    st.integers(1, 4),
+    st.integers(0, 8),
+    st.sampled_from(Policy),
 )
 
 

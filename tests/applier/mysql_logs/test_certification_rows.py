@@ -40,7 +40,8 @@ def test_a_history_begins_with_where_it_comes_from() -> None:
 
 def test_a_transaction_of_mysql_has_its_servers_stamps() -> None:
     transaction = writes(
-        *(7, 2**64 - 1),
+        7,
+        2**64 - 1,
         gtid=f"{UUID}:23",
         last_committed=4,
         sequence_number=6,

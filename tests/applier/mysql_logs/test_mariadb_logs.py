@@ -50,8 +50,10 @@ def session(server: servers.MariaDbServer) -> Iterator[Session]:
     yield connection
     execute(
         connection,
-        *("SET GLOBAL binlog_row_metadata = FULL", "SET GLOBAL log_bin_compress = OFF"),
-        *("SET GLOBAL binlog_checksum = CRC32", "SET GLOBAL binlog_commit_wait_count = 0"),
+        "SET GLOBAL binlog_row_metadata = FULL",
+        "SET GLOBAL log_bin_compress = OFF",
+        "SET GLOBAL binlog_checksum = CRC32",
+        "SET GLOBAL binlog_commit_wait_count = 0",
     )
     connection.close()
 
@@ -281,7 +283,8 @@ def test_a_minimal_row_image_has_the_key(server: servers.MariaDbServer, session:
     path = logged(
         server,
         session,
-        *("UPDATE t SET a = 5 WHERE id = 1", "UPDATE t SET id = 9 WHERE id = 2"),
+        "UPDATE t SET a = 5 WHERE id = 1",
+        "UPDATE t SET id = 9 WHERE id = 2",
         "UPDATE t SET mail = 'c' WHERE id = 1",
     )
     transactions, _ = read(path)
@@ -301,7 +304,8 @@ def test_unique_keys_that_the_caller_names_are_in_the_write_set(
     path = logged(
         server,
         session,
-        *("INSERT INTO t VALUES (1, 'A'), (2, NULL)", "UPDATE t SET mail = 'b' WHERE id = 1"),
+        "INSERT INTO t VALUES (1, 'A'), (2, NULL)",
+        "UPDATE t SET mail = 'b' WHERE id = 1",
     )
     keys = TableKeys(primary=("id",), unique={"mail": ("mail",)})
     transactions, _ = read(path, t=keys)
@@ -319,11 +323,23 @@ def test_statements_and_xa_end_where_the_server_ends_them(
     path = logged(
         server,
         session,
-        *("XA START 'a'", "INSERT INTO t VALUES (1)", "XA END 'a'", "XA PREPARE 'a'"),
-        *("XA COMMIT 'a'", "INSERT INTO m VALUES (1)", "CREATE TABLE c SELECT * FROM t"),
-        *("SET binlog_format = STATEMENT", "UPDATE t SET id = 2", "SET binlog_format = ROW"),
-        *("BEGIN", "INSERT INTO t VALUES (3)", "SAVEPOINT s", "INSERT INTO m VALUES (4)"),
-        *("ROLLBACK TO s", "COMMIT", "DROP TABLE c"),
+        "XA START 'a'",
+        "INSERT INTO t VALUES (1)",
+        "XA END 'a'",
+        "XA PREPARE 'a'",
+        "XA COMMIT 'a'",
+        "INSERT INTO m VALUES (1)",
+        "CREATE TABLE c SELECT * FROM t",
+        "SET binlog_format = STATEMENT",
+        "UPDATE t SET id = 2",
+        "SET binlog_format = ROW",
+        "BEGIN",
+        "INSERT INTO t VALUES (3)",
+        "SAVEPOINT s",
+        "INSERT INTO m VALUES (4)",
+        "ROLLBACK TO s",
+        "COMMIT",
+        "DROP TABLE c",
     )
     transactions, reader = read(path)
     assert names(transactions) == printed(path)

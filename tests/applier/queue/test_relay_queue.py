@@ -33,7 +33,13 @@ headers = st.builds(
 relay_entries = st.lists(
     st.builds(
         RelayEntry,
-        *(numbers, numbers, st.none() | gtids, numbers, numbers, st.booleans(), st.binary()),
+        numbers,
+        numbers,
+        st.none() | gtids,
+        numbers,
+        numbers,
+        st.booleans(),
+        st.binary(),
         headers,
     ),
     min_size=1,

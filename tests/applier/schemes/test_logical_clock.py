@@ -59,7 +59,10 @@ schemes = st.builds(
         job_transactions_max=least + more,
         preserve_commit_order=ordered,
     ),
-    *(st.sampled_from(Policy), st.integers(1, 3), st.integers(0, 4), st.booleans()),
+    st.sampled_from(Policy),
+    st.integers(1, 3),
+    st.integers(0, 4),
+    st.booleans(),
 )
 entries_or_locals = streams | histories.map(entries_of)
 workers = st.integers(1, 4)

@@ -25,7 +25,7 @@ def report(workload: Workload, **source: object) -> Any:
 
 def chain() -> Workload:
     """Two chains of two, one longer, in two tables; something of unknown rows; commits of 1 us."""
-    return stream(*("5us a.t/1", "3us b.u/1", "5us a.t/1 b.u/9", "2us b.u/1", "1us"), commit_us=1)
+    return stream("5us a.t/1", "3us b.u/1", "5us a.t/1 b.u/9", "2us b.u/1", "1us", commit_us=1)
 
 
 def test_the_critical_path_names_its_ends_and_what_it_allows() -> None:

@@ -211,7 +211,7 @@ def message_of(line: str, reader: Member, next_number: int) -> Message:
         else:
             controls.append(control_of(each, reader))
     return LogBatch(
-        *(member, incarnation, batch_number, writes, controls, fragments, encoded, version)
+        member, incarnation, batch_number, writes, controls, fragments, encoded, version
     )
 
 

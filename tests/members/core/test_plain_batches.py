@@ -17,7 +17,9 @@ IDS = st.sampled_from((b"", b"", b"a", b"b", b"c", b"d", b"e", b"f"))
 TRANSACTIONS = st.lists(
     st.builds(
         lambda snapshot, items, name: write(snapshot, *items, transaction_id=name),
-        *(st.integers(0, 4), st.lists(st.integers(1, 6), max_size=2), IDS),
+        st.integers(0, 4),
+        st.lists(st.integers(1, 6), max_size=2),
+        IDS,
     ),
     max_size=8,
 )

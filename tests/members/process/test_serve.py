@@ -315,7 +315,7 @@ async def test_a_client_that_vanished_is_noticed(
     monkeypatch.setattr(serve, "KEEPALIVE_TIMEOUT_MS", 4_000)
     async with serving(tmp_path, snapshot_lease_ms=600_000) as (runtime, address):
         client = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-c", STALLING_CLIENT, address), stdout=asyncio.subprocess.PIPE
+            sys.executable, "-c", STALLING_CLIENT, address, stdout=asyncio.subprocess.PIPE
         )
         try:
             assert client.stdout is not None

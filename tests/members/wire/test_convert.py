@@ -96,8 +96,10 @@ transactions = st.tuples(
 runs = st.builds(run_of, st.integers(1, 5), st.integers(0, 10**6))
 controls = st.one_of(
     st.tuples(
-        *(unsigned, st.lists(runs, max_size=4).map(tuple)),
-        *(st.integers(0, 2**32 - 1), unsigned),
+        unsigned,
+        st.lists(runs, max_size=4).map(tuple),
+        st.integers(0, 2**32 - 1),
+        unsigned,
     ).map(lambda a: ViewProposal(*a)),
     st.text().map(Forgetting),
     st.tuples(unsigned, unsigned, unsigned, st.binary(max_size=8)).map(lambda a: StableReport(*a)),
