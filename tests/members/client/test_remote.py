@@ -189,7 +189,7 @@ def test_an_outcome_that_is_remembered_as_committed_wins_over_a_conflict() -> No
 
 def test_silence_until_the_limit_is_an_unknown_outcome() -> None:
     with pytest.raises(OutcomeUnknown, match="m1 is FENCED") as caught:
-        committed_version(Script([LOST]), timeout_ms=300)
+        committed_version(Script([LOST]), timeout_ms=2_000)
     assert len(caught.value.transaction_id) == 16
 
 
@@ -222,7 +222,7 @@ def test_a_refusal_after_a_lost_answer_is_unknown_where_nobody_can_say() -> None
     with pytest.raises(OutcomeUnknown, match="transaction of 9 bytes"):
         committed_version(Script([LOST, HUGE]))
     with pytest.raises(OutcomeUnknown, match="transaction of 9 bytes"):
-        committed_version(Script([LOST, HUGE, LOST]), timeout_ms=500)
+        committed_version(Script([LOST, HUGE, LOST]), timeout_ms=3_000)
 
 
 @pytest.mark.parametrize(
@@ -241,7 +241,7 @@ def test_a_member_that_turned_a_commit_away_has_not_ordered_anything(
     with pytest.raises(CertificationConflict):
         committed_version(Script([refusal, CONFLICT], forgotten_version=SNAPSHOT_VERSION + 1))
     with pytest.raises(kind):
-        committed_version(Script([refusal]), timeout_ms=1_000)
+        committed_version(Script([refusal]), timeout_ms=3_000)
 
 
 def test_a_message_that_grpc_refuses_was_not_ordered() -> None:
@@ -330,13 +330,13 @@ async def test_a_question_is_asked_of_every_member_before_it_is_given_up() -> No
         asked.append((member.address, timeout_s))
         raise NotServing(member=member.address, state="UNREACHABLE (gone)")
 
-    members = RemoteMembers(["127.0.0.1:1", "127.0.0.1:2"], timeout_ms=300)
+    members = RemoteMembers(["127.0.0.1:1", "127.0.0.1:2"], timeout_ms=1_500)
     with pytest.raises(NotServing, match=r"127.0.0.1:\d is UNREACHABLE \(gone\)"):
         await members.ask(ask)
     await members.close()
     addresses = [address for address, _ in asked]
     assert addresses[:4] == ["127.0.0.1:1", "127.0.0.1:2"] * 2
-    assert all(timeout_s <= 0.15 for _, timeout_s in asked)
+    assert all(timeout_s <= 0.75 for _, timeout_s in asked)
 
 
 async def test_an_attempt_has_all_of_the_extra_time_and_half_of_what_is_left_beside_it() -> None:
@@ -344,13 +344,13 @@ async def test_an_attempt_has_all_of_the_extra_time_and_half_of_what_is_left_bes
 
     async def send(member: RemoteMember, timeout_s: float) -> NoReturn:
         given.append(timeout_s)
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.4)
         raise NotServing(member=member.address, state="UNREACHABLE (gone)")
 
-    members = RemoteMembers(["127.0.0.1:1", "127.0.0.1:2"], timeout_ms=200)
+    members = RemoteMembers(["127.0.0.1:1", "127.0.0.1:2"], timeout_ms=800)
     with pytest.raises(OutcomeUnknown):
-        await members.decide(store_pb2.CommitRequest(transaction_id=b"id"), send, extra_s=0.4)
+        await members.decide(store_pb2.CommitRequest(transaction_id=b"id"), send, extra_s=1.6)
     await members.close()
-    assert given[0] == pytest.approx(0.5, abs=0.02)
-    assert given[1] == pytest.approx(0.45, abs=0.05), "half of the 0.1 s beside it"
-    assert all(0 < timeout_s <= 0.4 for timeout_s in given[2:])
+    assert given[0] == pytest.approx(2.0, abs=0.1)
+    assert given[1] == pytest.approx(1.8, abs=0.2), "half of the 0.4 s beside it"
+    assert all(0 < timeout_s <= 1.6 for timeout_s in given[2:])
