@@ -202,14 +202,14 @@ def check_relative(source: Source) -> list[str]:
     problems = []
     for node in source.nodes():
         match node:
-            case ast.ImportFrom(level=0, module=str(module)):
+            case ast.ImportFrom(level=0, module=str(module), lineno=line):
                 names = [module]
-            case ast.Import(names=aliases):
+            case ast.Import(names=aliases, lineno=line):
                 names = [alias.name for alias in aliases]
             case _:
-                names = []
+                continue
         problems += [
-            source.problem(node.lineno, f"imports {name}; say it relative to this module")
+            source.problem(line, f"imports {name}; say it relative to this module")
             for name in names
             if begins_with(name, PACKAGES)
         ]
