@@ -4,25 +4,34 @@ It implements the rule of `members/how-a-group-works.md` (WL#8440 with its examp
 records in the same order give the same verdicts, GTIDs and versions on every member, whatever
 batches they come in. Only the stamps (`last_committed`, `sequence_number`) differ by observer,
 because local transactions have none. Pure: no I/O, no clock, no threads.
+
+The conflict rule is a subset test (WL#8440, certification info): a writer is included in a snapshot
+if the writer's own snapshot and its GTID are a subset of it. With ordered commits nearly every
+snapshot is "everything up to a version", and comparing two integers answers the same; `place` and
+`includes` do the other cases, snapshots given as GTID sets.
+
+Other systems tell the client only that certification failed. Here the outcome names the row, the
+transaction that wrote it first, and both positions in the total order (`explain`).
 """
 
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from .certification_info import CertificationInfo
 from .certified_window import NAMES_MAX, CertifiedWindow
 from .errors import InvalidSetting, quoted
-from .explain import explain
 from .gtid import Gtid
 from .gtid_blocks import GtidBlocks
 from .gtid_set import GtidSet
 from .logical_clock import LogicalClock
+from .position import log_sequence_of
 from .records import (
     VIEW_CHANGE_STAMPS,
     Collected,
+    Conflict,
     ExecutedElsewhere,
     GarbageCollection,
     Outcome,
@@ -31,7 +40,6 @@ from .records import (
     Verdict,
     ViewChange,
 )
-from .snapshot import BEFORE_WINDOW, ForeignSnapshot, includes, place
 
 GC_WINDOWS = ("close", "tight")
 STEP_ITEMS: Final = 4_096
@@ -48,6 +56,75 @@ Deciding: TypeAlias = Generator[None, None, Outcome]
 
 _DIGEST_MASK: Final = (1 << 64) - 1
 _DIGEST_MULTIPLIER: Final = 0x9E3779B97F4A7C15
+BEFORE_WINDOW = -1
+"""The version of a snapshot that lacks a transaction which the window no longer holds."""
+
+
+class ForeignSnapshot(NamedTuple):
+    """A GTID set that includes all versions up to `version`, not the next one, and perhaps later
+    ones.
+    """
+
+    version: int
+    gtid_set: GtidSet
+
+
+def place(window: CertifiedWindow, missing: GtidSet, lag_max: int) -> int:
+    """Returns the newest version before all `missing` GTIDs, which are executed but not in a
+    snapshot.
+
+    Returns: `BEFORE_WINDOW` where it is not in the window, or more than `lag_max` versions back.
+    Cost: O(versions between it and the newest one), at most `lag_max`.
+    """
+    if not missing:
+        return window.newest_version
+    return window.first_missing(missing, lag_max) - 1
+
+
+def includes(window: CertifiedWindow, writer: int, snapshot: ForeignSnapshot) -> bool:
+    """Returns whether the writer's snapshot and its own GTID are a subset of the snapshot.
+
+    A writer's reads were executed before the writer, so a writer up to the snapshot's version is
+    included whole.
+    """
+    if writer <= snapshot.version:
+        return True
+    if window.gtid(writer) not in snapshot.gtid_set:
+        return False
+    # The subset test of WL#8440 for a writer beyond the version: its own snapshot has to be
+    # included, too. The set says so exactly; without one the version does.
+    read = window.snapshot_sets.get(writer)
+    if read is not None:
+        return read <= snapshot.gtid_set
+    return window.snapshot(writer) <= snapshot.version
+
+
+def explain(
+    window: CertifiedWindow, item: int, winner: int, snapshot_version: int, position: int
+) -> Conflict:
+    """Returns the conflict of a transaction at `position` over `item`, last written by the version
+    `winner`.
+    """
+    return Conflict(
+        item=item,
+        winner_version=winner,
+        winner_gtid=window.gtid(winner),
+        winner_origin=window.origin(winner),
+        winner_position=window.position(winner),
+        snapshot_version=snapshot_version,
+        position=position,
+    )
+
+
+def in_words(conflict: Conflict, key: str | None = None) -> str:
+    """Returns one sentence for people; `key` is the row's readable name if it is known."""
+    row = key if key else f"item {conflict.item:016x}"
+    return (
+        f"{row} was written first by {conflict.winner_gtid} from {conflict.winner_origin} "
+        f"(version {conflict.winner_version}, log {log_sequence_of(conflict.winner_position)}); "
+        f"this transaction read version {conflict.snapshot_version} "
+        f"and would have passed from version {conflict.winner_version} on"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

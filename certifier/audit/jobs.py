@@ -1,38 +1,53 @@
 """The audit: runs its jobs and writes their answers.
 
 A job knows neither the other jobs nor where its answers are written. If Spark fails, the audit ends
-with nothing written.
+with nothing written. Its answers are a summary and tables, an HTML page for people, and what it
+keeps for the next audit (`rows/kept.py` reads that, and says what it is). Where answers of an audit
+lay before, both are compared, in the figures that both have: what is new, what is gone.
 """
 
 import json
 import shlex
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
+from importlib.resources import files
 from itertools import chain, zip_longest
 from time import monotonic, time_ns
 from typing import NamedTuple
 
+import polars as pl
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from ..errors import GroupcertError
-from ..history.schema import kind_at, position_at
+from ..history.schema import RecordKind, kind_at, position_at
+from ..pages import page as pages
 from ..position import log_index_of, log_sequence_of
 from .agree.beside import BESIDE, beside
 from .answers.errors import SparkFailed, UnreadableLog
 from .answers.findings import FINDING, MEANINGS, Code, Finding, Severity
 from .answers.result import SAMPLE, JsonObject, Result
-from .compared import compared
-from .keeping import to_keep
 from .output import MARK, REPORT, SUMMARY, Output
-from .report import page
 from .rows.consequences import told_once
 from .rows.histories import History
-from .rows.kept import AuditWhole, Since, read_kept, summary_at
-from .rows.log import Log
+from .rows.items import facts
+from .rows.kept import (
+    DOCUMENT,
+    FILES,
+    ROWS,
+    STATE_VERSION,
+    AuditWhole,
+    Since,
+    read_kept,
+    summary_at,
+)
+from .rows.log import SCHEMA, Log
+from .rows.survey import TELLING, of_history
+from .rows.tails import Tail, tails_of
 from .spark.at_once import answers
 from .spark.progress import OnProgress, Progress, watched
 from .spark.session import GONE, first_line
@@ -44,6 +59,227 @@ READING = "reading the logs"
 _RESTORE = "restore the file, or leave it out"
 SHOWN_MAX = 200
 """Most findings in the summary; the table has `answers.findings.ROWS_MAX` of each code."""
+_COUNTS = (
+    *("rows", "transactions", "stamped", "read_sets", "gtid_snapshots", "elsewhere"),
+    "certified_read_sets",
+)
+"""The sums of a history that go on, beside those of its verdicts."""
+_FILE = "file string, size long, modified_us long"
+_ROOM = files("groupcert.certifier.audit")
+
+
+def page(summary: JsonObject) -> str:
+    """Returns the page of a summary."""
+    names = ("cycle.js", "report.js", "report.css")
+    *scripts, style = (_ROOM.joinpath(name).read_text("utf-8") for name in names)
+    return pages.page("Audit of certification logs", "\n".join(scripts), summary, style=style)
+
+
+def to_keep(
+    log: Log, results: Mapping[str, Result], shown: Mapping[str, JsonObject], output: Output
+) -> dict[str, Callable[[], None]]:
+    """Returns, by names, what writes rows, files and what the jobs keep; any order will do.
+
+    Args:
+        results: of all jobs, by name.
+        shown: what the summary has beside its findings, by their names.
+    Cost: a pass over the rows, and a second one of histories that are not kept whole.
+    """
+    tails = tails_of(log)
+    needed = {row for result in results.values() for row in result.rows}
+
+    def write_document() -> None:
+        ends = _ends(log, tails)
+        document: JsonObject = {
+            "version": STATE_VERSION,
+            "histories": [_kept_history(log, each, tails[each.h], ends) for each in log.histories],
+            "jobs": {name: result.kept for name, result in results.items()},
+            "shown": shown,
+        }
+        output.write_state_text(json.dumps(document, allow_nan=False))
+
+    return {
+        ROWS: lambda: output.write_state(ROWS, _rows(log, tails, needed)),
+        FILES: lambda: output.write_state(FILES, _files(log)),
+        DOCUMENT: write_document,
+    }
+
+
+def _rows(log: Log, tails: Mapping[int, Tail], needed: Iterable[tuple[int, int]]) -> DataFrame:
+    """Returns the rows that are kept: those of the tails, and of the others those that tell a
+    history's turns, the last writers of items, and what the jobs need.
+    """
+    columns = SCHEMA.fieldNames()
+    first = log.by_history(lambda each: tails[each.h].number)
+    in_tail = F.col("number") >= first
+    joins = (F.col("kind") == RecordKind.VIEW_CHANGE.value) & F.col("resets_clock")
+    tells = F.coalesce(F.col("kind").isin(*TELLING) | joins, F.lit(False))
+    kept = log.rows.where(in_tail | tells)
+    if all(tail.number == 1 for tail in tails.values()):
+        return kept.select(columns).coalesce(1)
+    earlier = {(h, number) for h, number in needed if number < tails[h].number}
+    told = log.spark.createDataFrame(sorted(earlier), "h int, number long")
+    writers = facts(log).where("is_kept").select("h", "number")
+    asked = F.broadcast(told).union(writers).distinct()
+    others = log.rows.where(~in_tail & ~tells).join(asked, ["h", "number"], "left_semi")
+    return kept.union(others.select(kept.columns)).select(columns)
+
+
+def _files(log: Log) -> DataFrame:
+    """Returns all files that were read, by this audit or one before, as they were then."""
+    names = ("file", "size", "modified_us")
+    read = log.files.select(names).unique("file").sort("file")
+    new = log.spark.createDataFrame(read.rows(), _FILE).coalesce(1)
+    if not log.kept:
+        return new
+    return log.spark.read.parquet(log.kept.files_path).select(*names).union(new).coalesce(1)
+
+
+def _ends(log: Log, tails: Mapping[int, Tail]) -> dict[int, tuple[int, int]]:
+    """Returns by history the largest tick and version of the rows that are not all kept."""
+    before = {each.h: each.before for each in log.histories}
+    ends = {
+        h: (each.tick, each.whole_version - 1) if each else (0, 0) for h, each in before.items()
+    }
+    if all(tail.number == 1 for tail in tails.values()):
+        return ends
+    first = log.by_history(lambda each: tails[each.h].number)
+    found = log.rows.where(F.col("number") < first).groupBy("h")
+    for h, tick, version in found.agg(F.max("committed_tick"), F.max("version")).collect():
+        ends[h] = max(ends[h][0], tick or 0), max(ends[h][1], version or 0)
+    return ends
+
+
+def _kept_history(
+    log: Log, history: History, tail: Tail, ends: Mapping[int, tuple[int, int]]
+) -> JsonObject:
+    """Returns a `KeptHistory` as JSON: the part of a history that is kept beside its rows."""
+    files, before = of_history(log.files, history.name), history.before
+    stamps = files.filter(pl.col("last_stamp").is_not_null()).sort("last_stamp_at")["last_stamp"]
+    tick, version = ends[history.h]
+    return {
+        "observer": history.observer,
+        "history": history.history,
+        "since": history.last_number,
+        "last_place": history.last_place,
+        "whole_from": tail.number,
+        "whole_version": version + 1,
+        "whole_place": tail.place,
+        "resumes": tail.resumes,
+        "tick": tick,
+        "first_number": before.first_number if before else files["first_number"].min(),
+        "first_place": history.first_place,
+        "first_version": history.first_version,
+        "first_us": history.first_us,
+        "first_stamp": history.first_stamp,
+        "last_stamp": stamps[-1] if len(stamps) else before.last_stamp if before else 0,
+        "counts": {
+            **{name: getattr(history, name) for name in _COUNTS},
+            **{verdict.value: count for verdict, count in history.verdicts.items()},
+        },
+        "lost_resets": list(history.lost_resets),
+        "settings": history.settings,
+        "used": _used(of_history(log.surveyed.used, history.name), before.used if before else {}),
+    }
+
+
+def _used(
+    new: pl.DataFrame, before: Mapping[str, Sequence[tuple[int, int]]]
+) -> dict[str, list[tuple[int, int]]]:
+    """Returns the intervals of GTIDs that a history shows as used, by source: joined, ascending."""
+    found = {source: [(first, last) for first, last in each] for source, each in before.items()}
+    for source, first, last in new.select("gtid_source", "first", "last").iter_rows():
+        found.setdefault(source, []).append((first, last))
+    return {source: joined(intervals) for source, intervals in found.items()}
+
+
+def joined(intervals: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Returns the same numbers as intervals that neither overlap nor touch, ascending.
+
+    >>> joined([(5, 9), (1, 3), (4, 4), (12, 12), (6, 7)])
+    [(1, 9), (12, 12)]
+    """
+    found: list[tuple[int, int]] = []
+    for first, last in sorted(intervals):
+        if found and first <= found[-1][1] + 1:
+            found[-1] = found[-1][0], max(last, found[-1][1])
+        else:
+            found.append((first, last))
+    return found
+
+
+def compared(before: bytes | None, now: JsonObject) -> JsonObject | None:
+    """Returns the counts of findings by code, and some figures, of two audits.
+
+    Args:
+        before: the summary of the audit before; None if there was none.
+        now: the summary of this one.
+    """
+    if before is None:
+        return None
+    try:
+        told: object = json.loads(before)
+    except ValueError:  # Nobody's answers depend on what was here before.
+        return None
+    if not isinstance(told, dict) or "started_us" not in told:
+        return None
+    codes = [dict(_codes(told)), dict(_codes(now))]
+    figures = [dict(_figures(told)), dict(_figures(now))]
+    return {
+        "started_us": told["started_us"],
+        "jobs": sorted(str(each.get("name")) for each in _list(told, "jobs")),
+        "codes": [
+            {"code": code, "before": codes[0].get(code, 0), "now": codes[1].get(code, 0)}
+            for code in sorted({*codes[0], *codes[1]})
+        ],
+        "figures": [
+            {"name": name, "before": value, "now": figures[1][name]}
+            for name, value in figures[0].items()
+            if name in figures[1]
+        ],
+    }
+
+
+def _list(told: JsonObject, *path: str) -> list[JsonObject]:
+    """Returns the objects of a list; none if the summary does not have it."""
+    found: object = told
+    for name in path:
+        found = found.get(name) if isinstance(found, dict) else None
+    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+
+
+def _numbers(objects: list[JsonObject], *names: str) -> list[float]:
+    """Returns the numbers that objects have by one of several names."""
+    found = [each.get(name) for each in objects for name in names]
+    return [value for value in found if isinstance(value, (int, float))]
+
+
+def _codes(told: JsonObject) -> Iterator[tuple[str, int]]:
+    for each in _list(told, "findings", "by_code"):
+        count = each.get("count")
+        if isinstance(count, int):
+            yield str(each.get("code")), count
+
+
+def _figures(told: JsonObject) -> Iterator[tuple[str, float]]:
+    """Yields figures by name; those of several histories are of the largest."""
+    if rows := _numbers(_list(told, "histories"), "transactions"):
+        yield "decisions", max(rows)
+    longest = max(
+        _list(told, "verify", "observers"),
+        key=lambda each: sum(_numbers([each], "transactions")),
+        default={},
+    )
+    if decided := sum(_numbers([longest], "certified", "conflict", "too_old", "refused")):
+        lost = sum(_numbers([longest], "conflict", "too_old", "refused"))
+        yield "aborted_share", round(lost / decided, 6)
+    lags = [each.get("lag_us") for each in _list(told, "apply", "observers")]
+    if p95 := _numbers([each for each in lags if isinstance(each, dict)], "p95"):
+        yield "lag_p95_us", max(p95)
+    profile = told.get("profile")
+    replica = profile.get("replica") if isinstance(profile, dict) else None
+    if isinstance(replica, dict) and (mean := sum(_numbers([replica], "mean"))):
+        yield "parallelism", mean
 
 
 class Job(NamedTuple):

@@ -64,7 +64,7 @@ for verb, line in (
 
 def _show_version(asked: bool) -> None:
     if asked:
-        from ..core.releases import FORMAT_VERSION
+        from ..core.views import FORMAT_VERSION
 
         release, python = version("groupcert"), platform.python_version()
         typer.echo(

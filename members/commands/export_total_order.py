@@ -24,8 +24,7 @@ from ..core.group_settings import settings_problem
 from ..core.log_records import GroupSettings, LogBatch, Message, ViewProposal
 from ..core.member import Member
 from ..core.options import MemberOptions
-from ..core.releases import FORMAT_VERSION
-from ..core.views import ViewMember
+from ..core.views import FORMAT_VERSION, ViewMember
 from ..runtime.skips import is_skip_ordered
 from ..total_order.log_options import LogOptions, make_order
 from ..total_order.port import Delivery, LogState, TotalOrder

@@ -21,7 +21,7 @@ from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 import structlog
 
 from ...certifier.errors import NotServing
-from ..core.states import MemberState
+from ..core.views import MemberState
 from ..door.answer_budget import AnswerBudget, Unsent
 from ..runtime.observation import Observation
 from ..services.current_runtime import CurrentRuntime

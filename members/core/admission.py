@@ -10,7 +10,7 @@ from ...certifier.errors import LogFull, NotServing, Overloaded
 from ..errors.membership import NotPrimary
 from .log_records import LoggedTransaction, bytes_of
 from .member import Member
-from .states import MemberState
+from .views import MemberState
 
 WAITING_MAX = 65_536
 """Transactions that may wait for the log at a member before it refuses more."""

@@ -2,15 +2,16 @@
 
 Every member certifies every transaction, so each one knows who lost to whom, whoever's clients they
 were. Without this only the client that lost is told. Memory is bounded, and a message in which
-nobody loses costs nothing (`Counters.note_conflicts`). Pure.
+nobody loses costs nothing (`Counters.note_conflicts`, beside the counts by verdict). Pure.
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ...certifier.position import log_sequence_of
-from ...certifier.records import Conflict, Outcome
+from ...certifier.records import Conflict, Outcome, Verdict
 from .hot_rows import HotRow, HotRows
 from .log_records import LogBatch
 
@@ -93,3 +94,43 @@ class ConflictRecord:
             self._begun_before_us = self._begun_us if is_next else now_us
             self._rows, self._begun_us = HotRows(), now_us
         return self._rows
+
+
+def _none_yet() -> list[int]:
+    return [0] * (1 + max(Verdict))
+
+
+@dataclass(slots=True)
+class Counters:
+    """Transactions since the start, by what became of them."""
+
+    verdicts: list[int] = field(default_factory=_none_yet)
+    """Transactions by the verdict's number."""
+    earlier: list[int] = field(default_factory=_none_yet)
+    """Transactions of the log before those, by verdict, counted in earlier runs or at a donor."""
+    local: int = 0
+    repeated: int = 0
+    conflicts: ConflictRecord = field(default_factory=ConflictRecord)
+    """The last of those that lost, and to whom."""
+    _conflicts_noted: int = 0
+
+    def add(self, outcomes: Iterable[Outcome], *, local: bool) -> None:
+        """Counts the transactions of a message; `local`: they were executed here."""
+        for outcome in outcomes:
+            self.verdicts[outcome.verdict] += 1
+            self.local += local and outcome.version > 0
+
+    def note_conflicts(
+        self, batch: LogBatch, outcomes: Sequence[Outcome], log_sequence: int, at_us: int
+    ) -> None:
+        """Notes who lost in a message of the log, whose outcomes are counted. Cost: O(1) if nobody
+        did.
+        """
+        if self.verdicts[Verdict.CONFLICT] != self._conflicts_noted:
+            self._conflicts_noted = self.verdicts[Verdict.CONFLICT]
+            self.conflicts.note(batch, outcomes, log_sequence, at_us)
+
+    @property
+    def log_verdicts(self) -> list[int]:
+        """Transactions of the log so far, by the verdict's number: the same at every member."""
+        return [here + before for here, before in zip(self.verdicts, self.earlier, strict=True)]

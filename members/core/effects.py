@@ -7,8 +7,8 @@ from ..errors.membership import RowsDiffer
 from .decisions import Noted
 from .fragment_sets import SetName
 from .log_records import Fragment
+from .members import Skipped
 from .publisher import Submission
-from .skipped_messages import Skipped
 
 
 @dataclass(slots=True)

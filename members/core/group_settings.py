@@ -2,17 +2,18 @@
 
 A member's settings file, `groupcert group set` and a record of the log give the same settings. A
 record is data from outside like the others: what would be refused in a file does not count in the
-log either, or one record with a block size of 0 would end every member that reads it. Pure.
+log either, or one record with a block size of 0 would end every member that reads it. Likewise the
+shape of addresses, `host:port`, and the names that `members_allowed` lets in. Pure.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ...certifier.core import GC_WINDOWS
 from ...certifier.errors import InvalidGtid, quoted
 from ...certifier.gtid import NUMBER_MAX, parse_uuid
-from .addresses import is_address
+from ..errors.security import MemberNotAllowed
 from .log_records import GroupSettings
 from .views import ViewMember
 
@@ -21,6 +22,39 @@ NAME = r"^[A-Za-z0-9_-]{1,64}$"
 TABLES = r"^[^,/]{1,128}\.[^,/]{1,128}$"
 """Patterns of tables with their schemas: one without a dot would match no table."""
 TABLES_SHAPE = "schema.table, such as public.*"
+ADDRESS = r"^(\[[0-9A-Fa-f:.]+\]|[^\s:/]+):\d{1,5}$"
+ADDRESS_SHAPE = "host:port, such as 127.0.0.1:7101 or [::1]:7101"
+ADDRESS_CHARACTERS_MAX = 300
+PORT_MAX = 65_535
+
+
+def is_address(text: str) -> bool:
+    """Returns whether `text` is `host:port`.
+
+    >>> is_address("[::1]:7101"), is_address("m1"), is_address("m1:0")
+    (True, False, False)
+    """
+    if len(text) > ADDRESS_CHARACTERS_MAX or not re.fullmatch(ADDRESS, text):
+        return False
+    return 1 <= int(text.rpartition(":")[2]) <= PORT_MAX
+
+
+def refused_names(allowed: Sequence[str], proposed: Sequence[str]) -> tuple[str, ...]:
+    """Returns the names of `proposed` that are not in `allowed`, each once, in the order proposed;
+    an empty list allows any name.
+
+    >>> refused_names(["m1", "m2"], ["m2", "m9"]), refused_names([], ["m9"])
+    (('m9',), ())
+    """
+    if not allowed:
+        return ()
+    return tuple(dict.fromkeys(name for name in proposed if name not in allowed))
+
+
+def check_allowed(allowed: Sequence[str], proposed: Sequence[str]) -> None:
+    """Raises MemberNotAllowed: a member proposes a view with a name that is not on the list."""
+    if refused := refused_names(allowed, proposed):
+        raise MemberNotAllowed(refused=", ".join(refused), allowed=", ".join(allowed))
 
 
 class Range(NamedTuple):

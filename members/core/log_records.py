@@ -124,7 +124,7 @@ class ViewProposal(NamedTuple):
     previous_view_id: int
     members: tuple[ViewMember, ...]
     cause: int = 0
-    """Why members leave the view: a number of `members/core/departures.py`."""
+    """Why members leave the view: a number of `members/core/members.py`."""
     proposed_us: int = 0
     """By the proposer's clock, since 1970; 0: unknown."""
 

@@ -44,11 +44,10 @@ Of any other run, as a joiner is one:
 """
 
 from ...certifier.errors import UnsupportedFormat, quoted
-from .batch_numbers import NUMBERS_AHEAD_MAX
 from .log_records import GroupSettings, LogBatch, Message, Unreadable
+from .members import NUMBERS_AHEAD_MAX
 from .record_kinds import KIND_OF, GroupBefore
-from .releases import FORMAT_VERSION
-from .views import FORMAT_FIRST
+from .views import FORMAT_FIRST, FORMAT_VERSION
 
 
 def why_skipped(message: Message, before: GroupBefore) -> str:

@@ -8,8 +8,7 @@ from typing import TypedDict
 
 from .log_records import GroupSettings
 from .member import Member
-from .releases import check_release
-from .views import View, ViewMember
+from .views import View, ViewMember, check_release
 
 
 class MemberCheckpoint(TypedDict):

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...certifier.errors import ForeignLog, quoted
 from ...certifier.position import log_sequence_of
-from .batch_numbers import NUMBERS_AHEAD_MAX, BatchNumbers
 from .group_settings import is_name, member_problem, settings_problem
 from .log_records import (
     LARGE_NUMBER_MAX,
@@ -30,6 +29,7 @@ from .log_records import (
     ViewProposal,
     is_change,
 )
+from .members import NUMBERS_AHEAD_MAX, BatchNumbers
 from .views import FORMAT_FIRST, View
 
 if TYPE_CHECKING:

@@ -6,18 +6,27 @@ member the same. Pure.
 
 Members of two releases can be in one view. Each announces, when it joins, the newest format of the
 log that it reads, and the group writes the newest one that all of the view read. That format rises
-with a view and never falls: messages in it stay in the log, and who joins has to read them.
+with a view and never falls: messages in it stay in the log, and who joins has to read them. A
+member of an earlier release stops where the group goes over to another format, before it reads any
+message in that format: its state is then the one that the later release goes on from
+(`check_release`).
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from typing import Self
+
+from ..errors.membership import ReleaseTooOld
 
 WEIGHT = 50
 """A member's weight in elections where none is set: Group Replication's default."""
 FORMAT_FIRST = 2
 """First format of the log: what is written before there is a view, and the newest one that a run is
 known to read which has announced none."""
+FORMAT_VERSION = 3
+"""Newest format of a log message that this release reads; it writes what all of the view read
+(`View.written_format`). The first one, `FORMAT_FIRST`, has no comparisons of rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,3 +134,29 @@ class View:
     def without_member(self, name: str) -> tuple[ViewMember, ...]:
         """Returns the members once `name` has left."""
         return tuple(member for member in self.members if member.name != name)
+
+
+def check_release(me: ViewMember, view: View) -> None:
+    """Raises ReleaseTooOld if the members of a view write a format that `me` does not read."""
+    if view.format_version <= me.newest_format:
+        return
+    raise ReleaseTooOld(
+        member=me.name,
+        release=me.release,
+        newest=me.newest_format,
+        written=view.format_version,
+        view_id=view.view_id,
+        others=", ".join(f"{each.name} runs {each.release}" for each in view.members),
+    )
+
+
+class MemberState(Enum):
+    """What a member does now; numbers as on the wire."""
+
+    OFFLINE = 1
+    JOINING = 2
+    RECOVERING = 3
+    ONLINE = 4
+    ERROR = 5
+    FENCED = 6
+    LEFT = 7

@@ -3,41 +3,57 @@ their turns, and executes there what others committed.
 
 The rule it keeps: what is visible at the server is a prefix of the total order. It stores nothing
 but what is in the server, and begins again from there whenever it loses its sessions.
+
+It holds snapshots at its member, so that the group remembers what it has to compare the server's
+transactions with (`Holds`). Without them a group collects what all its members have executed,
+within a second or two, and each transaction of the server that is open for longer would be too old.
+A snapshot that is held at version V protects every transaction that the server began when it had V.
+It is given up when all open transactions began after the server had the version of the next one.
+
+Where the group does not let a transaction commit, its client is told so in PostgreSQL's words:
+SQLSTATE 40001 is what frameworks retry; 08007 is "nobody knows", 25006 "this server takes no
+writes now", 53100 a full disk, 54000 a limit.
 """
 
 import asyncio
 import time
 import uuid
-from collections import defaultdict
-from collections.abc import Iterable
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 
 import psycopg
 import structlog
 
 from groupcert.v1 import transaction_pb2
 
-from ...certifier.errors import GroupcertError
+from ...certifier.errors import (
+    GroupcertError,
+    InvalidRequest,
+    LogFull,
+    TransactionTooLarge,
+    WriteSetTooLarge,
+)
 from ...certifier.gtid import parse_gtid
 from ..client.async_client import AsyncClient
+from ..client.async_transaction import AsyncTransaction
 from ..errors.postgresql import RowsNotExecuted
-from .backends import Backend, BackendServer, Refusal, Request
+from ..errors.transactions import OutcomeUnknown
+from .backends import (
+    TOO_LARGE,
+    Backend,
+    BackendServer,
+    Refusal,
+    Request,
+)
 from .commit_order import CommitOrder, Entry, Execute, Grant, Local
 from .database import Database, decoded
-from .holds import Holds
 from .log_follower import LogFollower
 from .schema_changes import ITEM, change_of, in_turns
 from .standing import Standing
 from .statements import Batch
 from .status import CompanionStatus, Totals
-from .verdicts import (
-    given_up,
-    out_of_group,
-    refusal_of,
-    refusal_of_error,
-    truncated_too_late,
-)
 
 ENTRIES_MAX = 4_096
 """Transactions of the binary log that wait here before it is read on."""
@@ -52,6 +68,155 @@ HELD_UP = (
     " debugger?); all commits wait for it, and kill -9 of it restarts the server"
 )
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
+PERIOD_SECONDS = 1.0
+RENEW_SECONDS = 15.0
+"""Seconds after which a held snapshot is read, so that its lease does not end."""
+_ANY_KEY = b"groupcert"
+RETRY = "Run the transaction again: it will see what the other one committed."
+_LOOK = "Look for its rows before you run it again: they appear here if the group has certified it."
+
+
+def refusal_of(outcome: transaction_pb2.Outcome, row: str) -> Refusal:
+    """Builds the PostgreSQL error (SQLSTATE, message, detail, hint) for a transaction that the
+    group rejected; `row` names the row over which it lost.
+    """
+    if outcome.verdict == transaction_pb2.VERDICT_CONFLICT:
+        conflict = outcome.conflict
+        return Refusal(
+            "40001",
+            "could not serialize access: another server of the group committed first",
+            f"{row} was written by {conflict.winner_gtid} at member {conflict.winner_member},"
+            f" version {conflict.winner_version}; this transaction read version"
+            f" {conflict.snapshot_version}.",
+            RETRY,
+        )
+    if outcome.verdict == transaction_pb2.VERDICT_TOO_OLD:
+        return Refusal(
+            "40001",
+            "could not serialize access: the snapshot is older than the group remembers",
+            outcome.reason,
+            RETRY,
+        )
+    return Refusal("0A000", "the group refuses the transaction", outcome.reason, "Change it.")
+
+
+def refusal_of_error(error: GroupcertError) -> Refusal:
+    """Builds the PostgreSQL error for a transaction whose certification failed with an error."""
+    if isinstance(error, OutcomeUnknown):
+        message = "it is not known whether the group has certified the transaction"
+        return Refusal("08007", message, str(error), _LOOK)
+    if isinstance(error, TransactionTooLarge | WriteSetTooLarge):
+        return Refusal("54000", TOO_LARGE, str(error), "Divide it.")
+    if isinstance(error, InvalidRequest):
+        return Refusal("0A000", "the group refuses the transaction", str(error), "Change it.")
+    if isinstance(error, LogFull):
+        return Refusal("53100", "the group takes no transactions", str(error), "Try again later.")
+    return out_of_group(str(error))
+
+
+def truncated_too_late(table: str, version: int) -> Refusal:
+    """Builds the PostgreSQL error for a TRUNCATE whose snapshot may lack rows of its table."""
+    return Refusal(
+        "40001",
+        "could not serialize access: another transaction changed a table that is truncated",
+        f"Version {version} may have rows of {table} that this transaction does not see.",
+        RETRY,
+    )
+
+
+def out_of_group(reason: str) -> Refusal:
+    """Builds the PostgreSQL error for a transaction while the server is out of its group."""
+    return Refusal(
+        "25006",
+        f"this server is read-only: {reason}",
+        "It is out of its group, and takes part again by itself.",
+        "Try again later, or at another server.",
+    )
+
+
+def given_up(entry: Entry) -> Refusal:
+    """Builds the PostgreSQL error for a certified transaction whose session had to make way."""
+    return Refusal(
+        "08007",
+        "the group has certified the transaction, which will be executed for this session",
+        f"{entry.gtid} is version {entry.version}; the session held a lock that an earlier"
+        " transaction of another server needs.",
+        "Do not run it again: its rows appear here in a moment.",
+    )
+
+
+@dataclass(slots=True)
+class _Held:
+    snapshot: AsyncTransaction
+    used: float
+    reached: float | None = None
+
+
+class Holds:
+    """The held snapshots, oldest first."""
+
+    def __init__(
+        self,
+        client: AsyncClient,
+        database: Database,
+        standing: Standing,
+        version: Callable[[], int],
+    ) -> None:
+        """Takes what it asks, and what it tells whether a member answers; `version` is the
+        server's.
+        """
+        self._client = client
+        self._database = database
+        self._standing = standing
+        self._version = version
+        self._held: deque[_Held] = deque()
+        self.oldest_transaction_seconds = 0.0
+        """Age of the server's oldest open transaction, when it was last looked at."""
+
+    @property
+    def oldest_version(self) -> int:
+        """The oldest held snapshot's version; 0: none is held."""
+        return self._held[0].snapshot.snapshot_version if self._held else 0
+
+    async def run(self) -> None:
+        """Takes a snapshot each second and gives up those that nobody needs, until cancelled."""
+        while True:
+            try:
+                await self._take()
+            except GroupcertError as error:  # No member answers: nothing is certified.
+                await self._standing.leave(str(error))
+            else:
+                await self._standing.serve()
+            await self._give_up()
+            await asyncio.sleep(PERIOD_SECONDS)
+
+    async def _take(self) -> None:
+        snapshot = await self._client.transaction()
+        self._held.append(_Held(snapshot, asyncio.get_running_loop().time()))
+
+    async def _give_up(self) -> None:
+        now = asyncio.get_running_loop().time()
+        # `now` was read before: the answer takes its time, which makes `began` too early, never too
+        # late.
+        self.oldest_transaction_seconds = await self._database.oldest_transaction_seconds()
+        began = now - self.oldest_transaction_seconds
+        for held in self._held:
+            if held.reached is None and held.snapshot.snapshot_version <= self._version():
+                held.reached = now
+        # The newest one stays: it protects transactions that begin from now on.
+        while len(self._held) > 1:
+            reached = self._held[1].reached
+            if reached is None or reached >= began:
+                break
+            with suppress(GroupcertError, ValueError):
+                await self._held.popleft().snapshot.rollback()
+        for held in [*self._held]:
+            if now - held.used > RENEW_SECONDS:
+                held.used = now
+                try:
+                    await held.snapshot.get(_ANY_KEY)
+                except GroupcertError:
+                    self._held.remove(held)
 
 
 class Companion:

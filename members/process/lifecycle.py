@@ -21,7 +21,7 @@ from ...certifier.storage.store import ROCKSDB_FOLDER, Family, Store, StoreIdent
 from ..certification_log.outbox import tell_given_up, waiting_rows_of
 from ..core.recovery_progress import RecoveryProgress, readable
 from ..core.rejoins import Rejoins
-from ..core.states import MemberState
+from ..core.views import MemberState
 from ..errors.membership import OutOfGroup
 from ..errors.recovery import LogTooLong, LogTrimmed, NoDonor
 from ..host.sync import sync

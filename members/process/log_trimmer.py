@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 import structlog
 
 from ...certifier.errors import GroupcertError
-from ..core.states import MemberState
-from ..core.views import View
+from ..core.views import MemberState, View
 from ..runtime.runtime import MemberRuntime
 from ..settings.member import MemberConfig
 from ..total_order.log_options import LogOptions, make_order

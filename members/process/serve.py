@@ -38,7 +38,7 @@ from groupcert.v1 import (
 
 from ..console.console import Console
 from ..core.publisher import WINDOW
-from ..core.states import MemberState
+from ..core.views import MemberState
 from ..door.answer_budget import AnswerBudget
 from ..door.call_limit import UNCHECKED_CALLS_MAX, Rooms
 from ..door.call_times import CallTimes

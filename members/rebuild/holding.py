@@ -28,8 +28,7 @@ from ..core.log_records import GroupSettings
 from ..core.member import Member
 from ..core.member_checkpoint import restore
 from ..core.options import MemberOptions
-from ..core.releases import FORMAT_VERSION
-from ..core.views import ViewMember
+from ..core.views import FORMAT_VERSION, ViewMember
 from ..errors.rebuild import FolderInUse
 from ..host.file_lock import lock
 from ..recovery import store_swap

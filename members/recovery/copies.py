@@ -19,8 +19,7 @@ import structlog
 from ...certifier.errors import NotServing
 from ...certifier.storage.store import ROCKSDB_FOLDER, Family, Store
 from ..core.member import Member
-from ..core.states import MemberState
-from ..core.views import View
+from ..core.views import MemberState, View
 from ..errors.recovery import CopyExpired, TooManyCopies
 from ..runtime.runtime import MemberRuntime
 from ..runtime.state_store import LOG_IDENTITY_KEY

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ..core.member import Member
-from ..core.states import MemberState
+from ..core.views import MemberState
 from .runtime import MemberRuntime
 
 RUNNING_SECONDS = 1.5

@@ -11,8 +11,7 @@ from ..certification_log.outbox import KeptHistory, Outbox
 from ..core.decisions import Decisions
 from ..core.log_records import GroupSettings
 from ..core.options import MemberOptions
-from ..core.releases import FORMAT_VERSION
-from ..core.views import ViewMember
+from ..core.views import FORMAT_VERSION, ViewMember
 from ..settings.member import MemberConfig
 from ..wire.row_changes import changed_keys
 

@@ -16,7 +16,7 @@ from ..binary_log.log import BinaryLog
 from ..core.commit_wait import CommitWait
 from ..core.log_records import RowDigests
 from ..core.member import Member
-from ..core.states import MemberState
+from ..core.views import MemberState
 from ..large_transactions.fragments import FragmentStore
 from ..large_transactions.rows_files import RowsMaker
 from ..settings.member import MemberConfig

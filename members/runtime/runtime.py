@@ -3,6 +3,8 @@
 The rule it keeps: a message of the log is certified and handed to the applier before the
 next one is looked at; a client is answered when its transaction is read back and committed here.
 All of it runs on one event loop; the applier's workers and the flusher have threads of their own.
+`Submissions` follows clients' transactions from the call to the answer; `StateLog` tells the
+operator of each change of state, once.
 """
 
 import asyncio
@@ -16,17 +18,25 @@ from pathlib import Path
 
 import structlog
 
-from ...certifier.errors import CorruptLog, Fenced, GroupcertError, LogGap, NotServing
+from ...certifier.errors import (
+    CorruptLog,
+    Fenced,
+    GroupcertError,
+    LogFull,
+    LogGap,
+    NotServing,
+)
 from ...certifier.gtid_set import GtidSet
 from ...certifier.history.schema import Cursor
-from ..core.admission import why_not
+from ..binary_log.log import BinaryLog
+from ..core.admission import check_admitted, why_not
 from ..core.effects import Delivered
-from ..core.log_records import LoggedTransaction, RowDigests
+from ..core.log_records import GroupSettings, LoggedTransaction, RowDigests
 from ..core.member import Member
 from ..core.publisher import Submission
 from ..core.recovery_plan import why_gap
 from ..core.recovery_progress import RecoveryProgress
-from ..core.states import MemberState
+from ..core.views import MemberState
 from ..errors.membership import OutOfGroup, StillFenced
 from ..host.turns import Turns
 from ..large_transactions.uploads import Uploads
@@ -35,9 +45,8 @@ from ..total_order.linger import Linger
 from ..total_order.port import Delivery, LogIdentity, LogState, TotalOrder
 from ..wire.log_batches import is_urgent
 from ..wire.requests import RequestLimits
-from .copy_check import check_copy
 from .endings import why_ended
-from .join import Applied, start_joining
+from .join import Applied, check_copy, start_joining
 from .known_outcomes import KnownOutcomes
 from .log_start import check_log, open_log, record_bytes_max
 from .options import decisions_of, member_options
@@ -45,9 +54,8 @@ from .parts import Events, Parts
 from .run_end import NORMAL_START, RunEnd, RunStart
 from .sender import Sender
 from .skips import deliver_in_steps, deliver_readable, tell_skipped
-from .state_log import StateLog
+from .stage_times import StageTimes
 from .state_store import StateStore
-from .submissions import Submissions
 from .waiters import Waiters
 
 TICK_SECONDS = 0.05
@@ -64,6 +72,121 @@ DELIVERY_LINGER_MS = 5
 clients are a third shorter where members share processors. What others commit is visible so much
 later, unless a read asks for its version."""
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+
+class Submissions:
+    """All submissions of one run, and the time that they spend in each stage."""
+
+    def __init__(self, member: Member, sender: Sender, waiters: Waiters) -> None:
+        self.stages = StageTimes()
+        self.binary_log: BinaryLog | None = None
+        self._member = member
+        self._sender = sender
+        self._waiters = waiters
+
+    def submit(self, transactions: Sequence[LoggedTransaction]) -> "asyncio.Future[Submission]":
+        """Submits transactions, see `MemberRuntime.submit`."""
+        check_admitted(self._member, transactions)
+        future: asyncio.Future[Submission] = asyncio.get_running_loop().create_future()
+
+        def done(ended: Submission) -> None:
+            if future.done():
+                return
+            if ended.is_withdrawn:
+                future.set_exception(LogFull(cause=self._member.publisher.log_full))
+            elif not ended.log_sequence or self._member.state is MemberState.FENCED:
+                future.set_exception(why_not(self._member))
+            else:
+                future.set_result(ended)
+
+        submission = Submission(transactions, done)
+        submission.taken_seconds = time.perf_counter()
+        if self.binary_log:
+            submission.locked_since = self.binary_log.end_statement()
+        self._member.publisher.submit(submission)
+        self._sender.schedule()
+        return future
+
+    def delivered(self, delivered: Delivered) -> None:
+        """Answers the submissions that messages have decided, and notes when all that was certified
+        in the messages is visible here.
+        """
+        for submission in delivered.ended:
+            self._decided(submission)
+        for submission in delivered.turned_away:
+            submission.end()
+        versions = delivered.entries.versions
+        if versions:
+            applied = partial(self._applied, versions[-1], len(versions), delivered.decided_us)
+            self._waiters.visible.wait(versions[-1], applied)
+
+    def _applied(self, version: int, transactions: int, read_us: int) -> None:
+        if self._waiters.visible.version >= version:  # Else the run has ended.
+            spent_us = max(time.time_ns() // 1000 - read_us, 0)
+            self.stages.applied.add(spent_us / 1e6, transactions)
+
+    def _decided(self, submission: Submission) -> None:
+        """Answers a decided submission once its certified transactions are visible here."""
+        decided = time.perf_counter()
+        sent = self._sender.sent_at(submission.batch_number) or decided
+        self.stages.add("queued", max(sent - submission.taken_seconds, 0.0))
+        self.stages.add("ordered", decided - sent)
+
+        def visible() -> None:
+            now = time.perf_counter()
+            self.stages.add("committed", now - decided)
+            self.stages.end(submission.outcomes, now - submission.taken_seconds)
+            submission.end()
+
+        self._waiters.visible.wait(submission.version, visible)
+
+    def end_all(self) -> None:
+        """Ends every wait. The outcome of an undecided submission is not known here; a decided one
+        is answered before its rows are visible, unless the member is FENCED.
+        """
+        for submission in self._member.publisher.abandon():
+            submission.end()
+        self._waiters.end()
+
+
+class StateLog:
+    """Logs the states of one member, and passes them on."""
+
+    def __init__(self, member: Member, on_state: Callable[[MemberState], None]) -> None:
+        self._member = member
+        self._on_state = on_state
+        self._shown: MemberState | None = None
+
+    def note(self) -> bool:
+        """Logs the state if it has changed since the last call, and returns whether it has."""
+        member = self._member
+        if member.state is self._shown:
+            return False
+        self._shown = member.state
+        log.info(
+            "member_state",
+            member=member.me.name,
+            state=member.state.name,
+            view=member.view.view_id,
+            reason=member.reason,
+        )
+        self._on_state(member.state)
+        if member.state is MemberState.ONLINE:
+            self._warn_of_settings()
+        return True
+
+    def _warn_of_settings(self) -> None:
+        """Logs which settings of this member differ from those of the group that it has joined."""
+        mine, groups = self._member.options.settings, self._member.settings
+        for name in GroupSettings._fields[1:]:
+            if getattr(mine, name) != getattr(groups, name):
+                log.warning(
+                    "group_setting_differs",
+                    member=self._member.me.name,
+                    setting=name,
+                    configured=getattr(mine, name),
+                    used=getattr(groups, name),
+                )
 
 
 class MemberRuntime:

@@ -4,7 +4,7 @@ import asyncio
 
 from ...certifier.errors import InvalidSetting, LogServerUnavailable, NotServing
 from ..core.log_records import Skip
-from ..core.states import MemberState
+from ..core.views import MemberState
 from ..wire.log_batches import encode_batch
 from .runtime import MemberRuntime
 

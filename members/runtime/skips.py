@@ -23,7 +23,7 @@ from ...certifier.errors import (
 from ...certifier.position import position_of
 from ..core.effects import Delivered
 from ..core.member import Member
-from ..core.skipped_messages import Skipped
+from ..core.members import Skipped
 from ..errors.membership import UnreadableMessage
 from ..total_order.port import Delivery, LogState, TotalOrder
 from ..wire.log_batches import decode_batch, skips_in

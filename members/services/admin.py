@@ -18,8 +18,7 @@ from groupcert.v1 import admin_pb2, admin_pb2_grpc
 from ...certifier.errors import InvalidSetting, NotServing
 from ..core.log_records import RANGES, SETTINGS_FIXED, GroupSettings
 from ..core.member import Member
-from ..core.states import MemberState
-from ..core.views import ViewMember
+from ..core.views import MemberState, ViewMember
 from ..door.callers import Callers
 from ..errors.membership import ChangedMeanwhile
 from ..errors.security import CallNotAllowed, NotAuthenticated

@@ -21,7 +21,7 @@ from ...certifier.errors import CorruptStore, GroupcertError, InvalidSetting, No
 from ...certifier.gtid_set import GtidSet
 from ..binary_log.log import BinaryLog
 from ..binary_log.reader import BYTES_MAX, ENTRIES_MAX, BinaryLogReader
-from ..core.states import MemberState
+from ..core.views import MemberState
 from ..door.answer_budget import PAGE_BYTES, answering
 from ..wire.binary_log_entries import events_of, large_events
 from ..wire.requests import check_gtid_set

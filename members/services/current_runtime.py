@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Literal, TypeVar
 
 from ...certifier.errors import CorruptStore, NotServing
-from ..core.states import MemberState
+from ..core.views import MemberState
 from ..runtime.observation import Observation, observe
 from ..runtime.runtime import MemberRuntime
 

@@ -21,7 +21,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from ...certifier.storage.store import Store
-from ..core.releases import FORMAT_VERSION
+from ..core.views import FORMAT_VERSION
 from ..door.answer_budget import AnswerBudget
 from ..door.call_times import CallTimes
 from ..host.histogram import Histogram

@@ -12,7 +12,7 @@ from ...certifier.records import Verdict
 from ..binary_log.log import BinaryLog
 from ..certification_log.outbox import KeptHistory
 from ..core.comparisons import Comparisons
-from ..core.states import MemberState
+from ..core.views import MemberState
 from ..host.histogram import Histogram
 from ..runtime.observation import Observation
 from ..wire.applier_status import applier_status

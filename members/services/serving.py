@@ -11,7 +11,7 @@ from ..binary_log.log import BinaryLog
 from ..core.held_versions import HeldVersions
 from ..core.log_records import LoggedTransaction
 from ..core.publisher import Submission
-from ..core.states import MemberState
+from ..core.views import MemberState
 from ..large_transactions.fragments import FragmentStore
 from ..large_transactions.uploads import Uploads
 from ..runtime.known_outcomes import KnownOutcomes

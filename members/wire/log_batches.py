@@ -34,8 +34,7 @@ from ..core.log_records import (
     ViewProposal,
 )
 from ..core.record_kinds import KIND_OF, RECORD_KINDS
-from ..core.releases import FORMAT_VERSION
-from ..core.views import FORMAT_FIRST, ViewMember
+from ..core.views import FORMAT_FIRST, FORMAT_VERSION, ViewMember
 from .message_fields import fields
 from .requests import check_id, logged_of
 from .row_changes import checked_changes

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from groupcert.certifier.audit.spark.class_archive import class_archive_options
 from groupcert.certifier.audit.spark.java import Java
+from groupcert.certifier.audit.spark.session import class_archive_options
 
 
 @pytest.fixture

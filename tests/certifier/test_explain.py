@@ -1,7 +1,6 @@
 """Why a transaction lost, in words."""
 
-from groupcert.certifier.core import Certifier
-from groupcert.certifier.explain import in_words
+from groupcert.certifier.core import Certifier, in_words
 from groupcert.certifier.position import position_of
 from groupcert.certifier.records import Conflict, Transaction
 from tests.certifier.histories import GROUP, options

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from groupcert.certifier.core import Certifier, CertifierOptions
-from groupcert.certifier.explain import in_words
+from groupcert.certifier.core import Certifier, CertifierOptions, in_words
 from groupcert.certifier.gtid import parse_gtid
 from groupcert.certifier.gtid_set import GtidSet
 from groupcert.certifier.position import position_of

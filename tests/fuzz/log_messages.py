@@ -26,8 +26,7 @@ from groupcert.internal.v1.log_pb2 import (
     ViewChange,
 )
 from groupcert.internal.v1.log_pb2 import Member as NamedRun
-from groupcert.members.core.releases import FORMAT_VERSION
-from groupcert.members.core.views import FORMAT_FIRST
+from groupcert.members.core.views import FORMAT_FIRST, FORMAT_VERSION
 from tests.fuzz.calls import harmless
 from tests.fuzz.methods import MEMBERS
 from tests.fuzz.mutations import MESSAGE_BYTES_MAX, mutated

@@ -15,7 +15,7 @@ from zipfile import ZipFile
 import pytest
 
 import groupcert
-from groupcert.members.core.releases import FORMAT_VERSION
+from groupcert.members.core.views import FORMAT_VERSION
 from groupcert.members.demo.local_group import LocalGroup
 from tests.sources import ROOT
 from tests.wheels import files_of, install, make_distributions, make_environment, make_wheels

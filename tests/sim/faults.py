@@ -12,16 +12,14 @@ from groupcert.applier.queue.checkpoint import Checkpoint
 from groupcert.applier.targets.rocksdb import CHECKPOINT_KEY
 from groupcert.certifier.gtid_set import GtidSet
 from groupcert.certifier.storage.store import Family
-from groupcert.members.core.batch_numbers import NUMBERS_AHEAD_MAX
 from groupcert.members.core.log_records import (
     LogBatch,
     LoggedTransaction,
     StableReport,
     ViewProposal,
 )
-from groupcert.members.core.releases import FORMAT_VERSION
-from groupcert.members.core.states import MemberState
-from groupcert.members.core.views import FORMAT_FIRST, ViewMember
+from groupcert.members.core.members import NUMBERS_AHEAD_MAX
+from groupcert.members.core.views import FORMAT_FIRST, FORMAT_VERSION, MemberState, ViewMember
 from groupcert.members.wire.log_batches import encode_batch
 from tests.sim.member import SUSPICION_MS
 from tests.sim.settings import some_settings

@@ -17,9 +17,7 @@ from groupcert.members.core.log_records import GroupSettings, LoggedTransaction,
 from groupcert.members.core.member import Member
 from groupcert.members.core.options import MemberOptions
 from groupcert.members.core.publisher import BatchLimits, Submission
-from groupcert.members.core.releases import FORMAT_VERSION
-from groupcert.members.core.states import MemberState
-from groupcert.members.core.views import ViewMember
+from groupcert.members.core.views import FORMAT_VERSION, MemberState, ViewMember
 from groupcert.members.large_transactions.fragments import FragmentStore
 from groupcert.members.large_transactions.rows_files import RowsMaker
 from groupcert.members.runtime.row_comparison import digest_in_steps

@@ -31,17 +31,16 @@ from groupcert.members.core.catch_up import CatchUp
 from groupcert.members.core.fragment_sets import FragmentSets
 from groupcert.members.core.log_records import LoggedTransaction, Message
 from groupcert.members.core.member import Member
+from groupcert.members.core.members import Suspicions
 from groupcert.members.core.publisher import Publisher, Submission
 from groupcert.members.core.record_kinds import GroupBefore
-from groupcert.members.core.suspicions import Suspicions
 from groupcert.members.core.views import View, ViewMember
 from groupcert.members.core.witnesses import Judgement, Step, Witnesses
 from groupcert.members.process import log_trimmer
 from groupcert.members.process.log_trimmer import Retention
 from groupcert.members.recovery.joiner import Joiner
 from groupcert.members.recovery.manifest import CopyManifest
-from groupcert.members.runtime.outcome_log import OutcomeLog
-from groupcert.members.runtime.state_store import StateStore
+from groupcert.members.runtime.state_store import OutcomeLog, StateStore
 from groupcert.members.total_order.port import Delivery, LogState
 from tests.sim.disk import DiskCopy, SimulatedDisk
 from tests.sim.member import Answer, SimulatedMember

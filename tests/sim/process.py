@@ -23,7 +23,7 @@ from groupcert.members.core import recovery_plan as recovery_choice
 from groupcert.members.core.catch_up import CatchUp
 from groupcert.members.core.recovery_plan import Candidate
 from groupcert.members.core.rejoins import Rejoins
-from groupcert.members.core.states import MemberState
+from groupcert.members.core.views import MemberState
 from groupcert.members.core.witnesses import Progress, Step, Witnesses
 from groupcert.members.errors.membership import StillFenced
 from groupcert.members.errors.recovery import LogTooLong, LogTrimmed, NoDonor, TooManyCopies

@@ -3,6 +3,10 @@
 All settings that the jobs need are here; the jobs' code is the same everywhere. Functions that run
 in Spark's Python workers travel by value, so that a cluster needs nothing of this project
 installed, only numpy, polars and pyarrow.
+
+An archive of Java's loaded classes in the user's cache saves half of a session's start, and makes a
+small audit a fifth faster. The first audit makes it when its Java ends; Java itself leaves aside
+one that does not fit it.
 """
 
 import os
@@ -10,19 +14,21 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from hashlib import sha256
 from pathlib import Path
 from threading import Thread
 
+import pyspark
 from py4j.protocol import Py4JError
 from pyspark import cloudpickle
 from pyspark.errors import PySparkException, PythonException
 from pyspark.sql import SparkSession
+from pyspark.version import __version__ as spark_version
 
 from ... import audit
 from ...history import schema
 from ..answers.errors import SparkFailed
-from .class_archive import class_archive_options
-from .java import find_java
+from .java import Java, find_java
 
 _SURROUNDINGS = re.compile(r"^([\w.]+\.\w+Exception: )?(\[[A-Z_.]+\] )?|[. ]*(SQLSTATE: \w+)?$")
 _RAISED = re.compile(r"^\w[\w.]*(?:Error|Exception|Exit|Interrupt): .*$", re.MULTILINE)
@@ -63,6 +69,58 @@ DAEMON = "groupcert.certifier.audit.spark.daemon"
 _JAVA_FOR_FEW_ROWS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _JAVA_FOR_MANY_ROWS = "-XX:+UseParallelGC -XX:+UseTransparentHugePages"
 """Large pages: rows that were sorted are read one by one from all over the heap."""
+LINKED_VERSION_MIN = 25
+"""From this version on Java archives classes that are linked already, and needs no archive of its
+own for that, which the packaged one lacks."""
+_WITHOUT_PROFILES = (
+    "-XX:+IgnoreUnrecognizedVMOptions -XX:+UnlockDiagnosticVMOptions "
+    "-XX:-AOTRecordTraining -XX:-AOTReplayTraining"
+)
+"""Java would archive profiles of methods too, those of a short run: a long one, compiled by them,
+takes up to 1.7 times as long."""
+KEPT_MAX = 2
+"""Archives that are kept: those used last, each of some 200 MB."""
+_QUIET = "-Xlog:disable -Xlog:all=error:stderr -XX:+DisplayVMOutputToStderr"
+"""Java's messages about the archive are no answer of an audit."""
+
+
+def class_archive_options(java: Java) -> str:
+    """Returns Java's options that read the archive, or make it; none if there is no cache."""
+    try:
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "groupcert"
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, RuntimeError):  # A user without a home has no cache.
+        return ""
+    if not os.access(folder, os.W_OK) or any(each.isspace() for each in str(folder)):
+        return ""
+    file = folder / f"spark-{spark_version}-java-{java.version}-{_made_of(java)}"
+    options, reads, makes = _QUIET, "SharedArchiveFile", "ArchiveClassesAtExit"
+    if java.version >= LINKED_VERSION_MIN:
+        options = f"{options} {_WITHOUT_PROFILES}"
+        reads, makes = "AOTCache", "AOTCacheOutput"
+    if file.is_file():
+        with suppress(OSError):
+            # Those used last are kept, see `_make_room`.
+            os.utime(file)
+        return f"{options} -XX:{reads}={file}"
+    _make_room(folder)
+    return f"{options} -XX:{makes}={file}"
+
+
+def _made_of(java: Java) -> str:
+    """Returns a hash of which files of Java and Spark an archive is made: it fits no others."""
+    home = os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent
+    files = (java.home / "lib" / "modules", Path(home) / "jars")
+    told = [(str(each), each.stat().st_mtime_ns if each.exists() else None) for each in files]
+    return sha256(repr(told).encode()).hexdigest()[:8]
+
+
+def _make_room(folder: Path) -> None:
+    """Removes the archives that were used least recently, so that there is room for one."""
+    with suppress(OSError):  # Another audit may have removed them.
+        used = sorted(folder.glob("spark-*"), key=lambda file: file.stat().st_mtime_ns)
+        for file in used[: len(used) + 1 - KEPT_MAX]:
+            file.unlink()
 
 
 @contextmanager

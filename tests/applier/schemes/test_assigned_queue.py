@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupcert.applier.schemes.assigned_queue import AssignedQueue
+from groupcert.applier.schemes.logical_clock import AssignedQueue
 
 run_lengths = st.lists(st.integers(1, 4), max_size=12)
 

@@ -5,7 +5,7 @@ earlier uncommitted one shares an item with it.
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupcert.applier.schemes.dependency_graph import DependencyGraph
+from groupcert.applier.schemes.conflict_graph import DependencyGraph
 from tests.applier.scheme_driver import entry
 
 transactions = st.lists(st.integers(0, 6), min_size=1, max_size=3)

@@ -30,8 +30,7 @@ from groupcert.members.core.log_records import (
     StableReport,
     ViewProposal,
 )
-from groupcert.members.core.states import MemberState
-from groupcert.members.core.views import ViewMember
+from groupcert.members.core.views import MemberState, ViewMember
 from groupcert.members.host.sync import sync
 from groupcert.members.process import lifecycle
 from groupcert.members.recovery import store_swap

@@ -14,7 +14,7 @@ from groupcert.members.commands.group_view import (
     show_status,
     status_table,
 )
-from groupcert.members.core.releases import FORMAT_VERSION
+from groupcert.members.core.views import FORMAT_VERSION
 from groupcert.members.demo.local_group import LocalGroup
 from groupcert.v1 import group_pb2
 from tests.integration.waiting import wait_for

@@ -17,8 +17,7 @@ from groupcert.members.core.log_records import GroupSettings
 from groupcert.members.core.member import Member
 from groupcert.members.core.member_checkpoint import checkpoint_of
 from groupcert.members.core.publisher import Submission
-from groupcert.members.core.states import MemberState
-from groupcert.members.core.views import View
+from groupcert.members.core.views import MemberState, View
 from tests.members.core.message_text import key_of, run_text, settings_text, short
 
 ROW_FIELDS = (

@@ -16,7 +16,7 @@ from groupcert.members.core.log_records import LogBatch, Message
 from groupcert.members.core.member import Member
 from groupcert.members.core.options import MemberOptions
 from groupcert.members.core.publisher import BatchLimits, Submission, Upload
-from groupcert.members.core.states import MemberState
+from groupcert.members.core.views import MemberState
 from tests.datadriven import Command, parse_command
 from tests.members.core.group_drawing import effects, facts_of, status_of, stored_of, view_text
 from tests.members.core.message_text import (

@@ -12,7 +12,6 @@ from dataclasses import replace
 from groupcert.applier.queue.fragments import FragmentSet, is_reference
 from groupcert.certifier.gtid import parse_gtid
 from groupcert.certifier.gtid_set import GtidSet
-from groupcert.members.core.departures import CAUSES, Cause
 from groupcert.members.core.log_records import (
     RANGE_BYTES,
     RANGES,
@@ -33,6 +32,7 @@ from groupcert.members.core.log_records import (
     ViewProposal,
 )
 from groupcert.members.core.member import Member
+from groupcert.members.core.members import CAUSES, Cause
 from groupcert.members.core.views import WEIGHT, ViewMember
 from tests.datadriven import Command, parse_command
 from tests.members.state_machines import SETTINGS, run_of

@@ -6,7 +6,7 @@ from groupcert.certifier.errors import LogFull, NotServing, Overloaded
 from groupcert.members.core import admission
 from groupcert.members.core.admission import check_admitted, why_not
 from groupcert.members.core.publisher import Submission
-from groupcert.members.core.states import MemberState
+from groupcert.members.core.views import MemberState
 from groupcert.members.errors.membership import NotPrimary
 from tests.members.state_machines import SETTINGS, batch_of, deliver, online, write
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from groupcert.members.core.allow_list import check_allowed, refused_names
+from groupcert.members.core.group_settings import check_allowed, refused_names
 from groupcert.members.errors.security import MemberNotAllowed
 
 

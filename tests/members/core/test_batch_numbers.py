@@ -1,6 +1,6 @@
 """The numbers of batches: what counts once, what is a repetition, and who left of late."""
 
-from groupcert.members.core.batch_numbers import GONE_MAX, BatchNumbers
+from groupcert.members.core.members import GONE_MAX, BatchNumbers
 
 
 def test_who_stays_in_the_view_keeps_its_number_and_who_left_is_known_for_a_while() -> None:

@@ -1,7 +1,7 @@
 """Who has gone stays named, but of too many those that have been away for longest."""
 
-from groupcert.members.core.departures import DEPARTED_MAX, Departures
 from groupcert.members.core.log_records import ViewProposal
+from groupcert.members.core.members import DEPARTED_MAX, Departures
 from groupcert.members.core.views import View
 from tests.members.state_machines import run_of
 

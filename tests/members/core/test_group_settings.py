@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from groupcert.members.core.addresses import is_address
 from groupcert.members.core.group_settings import (
     RANGES,
+    is_address,
     is_name,
     member_problem,
     settings_problem,

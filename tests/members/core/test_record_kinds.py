@@ -8,8 +8,7 @@ from collections.abc import Iterable
 
 from groupcert.internal.v1 import log_pb2
 from groupcert.members.core.record_kinds import RECORD_KINDS, RecordKind
-from groupcert.members.core.releases import FORMAT_VERSION
-from groupcert.members.core.views import FORMAT_FIRST
+from groupcert.members.core.views import FORMAT_FIRST, FORMAT_VERSION
 
 FIRST = {
     *("view_change", "stable_set", "group_settings", "appointment"),

@@ -1,6 +1,6 @@
 """A member is suspected for its own silence only, never for ours or for the log's."""
 
-from groupcert.members.core.suspicions import Suspicions
+from groupcert.members.core.members import Suspicions
 
 GAP_MS_MAX = 2_000
 

@@ -15,7 +15,7 @@ from groupcert.applier.engine.applier import Applier
 from groupcert.certifier.errors import DiskFull, LogGap
 from groupcert.certifier.storage.store import Store, StoreIdentity
 from groupcert.members.binary_log.log import BinaryLog
-from groupcert.members.core.states import MemberState
+from groupcert.members.core.views import MemberState
 from groupcert.members.errors.membership import OutOfGroup
 from groupcert.members.large_transactions.fragments import FragmentStore
 from groupcert.members.process import lifecycle as lives_module

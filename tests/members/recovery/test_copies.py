@@ -20,8 +20,7 @@ from groupcert.certifier.errors import NotServing
 from groupcert.certifier.storage.store import ROCKSDB_FOLDER, Store, StoreIdentity
 from groupcert.certifier.write_set import store_key_item
 from groupcert.members.core.log_records import Control, LogBatch, LoggedTransaction, ViewProposal
-from groupcert.members.core.states import MemberState
-from groupcert.members.core.views import ViewMember
+from groupcert.members.core.views import MemberState, ViewMember
 from groupcert.members.errors.recovery import CopyExpired, TooManyCopies
 from groupcert.members.recovery import copies as copies_module
 from groupcert.members.recovery.copies import Copies

@@ -7,8 +7,7 @@ import pytest
 from groupcert.certifier.errors import InvalidSetting
 from groupcert.members.core import witnesses
 from groupcert.members.core.log_records import LogBatch, ViewProposal
-from groupcert.members.core.states import MemberState
-from groupcert.members.core.views import ViewMember
+from groupcert.members.core.views import MemberState, ViewMember
 from groupcert.members.core.witnesses import Progress
 from groupcert.members.host.loopback import HOST, free_port
 from groupcert.members.runtime import log_start

@@ -10,7 +10,7 @@ import pytest
 from groupcert.certifier.errors import LogServerUnavailable
 from groupcert.certifier.storage.store import Family, Store, StoreIdentity
 from groupcert.members.core.log_records import LoggedTransaction
-from groupcert.members.core.states import MemberState
+from groupcert.members.core.views import MemberState
 from groupcert.members.runtime.log_start import LOG_FENCES
 from groupcert.members.runtime.state_store import FENCE_KEY
 from groupcert.members.total_order.port import Continuation

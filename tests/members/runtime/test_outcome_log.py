@@ -11,7 +11,7 @@ from groupcert.certifier.gtid import Gtid
 from groupcert.certifier.outcomes import Doubtful, OutcomeTable
 from groupcert.certifier.records import Conflict, Outcome, Verdict
 from groupcert.certifier.storage.store import Family, Store
-from groupcert.members.runtime.outcome_log import OutcomeLog
+from groupcert.members.runtime.state_store import OutcomeLog
 from tests.sim.disk import SimulatedDisk
 from tests.stores import writing
 

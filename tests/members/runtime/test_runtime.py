@@ -18,9 +18,7 @@ from groupcert.members.core.log_records import (
     LoggedTransaction,
     ViewProposal,
 )
-from groupcert.members.core.releases import FORMAT_VERSION
-from groupcert.members.core.states import MemberState
-from groupcert.members.core.views import ViewMember
+from groupcert.members.core.views import FORMAT_VERSION, MemberState, ViewMember
 from groupcert.members.runtime.join import come_near
 from groupcert.members.runtime.leaving import leave
 from groupcert.members.runtime.runtime import MemberRuntime

@@ -16,8 +16,7 @@ from groupcert.internal.v1.log_pb2 import LogBatchHead
 from groupcert.members.core.effects import Delivered
 from groupcert.members.core.log_records import LogBatch, Skip
 from groupcert.members.core.member import Member
-from groupcert.members.core.releases import FORMAT_VERSION
-from groupcert.members.core.states import MemberState
+from groupcert.members.core.views import FORMAT_VERSION, MemberState
 from groupcert.members.errors.membership import UnreadableMessage
 from groupcert.members.runtime import skip_order, skips
 from groupcert.members.runtime.runtime import MemberRuntime

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from groupcert.certifier.errors import NotServing
-from groupcert.members.core.states import MemberState
+from groupcert.members.core.views import MemberState
 from groupcert.members.runtime.waiters import Waiters
 from tests.members.state_machines import new_member
 

@@ -9,7 +9,7 @@ import pytest
 from groupcert.certifier.errors import GroupcertError, InvalidSetting, LogGap
 from groupcert.certifier.storage.store import Store
 from groupcert.members.core.member import Member
-from groupcert.members.core.states import MemberState
+from groupcert.members.core.views import MemberState
 from groupcert.members.door.callers import Callers
 from groupcert.members.errors.recovery import LogTrimmed
 from groupcert.members.process import lifecycle

@@ -5,7 +5,7 @@ import threading
 from types import SimpleNamespace
 from typing import Any
 
-from groupcert.members.core.states import MemberState
+from groupcert.members.core.views import MemberState
 from groupcert.members.services.binary_log import BinaryLogService
 from groupcert.v1.binary_log_pb2 import RotateRequest
 

@@ -6,7 +6,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from groupcert.certifier.storage.store import Family
-from groupcert.members.core.releases import FORMAT_VERSION
+from groupcert.members.core.views import FORMAT_VERSION
 from groupcert.members.door.answer_budget import AnswerBudget
 from groupcert.members.door.call_times import CallTimes
 from groupcert.members.host.histogram import Histogram

@@ -40,8 +40,7 @@ from groupcert.members.core.log_records import (
     bytes_of,
 )
 from groupcert.members.core.record_kinds import KIND_OF
-from groupcert.members.core.releases import FORMAT_VERSION
-from groupcert.members.core.views import FORMAT_FIRST, ViewMember
+from groupcert.members.core.views import FORMAT_FIRST, FORMAT_VERSION, ViewMember
 from groupcert.members.wire import log_batches
 from groupcert.members.wire.log_batches import (
     LINGERING_BYTES_MAX,
