@@ -53,6 +53,7 @@ THIRD_PERSON = re.compile(
     r"(?!(As|Always|Bytes|Class|Is|Its|Items|Keys|Members|Milliseconds|Names|Options|Others|Rows"
     r"|Seconds|Settings|This|Transactions|Values|Versions|Was)$)[A-Z][a-z]*s"
 )
+NAMELESS = {"what", "how", "who", "when", "why", "those"}
 ASSERTING_NAME = re.compile(r"_*(assert|check|expect|raises|warns|run_script)")
 
 
@@ -138,6 +139,9 @@ def check_verbs(source: Source) -> list[str]:
             and not THIRD_PERSON.fullmatch(words[0].strip(",.:;"))
         ):
             message = f"{function.name} opens with {words[0]!r}; begin with a verb, as in 'Returns'"
+            problems.append(source.problem(function.lineno, message))
+        if words[:1] in (["Returns"], ["Yields"]) and words[1] in NAMELESS:
+            message = f"{function.name} {words[0].lower()} {words[1]!r}; name the noun"
             problems.append(source.problem(function.lineno, message))
     return problems
 
@@ -277,6 +281,7 @@ BROKEN: tuple[tuple[Check, str, str, str], ...] = (
     (check_docstring, "members/commands/cli.py", "x = 1", "opens without a docstring"),
     (check_verbs, "members/cli.py", 'def f():\n    """What it is."""', "opens with 'What'"),
     (check_verbs, "members/cli.py", 'def f():\n    """Keys of a row."""', "opens with 'Keys'"),
+    (check_verbs, "members/cli.py", 'def f():\n    """Returns what it is."""', "name the noun"),
     (check_any, "certifier/core.py", "from typing import Any", "imports Any"),
     (check_tests_assert, "tests/test_x.py", "def test_a():\n    f()", "test_a asserts nothing"),
     (check_tests_assert, "tests/test_x.py", "class T:\n  async def test_b(self): ...", "test_b"),

@@ -193,7 +193,7 @@ class BinaryLog:
         return None
 
     def read(self, key: bytes) -> Iterator[StoredGroup]:
-        """Yields what is stored from a key on. The iterator keeps the store open: drop it soon."""
+        """Yields the stored groups from a key on. The iterator holds the store open: drop it."""
         return stored_groups(self._store, key)
 
     def _write(self, batch: Batch, entries: RelayGroup) -> Iterable[int]:
@@ -285,7 +285,7 @@ class BinaryLog:
 
 
 def stored_groups(store: Reads, key: bytes = b"") -> Iterator[StoredGroup]:
-    """Yields what a store has of its member's binary log, from a key on.
+    """Yields the stored groups of a member's binary log, from a key on.
 
     Raises CorruptStore, UnsupportedFormat: It cannot be read.
     """

@@ -231,7 +231,7 @@ def _place(row: Row) -> int:
 
 
 def _rows_in(path: Path) -> int:
-    """Returns how many rows a file has."""
+    """Returns the number of rows in a file."""
     try:
         rows: int = parquet.read_metadata(path).num_rows
     except (OSError, pa.ArrowException) as error:

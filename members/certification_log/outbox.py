@@ -255,7 +255,7 @@ def forget(store: Store) -> int:
 
 
 def waiting_rows_of(store: Store) -> int:
-    """Returns how many rows no file has, of a store that is not being written to."""
+    """Returns the number of rows that no file has, in a store that nobody writes to."""
     return _waiting_rows(_saved(store))
 
 

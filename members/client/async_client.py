@@ -265,7 +265,7 @@ class AsyncClient:
                 yield response.status
 
     async def history(self, after_version: int = 0) -> AsyncIterator[ReadHistoryResponse]:
-        """Yields what the member decided and applied after a version, in order, page by page."""
+        """Yields the decisions that the member applied after a version, in order, page by page."""
         member = self._members.current
         request = group_pb2.ReadHistoryRequest(after_version=after_version)
         stream = member.group.ReadHistory(request, metadata=member.metadata)
@@ -297,7 +297,7 @@ class AsyncClient:
     async def pause(
         self, retry: Retry, transaction: AsyncTransaction | None, failure: GroupcertError
     ) -> None:
-        """Returns when `run` may try again after a transaction that failed, if it had begun. Raises
+        """Waits until `run` may try again after a transaction that failed, if it had begun. Raises
         the failure if it must not.
 
         The next snapshot has the transaction that this one lost to: without it, it would lose to

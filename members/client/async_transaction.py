@@ -67,7 +67,7 @@ class AsyncTransaction:
         return self.described(type(self).__name__)
 
     def described(self, kind: str) -> str:
-        """Returns what the transaction is, as an object of a `kind`."""
+        """Returns the `repr` of the transaction, as an object of a `kind`."""
         state = "has ended" if self._ended else f"{len(self._writes)} writes"
         if self.version:
             state = f"committed as version {self.version}"

@@ -199,7 +199,7 @@ def run(coroutine: Coroutine[Any, Any, Result], *, goes_on: bool = False) -> Res
 
 
 def iterate(results: AsyncIterator[Result]) -> Iterator[Result]:
-    """Yields what an asynchronous iterator yields, each produced on the thread; ends it with its
+    """Yields the elements of an asynchronous iterator, produced on the thread; ends it with its
     reader.
     """
     thread = _thread
@@ -348,7 +348,7 @@ class Client:
         return iterate(self.asynchronous.watch(period_ms))
 
     def history(self, after_version: int = 0) -> Iterator[ReadHistoryResponse]:
-        """Yields what the member decided and applied after a version, in order, page by page."""
+        """Yields the decisions that the member applied after a version, in order, page by page."""
         return iterate(self.asynchronous.history(after_version))
 
 

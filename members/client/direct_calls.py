@@ -18,5 +18,5 @@ class DirectMember:
         self._has_tls = credentials.tls is not None
 
     def failure(self, error: grpc.RpcError) -> GroupcertError:
-        """Returns what a failed call to this member means to its caller."""
+        """Returns the error that a failed call to this member means to its caller."""
         return error_from(error, self.address, has_tls=self._has_tls)

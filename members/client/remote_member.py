@@ -167,7 +167,7 @@ class RemoteMember:
         raise failure
 
     def failure(self, error: grpc.RpcError) -> GroupcertError:
-        """Returns what a failed call to this member means to its caller."""
+        """Returns the error that a failed call to this member means to its caller."""
         return error_from(error, self.address, has_tls=self._credentials.tls is not None)
 
     async def close(self) -> None:

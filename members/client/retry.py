@@ -27,7 +27,7 @@ UNAVAILABLE_PAUSE_MS_MAX = 250
 
 
 def checked_result(result: Result, function: object) -> Result:
-    """Returns what a function has returned. Raises TypeError if nobody will await it."""
+    """Returns a function's result. Raises TypeError if nobody will await it."""
     if inspect.iscoroutine(result):
         result.close()
         raise TypeError(f"{_name(function)} is an async function: run it with an AsyncClient")
@@ -35,7 +35,7 @@ def checked_result(result: Result, function: object) -> Result:
 
 
 def checked_awaitable(result: "Awaitable[Result]", function: object) -> "Awaitable[Result]":
-    """Returns what an async function has returned. Raises TypeError if it is none."""
+    """Returns an async function's result. Raises TypeError if it is none."""
     if not inspect.isawaitable(result):
         raise TypeError(f"{_name(function)} is no async function: give one, or use a Client")
     return result

@@ -157,7 +157,7 @@ def lines(summary: JsonObject, out: str) -> list[str]:
 
 
 def _continued(since: object) -> Iterator[str]:
-    """Yields how an audit has gone on from one before."""
+    """Yields sentences on the audit that this one went on from."""
     if not isinstance(since, dict):
         return
     if since["whole_because"]:

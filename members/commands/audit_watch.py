@@ -165,7 +165,7 @@ def _until_stopped(ended: threading.Event) -> Iterator[None]:
 def _application(
     watched: Watched,
 ) -> "Callable[[WSGIEnvironment, StartResponse], Iterable[bytes]]":
-    """Returns what answers a request."""
+    """Returns the answer to a request."""
     metrics = metrics_application(PlainCollector(watched.measured))
 
     def answer(environ: "WSGIEnvironment", start: "StartResponse") -> Iterable[bytes]:

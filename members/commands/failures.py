@@ -63,7 +63,7 @@ def run(app: typer.Typer, arguments: Sequence[str]) -> int:
 
 
 def failure_of(error: Exception, app: typer.Typer, arguments: Sequence[str]) -> Failure:
-    """Returns what is told of an error, with a hint if the command line can be mended."""
+    """Returns the text for an error, with a hint if the command line can be mended."""
     if isinstance(error, typer.TyperException):
         error = _usage_error(error)
     match error:
@@ -90,7 +90,7 @@ def example_of(app: typer.Typer, arguments: Sequence[str]) -> str:
 
 
 def _usage_error(error: typer.TyperException) -> GroupcertError:
-    """Returns what Typer says about a command line as an error of ours."""
+    """Returns Typer's complaint about a command line as an error of ours."""
     parameter = getattr(error, "param", None)
     if parameter is None:
         problem = error.format_message().rstrip(".")

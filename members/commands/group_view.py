@@ -216,7 +216,7 @@ def _skipped(status: MemberStatus) -> JsonObject | None:
 
 
 def _words(row: JsonObject) -> str:
-    """Returns how many messages were skipped, and which one was the last, in words."""
+    """Returns a sentence on skipped messages: their number, and the last one."""
     last = row["skipped_last"]
     assert isinstance(last, dict)
     claims = f", which says it is of {last['claimed_member']}" if last["claimed_member"] else ""

@@ -96,7 +96,7 @@ def rebuild_log(given: Given, config: MemberConfig, *, makes: bool, as_json: boo
 
 
 def _histories(given: Given, plan: Plan, state: Progress) -> "Iterator[HistoryPart]":
-    """Yields what certification logs say."""
+    """Yields the statements of certification logs."""
     if not given.certification_logs:
         return
     # Who gives none does without the time that Parquet takes to load.
@@ -108,8 +108,8 @@ def _histories(given: Given, plan: Plan, state: Progress) -> "Iterator[HistoryPa
 
 @contextmanager
 def _log(config: MemberConfig, folder: Path | None) -> Iterator[LogOptions]:
-    """Yields how the log is reached: at the settings' servers, or at one in a folder that runs
-    within the block.
+    """Yields the options to reach the log: at the settings' servers, or at one in a folder that
+    runs within the block.
     """
     if folder is None:
         yield log_options(config, config.log_servers, config.log_monitors)
@@ -194,7 +194,7 @@ def _history(part: "HistoryPart") -> dict[str, object]:
 
 
 def _next(shown: _Shown, part: MemberPart) -> str:
-    """Returns what becomes of a member when it starts."""
+    """Returns a sentence on a member's next start."""
     if shown.contradictions:
         return "nothing: members contradict each other"
     steps = []
@@ -212,7 +212,7 @@ def _next(shown: _Shown, part: MemberPart) -> str:
 
 
 def _lost(shown: _Shown) -> Iterator[str]:
-    """Yields what is not in the new log."""
+    """Yields sentences on what is not in the new log."""
     plan, left = shown.plan, shown.left
     yield (
         f"messages after {plan.reach:,} that the lost log may have had: none of these members has "

@@ -38,7 +38,7 @@ Window = Annotated[GcWindow, typer.Option(help="What a collection does to the ap
 
 
 def trace_options(group_uuid: UUID, block_size: int, gc_window: GcWindow) -> "CertifierOptions":
-    """Returns how a trace is certified: GTIDs in snapshots are executed, collections complete."""
+    """Returns the options for a trace: GTIDs in snapshots are executed, collections complete."""
     from ...certifier.core import CertifierOptions
     from .replay import SNAPSHOT_LAG_MAX
 
@@ -62,7 +62,7 @@ def load_settings(load: Callable[[], Settings], *, verbose: bool) -> Settings:
 
 
 def example(line: str) -> str:
-    """Returns how the help of a verb ends; where an option is missing, the error has it, too.
+    """Returns the end of a verb's help; where an option is missing, the error has it, too.
 
     >>> example("status 127.0.0.1:7101")
     'Example: groupcert status 127.0.0.1:7101'

@@ -172,7 +172,7 @@ def next_of(waiting: Sequence[Process], statuses: Statuses) -> Process:
 
 
 def why_not_whole(group: Group, statuses: Statuses) -> str:
-    """Returns what the group lacks, in words; empty if it is whole. Pure."""
+    """Returns the lacks of the group, in words; empty if it is whole. Pure."""
     return next(_lacks(group, statuses), "")
 
 

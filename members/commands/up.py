@@ -133,7 +133,7 @@ def _ready(places: Places, group: LocalGroup) -> Ready:
 
 
 def _described(ready: Ready, folder: Path) -> str:
-    """Returns what is where, and what to do next."""
+    """Returns the addresses and folders of the group, and the next steps."""
     members, consoles, processes = ready["members"], ready["consoles"], ready["processes"]
     rows = "".join(
         f"  {name}  {address}   console {consoles[name]}   process {processes[name]}\n"

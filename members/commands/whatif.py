@@ -301,7 +301,7 @@ def _compare(workload: Workload, options: WhatIfOptions) -> list[Compared]:
 
 
 def _windows_note(report: JsonObject) -> list[str]:
-    """Returns what was taken from windows, if anything was."""
+    """Returns the figures that were taken from windows, if any were."""
     windows = cast(JsonObject | None, report["windows"])
     if windows is None:
         return []
@@ -362,7 +362,7 @@ def _scheme_table(report: JsonObject) -> Table:
 
 
 def _lost_to(run: JsonObject) -> str:
-    """Returns what cost the workers of a run most of their idle time."""
+    """Returns the cause that cost the workers of a run most of their idle time."""
     worker_time = cast(JsonObject, run["worker_time_us"])
     lost = dict(cast(dict[str, int], worker_time["idle"]))
     lost["commit_order"] = cast(int, worker_time["waiting_to_commit"])

@@ -88,7 +88,7 @@ class Console:
         self._shared = Shared(self._document)
 
     def on_loop(self, look: Callable[[], Result], seconds_max: float) -> Result:
-        """Returns what `look` sees on the event loop, for other threads. Raises TimeoutError."""
+        """Returns the result of `look` on the event loop to other threads. Raises TimeoutError."""
 
         async def see() -> Result:
             return look()

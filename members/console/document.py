@@ -56,7 +56,7 @@ def document(seen: Seen, own_settings: dict[str, str]) -> JsonObject:
 
 
 def _answers(seen: Seen) -> dict[str, GroupStatus | str]:
-    """Returns what members of the view say; of those that do not answer, why."""
+    """Returns the statuses of members of the view; of those that do not answer, the reason."""
     answers: dict[str, GroupStatus | str] = {}
     for each in seen.status.members:
         peer = seen.peers.get(each.name)
@@ -218,7 +218,7 @@ def _applier(seen: Seen) -> JsonObject:
 
 
 def _certification(seen: Seen) -> JsonObject:
-    """Returns how large certification info is, and which member's report is the oldest."""
+    """Returns the size of certification info, and the member whose report is the oldest."""
     own = seen.status.observer
     oldest = min(seen.status.members, key=lambda each: each.stable_version, default=None)
     status = _statuses(seen).get(oldest.name) if oldest else None
@@ -233,8 +233,8 @@ def _certification(seen: Seen) -> JsonObject:
 
 
 def _why_held(seen: Seen, status: MemberStatus | None, oldest: ViewMember) -> str:
-    """Returns why a member's last report is old: it tells what is on its disk there, and not newer
-    than its oldest snapshot.
+    """Returns the reason why a member's last report is old: it has what is on its disk, and not
+    newer than its oldest snapshot.
     """
     peer = seen.peers.get(oldest.name)
     if peer is not None and peer.problem:

@@ -37,7 +37,7 @@ class Seen:
 
 
 def seen(observed: Observation, peers: Peers, history: History) -> Seen:
-    """Returns what is known now; on the event loop only. Cost: 0.1 ms."""
+    """Returns the present numbers; on the event loop only. Cost: 0.1 ms."""
     conflicts = observed.member.counters.conflicts
     at_us = time.time_ns() // 1000
     rows, rows_since_us = conflicts.rows(at_us)

@@ -44,7 +44,7 @@ class Viewers:
         self._hosts = {_host_of(each) for each in addresses}
 
     def refusal(self, environ: WSGIEnvironment) -> Refusal | None:
-        """Returns why a request is refused; None: it may look."""
+        """Returns the reason to refuse a request; None: it may look."""
         if self._rules is None:
             host = _host_of(environ.get("HTTP_HOST", ""))
             if "." not in host or host in self._hosts or _is_ip(host):

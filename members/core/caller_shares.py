@@ -50,11 +50,11 @@ class Shares:
         self.taken -= places
 
     def held(self, caller: str) -> int:
-        """Returns how many places the caller has."""
+        """Returns the number of places that the caller has."""
         return self._held.get(caller, 0)
 
     def share(self, caller: str) -> int:
-        """Returns how many places the caller may have, given what the others have."""
+        """Returns the number of places that the caller may have beside the others."""
         return (self.held(caller) + self.places_max - self.taken + 1) // 2
 
     def check_invariants(self) -> None:

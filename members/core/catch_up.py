@@ -40,7 +40,7 @@ class CatchUp:
     def progress(
         self, log_sequence: int, last_sequence: int, pending_transactions: int, now_ms: int
     ) -> str:
-        """Returns what is done and what is left, in words, with an estimate of the time.
+        """Returns the progress in words, with an estimate of the time that is left.
 
         >>> CatchUp(first_sequence=1, began_ms=0).progress(
         ...     500, 2_000, 0, 1_000

@@ -77,7 +77,7 @@ class ConflictRecord:
         return [*reversed(self._last)]
 
     def rows(self, now_us: int) -> tuple[list[HotRow], int]:
-        """Returns what is counted of rows, for `hottest`, and since when."""
+        """Returns the counts of rows, for `hottest`, and the time since when."""
         self._generation(now_us)
         return self._rows_before.rows() + self._rows.rows(), self._begun_before_us
 

@@ -171,7 +171,7 @@ class Decisions:
             _dated(noted, decided_us, [self._recorder.settings(position)])
 
     def encode(self, noted: Noted) -> bytes:
-        """Returns what was noted as bytes for the store: JSON, then all items; see `decode`."""
+        """Returns the noted rows as bytes for the store: JSON, then all items; see `decode`."""
         items: list[int] = []
         sendings: list[Sending] = []
         last: Sending | None = None
@@ -245,7 +245,7 @@ def place_key(noted: Noted) -> int:
 
 
 def rows_in(block: bytes) -> int:
-    """Returns how many rows `decode` gives for a stored block."""
+    """Returns the number of rows that `decode` gives for a stored block."""
     rows: int = _HEADER.unpack_from(block)[1]
     return rows
 

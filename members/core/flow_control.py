@@ -36,7 +36,7 @@ class FlowControl:
             self.lag, self.slowest = 0, ""
 
     def credit(self, lag_max: int, members: int, in_flight: int) -> int:
-        """Returns how many transactions may be sent now.
+        """Returns the number of transactions that may be sent now.
 
         Args:
             lag_max: The limit of the group; 0: there is none.

@@ -73,7 +73,7 @@ RANGES: Mapping[str, Range] = {
 
 
 def settings_problem(settings: GroupSettings) -> str:
-    """Returns what is wrong with settings of a group, whatever its present ones are; empty if
+    """Returns the problem of settings of a group, whatever its present ones are; empty if
     nothing is.
 
     >>> settings_problem(GroupSettings(1, "g", "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa", 1, "", 1, 2))
@@ -106,7 +106,7 @@ def is_name(text: str) -> bool:
 
 
 def member_problem(member: ViewMember) -> str:
-    """Returns what is wrong with a member of a proposed view; empty if nothing is."""
+    """Returns the problem of a member of a proposed view; empty if there is none."""
     if not is_name(member.name):
         return f"name {quoted(member.name)}: expected 1 to 64 letters, digits, - and _"
     if not is_address(member.address):

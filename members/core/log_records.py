@@ -79,7 +79,7 @@ class PlainColumns(Sequence[LoggedTransaction]):
         return cls(ids, snapshots, write_sets, payloads)
 
     def at(self, position: int, origin: str, *, local: bool) -> PlainTransactions:
-        """Returns what the certifier needs of them, from their first position on."""
+        """Returns them as the certifier takes them, from their first position on."""
         return PlainTransactions(position, origin, local, self.snapshots, self.write_sets)
 
     @overload
@@ -109,7 +109,7 @@ class PlainColumns(Sequence[LoggedTransaction]):
 
 
 def bytes_of(transaction: LoggedTransaction) -> int:
-    """Returns how many bytes a transaction takes in a message, rounded up; a set of GTIDs counts
+    """Returns the bytes that a transaction takes in a message, rounded up; a set of GTIDs counts
     several times its bytes, as it takes readers several times as long.
     """
     items = len(transaction.write_set) + len(transaction.read_set)

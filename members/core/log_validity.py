@@ -51,7 +51,7 @@ from .views import FORMAT_FIRST, FORMAT_VERSION
 
 
 def why_skipped(message: Message, before: GroupBefore) -> str:
-    """Returns why a message is skipped; empty if it is valid, or repeats a valid one.
+    """Returns the reason to skip a message; empty if it is valid, or repeats a valid one.
 
     Raises:
         ForeignLog: It makes a group of another name.
@@ -86,7 +86,7 @@ def why_skipped(message: Message, before: GroupBefore) -> str:
 
 
 def _why_no_joiner(batch: LogBatch, before: GroupBefore) -> str:
-    """Returns what is wrong with a batch of a run that is not in the view."""
+    """Returns the problem of a batch of a run that is not in the view."""
     has_left = before.numbers.has_left(batch.incarnation)
     is_joining = not batch.transactions and not batch.fragments
     for control in batch.controls:

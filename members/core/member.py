@@ -326,7 +326,7 @@ class Member:
             self.publisher.control(digests)
 
     def credit(self, now_ms: int) -> int:
-        """Returns how many transactions flow control lets this member send now."""
+        """Returns the number of transactions that flow control lets this member send now."""
         lag_max, members = self.settings.flow_control_lag_max, self.view.members
         applied = {each.name: self.report_of(each.incarnation)[0] for each in members}
         if self.me in members:
@@ -342,7 +342,7 @@ class Member:
         return not self.settings.single_primary or self.view.primary == self.me.name
 
     def _why_skipped(self, log_sequence: int, message: Message) -> str:
-        """Returns why a message has no effect; empty if it may. Raises as `deliver` does."""
+        """Returns the reason to skip a message; empty if it may count. Raises as `deliver` does."""
         if log_sequence == self.skip_sequence:
             return "nobody could read it, and operators had it skipped"
         newest = self.certifier.window.newest_version

@@ -32,7 +32,7 @@ class MemberCheckpoint(TypedDict):
 
 
 def checkpoint_of(member: Member) -> MemberCheckpoint:
-    """Returns what has to be stored beside the certifier to go on from here."""
+    """Returns the state to store beside the certifier, to go on from here."""
     return MemberCheckpoint(
         log_sequence=member.log_sequence,
         view_id=member.view.view_id,

@@ -59,7 +59,7 @@ class RecordKind(NamedTuple):
     since_format: int
     """The first format of the log that has it."""
     why_not: Callable[[Any, LogBatch, GroupBefore], str]
-    """Returns why a record makes its message invalid; empty if it does not."""
+    """Returns the problem of a record that makes its message invalid; empty if there is none."""
     take: "Callable[[Member, LogBatch, int, Any, Delivered], None]"
     """Carries out a record at its position, in a member."""
     joins: bool = False
@@ -67,7 +67,7 @@ class RecordKind(NamedTuple):
 
 
 def why_no_view(proposal: ViewProposal, batch: LogBatch, before: GroupBefore) -> str:
-    """Returns what is wrong with the proposal of a view."""
+    """Returns the problem of the proposal of a view."""
     view = before.view
     if proposal.previous_view_id > view.view_id:
         previous = proposal.previous_view_id
@@ -79,7 +79,7 @@ def why_no_view(proposal: ViewProposal, batch: LogBatch, before: GroupBefore) ->
 
 
 def why_no_settings(settings: GroupSettings, _: LogBatch, before: GroupBefore) -> str:
-    """Returns what is wrong with settings of any sender.
+    """Returns the problem of settings of any sender.
 
     Raises ForeignLog if they make a group of another name.
     """
@@ -99,7 +99,7 @@ def why_no_settings(settings: GroupSettings, _: LogBatch, before: GroupBefore) -
 
 
 def why_no_report(report: StableReport, _: LogBatch, before: GroupBefore) -> str:
-    """Returns why a member of the view cannot have made this report."""
+    """Returns the problem of a report that no member of the view can have made."""
     if not report.stable_version <= report.applied_version <= before.newest_version:
         return (
             f"it reports versions {report.applied_version} as applied and {report.stable_version} "
@@ -114,14 +114,14 @@ def why_no_report(report: StableReport, _: LogBatch, before: GroupBefore) -> str
 
 
 def why_no_appointment(appointment: Appointment, _: LogBatch, __: GroupBefore) -> str:
-    """Returns why no member can be the one that is appointed."""
+    """Returns the problem of an appointment of no member."""
     if is_name(appointment.primary):
         return ""
     return f"it appoints {quoted(appointment.primary)}, which is no name of a member"
 
 
 def why_no_digests(digests: RowDigests, _: LogBatch, before: GroupBefore) -> str:
-    """Returns why a member of the view cannot have these digests of its rows."""
+    """Returns the problem of digests that no member of the view can have."""
     if log_sequence_of(digests.position) >= before.log_sequence:
         return f"it has digests of its rows at {digests.position}, and comes before that"
     if len(digests.digests) != RANGES * RANGE_BYTES or digests.rows > LARGE_NUMBER_MAX:
@@ -136,7 +136,7 @@ def always_valid(_: Control, __: LogBatch, ___: GroupBefore) -> str:
 
 
 def _why_no_part(proposal: ViewProposal, batch: LogBatch, before: GroupBefore) -> str:
-    """Returns why a member of the view cannot remove others, or itself, by this proposal."""
+    """Returns the problem of a proposal by which a member removes others, or itself."""
     view = before.view
     kept = tuple(each for each in view.members if each in proposal.members)
     if kept != proposal.members:
@@ -148,7 +148,7 @@ def _why_no_part(proposal: ViewProposal, batch: LogBatch, before: GroupBefore) -
 
 
 def _why_no_entry(proposal: ViewProposal, batch: LogBatch, before: GroupBefore) -> str:
-    """Returns why a proposal does not let a run join that is not in the view."""
+    """Returns the problem of a proposal of a run that is not in the view, and would join."""
     view = before.view
     me = next((each for each in proposal.members if each.incarnation == batch.incarnation), None)
     if me is None or me.name != batch.member or proposal.members != view.with_member(me):

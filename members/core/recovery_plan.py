@@ -71,7 +71,7 @@ def plan_recovery(
 def check_start(
     state: LogState, log_sequence: int, *, messages_max: int, knows_members: bool
 ) -> str:
-    """Returns why a member continues from the log, after its last message, if it does.
+    """Returns the reason why a member continues from the log, if it does.
 
     Args:
         messages_max: The setting `recovery_log_messages_max`; 0: no limit.
@@ -157,7 +157,7 @@ def choose_donor(
 
 
 def why_none(candidates: Sequence[Candidate], asker: str, failures: dict[str, str]) -> str:
-    """Returns why no member is left to give a copy."""
+    """Returns the reasons why no member is left to give a copy."""
     causes = [f"{address}: {cause}" for address, cause in failures.items()]
     causes += [
         f"{each.name} at {each.address} is {each.state}"

@@ -98,7 +98,7 @@ class Witnesses:
         digest_at: Callable[[int], bytes],
         now_ms: int,
     ) -> Judgement:
-        """Returns what the joiner does next.
+        """Returns the joiner's next step.
 
         Args:
             view: The last one in the log, as far as it is read.

@@ -50,7 +50,7 @@ class Places:
 
     @classmethod
     def read(cls, folder: Path) -> Self | None:
-        """Returns those of the folder's group, if there is one.
+        """Returns the places of the folder's group, if there is one.
 
         Raises InvalidSetting: the folder has something else.
         """

@@ -131,7 +131,7 @@ class LocalGroup:
             self.processes[name] = CommandProcess(arguments, log, self._module, name=name)
 
     def wait_online(self) -> None:
-        """Returns when every running member is ONLINE in a view of all running ones.
+        """Waits until every running member is ONLINE in a view of all running ones.
 
         Raises:
             MemberEnded: One has ended.

@@ -178,14 +178,14 @@ class BankLoad:
                 task.result()
 
     def counts(self, server: str) -> LoadCounts:
-        """Returns what clients were told at a server until now."""
+        """Returns the answers that clients got at a server until now."""
         total = LoadCounts()
         for client in self._clients:
             total.add(client.counts[server])
         return total
 
     def commits(self, server: str) -> int:
-        """Returns how many commits clients were told of at a server until now."""
+        """Returns the number of commits that clients were told of at a server until now."""
         return len(self.counts(server).committed_ids)
 
     def first_conflicts(self) -> list[Conflict]:
@@ -198,7 +198,7 @@ class BankLoad:
 
 
 def settle_servers(primaries: Sequence[Primary], version: int) -> None:
-    """Returns when all servers show a version.
+    """Waits until all servers show a version.
 
     Raises:
         NotServing: One does not get there in time.

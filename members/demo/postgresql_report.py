@@ -40,7 +40,7 @@ class Outcome(NamedTuple):
     """One of each server, if there were any between servers."""
 
     def document(self) -> dict[str, object]:
-        """Returns what `--json` has beside the summary."""
+        """Returns the part of the JSON document beside the summary."""
         told = self.counts.document(self.summary.seconds)
         return {
             "postgresql": self.postgresql,
@@ -85,7 +85,7 @@ def _as_psql_prints(conflict: Conflict, columns: int) -> str:
 
 
 def _story(outcome: Outcome) -> Iterator[tuple[str, str]]:
-    """Yields what has happened, with a title each."""
+    """Yields the events, with a title each."""
     summary, counts, kill = outcome.summary, outcome.counts, outcome.kill
     told = counts.document(summary.seconds)
     yield (

@@ -72,8 +72,8 @@ def write_json(summary: DemoSummary, more: Mapping[str, object]) -> None:
 
 
 def checks_table(summary: DemoSummary, *, converged: str, place: str) -> Table:
-    """Returns what the checks found. `converged`: what is equal everywhere; `place`: where the sum
-    was taken.
+    """Returns the lines of the checks. `converged`: what is equal everywhere; `place`: where the
+    sum was taken.
     """
     table = Table(title="what the checks found", show_header=False)
     for name, passed in (

@@ -39,7 +39,7 @@ class Callers:
         self._has_tls = has_tls
 
     def admit(self, call: str, context: AnyContext) -> Admitted:
-        """Returns who makes a call. Raises NotAuthenticated or CallNotAllowed."""
+        """Returns the caller of a call. Raises NotAuthenticated or CallNotAllowed."""
         if self._rules is None:
             return Admitted(context.peer())
         principal = self._rules.admit(call, _caller(context, has_tls=self._has_tls))

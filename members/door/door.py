@@ -291,7 +291,7 @@ class _Entered:
         UNSENT.set(self._unsent)
 
     async def send(self, message: bytes, context: Context) -> None:
-        """Returns when one of many messages is taken."""
+        """Waits until one of many messages is taken."""
         unsent, kept = self._unsent, self._unsent.bytes
         unsent.settle(max(kept, len(message)))
         task = self._handed_over(message)

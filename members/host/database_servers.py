@@ -193,7 +193,7 @@ def _running(
 
 
 def _wait(process: "subprocess.Popen[bytes]", log: Path, connect: Callable[[], None]) -> None:
-    """Returns when the server takes connections."""
+    """Waits until the server takes connections."""
     deadline = time.monotonic() + START_SECONDS_MAX
     while True:
         try:

@@ -102,7 +102,7 @@ class Course:
         self.is_interrupted = False
 
     def document(self) -> dict[str, object]:
-        """Returns what a result says of it: nothing unless it was interrupted."""
+        """Returns the fields of a result that say of it: none unless it was interrupted."""
         return {"interrupted": True} if self.is_interrupted else {}
 
     def exit_code(self, code: int) -> int:

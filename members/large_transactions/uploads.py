@@ -122,7 +122,7 @@ class LargeUpload:
         return [*put_keys, *delete_keys]
 
     async def finish(self) -> None:
-        """Returns when all fragments are in the log. Raises as `add` does."""
+        """Waits until all fragments are in the log. Raises as `add` does."""
         self._reader.end()
         if self._buffer or not self._digest.count:
             await self._flush()

@@ -138,7 +138,7 @@ def run_member(config: MemberConfig) -> int:
 def log_options(
     config: MemberConfig, servers: tuple[str, ...], monitors: tuple[str, ...]
 ) -> LogOptions:
-    """Returns how a member reaches its group's log."""
+    """Returns the options with which a member reaches its group's log."""
     return options_of(
         servers,
         monitors=monitors,
@@ -249,7 +249,7 @@ async def _console(
     console = Console(config, current, answers)
 
     def observed(look: Callable[[Observation], Observed]) -> Observed | None:
-        """Returns what `look` sees on the event loop: no other thread may look at a runtime."""
+        """Returns the result of `look` on the event loop: no other thread may look at a runtime."""
         return console.on_loop(
             lambda: None if current.runtime is None else look(current.observed()),
             SCRAPE_SECONDS_MAX,

@@ -136,7 +136,7 @@ async def come_near(
     applied: Callable[[], Applied],
     last_sequence: int,
 ) -> None:
-    """Returns when the member is near the end of the log, or was asked not to join; sets its reason
+    """Waits until the member is near the end of the log, or was asked not to join; sets its reason
     to how far it is meanwhile.
 
     Args:
@@ -173,7 +173,7 @@ async def be_sure(
     config: MemberConfig,
     trusts_log: Callable[[], bool],
 ) -> None:
-    """Returns when the log can be trusted, or the member was asked not to join; sets its reason to
+    """Waits until the log can be trusted, or the member was asked not to join; sets its reason to
     the members it waits for meanwhile.
 
     Raises:

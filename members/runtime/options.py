@@ -17,7 +17,7 @@ from ..wire.row_changes import changed_keys
 
 
 def binary_log_options(config: MemberConfig) -> BinaryLogOptions:
-    """Returns when the binary log begins a file, and how many files it keeps."""
+    """Returns the sizes at which the binary log begins a file and removes old ones."""
     return BinaryLogOptions(
         file_bytes_max=config.binary_log_file_bytes_max,
         retention_bytes=config.binary_log_retention_bytes,
@@ -57,7 +57,7 @@ def writer_of(
     on_written: Callable[[Cursor], None],
     on_error: Callable[[Exception], None],
 ) -> KeptHistory | None:
-    """Returns what keeps a member's history, with a certification log; `start` starts it."""
+    """Returns the writer of a member's certification log, if it has one; `start` starts it."""
     if config.certification_log is None:
         return None
     outbox = Outbox(

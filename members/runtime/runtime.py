@@ -360,7 +360,7 @@ class MemberRuntime:
         return self._submissions.submit(transactions)
 
     def limits(self) -> RequestLimits:
-        """Returns what a client may hand in at most."""
+        """Returns the limits of a client's request."""
         return RequestLimits(
             self.member.settings.write_set_items_max,
             self.config.transaction_bytes_max,
@@ -389,18 +389,18 @@ class MemberRuntime:
         return self.applier.status().checkpoint.gtid_executed
 
     async def applied_everywhere(self, version: int) -> None:
-        """Returns when every member of the view has reported that `version` is visible there.
+        """Waits until every member of the view has reported that `version` is visible there.
 
         Raises NotServing if this one stops serving before.
         """
         await self._waiters.reached(self._waiters.everywhere, version)
 
     async def committed(self, version: int) -> None:
-        """Returns when `version` is visible here. Raises NotServing if the member stops before."""
+        """Waits until `version` is visible here. Raises NotServing if the member stops before."""
         await self._waiters.reached(self._waiters.visible, version)
 
     async def news(self, timeout_s: float) -> None:
-        """Returns when something is committed here, when the member closes, or after the time."""
+        """Waits until something is committed here or the member closes, at most for the time."""
         await self._waiters.news(timeout_s)
 
     def now_ms(self) -> int:

@@ -46,7 +46,7 @@ class Sender:
             self._loop.call_soon(self._send)
 
     def sent_at(self, batch_number: int) -> float | None:
-        """Returns when one of the last batches was sent, by `time.perf_counter`."""
+        """Returns the time, by `time.perf_counter`, at which one of the last batches was sent."""
         return self._sent_seconds.get(batch_number)
 
     def _send(self, *, lingered: bool = False) -> None:

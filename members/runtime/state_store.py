@@ -249,7 +249,7 @@ class StateStore:
         return None if saved is None else LogIdentity.decode(saved)
 
     def fence(self) -> str:
-        """Returns why the member fenced itself, now or in an earlier run; empty if it did not."""
+        """Returns the reason of the member's fence, of this run or an earlier one; or empty."""
         return (self._store.get(Family.META, FENCE_KEY) or b"").decode()
 
     def set_fence(self, explanation: str) -> None:

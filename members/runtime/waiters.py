@@ -68,7 +68,7 @@ class Waiters:
         self._news: asyncio.Future[None] | None = None
 
     async def reached(self, clock: CommitClock, version: int) -> None:
-        """Returns when a clock is at `version`.
+        """Waits until a clock is at `version`.
 
         Raises:
             NotServing: It is not, and the member's run is over, or ended meanwhile.
@@ -86,7 +86,7 @@ class Waiters:
             raise NotServing(member=self._member.me.name, state=self._member.state.name)
 
     async def news(self, timeout_s: float) -> None:
-        """Returns when something is committed here, when the member closes, or after the time."""
+        """Waits until something is committed here or the member closes, at most for the time."""
         self._news = self._news or self._loop.create_future()
         await asyncio.wait((self._news,), timeout=timeout_s)
 

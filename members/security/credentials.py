@@ -149,6 +149,6 @@ def _unusable(name: str, path: str | Path, cause: str) -> InvalidSetting:
 
 
 def _reason(error: OSError) -> str:
-    """Returns why OpenSSL takes no file: `KEY_VALUES_MISMATCH` as words."""
+    """Returns OpenSSL's reason to take no file: `KEY_VALUES_MISMATCH` as words."""
     reason = error.reason if isinstance(error, ssl.SSLError) else ""
     return reason.lower().replace("_", " ") if reason else "no PEM in it"

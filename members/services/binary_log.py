@@ -48,7 +48,7 @@ class BinaryLogService(binary_log_pb2_grpc.BinaryLogServiceServicer):
     async def Subscribe(
         self, request: binary_log_pb2.SubscribeRequest, context: Context
     ) -> AsyncIterator[binary_log_pb2.SubscribeResponse]:
-        """Yields what a replica lacks, and then what is committed."""
+        """Yields the transactions that a replica lacks, and then those that are committed."""
         try:
             runtime: Followed = self._current.get()
             member = runtime.config.member

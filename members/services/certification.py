@@ -51,7 +51,7 @@ class Asked(NamedTuple):
     """Indexes of those that are not ordered: they might be certified a second time."""
 
     def ordered(self, logged: Sequence[LoggedTransaction]) -> list[LoggedTransaction]:
-        """Returns those transactions that go into the log."""
+        """Returns the transactions that go into the log."""
         return [each for index, each in enumerate(logged) if index not in self.withheld]
 
 

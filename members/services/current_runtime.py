@@ -39,11 +39,11 @@ class Stopping:
         self._ended.set()
 
     async def ended(self) -> None:
-        """Returns when all that ran is over."""
+        """Waits until all that ran is over."""
         await self._ended.wait()
 
     async def begun(self) -> Literal[True]:
-        """Returns when the stop begins."""
+        """Waits until the stop begins."""
         return await self._begun.wait()
 
     def check(self, member: str) -> None:

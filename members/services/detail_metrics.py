@@ -67,7 +67,7 @@ class Details(NamedTuple):
 
 
 def details(observed: Observation, calls: CallTimes, answers: AnswerBudget) -> Details:
-    """Returns what a member has counted so far; to be called on its event loop."""
+    """Returns the counts of a member so far; to be called on its event loop."""
     return Details(
         distributions=(*_commits(observed), *_log(observed), _calls(calls)),
         refusals=dict(calls.refusals),

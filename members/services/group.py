@@ -129,7 +129,7 @@ class GroupService(group_pb2_grpc.GroupServiceServicer):
     async def ReadHistory(
         self, request: group_pb2.ReadHistoryRequest, context: Context
     ) -> AsyncIterator[group_pb2.ReadHistoryResponse]:
-        """Yields what the certification log has after a version."""
+        """Yields the rows of the certification log after a version."""
         async with self._readers.held(CALLER.get()):
             with self._current.fencing():
                 runtime = self._current.get()

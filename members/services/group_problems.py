@@ -122,7 +122,7 @@ def cause_name(cause: DepartureCause.ValueType) -> str:
 
 
 def since(departed: DepartedMember) -> str:
-    """Returns when a member departed, as text; empty if unknown."""
+    """Returns the time of a departure, as text; empty if unknown."""
     if not departed.since_us:
         return ""
     at = datetime.fromtimestamp(departed.since_us // 1_000_000, UTC)

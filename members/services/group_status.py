@@ -19,7 +19,7 @@ from ..wire.applier_status import applier_status
 
 
 def group_status(observed: Observation) -> group_pb2.GroupStatus:
-    """Returns what one member knows of the group and of itself."""
+    """Returns the status of the group, and of the member, as that member sees them."""
     member = observed.member
     return group_pb2.GroupStatus(
         group=member.settings.group,
@@ -130,7 +130,7 @@ def _member_status(observed: Observation) -> group_pb2.MemberStatus:
 
 
 def _comparison(compared: Comparisons) -> group_pb2.RowComparison:
-    """Returns what the last comparison of rows has found."""
+    """Returns the result of the last comparison of rows."""
     differing = {each.member: each.ranges for each in compared.differences()}
     return group_pb2.RowComparison(
         position=compared.position,
@@ -164,7 +164,7 @@ def _durations(histogram: Histogram) -> group_pb2.DurationCounts:
 
 
 def _reason(observed: Observation) -> str:
-    """Returns why the member is not ONLINE; while it has no log to read, what it waits for."""
+    """Returns the reason why the member is not ONLINE; without a log, what it waits for."""
     member = observed.member
     if observed.log_opened or member.state is not MemberState.RECOVERING:
         return member.reason

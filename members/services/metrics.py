@@ -246,7 +246,7 @@ class PlainCollector(Collector):
         self._observe = observe
 
     def collect(self) -> Iterator[Metric]:
-        """Yields what there is now."""
+        """Yields the metrics as they are now."""
         for name, text, value, label, is_counter in self._observe():
             family = CounterMetricFamily if is_counter else GaugeMetricFamily
             if isinstance(value, Mapping):
@@ -274,7 +274,7 @@ def _labelled(
 
 
 def metrics_application(*collectors: Collector) -> WSGIApplication:
-    """Returns what answers Prometheus with the metrics, in the format that it asks for."""
+    """Returns a WSGI application that serves the collectors' metrics to Prometheus."""
     registry = CollectorRegistry()
     for collector in collectors:
         registry.register(collector)

@@ -77,7 +77,7 @@ class RecoveryService(recovery_pb2_grpc.RecoveryServiceServicer):
 
 
 def _parts(copy: Copy, request: recovery_pb2.ReadCopyRequest) -> list[tuple[str, int, int]]:
-    """Returns what is left to read: (file, from, to) in bytes; empty files have nothing to read."""
+    """Returns the parts left to read: (file, from, to) in bytes; empty files have none."""
     files = copy.manifest.files
     names = [file.name for file in files]
     first = names.index(request.file) if request.file in names else len(files)

@@ -21,7 +21,7 @@ from .serving import Serving
 
 
 def limits_of_caller(runtime: Serving) -> RequestLimits:
-    """Returns what the caller of the call that is answered may hand in: of `postgresql_tables` all,
+    """Returns the limits of the call that is answered, by its caller: of `postgresql_tables` all,
     with the role for it.
     """
     limits = runtime.limits()
@@ -102,7 +102,7 @@ def snapshot_of(runtime: Serving, request: store_pb2.CommitRequest) -> int:
 
 
 def least_read(transaction: transaction_pb2.Transaction) -> int | GtidSet:
-    """Returns what a transaction has read at least, before that is parsed."""
+    """Returns the least version that a transaction has read, before that is parsed."""
     return GtidSet() if transaction.snapshot_gtid_set else transaction.snapshot_version
 
 

@@ -70,7 +70,7 @@ class SecuritySettings(BaseModel):
 def complete_tls(
     authority: Path | None, certificate: Path | None, key: Path | None, prefix: str = "tls"
 ) -> Tls | None:
-    """Returns what `tls_of` does, with its error as a ValueError, which validators raise."""
+    """Calls `tls_of`, with its error as a ValueError, which validators raise."""
     try:
         return tls_of(authority, certificate, key, prefix)
     except InvalidSetting as error:

@@ -30,7 +30,7 @@ def shown_settings(config: MemberConfig) -> dict[str, str]:
 
 
 def default_settings() -> dict[str, str]:
-    """Returns what `shown_settings` has of a member that sets nothing; empty: it depends."""
+    """Returns `shown_settings` of a member that sets nothing; empty: it depends."""
     return {
         name: "" if field.default is PydanticUndefined else _text(field.default)
         for name, field in MemberConfig.model_fields.items()

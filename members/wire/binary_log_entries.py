@@ -67,7 +67,7 @@ class EventPieces:
     def of(
         self, events: Iterable[binary_log_pb2.BinaryLogEvent]
     ) -> Iterator[tuple[binary_log_pb2.BinaryLogEvent, list[bytes]]]:
-        """Yields what ends in some events: its first event, and the pieces of its changes.
+        """Yields the transactions that end in some events: the first event, and pieces of changes.
 
         Raises TransactionTooLarge if those of one are more than may be kept.
         """

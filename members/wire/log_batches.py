@@ -208,7 +208,7 @@ def is_urgent(payload: bytes, incarnation: int) -> bool:
 
 
 def _why_too_many(payload: bytes) -> str:
-    """Returns why a message of the log has too many fields, before it is parsed; or empty."""
+    """Returns the problem of a message with too many fields, before it is parsed; or empty."""
     if len(payload) <= CONTROL_BYTES_MAX:
         return ""
     control_bytes = 0
@@ -269,7 +269,7 @@ def _control_message(control: Control) -> log_pb2.ControlRecord:
 
 
 def _why_no_record(message: log_pb2.LogBatch) -> str:
-    """Returns why a control record of a message is none that its format has; or empty."""
+    """Returns the problem of a control record that its message's format has not; or empty."""
     for control in message.controls:
         field = control.WhichOneof("record")
         if field is None:  # Of a later release, which gave it a format of its own, or of nobody.

@@ -51,7 +51,7 @@ async def ask_members(addresses: Iterable[str], credentials: Credentials) -> lis
 async def ask_progress(
     addresses: Iterable[str], credentials: Credentials
 ) -> list[tuple[str, Progress | str]]:
-    """Returns how far the members at some addresses have read, or why they do not say."""
+    """Returns the progress of the members at some addresses, or the reasons of their silence."""
     asked = (_ask(each, credentials, PROGRESS_SECONDS) for each in addresses)
     return [
         (address, answer if isinstance(answer, str) else _progress(answer))

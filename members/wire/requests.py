@@ -204,7 +204,7 @@ def unknown_message(transaction_id: bytes, reason: str) -> transaction_pb2.Outco
 
 
 def conflict_message(conflict: Conflict, key: bytes = b"") -> transaction_pb2.Conflict:
-    """Returns why a transaction lost, for a client."""
+    """Returns a conflict as a message for the client that lost."""
     return transaction_pb2.Conflict(
         item=conflict.item,
         key=key.decode(errors="backslashreplace"),

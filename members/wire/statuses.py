@@ -178,7 +178,7 @@ def code_of(error: GroupcertError) -> grpc.StatusCode:
 
 
 def advice_of(error: GroupcertError) -> RetryAdvice.ValueType:
-    """Returns what the caller of a failed call does next: the nearest class in the table."""
+    """Returns the advice for the caller of a failed call: of the nearest class in the table."""
     return next(ADVICE[kind] for kind in type(error).__mro__ if kind in ADVICE)
 
 
@@ -209,7 +209,7 @@ def rpc_status(error: GroupcertError) -> status_pb2.Status:
 
 
 def commit_error(outcome: transaction_pb2.Outcome) -> TransactionFailed:
-    """Returns what the client of a commit gets for a negative verdict."""
+    """Returns the error that the client of a commit gets for a negative verdict."""
     assert outcome.verdict != transaction_pb2.VERDICT_CERTIFIED, "a commit is not an error"
     if outcome.verdict == transaction_pb2.VERDICT_CONFLICT:
         return _conflict(outcome.conflict)
@@ -241,7 +241,7 @@ def _forget_frames(aborted: grpc.aio.AbortError) -> None:
 def error_from(
     rpc_error: grpc.RpcError, address: str = "member", *, has_tls: bool = False
 ) -> GroupcertError:
-    """Returns what a failed call means to its caller: the inverse of the functions above.
+    """Returns the error that a failed call means to its caller: the inverse of the functions above.
 
     Args:
         has_tls: The call went over TLS, or would have.
