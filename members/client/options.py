@@ -15,7 +15,7 @@ from groupcert.v1.group_pb2 import GroupStatus, MemberState, MemberStatus, ReadH
 from groupcert.v1.transaction_pb2 import Outcome
 from groupcert.v1.transaction_pb2 import Transaction as CertifiableTransaction
 
-from ..core.group_settings import ADDRESS_SHAPE, is_address
+from ..core.addresses import ADDRESS_SHAPE, is_address
 from ..security.credentials import Tls
 
 __all__ = [

@@ -163,7 +163,7 @@ def parsed(
     >>> parsed(["a:1,[::1]:7101", "b:2"])
     ('a:1', '[::1]:7101', 'b:2')
     """
-    from ..core.group_settings import ADDRESS_SHAPE, is_address
+    from ..core.addresses import ADDRESS_SHAPE, is_address
 
     addresses = [each.strip() for text in texts for each in text.split(",")]
     for address in addresses:

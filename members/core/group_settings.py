@@ -3,7 +3,7 @@
 A member's settings file, `groupcert group set` and a record of the log give the same settings. A
 record is data from outside like the others: what would be refused in a file does not count in the
 log either, or one record with a block size of 0 would end every member that reads it. Likewise the
-shape of addresses, `host:port`, and the names that `members_allowed` lets in. Pure.
+names that `members_allowed` lets in. Pure.
 """
 
 import re
@@ -14,6 +14,7 @@ from ...certifier.core import GC_WINDOWS
 from ...certifier.errors import InvalidGtid, quoted
 from ...certifier.gtid import NUMBER_MAX, parse_uuid
 from ..errors.security import MemberNotAllowed
+from .addresses import is_address
 from .log_records import GroupSettings
 from .views import ViewMember
 
@@ -22,21 +23,6 @@ NAME = r"^[A-Za-z0-9_-]{1,64}$"
 TABLES = r"^[^,/]{1,128}\.[^,/]{1,128}$"
 """Patterns of tables with their schemas: one without a dot would match no table."""
 TABLES_SHAPE = "schema.table, such as public.*"
-ADDRESS = r"^(\[[0-9A-Fa-f:.]+\]|[^\s:/]+):\d{1,5}$"
-ADDRESS_SHAPE = "host:port, such as 127.0.0.1:7101 or [::1]:7101"
-ADDRESS_CHARACTERS_MAX = 300
-PORT_MAX = 65_535
-
-
-def is_address(text: str) -> bool:
-    """Returns whether `text` is `host:port`.
-
-    >>> is_address("[::1]:7101"), is_address("m1"), is_address("m1:0")
-    (True, False, False)
-    """
-    if len(text) > ADDRESS_CHARACTERS_MAX or not re.fullmatch(ADDRESS, text):
-        return False
-    return 1 <= int(text.rpartition(":")[2]) <= PORT_MAX
 
 
 def refused_names(allowed: Sequence[str], proposed: Sequence[str]) -> tuple[str, ...]:

@@ -23,16 +23,8 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails
 
-from ..core.group_settings import (
-    ADDRESS,
-    ADDRESS_CHARACTERS_MAX,
-    ADDRESS_SHAPE,
-    NAME,
-    PORT_MAX,
-    RANGES,
-    TABLES,
-    TABLES_SHAPE,
-)
+from ..core.addresses import ADDRESS, ADDRESS_CHARACTERS_MAX, ADDRESS_SHAPE, PORT_MAX
+from ..core.group_settings import NAME, RANGES, TABLES, TABLES_SHAPE
 from ..core.views import WEIGHT
 from ..errors.usage import InvalidConfig
 from ..security.credentials import Tls

@@ -6,13 +6,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from groupcert.members.core.group_settings import (
-    RANGES,
-    is_address,
-    is_name,
-    member_problem,
-    settings_problem,
-)
+from groupcert.members.core.addresses import is_address
+from groupcert.members.core.group_settings import RANGES, is_name, member_problem, settings_problem
 from groupcert.members.core.log_records import GroupSettings
 from groupcert.members.runtime.options import group_settings
 from groupcert.members.settings.member import MemberConfig
