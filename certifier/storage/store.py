@@ -304,6 +304,8 @@ class Store:
         """
         try:
             Checkpoint(self._rdict).create_checkpoint(str(path))
+        except DbClosedError:
+            raise _closed(self._member) from None
         except Exception as error:
             raise explained(path, error) from error
 

@@ -282,6 +282,7 @@ def test_a_file_that_cannot_be_begun_or_gone_on_with_is_said_so(
         lambda store: store.snapshot(Family.META),
         lambda store: store.batch().put(Family.META, b"k", b""),
         lambda store: store.flush(),
+        lambda store: store.checkpoint(store.path / "copy"),
     ],
 )
 def test_a_closed_store_says_that_its_member_does_not_serve(
