@@ -180,8 +180,9 @@ class KeptHistory:
 class Taken:
     """Rows for one file, with what the applier knows of their transactions.
 
-    `end_key`: what was read of the outbox ends before it; `bytes`: of that, with the rows' share of
-    a block that was not read to its end; `tick`: when the last of these transactions was committed.
+    `waiting_bytes`: what waited when they were taken, committed or not; `end_key`: what was read of
+    the outbox ends before it; `bytes`: of that, with the rows' share of a block that was not read
+    to its end; `tick`: when the last of these transactions was committed.
     """
 
     def __init__(self, outbox: Outbox, committed_version: int, rows_max: int) -> None:
@@ -189,6 +190,7 @@ class Taken:
         self.end_key = b""
         self.bytes = 0
         self.tick = outbox.tick
+        self.waiting_bytes = outbox.waiting_bytes
         self._outbox = outbox
         self._committed_version = committed_version
         self._rows_max = rows_max

@@ -161,7 +161,7 @@ class CertificationLogWriter(KeptHistory):
             options.folder, rows, taken.cursor, options.file_bytes, lambda: not self._is_abandoned
         )
         if file is None:
-            self._left_bytes = outbox.waiting_bytes
+            self._left_bytes = taken.waiting_bytes
             outbox.waits_since = time.monotonic()
             return False
         self._check_wanted()
@@ -170,7 +170,8 @@ class CertificationLogWriter(KeptHistory):
         self.written_rows += file.rows
         self.last_file = file.path.name
         size = file.path.stat().st_size
-        self._left_bytes = outbox.waiting_bytes if size < options.file_bytes else 0
+        # What came in while the file was written was left by nobody, and fills the next one.
+        self._left_bytes = taken.waiting_bytes - taken.bytes if size < options.file_bytes else 0
         self._share = min(max(size / max(taken.bytes, 1), 0.01), 1.0)
         return True
 

@@ -11,6 +11,7 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -41,7 +42,7 @@ from tests.members.certification_log.test_writer import (
 from tests.members.certification_logs import assert_applied, histories_in
 from tests.members.process.test_lifecycle import FULL, living
 from tests.members.runtime.test_runtime import runtime_at
-from tests.waiting import until
+from tests.waiting import SECONDS_MAX, until
 
 __all__ = ["short_pauses"]
 GIVEN_UP = "certification_log_given_up"
@@ -348,3 +349,29 @@ async def test_nothing_is_given_up_that_the_folder_would_have_taken(tmp_path: Pa
     assert GIVEN_UP not in {each["event"] for each in events}
     rows = history_in(tmp_path / "log")
     assert len(rows) == 3 + 2 * 38
+
+
+async def test_rows_that_come_while_a_file_is_written_fill_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two files' worth comes while the first file is written; the second needs no further row."""
+    write_file = certification_log_writer.write_file
+    is_written, has_come = threading.Event(), threading.Event()
+
+    def write_slowly(*given: Any) -> Any:
+        file = write_file(*given)
+        is_written.set()
+        assert has_come.wait(SECONDS_MAX)
+        return file
+
+    monkeypatch.setattr(certification_log_writer, "write_file", write_slowly)
+    runtime = await begun(tmp_path, certification_log_waiting_bytes_max=6_000)
+    outbox, number = outbox_of(runtime), 3
+    for bytes_min, event in ((1_501, is_written), (4_502, has_come)):
+        while outbox.waiting_bytes < bytes_min:
+            await feed(runtime, number)
+            runtime.save()
+            number += 1
+        event.wait(SECONDS_MAX) if event is is_written else event.set()
+    wait_until(lambda: outbox.waiting_bytes < 1_500)
+    runtime.close()
