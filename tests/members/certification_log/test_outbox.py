@@ -18,6 +18,7 @@ from structlog.testing import capture_logs
 
 from groupcert.applier.queue.relay_group import RelayEntry
 from groupcert.certifier.storage.store import Family
+from groupcert.members.certification_log import files
 from groupcert.members.certification_log import writer as certification_log_writer
 from groupcert.members.certification_log.outbox import CURSOR_KEY
 from groupcert.members.certification_log.writer import CertificationLogWriter
@@ -355,7 +356,7 @@ async def test_rows_that_come_while_a_file_is_written_fill_the_next_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two files' worth comes while the first file is written; the second needs no further row."""
-    write_file = certification_log_writer.write_file
+    write_file = files.write_file
     is_written, has_come = threading.Event(), threading.Event()
 
     def write_slowly(*given: Any) -> Any:
