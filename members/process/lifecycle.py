@@ -27,10 +27,9 @@ from ..errors.recovery import LogTooLong, LogTrimmed, NoDonor
 from ..host.sync import sync
 from ..recovery import store_swap
 from ..recovery.joiner import Joiner, fetch_copy
-from ..runtime.endings import LOG_STOP_SECONDS, STOP_SECONDS, unless_full
-from ..runtime.leaving import leave
-from ..runtime.run_end import NORMAL_START, RunEnd, RunStart
-from ..runtime.runtime import MemberRuntime
+from ..runtime.opening import LOG_STOP_SECONDS, STOP_SECONDS, unless_full
+from ..runtime.operations import leave
+from ..runtime.runtime import NORMAL_START, MemberRuntime, RunEnd, RunStart
 from ..runtime.state_store import LOG_IDENTITY_KEY
 from ..settings.member import MemberConfig
 from ..total_order.port import LogIdentity, TotalOrder

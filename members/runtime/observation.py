@@ -11,8 +11,8 @@ from ..core.recovery_progress import RecoveryProgress
 from ..host.histogram import Histogram
 from ..total_order.port import LogIdentity
 from ..total_order.server_health import LogHealth
+from .answers import StageTimes
 from .runtime import MemberRuntime
-from .stage_times import StageTimes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,7 @@ def observe(runtime: MemberRuntime) -> Observation:
         console_address=runtime.config.console_address,
         uploads=runtime.uploads.count,
         uploads_bytes=runtime.uploads.bytes,
-        stages=runtime.stages,
+        stages=runtime.answers.stages,
         batch_sizes=runtime.batch_sizes,
         append_seconds=order.append_seconds,
         store=runtime.store,

@@ -8,42 +8,23 @@ digests differ.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 
 import structlog
 
 from ...certifier.errors import (
-    CorruptRecord,
     ForeignLog,
-    InvalidRequest,
     LogServerUnavailable,
     UnsupportedFormat,
 )
-from ...certifier.position import position_of
-from ..core.effects import Delivered
 from ..core.member import Member
-from ..core.members import Skipped
 from ..errors.membership import UnreadableMessage
 from ..total_order.port import Delivery, LogState, TotalOrder
-from ..wire.log_batches import decode_batch, skips_in
+from ..wire.log_batches import skips_in
 
 RETRY_SECONDS = 0.5
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
-
-
-def deliver_in_steps(member: Member, delivery: Delivery, into: Delivered) -> Generator[None]:
-    """Delivers the next message of the log to `member`. Steps, and raises, as
-    `Member.deliver_in_steps` does.
-
-    Raises:
-        CorruptRecord: What no rule of `members/core/log_validity.py` has foreseen is wrong with it.
-    """
-    try:
-        yield from member.deliver_in_steps(delivery.sequence, decode_batch(delivery.payload), into)
-    except InvalidRequest as error:  # For the caller of a request to change; here is none.
-        position = position_of(delivery.sequence, 0)
-        raise CorruptRecord(position=position, problem=str(error)) from error
 
 
 async def deliver_readable(
@@ -83,13 +64,6 @@ async def is_skip_ordered(order: TotalOrder, log_sequence: int) -> bool:
             if page[-1].sequence >= last_sequence:
                 break
     return False
-
-
-def tell_skipped(member: str, messages: Iterable[Skipped]) -> None:
-    """Logs a line for each message that had no effect."""
-    for log_sequence, why, claimed_member in messages:
-        fields = {"member": member, "log_sequence": log_sequence, "why": why}
-        log.warning("log_message_skipped", **fields, claimed_member=claimed_member)
 
 
 async def _state(order: TotalOrder) -> LogState:

@@ -22,12 +22,10 @@ from ..core.views import MemberState, ViewMember
 from ..door.callers import Callers
 from ..errors.membership import ChangedMeanwhile
 from ..errors.security import CallNotAllowed, NotAuthenticated
-from ..runtime.leaving import leave
-from ..runtime.options import group_settings
+from ..runtime.opening import group_settings
+from ..runtime.operations import leave, order_skip
 from ..runtime.row_comparison import key_hash
-from ..runtime.run_end import RunStart
-from ..runtime.runtime import MemberRuntime
-from ..runtime.skip_order import order_skip
+from ..runtime.runtime import MemberRuntime, RunStart
 from ..settings.member import MemberConfig, problem_text
 from ..settings.shown import shown_settings
 from .current_runtime import CurrentRuntime

@@ -14,7 +14,7 @@ from ..core.publisher import Submission
 from ..core.views import MemberState
 from ..large_transactions.fragments import FragmentStore
 from ..large_transactions.uploads import Uploads
-from ..runtime.known_outcomes import KnownOutcomes
+from ..runtime.answers import KnownOutcomes
 from ..runtime.snapshots import Snapshots
 from ..settings.member import MemberConfig
 from ..wire.requests import RequestLimits

@@ -10,7 +10,7 @@ import runpy
 from typing import Any
 
 from groupcert.members.core import log_validity
-from groupcert.members.runtime import options
+from groupcert.members.runtime import opening
 from groupcert.members.wire import log_batches
 
 RELEASE_VARIABLE = "RELEASE"
@@ -18,13 +18,13 @@ RELEASE_VARIABLE = "RELEASE"
 
 def become(release: str, format_version: int) -> None:
     """Makes this process one of that release."""
-    announcing: Any = options
+    announcing: Any = opening
     announcing.FORMAT_VERSION = format_version
     reading: tuple[Any, ...] = (log_batches, log_validity) if format_version else ()
     for module in reading:
         assert module.FORMAT_VERSION
         module.FORMAT_VERSION = format_version
-    setattr(options, "version", lambda package: release)  # noqa: B010  # imported there
+    setattr(opening, "version", lambda package: release)  # noqa: B010  # imported there
 
 
 if __name__ == "__main__":

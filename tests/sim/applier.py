@@ -26,7 +26,7 @@ class SimulatedApplier:
         target: RocksDbTarget,
         relay_queue: RelayQueue,
         workers: int,
-        on_committed: Callable[[int], None],
+        on_committed: Callable[[int, int], None],
     ) -> None:
         checkpoint = target.checkpoint() or Checkpoint()
         self._target = target
@@ -46,6 +46,10 @@ class SimulatedApplier:
         """See `Applier.recover`."""
         for entries in groups:
             self.append([self._as_recovered(entry) for entry in entries])
+
+    def end_group_after(self, position: int) -> None:
+        """See `Applier.end_group_after`."""
+        self.coordinator.end_group_after(position)
 
     def append(self, entries: Sequence[RelayEntry]) -> None:
         """See `Applier.append`; nothing is executed yet."""
@@ -97,4 +101,4 @@ class SimulatedApplier:
         self.coordinator.committed(group)
         self._committing = None
         self.position = checkpoint.position
-        self._on_committed(checkpoint.version)
+        self._on_committed(checkpoint.version, checkpoint.position)

@@ -94,7 +94,7 @@ class Client:
                 self._next = self._begin
 
     def _audit(self) -> None:
-        rows = self._member.snapshots.rows(self._snapshot_id, self._member.now_ms)
+        rows = self._member.snapshots.rows(self._snapshot_id, self._member.now_ms())
         balances = {key: rows.get(key) for key in ACCOUNTS}
         self._checks.read(balances, rows.version, self._version_min)
         self._member.snapshots.close(self._snapshot_id)
@@ -103,7 +103,7 @@ class Client:
     def _transfer_some(self) -> None:
         """Moves money between two accounts, by the balance of a third that nobody may change."""
         dice = self._dice
-        rows = self._member.snapshots.rows(self._snapshot_id, self._member.now_ms)
+        rows = self._member.snapshots.rows(self._snapshot_id, self._member.now_ms())
         source, target, third = dice.sample(ACCOUNTS, 3)
         reads = {key: rows.get(key) for key in (source, target, third)[: dice.choice((2, 3))]}
         source_balance, target_balance, *others = (

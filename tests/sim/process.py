@@ -25,7 +25,7 @@ from groupcert.members.core.recovery_plan import Candidate
 from groupcert.members.core.rejoins import Rejoins
 from groupcert.members.core.views import MemberState
 from groupcert.members.core.witnesses import Progress, Step, Witnesses
-from groupcert.members.errors.membership import StillFenced
+from groupcert.members.errors.membership import OutOfGroup, StillFenced
 from groupcert.members.errors.recovery import LogTooLong, LogTrimmed, NoDonor, TooManyCopies
 from groupcert.members.process import log_trimmer
 from groupcert.members.process.log_trimmer import Retention
@@ -45,6 +45,8 @@ JOIN_LAG_MESSAGES = 4
 JOIN_LAG_TRANSACTIONS = 6
 RETENTION = Retention(messages=15, bytes=1 << 30)
 TRIM_MESSAGES_MIN = 5
+ENDED = (MemberState.ERROR, MemberState.FENCED, MemberState.LEFT)
+"""States of a member whose run is over."""
 
 
 class Witness(Protocol):
@@ -99,7 +101,7 @@ class SimulatedProcess:
 
     @property
     def _now_ms(self) -> int:
-        return self.member.now_ms
+        return self.member.now_ms()
 
     def read(self, messages_max: int) -> int:
         """Goes on in the log, which answers; returns how many messages were read.
@@ -177,11 +179,9 @@ class SimulatedProcess:
 
     def fence(self, error: GroupcertError) -> None:
         """See `MemberRuntime.fence`."""
-        explanation = f"{error.reason}: {error}"
         self._witness.fenced_itself(self.name, error)
-        if not isinstance(error, StillFenced):
-            self.member.state_store.set_fence(explanation)
-        self._stop_serving(MemberState.FENCED, explanation)
+        self.member.fence(error)
+        self._note_state()
 
     def stop(self) -> None:
         """Ends the process in good order."""
@@ -254,8 +254,7 @@ class SimulatedProcess:
     @property
     def _reads(self) -> bool:
         """Whether its run is at the log."""
-        ended = (MemberState.ERROR, MemberState.FENCED, MemberState.LEFT)
-        return self.recovery is None and not self.is_over and self.member.machine.state not in ended
+        return self.recovery is None and not self.is_over and self.member.machine.state not in ENDED
 
     def _begin(self) -> None:
         self.disk.finish()
@@ -354,21 +353,22 @@ class SimulatedProcess:
         return [each for each in self._processes() if reaches(self.name, each.name)]
 
     def _note_state(self) -> None:
-        state, self._was = self.member.machine.state, self._was
-        if state is self._was:
-            return
-        self._was = state
-        self._witness.note(f"{self.name} is {state.name}")
-        if state is MemberState.ONLINE:
-            self._config = self._configured
-            self._has_joined = self._vouches = True
-            self._rejoins.joined(self._now_ms)
-        elif state is MemberState.ERROR:
-            self.member.end_waiting()
-            self._come_back(self.member.machine.reason)
-        elif state is MemberState.LEFT:
-            self.member.end_waiting()
-            self.is_over = True
+        """Acts on a new state, and on the error that ended the run."""
+        state, failure, self.member.failure = self.member.machine.state, self.member.failure, None
+        if state is not self._was:
+            self._was = state
+            self._witness.note(f"{self.name} is {state.name}: {self.member.machine.reason}")
+            if state is MemberState.ONLINE:
+                self._config = self._configured
+                self._has_joined = self._vouches = True
+                self._rejoins.joined(self._now_ms)
+            elif state in ENDED:
+                self.member.end_waiting()
+                self.is_over = state is MemberState.LEFT
+        if isinstance(failure, OutOfGroup):
+            self._come_back(str(failure))
+        elif isinstance(failure, GroupcertError):
+            self.fence(failure)
 
     def _come_back(self, text: str) -> None:
         """See `members.process.lifecycle.Lifecycle._come_back`."""
@@ -381,10 +381,8 @@ class SimulatedProcess:
             self._next_run_ms = self._now_ms + delay_ms
 
     def _stop_serving(self, state: MemberState, reason: str) -> None:
-        self.member.machine.fail(state, reason)
-        self._was = state
-        self._witness.note(f"{self.name} is {state.name}: {reason}")
-        self.member.end_waiting()
+        self.member.stop_serving(state, reason)
+        self._note_state()
 
     def _read_log_next(self) -> None:
         self._config = self._config.model_copy(update={"recovery_log_messages_max": 0})

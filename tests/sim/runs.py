@@ -3,12 +3,15 @@
 The rule it keeps: what a run says depends on its arguments alone, in whatever process it runs.
 """
 
+import logging
 import traceback
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing import get_context
+
+import structlog
 
 from tests.sim.checkers import Checks, ClientsAlone, Violation
 from tests.sim.cluster import Cluster
@@ -47,7 +50,8 @@ class Result:
 
 
 def run_seed(run: Run, seed: int) -> Result:
-    """Runs one seed, and checks what came of it."""
+    """Runs one seed, and checks what came of it; what its members log is not told."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     with installed(run.mutant):
         cluster = Cluster(seed, run.scenario, ClientsAlone() if run.clients_alone else Checks())
         try:

@@ -151,7 +151,7 @@ class WorkloadClient:
         if not member.is_online:
             return None
         try:
-            return member.snapshots.rows(self._snapshot_id, member.now_ms)
+            return member.snapshots.rows(self._snapshot_id, member.now_ms())
         except SnapshotExpired:
             return None
 

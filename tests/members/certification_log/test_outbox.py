@@ -24,8 +24,7 @@ from groupcert.members.certification_log.outbox import CURSOR_KEY
 from groupcert.members.certification_log.writer import CertificationLogWriter
 from groupcert.members.process import lifecycle as runs
 from groupcert.members.recovery import store_swap
-from groupcert.members.runtime.run_end import RunStart
-from groupcert.members.runtime.runtime import MemberRuntime
+from groupcert.members.runtime.runtime import MemberRuntime, RunStart
 from tests.members.certification_log.test_writer import (
     decided,
     feed,
@@ -200,8 +199,8 @@ async def test_what_is_decided_and_not_committed_fills_no_file(
         tmp_path, 2, certification_log_file_bytes=4_000, certification_log_file_seconds=3_600
     )
     held: list[RelayEntry] = []
-    apply = runtime._parts.appender.add
-    monkeypatch.setattr(runtime._parts.appender, "add", held.extend)
+    apply = runtime._appender.add
+    monkeypatch.setattr(runtime._appender, "add", held.extend)
     version = runtime.committed_version
     await runtime._deliver([message(3, *(write(f"key/{each}", version) for each in range(400)))])
     runtime.save()

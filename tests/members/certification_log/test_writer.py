@@ -35,7 +35,7 @@ from groupcert.members.host.sync import sync
 from groupcert.members.process import lifecycle
 from groupcert.members.recovery import store_swap
 from groupcert.members.recovery.copies import manifest_of
-from groupcert.members.runtime import parts
+from groupcert.members.runtime import opening
 from groupcert.members.runtime.observation import observe
 from groupcert.members.runtime.runtime import MemberRuntime
 from groupcert.members.services.group_status import group_status
@@ -323,7 +323,7 @@ async def test_rows_wait_until_their_transactions_are_committed(
 ) -> None:
     runtime = await decided(tmp_path, 2, certification_log_file_bytes=1)
     # Nothing gets visible.
-    monkeypatch.setattr(runtime._parts.appender, "add", lambda entries: None)
+    monkeypatch.setattr(runtime._appender, "add", lambda entries: None)
     await runtime._deliver([message(3, write("key/3", 1), write("key/4", 1))])
     runtime.save()
     outbox = outbox_of(runtime)
@@ -447,7 +447,7 @@ async def test_a_folder_that_hangs_holds_up_no_life_and_hears_no_more_of_the_las
         await first.submit((write("one", first.committed_version),))
         assert await asyncio.to_thread(hangs.wait, SECONDS_MAX)
         with monkeypatch.context() as patient:
-            for module in (lifecycle, parts):
+            for module in (lifecycle, opening):
                 patient.setattr(module, "LOG_STOP_SECONDS", FOREVER_SECONDS)
             first.member.expel("m1")
             first._sender.schedule()

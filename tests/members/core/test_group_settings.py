@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from groupcert.members.core.addresses import is_address
 from groupcert.members.core.group_settings import RANGES, is_name, member_problem, settings_problem
 from groupcert.members.core.log_records import GroupSettings
-from groupcert.members.runtime.options import group_settings
+from groupcert.members.runtime.opening import group_settings
 from groupcert.members.settings.member import MemberConfig
 from tests.members.state_machines import SETTINGS, run_of
 

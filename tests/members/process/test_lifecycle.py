@@ -138,7 +138,7 @@ async def test_what_tells_why_wins_over_what_follows_from_it(tmp_path: Path) -> 
     cause = LogGap(expected=2, found=1)
 
     async def read_log() -> None:
-        runtime._fail(OutOfGroup(member="m1", explanation="a consequence"))
+        runtime.fail(OutOfGroup(member="m1", explanation="a consequence"))
         raise cause
 
     runtime._read_log = read_log  # type: ignore[method-assign]  # a reader that meets a gap

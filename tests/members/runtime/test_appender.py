@@ -6,7 +6,7 @@ import pytest
 
 from groupcert.applier.queue.relay_group import RelayEntry
 from groupcert.members.core.commit_wait import CommitWait
-from groupcert.members.runtime.appender import Appender
+from groupcert.members.runtime.opening import Appender
 
 ENTRY = RelayEntry(1, 1, None, 0, 0, False, b"")
 

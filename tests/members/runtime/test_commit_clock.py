@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupcert.members.runtime.waiters import CommitClock
+from groupcert.members.runtime.answers import CommitClock
 
 
 def test_whoever_comes_late_does_not_wait() -> None:

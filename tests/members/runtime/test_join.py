@@ -11,7 +11,7 @@ from groupcert.members.core.views import MemberState, ViewMember
 from groupcert.members.core.witnesses import Progress
 from groupcert.members.host.loopback import HOST, free_port
 from groupcert.members.runtime import log_start
-from groupcert.members.runtime.options import group_settings
+from groupcert.members.runtime.opening import group_settings
 from groupcert.members.security.access import Role
 from groupcert.members.security.credentials import Credentials
 from groupcert.members.wire.log_batches import encode_batch

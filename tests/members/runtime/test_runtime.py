@@ -20,7 +20,7 @@ from groupcert.members.core.log_records import (
 )
 from groupcert.members.core.views import FORMAT_VERSION, MemberState, ViewMember
 from groupcert.members.runtime.join import come_near
-from groupcert.members.runtime.leaving import leave
+from groupcert.members.runtime.operations import leave
 from groupcert.members.runtime.runtime import MemberRuntime
 from groupcert.members.total_order.port import Delivery
 from groupcert.members.wire.log_batches import encode_batch
@@ -109,9 +109,7 @@ async def test_a_decided_commit_is_told_but_by_a_member_in_doubt(
 ) -> None:
     runtime = runtime_at(tmp_path)
     member = runtime.member
-    monkeypatch.setattr(
-        runtime._parts.appender, "add", lambda entries: None
-    )  # nothing gets visible
+    monkeypatch.setattr(runtime._appender, "add", lambda entries: None)  # nothing gets visible
     # Else a report goes by itself where a turn of the event loop takes long.
     monkeypatch.setattr(runtime._sender, "schedule", lambda: None)
     member.caught_up()
@@ -142,7 +140,7 @@ async def test_an_error_after_a_commit_that_nobody_waits_for_ends_the_life(tmp_p
 
     runtime = runtime_at(tmp_path)
     runtime.member.committed = fail  # type: ignore[method-assign]  # what a commit sets off
-    asyncio.get_running_loop().run_in_executor(None, runtime._on_committed, 1, 1)
+    asyncio.get_running_loop().run_in_executor(None, runtime.on_committed, 1, 1)
     end = await asyncio.wait_for(runtime.run(), 5)
     assert repr(end.error) == "RuntimeError('a bug')"
     runtime.close()

@@ -13,23 +13,20 @@ from groupcert.certifier.errors import (
     NotServing,
 )
 from groupcert.internal.v1.log_pb2 import LogBatchHead
-from groupcert.members.core.effects import Delivered
 from groupcert.members.core.log_records import LogBatch, Skip
 from groupcert.members.core.member import Member
 from groupcert.members.core.views import FORMAT_VERSION, MemberState
 from groupcert.members.errors.membership import UnreadableMessage
-from groupcert.members.runtime import skip_order, skips
+from groupcert.members.runtime import operations, skips
+from groupcert.members.runtime.operations import order_skip
 from groupcert.members.runtime.runtime import MemberRuntime
-from groupcert.members.runtime.skip_order import order_skip
 from groupcert.members.runtime.skips import (
-    deliver_in_steps,
     deliver_readable,
     is_skip_ordered,
 )
 from groupcert.members.total_order.port import Delivery
 from groupcert.members.wire.log_batches import encode_batch
 from tests.members.runtime.test_runtime import messages, runtime_at
-from tests.members.state_machines import new_member
 from tests.sim.memory_order import MemoryLog, MemoryOrder
 
 
@@ -98,15 +95,17 @@ async def test_one_that_nobody_has_had_skipped_ends_it_there(tmp_path: Path) -> 
     runtime.close()
 
 
-def test_what_no_rule_has_foreseen_is_the_logs_error_and_no_callers(
-    monkeypatch: pytest.MonkeyPatch,
+async def test_what_no_rule_has_foreseen_is_the_logs_error_and_no_callers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(self: Member, *arguments: object) -> None:
         raise InvalidSetting(name="name", value="value", expected="another one")
 
+    runtime = runtime_at(tmp_path)
     monkeypatch.setattr(Member, "deliver_in_steps", refuse)
     with pytest.raises(CorruptRecord, match="setting name is 'value'"):
-        list(deliver_in_steps(new_member(), Delivery(1, b""), Delivered()))
+        await runtime._deliver([Delivery(1, b"")])
+    runtime.close()
 
 
 class TestOrderSkip:
@@ -142,7 +141,7 @@ class TestOrderSkip:
     async def test_a_log_that_does_not_take_it_is_told_of(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(skip_order, "TAKEN_SECONDS_MAX", 0.01)
+        monkeypatch.setattr(operations, "TAKEN_SECONDS_MAX", 0.01)
         runtime = self.fenced(tmp_path)
         await order_skip(runtime, 1)
         runtime.order._log.available = False  # type: ignore[attr-defined]  # a MemoryOrder

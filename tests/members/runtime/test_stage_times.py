@@ -3,7 +3,7 @@
 import pytest
 
 from groupcert.certifier.records import Outcome, Verdict
-from groupcert.members.runtime.stage_times import StageTimes
+from groupcert.members.runtime.answers import StageTimes
 
 
 def test_a_submission_counts_once_a_stage_and_once_a_transaction() -> None:

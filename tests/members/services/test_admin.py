@@ -13,7 +13,7 @@ from groupcert.members.core.views import MemberState
 from groupcert.members.door.callers import Callers
 from groupcert.members.errors.recovery import LogTrimmed
 from groupcert.members.process import lifecycle
-from groupcert.members.runtime.options import group_settings
+from groupcert.members.runtime.opening import group_settings
 from groupcert.members.runtime.runtime import MemberRuntime
 from groupcert.members.runtime.state_store import StateStore
 from groupcert.members.security.access import AccessList, Principal, Role

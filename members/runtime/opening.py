@@ -1,0 +1,307 @@
+"""Opens what a run works with, on its store: in one order, and closed in the reverse one."""
+
+import asyncio
+import secrets
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from importlib.metadata import version
+from typing import Protocol
+
+from ...applier.engine.applier import Applier, ApplierOptions
+from ...applier.queue.checkpoint import Checkpoint, DurabilityFlusher
+from ...applier.queue.relay_group import RelayEntry
+from ...applier.queue.relay_queue import RelayQueue
+from ...applier.schemes.logical_clock import LogicalClock
+from ...applier.targets.rocksdb import RocksDbTarget, is_large
+from ...certifier.errors import DiskFull
+from ...certifier.history.schema import Cursor
+from ...certifier.storage.store import Store, StoreIdentity
+from ..binary_log.log import BinaryLog, BinaryLogOptions
+from ..certification_log.outbox import KeptHistory, Outbox
+from ..core.commit_wait import CommitWait
+from ..core.decisions import Decisions
+from ..core.log_records import GroupSettings, RowDigests
+from ..core.member import Member
+from ..core.options import MemberOptions
+from ..core.views import FORMAT_VERSION, MemberState, ViewMember
+from ..large_transactions.fragments import FragmentStore
+from ..large_transactions.rows_files import RowsMaker
+from ..settings.member import MemberConfig
+from ..wire.row_changes import changed_keys, decode_changes, decode_puts
+from .row_comparison import BYTES_PER_SECOND, RowComparison
+from .snapshots import Snapshots
+
+JOB_TRANSACTIONS_MAX = 64
+"""Transactions of a job: waking a worker costs as much as a few executions on the embedded
+store."""
+FLUSH_PERIOD_MS = 200
+"""Milliseconds between two flushes of the store. No client waits for them, as the log has its
+commit on disk; only collections follow them, and more of them slow down the log server's own."""
+STOP_SECONDS = 10.0
+LOG_STOP_SECONDS = 20.0
+"""Seconds for writing what the certification log lacks; see also the time that
+`deploy/compose.yaml` gives."""
+
+
+class Events(Protocol):
+    """What the parts tell the run that they belong to, on threads of their own."""
+
+    @property
+    def committed_version(self) -> int:
+        """The newest version that is visible."""
+
+    def on_committed(self, version: int, position: int, /) -> None:
+        """Takes the newest version that is visible, and its position."""
+
+    def on_durable(self, version: int, /) -> None:
+        """Takes the version up to which everything is on disk."""
+
+    def on_written(self, cursor: Cursor, /) -> None:
+        """Takes how far the certification log has files."""
+
+    def on_digested(self, digests: RowDigests, /) -> None:
+        """Takes the digests of the member's rows for a comparison."""
+
+    def give_up(self, error: Exception, /) -> None:
+        """Ends the run: a part cannot go on."""
+
+    def save(self) -> None:
+        """Stores the state: the applier has stopped, and the store is still open."""
+
+
+class StoredParts:
+    """The parts that need nothing but the store: a process and a simulation have the same."""
+
+    def __init__(
+        self,
+        store: Store,
+        config: MemberConfig,
+        member: Member,
+        *,
+        now_us: Callable[[], int] | None = None,
+        first_snapshot_id: int = 1,
+    ) -> None:
+        self.store = store
+        self.relay_queue = RelayQueue(store, bytes_max=config.relay_queue_bytes_max)
+        self.binary_log: BinaryLog | None = None
+        if config.binary_log:
+            rows = RocksDbTarget(store, decode_changes).checkpoint() or Checkpoint()
+            self.binary_log = BinaryLog(store, rows, binary_log_options(config))
+        self.fragments = fragments = FragmentStore(store)
+        self.rows_maker = RowsMaker(store, fragments)
+        self.target = RocksDbTarget(
+            store,
+            decode_changes,
+            self.relay_queue,
+            record_history=member.decisions.is_on,
+            on_commit=self.binary_log.append if self.binary_log else fragments.discard,
+            decode_puts=decode_puts,
+            decode_large=fragments.rows,
+            make_files=self.rows_maker.make,
+            **({"now_us": now_us} if now_us else {}),
+        )
+        self.snapshots = Snapshots(
+            self.target.open_snapshot,
+            member.held,
+            lease_ms=config.snapshot_lease_ms,
+            snapshots_max=config.snapshots_max,
+            first_id=first_snapshot_id,
+        )
+
+
+class OpenParts(StoredParts):
+    """All parts of one run of a process, with their threads; `opened` closes them, even if one
+    fails to open.
+    """
+
+    def __init__(
+        self, config: MemberConfig, opened: ExitStack, events: Events, member: Member
+    ) -> None:
+        identity = StoreIdentity(group=config.group, member=config.member)
+        store = Store(config.data_folder, identity)
+        opened.callback(unless_full, store.close)
+        self.history_writer = writer_of(config, store, events)
+        if self.history_writer:
+            opened.callback(self.history_writer.stop, LOG_STOP_SECONDS)
+        super().__init__(store, config, member, first_snapshot_id=secrets.randbits(62))
+        self.outbox = self.history_writer.outbox if self.history_writer else None
+        opened.callback(self.target.close)
+        opened.callback(self.rows_maker.stop)
+        opened.callback(self.snapshots.close_all)
+        self.comparison = RowComparison(
+            self.target.open_snapshot,
+            # A member that does not serve has nothing to be held up.
+            lambda: BYTES_PER_SECOND if member.state is MemberState.ONLINE else 0,
+            events.on_digested,
+            events.give_up,
+        )
+        opened.callback(self.comparison.stop)
+        self.flusher = DurabilityFlusher(
+            store, events.on_durable, events.give_up, period_ms=FLUSH_PERIOD_MS
+        )
+        opened.callback(self.flusher.stop, STOP_SECONDS)
+        opened.callback(unless_full, events.save)
+        self.applier = Applier(
+            self.target,
+            LogicalClock(job_transactions_max=JOB_TRANSACTIONS_MAX),
+            config.applier_workers,
+            on_committed=events.on_committed,
+            on_error=events.give_up,
+            options=ApplierOptions(workers_hold_jobs=False, is_slow=is_large),
+        )
+        opened.callback(self.applier.stop, STOP_SECONDS)
+        wait = CommitWait(config.binlog_commit_wait_count, config.binlog_commit_wait_usec)
+        self.appender = Appender(wait, self.applier.append, events.give_up)
+
+    def start(self) -> None:
+        """Makes files of rows that come in fragments, and writes the certification log."""
+        self.rows_maker.start()
+        if self.history_writer:
+            self.history_writer.start()
+
+    def append(self, entries: Sequence[RelayEntry]) -> None:
+        """Passes entries to the applier, or only those before them, as `CommitWait` allows."""
+        self.appender.add(entries)
+
+    def flush_up_to(self, version: int) -> None:
+        """Has the store flushed once `version` is visible."""
+        self.flusher.request(version)
+
+
+class Appender:
+    """Passes entries from one member's state machine to its applier, on the event loop's thread.
+
+    With `binlog_commit_wait_count` it holds them back until that many have arrived or
+    `binlog_commit_wait_usec` is over, so that they form one group commit. A timer passes on entries
+    that no others joined, so none is forgotten.
+    """
+
+    def __init__(
+        self,
+        wait: CommitWait,
+        append: Callable[[Sequence[RelayEntry]], None],
+        on_error: Callable[[Exception], None],
+    ) -> None:
+        """Passes entries to `append`; calls `on_error` with an error raised by the timer."""
+        self._wait = wait
+        self._append = append
+        self._on_error = on_error
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    def add(self, entries: Sequence[RelayEntry]) -> None:
+        """Passes entries on, or only those before them, as `CommitWait` allows."""
+        self._hand_over(self._wait.add(entries, self._now_us()))
+
+    def close(self) -> None:
+        """Passes nothing on any more."""
+        self._closed = True
+
+    def _hand_over(self, entries: Sequence[RelayEntry]) -> None:
+        if entries:
+            self._append(entries)
+        deadline_us = self._wait.deadline_us
+        if deadline_us is not None and self._timer is None:
+            delay_seconds = (deadline_us - self._now_us()) / 1e6
+            self._timer = self._loop.call_later(delay_seconds, self._end_wait)
+
+    def _end_wait(self) -> None:
+        """Passes on the entries whose time is up; those added after the timer was set wait on."""
+        self._timer = None
+        if self._closed:
+            return
+        deadline_us = self._wait.deadline_us
+        due = deadline_us is not None and deadline_us <= self._now_us()
+        try:
+            self._hand_over(self._wait.release() if due else ())
+        except Exception as error:
+            self._on_error(error)
+
+    def _now_us(self) -> int:
+        return int(self._loop.time() * 1e6)
+
+
+def unless_full(write: Callable[[], None]) -> None:
+    """Calls `write`, and ignores DiskFull: what cannot be written is in the log."""
+    with suppress(DiskFull):
+        write()
+
+
+def binary_log_options(config: MemberConfig) -> BinaryLogOptions:
+    """Returns the sizes at which the binary log begins a file and removes old ones."""
+    return BinaryLogOptions(
+        file_bytes_max=config.binary_log_file_bytes_max,
+        retention_bytes=config.binary_log_retention_bytes,
+    )
+
+
+def member_options(config: MemberConfig) -> MemberOptions:
+    """Returns a member's options for a new run, with an incarnation of its own."""
+    return MemberOptions(
+        me=ViewMember(
+            name=config.member,
+            incarnation=secrets.randbits(64),
+            address=config.address,
+            weight=config.weight,
+            format_version=FORMAT_VERSION,
+            release=version("groupcert"),
+        ),
+        settings=group_settings(config),
+        stable_period_ms=config.stable_set_period_ms,
+        suspicion_ms=config.suspicion_timeout_ms,
+        expel_ms=config.member_expel_timeout_ms,
+        unreachable_ms=config.unreachable_majority_timeout_ms,
+    )
+
+
+def decisions_of(config: MemberConfig) -> Decisions:
+    """Returns the `Decisions` that notes a member's decisions, if it keeps a certification log."""
+    is_on = config.certification_log is not None
+    keys_of = changed_keys if config.certification_log_keys else None
+    return Decisions(config.member, is_on=is_on, keys_of=keys_of)
+
+
+def writer_of(config: MemberConfig, store: Store, events: Events) -> KeptHistory | None:
+    """Returns the writer of a member's certification log, if it has one; `start` starts it."""
+    if config.certification_log is None:
+        return None
+    outbox = Outbox(
+        store,
+        config.member,
+        bytes_max=config.certification_log_waiting_bytes_max,
+        allows_keys=config.certification_log_keys,
+    )
+    if not config.writes_certification_log:
+        return KeptHistory(outbox, config.certification_log)
+    # A member that writes no files does without the memory that Parquet takes.
+    from ..certification_log.writer import (
+        CertificationLogOptions,
+        CertificationLogWriter,
+    )
+
+    options = CertificationLogOptions(
+        folder=config.certification_log,
+        file_bytes=config.certification_log_file_bytes,
+        file_seconds=config.certification_log_file_seconds,
+    )
+    return CertificationLogWriter(
+        outbox, options, lambda: events.committed_version, events.on_written, events.give_up
+    )
+
+
+def group_settings(config: MemberConfig) -> GroupSettings:
+    """Returns the settings on which the group must agree, as this member has them configured."""
+    return GroupSettings(
+        settings_version=1,
+        group=config.group,
+        group_uuid=str(config.group_uuid),
+        gtid_assignment_block_size=config.gtid_assignment_block_size,
+        gc_window=config.gc_window,
+        write_set_items_max=config.write_set_items_max,
+        outcomes_max=config.outcomes_max,
+        flow_control_lag_max=config.flow_control_lag_max,
+        single_primary=config.single_primary,
+        members_allowed=config.members_allowed,
+        postgresql_tables=config.postgresql_tables,
+    )
