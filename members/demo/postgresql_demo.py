@@ -70,15 +70,13 @@ def main(
         console.print(f"starting {members} PostgreSQL servers in {folder}")
         primaries = [Primary(name, address, folder) for name, address in group.addresses.items()]
         for primary in primaries:
-            stack.callback(primary.stop_server)
-            primary.start_server()
+            stack.enter_context(primary.server)
             primary.attach(SCHEMA)
             console.print(f"  {primary.name}  psql {primary.dsn}")
         console.print(f"starting a log server, {members} members, and a companion at each server")
         stack.enter_context(group)
         for primary in primaries:
-            stack.callback(primary.stop_companion)
-            primary.start_companion()
+            stack.enter_context(primary.companion)
         for primary in primaries:
             primary.wait_until_it_commits(NO_CHANGE)
         observers = [stack.enter_context(Client(address)) for address in group.addresses.values()]
@@ -137,11 +135,12 @@ def _kill_one(watch: "Watch", load: BankLoad, primary: Primary, seconds: float) 
     """
     name = primary.name
     watch.until(seconds * KILLED_AT)
-    primary.kill_server()
+    primary.server.kill()
     watch.say(f"killed the server {name} (SIGKILL): its clients go on at the others")
     watch.until(seconds * STARTED_AT)
     acknowledged, began = set(load.counts(name).committed_ids), watch.elapsed
-    primary.start_server()
+    primary.server.start()
+    primary.server.wait_ready()
     lost = acknowledged - ledger(primary)
     watch.say(
         f"started {name} again: it lacks {commits_in_words(len(lost))} that it had acknowledged"

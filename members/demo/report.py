@@ -20,7 +20,7 @@ from groupcert.v1.group_pb2 import MemberStatus
 
 from ...certifier.errors import InvalidRequest
 from ..host.private_files import keep_private
-from ..host.server_missing import ServerMissing
+from ..host.servers import ServerMissing
 from .checks import Findings
 from .load import LoadCounts
 

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing.resource_tracker import ensure_running
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Self
 
 INTERRUPTED = 130
@@ -112,12 +112,7 @@ class Course:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> bool:
+    def __exit__(self, _kind: object, error: BaseException | None, _from: object) -> bool:
         is_interrupt = isinstance(error, KeyboardInterrupt)
         self.is_interrupted |= is_interrupt
         return is_interrupt

@@ -7,7 +7,6 @@ when somebody has pressed Ctrl-C; and each of them shows a traceback of its own 
 import multiprocessing
 from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor
-from types import TracebackType
 from typing import ParamSpec, Self, TypeVar
 
 from .interruption import beginning_undisturbed
@@ -38,12 +37,7 @@ class WorkerProcesses:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _kind: object, error: object, _traceback: object) -> None:
         if error is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
             for process in multiprocessing.active_children():

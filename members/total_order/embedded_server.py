@@ -11,29 +11,25 @@ limit is set at each start, and whoever keeps it has it start again (`mend`) onc
 """
 
 import json
-import os
 import shutil
 import signal
-import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
 from ...certifier.errors import GroupcertError, LogServerUnavailable, PortTaken
-from ..host import die_with_parent
 from ..host.file_lock import lock
-from ..host.interruption import held_back
 from ..host.loopback import HOST, free_port
+from ..host.servers import NotReady, Process, Server
 from .jetstream_health import promises_of, write_error
 
-START_MS_MAX = 60_000
-STOP_MS_MAX = 30_000
-POLL_MS = 5
+START_SECONDS_MAX = 60.0
+STOP_SECONDS_MAX = 30.0
 MESSAGE_BYTES_MAX = 8 << 20
 """Bytes of the largest message, with its headers: the most that NATS recommends."""
 PENDING_BYTES_MAX = 256 << 20
@@ -64,7 +60,7 @@ jetstream {{ store_dir: {store}, sync_interval: always, max_file_store: {store_b
 """
 
 
-class LogServer:
+class LogServer(Server):
     """A log server over one directory. Started again, it has the same port and messages."""
 
     def __init__(self, directory: Path, *, port: int = 0) -> None:
@@ -75,7 +71,14 @@ class LogServer:
         self._looked_seconds = 0.0
         self._has_started = False
         self._limit_bytes = 0
-        self._process: subprocess.Popen[bytes] | None = None
+        super().__init__(
+            (),  # Whose log is elsewhere needs no program.
+            self._directory / "nats-server.log",
+            is_ready=self._takes_connections,
+            stop_signal=signal.SIGINT,
+            start_seconds=START_SECONDS_MAX,
+            stop_seconds=STOP_SECONDS_MAX,
+        )
 
     @property
     def address(self) -> str:
@@ -87,22 +90,8 @@ class LogServer:
         """The address of the server's monitoring over HTTP."""
         return f"http://{HOST}:{self._monitor_port}"
 
-    @property
-    def is_running(self) -> bool:
-        """True from `start` on, until the server ends, by itself too."""
-        return self._process is not None and self._process.poll() is None
-
-    @property
-    def pid(self) -> int:
-        """The server's process id."""
-        assert self._process is not None, "not started"
-        return self._process.pid
-
-    def start(self) -> None:
+    def start(self, *more: str) -> None:
         """Starts the server, and returns when it takes messages.
-
-        It ends with the thread that called this (Linux takes the thread for the parent): call it
-        from one that runs as long as the process.
 
         Raises:
             PortTaken: Another process listens on the port.
@@ -110,28 +99,18 @@ class LogServer:
                 in use.
             InvalidSetting: The directory cannot be locked.
         """
-        assert not self.is_running, "already started"
         self._has_started = False
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._remove_ports_files()
         self._monitor_port = self._monitor_port or free_port()
         self._config_path.write_text(self._config())
-        with self._lock() as locked, self._log_path.open("ab") as log, held_back():
-            log_offset = log.seek(0, os.SEEK_END)
-            self._process = subprocess.Popen(
-                [
-                    *(sys.executable, "-I", "-S", die_with_parent.__file__, str(os.getpid())),
-                    *(server_binary(), "-c", str(self._config_path)),
-                ],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=log,
-                # The server has the lock for as long as it runs, also without this process.
-                pass_fds=[locked.fileno()],
-                start_new_session=True,
-            )
+        self.command = (server_binary(), "-c", str(self._config_path))
+        super().start(*more)
         try:
-            self._wait_until_ready(log_offset)
+            self.wait_ready()
+        except NotReady as failure:
+            self.stop()
+            raise self._failed_to_start(failure) from failure
         except BaseException:
             self.stop()
             raise
@@ -159,24 +138,11 @@ class LogServer:
             return f"does not start: {error}"
         return f"was started again: {problem}"
 
-    def stop(self) -> None:
+    def stop(self) -> int | None:
         """Ends the server: it writes what it holds; it is killed if that takes too long."""
-        if self._process is None:
-            return
-        if self._process.poll() is None:
-            self._process.send_signal(signal.SIGINT)
-            try:
-                self._process.wait(STOP_MS_MAX / 1000)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
+        code = super().stop()
         self._remove_ports_files()
-
-    def kill(self) -> None:
-        """Ends the server as a crash would."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
+        return code
 
     @property
     def _config_path(self) -> Path:
@@ -185,10 +151,6 @@ class LogServer:
     @property
     def _store_path(self) -> Path:
         return self._directory / "jetstream"
-
-    @property
-    def _log_path(self) -> Path:
-        return self._directory / "nats-server.log"
 
     def _space_problem(self) -> str:
         """Returns the cause for which the server takes no messages although the disk has room;
@@ -224,7 +186,7 @@ class LogServer:
             monitor_port=self._monitor_port,
             store_bytes_max=self._limit_bytes,
             directory=json.dumps(str(self._directory)),
-            log=json.dumps(str(self._log_path)),
+            log=json.dumps(str(self.log)),
             store=json.dumps(str(self._store_path)),
             log_bytes_max=SERVER_LOG_BYTES_MAX,
             message_bytes_max=MESSAGE_BYTES_MAX,
@@ -243,31 +205,26 @@ class LogServer:
             raise
         return file
 
-    def _wait_until_ready(self, log_offset: int) -> None:
-        """Waits for the file in which the server names its ports: it then takes connections."""
-        assert self._process is not None
-        deadline = time.monotonic() + START_MS_MAX / 1000
-        while True:
-            if self._process.poll() is not None:
-                raise self._failed_to_start(
-                    log_offset, f"it ended with status {self._process.returncode}"
-                )
-            with suppress(OSError, ValueError):
-                # The file may not be there yet, or be half written.
-                ports = json.loads(self._ports_path(self._process.pid).read_text())
-                self._port = int(ports["nats"][0].rpartition(":")[2])
-                return
-            if time.monotonic() > deadline:
-                raise self._failed_to_start(log_offset, f"not ready within {START_MS_MAX} ms")
-            time.sleep(POLL_MS / 1000)
+    def _begin(self, command: Sequence[str], log: int, pass_fds: Sequence[int] = ()) -> Process:
+        # The server has the lock for as long as it runs, also without this process.
+        with self._lock() as locked:
+            return super()._begin(command, log, (*pass_fds, locked.fileno()))
 
-    def _failed_to_start(self, log_offset: int, cause: str) -> PortTaken | LogServerUnavailable:
-        """Returns the error that the server's log, from an offset on, explains."""
-        log = self._log_path.read_bytes()[log_offset:].decode(errors="replace")
-        if "address already in use" in log:
+    def _takes_connections(self) -> bool:
+        """Returns whether there is the file in which the server names its ports."""
+        with suppress(OSError, ValueError):  # It may not be there yet, or be half written.
+            ports = json.loads(self._ports_path(self.pid).read_text())
+            self._port = int(ports["nats"][0].rpartition(":")[2])
+            return True
+        return False
+
+    def _failed_to_start(self, failure: NotReady) -> PortTaken | LogServerUnavailable:
+        """Returns the error that the server's log explains."""
+        if "address already in use" in self.said():
             return PortTaken(address=f"{HOST}:{self._port}")
-        last_line = log.rstrip().rpartition("\n")[2]
-        return LogServerUnavailable(address=self.address, cause=f"{cause}: {last_line}")
+        how = f"it ended {failure.how}" if failure.how else f"not ready in {START_SECONDS_MAX} s"
+        cause = f"{how}: {self.last_line()}"
+        return LogServerUnavailable(address=self.address, cause=cause)
 
     def _ports_path(self, pid: int) -> Path:
         return self._directory / f"nats-server_{pid}.ports"

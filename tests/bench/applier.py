@@ -44,7 +44,7 @@ from tests.bench.targets import (
     rocksdb,
     slow,
 )
-from tests.servers import PREPARING, mariadb_server, postgresql_server
+from tests.servers import PREPARING, MariaDbServer, PostgreSqlServer
 
 SEED = 1
 SERVERS = ("postgresql", "mariadb")
@@ -179,10 +179,10 @@ def _opened(
     with scratch() as folder, ExitStack() as stack:
         targets: dict[str, BenchTarget] = {"rocksdb": rocksdb(), "slow": slow(SLOW_COMMIT_MS)}
         if "postgresql" in names:
-            server = stack.enter_context(postgresql_server(folder / "postgresql", PREPARING))
+            server = stack.enter_context(PostgreSqlServer(folder / "postgresql", PREPARING))
             targets["postgresql"] = postgresql_database(server, tables)
         if "mariadb" in names:
-            mariadb = stack.enter_context(mariadb_server(folder / "mariadb"))
+            mariadb = stack.enter_context(MariaDbServer(folder / "mariadb"))
             targets["mariadb"] = mariadb_database(mariadb, tables)
         versions |= {name: target.version for name, target in targets.items() if target.version}
         replica = None

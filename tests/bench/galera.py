@@ -15,11 +15,11 @@ from pathlib import Path
 import pymysql
 
 from groupcert.members.host.loopback import HOST, free_port
-from groupcert.members.host.server_missing import ServerMissing
+from groupcert.members.host.servers import ServerMissing
 from tests.bench.clients import ROWS, VALUE_BYTES, Answers, for_seconds
 from tests.bench.targets import statements
 from tests.integration.waiting import wait_for
-from tests.servers import MariaDbServer, connect_mariadb, mariadb_server
+from tests.servers import MariaDbServer, connect_mariadb
 
 NODES = 3
 DATABASE = "bench"
@@ -56,7 +56,7 @@ def galera_cluster(folder: Path) -> Iterator[list[MariaDbServer]]:
         ]
 
     folders = [folder / f"node{number}" for number in range(NODES)]
-    with mariadb_server(folders[0], *node(0, "--wsrep-new-cluster")) as server:
+    with MariaDbServer(folders[0], *node(0, "--wsrep-new-cluster")) as server:
         _fill(server)
     for other in folders[1:]:
         shutil.copytree(folders[0], other, ignore=_LEFT_OUT)
@@ -64,7 +64,7 @@ def galera_cluster(folder: Path) -> Iterator[list[MariaDbServer]]:
     with ExitStack() as stack:
         new = (("--wsrep-new-cluster",), (), ())
         servers = [
-            stack.enter_context(mariadb_server(folders[number], *node(number, *new[number])))
+            stack.enter_context(MariaDbServer(folders[number], *node(number, *new[number])))
             for number in range(NODES)
         ]
         wait_for("the cluster is whole", lambda: _is_whole(servers))

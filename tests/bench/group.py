@@ -13,7 +13,6 @@ from typing import NamedTuple
 import uvloop
 
 from groupcert.members.demo.local_group import LocalGroup
-from groupcert.members.host.database_servers import MariaDbServer
 from groupcert.members.security.credentials import ANONYMOUS, Credentials
 from tests.bench.clients import Answers, Work, commit, for_seconds, random_row, stream
 from tests.bench.galera import galera_cluster, run_clients
@@ -29,6 +28,7 @@ from tests.bench.harness import (
 )
 from tests.certificates import Authority, tls_settings
 from tests.integration.waiting import wait_for
+from tests.servers import MariaDbServer
 
 CLIENTS = (8, 32)
 STREAMS = 3

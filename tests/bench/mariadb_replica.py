@@ -21,7 +21,7 @@ from groupcert.members.wire.row_changes import decode_changes
 from tests.bench.harness import Clock, Document
 from tests.bench.targets import MARIADB_COLUMNS, Statements, rates, statements
 from tests.integration.waiting import wait_for
-from tests.servers import MariaDbServer, connect_mariadb, mariadb_server
+from tests.servers import MariaDbServer, connect_mariadb
 
 MODES = ("conservative", "optimistic")
 CATCH_UP_SECONDS_MAX = 600
@@ -35,8 +35,8 @@ def mariadb_replica(
     """Starts a source that has the stream, and a replica of it, on loopback in a folder."""
     binary_log = ("--log-bin=binlog", "--server-id=1", "--binlog-format=ROW", "--sync-binlog=1")
     with (
-        mariadb_server(folder / "source", *binary_log) as source,
-        mariadb_server(folder / "replica", "--server-id=2") as replica,
+        MariaDbServer(folder / "source", *binary_log) as source,
+        MariaDbServer(folder / "replica", "--server-id=2") as replica,
     ):
         for server in (source, replica):
             with _at(server) as run:

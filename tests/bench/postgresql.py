@@ -20,7 +20,6 @@ import psycopg
 
 from groupcert.members.demo.local_group import LocalGroup
 from groupcert.members.demo.postgresql_servers import Primary
-from groupcert.members.host.database_servers import MariaDbServer
 from tests.bench.clients import VALUE_BYTES
 from tests.bench.galera import galera_cluster, run_clients
 from tests.bench.harness import (
@@ -35,6 +34,7 @@ from tests.bench.harness import (
 )
 from tests.bench.pgbench import SCHEMA, Numbers, numbers_of, pgbench
 from tests.integration.waiting import wait_for
+from tests.servers import MariaDbServer
 
 CLIENTS = (1, 8, 32)
 STATEMENTS = ("update", "insert")
@@ -97,7 +97,7 @@ class _Systems:
         """Returns the processes that a commit goes through."""
         members = [process.pid for process in self.group.processes.values()]
         servers = [primary.server.pid for primary in self.primaries]
-        companions = [each.companion.pid for each in self.primaries if each.companion]
+        companions = [primary.companion.pid for primary in self.primaries]
         return [self.group.log_server.pid, *members, *servers, *companions]
 
     def lag(self) -> int:
@@ -116,15 +116,13 @@ def _systems(seconds: int, galera: bool) -> Iterator[_Systems]:
         group = stack.enter_context(LocalGroup(folder / "group"))
         primaries = [Primary(name, at, folder / "servers") for name, at in group.addresses.items()]
         for primary in primaries:
-            primary.start_server()
-            stack.callback(primary.stop_server)
+            stack.enter_context(primary.server)
             with psycopg.connect(primary.dsn, autocommit=True) as session:
                 session.execute(f"CREATE DATABASE {PLAIN}".encode())
             with psycopg.connect(primary.server.dsn_of(PLAIN)) as session:
                 session.execute(SCHEMA.encode())
             primary.attach(SCHEMA)
-            primary.start_companion()
-            stack.callback(primary.stop_companion)
+            stack.enter_context(primary.companion)
         for primary in primaries:
             primary.wait_until_it_commits(WRITE)
         nodes = stack.enter_context(galera_cluster(folder / "galera")) if galera else ()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from groupcert.certifier.errors import InvalidRequest
-from groupcert.members.host.server_missing import ServerMissing
+from groupcert.members.host.servers import ServerMissing
 from tests.bench import applier as applier_bench
 from tests.bench.applier import LINES, applier, lines_of, measure
 from tests.bench.harness import Run

@@ -18,7 +18,7 @@ from groupcert.members.errors import recovery as recovery_errors
 from groupcert.members.errors import security as security_errors
 from groupcert.members.errors import transactions as transaction_errors
 from groupcert.members.errors import usage as usage_errors
-from groupcert.members.host import server_missing
+from groupcert.members.host import servers
 from tests.datadriven import Command, run_script
 
 CATEGORIES = (
@@ -98,7 +98,7 @@ def test_the_tree_in_the_docstring_is_the_tree_of_the_classes() -> None:
             security_errors,
             transaction_errors,
             usage_errors,
-            server_missing,
+            servers,
         )
         for line in (module.__doc__ or "").splitlines()
         if "── " in line

@@ -141,4 +141,4 @@ def _wait_for_replica(replica: ReplicaProcess, executed: str) -> None:
         return str(coordinator.get("gtid_executed", "")) == executed
 
     wait_for("the replica to have everything", is_there)
-    assert replica.stop() == 0, replica.words()
+    assert replica.stop() == 0, replica.last_line()

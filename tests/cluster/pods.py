@@ -10,7 +10,6 @@ import urllib.request
 from contextlib import suppress
 from http import HTTPStatus
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from tests.cluster.engine import docker, try_run
@@ -117,12 +116,7 @@ class Pods:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _from: object) -> None:
         if error is not None:
             for pod in self.workload_of:
                 error.add_note(f"--- {pod}\n{self.output(pod)}")

@@ -113,6 +113,7 @@ class ForeignGroup:
             arguments = ("postgresql", "--dsn", dsn, "--member", address)
             log = self._folder / f"companion-{place + 1}.log"
             self._companions.append(CommandProcess(arguments, log))
+            self._companions[-1].start()
         for dsn in self.dsns:
             wait_for("the server takes commits", partial(takes_commits, dsn))
         self._look_at_tables()
@@ -147,7 +148,7 @@ class ForeignGroup:
         ended = [
             f"companion {place}: {each.how_it_ended()}"
             for place, each in enumerate(self._companions, 1)
-            if each.poll() is not None
+            if not each.is_running
         ]
         if ended:
             return ended
@@ -186,7 +187,6 @@ class ForeignGroup:
             session.close()
         for companion in self._companions:
             companion.kill()
-            companion.wait()
 
     def _change(self, statements: str, *, attaches: bool, rewrite: bool) -> None:
         dsns = self.dsns
@@ -244,7 +244,7 @@ def foreign_group(folder: Path) -> Iterator[ForeignGroup]:
         (folder / "group").mkdir()
         members = stack.enter_context(LocalGroup(folder / "group"))
         dsns = [
-            stack.enter_context(servers.postgresql_server(folder / name, "fsync=off")).dsn
+            stack.enter_context(servers.PostgreSqlServer(folder / name, "fsync=off")).dsn
             for name in members.names
         ]
         group = ForeignGroup(folder, members, dsns)

@@ -1,8 +1,6 @@
 """pgbench's own TPC-B at all servers of a group at once, directly or through pgbouncer."""
 
-import os
 import re
-import shutil
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
@@ -14,10 +12,11 @@ from pathlib import Path
 import psycopg
 
 from groupcert.members.host.loopback import HOST, free_port
+from groupcert.members.host.postgresql_server import as_postgres
+from groupcert.members.host.servers import Server, program
 from tests import servers
 from tests.foreign.foreign_group import DATABASE, ForeignGroup, query
 from tests.foreign.outcomes import Outcomes
-from tests.integration.waiting import wait_for
 
 SCALE = 3
 CLIENTS = 4
@@ -132,15 +131,11 @@ def _differences(group: ForeignGroup) -> Iterator[str]:
 @contextmanager
 def bouncer(dsn: str, folder: Path) -> Iterator[str]:
     """Starts a pgbouncer before a server; yields where it is."""
-    found = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin")
-    if not found:
-        raise servers.ServerMissing(server="pgbouncer", advice="sudo apt-get install pgbouncer")
+    found = program("pgbouncer", server="pgbouncer", advice="sudo apt-get install pgbouncer")
     server_port = int(str(psycopg.conninfo.conninfo_to_dict(dsn)["port"]))
     port = free_port()
     settings = folder / f"pgbouncer-{port}.ini"
     settings.write_text(BOUNCER.format(host=HOST, server_port=server_port, port=port))
-    as_user = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"]
-    command = [*(as_user if os.geteuid() == 0 else []), found, str(settings)]
     place = dsn.replace(f":{server_port}/", f":{port}/")
 
     def answers() -> bool:
@@ -148,11 +143,7 @@ def bouncer(dsn: str, folder: Path) -> Iterator[str]:
             return True
         return False
 
-    with (folder / f"pgbouncer-{port}.log").open("ab") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, cwd="/")
-        try:
-            wait_for("pgbouncer answers", answers)
-            yield place
-        finally:
-            process.terminate()
-            process.wait()
+    log = folder / f"pgbouncer-{port}.log"
+    command = (found, str(settings))
+    with Server(command, log, is_ready=answers, folder=Path("/"), as_user=as_postgres()):
+        yield place

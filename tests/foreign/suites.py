@@ -87,7 +87,7 @@ def run_suite(name: str, sources: Path, kept: Path, labels: list[str]) -> Outcom
         folder = Path(made)
         folder.chmod(0o755)
         if not alone.exists():
-            with servers.postgresql_server(folder / "alone", *ALONE) as server:
+            with servers.PostgreSqlServer(folder / "alone", *ALONE) as server:
                 dsn = prepared(server, suite.before)
                 suite.run(tests, dsn, {}, alone, log, labels)
         records.unlink(missing_ok=True)

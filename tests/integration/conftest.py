@@ -1,13 +1,11 @@
 """Groups of real members, one for each module: a test leaves its group as it found it."""
 
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 
 import pytest
 
 from groupcert import Client
-from groupcert.applier.errors import UnsuitableTarget
 from groupcert.members.demo.checks import settle
 from groupcert.members.demo.local_group import LocalGroup
 from tests import servers
@@ -53,13 +51,9 @@ def clients(group: LocalGroup) -> Iterator[list[Client]]:
 @pytest.fixture(scope="module")
 def servers3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresqlGroup]:
     """Three PostgreSQL servers that are primaries."""
-    try:
-        with postgresql_group(tmp_path_factory.mktemp("postgresql")) as group:
-            yield group
-    except (servers.ServerMissing, UnsuitableTarget) as error:
-        if os.environ.get("REQUIRE_DATABASES") == "1":
-            raise
-        pytest.skip(str(error))
+    folder = tmp_path_factory.mktemp("postgresql")
+    with servers.where_installed(), postgresql_group(folder) as group:
+        yield group
 
 
 @pytest.fixture

@@ -12,13 +12,12 @@ from typing import Any
 
 import psycopg
 
-from groupcert.members.demo.command_process import CommandProcess
+from groupcert.members.demo import postgresql_servers
 from groupcert.members.demo.local_group import LocalGroup
 from groupcert.members.host.loopback import HOST, free_port
-from groupcert.members.postgresql.attachment import Attachment, attach
+from groupcert.members.postgresql.attachment import Attachment
 from groupcert.members.postgresql.sequences import Numbering
 from groupcert.members.postgresql.status import ask_companion
-from tests import servers
 from tests.integration.waiting import SECONDS_MAX, wait_for
 
 SCHEMA = """
@@ -67,39 +66,13 @@ TRANSACTION_BYTES_MAX = 24 << 20
 SETTINGS: Mapping[str, object] = {"transaction_bytes_max": TRANSACTION_BYTES_MAX}
 
 
-class Primary:
-    """A server with its companion."""
+class Primary(postgresql_servers.Primary):
+    """A server with its companion, which has metrics; clients run again what lost."""
 
-    def __init__(self, dsn: str, member: str, log: Path) -> None:
-        self.dsn = dsn
-        self.member = member
-        self.log = log
+    def __init__(self, name: str, member: str, folder: Path, *, dsn: str | None = None) -> None:
         self.metrics_address = f"{HOST}:{free_port()}"
-        self.companion: CommandProcess | None = None
-
-    def attach(self, offset: int) -> Attachment:
-        """Makes the tables, and attaches them."""
-        with psycopg.connect(self.dsn) as session:
-            session.execute(SCHEMA.encode())
-        numbering = Numbering(offset, SERVERS_MAX)
-        return attach(self.dsn, ["public.*"], set_isolation=True, numbering=numbering)
-
-    def start(self) -> None:
-        """Starts the companion."""
-        server = ("postgresql", "--dsn", self.dsn, "--member", self.member)
-        arguments = (*server, "--metrics-address", self.metrics_address)
-        self.companion = CommandProcess(arguments, self.log)
-
-    def kill(self) -> None:
-        """Kills the companion without warning."""
-        if self.companion:
-            self.companion.kill()
-            self.companion.wait()
-            self.companion = None
-
-    def connect(self) -> "psycopg.Connection[Any]":
-        """Returns a client's session."""
-        return psycopg.connect(self.dsn)
+        flags = ("--metrics-address", self.metrics_address)
+        super().__init__(name, member, folder, *flags, dsn=dsn)
 
     def query(self, statement: str) -> list[tuple[Any, ...]]:
         """Runs a statement in a transaction of its own, again after each conflict; its rows."""
@@ -164,13 +137,14 @@ def postgresql_group(folder: Path) -> Iterator[PostgresqlGroup]:
         group = stack.enter_context(LocalGroup(folder / "group", settings=SETTINGS))
         primaries, attachments = [], []
         for offset, (name, address) in enumerate(group.addresses.items(), 1):
-            server = stack.enter_context(servers.postgresql_server(folder / name))
-            primary = Primary(server.dsn, address, folder / f"companion-{name}.log")
-            attachments.append(primary.attach(offset))
+            primary = Primary(name, address, folder)
+            stack.enter_context(primary.server)
+            numbering = Numbering(offset, SERVERS_MAX)
+            attachments.append(primary.attach(SCHEMA, numbering=numbering))
             primaries.append(primary)
         for primary in primaries:
-            primary.start()
-            stack.callback(primary.kill)
+            primary.companion.start()
+            stack.callback(primary.companion.kill)
         for primary in primaries:
             wait_for("the companion serves", primary.takes_commits)
         yield PostgresqlGroup(group, primaries, attachments)

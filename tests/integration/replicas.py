@@ -7,13 +7,11 @@ them as well shows what was executed twice.
 
 import json
 import random
-import signal
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from io import StringIO
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from groupcert import Client, Consistency, Transaction, TransactionFailed
@@ -204,66 +202,39 @@ class History:
             yield dict(rows)
 
 
-class ReplicaProcess:
+class ReplicaProcess(CommandProcess):
     """A replica as its operator starts it; again and again, under one name and target."""
 
     def __init__(
         self, folder: Path, sources: Sequence[str], target: str, scheme: str, *arguments: str
     ) -> None:
         """`scheme`: its name, and further flags of it."""
-        self.log = folder / "replica.log"
         self.address = f"{HOST}:{free_port()}"
-        self._arguments = [
-            *("replica", "--target", target),
-            *sources,
-            *("--address", self.address, "--scheme", *scheme.split(), *arguments),
-        ]
-        self._process: CommandProcess | None = None
         folder.mkdir(parents=True, exist_ok=True)
+        super().__init__(
+            [
+                *("replica", "--target", target),
+                *sources,
+                *("--address", self.address, "--scheme", *scheme.split(), *arguments),
+            ],
+            folder / "replica.log",
+        )
 
     def __enter__(self) -> Self:
-        return self
+        return self  # A test starts it when it has what it needs.
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_raised: object) -> None:
         self.kill()
 
-    def start(self, *arguments: str) -> None:
-        """Starts it."""
+    def start(self, *more: str) -> None:
+        """Starts it; one that runs is killed before."""
         self.kill()
-        self._process = CommandProcess([*self._arguments, *arguments], self.log)
+        super().start(*more)
 
     def run(self, *arguments: str) -> int:
         """Starts it, and returns its exit code when it has ended by itself."""
         self.start(*arguments)
-        return self.wait()
-
-    def wait(self, seconds: float = STOP_SECONDS) -> int:
-        """Its exit code, once it has ended."""
-        assert self._process, "it was not started"
-        return self._process.wait(seconds)
-
-    @property
-    def is_running(self) -> bool:
-        """Whether the process lives."""
-        return self._process is not None and self._process.poll() is None
-
-    def stop(self) -> int:
-        """Tells it to stop, and returns its exit code."""
-        assert self._process, "it was not started"
-        self._process.send_signal(signal.SIGTERM)
-        return self.wait()
-
-    def kill(self) -> None:
-        """Kills it without warning."""
-        if self._process:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
+        return self.wait(STOP_SECONDS)
 
     def wait_for_start(self, run: int = 1) -> None:
         """Returns when its run of this number has found out what is executed."""
@@ -274,11 +245,6 @@ class ReplicaProcess:
         lines = self.log.read_text().splitlines() if self.log.exists() else ()
         events = [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
         return [event for event in events if not name or event["event"] == name]
-
-    def words(self) -> str:
-        """The last line that it said."""
-        lines = self.log.read_text().splitlines()
-        return lines[-1] if lines else ""
 
     def status(self) -> dict[str, Any]:
         """What `status --applier --json` prints of it, in this process: it is asked again and

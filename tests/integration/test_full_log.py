@@ -4,7 +4,6 @@ The log's disk is a small one, really full; the group is that of `groupcert up`,
 """
 
 import json
-import signal
 import subprocess
 import sys
 import time
@@ -133,7 +132,7 @@ def test_an_embedded_log_server_that_ends_is_started_again_by_its_member(tmp_pat
     named = ("--group", "g", "--member", "m1", "--log-server", "embedded")
     log = tmp_path / "m1.log"
     member = CommandProcess(("member", *named, *where), log)
-    try:
+    with member:
         with groupcert.Client(address, timeout_ms=TIMEOUT_MS) as client:
             put(client, b"before")
             (server,) = (
@@ -144,9 +143,7 @@ def test_an_embedded_log_server_that_ends_is_started_again_by_its_member(tmp_pat
             server.kill()
             client.run(lambda transaction: transaction.put(b"after", b"here"))
             assert status_of(client).state == MEMBER_STATE_ONLINE
-    finally:
-        member.send_signal(signal.SIGTERM)
-        assert member.wait(TIMEOUT_MS / 1000) == 0
+    assert member.poll() == 0
     assert "log_server_restart" in log.read_text()
 
 

@@ -501,7 +501,7 @@ def test_a_companion_that_is_killed_goes_on_where_it_was(
     with servers3.member_stopped(0):
         commit = Commit(session)
         wait_for("it waits for its verdict", lambda: waits_for_verdict(first))
-        first.kill()
+        first.companion.kill()
         with pytest.raises(NotServing, match="without a companion"):
             ask_companion(first.dsn)
         failure = commit.ended()
@@ -510,7 +510,7 @@ def test_a_companion_that_is_killed_goes_on_where_it_was(
         first.query("UPDATE accounts SET balance = 0 WHERE id = 22")
     for number in range(5):
         third.query(f"UPDATE accounts SET balance = {number} WHERE id = 23")
-    first.start()
+    first.companion.start()
     wait_for("the companion serves", first.takes_commits)
     found = balances(servers3)
     assert found[23] == 4
@@ -622,14 +622,12 @@ def test_a_companion_that_is_stopped_says_so(servers3: PostgresqlGroup) -> None:
     with closing(last.connect()) as session:
         session.execute("SELECT 1")
         session.commit()
-        assert last.companion is not None
-        last.companion.send_signal(signal.SIGTERM)
-        assert last.companion.wait(60) == 0
+        assert last.companion.stop() == 0
         session.execute("UPDATE accounts SET balance = 0 WHERE id = 28")
         with pytest.raises(psycopg.errors.ReadOnlySqlTransaction, match="was stopped"):
             session.commit()
     assert last.query(READ_ONLY) == [("on",)]
-    last.start()
+    last.companion.start()
     wait_for("the server takes commits", last.takes_commits)
 
 

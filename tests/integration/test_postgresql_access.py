@@ -72,7 +72,7 @@ def reserved(tmp_path: Path) -> Iterator[Reserved]:
             settings={"access": str(tmp_path / "access.toml")},
             credentials=Credentials(token="operator"),
         ) as group,
-        servers.postgresql_server(tmp_path / "server") as server,
+        servers.PostgreSqlServer(tmp_path / "server") as server,
     ):
         with psycopg.connect(server.dsn) as session:
             session.execute("CREATE TABLE t (id int PRIMARY KEY, note text)")
@@ -80,16 +80,12 @@ def reserved(tmp_path: Path) -> Iterator[Reserved]:
         address = group.addresses["m1"]
         flags = ("--dsn", server.dsn, "--member", address)
         arguments = ("postgresql", *flags, "--token-file", str(tmp_path / "companion"))
-        companion = CommandProcess(arguments, tmp_path / "companion.log")
-        found = Reserved(address, server.dsn, tmp_path, companion)
-        try:
+        with CommandProcess(arguments, tmp_path / "companion.log") as companion:
+            found = Reserved(address, server.dsn, tmp_path, companion)
             done = found.command("operator", "group", "set", "postgresql_tables=public.*", address)
             assert done.exit_code == 0, done.output
             wait_for("the companion serves", lambda: takes_commits(found))
             yield found
-        finally:
-            companion.kill()
-            companion.wait()
 
 
 def takes_commits(reserved: Reserved) -> bool:
@@ -116,7 +112,7 @@ def test_rows_of_tables_are_taken_from_companions_alone(reserved: Reserved) -> N
             transaction.put(b"public.t/50", b'{"id":50,"note":"by a companion"}')
     query = "SELECT note FROM t WHERE id = 50"
     assert wait_for("the row", lambda: reserved.query(query)) == [("by a companion",)]
-    assert reserved.companion.poll() is None
+    assert reserved.companion.is_running
     assert takes_commits(reserved)
 
 

@@ -19,7 +19,7 @@ import psycopg
 import pytest
 from psycopg import conninfo
 
-from groupcert.members.host.database_servers import postgresql_program
+from groupcert.members.host.postgresql_server import postgresql_program
 from groupcert.members.postgresql.attachment import attach, detach
 from groupcert.members.postgresql.backends import Backend, BackendServer, Request
 from groupcert.members.postgresql.companion_socket import CompanionSocket
@@ -47,7 +47,7 @@ LISTENER = "import socket, sys; socket.socket(fileno=int(sys.argv[1])).listen();
 @contextmanager
 def without_companion(primary: Primary) -> Iterator[CompanionSocket]:
     """Stops a companion for the block; yields where it was, with another token."""
-    primary.kill()
+    primary.companion.kill()
     with psycopg.connect(primary.dsn) as session:
         ((path, uid),) = session.execute(
             "SELECT socket_path, uid FROM groupcert.settings, groupcert.prepare_socket(socket_path)"
@@ -55,7 +55,7 @@ def without_companion(primary: Primary) -> Iterator[CompanionSocket]:
     try:
         yield CompanionSocket(Path(path), "another token", uid)
     finally:
-        primary.start()
+        primary.companion.start()
         wait_for("it takes commits", primary.takes_commits)
 
 
@@ -70,9 +70,9 @@ def beside(servers3: PostgresqlGroup, tmp_path: Path) -> Iterator[Primary]:
         dsn = conninfo.make_conninfo(first.dsn, dbname="beside")
         subprocess.run(["pg_dump", "-Fc", "-f", str(dump), "-d", first.dsn], check=True)
         subprocess.run(["pg_restore", "-d", dsn, str(dump)], check=True)
-        primary = Primary(dsn, first.member, tmp_path / "companion.log")
+        primary = Primary("beside", first.member, tmp_path, dsn=dsn)
         yield primary
-        primary.kill()
+        primary.companion.kill()
         session.execute("DROP DATABASE beside WITH (FORCE)")
 
 
@@ -147,9 +147,9 @@ def test_a_dump_that_is_restored_beside_its_server_writes_nowhere_else(
     failure = refusal_of(beside.dsn)
     assert COPY in str(failure.diag.message_primary)
     assert "groupcert postgresql detach --dsn" in str(failure.diag.message_hint)
-    beside.start()
-    assert beside.companion and beside.companion.wait(SECONDS_MAX) == 2
-    said = beside.log.read_text()
+    beside.companion.start()
+    assert beside.companion.wait(SECONDS_MAX) == 2
+    said = beside.companion.log.read_text()
     assert COPY in said and "detach" in said and "Traceback" not in said
     detach(beside.dsn)
     with psycopg.connect(beside.dsn) as session:
@@ -165,7 +165,7 @@ def test_a_dump_that_is_restored_and_attached_goes_on_as_a_server(
     first = servers3.primaries[0]
     first.query("UPDATE accounts SET balance = balance + 1 WHERE id = 38")
     assert attach(beside.dsn, ["public.*"], numbering=Numbering(4, SERVERS_MAX)).is_moved
-    beside.start()
+    beside.companion.start()
     wait_for("it takes commits", beside.takes_commits)
     beside.query("UPDATE accounts SET balance = balance + 1 WHERE id = 38")
     servers3.settle(beside)
@@ -183,15 +183,15 @@ def test_a_base_backup_at_another_place_is_refused_until_that_is_noted(
         for path in (data, *data.rglob("*")):
             shutil.chown(path, "postgres", "postgres")
     with ExitStack() as stack:
-        server = stack.enter_context(servers.postgresql_server(data.parent))
-        restored = Primary(server.dsn, first.member, tmp_path / "companion.log")
-        stack.callback(restored.kill)
+        server = stack.enter_context(servers.PostgreSqlServer(data.parent))
+        restored = Primary("restored", first.member, tmp_path, dsn=server.dsn)
+        stack.callback(restored.companion.kill)
         assert COPY in str(refusal_of(restored.dsn))
-        restored.start()
-        assert restored.companion and restored.companion.wait(SECONDS_MAX) == 2
-        assert COPY in restored.log.read_text()
+        restored.companion.start()
+        assert restored.companion.wait(SECONDS_MAX) == 2
+        assert COPY in restored.companion.log.read_text()
         assert servers3.settle() == before
         assert attach(restored.dsn, ["public.*"], numbering=Numbering(4, SERVERS_MAX)).is_moved
-        restored.start()
+        restored.companion.start()
         wait_for("it takes commits", restored.takes_commits)
         servers3.settle(restored)

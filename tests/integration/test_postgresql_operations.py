@@ -48,9 +48,9 @@ def empty(servers3: PostgresqlGroup, tmp_path: Path) -> Iterator[Primary]:
     with psycopg.connect(last.dsn, autocommit=True) as session:
         session.execute("CREATE DATABASE joined TEMPLATE template0")
         dsn = conninfo.make_conninfo(last.dsn, dbname="joined")
-        primary = Primary(dsn, last.member, tmp_path / "companion.log")
+        primary = Primary("empty", last.member, tmp_path, dsn=dsn)
         yield primary
-        primary.kill()
+        primary.companion.kill()
         session.execute("DROP DATABASE joined WITH (FORCE)")
 
 
@@ -95,7 +95,7 @@ def test_a_replica_on_mariadb_has_the_same_rows(
             return [*cursor.fetchall()]
 
         replica.start()
-        assert wait_for("the same rows", lambda: rows() == accounts), replica.words()
+        assert wait_for("the same rows", lambda: rows() == accounts), replica.last_line()
 
 
 def test_a_server_joins_while_others_commit(servers3: PostgresqlGroup, empty: Primary) -> None:
@@ -109,7 +109,7 @@ def test_a_server_joins_while_others_commit(servers3: PostgresqlGroup, empty: Pr
         )
         copied = sum(load.done)
         wait_for("more commits", lambda: sum(load.done) > copied + 5)
-        empty.start()
+        empty.companion.start()
         wait_for("it takes commits", empty.takes_commits)
         empty.query("INSERT INTO counters (count) VALUES (9)")
     assert 0 < joined.version < first.query("SELECT max(version) FROM groupcert.executed")[0][0]
@@ -134,9 +134,9 @@ def test_a_copy_that_the_binary_log_does_not_reach_says_what_to_do(
         service = BinaryLogServiceStub(channel)
         rotated = service.Rotate(binary_log_pb2.RotateRequest()).file
         service.Purge(binary_log_pb2.PurgeRequest(to_file=rotated))
-    empty.start()
-    assert empty.companion and empty.companion.wait(SECONDS_MAX) == 1
-    said = empty.log.read_text()
+    empty.companion.start()
+    assert empty.companion.wait(SECONDS_MAX) == 1
+    said = empty.companion.log.read_text()
     assert "groupcert postgresql join --dsn EMPTY --from RUNNING" in said
     assert "Traceback" not in said
 
@@ -262,14 +262,14 @@ def test_a_server_that_cannot_change_stops_and_goes_on_once_it_can(
     statements = "ALTER TABLE orders ADD weight int"
     done = change_schema(file, statements, *servers, "--member", first.member)
     assert done.exit_code == 0, done.output
-    assert third.companion and third.companion.wait(60) == 1
-    assert "nobody has approved it" in third.log.read_text()
+    assert third.companion.wait(60) == 1
+    assert "nobody has approved it" in third.companion.log.read_text()
     second.query("INSERT INTO orders VALUES (11, 1, 1, 5)")
     reason = third.query("SELECT out_of_group FROM groupcert.settings")[0][0]
     assert "ALTER TABLE orders ADD weight int" in reason
     done = change_schema(file, statements, "--dsn", third.dsn, "--approve")
     assert done.exit_code == 0, done.output
-    third.start()
+    third.companion.start()
     wait_for("it takes commits", third.takes_commits)
     assert (11, 1, 1, 5) in servers3.settle()[1]
 
@@ -295,8 +295,8 @@ def test_a_transaction_that_a_server_cannot_execute_stops_that_server_until_it_i
     first.query("INSERT INTO orders (id, line, account) VALUES (60, 1, 3)")
     first.query("INSERT INTO orders (id, line, account) VALUES (61, 1, 1), (62, 1, 7)")
     second.query("INSERT INTO orders (id, line, account) VALUES (63, 1, 3)")
-    assert third.companion and third.companion.wait(SECONDS_MAX) == 1
-    said = third.log.read_text().splitlines()[-1]
+    assert third.companion.wait(SECONDS_MAX) == 1
+    said = third.companion.log.read_text().splitlines()[-1]
     assert "object_not_in_prerequisite_state" in said and "(at row 'public.orders/62/1')" in said
     gtid = said.partition("postgresql skip ")[2].split()[0]
     arguments = ["--reason", "small", "--dsn", third.dsn, "--member", third.member]
@@ -304,7 +304,7 @@ def test_a_transaction_that_a_server_cannot_execute_stops_that_server_until_it_i
     assert isinstance(CliRunner().invoke(app, skip).exception, InvalidSetting)
     done = CliRunner().invoke(app, ["postgresql", "skip", gtid, *arguments, "--json"])
     assert sorted(json.loads(done.stdout)["rows"]) == ["public.orders/61/1", "public.orders/62/1"]
-    third.start()
+    third.companion.start()
     wait_for("it takes commits", third.takes_commits)
     assert ask_companion(third.dsn).skipped_transactions == 1
     done = CliRunner().invoke(app, ["postgresql", "verify", *dsns, "--json"])
@@ -350,16 +350,16 @@ def test_a_server_with_a_wrong_gtid_set_is_read_only_and_says_why(
 ) -> None:
     *_, last = servers3.primaries
     servers3.settle()
-    last.kill()
+    last.companion.kill()
     ((before,),) = last.query("SELECT gtid_set FROM groupcert.executed_set")
     last.query(f"UPDATE groupcert.executed_set SET gtid_set = '{gtid_set}'")
-    last.start()
+    last.companion.start()
     query = "SELECT coalesce(out_of_group, '') FROM groupcert.settings"
     wait_for("it says why", lambda: problem in last.query(query)[0][0])
-    last.kill()
+    last.companion.kill()
     with psycopg.connect(last.dsn) as session:
         session.read_only = False
         session.execute("UPDATE groupcert.executed_set SET gtid_set = %s", (before,))
-    last.start()
+    last.companion.start()
     wait_for("it takes commits", last.takes_commits)
     assert servers3.settle()

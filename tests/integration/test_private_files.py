@@ -41,13 +41,11 @@ def exposed(folder: Path) -> dict[str, str]:
 
 
 @contextmanager
-def running(*arguments: str, log: Path) -> Iterator[CommandProcess]:
+def running(*arguments: str, log: Path) -> Iterator[None]:
     process = CommandProcess(arguments, log)
-    try:
-        yield process
-    finally:
-        process.send_signal(15)
-        assert process.wait(120) == 0, log.read_text()
+    with process:
+        yield
+    assert process.poll() == 0, process.said()
 
 
 @pytest.fixture

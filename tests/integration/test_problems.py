@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import redirect_stdout, suppress
+from contextlib import contextmanager, redirect_stdout, suppress
 from io import StringIO
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -143,7 +143,7 @@ class TestLogServers:
         wait_until_well(address)
         leader = wait_for("a leader", log.leader)
         victim = next(name for name in log.names if (name == leader) is is_leader)
-        log.stop(victim, signal.SIGKILL)
+        log.kill(victim)
         try:
             seen = wait_for_problem(address, "log_server", victim)
             assert f"log server {victim} is " in str(seen.document["problems"])
@@ -169,7 +169,7 @@ class TestLogServers:
         others = [name for name in log.names if name != leader]
         down = others if leader_survives else [leader, others[0]]
         for name in down:
-            log.stop(name, signal.SIGKILL)
+            log.kill(name)
         try:
             seen = wait_for_problem(address, "log_leader", "log")
             (text,) = (each["text"] for each in seen.document["problems"] if each["name"] == "log")
@@ -196,34 +196,24 @@ def test_a_member_that_reaches_no_log_server_says_which(tmp_path: Path) -> None:
         assert told.startswith(f"connecting to the log servers at {nobody}")
 
 
-class waiting_member:
+@contextmanager
+def waiting_member(folder: Path, group: str, log_servers: list[str]) -> Iterator[str]:
     """A member as a process that waits for its log; its address."""
-
-    def __init__(self, folder: Path, group: str, log_servers: list[str]) -> None:
-        self._address = f"{HOST}:{free_port()}"
-        settings = {
-            "group": group,
-            "member": "m9",
-            "address": self._address,
-            "data_folder": str(folder / "m9"),
-            "log_servers": log_servers,
-            "create_log": False,
-            "log_connect_ms": 600_000,
-        }
-        path = folder / "m9.toml"
-        path.write_text(
-            "".join(f"{key} = {json.dumps(value)}\n" for key, value in settings.items())
-        )
-        self._command = ("member", "--config", str(path))
-        self._log = folder / "m9.log"
-
-    def __enter__(self) -> str:
-        self._process = CommandProcess(self._command, self._log)
-        return self._address
-
-    def __exit__(self, *raised: object) -> None:
-        self._process.kill()
-        self._process.wait()
+    address = f"{HOST}:{free_port()}"
+    settings = {
+        "group": group,
+        "member": "m9",
+        "address": address,
+        "data_folder": str(folder / "m9"),
+        "log_servers": log_servers,
+        "create_log": False,
+        "log_connect_ms": 600_000,
+    }
+    path = folder / "m9.toml"
+    path.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in settings.items()))
+    command = ("member", "--config", str(path))
+    with CommandProcess(command, folder / "m9.log", stop_signal=signal.SIGKILL):
+        yield address
 
 
 def wait_for_reason(address: str, words: str) -> str:

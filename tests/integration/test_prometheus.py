@@ -4,7 +4,6 @@ Grafana is not here: its variables are replaced as it does that.
 """
 
 import json
-import os
 import re
 import subprocess
 import urllib.error
@@ -14,7 +13,6 @@ from collections.abc import Iterator
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
-from shutil import which
 from typing import Any
 
 import grpc
@@ -23,8 +21,10 @@ import pytest
 from groupcert import Client
 from groupcert.members.demo.local_group import LocalGroup
 from groupcert.members.host.loopback import HOST, free_port
+from groupcert.members.host.servers import Server, program
 from groupcert.v1 import certification_pb2, certification_pb2_grpc
 from tests.integration.waiting import wait_for
+from tests.servers import where_installed
 
 pytestmark = pytest.mark.slow
 
@@ -33,8 +33,8 @@ COMPARISON = re.compile(r" (==|>|<) ")
 LABEL_VALUES = re.compile(r"label_values\((.*), (\w+)\)")
 
 
-class Prometheus:
-    """A running server, as it is deployed but for whom it asks, and how often."""
+class Prometheus(Server):
+    """A server, as it is deployed but for whom it asks, and how often."""
 
     def __init__(self, folder: Path, target: str) -> None:
         config = (DEPLOY / "prometheus.yml").read_text()
@@ -45,16 +45,11 @@ class Prometheus:
         (folder / "alerts.yml").write_text((DEPLOY / "alerts.yml").read_text())
         self.address = f"{HOST}:{free_port()}"
         command = [
-            *("prometheus", f"--config.file={folder / 'prometheus.yml'}"),
+            program("prometheus", server="Prometheus", advice="sudo apt-get install prometheus"),
+            f"--config.file={folder / 'prometheus.yml'}",
             *(f"--storage.tsdb.path={folder / 'tsdb'}", f"--web.listen-address={self.address}"),
         ]
-        with (folder / "prometheus.log").open("wb") as output:
-            self._process = subprocess.Popen(command, stderr=output)
-
-    def stop(self) -> None:
-        """Ends it."""
-        self._process.terminate()
-        self._process.wait()
+        super().__init__(command, folder / "prometheus.log")
 
     def api(self, path: str, **parameters: str) -> Any:
         """An answer of its API."""
@@ -85,9 +80,6 @@ class Prometheus:
 @pytest.fixture
 def group(tmp_path: Path) -> Iterator[LocalGroup]:
     """A member that has committed something."""
-    if which("prometheus") is None:
-        assert os.environ.get("REQUIRE_DATABASES") != "1", "prometheus is not installed"
-        pytest.skip("prometheus is not installed")
     settings = {"metrics_address": f"{HOST}:{free_port()}"}
     with LocalGroup(tmp_path, members=1, settings=settings) as group:
         with Client(group.addresses["m1"]) as client:
@@ -123,11 +115,8 @@ def names_in(file: str) -> set[str]:
 @pytest.fixture
 def prometheus(tmp_path: Path, group: LocalGroup) -> Iterator[Prometheus]:
     """It watches the member."""
-    server = Prometheus(tmp_path, metrics_address(tmp_path))
-    try:
+    with where_installed(), Prometheus(tmp_path, metrics_address(tmp_path)) as server:
         yield server
-    finally:
-        server.stop()
 
 
 def filled(text: str, variables: dict[str, str]) -> str:

@@ -94,7 +94,7 @@ def test_every_scheme_ends_with_the_rows_of_the_source(
 ) -> None:
     group, history = shared
     with replica_of(tmp_path, group, scheme) as replica:
-        assert replica.run("--until-after-gtids", str(history.gtids)) == FINE, replica.words()
+        assert replica.run("--until-after-gtids", str(history.gtids)) == FINE, replica.last_line()
         (ended,) = replica.events("replica_ended")
     assert (ended["committed"], ended["executed"]) == (ended["committed"], str(history.gtids))
     assert_whole(tmp_path, history)
@@ -106,7 +106,7 @@ def test_without_workers_the_coordinator_executes_alone(
 ) -> None:
     group, history = shared
     with replica_of(tmp_path, group, scheme, "--workers", "0") as replica:
-        assert replica.run("--until-after-gtids", str(history.gtids)) == FINE, replica.words()
+        assert replica.run("--until-after-gtids", str(history.gtids)) == FINE, replica.last_line()
     assert_whole(tmp_path, history)
 
 
@@ -190,7 +190,7 @@ def test_killed_again_and_again_it_fills_its_gaps(
                 replica.kill()
                 _, checkpoint = embedded_state(tmp_path / "target")
         history = History(source.addresses["m1"])
-        assert replica.run("--until-after-gtids", str(history.gtids)) == FINE, replica.words()
+        assert replica.run("--until-after-gtids", str(history.gtids)) == FINE, replica.last_line()
         *_, found = replica.events("replica_started")
     executed = checkpoint.gtid_executed
     assert found["executed"] == str(executed)
@@ -212,7 +212,7 @@ def test_where_its_source_dies_it_goes_on_at_the_next_one(
             _wait_for_version(replica, version)
             source.start_member(name)
             source.wait_online()
-        assert replica.stop() == FINE, replica.words()
+        assert replica.stop() == FINE, replica.last_line()
         assert "source_unavailable" in {event["event"] for event in replica.events()}
     assert_whole(tmp_path, History(source.addresses["m1"]))
 
@@ -284,7 +284,7 @@ def gtids(history: History, count: int) -> str:
 def stop_at(folder: Path, group: LocalGroup, scheme: str, *arguments: str) -> int:
     """Runs a replica until its condition is met; how many transactions are executed then."""
     with replica_of(folder, group, scheme) as replica:
-        assert replica.run(*arguments) == FINE, replica.words()
+        assert replica.run(*arguments) == FINE, replica.last_line()
     _, checkpoint = embedded_state(folder / "target")
     assert checkpoint.version == checkpoint.gtid_executed.count(), "it has no gaps"
     return checkpoint.version
@@ -298,7 +298,7 @@ def test_it_stops_within_its_limit_while_a_backlog_waits_and_leaves_no_gaps(
     with replica_of(tmp_path, group, scheme) as replica:
         replica.start()
         replica.wait_for_start()
-        assert replica.stop() == FINE, replica.words()
+        assert replica.stop() == FINE, replica.last_line()
         (ended,) = replica.events("replica_ended")
         assert ended["end"] == "stopped"
         _, checkpoint = embedded_state(tmp_path / "target")
@@ -321,7 +321,7 @@ def test_it_stops_while_no_source_answers(tmp_path: Path) -> None:
                 tuple(map(_coordinator(replica).get, ("state", "source", "waits_for"))) == expected
             ),
         )
-        assert replica.stop() == FINE, replica.words()
+        assert replica.stop() == FINE, replica.last_line()
 
 
 @pytest.mark.in_turns
@@ -447,7 +447,7 @@ def test_two_replicas_do_not_share_a_store(shared: Shared, tmp_path: Path) -> No
         with replica_of(tmp_path, group) as second:
             second.log = tmp_path / "second.log"
             assert second.run() != FINE
-            assert "target" in second.words()
+            assert "target" in second.last_line()
         assert replica.stop() == FINE
 
 
@@ -465,7 +465,7 @@ def test_what_its_sources_have_purged_is_named(tmp_path: Path, source: LocalGrou
     alone = [source.addresses["m1"]]
     with ReplicaProcess(tmp_path / "alone", alone, target, "logical-clock") as replica:
         assert replica.run() == FINDING
-        assert "source m1 has purged" in replica.words()
+        assert "source m1 has purged" in replica.last_line()
 
 
 def test_a_replica_that_has_more_than_its_source_is_refused(shared: Shared, tmp_path: Path) -> None:
@@ -477,7 +477,7 @@ def test_a_replica_that_has_more_than_its_source_is_refused(shared: Shared, tmp_
         target.commit(CommitGroup(2, [job]), Progress(Checkpoint(scheme="logical-clock")))
     with replica_of(tmp_path, group) as replica:
         assert replica.run() == FINDING
-        assert f"replica has '{foreign}', which source m2 has not" in replica.words()
+        assert f"replica has '{foreign}', which source m2 has not" in replica.last_line()
 
 
 def groupcert(*arguments: str) -> "subprocess.CompletedProcess[str]":

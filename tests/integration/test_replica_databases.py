@@ -8,8 +8,8 @@ import random
 import re
 import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, closing, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any, TypeVar
@@ -82,7 +82,7 @@ def test_every_row_comes_and_is_executed_once(
 ) -> None:
     group, history = shared
     with bank.replica(tmp_path, group, scheme) as replica:
-        assert replica.run("--until-after-gtids", str(history.gtids)) == 0, replica.words()
+        assert replica.run("--until-after-gtids", str(history.gtids)) == 0, replica.last_line()
     assert_whole(bank, history)
 
 
@@ -106,7 +106,7 @@ def test_a_large_transaction_comes_whole(
             transaction.delete(b"audit.log/largest")
     history = History(source.addresses["m1"])
     with bank.replica(tmp_path, source, scheme) as replica:
-        assert replica.run("--until-after-gtids", str(history.gtids)) == 0, replica.words()
+        assert replica.run("--until-after-gtids", str(history.gtids)) == 0, replica.last_line()
     assert_whole(bank, history)
 
 
@@ -134,10 +134,10 @@ def test_readers_only_ever_see_states_that_the_source_had(
         reader.start()
         wait_for("a reader", lambda: samples)
         replica.start("--until-after-gtids", str(history.gtids))
-        code = replica.wait()
+        code = replica.wait(120)
         ended.set()
         reader.join()
-    assert code == 0, replica.words()
+    assert code == 0, replica.last_line()
     assert [rows for rows in samples if rows not in states] == []
     assert_whole(bank, history)
 
@@ -173,7 +173,7 @@ def test_killed_again_and_again_it_fills_its_gaps_and_executes_nothing_twice(
                 replica.kill()
             load.wait_for_commits(1)
         history = History(source.addresses["m1"])
-        assert replica.run("--until-after-gtids", str(history.gtids)) == 0, replica.words()
+        assert replica.run("--until-after-gtids", str(history.gtids)) == 0, replica.last_line()
         started = replica.events("replica_started")
     assert len(started) == KILLS + 1
     assert any(GtidSet.parse(event["executed"]) for event in started[1:])
@@ -200,16 +200,16 @@ def test_gaps_can_be_filled_before_another_scheme_goes_on(
         assert bank.in_part() > 0, f"killed {LIVES_MAX} times in vain"
         with bank.replica(tmp_path / "other", source, "rows") as other:
             assert other.run() == USAGE
-            assert "setting scheme is 'rows': expected table, which left" in other.words()
-            assert "--until-after-gaps first" in other.words()
+            assert "setting scheme is 'rows': expected table, which left" in other.last_line()
+            assert "--until-after-gaps first" in other.last_line()
         assert bank.executed() == executed, "nothing was done"
-        assert replica.run("--until-after-gaps") == FINE, replica.words()
+        assert replica.run("--until-after-gaps") == FINE, replica.last_line()
         assert bank.in_part() == 0
         history = History(source.addresses["m1"])
         assert bank.rows() in history.states(), "the newest was filled up to, and no more"
         with bank.replica(tmp_path / "other", source, "rows") as other:
             arguments = ("--until-after-gtids", str(history.gtids))
-            assert other.run(*arguments) == FINE, other.words()
+            assert other.run(*arguments) == FINE, other.last_line()
     assert_whole(bank, history)
 
 
@@ -230,7 +230,7 @@ def test_what_a_table_does_not_take_stops_it_until_the_table_is_mended(
     bank.query("ALTER TABLE bank_a1 ADD CONSTRAINT few CHECK (changes < 9)")
     with bank.replica(tmp_path, group, scheme) as replica:
         assert replica.run("--until-after-gtids", str(history.gtids)) == FINDING
-        words = replica.words()
+        words = replica.last_line()
         found = re.search(r"worker (\d) failed at (\S+:\d+): .*few", words)
         assert found, words
         failed = next(each for each in history.entries if str(each.gtid) == found[2])
@@ -239,7 +239,7 @@ def test_what_a_table_does_not_take_stops_it_until_the_table_is_mended(
         assert failed.gtid not in bank.executed()
         assert "mend the cause and start the replica again" in words
         bank.query("ALTER TABLE bank_a1 DROP CONSTRAINT few")
-        assert replica.run("--until-after-gtids", str(history.gtids)) == FINE, replica.words()
+        assert replica.run("--until-after-gtids", str(history.gtids)) == FINE, replica.last_line()
     assert_whole(bank, history)
 
 
@@ -251,9 +251,9 @@ def test_a_row_that_no_table_is_mapped_to_stops_it_until_one_is(
     bank.mapping.write_text(MAPPING.replace('[tables."*"]', ""))
     with bank.replica(tmp_path, group, "database") as replica:
         assert replica.run("--until-after-gtids", str(history.gtids)) == FINDING
-        assert "is of table 'audit.log', which has no mapping" in replica.words()
+        assert "is of table 'audit.log', which has no mapping" in replica.last_line()
         bank.mapping.write_text(MAPPING)
-        assert replica.run("--until-after-gtids", str(history.gtids)) == FINE, replica.words()
+        assert replica.run("--until-after-gtids", str(history.gtids)) == FINE, replica.last_line()
     assert_whole(bank, history)
 
 
@@ -270,7 +270,7 @@ def test_a_row_that_somebody_has_locked_is_tried_again_until_it_is_free(
             replica.start("--until-after-gtids", str(history.gtids))
             wait_for("a retry", lambda: _retried(replica))
             cursor.execute("COMMIT")
-        assert replica.wait() == FINE, replica.words()
+        assert replica.wait(120) == FINE, replica.last_line()
     assert_whole(bank, history)
 
 
@@ -286,9 +286,9 @@ def test_when_its_server_crashes_it_goes_on_by_itself(
 ) -> None:
     """A backend that is killed takes all others with it; PostgreSQL then recovers."""
     with ExitStack() as stack:
-        server = _own_server(
-            stack, lambda: servers.postgresql_server(tmp_path / "server", servers.PREPARING)
-        )
+        stack.enter_context(servers.where_installed())
+        server = servers.PostgreSqlServer(tmp_path / "server", servers.PREPARING)
+        stack.enter_context(server)
         bank = Bank("postgresql", server.dsn, tmp_path)
         replica = stack.enter_context(bank.replica(tmp_path, source, scheme))
         sessions = (
@@ -310,9 +310,9 @@ def test_when_its_server_crashes_it_goes_on_by_itself(
 def test_when_its_server_is_killed_and_started_again_it_goes_on_by_itself(
     source: LocalGroup, tmp_path: Path
 ) -> None:
-    folder = tmp_path / "server"
     with ExitStack() as stack:
-        server = _own_server(stack, lambda: servers.mariadb_server(folder))
+        stack.enter_context(servers.where_installed())
+        server = stack.enter_context(servers.MariaDbServer(tmp_path / "server"))
         with closing(connect_mariadb(server.url)) as session, session.cursor() as cursor:
             cursor.execute("CREATE DATABASE bank")
         bank = Bank("mariadb", server.url_of("bank"), tmp_path)
@@ -320,9 +320,10 @@ def test_when_its_server_is_killed_and_started_again_it_goes_on_by_itself(
         with Load(list(source.addresses.values())).running():
             replica.start()
             wait_for("progress", lambda: len(bank.accounts()) > 0)
-            os.kill(server.pid, signal.SIGKILL)
+            server.kill()
             wait_for("the failure", lambda: replica.events("target_failed"))
-            stack.enter_context(servers.mariadb_server(folder, port=server.port))
+            server.start()
+            server.wait_ready()
         assert_goes_on(bank, replica, History(source.addresses["m1"]))
 
 
@@ -333,18 +334,10 @@ def _are_gone(bank: Bank, sessions: str, before: list[tuple[Any, ...]]) -> bool:
     return False
 
 
-def _own_server(stack: ExitStack, start: Callable[[], AbstractContextManager[Server]]) -> Server:
-    """A server that the test may kill."""
-    try:
-        return stack.enter_context(start())
-    except servers.ServerMissing as error:
-        pytest.skip(str(error))
-
-
 def assert_goes_on(bank: Bank, replica: ReplicaProcess, history: History) -> None:
     """The replica, which lives, comes to all that its source has."""
     wait_for("the rest", lambda: _has_all(bank, history))
-    assert replica.stop() == FINE, replica.words()
+    assert replica.stop() == FINE, replica.last_line()
     assert_whole(bank, history)
 
 
@@ -366,9 +359,9 @@ def test_two_replicas_do_not_have_one_name_in_one_database(
         replica.start()
         replica.wait_for_start()
         assert second.run() == USAGE
-        assert "another process writes here as replica replica" in second.words()
+        assert "another process writes here as replica replica" in second.last_line()
         wait_for("everything", lambda: _has_all(bank, history))
-        assert replica.stop() == FINE, replica.words()
+        assert replica.stop() == FINE, replica.last_line()
     assert_whole(bank, history)
 
 
@@ -383,4 +376,4 @@ def test_a_server_that_cannot_be_reached_is_named(
     with ReplicaProcess(tmp_path, ["127.0.0.1:1"], address, "table", *arguments) as replica:
         assert replica.run() == UNAVAILABLE
         assert len(replica.events("target_failed")) == 1
-        assert "127.0.0.1" in replica.words()
+        assert "127.0.0.1" in replica.last_line()

@@ -25,7 +25,7 @@ def logging_server(folder: Path) -> Iterator[servers.MariaDbServer]:
         *("--binlog-row-metadata=FULL", "--binlog-commit-wait-count=4"),
         "--binlog-commit-wait-usec=20000",
     )
-    with servers.mariadb_server(folder, *options) as running:
+    with servers.MariaDbServer(folder, *options) as running:
         yield running
 
 

@@ -18,7 +18,6 @@ from sqlalchemy.engine import Engine
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
-from groupcert.applier.errors import UnsuitableTarget
 from groupcert.members.demo.local_group import LocalGroup
 from groupcert.members.demo.postgresql_servers import Primary
 from groupcert.members.postgresql.attachment import attach
@@ -60,26 +59,19 @@ def shops(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Primary]]:
     """Two servers; each application has made its tables and products at both."""
     folder = tmp_path_factory.mktemp("shops")
     (folder / "group").mkdir()
-    try:
-        with ExitStack() as stack:
-            members = stack.enter_context(LocalGroup(folder / "group", members=2))
-            primaries = [Primary(name, at, folder) for name, at in members.addresses.items()]
-            for offset, primary in enumerate(primaries, 1):
-                stack.callback(primary.stop_server)
-                primary.start_server()
-                sqlalchemy_shop.create(primary.dsn)
-                with django_shop(primary.dsn, "create") as making:
-                    end_of(making)
-                attach(primary.dsn, ["public.*"], numbering=Numbering(offset, 3))
-                stack.callback(primary.kill_companion)
-                primary.start_companion()
-            for primary in primaries:
-                wait_for("the server takes commits", partial(takes_commits, primary))
-            yield primaries
-    except (servers.ServerMissing, UnsuitableTarget) as error:
-        if os.environ.get("REQUIRE_DATABASES") == "1":
-            raise
-        pytest.skip(str(error))
+    with servers.where_installed(), ExitStack() as stack:
+        members = stack.enter_context(LocalGroup(folder / "group", members=2))
+        primaries = [Primary(name, at, folder) for name, at in members.addresses.items()]
+        for offset, primary in enumerate(primaries, 1):
+            stack.enter_context(primary.server)
+            sqlalchemy_shop.create(primary.dsn)
+            with django_shop(primary.dsn, "create") as making:
+                end_of(making)
+            attach(primary.dsn, ["public.*"], numbering=Numbering(offset, 3))
+            stack.enter_context(primary.companion)
+        for primary in primaries:
+            wait_for("the server takes commits", partial(takes_commits, primary))
+        yield primaries
 
 
 def takes_commits(primary: Primary) -> bool:

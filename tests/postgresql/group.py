@@ -14,6 +14,7 @@ import psycopg
 
 from groupcert.members.demo.local_group import LocalGroup
 from groupcert.members.demo.postgresql_servers import Primary
+from groupcert.members.host.servers import NotReady
 from tests.integration.waiting import wait_for
 
 LINES = 15
@@ -55,9 +56,11 @@ class Group:
         primary = self.primaries[place]
 
         def has_started() -> bool:
-            with suppress(RuntimeError):  # The memory of the one that was killed is still in use.
-                primary.start_server()
+            with suppress(NotReady):  # The memory of the one that was killed is still in use.
+                primary.server.start()
+                primary.server.wait_ready()
                 return True
+            primary.server.stop()
             return False
 
         wait_for("the server starts", lambda: self._starter.submit(has_started).result())
@@ -67,13 +70,13 @@ class Group:
         starts it again.
         """
         os.kill(self.primaries[place].server.pid, number)
-        self.primaries[place].stop_server()
+        self.primaries[place].server.stop()
         self.start_server(place)
 
     def restart_companion(self, place: int) -> None:
         """Kills a companion and starts it again."""
-        self.primaries[place].kill_companion()
-        self.primaries[place].start_companion()
+        self.primaries[place].companion.kill()
+        self.primaries[place].companion.start()
 
     def restart_member(self, place: int) -> None:
         """Kills a member and starts it again; one of them is away at a time."""
@@ -109,7 +112,7 @@ class Group:
             yield f"the last transaction that was tried: {refusal.sqlstate} {refusal}"
         companion, member = primary.companion, self.members.processes.get(name)
         for kind, process in (("companion", companion), ("member", member)):
-            runs = process is not None and process.poll() is None
+            runs = process is not None and process.is_running
             yield f"its {kind} {'runs' if runs else 'does not run'}"
         try:
             for look in LOOKS:
@@ -137,12 +140,12 @@ def running_group(folder: Path, schema: str) -> Iterator[Group]:
             group.primaries[place].attach(SCHEMA + schema)
 
         for primary in group.primaries:
-            stack.callback(primary.stop_server)
-            stack.callback(primary.kill_companion)
+            stack.callback(primary.server.stop)
+            stack.callback(primary.companion.kill)
         with ThreadPoolExecutor(len(places)) as pool:
             list(pool.map(make, places))
         for primary in group.primaries:
-            primary.start_companion()
+            primary.companion.start()
         for place in range(len(group.primaries)):
             wait_for("the server takes commits", partial(group.takes_commits, place))
         yield group

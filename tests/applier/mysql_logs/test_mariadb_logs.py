@@ -33,13 +33,11 @@ ROWS_A_SESSION = 12
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[servers.MariaDbServer]:
     """A server that logs rows, with what it knows of their tables."""
-    options = ("--log-bin=binlog", "--server-id=3", "--binlog-format=ROW")
-    try:
-        folder = tmp_path_factory.mktemp("binlog")
-        with servers.mariadb_server(folder, *options, "--binlog-row-metadata=FULL") as running:
-            yield running
-    except servers.ServerMissing as error:
-        pytest.skip(str(error))
+    folder = tmp_path_factory.mktemp("binlog")
+    rows = ("--binlog-format=ROW", "--binlog-row-metadata=FULL")
+    options = ("--log-bin=binlog", "--server-id=3", *rows)
+    with servers.where_installed(), servers.MariaDbServer(folder, *options) as running:
+        yield running
 
 
 @pytest.fixture

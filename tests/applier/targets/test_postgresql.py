@@ -1,7 +1,5 @@
 """What PostgreSQL alone is asked for; what all SQL targets promise is in `test_sql.py`."""
 
-import os
-import signal
 from pathlib import Path
 
 import psycopg
@@ -25,7 +23,7 @@ from tests.applier.sql_databases import (
     gtids,
     job,
 )
-from tests.servers import PREPARING, PostgreSqlServer, postgresql_server
+from tests.servers import PREPARING, PostgreSqlServer
 
 pytestmark = pytest.mark.database
 
@@ -37,24 +35,17 @@ def own_folder(tmp_path: Path, postgresql: PostgreSqlServer) -> Path:
     return tmp_path
 
 
-def kill(server: PostgreSqlServer) -> None:
-    """Kills its processes, each of which has a group of its own."""
-    children = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()
-    for process in (server.pid, *map(int, children)):
-        os.kill(process, signal.SIGKILL)
-
-
 def test_a_group_is_durable_when_its_commit_returns(own_folder: Path) -> None:
     """All but its last commit do not wait for the disk; the server is killed right after."""
-    with postgresql_server(own_folder, PREPARING) as server:
+    with PostgreSqlServer(own_folder, PREPARING) as server:
         target = Database("postgresql", server.dsn).open()
         jobs = [job(entry(n, {f"shop.orders/{n}": "x"}), worker=n % 4) for n in range(1, 5)]
         for each in jobs:
             each.execution = target.execute(each)
         commit(target, *jobs)
-        kill(server)
+        server.kill()
         target.close()
-    with postgresql_server(own_folder, PREPARING) as server, psycopg.connect(server.dsn) as session:
+    with PostgreSqlServer(own_folder, PREPARING) as server, psycopg.connect(server.dsn) as session:
         found = session.execute("SELECT number, id FROM groupcert_executed, orders WHERE number=id")
         assert sorted(found) == [(1, 1), (2, 2), (3, 3), (4, 4)]
 
@@ -64,7 +55,7 @@ def test_where_the_server_falls_within_a_group_its_checkpoint_says_what_is_left(
 ) -> None:
     """The first commit is visible and not durable: its worker's next job may have seen it."""
     jobs = [job(entry(n, {f"shop.orders/{n}": "x"}), worker=n) for n in (1, 2)]
-    with postgresql_server(own_folder, PREPARING) as server:
+    with PostgreSqlServer(own_folder, PREPARING) as server:
         target = Database("postgresql", server.dsn).open()
         for each in jobs:
             each.execution = target.execute(each)
@@ -72,7 +63,7 @@ def test_where_the_server_falls_within_a_group_its_checkpoint_says_what_is_left(
 
         def fall(count: int) -> None:
             assert count == 1
-            kill(server)
+            server.kill()
 
         with pytest.raises(TransientFailure) as raised:
             target.commit(CommitGroup(1, list(jobs), fall), progress)
@@ -80,7 +71,7 @@ def test_where_the_server_falls_within_a_group_its_checkpoint_says_what_is_left(
         assert not progress.checkpoint.gtid_executed
         target.close()
     schema = SqlSchema.parse(SCHEMA)
-    with postgresql_server(own_folder, PREPARING) as server:
+    with PostgreSqlServer(own_folder, PREPARING) as server:
         again = postgresql.open_target(server.dsn, schema, decode, replica="r1", workers=4)
         found = again.checkpoint() or Checkpoint()
         count = found.gtid_executed.count()
@@ -135,7 +126,7 @@ def test_who_could_not_commit_is_named(target_dsn: str) -> None:
 
 def test_no_prepared_transactions_are_refused_where_they_are_needed(own_folder: Path) -> None:
     schema = SqlSchema.parse('[tables."*"]')
-    with postgresql_server(own_folder, "max_prepared_transactions=0") as server:
+    with PostgreSqlServer(own_folder, "max_prepared_transactions=0") as server:
         with pytest.raises(UnsuitableTarget, match="max_prepared_transactions is 0, expected 4"):
             postgresql.open_target(
                 server.dsn, schema, decode, replica="r1", workers=4, two_phase=True

@@ -13,7 +13,7 @@ from groupcert.members.demo.checks import Findings
 from groupcert.members.demo.postgresql_bank import SCHEMA, check_servers
 from groupcert.members.demo.postgresql_demo import main
 from groupcert.members.demo.postgresql_servers import Primary
-from groupcert.members.host import database_servers
+from groupcert.members.host import postgresql_server
 from groupcert.members.postgresql import attachment
 from tests import servers
 
@@ -31,7 +31,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_without_postgresql_it_says_what_to_install(
     temporary: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(database_servers, "POSTGRESQL_FOLDERS", str(temporary))
+    monkeypatch.setattr(postgresql_server, "POSTGRESQL_FOLDERS", str(temporary))
     monkeypatch.setenv("PATH", str(temporary))
     assert failures.run(app, ["demo", "--postgresql"]) == UNAVAILABLE
     told = capsys.readouterr().err
@@ -60,14 +60,9 @@ class Bank(Primary):
     """A database with the bank's tables, in a server that others use as well."""
 
     def __init__(self, name: str, dsn: str) -> None:
-        super().__init__(name, "", Path())
-        self._dsn = dsn
+        super().__init__(name, "", Path(), dsn=dsn)
         self.query(SCHEMA)
         self.move(FIRST)
-
-    @property
-    def dsn(self) -> str:
-        return self._dsn
 
     def move(self, transfer_id: str) -> None:
         """Moves 5 from account 1 to account 2."""

@@ -45,7 +45,7 @@ LOCAL = (
     "groupcert.members.errors.rebuild",
     "groupcert.members.errors.usage",
     "groupcert.members.commands.extras",
-    "groupcert.members.host.server_missing",
+    "groupcert.members.host.servers",
 )
 """Their errors cross no wire; whether they are in the tree depends on what was imported before."""
 LEAVES = tuple(each for each in status.leaves() if not each.__module__.startswith(LOCAL))

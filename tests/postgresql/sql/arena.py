@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
 import psycopg
@@ -81,12 +80,7 @@ class Arena:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_raised: object) -> None:
         self.stop()
 
     def run(self, case: Case) -> Outcome:
@@ -252,7 +246,7 @@ class Arena:
         """Returns the companions that have ended, with the reason."""
         problems = []
         for place, primary in enumerate(self._primaries):
-            if primary.companion is None or primary.companion.poll() is None:
+            if primary.companion.is_running:
                 continue
             line = self._last_line(place)
             problems.append(Problem(f"companion ended: {masked(line)}", line))
