@@ -16,10 +16,10 @@ import pytest
 from groupcert import Client, Transaction
 from tests.cluster.docker_cluster import DockerCluster
 from tests.cluster.nemesis import SETTINGS
-from tests.workloads.check import check_history, report
-from tests.workloads.driver import TIMEOUT_MS, WorkloadRun
-from tests.workloads.history import Workload
-from tests.workloads.plans import ALL_WORKLOADS
+from tests.laboratory.check import check_history, report
+from tests.laboratory.driver import TIMEOUT_MS, WorkloadRun
+from tests.laboratory.history import Workload
+from tests.laboratory.plans import ALL_WORKLOADS
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -6,10 +6,10 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.workloads.cycles import components, short_cycle
-from tests.workloads.dependencies import Dependencies, Edge, cycle_findings
-from tests.workloads.history import Workload
-from tests.workloads.written_histories import written_history
+from tests.laboratory.cycles import components, short_cycle
+from tests.laboratory.dependencies import Dependencies, Edge, cycle_findings
+from tests.laboratory.history import Workload
+from tests.laboratory.written_histories import written_history
 
 NODES = 6
 LONG = 50_000

@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from tests.workloads.findings import Finding
-from tests.workloads.history import FinalState, History, Operation, Workload
+from tests.laboratory.findings import Finding
+from tests.laboratory.history import FinalState, History, Operation, Workload
 
 SPACE = ord(" ")
 

@@ -7,10 +7,10 @@ group claims are held against it.
 from collections.abc import Iterator
 from itertools import islice
 
-from tests.workloads.append_orders import Append, ListOrders, last_element, order_findings
-from tests.workloads.dependencies import cycle_findings, dependencies_of
-from tests.workloads.findings import Finding
-from tests.workloads.history import History, Operation, Workload
+from tests.laboratory.append_orders import Append, ListOrders, last_element, order_findings
+from tests.laboratory.dependencies import cycle_findings, dependencies_of
+from tests.laboratory.findings import Finding
+from tests.laboratory.history import History, Operation, Workload
 
 
 def check_append(history: History, workload: Workload) -> Iterator[Finding]:

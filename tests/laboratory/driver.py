@@ -25,9 +25,9 @@ from groupcert import (
 from groupcert.certifier.errors import GroupcertError, InvalidRequest
 from groupcert.members.client.remote import is_refusal
 from groupcert.members.demo import checks as demo_checks
-from tests.workloads.history import Fault, FinalState, History, Operation, Outcome, Workload
-from tests.workloads.plans import ALL_WORKLOADS, Process
-from tests.workloads.transactions import (
+from tests.laboratory.history import Fault, FinalState, History, Operation, Outcome, Workload
+from tests.laboratory.plans import ALL_WORKLOADS, Process
+from tests.laboratory.transactions import (
     Answer,
     Begin,
     Commit,

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-from tests.workloads.append_orders import ListOrders, last_element
-from tests.workloads.cycles import components, short_cycle
-from tests.workloads.findings import Finding
-from tests.workloads.history import Operation
+from tests.laboratory.append_orders import ListOrders, last_element
+from tests.laboratory.cycles import components, short_cycle
+from tests.laboratory.findings import Finding
+from tests.laboratory.history import Operation
 
 
 class Edge(NamedTuple):

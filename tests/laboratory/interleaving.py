@@ -7,10 +7,10 @@ takes `Process.transaction()`, and sends each answer when its group has one.
 import random
 from collections.abc import Sequence
 
-from tests.workloads.history import History, Workload
-from tests.workloads.plans import ALL_WORKLOADS, Process
-from tests.workloads.reference_store import MEMBERS, ReferenceStore, StoreSession
-from tests.workloads.transactions import Answer, Running
+from tests.laboratory.history import History, Workload
+from tests.laboratory.plans import ALL_WORKLOADS, Process
+from tests.laboratory.reference_store import MEMBERS, ReferenceStore, StoreSession
+from tests.laboratory.transactions import Answer, Running
 
 PROCESSES = 6
 

@@ -11,9 +11,9 @@ from itertools import takewhile
 from typing import NamedTuple
 from unittest.mock import patch
 
-from tests.workloads.history import FinalState, Outcome
-from tests.workloads.reference_store import Copy, ReferenceStore, StoreSession, Writes
-from tests.workloads.transactions import Answer, Begin, Commit, Decision, Request
+from tests.laboratory.history import FinalState, Outcome
+from tests.laboratory.reference_store import Copy, ReferenceStore, StoreSession, Writes
+from tests.laboratory.transactions import Answer, Begin, Commit, Decision, Request
 
 RARELY = 0.03
 

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from tests.workloads.findings import Finding
-from tests.workloads.history import Fault, History, Operation, Outcome
+from tests.laboratory.findings import Finding
+from tests.laboratory.history import Fault, History, Operation, Outcome
 
 PAUSE_MS = 500
 """A client that begins again within this time was trying all the while."""

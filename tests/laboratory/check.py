@@ -1,4 +1,4 @@
-"""`python -m tests.workloads.check FILE`: checks a saved history, and prints what was found.
+"""`python -m tests.laboratory.check FILE`: checks a saved history, and prints what was found.
 
 Exits with 0 if nothing was, with 1 if something was, with 2 if the file is no history.
 """
@@ -9,14 +9,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from tests.workloads.agreement import check_agreement
-from tests.workloads.append import check_append
-from tests.workloads.findings import Finding
-from tests.workloads.history import History, Workload, load_history
-from tests.workloads.invariants import check_bank, check_register, check_set
-from tests.workloads.relay import check_relay
-from tests.workloads.sessions import check_sessions
-from tests.workloads.summary import summary_of
+from tests.laboratory.agreement import check_agreement
+from tests.laboratory.append import check_append
+from tests.laboratory.findings import Finding
+from tests.laboratory.history import History, Workload, load_history
+from tests.laboratory.invariants import check_bank, check_register, check_set
+from tests.laboratory.relay import check_relay
+from tests.laboratory.sessions import check_sessions
+from tests.laboratory.summary import summary_of
 
 SHOWN_MAX = 3
 """Findings of one code that are printed."""
@@ -54,7 +54,7 @@ def report(history: History, findings: Sequence[Finding]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command."""
-    parser = argparse.ArgumentParser(prog="python -m tests.workloads.check", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.laboratory.check", description=__doc__)
     parser.add_argument("file", type=Path, help="a history, as `History.save` writes it")
     path = parser.parse_args(arguments).file
     try:

@@ -7,8 +7,8 @@ tokens are made of its process and index, so that no two transactions ever write
 import random
 from collections.abc import Callable, Sequence
 
-from tests.workloads.history import Workload
-from tests.workloads.transactions import Get, Plan, Planner, Put, Running, Start, transact
+from tests.laboratory.history import Workload
+from tests.laboratory.transactions import Get, Plan, Planner, Put, Running, Start, transact
 
 LISTS = 6
 GENERATION_TRANSACTIONS = 40

@@ -10,10 +10,10 @@ from groupcert import Client
 from groupcert.members.demo.local_group import LocalGroup
 from tests.integration.conftest import SETTINGS
 from tests.integration.waiting import wait_for
-from tests.workloads.check import check_history, report
-from tests.workloads.driver import WorkloadRun
-from tests.workloads.history import History, Outcome
-from tests.workloads.plans import workloads_of
+from tests.laboratory.check import check_history, report
+from tests.laboratory.driver import WorkloadRun
+from tests.laboratory.history import History, Outcome
+from tests.laboratory.plans import workloads_of
 
 pytestmark = pytest.mark.slow
 

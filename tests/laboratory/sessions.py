@@ -5,8 +5,8 @@ That lists do not get shorter for a session is checked where their order is know
 
 from collections.abc import Iterator
 
-from tests.workloads.findings import Finding
-from tests.workloads.history import History, Operation
+from tests.laboratory.findings import Finding
+from tests.laboratory.history import History, Operation
 
 
 def check_sessions(history: History) -> Iterator[Finding]:

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from zlib import crc32
 
 from groupcert.members.demo.checks import Applied
-from tests.workloads.history import FinalState, Outcome
-from tests.workloads.transactions import (
+from tests.laboratory.history import FinalState, Outcome
+from tests.laboratory.transactions import (
     Answer,
     Begin,
     Commit,

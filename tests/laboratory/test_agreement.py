@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from groupcert.members.demo.checks import Applied
-from tests.workloads.check import check_history
-from tests.workloads.history import FinalState, History, Operation, Outcome, Step, Workload
+from tests.laboratory.check import check_history
+from tests.laboratory.history import FinalState, History, Operation, Outcome, Step, Workload
 
 SET = Workload("set")
 

@@ -6,13 +6,13 @@ is one rule less; what has to be found is, and nothing that does not follow from
 
 import pytest
 
-from tests.workloads.append_orders import ListOrders, order_findings
-from tests.workloads.breakages import BREAKAGES
-from tests.workloads.check import check_history
-from tests.workloads.dependencies import cycle_findings, dependencies_of
-from tests.workloads.history import History, Outcome, Workload
-from tests.workloads.interleaving import interleave
-from tests.workloads.invariants import write_skews
+from tests.laboratory.append_orders import ListOrders, order_findings
+from tests.laboratory.breakages import BREAKAGES
+from tests.laboratory.check import check_history
+from tests.laboratory.dependencies import cycle_findings, dependencies_of
+from tests.laboratory.history import History, Outcome, Workload
+from tests.laboratory.interleaving import interleave
+from tests.laboratory.invariants import write_skews
 
 TRANSACTIONS = 600
 BREAKAGE_SEEDS_MAX = 6

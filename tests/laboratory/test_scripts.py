@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from tests.datadriven import Command, run_script
-from tests.workloads.breakages import BREAKAGES
-from tests.workloads.check import check_history
-from tests.workloads.findings import CODES
-from tests.workloads.history import Workload
-from tests.workloads.written_histories import written_history
+from tests.laboratory.breakages import BREAKAGES
+from tests.laboratory.check import check_history
+from tests.laboratory.findings import CODES
+from tests.laboratory.history import Workload
+from tests.laboratory.written_histories import written_history
 
-SCRIPTS = sorted((Path(__file__).parent.parent / "testdata" / "workloads").glob("*.txt"))
+SCRIPTS = sorted((Path(__file__).parent.parent / "testdata" / "laboratory").glob("*.txt"))
 ABOUT_CLAIMS = {"session", "snapshot-version", "stale", "version-order"}
 """What is looked at only where a script gives versions."""
 AGREEMENT_TESTS = Path(__file__).with_name("test_agreement.py")

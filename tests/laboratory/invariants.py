@@ -7,9 +7,9 @@ later, for each of them read one snapshot.
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from tests.workloads.findings import Finding
-from tests.workloads.history import FinalState, History, Operation, Outcome, Workload
-from tests.workloads.plans import (
+from tests.laboratory.findings import Finding
+from tests.laboratory.history import FinalState, History, Operation, Outcome, Workload
+from tests.laboratory.plans import (
     OPENING_BALANCE,
     REGISTER_PAIRS,
     TOTAL,
@@ -17,7 +17,7 @@ from tests.workloads.plans import (
     balance_of,
     pair_keys,
 )
-from tests.workloads.transactions import KnownRows
+from tests.laboratory.transactions import KnownRows
 
 
 def check_bank(history: History, workload: Workload) -> Iterator[Finding]:

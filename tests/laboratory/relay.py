@@ -6,8 +6,8 @@ Whatever ran beside what it depends on is what `members.demo.checks` finds.
 from collections.abc import Iterator
 
 from groupcert.members.demo.checks import Applied, overlap_problems
-from tests.workloads.findings import Finding
-from tests.workloads.history import FinalState, History
+from tests.laboratory.findings import Finding
+from tests.laboratory.history import FinalState, History
 
 
 def check_relay(history: History) -> Iterator[Finding]:

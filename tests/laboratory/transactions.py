@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 
-from tests.workloads.history import Operation, Outcome, Step, Workload
+from tests.laboratory.history import Operation, Outcome, Step, Workload
 
 KnownRows = Mapping[bytes, bytes | None]
 

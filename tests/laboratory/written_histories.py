@@ -1,4 +1,4 @@
-"""Histories written by hand, a line each transaction: what tests/testdata/workloads is made of.
+"""Histories written by hand, a line each transaction: what tests/testdata/laboratory is made of.
 
     T1.0 committed v=3 s=2: read x 1 2; write x 1 2 3
     final m1: x 1 2 3
@@ -9,7 +9,7 @@ A transaction is named by its process and index. Its claims: `v`, its version; `
 
 from collections.abc import Sequence
 
-from tests.workloads.history import FinalState, History, Operation, Outcome, Step, Workload
+from tests.laboratory.history import FinalState, History, Operation, Outcome, Step, Workload
 
 MILLISECONDS = 10
 """From the beginning of a transaction to that of the next one."""

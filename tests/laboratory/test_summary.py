@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from tests.workloads.findings import Finding
-from tests.workloads.history import Fault, Operation, Outcome, Workload
-from tests.workloads.summary import longest_stall, summary_of
-from tests.workloads.written_histories import written_history
+from tests.laboratory.findings import Finding
+from tests.laboratory.history import Fault, Operation, Outcome, Workload
+from tests.laboratory.summary import longest_stall, summary_of
+from tests.laboratory.written_histories import written_history
 
 APPEND = Workload("append")
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.workloads.breakages import BREAKAGES
-from tests.workloads.check import main
-from tests.workloads.history import Fault, load_history
-from tests.workloads.interleaving import interleave
+from tests.laboratory.breakages import BREAKAGES
+from tests.laboratory.check import main
+from tests.laboratory.history import Fault, load_history
+from tests.laboratory.interleaving import interleave
 
 
 def test_a_history_comes_back_from_its_file(tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ from groupcert import (
     TransactionTooOld,
 )
 from groupcert.certifier.errors import NotServing, TransactionTooLarge
-from tests.workloads.driver import failed
-from tests.workloads.history import Outcome, Step, Workload
-from tests.workloads.transactions import (
+from tests.laboratory.driver import failed
+from tests.laboratory.history import Outcome, Step, Workload
+from tests.laboratory.transactions import (
     Begin,
     Commit,
     Decision,

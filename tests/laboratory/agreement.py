@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from groupcert.members.demo.checks import Applied
-from tests.workloads.findings import Finding
-from tests.workloads.history import FinalState, History, Operation
+from tests.laboratory.findings import Finding
+from tests.laboratory.history import FinalState, History, Operation
 
 
 def check_agreement(history: History) -> Iterator[Finding]:
