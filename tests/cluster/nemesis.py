@@ -23,6 +23,7 @@ from tests.commands import CommandFailed
 from tests.laboratory.check import check_history, report
 from tests.laboratory.driver import WorkloadRun
 from tests.laboratory.findings import Finding
+from tests.laboratory.group_clients import Members
 from tests.laboratory.history import History
 from tests.laboratory.plans import workloads_of
 from tests.laboratory.summary import Summary, summary_of
@@ -122,12 +123,9 @@ def run_nemesis(
         timeout_ms = TIMEOUTS_MS[next(timeouts) % len(TIMEOUTS_MS)]
         return Client(addresses, timeout_ms=timeout_ms)
 
+    members = Members(cluster.addresses, connect)
     workloads = WorkloadRun(
-        cluster.addresses,
-        seed=seed,
-        workloads=workloads_of(name),
-        clients=CLIENTS,
-        connect=connect,
+        members.session, seed=seed, workloads=workloads_of(name), clients=CLIENTS
     )
     run = Run(scenarios, seed, seconds, workloads.history, cluster.log)
 
@@ -144,7 +142,7 @@ def run_nemesis(
             make_whole(cluster, note)
             run.heal_seconds = time.monotonic() - began
             _wait_for_commits(workloads)
-        workloads.read_finals()
+        workloads.history.finals = members.finals(workloads.history)
         run.findings = check_history(workloads.history)
     except (AssertionError, CommandFailed, GroupcertError, MemberFailed) as error:
         run.failure = f"{type(error).__name__}: {error}"

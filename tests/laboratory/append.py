@@ -26,15 +26,21 @@ def check_append(history: History, workload: Workload) -> Iterator[Finding]:
     yield from _sessions(orders)
 
 
+def has_write_skew(history: History, workload: Workload) -> bool:
+    """Whether some cycle is one that only serializability forbids."""
+    dependencies = dependencies_of(ListOrders(history, workload))
+    return any(each.code == "G2" for each in cycle_findings(dependencies, serializable=True))
+
+
 def _claimed_order(orders: ListOrders) -> Iterator[Finding]:
     """Versions ascend along each list."""
     for key, elements in orders.elements.items():
         newest: Operation | None = None
         for element in elements:
             append = orders.appended(key, element)
-            if append is None or not append.operation.is_committed:
+            operation = append.operation if append else None
+            if operation is None or not operation.is_committed or not operation.transaction_id:
                 continue
-            operation = append.operation
             if newest is not None and newest is not operation:
                 if operation.version <= newest.version:
                     yield Finding(
@@ -50,6 +56,8 @@ def _claimed_snapshots(orders: ListOrders) -> Iterator[Finding]:
     """A snapshot has what was committed up to its version, and nothing else."""
     for operation, reads in zip(orders.operations, orders.reads, strict=True):
         snapshot = operation.snapshot_version
+        if not operation.transaction_id:
+            continue
         for key, value in reads.items():
             element = last_element(value)
             newest = orders.appended(key, element)

@@ -222,12 +222,12 @@ def _lost_updates(orders: ListOrders) -> Iterator[Finding]:
 
 
 def _lost(orders: ListOrders) -> Iterator[Finding]:
-    """Acknowledged elements that a member has not got in the end."""
+    """Elements that a member has not got in the end, of transactions that took effect."""
     for final in orders.finals:
         present = {key: frozenset((final.rows.get(key) or b"").split()) for key in orders.appends}
         for key, appends in orders.appends.items():
             for element, (operation, _) in appends.items():
-                if operation.is_committed and element not in present[key]:
+                if orders.took_effect(operation) and element not in present[key]:
                     yield Finding(
                         code="lost-append",
                         summary=f"{final.member} lacks {_text(element)} in {_text(key)}",
@@ -235,7 +235,7 @@ def _lost(orders: ListOrders) -> Iterator[Finding]:
                             f"{operation} appended it",
                             f"the final read is [{_text(final.rows.get(key) or b'')}]",
                         ],
-                        lost=frozenset([operation.name]),
+                        lost=frozenset([operation.name] if operation.is_committed else ()),
                     )
 
 

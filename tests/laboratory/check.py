@@ -6,7 +6,7 @@ Exits with 0 if nothing was, with 1 if something was, with 2 if the file is no h
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from tests.laboratory.agreement import check_agreement
@@ -19,7 +19,7 @@ from tests.laboratory.sessions import check_sessions
 from tests.laboratory.summary import summary_of
 
 SHOWN_MAX = 3
-"""Findings of one code that are printed."""
+"""Findings of one code that are told."""
 
 CHECKS: dict[str, Callable[[History, Workload], Iterator[Finding]]] = {
     "append": check_append,
@@ -41,15 +41,20 @@ def check_history(history: History) -> list[Finding]:
     return findings
 
 
-def report(history: History, findings: Sequence[Finding]) -> str:
-    """The first findings of each code, then the summary."""
+def first_of_each(findings: Iterable[Finding]) -> list[str]:
+    """The first findings of each code, in words."""
     shown: Counter[str] = Counter()
     texts = []
     for finding in findings:
         shown[finding.code] += 1
         if shown[finding.code] <= SHOWN_MAX:
             texts.append(str(finding))
-    return "\n".join([*texts, str(summary_of(history, findings)), ""])
+    return texts
+
+
+def report(history: History, findings: Sequence[Finding]) -> str:
+    """The first findings of each code, then the summary."""
+    return "\n".join([*first_of_each(findings), str(summary_of(history, findings)), ""])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -26,7 +26,7 @@ CODES = {
     "gtid-twice": "two transactions have one GTID",
     "incompatible-order": "a list was read in two orders",
     "internal": "a transaction does not see its own writes, or one state",
-    "lost-append": "a member lacks an acknowledged element",
+    "lost-append": "a member lacks an element of a transaction that took effect",
     "lost-update": "two transactions changed one version of a list",
     "outcome-differs": "members remember other outcomes of a transaction",
     "phantom": "an element is in a list that nobody appended",

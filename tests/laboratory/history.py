@@ -16,6 +16,9 @@ from groupcert.members.demo.checks import Applied
 ENCODING = "latin-1"
 """Keys and values are bytes: each is one character, and comes back as it was."""
 
+SERIALIZABLE = "-serializable"
+"""How names of workloads end whose transactions are."""
+
 
 class Outcome(StrEnum):
     """How a transaction ended, as far as its client knows."""
@@ -47,7 +50,7 @@ class Workload(NamedTuple):
     @property
     def name(self) -> str:
         """The run, the kind, and the isolation that is asked for."""
-        name = f"{self.kind}-serializable" if self.serializable else self.kind
+        name = f"{self.kind}{SERIALIZABLE}" if self.serializable else self.kind
         return f"{self.run}-{name}" if self.run else name
 
     @property
@@ -64,13 +67,25 @@ class Step(NamedTuple):
     value: bytes | None
 
 
+class Conflict(NamedTuple):
+    """What a client was told of its conflict: the item, who won, and the log's messages of both."""
+
+    item: int
+    winner_gtid: str
+    winner_version: int
+    winner_member: str
+    winner_sequence: int
+    log_sequence: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
     """One transaction as its client saw it. A transaction that is tried again is another one.
 
     `process` is the client, `index` counts its transactions, `version_min` is the state that its
     snapshot had to reach (0: any; `latest`: all that was ordered before), `version` the state that
-    its commit made. Times count from the start of the run.
+    its commit made. Times count from the start of the run. One without a `transaction_id` has no
+    claims: its server says nothing of versions.
     """
 
     process: int
@@ -87,6 +102,8 @@ class Operation:
     outcome: Outcome
     version: int
     cause: str = ""
+    gtid: str = ""
+    conflict: Conflict | None = None
 
     @property
     def name(self) -> str:
@@ -99,9 +116,19 @@ class Operation:
         return self.outcome is Outcome.COMMITTED
 
     @property
+    def is_serializable(self) -> bool:
+        """Whether what it read was to be certified, too."""
+        return self.workload.endswith(SERIALIZABLE)
+
+    @property
     def has_writes(self) -> bool:
         """Whether it changes anything."""
         return any(step.is_write for step in self.steps)
+
+    @property
+    def writes(self) -> dict[bytes, bytes | None]:
+        """The last value that it writes of each row."""
+        return {key: value for is_write, key, value in self.steps if is_write}
 
     def external_reads(self) -> dict[bytes, bytes | None]:
         """The first value of each row that it read before it wrote that row itself."""
@@ -220,6 +247,8 @@ def _operation_document(operation: Operation) -> dict[str, Any]:
 def _operation(document: dict[str, Any]) -> Operation:
     document["transaction_id"] = bytes.fromhex(document["transaction_id"])
     document["outcome"] = Outcome(document["outcome"])
+    if document["conflict"]:
+        document["conflict"] = Conflict(*document["conflict"])
     document["steps"] = tuple(
         Step(is_write, _bytes(key), None if value is None else _bytes(value))
         for is_write, key, value in document["steps"]

@@ -45,13 +45,17 @@ class Process:
         workloads: Sequence[Workload],
         dice: random.Random,
         clock_ms: Callable[[], int],
+        *,
+        sends_writes: bool = False,
     ) -> None:
+        """`sends_writes`: see `Start`."""
         assert 0 <= number < PROCESSES_MAX, f"process {number}: expected less than {PROCESSES_MAX}"
         self.number = number
         self.remembers = number % FORGETFUL_PROCESSES != FORGETFUL_PROCESSES - 1
         self._workloads = workloads
         self._dice = dice
         self._clock_ms = clock_ms
+        self._sends_writes = sends_writes
         self._index = 0
         self._version = 0
 
@@ -66,6 +70,7 @@ class Process:
             index=index,
             version_min=self._version if self.remembers else 0,
             latest=self._dice.random() < LATEST,
+            sends_writes=self._sends_writes,
         )
         operation = yield from transact(start, plan, self._clock_ms)
         self._version = max(self._version, operation.version, operation.snapshot_version)

@@ -18,6 +18,7 @@ from tests.laboratory.transactions import (
     Found,
     Get,
     Opened,
+    Put,
     Request,
 )
 
@@ -121,6 +122,8 @@ class StoreSession:
                 return self._begin(request)
             case Get(keys=keys):
                 return Found({key: self._copy.read(key, self._snapshot) for key in keys})
+            case Put():
+                raise AssertionError("it takes writes at the commit alone")
             case Commit(writes=writes) if not writes:
                 return Decision(Outcome.COMMITTED, self._snapshot)
             case Commit(writes=writes, read_keys=read_keys):

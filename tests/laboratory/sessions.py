@@ -32,7 +32,9 @@ def _internal(operation: Operation) -> Iterator[Finding]:
 
 def _claims(operation: Operation) -> Iterator[Finding]:
     """A snapshot reaches the version that was asked for, and a commit is after its snapshot."""
-    if operation.transaction_id and operation.snapshot_version < operation.version_min:
+    if not operation.transaction_id:
+        return
+    if operation.snapshot_version < operation.version_min:
         yield Finding(
             code="session",
             summary=f"{operation.name} got version {operation.snapshot_version}, and its session "

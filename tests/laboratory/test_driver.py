@@ -12,6 +12,7 @@ from tests.integration.conftest import SETTINGS
 from tests.integration.waiting import wait_for
 from tests.laboratory.check import check_history, report
 from tests.laboratory.driver import WorkloadRun
+from tests.laboratory.group_clients import Members
 from tests.laboratory.history import History, Outcome
 from tests.laboratory.plans import workloads_of
 
@@ -30,12 +31,6 @@ def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalGroup]:
         yield group
 
 
-def wait_for_commits(run: WorkloadRun, commits: int) -> None:
-    """Returns when so many more transactions were acknowledged."""
-    wanted = run.acknowledged + commits
-    wait_for(f"{commits} more commits", lambda: run.acknowledged >= wanted or not run.is_running)
-
-
 def assert_no_findings(history: History, folder: Path) -> None:
     """Checks the run as it was saved, and says how it went."""
     history.save(folder / "history.jsonl")
@@ -50,9 +45,10 @@ def assert_no_findings(history: History, folder: Path) -> None:
 @pytest.mark.in_turns
 @pytest.mark.parametrize("seed", [1])
 def test_a_run_without_faults_has_no_findings(group: LocalGroup, tmp_path: Path, seed: int) -> None:
-    with WorkloadRun(group.addresses, seed=seed, workloads=workloads_of("quiet")) as run:
-        wait_for_commits(run, 5 * COMMITS)
-    run.read_finals()
+    members = Members(group.addresses)
+    with WorkloadRun(members.session, seed=seed, workloads=workloads_of("quiet")) as run:
+        run.wait_for_commits(5 * COMMITS)
+    run.history.finals = members.finals(run.history)
     assert_no_findings(run.history, tmp_path)
 
 
@@ -62,16 +58,16 @@ def test_clients_that_give_up_early_leave_unknown_outcomes_and_no_findings(
     def connect(addresses: Sequence[str]) -> Client:
         return Client(addresses, timeout_ms=GIVE_UP_MS)
 
-    workloads = workloads_of("unknown")
-    with WorkloadRun(group.addresses, seed=3, workloads=workloads, connect=connect) as run:
-        wait_for_commits(run, COMMITS)
+    members = Members(group.addresses, connect)
+    with WorkloadRun(members.session, seed=3, workloads=workloads_of("unknown")) as run:
+        run.wait_for_commits(COMMITS)
         run.note_fault("kill the log server")
         group.log_server.kill()
         wait_for("unknown outcomes", lambda: run.outcomes(Outcome.UNKNOWN))
         run.note_fault("start the log server")
         group.log_server.start()
-        wait_for_commits(run, COMMITS)
-    run.read_finals()
+        run.wait_for_commits(COMMITS)
+    run.history.finals = members.finals(run.history)
     assert_no_findings(run.history, tmp_path)
 
 
@@ -80,14 +76,15 @@ def test_a_run_with_a_member_killed_and_started_again_has_no_findings(
     group: LocalGroup, tmp_path: Path
 ) -> None:
     name = random.Random(2).choice(group.names)
-    with WorkloadRun(group.addresses, seed=2, workloads=workloads_of("killed")) as run:
-        wait_for_commits(run, COMMITS)
+    members = Members(group.addresses)
+    with WorkloadRun(members.session, seed=2, workloads=workloads_of("killed")) as run:
+        run.wait_for_commits(COMMITS)
         run.note_fault(f"kill {name}")
         group.kill(name)
-        wait_for_commits(run, COMMITS)
+        run.wait_for_commits(COMMITS)
         run.note_fault(f"start {name}")
         group.start_member(name)
         group.wait_online()
-        wait_for_commits(run, COMMITS)
-    run.read_finals()
+        run.wait_for_commits(COMMITS)
+    run.history.finals = members.finals(run.history)
     assert_no_findings(run.history, tmp_path)

@@ -10,7 +10,7 @@ from groupcert import (
     TransactionTooOld,
 )
 from groupcert.certifier.errors import NotServing, TransactionTooLarge
-from tests.laboratory.driver import failed
+from tests.laboratory.group_clients import failed
 from tests.laboratory.history import Outcome, Step, Workload
 from tests.laboratory.transactions import (
     Begin,

@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 
-from tests.laboratory.history import Operation, Outcome, Step, Workload
+from tests.laboratory.history import Conflict, Operation, Outcome, Step, Workload
 
 KnownRows = Mapping[bytes, bytes | None]
 
@@ -28,9 +28,22 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Get:
-    """Read rows of the snapshot. Answer: `Found`, with each of the keys."""
+    """Read rows of the snapshot, as the transaction has changed them, if it has sent its writes.
+    Answer: `Found`, with each of the keys.
+    """
 
     keys: Sequence[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """Change a row, or delete it (None). Answer: `Found`, with nothing.
+
+    Only whoever wants writes one by one is asked for it: see `Start.sends_writes`.
+    """
+
+    key: bytes
+    value: bytes | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,17 +80,11 @@ class Decision:
     outcome: Outcome
     version: int = 0
     cause: str = ""
+    gtid: str = ""
+    conflict: Conflict | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Put:
-    """What a plan writes: kept by the transaction until its commit."""
-
-    key: bytes
-    value: bytes | None
-
-
-Request = Begin | Get | Commit
+Request = Begin | Get | Put | Commit
 Answer = Opened | Found | Decision
 Plan = Generator[Get | Put, KnownRows, None]
 """What a workload does in one transaction: it gets rows, as it has changed them, and puts some."""
@@ -88,13 +95,18 @@ Planner = Callable[[Workload, random.Random, int, int], Plan]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """What is known of a transaction before it begins."""
+    """What is known of a transaction before it begins.
+
+    `sends_writes`: each write is a request of its own, and rows that were written are read as any
+    other. Else the transaction keeps its writes until its commit.
+    """
 
     workload: Workload
     process: int
     index: int
     version_min: int
     latest: bool
+    sends_writes: bool = False
 
 
 def transact(start: Start, plan: Plan, clock_ms: Callable[[], int]) -> Running:
@@ -119,6 +131,8 @@ def transact(start: Start, plan: Plan, clock_ms: Callable[[], int]) -> Running:
             outcome=decision.outcome,
             version=decision.version,
             cause=decision.cause,
+            gtid=decision.gtid,
+            conflict=decision.conflict,
         )
 
     answer = yield Begin(start.version_min, start.latest, start.workload.serializable)
@@ -134,14 +148,17 @@ def transact(start: Start, plan: Plan, clock_ms: Callable[[], int]) -> Running:
         if isinstance(wanted, Put):
             writes[wanted.key] = wanted.value
             steps.append(Step(True, wanted.key, wanted.value))
+            if start.sends_writes and isinstance(answer := (yield wanted), Decision):
+                return ended(answer)
         else:
-            missing = [key for key in wanted.keys if key not in writes]
+            kept = {} if start.sends_writes else writes
+            missing = [key for key in wanted.keys if key not in kept]
             answer = (yield Get(missing)) if missing else Found({})
             if isinstance(answer, Decision):
                 return ended(answer)
             assert isinstance(answer, Found), f"{answer} answers no get"
-            read_keys.update(dict.fromkeys(missing))
-            values = {**answer.values, **writes}
+            read_keys.update(dict.fromkeys(key for key in missing if key not in writes))
+            values = {**answer.values, **kept}
             known = {key: values[key] for key in wanted.keys}
             steps += [Step(False, key, value) for key, value in known.items()]
         wanted = _following(plan, known)

@@ -4,7 +4,7 @@
     final m1: x 1 2 3
 
 A transaction is named by its process and index. Its claims: `v`, its version; `s`, its snapshot's;
-`min`, what its session had seen; `latest`. Times follow the lines.
+`min`, what its session had seen; `latest`. One without claims has no id. Times follow the lines.
 """
 
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ def _operation(
         process=int(process),
         index=int(index),
         workload=workload.name,
-        transaction_id=name.encode(),
+        transaction_id=name.encode() if claims else b"",
         member="m1",
         invoked_ms=number * MILLISECONDS,
         completed_ms=number * MILLISECONDS + MILLISECONDS // 2,
