@@ -1,26 +1,29 @@
 """Clients at work while a test or a benchmark stops things: every error that they get, every gap.
 
-Each client begins at a member of its own and knows all. One kind uses `Client.run`, one plain
-transactions that read and write, one `certify`, as a store of its own would. A conflict is no
-error: somebody else was first. Whatever else a client raises is one.
+Each client begins at a member of its own and knows all: it sees what an application would see that
+goes on at another member when its own is gone. A conflict is no error: somebody else was first.
+Whatever else a client raises is one.
 """
 
-import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
+from heapq import merge
 from itertools import pairwise
-from typing import Self
 
 from groupcert import CertificationConflict, Client, Transaction, TransactionTooOld, certifiable
 from groupcert.v1 import transaction_pb2
 from tests.integration.waiting import wait_for
+from tests.laboratory.at_work import AtWork
 
 TIMEOUT_MS = 60_000
 PAUSE_SECONDS = 0.02
 ROWS = 20
 """Shared by all clients: some conflict."""
+
+Kind = Callable[[Client, int, int], None]
+"""One transaction of a client, by its number and turn."""
 
 
 def _run(client: Client, number: int, turn: int) -> None:
@@ -49,31 +52,37 @@ def _certify(client: Client, number: int, turn: int) -> None:
         raise AssertionError(f"nobody else writes that row: {outcome}")
 
 
-KINDS: tuple[Callable[[Client, int, int], None], ...] = (_run, _transaction, _certify)
+def put_one(client: Client, number: int, turn: int) -> None:
+    """Writes a row of the client's own."""
+    with client.transaction() as transaction:
+        transaction.put(b"probe/%d" % number, b"%d" % turn)
 
 
-class WatchedClients:
-    """At work from the beginning of the block to its end."""
+KINDS: tuple[Kind, ...] = (_run, _transaction, _certify)
+"""`Client.run`, plain transactions that read and write, and `certify`, for a store of its own."""
 
-    def __init__(self, addresses: Sequence[str], clients: int = 6) -> None:
+
+class WatchedClients(AtWork):
+    """At work from the beginning of the block to its end, each with transactions of one kind."""
+
+    def __init__(
+        self,
+        addresses: Sequence[str],
+        clients: int = 6,
+        *,
+        kinds: Sequence[Kind] = KINDS,
+        timeout_ms: int = TIMEOUT_MS,
+        pause_seconds: float = PAUSE_SECONDS,
+    ) -> None:
+        super().__init__(clients)
         self.errors: list[str] = []
         """In words, with the client's number and what it was at."""
         self.times: list[list[float]] = [[] for _ in range(clients)]
         """Of each client: when it was given a verdict, by `time.monotonic`."""
         self._addresses = addresses
-        self._stopped = threading.Event()
-        self._pool = ThreadPoolExecutor(clients)
-        self._running: list[Future[None]] = []
-
-    def __enter__(self) -> Self:
-        self._running = [self._pool.submit(self._work, n) for n in range(len(self.times))]
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self._stopped.set()
-        self._pool.shutdown()
-        for running in self._running:
-            running.result()
+        self._kinds = kinds
+        self._timeout_ms = timeout_ms
+        self._pause_seconds = pause_seconds
 
     def wait_for_answers(self, count: int) -> None:
         """Returns when each client was given so many more verdicts."""
@@ -86,15 +95,20 @@ class WatchedClients:
 
     def stalls_ms(self, began: float, ended: float) -> list[int]:
         """For each client the longest time without a verdict between two moments."""
-        return [round(1000 * _longest(times, began, ended)) for times in self.times]
+        return [_longest_ms(times, began, ended) for times in self.times]
 
-    def _work(self, number: int) -> None:
-        transact = KINDS[number % len(KINDS)]
+    def stall_of_all_ms(self, began: float, ended: float) -> int:
+        """The longest time in which nobody was given a verdict."""
+        return _longest_ms(list(merge(*self.times)), began, ended)
+
+    def work(self, number: int) -> None:
+        """Runs the transactions of a client."""
+        transact = self._kinds[number % len(self._kinds)]
         first = number % len(self._addresses)
         addresses = [*self._addresses[first:], *self._addresses[:first]]
         turn = 0
-        with Client(addresses, timeout_ms=TIMEOUT_MS) as client:
-            while not self._stopped.is_set():
+        with Client(addresses, timeout_ms=self._timeout_ms) as client:
+            while not self.stopped.is_set():
                 turn += 1
                 try:
                     with suppress(CertificationConflict, TransactionTooOld):
@@ -104,9 +118,16 @@ class WatchedClients:
                     self.errors.append(f"{number} {transact.__name__}: {kind}: {error}")
                 else:
                     self.times[number].append(time.monotonic())
-                self._stopped.wait(PAUSE_SECONDS)
+                self.stopped.wait(self._pause_seconds)
 
 
-def _longest(times: Sequence[float], began: float, ended: float) -> float:
+prober = partial(
+    WatchedClients, clients=3, kinds=(put_one,), timeout_ms=20_000, pause_seconds=0.002
+)
+"""Small commits, one after the other, of a client for each member."""
+
+
+def _longest_ms(times: Sequence[float], began: float, ended: float) -> int:
+    """The longest gap that reaches into the time between two moments."""
     moments = [time for time in times if began <= time <= ended]
-    return max(after - before for before, after in pairwise([began, *moments, ended]))
+    return round(1000 * max(after - before for before, after in pairwise([began, *moments, ended])))
