@@ -108,7 +108,7 @@ def check_members(
     """Checks what holds whoever the clients were. Returns the versions of each transaction in all
     histories.
     """
-    _check_convergence(observers, statuses, findings)
+    check_convergence(observers, statuses, findings)
     versions: dict[bytes, set[int]] = {}
     for client, status in zip(observers, statuses, strict=True):
         _check_history(client, status.name, versions, findings)
@@ -139,7 +139,7 @@ def check_equal(who: str, what: str, found: Mapping[str, object], findings: Find
         findings.texts.append(f"{who} differ in their {what}: {found}")
 
 
-def _check_convergence(
+def check_convergence(
     observers: Sequence[Client], statuses: Sequence[MemberStatus], findings: Findings
 ) -> None:
     """Checks that all members have the same rows, the same digest, and the same GTIDs executed."""

@@ -22,7 +22,7 @@ from groupcert.certifier.history.schema import CHAIN_START, RecordKind, Row, lin
 from groupcert.members.commands.cli import app
 from groupcert.members.demo.local_group import LocalGroup
 from tests.audit.histories import write_as_is
-from tests.integration.bank_load import BankLoad
+from tests.laboratory.bank_load import BankLoad
 from tests.members.certification_logs import read_log
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.in_turns]

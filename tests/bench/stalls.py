@@ -19,9 +19,8 @@ from tests.bench.harness import Document, Load, Run, circumstances, in_turns, sc
 from tests.cluster.docker_cluster import LOG_SERVERS, MEMBERS, DockerCluster
 from tests.cluster.faults import Fault, Killed, Paused, Stopped, heal_all, isolated
 from tests.cluster.image import ensure_image
-from tests.cluster.prober import Prober, Stalls
 from tests.cluster.test_handbook import next_release, operate, replace_all_at_once
-from tests.integration.watched_clients import WatchedClients
+from tests.laboratory.watched_clients import WatchedClients, prober
 from tests.operated_group import Operated, operated_group
 
 SEED = 1
@@ -42,6 +41,13 @@ class Containers(NamedTuple):
     cluster: DockerCluster
     image: str
     folder: Path
+
+
+class Stalls(NamedTuple):
+    """The longest time without an acknowledgement: of nobody's commit, and of the worst client."""
+
+    group_ms: int
+    worst_ms: int
 
 
 @contextmanager
@@ -102,17 +108,22 @@ def _break(
 ) -> Stalls:
     cluster = containers.cluster
     fault = draw(cluster, chance)
-    with Prober(cluster) as prober:
-        prober.wait_for_commits(COMMITS)
+    with prober(list(cluster.addresses.values())) as clients:
+        clients.wait_for_answers(COMMITS)
         began = time.monotonic()
         fault.inject()
         time.sleep(max(0.0, began + HOLD_SECONDS - time.monotonic()))
         held = time.monotonic()
         heal_all(cluster)
         cluster.wait_online()
-        prober.wait_for_commits(COMMITS)
+        clients.wait_for_answers(COMMITS)
         time.sleep(SETTLE_SECONDS)
-    return prober.stalls(began, held)
+    return _stalls(clients, began, held)
+
+
+def _stalls(clients: WatchedClients, began: float, ended: float) -> Stalls:
+    stalls_ms = clients.stalls_ms(began, ended)
+    return Stalls(clients.stall_of_all_ms(began, ended), max(stalls_ms))
 
 
 def _row(stalls: Sequence[Stalls], bound_ms: int | None) -> Document:
@@ -146,20 +157,21 @@ def upgrade(run: Run, repeat: int = 3) -> Document:
 def _upgrade(way: str, number: int, containers: Containers) -> Document:
     cluster, image, folder = containers
     name = f"{cluster.project}-{number}-{way.replace(' ', '-')}"
-    with next_release(image, folder, name) as release, Prober(cluster) as prober:
-        prober.wait_for_commits(COMMITS)
+    probing = prober(list(cluster.addresses.values()))
+    with next_release(image, folder, name) as release, probing as clients:
+        clients.wait_for_answers(COMMITS)
         began = time.monotonic()
         if way == ONE_BY_ONE:
             operate(cluster, "Upgrade", image=release)
         else:
             replace_all_at_once(cluster, release)
-        prober.wait_for_commits(COMMITS)
+        clients.wait_for_answers(COMMITS)
         ended = time.monotonic()
-    stalls = prober.stalls(began, ended)
+    stalls = _stalls(clients, began, ended)
     return {
         "way": way,
         "seconds": round(ended - began, 1),
-        "errors": len(prober.failures),
+        "errors": len(clients.errors),
         "group_ms": stalls.group_ms,
         "worst_client_ms": stalls.worst_ms,
     }

@@ -12,8 +12,8 @@ from xxhash import xxh3_64_intdigest
 
 from groupcert.v1.transaction_pb2 import Changes
 from tests.checker.decision import Decision
-from tests.checker.history import Observed, Operation, Told
 from tests.checker.model import Model
+from tests.laboratory.history import Conflict, FinalState, History, Operation, Outcome
 
 PROBLEMS_MAX = 50
 Rows = dict[bytes, bytes]
@@ -62,17 +62,16 @@ def item_of(key: bytes) -> int:
     return xxh3_64_intdigest(b"\x03" + key)
 
 
-def find_problems(
-    operations: Sequence[Operation], reading: Reading, observed: Observed
-) -> list[str]:
-    """Returns what was wrong, at most `PROBLEMS_MAX` of it."""
+def find_problems(history: History, reading: Reading, replicas: Mapping[str, Rows]) -> list[str]:
+    """Returns what was wrong, at most `PROBLEMS_MAX` of it; `replicas` have their rows by name."""
     problems: list[str] = []
+    operations = [each for each in history.operations if each.transaction_id]
     for found in (
         _once(operations, reading),
         (problem for each in operations for problem in _answer_problems(each, reading)),
         (problem for each in operations for problem in _read_problems(each, reading)),
-        _end_problems(reading, observed),
-        _stamp_problems(reading, observed),
+        _end_problems(reading, history.finals, replicas),
+        _stamp_problems(reading, history.finals),
     ):
         for problem in found:
             problems.append(problem)
@@ -104,7 +103,8 @@ def _items_missing(decision: Decision, operation: Operation) -> list[bytes]:
     written, read = set(decision.transaction.write_set), set(decision.transaction.read_set)
     missing = [key for key in operation.writes if item_of(key) not in written]
     if operation.is_serializable:
-        missing += [key for key in operation.reads if item_of(key) not in written | read]
+        reads = operation.external_reads()
+        missing += [key for key in reads if item_of(key) not in written | read]
     return missing
 
 
@@ -114,8 +114,8 @@ def _answer_problems(operation: Operation, reading: Reading) -> Iterator[str]:
     verdict = decision.verdict if decision else "nothing of it"
     if decision and decision.transaction.snapshot_version != operation.snapshot_version:
         yield f"{_named(operation)} is in the log with another snapshot"
-    match operation.told:
-        case Told.COMMITTED if operation.writes or operation.gtid:
+    match operation.outcome:
+        case Outcome.COMMITTED if operation.has_writes or operation.gtid:
             if decision is None or decision.verdict != "CERTIFIED":
                 yield f"{_named(operation)} was acknowledged, the log has {verdict}"
             elif (operation.gtid, operation.version) != (decision.gtid, decision.version):
@@ -123,15 +123,15 @@ def _answer_problems(operation: Operation, reading: Reading) -> Iterator[str]:
                     f"{_named(operation)} was acknowledged as {operation.gtid}, version "
                     f"{operation.version}: it is {decision.gtid}, version {decision.version}"
                 )
-        case Told.CONFLICT:
+        case Outcome.CONFLICT:
             if decision is None or decision.verdict != "CONFLICT":
                 yield f"{_named(operation)} lost, it was told; the log has {verdict}"
             else:
                 yield from _conflict_problems(operation, decision, reading)
-        case Told.TOO_OLD:
+        case Outcome.TOO_OLD:
             if verdict != "TOO_OLD":
                 yield f"{_named(operation)} was too old, it was told; the log has {verdict}"
-        case Told.NOTHING:
+        case Outcome.UNAVAILABLE | Outcome.REFUSED:
             if verdict == "CERTIFIED":
                 yield f"{_named(operation)} was refused, it was told; it was certified"
         case _:
@@ -141,50 +141,52 @@ def _answer_problems(operation: Operation, reading: Reading) -> Iterator[str]:
 def _conflict_problems(operation: Operation, decision: Decision, reading: Reading) -> Iterator[str]:
     """A conflict names the row and the winner that the model finds."""
     winner = reading.model.certified[decision.winner - 1]
-    right = (decision.item, winner.gtid, winner.version, winner.origin, winner.place[0])
-    told = (
-        *(operation.item, operation.winner_gtid, operation.winner_version),
-        *(operation.winner_member, operation.winner_sequence),
-    )
-    if told != right:
-        yield f"{_named(operation)} lost against {told}, it was told: it was {right}"
-    if operation.log_sequence != decision.place[0]:
-        sequences = f"{operation.log_sequence}: it is message {decision.place[0]}"
-        yield f"{_named(operation)} is message {sequences}"
+    won = (winner.gtid, winner.version, winner.origin, winner.place[0])
+    right = Conflict(decision.item, *won, log_sequence=decision.place[0])
+    if operation.conflict != right:
+        yield f"{_named(operation)} lost by {operation.conflict}, it was told: it was by {right}"
 
 
 def _read_problems(operation: Operation, reading: Reading) -> Iterator[str]:
     """A session never goes back, and reads exactly the state of its snapshot."""
     version = operation.snapshot_version
-    if not operation.reads and not operation.writes:
-        return
-    if version < operation.floor:
-        yield f"{_named(operation)} read version {version}, and had seen {operation.floor}"
+    if version < operation.version_min:
+        yield f"{_named(operation)} read version {version}, and had seen {operation.version_min}"
     if version > reading.newest_version:
         yield f"{_named(operation)} read version {version} of {reading.newest_version}"
-    for key, value in operation.reads.items():
+    for key, value in operation.external_reads().items():
         if (right := reading.value(key, version)) != value:
             yield f"{_named(operation)} read {key!r} = {value!r} at {version}: it was {right!r}"
 
 
-def _end_problems(reading: Reading, observed: Observed) -> Iterator[str]:
+def _end_problems(
+    reading: Reading, finals: Iterable[FinalState], replicas: Mapping[str, Rows]
+) -> Iterator[str]:
     """Members and replicas hold the model's rows, and members one digest."""
     right = reading.rows()
-    for name, rows in observed.rows.items():
+    for name, rows in {**{each.member: each.rows for each in finals}, **replicas}.items():
         if rows != right:
             yield f"{name} has other rows than the log: {_difference(rows, right)}"
-    if len(set(observed.digests.values())) > 1:
-        yield f"members' digests differ: {observed.digests}"
+    digests = {each.member: each.digest for each in finals}
+    if len(set(digests.values())) > 1:
+        yield f"members' digests differ: {digests}"
 
 
-def _stamp_problems(reading: Reading, observed: Observed) -> Iterator[str]:
+def _stamp_problems(reading: Reading, finals: Iterable[FinalState]) -> Iterator[str]:
     """The observer has stamped and named each transaction as the model does."""
+    observer = reading.model.observer
+    found = {
+        each.version: (each.gtid, (each.last_committed, each.sequence_number))
+        for final in finals
+        if final.member == observer
+        for each in final.applied
+    }
     for decision in reading.model.certified:
-        found = (observed.gtids.get(decision.version), observed.stamps.get(decision.version))
-        if found != (decision.gtid, decision.stamps):
+        right = (decision.gtid, decision.stamps)
+        if found.get(decision.version) != right:
             yield (
-                f"version {decision.version} is {found} at {reading.model.observer}: it is "
-                f"{(decision.gtid, decision.stamps)}"
+                f"version {decision.version} is {found.get(decision.version)} at {observer}: "
+                f"it is {right}"
             )
 
 
@@ -195,4 +197,4 @@ def _difference(rows: Mapping[bytes, bytes], right: Mapping[bytes, bytes]) -> st
 
 
 def _named(operation: Operation) -> str:
-    return f"{operation.transaction_id.hex()[:12]} of {operation.session}"
+    return f"{operation.transaction_id.hex()[:12]}, {operation.name}"

@@ -1,29 +1,39 @@
 """One run of the checker: a group, its clients, its kills, and the reading of its log."""
 
+import random
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from groupcert import Client, Consistency
-from groupcert.members.demo.checks import settle
 from groupcert.members.demo.local_group import LocalGroup
 from tests.checker.check import Reading, find_problems
-from tests.checker.clients import CheckedClients
-from tests.checker.history import Observed, Operation, Told, write_history
 from tests.checker.kills import Kills
 from tests.checker.orders import ORDERS
 from tests.integration.replicas import ReplicaProcess, embedded_state
 from tests.integration.waiting import wait_for
+from tests.laboratory.check import check_history, first_of_each
+from tests.laboratory.driver import WorkloadRun
+from tests.laboratory.group_clients import Connect, Members
+from tests.laboratory.history import Operation
 
 MEMBERS = 4
 COMMITS_BETWEEN = 15
 """That clients make between two kills."""
 SETTINGS = {"stable_set_period_ms": 500, "certification_log_file_seconds": 5}
 SCHEME = "logical-clock"
+PAUSE_MS = 50
+TIMEOUT_MS = 60_000
+SPREAD = 0.3
+"""The share of clients that spread their reads."""
+LEVELS = (
+    *(Consistency.EVENTUAL,) * 6,
+    *(Consistency.BEFORE, Consistency.AFTER, Consistency.BEFORE_AND_AFTER),
+)
 Progress = Callable[["Run"], None]
 
 
@@ -73,64 +83,49 @@ def check(seed: int, kills: int, order_name: str, progress: Progress) -> Run:
         )
         stack.callback(replica.kill)
         replica.start()
-        clients = CheckedClients(addresses, seed)
-        _kill_under_load(run, clients, Kills(group, victims, order, replica, seed), progress)
-        observed = _observe(group, observer, replica, folder / "replica" / "target")
+        members = Members(group.addresses, _connect(seed), LEVELS, without_history=victims)
+        workloads = WorkloadRun(members.session, seed=seed, pause_ms=PAUSE_MS)
+        _kill_under_load(run, workloads, Kills(group, victims, order, replica, seed), progress)
+        history = workloads.history
+        history.finals = members.finals(history)
+        executed, replicas = history.finals[0].gtid_executed, {}
+        if executed:
+            _wait_for_replica(replica, executed)
+            replicas["the replica"], _ = embedded_state(folder / "replica" / "target")
         messages = order.read()
     reading = Reading(messages, observer)
     run.certified, run.in_log = reading.newest_version, len(reading.decisions)
-    run.problems += find_problems(clients.operations, reading, observed)
+    run.problems += find_problems(history, reading, replicas)
+    run.problems += first_of_each(check_history(history))
     if run.problems:
-        write_history(folder / "history.jsonl", clients.operations)
+        history.save(folder / "history.jsonl")
     run.seconds = time.monotonic() - began
     return run
 
 
-def _kill_under_load(run: Run, clients: CheckedClients, kills: Kills, progress: Progress) -> None:
-    with clients.working():
+def _connect(seed: int) -> Connect:
+    """Returns what makes clients, some of which spread their reads over all members."""
+    dice = random.Random(seed)
+    return lambda addresses: Client(addresses, timeout_ms=TIMEOUT_MS, spread=dice.random() < SPREAD)
+
+
+def _kill_under_load(run: Run, workloads: WorkloadRun, kills: Kills, progress: Progress) -> None:
+    with workloads:
         while True:
-            clients.wait_for_commits(COMMITS_BETWEEN)
-            run.told = _told(clients.operations)
+            workloads.wait_for_commits(COMMITS_BETWEEN)
+            run.told = _told(workloads.history.operations)
             progress(run)
             if run.processes_killed >= run.kills:
                 break
             run.processes_killed += kills.kill_next()
             run.killed = kills.counts
-    run.told = _told(clients.operations)
+    run.told = _told(workloads.history.operations)
 
 
-def _told(operations: list[Operation]) -> Counter[str]:
-    counts: Counter[str] = Counter(each.told.value for each in operations)
-    counts["read only"] = sum(
-        each.told is Told.COMMITTED and not each.writes for each in operations
-    )
+def _told(operations: Sequence[Operation]) -> Counter[str]:
+    counts: Counter[str] = Counter(each.outcome.value for each in operations)
+    counts["read only"] = sum(each.is_committed and not each.has_writes for each in operations)
     return counts
-
-
-def _observe(group: LocalGroup, observer: str, replica: ReplicaProcess, target: Path) -> Observed:
-    """Returns what all hold once they have all that was ordered."""
-    observed = Observed()
-    with ExitStack() as stack:
-        clients = {
-            name: stack.enter_context(Client(address, consistency=Consistency.BEFORE))
-            for name, address in group.addresses.items()
-        }
-        for client in clients.values():
-            client.transaction().rollback()
-        statuses = settle(list(clients.values()))
-        for (name, client), status in zip(clients.items(), statuses, strict=True):
-            observed.digests[name] = status.digest
-            with client.transaction() as transaction:
-                observed.rows[name] = dict(transaction.scan())
-        for page in clients[observer].history():
-            stamps = zip(page.last_committed, page.sequence_numbers, strict=True)
-            observed.stamps.update(zip(page.versions, stamps, strict=True))
-            observed.gtids.update(zip(page.versions, page.gtids, strict=True))
-        executed = statuses[0].gtid_executed
-    if executed:
-        _wait_for_replica(replica, executed)
-        observed.rows["the replica"], _ = embedded_state(target)
-    return observed
 
 
 def _wait_for_replica(replica: ReplicaProcess, executed: str) -> None:

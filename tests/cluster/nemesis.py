@@ -20,12 +20,13 @@ from tests.cluster.log_kinds import LogKind
 from tests.cluster.operators import rejoin
 from tests.cluster.scenarios import SCENARIOS, SMALL_DISK, All
 from tests.commands import CommandFailed
-from tests.workloads.check import check_history, report
-from tests.workloads.driver import WorkloadRun
-from tests.workloads.findings import Finding
-from tests.workloads.history import History
-from tests.workloads.plans import workloads_of
-from tests.workloads.summary import Summary, summary_of
+from tests.laboratory.check import check_history, report
+from tests.laboratory.driver import WorkloadRun
+from tests.laboratory.findings import Finding
+from tests.laboratory.group_clients import Members
+from tests.laboratory.history import History
+from tests.laboratory.plans import workloads_of
+from tests.laboratory.summary import Summary, summary_of
 
 SETTINGS: dict[str, object] = {
     "certification_log": "/var/lib/groupcert/certification-log",
@@ -90,7 +91,7 @@ class Run:
         if self.is_wrong:
             texts += [
                 f"once more     python -m tests.cluster {again}\n",
-                f"check again   python -m tests.workloads.check {self.saved}\n",
+                f"check again   python -m tests.laboratory.check {self.saved}\n",
             ]
         return "".join(text if text.endswith("\n") else f"{text}\n" for text in texts)
 
@@ -122,12 +123,9 @@ def run_nemesis(
         timeout_ms = TIMEOUTS_MS[next(timeouts) % len(TIMEOUTS_MS)]
         return Client(addresses, timeout_ms=timeout_ms)
 
+    members = Members(cluster.addresses, connect)
     workloads = WorkloadRun(
-        cluster.addresses,
-        seed=seed,
-        workloads=workloads_of(name),
-        clients=CLIENTS,
-        connect=connect,
+        members.session, seed=seed, workloads=workloads_of(name), clients=CLIENTS
     )
     run = Run(scenarios, seed, seconds, workloads.history, cluster.log)
 
@@ -144,7 +142,7 @@ def run_nemesis(
             make_whole(cluster, note)
             run.heal_seconds = time.monotonic() - began
             _wait_for_commits(workloads)
-        workloads.read_finals()
+        workloads.history.finals = members.finals(workloads.history)
         run.findings = check_history(workloads.history)
     except (AssertionError, CommandFailed, GroupcertError, MemberFailed) as error:
         run.failure = f"{type(error).__name__}: {error}"

@@ -27,8 +27,8 @@ from tests.cluster.docker_cluster import (
     DockerCluster,
 )
 from tests.cluster.engine import docker
-from tests.cluster.prober import Prober
 from tests.handbook import commands_under, run_commands
+from tests.laboratory.watched_clients import prober
 from tests.sources import ROOT
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.in_turns]
@@ -84,11 +84,11 @@ def is_fine(cluster: DockerCluster) -> bool:
 @contextmanager
 def clients(cluster: DockerCluster) -> Iterator[None]:
     """Clients commit at all members before, meanwhile and after, without an error."""
-    with Prober(cluster) as prober:
-        prober.wait_for_commits(COMMITS)
+    with prober(list(cluster.addresses.values())) as clients:
+        clients.wait_for_answers(COMMITS)
         yield
-        prober.wait_for_commits(COMMITS)
-    assert prober.failures == []
+        clients.wait_for_answers(COMMITS)
+    assert clients.errors == []
 
 
 def has_all(address: str) -> bool:

@@ -16,10 +16,11 @@ import pytest
 from groupcert import Client, Transaction
 from tests.cluster.docker_cluster import DockerCluster
 from tests.cluster.nemesis import SETTINGS
-from tests.workloads.check import check_history, report
-from tests.workloads.driver import TIMEOUT_MS, WorkloadRun
-from tests.workloads.history import Workload
-from tests.workloads.plans import ALL_WORKLOADS
+from tests.laboratory.check import check_history, report
+from tests.laboratory.driver import WorkloadRun
+from tests.laboratory.group_clients import TIMEOUT_MS, Members
+from tests.laboratory.history import Workload
+from tests.laboratory.plans import ALL_WORKLOADS
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -115,12 +116,11 @@ MUTANTS = (
 def test_a_mutant_is_found(image: str, tmp_path: Path, mutant: Mutant) -> None:
     settings = {**SETTINGS, **mutant.settings}
     with DockerCluster(tmp_path, image, settings=settings, mutant=mutant.name) as cluster:
+        members = Members(
+            cluster.addresses, lambda addresses: mutant.client(addresses, timeout_ms=TIMEOUT_MS)
+        )
         workloads = WorkloadRun(
-            cluster.addresses,
-            seed=1,
-            workloads=mutant.workloads,
-            clients=mutant.clients,
-            connect=lambda addresses: mutant.client(addresses, timeout_ms=TIMEOUT_MS),
+            members.session, seed=1, workloads=mutant.workloads, clients=mutant.clients
         )
         with workloads as run:
             deadline = time.monotonic() + SECONDS_MAX
@@ -128,7 +128,7 @@ def test_a_mutant_is_found(image: str, tmp_path: Path, mutant: Mutant) -> None:
                 if time.monotonic() > deadline:
                     break
                 time.sleep(0.2)
-        run.read_finals()
+        run.history.finals = members.finals(run.history)
     findings = check_history(run.history)
     sys.stderr.write(f"\n{mutant.name}\n{report(run.history, findings)}")
     assert mutant.codes & {finding.code for finding in findings}

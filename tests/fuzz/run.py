@@ -18,7 +18,6 @@ from groupcert.members.security.access import Role
 from groupcert.members.security.credentials import Credentials
 from tests.certificates import Authority, tls_settings
 from tests.fuzz.callers import Callers
-from tests.fuzz.honest_clients import HonestClients
 from tests.fuzz.log_messages import LogMessages
 from tests.fuzz.orders import ORDERS, FuzzedOrder
 from tests.fuzz.raw_connections import RawConnections
@@ -26,6 +25,7 @@ from tests.fuzz.unread_answers import UnreadAnswers
 from tests.fuzz.values import Answers
 from tests.fuzz.watched_member import DELAYS_VARIABLE
 from tests.fuzz.watcher import HELD_MS_MAX, Watcher, held_ms, serving_delays
+from tests.laboratory.bank_load import BankLoad, find_problems
 
 SETTINGS = {
     "stable_set_period_ms": 500,
@@ -36,6 +36,7 @@ SETTINGS = {
     "certification_log_file_seconds": 10,
 }
 """Limits that are reached within a minute, so that what grows afterwards grows for ever."""
+HONEST_CLIENTS, HONEST_PAUSE_SECONDS = 4, 0.05
 HONEST, FUZZING, MEMBER = "token-of-the-honest", "token-of-the-fuzzer", "token-of-a-member"
 MODULE = "tests.fuzz.watched_member"
 POLL_SECONDS = 0.25
@@ -113,7 +114,7 @@ class _Fuzzing:
         os.environ[DELAYS_VARIABLE] = str(folder / "{member}-delays.jsonl")
         addresses, seed = self.group.addresses, f"{run.seed}/{run.transport}"
         answers = Answers()
-        self.honest = HonestClients(list(addresses.values()), honest, run.seed)
+        self.honest = BankLoad(honest, pause_seconds=HONEST_PAUSE_SECONDS)
         self.callers = Callers(addresses, fuzzing, seed, answers)
         self.connections = RawConnections(addresses, fuzzing, seed)
         self.unread = UnreadAnswers(addresses, fuzzing, seed, answers)
@@ -126,16 +127,18 @@ class _Fuzzing:
         with self.group:
             log = LogMessages(self.order, self.seed_text, self.answers, self.watcher)
             self.log = log
-            with self.honest.working() as working:
+            addresses = list(self.group.addresses.values())
+            with self.honest.running(addresses, self.run.seed, HONEST_CLIENTS):
                 self.watcher.start()
                 try:
-                    asyncio.run(self._fuzz(log, progress, working.done))
+                    asyncio.run(self._fuzz(log, progress, lambda: self.honest.has_ended))
                     self.watcher.wait_all_online()
                 finally:
                     self.watcher.stop()
             self.run.problems += self.watcher.problems
             if not self.watcher.problems:
-                self.run.problems += self.honest.problems()
+                # The first member has a certification log; the others certify in larger steps.
+                self.run.problems += find_problems(self.honest, addresses, historians=1)[1]
         self._count(log)
 
     async def _fuzz(

@@ -21,7 +21,6 @@ from groupcert.members.commands.backup import restore
 from groupcert.members.demo.local_group import LocalGroup
 from groupcert.members.errors.recovery import CorruptCopy
 from groupcert.members.recovery.manifest import MANIFEST, described, read_manifest, write_manifest
-from tests.integration.bank_load import BankLoad, assert_whole
 from tests.integration.replicas import (
     History,
     Load,
@@ -30,6 +29,7 @@ from tests.integration.replicas import (
     group_with_history,
 )
 from tests.integration.test_recovery import COMMITS, events_of, seeds, trim
+from tests.laboratory.bank_load import BankLoad, assert_whole
 
 pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.slow, pytest.mark.in_turns]
 
@@ -237,7 +237,7 @@ async def test_a_member_seeded_with_a_backup_goes_on(
         group.start_member("m3", seeds(group, "m1"))
         group.wait_online()
         load.wait_for_commits(COMMITS)
-    assert_whole(group, load.bank, load.counts)
+    assert_whole(group, load)
     assert len(events_of(group, "m3", "recovery_copied")) == trimmed
 
 

@@ -37,9 +37,9 @@ from groupcert.v1.group_pb2 import (
     MemberStatus,
 )
 from groupcert.v1.transaction_pb2 import CONSISTENCY_BEFORE
-from tests.integration.bank_load import BankLoad, assert_whole
 from tests.integration.conftest import SETTINGS
 from tests.integration.waiting import SECONDS_MAX, wait_for
+from tests.laboratory.bank_load import BankLoad, assert_whole
 
 pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.in_turns]
 
@@ -379,7 +379,7 @@ class TestFullDisk:
                 (small_disk / "filler").unlink()
                 group.wait_online()
                 load.wait_for_commits(50)
-            assert_whole(group, load.bank, load.counts)
+            assert_whole(group, load)
         assert f"no space left at {small_disk}" in reason
         assert reason.endswith("free some, the member then goes on")
 

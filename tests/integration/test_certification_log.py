@@ -22,8 +22,8 @@ from groupcert.members.process.log_trimmer import trim_log
 from groupcert.members.total_order.jetstream import JetStreamOptions
 from groupcert.members.wire.row_changes import changed_keys, decode_changes
 from groupcert.v1.group_pb2 import MemberStatus
-from tests.integration.bank_load import BankLoad, assert_whole
 from tests.integration.waiting import wait_for
+from tests.laboratory.bank_load import BankLoad, assert_whole
 from tests.members.certification_logs import History, assert_applied, histories_in
 
 pytestmark = [pytest.mark.slow, pytest.mark.in_turns]
@@ -116,7 +116,7 @@ def test_a_killed_member_loses_no_decision_and_repeats_none(group: LocalGroup) -
             group.start_member("m2")
             group.wait_online()
         load.wait_for_commits(COMMITS)
-    assert_whole(group, load.bank, load.counts)
+    assert_whole(group, load)
     version = group.status("m1").observer.certified_version
     wait_for("reports", lambda: is_reported(group, version))
     histories = stopped_histories(group)
@@ -154,7 +154,7 @@ async def test_a_joiner_by_copy_begins_a_history_where_its_copy_is(group: LocalG
         group.start_member("m3", seeds)
         group.wait_online()
         load.wait_for_commits(COMMITS)
-    assert_whole(group, load.bank, load.counts)
+    assert_whole(group, load)
     histories = stopped_histories(group)
     assert [len(each) for each in histories.values()][:2] == [1, 1]
     *_, joined = histories["m3"]
@@ -185,7 +185,7 @@ def test_members_serve_without_the_folder_and_write_it_all_later(group: LocalGro
         folder.unlink()
         kept.rename(folder)
         wait_for("files", lambda: not status().certification_log_error)
-    assert_whole(group, load.bank, load.counts)
+    assert_whole(group, load)
     wait_for("rows in files", lambda: status().certification_log_written_rows > COMMITS)
     histories = stopped_histories(group)
     (rows,) = histories["m1"]

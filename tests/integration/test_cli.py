@@ -14,8 +14,8 @@ from groupcert.applier.targets.rocksdb import ROW_PREFIX
 from groupcert.certifier.storage.store import Family, Store, StoreIdentity
 from groupcert.members.demo.checks import check_group, settle
 from groupcert.members.demo.local_group import LocalGroup
-from tests.integration.bank_load import BankLoad, assert_whole
 from tests.integration.waiting import wait_for
+from tests.laboratory.bank_load import BankLoad, assert_whole
 from tests.members.certification_logs import histories_in
 
 pytestmark = [pytest.mark.nats, pytest.mark.cluster]
@@ -99,7 +99,7 @@ def test_a_member_that_lost_a_row_is_found_by_the_checks(group: LocalGroup) -> N
     load = BankLoad()
     with load.running(list(group.addresses.values()), seed=8):
         load.wait_for_commits(50)
-    assert_whole(group, load.bank, load.counts)
+    assert_whole(group, load)
     victim, ledger = load.bank.account(7), load.bank.ledger_key(load.counts.committed_ids[0])
     kept = rewrite(group, "m2", {victim: None, ledger: None})
     observers = [Client(address) for address in group.addresses.values()]
@@ -108,7 +108,7 @@ def test_a_member_that_lost_a_row_is_found_by_the_checks(group: LocalGroup) -> N
     assert findings.texts[0].startswith("members differ in their rows: {'m1': ")
     assert any(text.startswith("m2: acknowledged transfer") for text in findings.texts)
     rewrite(group, "m2", kept)
-    assert_whole(group, load.bank, load.counts)
+    assert_whole(group, load)
     for observer in observers:
         observer.close()
 

@@ -12,8 +12,8 @@ import pytest
 from groupcert import Client
 from groupcert.members.demo.local_group import LocalGroup
 from groupcert.members.total_order.jetstream import JetStreamOptions, JetStreamOrder
-from tests.integration.bank_load import BankLoad, assert_whole
 from tests.integration.waiting import wait_for
+from tests.laboratory.bank_load import BankLoad, assert_whole
 
 pytestmark = pytest.mark.slow
 
@@ -40,7 +40,7 @@ def test_a_killed_member_comes_back_and_has_everything(group: LocalGroup, seed: 
         group.start_member(name)
         group.wait_online()
         load.wait_for_commits(COMMITS)
-    assert_whole(group, load.bank, load.counts)
+    assert_whole(group, load)
 
 
 def test_commits_resume_after_the_log_server_was_killed(group: LocalGroup) -> None:
@@ -53,7 +53,7 @@ def test_commits_resume_after_the_log_server_was_killed(group: LocalGroup) -> No
         wait_for("an outage", lambda: group.status("m1").observer.log_unacknowledged_ms > 1_000)
         group.log_server.start()
         load.wait_for_commits(COMMITS)
-    assert_whole(group, load.bank, load.counts)
+    assert_whole(group, load)
 
 
 def test_everything_killed_at_once_starts_again_with_everything(group: LocalGroup) -> None:
@@ -70,7 +70,7 @@ def test_everything_killed_at_once_starts_again_with_everything(group: LocalGrou
             group.start_member(name)
         group.wait_online()
         load.wait_for_commits(COMMITS)
-    assert_whole(group, load.bank, load.counts)
+    assert_whole(group, load)
 
 
 async def test_a_stopped_member_starts_from_its_store_alone(group: LocalGroup) -> None:
@@ -78,12 +78,12 @@ async def test_a_stopped_member_starts_from_its_store_alone(group: LocalGroup) -
     load = BankLoad()
     with load.running(addresses_of(group), seed=6):
         load.wait_for_commits(COMMITS)
-    before = assert_whole(group, load.bank, load.counts)[2]
+    before = assert_whole(group, load)[2]
     assert group.stop_member("m3") == 0
     await trim_log(group, before.log_sequence)
     group.start_member("m3")
     group.wait_online()
-    after = assert_whole(group, load.bank, load.counts)[2]
+    after = assert_whole(group, load)[2]
     assert after.gtid_executed == before.gtid_executed
     assert after.transactions_applied < before.committed_version
 

@@ -22,9 +22,9 @@ from groupcert.members.host.loopback import HOST
 from groupcert.members.process.log_trimmer import trim_log
 from groupcert.members.total_order.etcd import EtcdOptions
 from groupcert.v1 import group_pb2
-from tests.integration.bank_load import BankLoad, assert_whole
 from tests.integration.conftest import SETTINGS
 from tests.integration.waiting import wait_for
+from tests.laboratory.bank_load import BankLoad, assert_whole
 from tests.log_servers import EtcdServers, running_etcd
 
 pytestmark = [
@@ -84,7 +84,7 @@ def test_nothing_is_lost_when_the_leader_of_the_log_is_killed(
             logs.start(leader)
             logs.wait_ready()
         load.wait_for_commits(COMMITS)
-    assert_whole(etcd_group, load.bank, load.counts)
+    assert_whole(etcd_group, load)
 
 
 def test_a_server_that_lost_its_disk_is_replaced_as_the_handbook_says(
@@ -114,7 +114,7 @@ def test_a_server_that_lost_its_disk_is_replaced_as_the_handbook_says(
         load.wait_for_commits(COMMITS)
         wait_for("all are current", lambda: current_servers(etcd_group) == set(logs.names))
         leader_of(etcd_group)
-    assert_whole(etcd_group, load.bank, load.counts)
+    assert_whole(etcd_group, load)
 
 
 def current_servers(group: LocalGroup) -> set[str]:

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from groupcert.certifier.history.schema import Row
 from groupcert.members.commands.cli import app
 from groupcert.members.demo.local_group import LocalGroup
-from tests.integration.bank_load import BankLoad
+from tests.laboratory.bank_load import BankLoad
 from tests.members.certification_logs import read_log
 
 COMMITS = 300

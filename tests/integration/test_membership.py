@@ -21,8 +21,8 @@ from groupcert.members.commands import cli
 from groupcert.members.demo.local_group import LocalGroup
 from groupcert.members.total_order.embedded_server import LogServer
 from groupcert.v1 import group_pb2
-from tests.integration.bank_load import BankLoad, assert_whole
 from tests.integration.waiting import wait_for
+from tests.laboratory.bank_load import BankLoad, assert_whole
 
 pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.slow]
 
@@ -101,7 +101,7 @@ class TestSilence:
             wait_for("its return", lambda: view_of(group, "m1") == ["m1", "m2", "m3"])
             wait_for("m3 ONLINE", lambda: is_online(group, "m3"))
             load.wait_for_commits(COMMITS)
-        assert_whole(group, load.bank, load.counts)
+        assert_whole(group, load)
 
     def test_its_clients_go_on_elsewhere(self, group: LocalGroup) -> None:
         """They notice that it stands still, long before the time of an attempt is up: half of an
@@ -209,7 +209,7 @@ class TestFlowControl:
                 wait_for("no more waiting", lambda: not group.status("m1").observer.flow_control)
                 load.wait_for_commits(COMMITS)
             assert group.status("m1").observer.flow_control_held_ms > 0
-            assert_whole(group, load.bank, load.counts)
+            assert_whole(group, load)
 
 
 class TestSinglePrimary:
@@ -233,7 +233,7 @@ class TestSinglePrimary:
             group.wait_online()
             assert command("group", "mode", "multi-primary", at_m1) == 0
             load.wait_for_commits(COMMITS)
-        assert_whole(group, load.bank, load.counts)
+        assert_whole(group, load)
         assert command("group", "primary", "m2", at_m1) == 2
 
 

@@ -25,7 +25,7 @@ from groupcert.v1.store_pb2 import CloseSnapshotRequest, OpenSnapshotRequest
 from groupcert.v1.store_pb2_grpc import StoreServiceStub
 from groupcert.v1.transaction_pb2 import VERDICT_CERTIFIED
 from tests.integration.waiting import wait_for
-from tests.integration.watched_clients import WatchedClients
+from tests.laboratory.watched_clients import WatchedClients
 
 pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.slow, pytest.mark.in_turns]
 

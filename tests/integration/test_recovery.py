@@ -23,8 +23,8 @@ from groupcert.members.demo.local_group import LocalGroup
 from groupcert.members.process.log_trimmer import trim_log
 from groupcert.members.total_order.jetstream import JetStreamOptions
 from groupcert.v1 import group_pb2
-from tests.integration.bank_load import BankLoad, assert_whole
 from tests.integration.waiting import wait_for
+from tests.laboratory.bank_load import BankLoad, assert_whole
 
 pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.slow, pytest.mark.in_turns]
 
@@ -106,7 +106,7 @@ async def test_a_member_without_its_disk_comes_back_by_copy_under_load(group: Lo
         assert progress.bytes_total > FILL_BYTES
         group.wait_online()
         load.wait_for_commits(COMMITS)
-    statuses = assert_whole(group, load.bank, load.counts)
+    statuses = assert_whole(group, load)
     assert len({status.digest for status in statuses}) == 1
     assert len(events_of(group, "m3", "donor_chosen")) == 1
     assert len(events_of(group, "m3", "recovery_copied")) == 1
@@ -118,7 +118,7 @@ async def test_a_member_without_its_disk_comes_back_by_copy_under_load(group: Lo
     group.wait_online()
     with again.running([group.addresses["m3"]], seed=2):
         again.wait_for_commits(COMMITS)
-    assert_whole(group, again.bank, again.counts)
+    assert_whole(group, again)
 
 
 async def test_a_donor_that_is_killed_is_replaced_by_another(group: LocalGroup) -> None:
@@ -144,7 +144,7 @@ async def test_a_donor_that_is_killed_is_replaced_by_another(group: LocalGroup) 
         group.start_member(donor)
         group.wait_online()
         load.wait_for_commits(COMMITS)
-    assert_whole(group, load.bank, load.counts)
+    assert_whole(group, load)
     assert events_of(group, "m3", "copy_stream_broke")
     assert events_of(group, "m3", "donor_failed")
 

@@ -15,10 +15,10 @@ import pytest
 
 from groupcert.internal.v1.log_pb2 import LogBatchHead
 from groupcert.members.demo.local_group import LocalGroup
-from tests.integration.bank_load import BankLoad, assert_whole
 from tests.integration.conftest import SETTINGS
 from tests.integration.other_release import RELEASE_VARIABLE
 from tests.integration.waiting import wait_for
+from tests.laboratory.bank_load import BankLoad, assert_whole
 
 pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.in_turns]
 
@@ -69,7 +69,7 @@ def test_a_group_goes_over_to_a_later_format_when_all_of_its_members_read_it(
         three.start_member("m3")
         three.wait_online()
         load.wait_for_commits(50)
-    for status in assert_whole(three, load.bank, load.counts):
+    for status in assert_whole(three, load):
         assert status.skipped_messages == 0
 
 

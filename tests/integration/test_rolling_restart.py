@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from groupcert.members.commands import cli
-from tests.integration.watched_clients import WatchedClients
+from tests.laboratory.watched_clients import WatchedClients
 from tests.operated_group import Operated, operated_group
 
 pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.slow, pytest.mark.in_turns]

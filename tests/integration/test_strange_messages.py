@@ -35,10 +35,10 @@ from groupcert.v1.group_pb2 import (
     GroupStatus,
     MemberStatus,
 )
-from tests.integration.bank_load import BankLoad, assert_whole
 from tests.integration.conftest import SETTINGS
 from tests.integration.other_release import RELEASE_VARIABLE
 from tests.integration.waiting import wait_for
+from tests.laboratory.bank_load import BankLoad, assert_whole
 
 pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.in_turns]
 
@@ -141,7 +141,7 @@ def test_all_members_skip_what_is_no_message_of_a_member_and_go_on(three: LocalG
         last = status.skipped_last
         assert (last.log_sequence, last.claimed_member) == (places[-1], "m1")
         assert last.why.startswith(f"batch {2**63} is more than 65536 after ")
-    assert_whole(three, load.bank, load.counts)
+    assert_whole(three, load)
     table = groupcert("status", three.addresses["m2"])
     assert f"{len(messages)} messages of the log were skipped" in " ".join(table.split())
     for name in three.names:

@@ -3,12 +3,17 @@ branch by one amount, and notes it in the history under an id.
 """
 
 import random
+import re
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from tests.postgresql.told import Answer, Connection, Told, transact
+from tests.laboratory.at_work import AtWork
+from tests.laboratory.history import Outcome
+from tests.laboratory.sql_clients import Connection, SqlSession
+from tests.laboratory.transactions import Answer, Begin, Decision
 
 BRANCHES = 20
 TELLERS = 100
@@ -32,6 +37,9 @@ SELECT balance FROM accounts WHERE id = :account;
 UPDATE tellers SET balance = balance + :delta WHERE id = :teller;
 UPDATE branches SET balance = balance + :delta WHERE id = :branch;
 """
+NOTE = "INSERT INTO history VALUES (:id, :client, :teller, :branch, :account, :delta)"
+BEGIN = Begin(version_min=0, latest=False, serializable=False)
+PAUSE_SECONDS = 0.05
 PGBENCH_SCRIPT = rf"""
 \set account random(1, {ACCOUNTS})
 \set teller random(1, {TELLERS})
@@ -55,53 +63,64 @@ SELECT '{table}', id FROM {table} WHERE balance <> (SELECT coalesce(sum(delta), 
 PLACES = {"accounts": "account", "tellers": "teller", "branches": "branch"}
 
 
-class BankClient:
-    """Writes an id into the history with each transaction, and runs it again, with the same id,
-    after SQLSTATE 40001; `told` has the last answer by id.
+class BankClients(AtWork):
+    """A client at each server, which writes an id into the history with each transaction, and runs
+    it again, with the same id, after SQLSTATE 40001; `told` has the last answer by id.
     """
 
-    def __init__(self, name: str, chance: random.Random, told: dict[uuid.UUID, Answer]) -> None:
-        """`told` is shared by all clients."""
-        self._name = name
-        self._chance = chance
-        self._told = told
-        self._values: dict[str, Any] = {}
+    def __init__(self, dsns: Sequence[str], seed: int) -> None:
+        super().__init__(len(dsns))
+        self._dsns = dsns
+        self._seed = seed
+        self.told: dict[uuid.UUID, Decision] = {}
+        self.answers: Counter[str] = Counter()
+        self._committed: Counter[str] = Counter()
 
-    def work(self, connection: Connection) -> Answer:
-        """Runs one transaction."""
-        chance = self._chance
-        if not self._values:
-            self._values = {
-                "id": uuid.UUID(int=chance.getrandbits(128), version=4),
-                "client": self._name,
-                "account": chance.randint(1, ACCOUNTS),
-                "teller": chance.randint(1, TELLERS),
-                "branch": chance.randint(1, BRANCHES),
-                "delta": chance.randint(-DELTA_MAX, DELTA_MAX),
-            }
-        values = self._values
-        answer = transact(connection, lambda session: _transfer(session, values))
-        self._told[values["id"]] = answer
-        if answer.sqlstate != "40001":
-            self._values = {}
-        return answer
+    def wait_for_commits(self, count: int, dsn: str) -> None:
+        """Returns when so many more transactions are committed at a server."""
+        self.wait_for_more(f"commits at {dsn}", count, lambda: self._committed[dsn])
+
+    def work(self, number: int) -> None:
+        """Transfers at the server of that number."""
+        dsn, chance = self._dsns[number], random.Random(f"{self._seed}/{number}")
+        session, values = SqlSession(dsn, dsn), _values(number, chance)
+        while not self.stopped.is_set():
+            answer = _transfer(session, values)
+            self.told[values["id"]] = answer
+            self.answers[f"{answer.outcome} {answer.cause}".rstrip()] += 1
+            self._committed[dsn] += answer.outcome is Outcome.COMMITTED
+            if answer.cause != "40001":
+                values = _values(number, chance)
+            if answer.outcome not in (Outcome.COMMITTED, Outcome.CONFLICT):
+                self.stopped.wait(PAUSE_SECONDS)
+        session.close()
 
 
-def _transfer(session: Connection, values: Mapping[str, Any]) -> None:
-    for statement in STATEMENTS.strip().splitlines():
-        words = statement.rstrip(";")
-        for name in values:
-            words = words.replace(f":{name}", f"%({name})s")
-        session.execute(words.encode(), values)
-    session.execute(
-        "INSERT INTO history VALUES (%(id)s, %(client)s, %(teller)s, %(branch)s, %(account)s,"
-        " %(delta)s)",
-        values,
-    )
+def _values(client: int, chance: random.Random) -> dict[str, Any]:
+    return {
+        "id": uuid.UUID(int=chance.getrandbits(128), version=4),
+        "client": f"{client}",
+        "account": chance.randint(1, ACCOUNTS),
+        "teller": chance.randint(1, TELLERS),
+        "branch": chance.randint(1, BRANCHES),
+        "delta": chance.randint(-DELTA_MAX, DELTA_MAX),
+    }
+
+
+def _transfer(session: SqlSession, values: Mapping[str, Any]) -> Decision:
+    """Runs one transaction of the load."""
+    steps: list[Callable[[], Answer]] = [lambda: session.answer(BEGIN)]
+    for statement in (*STATEMENTS.strip().splitlines(), NOTE):
+        words = re.sub(r":(\w+)", r"%(\1)s", statement.rstrip(";"))
+        steps.append(partial(session.execute, words.encode(), values))
+    for step in (*steps, session.commit):
+        if isinstance(answer := step(), Decision):
+            return answer
+    raise AssertionError(f"{answer} is no answer to a commit")
 
 
 def find_problems(
-    session: Connection, told: Mapping[uuid.UUID, Answer], pgbench_processed: int
+    session: Connection, told: Mapping[uuid.UUID, Decision], pgbench_processed: int
 ) -> Iterator[str]:
     """Yields what is wrong with the bank at a server, which has everything.
 
@@ -119,11 +138,11 @@ def find_problems(
     times = Counter(number for (number,) in rows)
     for number, answer in told.items():
         found = times.pop(number, 0)
-        if answer.told is Told.COMMITTED and found != 1:
+        if answer.outcome is Outcome.COMMITTED and found != 1:
             yield f"{number} was acknowledged, and is there {found} times"
-        elif answer.told is Told.REFUSED and found:
-            yield f"{number} was refused with SQLSTATE {answer.sqlstate}, and is there"
-        elif answer.sqlstate == "23505":
+        elif answer.outcome.is_aborted and found:
+            yield f"{number} was refused with SQLSTATE {answer.cause}, and is there"
+        elif answer.cause == "23505":
             yield f"{number} was refused with 40001, and was there when it was run again"
     for number in times:
         yield f"{number} is in the history, and nobody has written it"

@@ -10,12 +10,12 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 
 from tests.integration.waiting import wait_for
+from tests.laboratory.at_work import AtWork
 from tests.postgresql.group import Group
 
 _BACKENDS = """
@@ -23,13 +23,14 @@ SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend'
 AND application_name {} 'groupcert%' AND pid <> pg_backend_pid() ORDER BY state = 'idle', pid"""
 
 
-class Kills:
-    """The schedule, for the block `killing`; `counts` says what was killed, `longest` how many
-    seconds the server needed at most until it took commits again.
+class Kills(AtWork):
+    """The schedule, for a block at whose end all servers take commits again; `counts` says what was
+    killed, `longest` how many seconds the server needed at most until it took commits again.
     """
 
     def __init__(self, group: Group, wait_for_load: Callable[[str], None], seed: int) -> None:
         """`wait_for_load` returns when clients have committed some more at a server, by its DSN."""
+        super().__init__(len(group.primaries))
         self._group = group
         self._wait_for_load = wait_for_load
         self._chance = random.Random(seed)
@@ -44,27 +45,13 @@ class Kills:
             "member killed": group.restart_member,
         }
         self._lock = threading.Lock()
-        self._stopped = threading.Event()
         self.counts: Counter[str] = Counter()
         self.longest: dict[str, float] = {}
 
-    @contextmanager
-    def killing(self) -> Iterator[None]:
-        """Kills, and returns when all servers take commits again."""
-        places = range(len(self._group.primaries))
-        with ThreadPoolExecutor(len(places)) as pool:
-            running = [pool.submit(self._kill_on, place) for place in places]
-            try:
-                yield
-            finally:
-                self._stopped.set()
-            failures = [failure for each in running if (failure := each.exception())]
-            if failures:
-                raise BaseExceptionGroup("where servers were to take commits again", failures)
-
-    def _kill_on(self, place: int) -> None:
+    def work(self, place: int) -> None:
+        """Kills at one server."""
         dsn = self._group.primaries[place].dsn
-        while not self._stopped.is_set():
+        while not self.stopped.is_set():
             with self._group.explaining(place):
                 self._wait_for_load(dsn)
                 kind = self._next_kind()

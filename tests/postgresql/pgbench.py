@@ -2,13 +2,11 @@
 
 import re
 import subprocess
-import threading
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests import servers
+from tests.laboratory.at_work import AtWork
 from tests.postgresql.bank import PGBENCH_SCRIPT
 
 CLIENTS = 2
@@ -18,42 +16,40 @@ PAUSE_SECONDS = 0.2
 PROCESSED = re.compile(r"number of transactions actually processed: (\d+)")
 
 
-class Pgbench:
-    """At work during the block `working`; `processed` counts what it was acknowledged."""
+class Pgbench(AtWork):
+    """At work at all servers during the block; `processed` counts what it was acknowledged."""
 
     def __init__(self, dsns: Sequence[str], folder: Path, seed: int) -> None:
         """`folder` gets its script."""
+        super().__init__(len(dsns))
         self._program = servers.postgresql_program("pgbench")
         self._dsns = dsns
         self._script = folder / "tpc-b.sql"
         self._seed = seed
-        self._stopped = threading.Event()
-        self.processed = 0
-
-    @contextmanager
-    def working(self) -> Iterator[None]:
-        """Runs it at all servers, and returns when each run has ended."""
+        self._processed = [0] * len(dsns)
         self._script.write_text(PGBENCH_SCRIPT)
-        with ThreadPoolExecutor(len(self._dsns)) as pool:
-            running = [pool.submit(self._run, n, dsn) for n, dsn in enumerate(self._dsns)]
-            try:
-                yield
-            finally:
-                self._stopped.set()
-            self.processed = sum(each.result() for each in running)
 
-    def _run(self, number: int, dsn: str) -> int:
-        processed = runs = 0
-        while not self._stopped.wait(PAUSE_SECONDS):
+    @property
+    def processed(self) -> int:
+        """Transactions that it was told are committed, once each run has ended."""
+        return sum(self._processed)
+
+    def work(self, number: int) -> None:
+        """Runs it again and again at a server."""
+        runs = 0
+        while not self.stopped.wait(PAUSE_SECONDS):
             runs += 1
             done = subprocess.run(
                 [
                     *(str(self._program), "--no-vacuum", "--file", str(self._script)),
                     *("--client", str(CLIENTS), "--time", str(RUN_SECONDS), "--max-tries", "0"),
-                    *("--random-seed", str(self._seed * 10_000 + number * 1_000 + runs), dsn),
+                    *(
+                        "--random-seed",
+                        str(self._seed * 10_000 + number * 1_000 + runs),
+                        self._dsns[number],
+                    ),
                 ],
                 capture_output=True,
                 text=True,
             )
-            processed += sum(map(int, PROCESSED.findall(done.stdout)))
-        return processed
+            self._processed[number] += sum(map(int, PROCESSED.findall(done.stdout)))

@@ -2,7 +2,6 @@
 
 import tempfile
 import time
-import uuid
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack, closing
@@ -11,19 +10,23 @@ from pathlib import Path
 
 from groupcert.members.demo.postgresql_servers import Primary
 from tests.integration.waiting import wait_for
-from tests.postgresql import bank, isolation, lists
+from tests.laboratory import sql_clients
+from tests.laboratory.append import has_write_skew
+from tests.laboratory.check import check_history, first_of_each
+from tests.laboratory.driver import WorkloadRun
+from tests.laboratory.history import History
+from tests.laboratory.plans import SNAPSHOT_WORKLOADS
+from tests.laboratory.sql_clients import SqlSession, final_state
+from tests.postgresql import bank
 from tests.postgresql.group import Group, running_group
-from tests.postgresql.history import write_history
 from tests.postgresql.kills import Kills
 from tests.postgresql.pgbench import Pgbench
-from tests.postgresql.told import Answer
-from tests.postgresql.workers import Workers
 
 COMMITS_BETWEEN = 5
 """That clients of each kind make at each server between two kills."""
-CLIENTS = {"bank": 1, "lists": 2}
-"""At each server, beside those of pgbench."""
-TABLES = ("branches", "tellers", "accounts", "history", "lists")
+CLIENTS = 2
+"""Of the workloads at each server, beside one of the bank and those of pgbench."""
+TABLES = ("branches", "tellers", "accounts", "history", "workload")
 PROGRESS_SECONDS = 0.5
 
 
@@ -55,44 +58,41 @@ def check(seed: int, seconds: float, progress: Callable[[int], None]) -> Run:
     folder = Path(tempfile.mkdtemp(prefix="groupcert-postgresql-"))
     run = Run(seed, folder=folder)
     began = time.monotonic()
-    with running_group(folder, bank.SCHEMA + lists.SCHEMA) as group:
-        told: dict[uuid.UUID, Answer] = {}
-        shared = lists.Lists()
-        workers = {
-            "bank": Workers(
-                group.dsns, CLIENTS["bank"], lambda n, c: bank.BankClient(n, c, told), seed
-            ),
-            "lists": Workers(
-                group.dsns, CLIENTS["lists"], lambda n, c: lists.ListClient(n, c, shared), seed + 1
-            ),
-        }
-        pgbench = Pgbench(group.dsns, folder, seed)
+    with running_group(folder, bank.SCHEMA + sql_clients.SCHEMA) as group:
+        dsns = group.dsns
+        clients = bank.BankClients(dsns, seed)
+        workloads = WorkloadRun(
+            lambda number, _: SqlSession(dsns[number % len(dsns)], dsns[number % len(dsns)]),
+            seed=seed,
+            workloads=SNAPSHOT_WORKLOADS,
+            clients=CLIENTS * len(dsns),
+        )
+        pgbench = Pgbench(dsns, folder, seed)
 
         def wait_for_load(dsn: str) -> None:
-            for each in workers.values():
-                each.wait_for_commits(dsn, COMMITS_BETWEEN)
+            clients.wait_for_commits(COMMITS_BETWEEN, dsn)
+            workloads.wait_for_commits(COMMITS_BETWEEN, dsn)
 
         kills = Kills(group, wait_for_load, seed)
-        with ExitStack() as stack:
-            stack.enter_context(pgbench.working())
-            for each in workers.values():
-                stack.enter_context(each.working())
-            with kills.killing():
+        with pgbench, clients, workloads:
+            with kills:
                 _wait(seconds, lambda: progress(sum(kills.counts.values())))
-            for dsn in group.dsns:
+            for dsn in dsns:
                 wait_for_load(dsn)
         run.killed, run.longest = kills.counts, kills.longest
-        run.told = {name: _counted(each) for name, each in workers.items()}
+        run.told["bank"], run.told["workloads"] = clients.answers, _counted(workloads.history)
         run.pgbench = pgbench.processed
         _wait_until_equal(group)
+        for primary in group.primaries:
+            with closing(primary.connect()) as session:
+                workloads.history.finals.append(final_state(primary.dsn, session))
         with closing(group.primaries[0].connect()) as session:
-            run.problems += bank.find_problems(session, told, run.pgbench)
-            found = isolation.check(shared.operations, lists.final_lists(session))
+            run.problems += bank.find_problems(session, clients.told, run.pgbench)
             ((run.committed,),) = session.execute("SELECT max(version) FROM groupcert.executed")
-    run.problems += found.problems
-    run.has_write_skew = found.has_write_skew
+    run.problems += first_of_each(check_history(workloads.history))
+    run.has_write_skew = has_write_skew(workloads.history, SNAPSHOT_WORKLOADS[0])
     if run.problems:
-        write_history(folder / "history.jsonl", shared.operations)
+        workloads.history.save(folder / "history.jsonl")
     run.seconds = time.monotonic() - began
     return run
 
@@ -104,11 +104,8 @@ def _wait(seconds: float, progress: Callable[[], None]) -> None:
         progress()
 
 
-def _counted(workers: Workers) -> Counter[str]:
-    counts: Counter[str] = Counter()
-    for answer, count in workers.told.items():
-        counts[f"{answer.told} {answer.sqlstate}".rstrip()] += count
-    return counts
+def _counted(history: History) -> Counter[str]:
+    return Counter(f"{each.outcome} {each.cause}".rstrip() for each in history.operations)
 
 
 def _wait_until_equal(group: Group) -> None:

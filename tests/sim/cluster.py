@@ -18,6 +18,8 @@ from groupcert.members.errors.recovery import ExtraTransactions, LogCutShort
 from groupcert.members.recovery.joiner import Joiner
 from groupcert.members.runtime.state_store import MEMBER_KEY
 from groupcert.members.settings.member import MemberConfig
+from tests.laboratory.history import Fault, History
+from tests.laboratory.plans import ALL_WORKLOADS
 from tests.sim import process as sim_process
 from tests.sim.checkers import Checks, Violation
 from tests.sim.clients import Client
@@ -36,8 +38,6 @@ from tests.sim.process import SimulatedProcess
 from tests.sim.scenarios import SCENARIOS, scenario_of
 from tests.sim.settings import first_settings
 from tests.sim.workloads import WorkloadClient
-from tests.workloads.history import Fault, History
-from tests.workloads.plans import ALL_WORKLOADS
 
 NAMES = ("m1", "m2", "m3", "m4")
 FOUNDERS = 3

@@ -13,12 +13,12 @@ from multiprocessing import get_context
 
 import structlog
 
+from tests.laboratory.check import check_history, report
+from tests.laboratory.summary import Summary, summary_of
 from tests.sim.checkers import Checks, ClientsAlone, Violation
 from tests.sim.cluster import Cluster
 from tests.sim.mutants import installed
 from tests.sim.workloads import final_states
-from tests.workloads.check import check_history, report
-from tests.workloads.summary import Summary, summary_of
 
 STEPS = 1_000
 CHUNK_SEEDS = 20

@@ -1,4 +1,4 @@
-"""The workloads of `tests/workloads` as clients of a simulated group.
+"""The workloads of `tests/laboratory` as clients of a simulated group.
 
 The rule it keeps: the transactions and their checkers are those that run against real members; this
 module takes requests to simulated ones, one at a time, and lets others act while it waits. As the
@@ -23,12 +23,9 @@ from groupcert.members.demo import checks as demo_checks
 from groupcert.members.services.group import history_page
 from groupcert.members.wire.requests import submitted_commit
 from groupcert.v1 import group_pb2, store_pb2, transaction_pb2
-from tests.sim.checkers import Checks, rows_of
-from tests.sim.clients import LIMITS, Members
-from tests.sim.member import SimulatedMember
-from tests.workloads.history import FinalState, History, Outcome
-from tests.workloads.plans import ALL_WORKLOADS, Process
-from tests.workloads.transactions import (
+from tests.laboratory.history import FinalState, History, Outcome
+from tests.laboratory.plans import ALL_WORKLOADS, Process
+from tests.laboratory.transactions import (
     Answer,
     Begin,
     Commit,
@@ -39,6 +36,9 @@ from tests.workloads.transactions import (
     Request,
     Running,
 )
+from tests.sim.checkers import Checks, rows_of
+from tests.sim.clients import LIMITS, Members
+from tests.sim.member import SimulatedMember
 
 OUTCOMES = {
     Verdict.CERTIFIED: Outcome.COMMITTED,

@@ -1,0 +1,1 @@
+"""The laboratory: operations, histories, clients, checkers and what is broken on purpose."""

@@ -1,1 +1,0 @@
-"""Workloads and their checkers: what clients did to a group, and what it may answer."""
