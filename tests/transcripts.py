@@ -26,8 +26,10 @@ FOLDER = Path(__file__).parent / "testdata" / "transcripts"
 COLUMNS = "120"
 MASKS = (
     (re.compile(r"127\.0\.0\.1:\d{5}\b"), "127.0.0.1:PORT"),
-    (re.compile(r"UNREACHABLE \([^)]*\)"), "UNREACHABLE (WHY)"),
-    (re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?"), "TIME"),
+    (re.compile(r"UNREACHABLE \([^)]*onnect[^)]*\)"), "UNREACHABLE (WHY)"),
+    (re.compile(r"which has logs of [^:]*:"), "which has logs of GROUPS:"),
+    (re.compile(r"UNREACHABLE: [^\"]*onnect[^\"]*"), "UNREACHABLE: WHY"),
+    (re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?Z?"), "TIME"),
     (re.compile(r" +$", re.MULTILINE), ""),
     (re.compile(r"^$", re.MULTILINE), "~"),
 )
