@@ -1,9 +1,9 @@
 """Transcripts: what a user types, and what the command answers, as scripts of `datadriven.py`.
 
 A block `$ groupcert ...` is a line of a shell; lines of its body are standard input. The answer has
-standard output, then standard error behind `! `, then `exit` with a code that is not 0; an empty
-line is a `~`. What differs from run to run is masked by `MASKS`, and by a terminal's names: `{m1}`
-is an address in what is typed, and again in what is answered.
+standard output, then standard error behind `! `, then `exit` with a code that is not 0. An empty
+line is a `~`, in a body, too. What differs from run to run is masked by `MASKS`, and by the names
+of a terminal: `{m1}` is an address in what is typed, and again in what is answered.
 
 A shell's part is small: `NAME=value` before the command, `| jq -c PATH,...` behind it, with those
 paths of jq that are names and indices, and `ls` and `cat`.
@@ -88,7 +88,7 @@ class Terminal:
         lines: Sequence[str],
         paths: str,
     ) -> str:
-        typed = io.BytesIO("".join(f"{line}\n" for line in lines).encode())
+        typed = io.BytesIO(_text(lines).encode())
         self._captured.readouterr()
         with self._patches.context() as patches:
             for name, value in environment.items():
@@ -112,10 +112,10 @@ class Terminal:
         return f"{text}\n" if text else ""
 
     def file(self, command: Command) -> str:
-        """file NAME: a file has the body, in which `~` is an empty line."""
+        """file NAME: a file has the body."""
         path = Path(command.line.split()[1])
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("".join(f"{line}\n" for line in command.body).replace("~\n", "\n"))
+        path.write_text(_text(command.body))
         return ""
 
 
@@ -136,3 +136,7 @@ def picked(documents: str, paths: str) -> Iterator[str]:
                 else:
                     values = [each for value in values for each in value]
             yield from map(json.dumps, values)
+
+
+def _text(body: Sequence[str]) -> str:
+    return "".join("\n" if line == "~" else f"{line}\n" for line in body)

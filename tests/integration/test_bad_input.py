@@ -404,45 +404,6 @@ def write_until_full(client: Client, group: LocalGroup) -> None:
     pytest.fail("the third member never ran out of space")
 
 
-TRANSACTION = '{"type":"transaction","member":"m1","snapshot_version":"","write_set":["t/a"]%s}'
-MALFORMED = {
-    "not JSON": ("{", "it is not JSON"),
-    "no object": ("[1]", "it is a JSON list; expected one JSON object a line"),
-    "another type": ('{"type":"commit"}', "type is 'commit'; expected transaction, view_change or"),
-    "no type": ("{}", "type is "),
-    "no write set": (TRANSACTION.replace('"write_set":["t/a"]', '"x":1') % "", "write_set is "),
-    "a write set of numbers": (TRANSACTION.replace('"t/a"', "7") % "", "write_set holds 7"),
-    "a broken snapshot": (
-        TRANSACTION.replace('"snapshot_version":""', '"snapshot_version":"u:1"') % "",
-        "snapshot_version: invalid GTID set 'u:1'",
-    ),
-    "a broken GTID": (TRANSACTION % ',"gtid":"u"', "gtid: invalid GTID 'u'"),
-    "a broken collection": (
-        '{"type":"garbage_collection","stable_set":7}',
-        "stable_set is 7; expected stable_set: a JSON string",
-    ),
-}
-
-
-@pytest.mark.parametrize(("line", "problem"), MALFORMED.values(), ids=MALFORMED)
-def test_a_malformed_trace_is_refused_at_its_line(line: str, problem: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "groupcert.members", "replay", "-", "--json"],
-        input=f"{TRANSACTION % ''}\n\n{line}\n",
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == USAGE
-    answered, refused = map(json.loads, done.stdout.splitlines())
-    assert answered["decision"] == "certified"
-    assert refused["error"]["reason"] == "INVALID_TRACE"
-    assert refused["error"]["fields"]["line"] == 3
-    (words,) = done.stderr.splitlines()
-    assert words.startswith(f"groupcert: trace line 3: {problem}")
-    assert "; expected " in words
-    assert words.removeprefix("groupcert: ") == refused["error"]["message"]
-
-
 def test_a_member_that_is_configured_otherwise_than_its_group_says_so(tmp_path: Path) -> None:
     group = LocalGroup(tmp_path, members=2)
     try:
