@@ -6,13 +6,17 @@ line is a `~`, in a body, too. What differs from run to run is masked by `MASKS`
 of a terminal: `{m1}` is an address in what is typed, and again in what is answered.
 
 A shell's part is small: `NAME=value` before the command, `| jq -c PATH,...` behind it, with those
-paths of jq that are names and indices, and `ls` and `cat`.
+paths of jq that are names and indices, and `ls` and `cat`. With `2>&1 | tail -1` the command is a
+process of its own, whose log goes before its last words.
 """
 
 import io
 import json
+import os
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -33,6 +37,7 @@ MASKS = (
     (re.compile(r" +$", re.MULTILINE), ""),
     (re.compile(r"^$", re.MULTILINE), "~"),
 )
+LAST_WORDS = " 2>&1 | tail -1"
 STEP = re.compile(r"(\w+)|\[(\d*)\]")
 
 
@@ -66,6 +71,7 @@ class Terminal:
         line = command.line.removeprefix("$ ")
         for name, value in self.names.items():
             line = line.replace(f"{{{name}}}", value)
+        line, as_process, _ = line.partition(LAST_WORDS)
         line, _, paths = line.partition(" | jq -c ")
         words = shlex.split(line)
         environment = {}
@@ -73,6 +79,8 @@ class Terminal:
             name, _, value = words.pop(0).partition("=")
             environment[name] = value
         match words:
+            case ["groupcert", *arguments] if as_process:
+                return self._last_words(arguments, environment)
             case ["groupcert", *arguments]:
                 return self._groupcert(arguments, environment, command.body, paths)
             case ["ls", folder]:
@@ -101,6 +109,14 @@ class Terminal:
         answer = self.masked(out)
         answer += "".join(f"! {line}\n" for line in self.masked(err).splitlines())
         return answer + (f"exit {code}\n" if code else "")
+
+    def _last_words(self, arguments: Sequence[str], environment: Mapping[str, str]) -> str:
+        command = [sys.executable, "-m", "groupcert.members", *arguments]
+        done = subprocess.run(
+            command, capture_output=True, text=True, env={**os.environ, **environment}
+        )
+        assert (done.stdout, "Traceback" in done.stderr) == ("", False), done.stderr
+        return f"{self.masked(done.stderr.splitlines()[-1])}exit {done.returncode}\n"
 
     def masked(self, text: str) -> str:
         """Returns a text without what differs from run to run."""
