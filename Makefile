@@ -49,7 +49,7 @@ passwords: ## random passwords for the containers, made once; Compose reads depl
 	    echo "$${name}_PASSWORD=$$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')" >> deploy/.env; \
 	done
 
-test: ## everything that this machine can run; of the tests that take turns, those of today (tests/turns.py)
+test: ## everything that this machine can run; of the tests that take turns, those that the change touches (tests/turns.py)
 	$(MAKE) --jobs=2 --output-sync=target lint test-quick
 	@echo; echo "The tests that take longer:"
 	$(MAKE) --jobs=2 test-processes test-audit
@@ -75,8 +75,8 @@ check: ## the quick run: no network, no Java, about a minute
 check-room: venv ## the quick tests of one room, in seconds: make check-room ROOM=members/core
 	$(BIN)/ruff check $(ROOM)
 	$(BIN)/ruff format --check $(ROOM)
-	$(BIN)/pytest -m '$(QUICK)' -n 2 $(or $(wildcard $(if $(filter certifier/audit%,$(ROOM)),tests/audit,tests/$(ROOM))),\
-	  $(error ROOM has to be a folder with tests, such as members/core, not $(ROOM))) tests/test_tidy.py
+	$(BIN)/pytest -m '$(QUICK)' -n 2 $(wildcard $(or $(wildcard $(if $(filter certifier/audit%,$(ROOM)),tests/audit,tests/$(ROOM))),\
+	  $(error ROOM has to be a folder with tests, such as members/core, not $(ROOM)))/test_*.py) tests/test_tidy.py
 
 check-tests: venv
 	$(PYTEST) -m '$(QUICK)' -n 3

@@ -17,11 +17,12 @@ SEPARATOR = "----"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """One command of a script; a flag is an argument with an empty value."""
+    """One command of a script; a flag is an argument with an empty value. `line`: all of it."""
 
     name: str
     arguments: Mapping[str, str]
     body: Sequence[str]
+    line: str = ""
 
     def take(self, *known: str) -> list[str | None]:
         """The values of arguments, None where one is missing; others than these are an error."""
@@ -69,7 +70,8 @@ def parse_command(line: str, body: Sequence[str] = ()) -> Command:
     """
     name, *words = line.split()
     pairs = [word.partition("=") for word in words]
-    return Command(name=name, arguments={key: value for key, _, value in pairs}, body=body)
+    arguments = {key: value for key, _, value in pairs}
+    return Command(name=name, arguments=arguments, body=body, line=line)
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:

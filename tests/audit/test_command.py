@@ -13,7 +13,6 @@ import pytest
 from groupcert.certifier.audit.answers.findings import MEANINGS
 from groupcert.certifier.audit.archive import submit_command, write_archive
 from groupcert.certifier.audit.spark.progress import ProgressLines
-from groupcert.certifier.errors import InvalidRequest
 from groupcert.members.commands import audit
 from groupcert.members.commands.audit import AuditOptions
 from tests.audit.histories import Workload, random_order, rows_of, write
@@ -25,25 +24,6 @@ def options(**changed: Any) -> AuditOptions:
     """Options that are right, but for those that are changed."""
     right: dict[str, Any] = {"paths": ("logs",), "out": "out", "master": None, "memory": "4g"}
     return AuditOptions(**(right | {"jobs": (), "spark_settings": ()} | changed))
-
-
-WRONG = (
-    ({"paths": ()}, "PATHS is missing: give it behind the verb"),
-    ({"out": ""}, "out is missing: give it as --out"),
-    ({"memory": "4"}, "--memory is '4': expected such as 4g or 800m"),
-    ({"jobs": ("verified",)}, "--job is 'verified': expected one of "),
-    ({"spark_settings": ("spark.a",)}, "--spark-setting is 'spark.a': expected spark.N"),
-    ({"spark_settings": ("a=b",)}, "--spark-setting is 'a=b'"),
-)
-
-
-@pytest.mark.parametrize(("changed", "message"), WRONG)
-def test_wrong_options_are_refused_before_spark_starts(
-    changed: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(InvalidRequest) as raised:
-        audit.main(options(**changed), as_json=False)
-    assert str(raised.value).startswith(message)
 
 
 def test_settings_of_spark_may_have_an_equals_sign() -> None:

@@ -1,16 +1,16 @@
 """Every fault beside every workload: nothing acknowledged is lost, and all members are equal.
 
-What each run does is in `scenarios.py`. Faults of a kind share one run, a kind a day; in `make
-nightly` every scenario runs by itself, longer.
+What each run does is in `scenarios.py`. Faults of a kind share one run, a kind a commit; in
+`make nightly` every scenario runs by itself, longer.
 """
 
 import sys
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from tests import turns
 from tests.cluster.docker_cluster import DockerCluster
 from tests.cluster.log_kinds import LogKind
 from tests.cluster.nemesis import new_cluster, run_nemesis
@@ -25,7 +25,7 @@ GROUPS = (
     ("disk-full", "damage-rocksdb", "damage-log-server"),
     ("churn", "rolling-restart"),
 )
-TODAY = GROUPS[datetime.now(UTC).toordinal() % len(GROUPS)]
+DRAWN = GROUPS[turns.drawn(below=len(GROUPS))]
 
 
 @pytest.fixture(scope="module")
@@ -57,4 +57,4 @@ def assert_survives(cluster: DockerCluster, scenarios: Sequence[str]) -> None:
 
 
 def test_nothing_acknowledged_is_lost(cluster: DockerCluster) -> None:
-    assert_survives(cluster, TODAY)
+    assert_survives(cluster, DRAWN)

@@ -1,22 +1,21 @@
 """A short run of the fuzzer: it finds nothing in this tree, and finds members that are broken.
 
-`python -m tests.fuzz` runs as its own process, as a developer starts it. Each day has a seed of its
-own, which is printed.
+`python -m tests.fuzz` runs as its own process, as a developer starts it. Each commit has a seed of
+its own, which is printed.
 """
 
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
+from tests import turns
 from tests.fuzz.breakages import BREAKAGE_VARIABLE
 
 pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(900)]
 
-DAY_SECONDS = 86_400
 HELD_MS_MAX = 1_000
 """Other tests run beside: with what they take, a wait of 250 ms is nothing that the member does."""
 SECONDS = 12
@@ -45,7 +44,7 @@ def fuzz(folder: Path, *arguments: str, breakage: str = "") -> tuple[int, str]:
     ],
 )
 def test_a_short_run_finds_nothing(tmp_path: Path, order: str, transport: str) -> None:
-    seed = int(time.time() // DAY_SECONDS)
+    seed = turns.drawn()
     drawn = ("--seconds", str(SECONDS), "--seed", str(seed))
     arguments = (*drawn, "--order", order, "--transport", transport)
     code, text = fuzz(tmp_path, *arguments, "--held-ms", str(HELD_MS_MAX))

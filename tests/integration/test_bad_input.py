@@ -8,8 +8,8 @@ import os
 import shutil
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -37,14 +37,13 @@ from groupcert.v1.group_pb2 import (
     MemberStatus,
 )
 from groupcert.v1.transaction_pb2 import CONSISTENCY_BEFORE
+from tests.datadriven import Command, run_script
 from tests.integration.conftest import SETTINGS
 from tests.integration.waiting import SECONDS_MAX, wait_for
 from tests.laboratory.bank_load import BankLoad, assert_whole
+from tests.transcripts import FOLDER, Terminal
 
 pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.in_turns]
-
-FINDING, USAGE, UNAVAILABLE = 1, 2, 3
-NOWHERE = "nats://127.0.0.1:1"
 
 
 @pytest.fixture
@@ -56,34 +55,13 @@ def log_server(tmp_path: Path) -> Iterator[LogServer]:
     server.stop()
 
 
-@pytest.fixture
-def settings(tmp_path: Path) -> dict[str, object]:
-    """Settings of a member that would start if there were a log server."""
-    return {
-        "group": "shop",
-        "member": "m1",
-        "address": f"{HOST}:{free_port()}",
-        "data_folder": str(tmp_path / "data"),
-        "log_servers": [NOWHERE],
-        "log_connect_ms": 500,
-    }
-
-
-def failed_start(folder: Path, settings: dict[str, object]) -> tuple[int, str]:
-    """Starts a member that cannot run; returns its exit code and its last words."""
-    path = folder / "member.toml"
-    lines = (f"{name} = {json.dumps(value)}" for name, value in settings.items())
-    path.write_text("\n".join(lines) + "\n")
-    command = [sys.executable, "-m", "groupcert.members", "member", "--config", str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_MAX)
-    assert done.stdout == ""
-    assert "Traceback" not in done.stderr
-    return done.returncode, done.stderr.splitlines()[-1]
-
-
-def store_of(settings: dict[str, object], *, group: str = "shop", member: str = "m1") -> Store:
-    """The store in a member's folder, opened as an owner of that name would."""
-    return Store(Path(str(settings["data_folder"])), StoreIdentity(group=group, member=member))
+async def make_stream(address: str, discard: str) -> None:
+    """Makes the stream of group shop with a setting that members may not have."""
+    client = await nats.connect(address)
+    await client.jetstream().add_stream(
+        name="GROUPCERT_shop", subjects=["groupcert.shop.log"], discard=discard
+    )
+    await client.close()
 
 
 def status_of(group: LocalGroup, name: str) -> MemberStatus:
@@ -139,63 +117,40 @@ def spoil_digest(store: Store) -> None:
 class TestStart:
     """A member that cannot start says why, and ends."""
 
-    def test_a_taken_port(self, tmp_path: Path, settings: dict[str, object]) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as taken:
-            address = f"127.0.0.1:{taken.getsockname()[1]}"
-            code, words = failed_start(tmp_path, {**settings, "address": address})
-        assert code == UNAVAILABLE
-        assert words == (
-            f"groupcert: address {address} is in use: stop its user, or choose another port"
-        )
-
-    def test_a_log_server_that_is_not_there(
-        self, tmp_path: Path, settings: dict[str, object]
+    def test_it_says_what_the_transcript_says(
+        self,
+        rewrite: bool,
+        log_server: LogServer,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+        stack: ExitStack,
     ) -> None:
-        code, words = failed_start(tmp_path, settings)
-        assert code == UNAVAILABLE
-        assert words.startswith(f"groupcert: log server at {NOWHERE} does not answer (")
-        assert words.endswith("): start it, or correct the address")
+        taken = stack.enter_context(socket.create_server((HOST, 0)))
+        names = {"log": log_server.address, "free": f"{HOST}:{free_port()}"}
+        names["taken"] = f"{HOST}:{taken.getsockname()[1]}"
+        terminal = Terminal(tmp_path, monkeypatch, capsys, names)
 
-    def test_a_log_that_is_not_there_and_must_not_be_made(
-        self, tmp_path: Path, settings: dict[str, object], log_server: LogServer
-    ) -> None:
-        code, words = failed_start(
-            tmp_path,
-            {**settings, "log_servers": [log_server.address], "log_connect_ms": 5_000},
-        )
-        assert code == UNAVAILABLE
-        assert f"there is no group shop at {log_server.address}: make it, once, with" in words
+        def stream(command: Command) -> str:
+            """stream discard=: somebody has made the group's stream."""
+            asyncio.run(make_stream(log_server.address, str(command.take("discard")[0])))
+            return ""
 
-    def test_more_copies_of_the_log_than_there_are_servers(
-        self, tmp_path: Path, settings: dict[str, object], log_server: LogServer
-    ) -> None:
-        code, words = failed_start(
-            tmp_path,
-            {
-                **settings,
-                "log_servers": [log_server.address],
-                "log_connect_ms": 60_000,
-                "log_replicas": 3,
-                "create_log": True,
-            },
-        )
-        assert code == UNAVAILABLE
-        assert "did not make the stream GROUPCERT_shop: replicas > 1 not supported" in words
+        def store(command: Command) -> str:
+            """store in= group= member= [format=] [held]: a member's folder; somebody holds it."""
+            folder, group, member, release, held = command.take(
+                "in", "group", "member", "format", "held"
+            )
+            store = Store(Path(str(folder)), StoreIdentity(group=str(group), member=str(member)))
+            if release:
+                batch = store.batch()
+                batch.put(Family.META, b"format", release.encode())
+                store.write(batch)
+            stack.callback(store.close) if held is not None else store.close()
+            return ""
 
-    async def test_a_log_with_other_settings_than_the_members(
-        self, tmp_path: Path, settings: dict[str, object], log_server: LogServer
-    ) -> None:
-        client = await nats.connect(log_server.address)
-        await client.jetstream().add_stream(
-            name="GROUPCERT_shop", subjects=["groupcert.shop.log"], discard="old"
-        )
-        await client.close()
-        servers = {"log_servers": [log_server.address], "log_connect_ms": 60_000}
-        code, words = await asyncio.to_thread(failed_start, tmp_path, {**settings, **servers})
-        assert code == USAGE
-        assert words == (
-            "groupcert: setting discard of stream GROUPCERT_shop is 'old': expected new"
-        )
+        script = FOLDER / "starts" / "member.txt"
+        run_script(script, terminal.handlers | {"stream": stream, "store": store}, rewrite=rewrite)
 
     async def test_a_log_server_that_is_too_old(self, log_server: LogServer) -> None:
         options = JetStreamOptions(servers=(log_server.address,), group="shop")
@@ -203,45 +158,6 @@ class TestStart:
         with pytest.raises(LogServerTooOld, match=r"oldest that serves is 99\.0\.0: upgrade it"):
             await order.open(create=True)
         await order.close()
-
-    @pytest.mark.parametrize(
-        ("group", "member"), [("garage", "m1"), ("shop", "m2")], ids=["group", "member"]
-    )
-    def test_a_data_folder_of_another(
-        self, tmp_path: Path, settings: dict[str, object], group: str, member: str
-    ) -> None:
-        store_of(settings, group=group, member=member).close()
-        code, words = failed_start(tmp_path, settings)
-        assert code == FINDING
-        assert f"data folder {settings['data_folder']} belongs to" in words
-        assert f'{{"group": "{group}", "member": "{member}"}}, expected' in words
-        assert words.endswith("name its owner, or another folder")
-
-    def test_a_data_folder_in_use(self, tmp_path: Path, settings: dict[str, object]) -> None:
-        with store_of(settings):
-            code, words = failed_start(tmp_path, settings)
-        assert code == FINDING
-        assert "belongs to a process that has it open" in words
-
-    def test_a_data_folder_of_another_release(
-        self, tmp_path: Path, settings: dict[str, object]
-    ) -> None:
-        with store_of(settings) as store:
-            batch = store.batch()
-            batch.put(Family.META, b"format", b"99")
-            store.write(batch)
-        code, words = failed_start(tmp_path, settings)
-        assert code == FINDING
-        assert words.endswith("has format 99, this release reads 1: run a release that reads it")
-
-    def test_a_data_folder_that_cannot_be_made(
-        self, tmp_path: Path, settings: dict[str, object]
-    ) -> None:
-        (tmp_path / "file").write_text("no folder")
-        folder = str(tmp_path / "file" / "data")
-        code, words = failed_start(tmp_path, {**settings, "data_folder": folder})
-        assert code == USAGE
-        assert words == f"groupcert: {folder}: Not a directory"
 
 
 class TestLog:
@@ -402,45 +318,6 @@ def write_until_full(client: Client, group: LocalGroup) -> None:
             return
         client.run(lambda transaction: transaction.put(b"large", os.urandom(60_000)))
     pytest.fail("the third member never ran out of space")
-
-
-TRANSACTION = '{"type":"transaction","member":"m1","snapshot_version":"","write_set":["t/a"]%s}'
-MALFORMED = {
-    "not JSON": ("{", "it is not JSON"),
-    "no object": ("[1]", "it is a JSON list; expected one JSON object a line"),
-    "another type": ('{"type":"commit"}', "type is 'commit'; expected transaction, view_change or"),
-    "no type": ("{}", "type is "),
-    "no write set": (TRANSACTION.replace('"write_set":["t/a"]', '"x":1') % "", "write_set is "),
-    "a write set of numbers": (TRANSACTION.replace('"t/a"', "7") % "", "write_set holds 7"),
-    "a broken snapshot": (
-        TRANSACTION.replace('"snapshot_version":""', '"snapshot_version":"u:1"') % "",
-        "snapshot_version: invalid GTID set 'u:1'",
-    ),
-    "a broken GTID": (TRANSACTION % ',"gtid":"u"', "gtid: invalid GTID 'u'"),
-    "a broken collection": (
-        '{"type":"garbage_collection","stable_set":7}',
-        "stable_set is 7; expected stable_set: a JSON string",
-    ),
-}
-
-
-@pytest.mark.parametrize(("line", "problem"), MALFORMED.values(), ids=MALFORMED)
-def test_a_malformed_trace_is_refused_at_its_line(line: str, problem: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "groupcert.members", "replay", "-", "--json"],
-        input=f"{TRANSACTION % ''}\n\n{line}\n",
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == USAGE
-    answered, refused = map(json.loads, done.stdout.splitlines())
-    assert answered["decision"] == "certified"
-    assert refused["error"]["reason"] == "INVALID_TRACE"
-    assert refused["error"]["fields"]["line"] == 3
-    (words,) = done.stderr.splitlines()
-    assert words.startswith(f"groupcert: trace line 3: {problem}")
-    assert "; expected " in words
-    assert words.removeprefix("groupcert: ") == refused["error"]["message"]
 
 
 def test_a_member_that_is_configured_otherwise_than_its_group_says_so(tmp_path: Path) -> None:

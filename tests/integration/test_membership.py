@@ -4,7 +4,6 @@ Members are real processes with short times, so that a test sees in seconds what
 otherwise. Stopping a process with SIGSTOP is how a member falls silent and knows nothing of it.
 """
 
-import json
 import os
 import signal
 import sys
@@ -19,7 +18,6 @@ from groupcert import Client, Consistency
 from groupcert.certifier.errors import CorruptStore
 from groupcert.members.commands import cli
 from groupcert.members.demo.local_group import LocalGroup
-from groupcert.members.total_order.embedded_server import LogServer
 from groupcert.v1 import group_pb2
 from tests.integration.waiting import wait_for
 from tests.laboratory.bank_load import BankLoad, assert_whole
@@ -39,13 +37,6 @@ TIMES: dict[str, object] = {
 def group(tmp_path: Path) -> Iterator[LocalGroup]:
     """Three members that are quick to suspect each other."""
     with LocalGroup(tmp_path, settings=TIMES, certification_logs=tmp_path / "logs") as group:
-        yield group
-
-
-@pytest.fixture(scope="module")
-def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalGroup]:
-    """A group of one."""
-    with LocalGroup(tmp_path_factory.mktemp("settings"), members=1) as group:
         yield group
 
 
@@ -261,46 +252,6 @@ class TestSettings:
             text = wait_for("the second version", partial(shown, address))
             assert "gc_window = tight\n" in text
             assert "write_set_items_max = 7\n" in text
-
-    @pytest.mark.parametrize(
-        ("assignment", "words"),
-        [
-            ("gc_window=wide", "Input should be 'close' or 'tight'"),
-            ("colour=red", "setting colour is 'red': expected a setting of the group: "),
-            ("outcomes_max=5", "setting outcomes_max is '5': expected 131072, for ever"),
-            ("gc_window", "setting gc_window is '': expected NAME=VALUE"),
-        ],
-    )
-    def test_what_cannot_be_is_refused_by_name(
-        self,
-        local: LocalGroup,
-        assignment: str,
-        words: str,
-        capsys: pytest.CaptureFixture[str],
-    ) -> None:
-        assert command("group", "set", assignment, local.addresses["m1"]) == 2
-        assert words.lower() in capsys.readouterr().err.lower()
-
-
-class TestBootstrap:
-    """A group is made once."""
-
-    def test_a_second_time_is_refused(
-        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        server = LogServer(tmp_path / "log-server")
-        server.start()
-        try:
-            words = ("bootstrap", "--group", "shop", "--log-server", server.address)
-            assert command(*words) == 0
-            assert "group shop bootstrapped, at 20" in capsys.readouterr().out
-            assert command(*words) == 2
-            assert "group shop was bootstrapped before" in capsys.readouterr().err
-            assert command(*words, "--if-absent", "--json") == 0
-            document = json.loads(capsys.readouterr().out)
-            assert (document["group"], document["is_new"]) == ("shop", False)
-        finally:
-            server.stop()
 
 
 class TestFences:

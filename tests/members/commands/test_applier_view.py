@@ -1,20 +1,21 @@
 """What `status --applier` prints: every field of the message that says something."""
 
-import io
 import json
-import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
 
 import grpc
 import pytest
 from rich.console import Console
 
-from groupcert.certifier.errors import NotServing
-from groupcert.members.commands.applier_view import render, show_applier
+from groupcert.members.commands.applier_view import render
 from groupcert.members.services.applier import ApplierService
 from groupcert.v1 import applier_pb2, applier_pb2_grpc
+from tests.datadriven import run_script
+from tests.transcripts import FOLDER, Terminal
 
 STATUS = applier_pb2.GetApplierStatusResponse(
     coordinator=applier_pb2.Coordinator(
@@ -56,15 +57,8 @@ STATUS = applier_pb2.GetApplierStatusResponse(
         )
     ],
 )
+SCRIPTS = sorted((FOLDER / "applier").glob("*.txt"))
 Observe = Callable[[], applier_pb2.GetApplierStatusResponse | None]
-
-
-def text_of(status: applier_pb2.GetApplierStatusResponse) -> str:
-    """What people see, on a wide terminal."""
-    console = Console(file=io.StringIO(), width=160)
-    with console.capture() as capture:
-        console.print(render(status))
-    return capture.get()
 
 
 @contextmanager
@@ -76,18 +70,6 @@ def serving(observe: Observe) -> Iterator[str]:
     server.start()
     yield f"127.0.0.1:{port}"
     server.stop(None).wait()
-
-
-def test_the_tables_have_every_field_that_says_something() -> None:
-    text = text_of(STATUS)
-    for value in (
-        *("applier of r1, running", "10.0.0.1:7101", "database (most-of-the-time consistency)"),
-        *("shop with worker 1", "sequential", "1.3 s, 21 transactions"),
-        *("g:9 at 3:17, gaps above it", "g:1-9:11", "12 transactions, 3456 bytes"),
-        *("789 in 78 groups", "2.35", "no idle worker 40", "it runs alone 2", "3: g:8"),
-        *("9 transactions were executed before", "retrying", "g:11", "400"),
-    ):
-        assert value in text
 
 
 def test_no_word_is_broken_at_80_columns() -> None:
@@ -105,45 +87,27 @@ def test_no_word_is_broken_at_80_columns() -> None:
     assert "executing" in words
 
 
-def test_what_there_is_none_of_has_no_row() -> None:
-    text = text_of(applier_pb2.GetApplierStatusResponse())
-    for name in ("held by", "sequential because of", "domains", "recovery", "error"):
-        assert name not in text
-    assert "parallel" in text
-
-
-@pytest.mark.parametrize(("state", "code"), [("running", 0), ("failed", 1), ("stopped", 1)])
-def test_the_document_has_every_field_and_the_code_says_whether_it_runs(
-    capsys: pytest.CaptureFixture[str], state: str, code: int
-) -> None:
-    status = applier_pb2.GetApplierStatusResponse()
-    status.CopyFrom(STATUS)
-    status.coordinator.state = state
-    with serving(lambda: status) as address:
-        assert show_applier(address, as_json=True, watch=False, period_ms=100) == code
-    document = json.loads(capsys.readouterr().out)
-    names = {field.name for field in applier_pb2.Coordinator.DESCRIPTOR.fields}
-    assert document["coordinator"].keys() == names
-    assert document["coordinator"]["error"] == "", "what is empty is there, too"
-    assert document["workers"][0]["retried_transactions"] == "6"
-
-
-def test_the_tables_are_printed_where_no_document_is_asked_for(
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
+def test_an_applier_is_shown_as_the_transcript_says(
+    path: Path,
+    rewrite: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    with serving(lambda: STATUS) as address:
-        assert show_applier(address, as_json=False, watch=False, period_ms=100) == 0
-    assert "applier of r1, running" in capsys.readouterr().out
+    answers = {"running": STATUS, "starting": None, "empty": applier_pb2.GetApplierStatusResponse()}
+    for state in ("failed", "stopped"):
+        answers[state] = status = applier_pb2.GetApplierStatusResponse()
+        assert status is not None
+        status.coordinator.state = state
+    with ExitStack() as stack:
+        names = {name: stack.enter_context(serving(partial(answers.get, name))) for name in answers}
+        terminal = Terminal(tmp_path, monkeypatch, capsys, names)
+        run_script(path, terminal.handlers, rewrite=rewrite)
 
 
-def test_an_applier_that_starts_does_not_answer_yet() -> None:
-    with serving(lambda: None) as address, pytest.raises(NotServing, match="is starting"):
-        show_applier(address, as_json=True, watch=False, period_ms=100)
-
-
-def test_where_nobody_answers_that_is_said() -> None:
-    with socket.socket() as closed:
-        closed.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{closed.getsockname()[1]}"
-        with pytest.raises(NotServing, match=address):
-            show_applier(address, as_json=True, watch=False, period_ms=100)
+def test_the_document_has_every_field() -> None:
+    script = (FOLDER / "applier" / "status.txt").read_text()
+    (document,) = (json.loads(line) for line in script.splitlines() if line.startswith('{"coord'))
+    fields = {field.name for field in applier_pb2.Coordinator.DESCRIPTOR.fields}
+    assert document["coordinator"].keys() == fields

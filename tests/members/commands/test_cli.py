@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -36,65 +35,6 @@ def test_replay_reads_standard_input_and_answers_on_standard_output() -> None:
     decisions = [json.loads(line)["decision"] for line in done.stdout.splitlines()]
     assert decisions == ["certified", "conflict"]
     assert (done.returncode, done.stderr) == (0, b"")
-
-
-def test_a_malformed_trace_is_one_line_of_error_and_no_traceback() -> None:
-    done = run("replay", "-", "--json", standard_input=b"[]\n")
-    assert done.stderr.splitlines() == [
-        b"groupcert: trace line 1: it is a JSON list; expected one JSON object a line"
-    ]
-    error = json.loads(done.stdout)["error"]
-    assert (done.returncode, error["exit_code"], error["reason"]) == (2, 2, "INVALID_TRACE")
-    assert error["fields"]["line"] == 1
-
-
-def test_a_missing_file_is_named(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    assert code_of(monkeypatch, "replay", str(tmp_path / "none")) == 2
-    assert capsys.readouterr().err == f"groupcert: {tmp_path / 'none'}: No such file or directory\n"
-
-
-def test_the_options_of_replay_reach_the_certifier(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    trace = tmp_path / "trace.jsonl"
-    lines = [LINE, LINE.replace("m1", "m2").replace("t/a", "t/b")]
-    trace.write_text("".join(lines))
-    uuid = "bbbbbbbb-bbbb-bbbb-bbbb-bbbbbbbbbbbb"
-    options = ["--group-uuid", uuid, "--gtid-assignment-block-size", "100", "--gc-window", "tight"]
-    assert code_of(monkeypatch, "replay", str(trace), "--json", *options) == 0
-    answers = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [answer["gtid"] for answer in answers] == [f"{uuid}:1", f"{uuid}:101"]
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("replay",),
-        ("replay", "-", "--gc-window", "ajar"),
-        ("replay", "-", "--group-uuid", "no"),
-        ("replay", "-", "--gtid-assignment-block-size", "0"),
-        ("backup",),
-        ("nonsense",),
-    ],
-    ids=" ".join,
-)
-def test_wrong_usage_exits_with_2(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]
-) -> None:
-    assert code_of(monkeypatch, *arguments) == 2
-    assert capsys.readouterr().out == ""
-
-
-def test_a_member_without_settings_says_all_that_it_needs(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert code_of(monkeypatch, "member", "--group", "shop", "--address", "x") == 2
-    error = capsys.readouterr().err
-    assert "member is missing" in error
-    assert "address is 'x': expected host:port" in error
-    assert error.count("\n") == 1
 
 
 @pytest.mark.slow
@@ -141,10 +81,3 @@ def test_python_that_ignores_assertions_is_refused() -> None:
     )
     assert (done.returncode, done.stdout) == (2, b"")
     assert done.stderr.startswith(b"groupcert: python -O removes")
-
-
-def test_help_says_what_the_exit_codes_mean(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert code_of(monkeypatch, "--help") == 0
-    assert "Exit codes: 0 fine, 1 finding" in capsys.readouterr().out

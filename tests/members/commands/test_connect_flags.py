@@ -160,21 +160,6 @@ def test_a_folder_that_is_given_wins_over_the_environment() -> None:
     assert "given=(), data_folder=PosixPath('x')" in said
 
 
-@pytest.mark.parametrize("verb", ["status", "health", "backup --out b", "group leave", "load"])
-@pytest.mark.parametrize("text", ["m1", "m1:0", "::1:7101", "m1:7101,", "nats://m1:4222"])
-def test_a_malformed_address_is_told_alike_by_every_verb(verb: str, text: str) -> None:
-    raised = CliRunner().invoke(groupcert, [*verb.split(), text]).exception
-    assert isinstance(raised, InvalidOption)
-    wrong = text.rpartition(",")[2]
-    shape = "host:port, such as 127.0.0.1:7101 or [::1]:7101"
-    assert str(raised) == f"ADDRESS is {wrong!r}: expected {shape}"
-
-
-def test_one_member_is_not_several() -> None:
-    raised = CliRunner().invoke(groupcert, ["status", "m1:1,m2:2"]).exception
-    assert str(raised) == "ADDRESS is 'm1:1,m2:2': expected one member's"
-
-
 def test_a_verb_without_the_parameter_is_a_mistake() -> None:
     def verb(other: int = 3) -> None:
         """Calls nobody."""
