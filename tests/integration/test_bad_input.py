@@ -50,10 +50,8 @@ NOWHERE = "nats://127.0.0.1:1"
 @pytest.fixture
 def log_server(tmp_path: Path) -> Iterator[LogServer]:
     """A log server of one test's own."""
-    server = LogServer(tmp_path / "log-server")
-    server.start()
-    yield server
-    server.stop()
+    with LogServer(tmp_path / "log-server") as server:
+        yield server
 
 
 @pytest.fixture

@@ -288,9 +288,7 @@ class TestBootstrap:
     def test_a_second_time_is_refused(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        server = LogServer(tmp_path / "log-server")
-        server.start()
-        try:
+        with LogServer(tmp_path / "log-server") as server:
             words = ("bootstrap", "--group", "shop", "--log-server", server.address)
             assert command(*words) == 0
             assert "group shop bootstrapped, at 20" in capsys.readouterr().out
@@ -299,8 +297,6 @@ class TestBootstrap:
             assert command(*words, "--if-absent", "--json") == 0
             document = json.loads(capsys.readouterr().out)
             assert (document["group"], document["is_new"]) == ("shop", False)
-        finally:
-            server.stop()
 
 
 class TestFences:
