@@ -22,7 +22,7 @@ from ...certifier.errors import Unavailable
 from . import die_with_parent
 from .interruption import held_back
 
-POLL_SECONDS = 0.01
+POLL_SECONDS = 0.02
 LOG_CHARACTERS = 2_000
 
 
@@ -224,17 +224,14 @@ def wait_all_ready(servers: Iterable[Server]) -> None:
         NotReady: One has ended, or is not ready in time.
     """
     everyone, began = [*servers], time.monotonic()
-    waiting = everyone
-    while True:
-        for server in everyone:  # Without the one that has ended, the others may never be ready.
-            if not server.is_running:
+    for server in everyone:
+        while not server.is_ready():
+            for each in everyone:  # Without one that has ended, the others may never be ready.
+                if not each.is_running:
+                    raise NotReady(each)
+            if time.monotonic() > began + server.start_seconds:
                 raise NotReady(server)
-        waiting = [server for server in waiting if not server.is_ready()]
-        if not waiting:
-            return
-        if time.monotonic() > began + waiting[0].start_seconds:
-            raise NotReady(waiting[0])
-        time.sleep(POLL_SECONDS)
+            time.sleep(POLL_SECONDS)
 
 
 def stop_all(servers: Iterable[Server]) -> None:

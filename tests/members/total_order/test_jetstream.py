@@ -1,8 +1,6 @@
 """What the JetStream adapter does when the servers, the stream or its reader misbehave."""
 
 import asyncio
-import os
-import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
@@ -29,7 +27,7 @@ from groupcert.members.total_order.jetstream_reader import PushSubscription
 from groupcert.members.total_order.linger import Linger
 from groupcert.members.total_order.port import Delivery
 from groupcert.members.total_order.server_health import LOST_MS, LogHealth, LogServerState
-from tests.frozen import freeze
+from tests.frozen import frozen
 from tests.members.total_order.test_port import payloads_of, publish_all, read_until, told_state
 from tests.waiting import until
 
@@ -316,12 +314,9 @@ async def test_a_server_that_hangs_for_a_while_is_waited_for(
     async with opened(jetstream_options) as order:
         reading = asyncio.create_task(read_until(order, 1, 2))
         await publish_all(order, [b"before"])
-        freeze(log_server.pid)
-        try:
+        with frozen(log_server.pid):
             order.publish("after", b"after")
             await until(lambda: order.unacknowledged_for_ms() > 1_000)
-        finally:
-            os.kill(log_server.pid, signal.SIGCONT)
         assert await reading == [Delivery(1, b"before"), Delivery(2, b"after")]
         assert (await order.state()).last_sequence == 2
 

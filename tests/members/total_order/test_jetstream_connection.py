@@ -1,8 +1,6 @@
 """A connection goes on at another log server, however the one that it leaves behaves."""
 
-import os
 import random
-import signal
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlparse
@@ -14,7 +12,7 @@ from nats.aio.client import Srv
 from groupcert.members.total_order.embedded_server import LogServer
 from groupcert.members.total_order.jetstream_connection import JetStreamConnection, NotAnswered
 from tests.certificates import Authority, TlsLogServer
-from tests.frozen import freeze
+from tests.frozen import frozen
 from tests.waiting import until
 
 pytestmark = pytest.mark.nats
@@ -43,21 +41,18 @@ async def connected(connection: JetStreamConnection) -> None:
 
 
 async def test_a_server_that_froze_before_it_took_all_that_was_sent_is_left(tmp_path: Path) -> None:
-    with LogServer(tmp_path / "frozen") as frozen, LogServer(tmp_path / "other") as other:
-        connection = JetStreamConnection((frozen.address, other.address), 1_000)
+    with LogServer(tmp_path / "first") as first, LogServer(tmp_path / "other") as other:
+        connection = JetStreamConnection((first.address, other.address), 1_000)
         await connection.connect(60_000, VERSION_MIN)
-        assert server_of(connection) == frozen.address
-        freeze(frozen.pid)
-        try:
+        assert server_of(connection) == first.address
+        with frozen(first.pid):
             with suppress(nats.errors.Error):
                 for _ in range(MESSAGES):
                     await connection.client.publish("anything", MESSAGE)
             await connection.leave_frozen_server()
             await connected(connection)
             assert server_of(connection) == other.address
-        finally:
-            os.kill(frozen.pid, signal.SIGCONT)
-            await connection.close()
+        await connection.close()
 
 
 async def test_a_server_with_a_wrong_certificate_is_passed_over(tmp_path: Path) -> None:
@@ -96,11 +91,10 @@ async def test_how_long_nothing_was_answered_is_known(tmp_path: Path) -> None:
         connection = JetStreamConnection((server.address,), 200)
         await connection.connect(60_000, VERSION_MIN)
         try:
-            freeze(server.pid)
-            with pytest.raises(NotAnswered):
-                await connection.request("INFO", {})
-            assert connection.unanswered_for_ms() >= 200
-            os.kill(server.pid, signal.SIGCONT)
+            with frozen(server.pid):
+                with pytest.raises(NotAnswered):
+                    await connection.request("INFO", {})
+                assert connection.unanswered_for_ms() >= 200
             await connection.request_until(60_000, "INFO", {})
             assert connection.unanswered_for_ms() == 0
         finally:
