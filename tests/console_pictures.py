@@ -6,14 +6,14 @@ kills a member and looks again, in dark.
 
 import argparse
 import base64
-import subprocess
-import sys
+import signal
 import tempfile
 import time
 from pathlib import Path
 
 from selenium.webdriver import Chrome
 
+from groupcert.members.demo.command_process import CommandProcess
 from groupcert.members.demo.local_group import LocalGroup
 from groupcert.members.host.loopback import HOST, free_port
 from tests.browser import colours, count, running_browser
@@ -37,18 +37,14 @@ def main() -> None:
         members = ",".join(group.addresses.values())
         verb = ("load", members, "--clients", "6", "--rows", "300")
         seconds = ("--seconds", str(asked.seconds + 600))
-        command = (sys.executable, "-m", "groupcert.members", *verb, *seconds)
-        load = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        try:
+        log = Path(folder) / "load.log"
+        with CommandProcess((*verb, *seconds), log, stop_signal=signal.SIGKILL):
             browser.get(f"http://{own['m1']['metrics_address']}/")
             time.sleep(asked.seconds)
             take(browser, "light", asked.folder)
             group.kill("m3")
             wait_for("m3 is told", lambda: count(browser, "#members .bad") == 1)
             take(browser, "dark", asked.folder)
-        finally:
-            load.kill()
-            load.wait()
 
 
 def take(browser: Chrome, scheme: str, folder: Path) -> None:

@@ -3,6 +3,8 @@
 import os
 import signal
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 FREEZING_SECONDS_MAX = 30.0
@@ -17,6 +19,17 @@ def freeze(pid: int) -> None:
     while any(_state(thread) not in "TtZX" for thread in Path(f"/proc/{pid}/task").iterdir()):
         assert time.monotonic() < deadline, f"process {pid} goes on"
         time.sleep(0.005)
+
+
+@contextmanager
+def frozen(pid: int) -> Iterator[None]:
+    """A process stands still during the block."""
+    freeze(pid)
+    try:
+        yield
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
 
 
 def _state(thread: Path) -> str:

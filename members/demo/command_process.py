@@ -17,7 +17,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 
 from ..host.process_title import set_title
-from ..host.servers import Process, Server
+from ..host.servers import Process, Server, open_log
 
 _FORKING = multiprocessing.get_context("forkserver")
 _FORKING.set_forkserver_preload(
@@ -53,7 +53,7 @@ class CommandProcess(Server):
         self._module = module
         self._name = name
 
-    def _begin(self, command: Sequence[str], log: int, pass_fds: Sequence[int] = ()) -> Process:
+    def _begin(self, command: Sequence[str], pass_fds: Sequence[int] = ()) -> Process:
         title = f"groupcert {command[0]} {self._name} (log: {self.log.absolute()})"
         environment = dict(os.environ)
         return _Forked((self._module, command, self.log, environment, (title, self._name)))
@@ -94,7 +94,7 @@ def _run(
     os.setsid()
     os.environ.clear()
     os.environ.update(environment)
-    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    output = open_log(log)  # From here on Ctrl-C does not reach it, which its log shows.
     for stream in (sys.stdout, sys.stderr):
         os.dup2(output, stream.fileno())
     sys.argv = ["groupcert", *arguments]

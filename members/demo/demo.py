@@ -5,28 +5,19 @@ with one another now and then. When they stop, `members/demo/checks.py` checks t
 histories.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
-from rich.console import Console, Group
-from rich.live import Live
-from rich.table import Table
-from rich.text import Text
+from rich.console import Console
 
 from ...certifier.errors import InvalidSetting
 from ..client.client import Client
 from .checks import check_group, settle
 from .load import BankWorkload, LoadCounts, run_load
 from .local_group import LocalGroup
-from .report import (
-    DemoSummary,
-    checks_table,
-    demo_folder,
-    finish,
-    summary_of,
-    write_json,
-)
+from .report import Answer, DemoSummary, LiveTable, Row, demo_folder, finish, summary_of
+
+COLUMNS = ("member", "state", "certified", "conflicts", "relay queue", "parallelism")
 
 
 def main(
@@ -53,25 +44,22 @@ def main(
         observers = [stack.enter_context(Client(address)) for address in group.addresses.values()]
         workload = BankWorkload()
         workload.prepare(observers[0])
-        with _live_view(console, observers) as on_tick:
+        view = LiveTable(console, COLUMNS, lambda: map(_row, observers))
+        with view.live:
             counts, took = run_load(
                 workload,
                 list(group.addresses.values()),
                 clients=clients,
                 seconds=seconds,
-                on_tick=on_tick,
+                on_tick=view.draw,
             )
         console.print("clients stopped; checking every member")
         statuses = settle(observers)
         findings = check_group(workload, observers, statuses, counts)
     summary = summary_of(statuses, counts, took, findings)
-    if as_json:
-        write_json(summary, {})
-    else:
-        _show(summary, counts)
     if certification_log is not None:
         console.print(f"the members' certification logs: {certification_log}")
-    return finish(console, summary, folder)
+    return finish(console, summary, _answer(summary, counts), folder, as_json=as_json)
 
 
 def demo_group(folder: Path, members: int, certification_log: Path | None) -> LocalGroup:
@@ -99,48 +87,25 @@ def _check_empty(folder: Path) -> None:
         raise InvalidSetting(name="--certification-log", value=str(folder), expected=expected)
 
 
-def _show(summary: DemoSummary, counts: LoadCounts) -> None:
-    converged = "all members are equal, row for row and digest for digest"
-    out = Console()
-    out.print(checks_table(summary, converged=converged, place="member"))
-    out.print(
+def _answer(summary: DemoSummary, counts: LoadCounts) -> Answer:
+    text = (
         f"{summary.acknowledged:,} commits acknowledged in {summary.seconds} s "
         f"({summary.commits_per_second:,.0f}/s), {summary.conflicts:,} conflicts, "
         f"{len(counts.unknown_ids)} unknown; parallelism of the appliers "
         f"{summary.parallelism_mean}"
     )
+    converged = "all members are equal, row for row and digest for digest"
+    return Answer(converged, "member", [text], {})
 
 
-@contextmanager
-def _live_view(console: Console, observers: Sequence[Client]) -> "Iterator[LiveView]":
-    with Live(console=console, refresh_per_second=8, transient=True) as live:
-        yield LiveView(live, observers)
-
-
-class LiveView:
-    """Shows the members' statuses while clients write; called a few times a second."""
-
-    def __init__(self, live: Live, observers: Sequence[Client]) -> None:
-        self._live = live
-        self._observers = observers
-        self._last = (0, 0.0)
-
-    def __call__(self, commits: int, elapsed: float) -> None:
-        """Draws the members' statuses, and the commits since the last call as a rate."""
-        last_commits, last_elapsed = self._last
-        rate = (commits - last_commits) / max(elapsed - last_elapsed, 0.001)
-        self._last = (commits, elapsed)
-        table = Table("member", "state", "certified", "conflicts", "relay queue", "parallelism")
-        for client in self._observers:
-            status = client.status().observer
-            table.add_row(
-                status.name,
-                "ONLINE" if not status.reason else status.reason,
-                f"{status.transactions_certified:,}",
-                f"{status.transactions_conflict:,}",
-                f"{status.relay_queue_length:,}",
-                f"{status.parallelism_mean:.2f}",
-            )
-        self._live.update(
-            Group(Text(f"{elapsed:4.1f} s   {commits:,} commits   {rate:,.0f}/s"), table)
-        )
+def _row(client: Client) -> Row:
+    """Returns the row of a member, as the table has it while clients write."""
+    status = client.status().observer
+    return (
+        status.name,
+        status.reason or "ONLINE",
+        f"{status.transactions_certified:,}",
+        f"{status.transactions_conflict:,}",
+        f"{status.relay_queue_length:,}",
+        f"{status.parallelism_mean:.2f}",
+    )

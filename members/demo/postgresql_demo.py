@@ -6,13 +6,14 @@ told are checked against each other.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from textwrap import fill
+from typing import NamedTuple
 
 import psycopg
-from rich.console import Console, Group
-from rich.live import Live
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -31,17 +32,79 @@ from .postgresql_bank import (
     NO_CHANGE,
     SCHEMA,
     BankLoad,
+    Conflict,
     check_servers,
     ledger,
     member_ledger,
     settle_servers,
 )
-from .postgresql_report import Kill, Outcome, commits_in_words, show
 from .postgresql_servers import Primary
-from .report import demo_folder, finish, summary_of, write_json
+from .report import (
+    Answer,
+    DemoSummary,
+    LiveTable,
+    Row,
+    demo_folder,
+    finish,
+    summary_of,
+)
 
 KILLED_AT, STARTED_AT = 0.25, 0.5
 """When the one server is killed and started again, as parts of the load's time."""
+
+COLUMNS = ("server", "commits", "40001", "version", "behind", "member", "certified")
+
+
+class Kill(NamedTuple):
+    """A server that was killed and started again."""
+
+    server: str
+    not_on_disk: int
+    """Commits that it had acknowledged and came back without; the group's log had them."""
+    back_seconds: float
+    """From its start to the first commit of a client there."""
+
+
+class Outcome(NamedTuple):
+    """What the demo has seen, beside what its summary says."""
+
+    summary: DemoSummary
+    postgresql: str
+    """Version of the servers."""
+    kill: Kill
+    counts: LoadCounts
+    unknown_committed: int
+    """How many of the transfers are there whose outcome no client was told."""
+    companion_restarts: int
+    conflicts: Sequence[Conflict]
+    """One of each server, if there were any between servers."""
+
+    def answer(self) -> Answer:
+        """Returns events, and conflicts as clients got them, to stand beside the summary."""
+        story = Table.grid(padding=(0, 2))
+        story.add_column(style="bold", no_wrap=True)
+        for title, text in _story(self):
+            story.add_row(title, text)
+        shown: list[RenderableType] = ["", story]
+        for conflict in self.conflicts:
+            shown += [f"\nCOMMIT at {conflict.server}, as psql prints it:", _Printed(conflict)]
+        converged = "all servers, and all members, are equal row for row"
+        return Answer(converged, "server", shown, self._document())
+
+    def _document(self) -> dict[str, object]:
+        """Returns the part of the JSON document beside the summary."""
+        told = self.counts.document(self.summary.seconds)
+        return {
+            "postgresql": self.postgresql,
+            "p50_ms": told["p50_ms"],
+            "p99_ms": told["p99_ms"],
+            "retried": self.counts.conflicts,
+            "unknown": len(self.counts.unknown_ids),
+            "unknown_committed": self.unknown_committed,
+            "killed": self.kill._asdict(),
+            "companion_restarts": self.companion_restarts,
+            "conflict_examples": [each._asdict() for each in self.conflicts],
+        }
 
 
 def main(
@@ -81,11 +144,7 @@ def main(
             primary.wait_until_it_commits(NO_CHANGE)
         observers = [stack.enter_context(Client(address)) for address in group.addresses.values()]
         outcome = _run(console, primaries, observers, clients=clients, seconds=seconds)
-    if as_json:
-        write_json(outcome.summary, outcome.document())
-    else:
-        show(outcome)
-    return finish(console, outcome.summary, folder)
+    return finish(console, outcome.summary, outcome.answer(), folder, as_json=as_json)
 
 
 def _run(
@@ -167,7 +226,8 @@ class Watch:
         observers: Sequence[Client],
     ) -> None:
         """Counts the seconds from here."""
-        self.live = Live(console=console, refresh_per_second=8, transient=True)
+        self._view = LiveTable(console, COLUMNS, self._rows)
+        self.live = self._view.live
         self._load = load
         self._primaries = primaries
         self._observers = observers
@@ -187,28 +247,83 @@ class Watch:
         while (left := seconds - self.elapsed) > 0 and not is_over():
             for primary in self._primaries:
                 primary.tend_companion()
-            self.live.update(self._view())
+            commits = sum(self._load.commits(primary.name) for primary in self._primaries)
+            self._view.draw(commits, self.elapsed)
             time.sleep(min(left, TICK_MS / 1000))
 
-    def _view(self) -> Group:
-        table = Table("server", "commits", "40001", "version", "behind", "member", "certified")
+    def _rows(self) -> Iterator[Row]:
         statuses = [client.status().observer for client in self._observers]
         newest = max(status.certified_version for status in statuses)
-        commits = 0
         for primary, status in zip(self._primaries, statuses, strict=True):
             counts = self._load.counts(primary.name)
-            commits += len(counts.committed_ids)
-            version: int | None = None
+            name: RenderableType = Text(f"{primary.name} is down", "red")
+            version = behind = ""
             with suppress(psycopg.OperationalError):
-                version = primary.version()
-            table.add_row(
-                primary.name if version is not None else Text(f"{primary.name} is down", "red"),
+                shown = primary.version()
+                name, version = primary.name, f"{shown:,}"
+                behind = f"{max(newest - shown, 0):,}"
+            yield (
+                name,
                 f"{len(counts.committed_ids):,}",
                 f"{counts.conflicts:,}",
-                "" if version is None else f"{version:,}",
-                "" if version is None else f"{max(newest - version, 0):,}",
+                version,
+                behind,
                 status.reason or "ONLINE",
                 f"{status.transactions_certified:,}",
             )
-        rate = commits / max(self.elapsed, 0.001)
-        return Group(Text(f"{self.elapsed:4.1f} s   {commits:,} commits   {rate:,.0f}/s"), table)
+
+
+class _Printed(NamedTuple):
+    """An error as psql prints it where VERBOSITY is verbose, in lines of the console's length."""
+
+    conflict: Conflict
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        conflict = self.conflict
+        parts = {
+            "ERROR": f"{conflict.sqlstate}: {conflict.message}",
+            "DETAIL": conflict.detail,
+            "HINT": conflict.hint,
+        }
+        for part, text in parts.items():
+            line = f"{part}:  {text}"
+            yield Text(
+                fill(line, options.max_width, initial_indent="  ", subsequent_indent="      ")
+            )
+
+
+def _story(outcome: Outcome) -> Iterator[tuple[str, str]]:
+    """Yields the events, with a title each."""
+    summary, counts, kill = outcome.summary, outcome.counts, outcome.kill
+    told = counts.document(summary.seconds)
+    yield (
+        "acknowledged",
+        f"{summary.acknowledged:,} commits in {summary.seconds:.1f} s "
+        f"({summary.commits_per_second:,.0f}/s) by {summary.members} PostgreSQL "
+        f"{outcome.postgresql}; {told['p50_ms']:.1f} ms (p50), {told['p99_ms']:.1f} ms (p99)",
+    )
+    yield (
+        "conflicts",
+        f"SQLSTATE 40001 in {counts.conflicts:,} transactions, of which {summary.conflicts:,} lost "
+        "to another server; their clients ran them again",
+    )
+    yield (
+        "unknown",
+        f"the outcome of {commits_in_words(len(counts.unknown_ids))}, of which "
+        f"{outcome.unknown_committed} are there",
+    )
+    yield (
+        f"{kill.server} killed",
+        f"it came back without {commits_in_words(kill.not_on_disk)} that it had acknowledged, "
+        "executed them from the group's log, and took new ones "
+        f"{kill.back_seconds:.1f} s after its start",
+    )
+
+
+def commits_in_words(count: int) -> str:
+    """Returns a number of commits, as a text has it.
+
+    >>> commits_in_words(1), commits_in_words(1_200)
+    ('1 commit', '1,200 commits')
+    """
+    return f"{count:,} commit" + ("" if count == 1 else "s")

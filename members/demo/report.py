@@ -7,12 +7,14 @@ import json
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
@@ -23,6 +25,8 @@ from ..host.private_files import keep_private
 from ..host.servers import ServerMissing
 from .checks import Findings
 from .load import LoadCounts
+
+Row = Sequence[RenderableType]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,19 +70,46 @@ def summary_of(
     )
 
 
-def write_json(summary: DemoSummary, more: Mapping[str, object]) -> None:
-    """Prints the summary as one object, and `more` in it."""
-    sys.stdout.write(json.dumps({**asdict(summary), **more}) + "\n")
+class Answer(NamedTuple):
+    """What a demo says of itself beside its summary."""
+
+    converged: str
+    """What is equal everywhere."""
+    place: str
+    """Where the sum was taken."""
+    story: Sequence[RenderableType]
+    """Stands below the checks."""
+    more: Mapping[str, object]
+    """Fields of the JSON document."""
 
 
-def checks_table(summary: DemoSummary, *, converged: str, place: str) -> Table:
-    """Returns the lines of the checks. `converged`: what is equal everywhere; `place`: where the
-    sum was taken.
+def finish(
+    console: Console, summary: DemoSummary, answer: Answer, folder: Path, *, as_json: bool
+) -> int:
+    """Prints the answer. Returns the exit code: 0, with the folder removed, or 1, with the findings
+    in words.
     """
+    if as_json:
+        sys.stdout.write(json.dumps({**asdict(summary), **answer.more}) + "\n")
+    else:
+        out = Console()
+        for shown in (_checks(summary, answer), *answer.story):
+            out.print(shown)
+    if not summary.findings:
+        shutil.rmtree(folder)
+        return 0
+    for finding in summary.findings:
+        console.print(Text(finding, "red"))
+    console.print(f"the group's folder is kept: {folder}")
+    return 1
+
+
+def _checks(summary: DemoSummary, answer: Answer) -> Table:
+    """Returns the lines of the checks."""
     table = Table(title="what the checks found", show_header=False)
     for name, passed in (
-        (f"the sum of all accounts is unchanged, at every {place}", summary.invariant_ok),
-        (converged, summary.converged),
+        (f"the sum of all accounts is unchanged, at every {answer.place}", summary.invariant_ok),
+        (answer.converged, summary.converged),
         ("no acknowledged commit is lost", not summary.lost),
         ("every acknowledged commit is there exactly once", summary.exactly_once),
         ("no two overlapping transactions ran at once", summary.stamps_valid),
@@ -99,12 +130,27 @@ def demo_folder() -> Iterator[Path]:
         raise
 
 
-def finish(console: Console, summary: DemoSummary, folder: Path) -> int:
-    """Returns the exit code: 0, with the folder removed, or 1, with the findings in words."""
-    if not summary.findings:
-        shutil.rmtree(folder)
-        return 0
-    for finding in summary.findings:
-        console.print(Text(finding, "red"))
-    console.print(f"the group's folder is kept: {folder}")
-    return 1
+class LiveTable:
+    """Shows servers while clients write, on a terminal; nothing of it stays.
+
+    `rows` asks them; a row has as many cells as there are columns.
+    """
+
+    def __init__(
+        self, console: Console, columns: Sequence[str], rows: Callable[[], Iterable[Row]]
+    ) -> None:
+        self.live = Live(console=console, refresh_per_second=8, transient=True)
+        self._columns = columns
+        self._rows = rows
+        self._last = (0, 0.0)
+
+    def draw(self, commits: int, elapsed: float) -> None:
+        """Draws the rows, and the commits since the last call as a rate."""
+        last_commits, last_elapsed = self._last
+        rate = (commits - last_commits) / max(elapsed - last_elapsed, 0.001)
+        self._last = (commits, elapsed)
+        table = Table(*self._columns)
+        for row in self._rows():
+            table.add_row(*row)
+        title = Text(f"{elapsed:4.1f} s   {commits:,} commits   {rate:,.0f}/s")
+        self.live.update(Group(title, table))

@@ -22,7 +22,7 @@ from ...certifier.errors import Unavailable
 from . import die_with_parent
 from .interruption import held_back
 
-POLL_SECONDS = 0.01
+POLL_SECONDS = 0.02
 LOG_CHARACTERS = 2_000
 
 
@@ -103,13 +103,9 @@ class Server:
         from one that runs as long as it.
         """
         assert not self.is_running, "already started"
-        log = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        try:
-            self._log_offset = os.fstat(log).st_size
-            with held_back():
-                self._process = self._begin((*self.command, *more), log)
-        finally:
-            os.close(log)
+        self._log_offset = self.log.stat().st_size if self.log.exists() else 0
+        with held_back():
+            self._process = self._begin((*self.command, *more))
 
     def wait_ready(self) -> None:
         """Waits until it is ready. Raises NotReady."""
@@ -184,24 +180,30 @@ class Server:
     def __exit__(self, *_raised: object) -> None:
         self.stop()
 
-    def _begin(self, command: Sequence[str], log: int, pass_fds: Sequence[int] = ()) -> Process:
+    def _begin(self, command: Sequence[str], pass_fds: Sequence[int] = ()) -> Process:
         """Starts the process, in a session of its own: what a terminal sends does not reach it."""
         # As the last step: a change of the user would have Linux forget whose end ends it.
         dies = (sys.executable, "-I", "-S", die_with_parent.__file__, str(os.getpid()))
-        return subprocess.Popen(
-            [*self._as_user, *dies, *command],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-            pass_fds=pass_fds,
-            cwd=self._folder,
-        )
+        with os.fdopen(open_log(self.log), "ab") as log:
+            return subprocess.Popen(
+                [*self._as_user, *dies, *command],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                pass_fds=pass_fds,
+                cwd=self._folder,
+            )
 
     @property
     def _started(self) -> Process:
         assert self._process is not None, "not started"
         return self._process
+
+
+def open_log(path: Path) -> int:
+    """Opens a log for what is appended to it; a new one is its user's alone."""
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
 
 class NotReady(RuntimeError):
@@ -222,17 +224,14 @@ def wait_all_ready(servers: Iterable[Server]) -> None:
         NotReady: One has ended, or is not ready in time.
     """
     everyone, began = [*servers], time.monotonic()
-    waiting = everyone
-    while True:
-        for server in everyone:  # Without the one that has ended, the others may never be ready.
-            if not server.is_running:
+    for server in everyone:
+        while not server.is_ready():
+            for each in everyone:  # Without one that has ended, the others may never be ready.
+                if not each.is_running:
+                    raise NotReady(each)
+            if time.monotonic() > began + server.start_seconds:
                 raise NotReady(server)
-        waiting = [server for server in waiting if not server.is_ready()]
-        if not waiting:
-            return
-        if time.monotonic() > began + waiting[0].start_seconds:
-            raise NotReady(waiting[0])
-        time.sleep(POLL_SECONDS)
+            time.sleep(POLL_SECONDS)
 
 
 def stop_all(servers: Iterable[Server]) -> None:

@@ -205,10 +205,10 @@ class LogServer(Server):
             raise
         return file
 
-    def _begin(self, command: Sequence[str], log: int, pass_fds: Sequence[int] = ()) -> Process:
+    def _begin(self, command: Sequence[str], pass_fds: Sequence[int] = ()) -> Process:
         # The server has the lock for as long as it runs, also without this process.
         with self._lock() as locked:
-            return super()._begin(command, log, (*pass_fds, locked.fileno()))
+            return super()._begin(command, (*pass_fds, locked.fileno()))
 
     def _takes_connections(self) -> bool:
         """Returns whether there is the file in which the server names its ports."""

@@ -133,6 +133,6 @@ def test_a_server_that_is_missing_is_said_before_anything_runs(
     def missing(*_: object) -> None:
         raise ServerMissing(server="PostgreSQL", advice="sudo apt-get install postgresql")
 
-    monkeypatch.setattr(applier_bench, "postgresql_server", missing)
+    monkeypatch.setattr(applier_bench, "PostgreSqlServer", missing)
     with pytest.raises(ServerMissing, match="apt-get install postgresql"):
         applier(Run(), targets=("rocksdb", "postgresql"))

@@ -5,12 +5,9 @@ themselves, by none of the members' code.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from pathlib import Path
 from queue import SimpleQueue
-from types import TracebackType
-from typing import Protocol
 
 import grpc
 import nats
@@ -31,49 +28,6 @@ from tests.log_servers import EtcdServers, NatsServers
 GROUP = "local"
 ETCD_KEY = f"groupcert/{GROUP}/log".encode()
 FETCH_SECONDS = 240
-
-
-class KilledOrder(Protocol):
-    """Servers of an order, as processes on this machine; they run within the block."""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The servers."""
-        ...
-
-    @property
-    def settings(self) -> dict[str, object]:
-        """Settings of members on this order."""
-        ...
-
-    def __enter__(self) -> object: ...
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None: ...
-
-    def leader(self) -> str:
-        """Returns the server that leads; empty if nobody knows."""
-        ...
-
-    def kill(self, name: str) -> None:
-        """Kills a server without warning."""
-        ...
-
-    def start(self, name: str) -> None:
-        """Starts a server again."""
-        ...
-
-    def wait_ready(self) -> None:
-        """Returns when every server has all of the log."""
-        ...
-
-    def read(self) -> list[tuple[int, bytes]]:
-        """Returns every message of the group's log, with its sequence."""
-        ...
 
 
 class NatsOrder(NatsServers):
@@ -146,4 +100,5 @@ class EtcdOrder(EtcdServers):
             return messages
 
 
-ORDERS: Mapping[str, Callable[[Path], KilledOrder]] = {"nats": NatsOrder, "etcd": EtcdOrder}
+KilledOrder = NatsOrder | EtcdOrder
+ORDERS: Mapping[str, type[KilledOrder]] = {"nats": NatsOrder, "etcd": EtcdOrder}

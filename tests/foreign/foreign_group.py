@@ -10,8 +10,7 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager, suppress
-from functools import partial
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +18,13 @@ import psycopg
 
 from groupcert.certifier.errors import GroupcertError
 from groupcert.members.client.client import Client
-from groupcert.members.demo.command_process import CommandProcess
 from groupcert.members.demo.local_group import LocalGroup
+from groupcert.members.demo.postgresql_servers import Primary
 from groupcert.members.errors.postgresql import SchemaChangeRefused
 from groupcert.members.postgresql import ddl
 from groupcert.members.postgresql.attachment import attach
 from groupcert.members.postgresql.sequences import Numbering
 from tests import servers
-from tests.integration.waiting import wait_for
 
 DATABASE = "foreign_programs"
 PATTERNS = ("public.*", "test_schema*.*", "foreign_probe.*")
@@ -64,7 +62,7 @@ class ForeignGroup:
         self.compared = 0
         self._folder = folder
         self._servers = [*dsns]
-        self._companions: list[CommandProcess] = []
+        self._primaries: list[Primary] = []
         self._sessions: list[psycopg.Connection[Any]] = []
         self._compared_version = -1
         self._tables: list[str] = []
@@ -110,12 +108,10 @@ class ForeignGroup:
                 self.kept_out.update(kept_out)
         for place, dsn in enumerate(self.dsns):
             address = self.members.addresses[self.members.names[place]]
-            arguments = ("postgresql", "--dsn", dsn, "--member", address)
-            log = self._folder / f"companion-{place + 1}.log"
-            self._companions.append(CommandProcess(arguments, log))
-            self._companions[-1].start()
-        for dsn in self.dsns:
-            wait_for("the server takes commits", partial(takes_commits, dsn))
+            self._primaries.append(Primary(str(place + 1), address, self._folder, dsn=dsn))
+            self._primaries[-1].companion.start()
+        for primary in self._primaries:
+            primary.wait_until_it_commits("UPDATE foreign_probe.probe SET count = count")
         self._look_at_tables()
         return self.kept_out
 
@@ -146,9 +142,9 @@ class ForeignGroup:
         executed what the first one has; and companions that have ended.
         """
         ended = [
-            f"companion {place}: {each.how_it_ended()}"
-            for place, each in enumerate(self._companions, 1)
-            if not each.is_running
+            f"companion {each.name}: {each.companion.how_it_ended()}"
+            for each in self._primaries
+            if not each.companion.is_running
         ]
         if ended:
             return ended
@@ -185,8 +181,8 @@ class ForeignGroup:
         """Kills the companions."""
         for session in self._sessions:
             session.close()
-        for companion in self._companions:
-            companion.kill()
+        for primary in self._primaries:
+            primary.companion.kill()
 
     def _change(self, statements: str, *, attaches: bool, rewrite: bool) -> None:
         dsns = self.dsns
@@ -216,14 +212,6 @@ def query(dsn: str, statement: str) -> list[tuple[Any, ...]]:
     """Returns the rows of a statement that reads."""
     with closing(psycopg.connect(dsn, autocommit=True)) as session:
         return session.execute(statement.encode()).fetchall()
-
-
-def takes_commits(dsn: str) -> bool:
-    """Whether a transaction commits at a server; it changes nothing."""
-    with suppress(psycopg.Error), psycopg.connect(dsn) as session:
-        session.execute("UPDATE foreign_probe.probe SET count = count")
-        return True
-    return False
 
 
 def _counted(values: Sequence[str] | Any) -> dict[str, int]:

@@ -5,7 +5,7 @@ import random
 import signal
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -18,6 +18,7 @@ from groupcert.members.host.loopback import HOST, free_port
 from groupcert.members.postgresql.attachment import Attachment
 from groupcert.members.postgresql.sequences import Numbering
 from groupcert.members.postgresql.status import ask_companion
+from tests.frozen import frozen
 from tests.integration.waiting import SECONDS_MAX, wait_for
 
 SCHEMA = """
@@ -118,15 +119,9 @@ class PostgresqlGroup:
 
         return wait_for("all servers have the same rows", equal)
 
-    @contextmanager
-    def member_stopped(self, number: int) -> Iterator[None]:
+    def member_stopped(self, number: int) -> AbstractContextManager[None]:
         """Keeps a member from answering within the block."""
-        process = self.group.processes[self.group.names[number]]
-        process.send_signal(signal.SIGSTOP)
-        try:
-            yield
-        finally:
-            process.send_signal(signal.SIGCONT)
+        return frozen(self.group.processes[self.group.names[number]].pid)
 
 
 @contextmanager

@@ -49,10 +49,8 @@ pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.in_turns]
 @pytest.fixture
 def log_server(tmp_path: Path) -> Iterator[LogServer]:
     """A log server of one test's own."""
-    server = LogServer(tmp_path / "log-server")
-    server.start()
-    yield server
-    server.stop()
+    with LogServer(tmp_path / "log-server") as server:
+        yield server
 
 
 async def make_stream(address: str, discard: str) -> None:

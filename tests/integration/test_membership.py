@@ -5,10 +5,8 @@ otherwise. Stopping a process with SIGSTOP is how a member falls silent and know
 """
 
 import os
-import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -19,6 +17,7 @@ from groupcert.certifier.errors import CorruptStore
 from groupcert.members.commands import cli
 from groupcert.members.demo.local_group import LocalGroup
 from groupcert.v1 import group_pb2
+from tests.frozen import frozen
 from tests.integration.waiting import wait_for
 from tests.laboratory.bank_load import BankLoad, assert_whole
 
@@ -60,16 +59,6 @@ def is_online(group: LocalGroup, name: str) -> bool:
     return state_of(group, name) == group_pb2.MEMBER_STATE_ONLINE
 
 
-@contextmanager
-def standing_still(group: LocalGroup, name: str) -> Iterator[None]:
-    """The process does nothing during the block, and does not notice."""
-    group.processes[name].send_signal(signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        group.processes[name].send_signal(signal.SIGCONT)
-
-
 def command(*words: str) -> int:
     """The exit code of a command, run in this process."""
     with pytest.MonkeyPatch.context() as patch:
@@ -86,7 +75,7 @@ class TestSilence:
         load = BankLoad()
         with load.running([group.addresses["m1"], group.addresses["m2"]], seed=1):
             load.wait_for_commits(COMMITS)
-            with standing_still(group, "m3"):
+            with frozen(group.processes["m3"].pid):
                 wait_for("a view without it", lambda: view_of(group, "m1") == ["m1", "m2"])
                 load.wait_for_commits(COMMITS)
             wait_for("its return", lambda: view_of(group, "m1") == ["m1", "m2", "m3"])
@@ -102,7 +91,7 @@ class TestSilence:
         with Client(addresses, timeout_ms=3_600_000) as client:
             client.run(lambda transaction: transaction.put(b"a", b"1"))
             assert client.address == group.addresses["m3"]
-            with standing_still(group, "m3"):
+            with frozen(group.processes["m3"].pid):
                 client.run(lambda transaction: transaction.put(b"a", b"2"))
                 assert client.address == group.addresses["m1"]
 
@@ -192,7 +181,7 @@ class TestFlowControl:
             load = BankLoad()
             with load.running([group.addresses["m1"], group.addresses["m2"]], seed=3):
                 load.wait_for_commits(COMMITS)
-                with standing_still(group, "m3"):
+                with frozen(group.processes["m3"].pid):
                     observer = wait_for("an explanation", lambda: held_at(group, "m1"))
                     assert observer is not None
                     assert observer.flow_control.startswith("m3 slows the group: it has ")

@@ -24,6 +24,7 @@ from groupcert.members.demo.local_group import LocalGroup
 from groupcert.members.host.loopback import HOST, free_port
 from groupcert.members.services.metrics import StatusCollector
 from groupcert.v1 import group_pb2
+from tests.frozen import frozen
 from tests.integration.waiting import wait_for
 from tests.log_servers import NatsServers
 
@@ -235,15 +236,12 @@ class TestMembers:
         settings = {"suspicion_timeout_ms": 60_000}
         with LocalGroup(tmp_path, members=2, settings=settings) as group:
             wait_for("no silence", lambda: not any(each.silent_ms for each in view_of(group)))
-            group.processes["m2"].send_signal(signal.SIGSTOP)
-            try:
+            with frozen(group.processes["m2"].pid):
                 wait_for("a silence", lambda: any(each.silent_ms for each in view_of(group)))
                 wait_for_exactly(
                     group.addresses["m1"], ("member_silent", "m2"), ("member_unreachable", "m2")
                 )
                 assert not any(each.suspected for each in view_of(group))
-            finally:
-                group.processes["m2"].send_signal(signal.SIGCONT)
             wait_until_well(group.addresses["m1"])
 
     def test_who_died_or_left_is_named_until_it_returns_or_is_forgotten(

@@ -7,7 +7,6 @@ trimmed; afterwards the members are compared with one another and with what the 
 import json
 import os
 import shutil
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from groupcert.members.demo.local_group import LocalGroup
 from groupcert.members.process.log_trimmer import trim_log
 from groupcert.members.total_order.jetstream import JetStreamOptions
 from groupcert.v1 import group_pb2
+from tests.frozen import frozen
 from tests.integration.waiting import wait_for
 from tests.laboratory.bank_load import BankLoad, assert_whole
 
@@ -162,11 +162,8 @@ async def test_a_donor_that_stands_still_for_a_while_is_asked_for_the_rest(
     wait_for("a part of the copy", lambda: progress_of(group, "m3"))
     (choice,) = events_of(group, "m3", "donor_chosen")
     donor = group.processes[str(choice["reason"]).split()[0]]
-    donor.send_signal(signal.SIGSTOP)
-    try:
+    with frozen(donor.pid):
         wait_for("a broken stream", lambda: events_of(group, "m3", "copy_stream_broke"))
-    finally:
-        donor.send_signal(signal.SIGCONT)
     group.wait_online()
     (broken, *_) = events_of(group, "m3", "copy_stream_broke")
     assert int(str(broken["bytes_done"])) > 0
@@ -264,14 +261,10 @@ async def test_a_member_that_was_paused_while_the_log_was_trimmed_comes_back(
     tmp_path: Path,
 ) -> None:
     with LocalGroup(tmp_path, members=3) as group:
-        paused = group.processes["m3"]
-        paused.send_signal(signal.SIGSTOP)
-        try:
+        with frozen(group.processes["m3"].pid):
             for _ in range(12):  # More than the log sends ahead of who reads it.
                 fill(group)
             await trim(group, group.status("m1").observer.log_sequence)
-        finally:
-            paused.send_signal(signal.SIGCONT)
         wait_for("a copy", lambda: events_of(group, "m3", "recovery_copied"))
         group.wait_online()
         assert_one_digest(group)

@@ -3,7 +3,6 @@
 Why it matters: a refusal is certain, and a caller can do something about it; "unknown" is neither.
 """
 
-import signal
 import uuid
 from collections.abc import Iterator
 
@@ -14,6 +13,7 @@ from groupcert.certifier.errors import InvalidWriteSet, TransactionTooLarge, Wri
 from groupcert.members.demo.local_group import LocalGroup
 from groupcert.members.wire.pieces import VALUE_BYTES_MAX
 from groupcert.v1 import store_pb2
+from tests.frozen import frozen
 from tests.integration.conftest import SETTINGS
 
 pytestmark = [pytest.mark.nats, pytest.mark.cluster]
@@ -89,12 +89,11 @@ def test_a_refusal_after_a_lost_attempt_keeps_the_attempt_from_being_ordered(
     with Client([first, second], timeout_ms=30_000) as client:
         transaction = client.transaction()
         transaction.put(key, bytes(2_000))
-        group.processes["m1"].send_signal(signal.SIGSTOP)
-        try:
-            with pytest.raises(TransactionTooLarge, match="the limit is 1000"):
-                transaction.commit()
-        finally:
-            group.processes["m1"].send_signal(signal.SIGCONT)
+        with (
+            frozen(group.processes["m1"].pid),
+            pytest.raises(TransactionTooLarge, match="the limit is 1000"),
+        ):
+            transaction.commit()
         decided = client.outcome(transaction.transaction_id)
         assert decided.state == GetOutcomeResponse.STATE_DECIDED
         assert "is not certified yet" in decided.outcome.reason

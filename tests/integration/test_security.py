@@ -98,16 +98,14 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     folder = tmp_path_factory.mktemp("secured")
     authority, stranger = Authority(folder / "ours"), Authority(folder / "theirs")
     (folder / "access.toml").write_text(access_table())
-    log_server = TlsLogServer(folder / "tls-log", authority.issue("log"))
-    log_server.start()
-    settings: dict[str, object] = {
-        "log_servers": [log_server.address],
-        "log_monitors": [log_server.monitor],
-        "access": str(folder / "access.toml"),
-        **tls_settings(authority.issue("member")),
-    }
     credentials = Credentials(tls=authority.issue("operator"))
-    try:
+    with TlsLogServer(folder / "tls-log", authority.issue("log")) as log_server:
+        settings: dict[str, object] = {
+            "log_servers": [log_server.address],
+            "log_monitors": [log_server.monitor],
+            "access": str(folder / "access.toml"),
+            **tls_settings(authority.issue("member")),
+        }
         with LocalGroup(
             folder,
             members=2,
@@ -116,8 +114,6 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
             certification_logs=folder / "logs",
         ) as group:
             yield Secured(group, log_server, authority, stranger)
-    finally:
-        log_server.stop()
 
 
 def test_the_right_certificate_commits_reads_and_sees_the_group(secured: Secured) -> None:
@@ -397,20 +393,12 @@ async def test_a_log_server_of_another_host_or_without_tls_is_refused(
 ) -> None:
     right = secured.authority.issue("member-of-the-log")
     other_host = secured.authority.issue("log", "log.example", into="elsewhere")
-    elsewhere = TlsLogServer(tmp_path / "log", other_host)
-    elsewhere.start()
-    try:
+    with TlsLogServer(tmp_path / "log", other_host) as elsewhere:
         mismatch = f"IP address mismatch, certificate is not valid for '{HOST}'"
         assert await refused(elsewhere.address, right, mismatch)
-    finally:
-        elsewhere.stop()
-    plain = LogServer(tmp_path / "plain")
-    plain.start()
-    try:
+    with LogServer(tmp_path / "plain") as plain:
         for address in (plain.address, plain.address.replace("nats://", "tls://")):
             assert await refused(address, right, "it offers no TLS, and TLS is asked for")
-    finally:
-        plain.stop()
 
 
 def test_a_token_without_tls_is_good_on_loopback_alone(tmp_path: Path) -> None:

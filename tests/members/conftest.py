@@ -17,10 +17,8 @@ __all__ = ["store"]
 @pytest.fixture(scope="session")
 def log_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LogServer]:
     """A running log server."""
-    server = LogServer(tmp_path_factory.mktemp("log-server"))
-    server.start()
-    yield server
-    server.stop()
+    with LogServer(tmp_path_factory.mktemp("log-server")) as server:
+        yield server
 
 
 @pytest.fixture

@@ -8,11 +8,10 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing
 from functools import partial
 from uuid import uuid4
 
-import psycopg
 import pytest
 from sqlalchemy.engine import Engine
 from sqlalchemy.exc import OperationalError
@@ -30,6 +29,9 @@ from tests.sources import ROOT
 
 pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.database, pytest.mark.in_turns]
 
+PROBE = (
+    "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; UPDATE sqlalchemy_product SET stock = stock"
+)
 ORDERS = 20
 """That each client places."""
 
@@ -70,18 +72,8 @@ def shops(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Primary]]:
             attach(primary.dsn, ["public.*"], numbering=Numbering(offset, 3))
             stack.enter_context(primary.companion)
         for primary in primaries:
-            wait_for("the server takes commits", partial(takes_commits, primary))
+            primary.wait_until_it_commits(PROBE)
         yield primaries
-
-
-def takes_commits(primary: Primary) -> bool:
-    """Whether a transaction commits at a server; it changes nothing."""
-    with suppress(psycopg.Error), primary.connect() as session:
-        session.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
-        session.execute("UPDATE sqlalchemy_product SET stock = stock")
-        session.commit()
-        return True
-    return False
 
 
 def check_shop(primaries: list[Primary], prefix: str, orders: int) -> None:

@@ -112,26 +112,24 @@ def test_only_who_has_an_address_for_it_may_trim() -> None:
 
 @pytest.mark.nats
 async def test_a_trim_that_is_due_drops_what_is_before_it(tmp_path: Path) -> None:
-    server = LogServer(tmp_path)
-    server.start()
-    options = JetStreamOptions(servers=(server.address,), group="g")
-    order = JetStreamOrder(options)
-    last = TRIM_MESSAGES_MIN + 10
-    try:
-        await order.open(create=True)
-        for number in range(last):
-            order.publish(str(number), b"x")
-        async for deliveries in order.read(1):
-            if deliveries[-1].sequence == last:
-                break
-        state = await order.state()
-        assert state.bytes > last
-        retention = Retention(messages=5, bytes=WIDE)
-        assert await trim_if_due(state, options, [last, last - 100], [], retention) is None
-        first = await trim_if_due(state, options, [last, last - 7], [], retention)
-        assert first == last - 6
-        state = await order.state()
-        assert (state.first_sequence, state.last_sequence) == (first, last)
-    finally:
-        await order.close()
-        server.stop()
+    with LogServer(tmp_path) as server:
+        options = JetStreamOptions(servers=(server.address,), group="g")
+        order = JetStreamOrder(options)
+        last = TRIM_MESSAGES_MIN + 10
+        try:
+            await order.open(create=True)
+            for number in range(last):
+                order.publish(str(number), b"x")
+            async for deliveries in order.read(1):
+                if deliveries[-1].sequence == last:
+                    break
+            state = await order.state()
+            assert state.bytes > last
+            retention = Retention(messages=5, bytes=WIDE)
+            assert await trim_if_due(state, options, [last, last - 100], [], retention) is None
+            first = await trim_if_due(state, options, [last, last - 7], [], retention)
+            assert first == last - 6
+            state = await order.state()
+            assert (state.first_sequence, state.last_sequence) == (first, last)
+        finally:
+            await order.close()

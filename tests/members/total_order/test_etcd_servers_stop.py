@@ -1,8 +1,6 @@
 """What the etcd adapter does when one of three servers dies, stands still or is cut off."""
 
 import asyncio
-import os
-import signal
 from collections.abc import Iterator
 from contextlib import aclosing
 from dataclasses import replace
@@ -15,7 +13,7 @@ from groupcert.members.total_order.etcd import EtcdOptions, EtcdOrder
 from groupcert.members.total_order.port import Delivery
 from groupcert.members.total_order.server_health import LogServerState
 from tests.certificates import Authority
-from tests.frozen import freeze
+from tests.frozen import frozen
 from tests.log_servers import EtcdServers, running_etcd
 from tests.members.total_order.test_etcd import opened
 from tests.members.total_order.test_port import payloads_of, publish_all, read_until, told_state
@@ -125,14 +123,13 @@ async def test_members_of_a_server_that_stands_still_go_on_at_another(
         leader = await leader_of(order)
         current = three.name_of(order._connection.current)
         name = leader if is_leader or current == leader else current
-        freeze(three.processes[name].pid)
-        await load.more()
-        seen = len(load.seen)
-        await until(lambda: len(load.seen) > seen + MESSAGES_BETWEEN)
-        await until(
-            lambda: LogServerState.SILENT in {each.state for each in order.health().servers}
-        )
-        os.kill(three.processes[name].pid, signal.SIGCONT)
+        with frozen(three.processes[name].pid):
+            await load.more()
+            seen = len(load.seen)
+            await until(lambda: len(load.seen) > seen + MESSAGES_BETWEEN)
+            await until(
+                lambda: LogServerState.SILENT in {each.state for each in order.health().servers}
+            )
         await until(
             lambda: {each.state for each in order.health().servers} == {LogServerState.CURRENT}
         )

@@ -36,10 +36,8 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 @pytest.fixture
 def server(disk: Path) -> Iterator[LogServer]:
     """A running log server on that disk."""
-    server = LogServer(disk / "log")
-    server.start()
-    yield server
-    server.stop()
+    with LogServer(disk / "log") as server:
+        yield server
 
 
 @asynccontextmanager

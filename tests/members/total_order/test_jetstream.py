@@ -1,9 +1,7 @@
 """What the JetStream adapter does when the servers, the stream or its reader misbehave."""
 
 import asyncio
-import os
-import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +25,7 @@ from groupcert.members.total_order.jetstream_reader import PushSubscription
 from groupcert.members.total_order.linger import Linger
 from groupcert.members.total_order.port import Delivery
 from groupcert.members.total_order.server_health import LOST_MS, LogHealth, LogServerState
-from tests.frozen import freeze
+from tests.frozen import frozen
 from tests.members.total_order.test_port import payloads_of, publish_all, read_until
 from tests.waiting import until
 
@@ -64,6 +62,13 @@ def states_of(order: JetStreamOrder) -> list[LogServerState]:
     return [each.state for each in order.health().servers]
 
 
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[LogServer]:
+    """A log server of one test's own."""
+    with LogServer(tmp_path) as server:
+        yield server
+
+
 async def test_a_stream_of_another_shape_is_refused(jetstream_options: JetStreamOptions) -> None:
     async with opened(jetstream_options):
         with pytest.raises(InvalidSetting, match=r"num_replicas of stream .* is '1': expected 3"):
@@ -92,10 +97,9 @@ async def test_what_it_waits_for_is_told_while_it_waits(
         await order.close()
 
 
-async def test_a_log_that_does_not_answer_has_no_leader_and_says_why(tmp_path: Path) -> None:
-    server = LogServer(tmp_path)
-    server.start()
-    async with opened(JetStreamOptions(servers=(server.address,), group="away")) as order:
+async def test_a_log_that_does_not_answer_has_no_leader_and_says_why(server: LogServer) -> None:
+    options = JetStreamOptions(servers=(server.address,), group="away")
+    async with opened(options) as order:
         await until(lambda: order.health().leader)
         assert order.health().acknowledged_ms is None
         server.kill()
@@ -104,7 +108,6 @@ async def test_a_log_that_does_not_answer_has_no_leader_and_says_why(tmp_path: P
         await until(lambda: states_of(order) == [LogServerState.UNKNOWN] and order.health().problem)
         await asyncio.to_thread(server.start)
         await until(lambda: states_of(order) == [LogServerState.CURRENT] and order.health().leader)
-    server.stop()
 
 
 async def test_a_server_that_is_too_old_is_refused(jetstream_options: JetStreamOptions) -> None:
@@ -230,10 +233,8 @@ async def test_a_bug_in_a_callback_is_no_outage(
 
 @pytest.mark.parametrize("in_flight_max", [1, 32])
 async def test_a_killed_server_loses_and_reorders_nothing(
-    tmp_path: Path, in_flight_max: int
+    server: LogServer, in_flight_max: int
 ) -> None:
-    server = LogServer(tmp_path)
-    server.start()
     options = JetStreamOptions(
         servers=(server.address,), group="killed", in_flight_max=in_flight_max
     )
@@ -251,7 +252,6 @@ async def test_a_killed_server_loses_and_reorders_nothing(
         await until(lambda: not order.publishing())
         state = await order.state()
         assert state.last_sequence == len(payloads)
-    server.stop()
 
 
 async def test_a_server_that_hangs_for_a_while_is_waited_for(
@@ -260,12 +260,9 @@ async def test_a_server_that_hangs_for_a_while_is_waited_for(
     async with opened(jetstream_options) as order:
         reading = asyncio.create_task(read_until(order, 1, 2))
         await publish_all(order, [b"before"])
-        freeze(log_server.pid)
-        try:
+        with frozen(log_server.pid):
             order.publish("after", b"after")
             await until(lambda: order.unacknowledged_for_ms() > 1_000)
-        finally:
-            os.kill(log_server.pid, signal.SIGCONT)
         assert await reading == [Delivery(1, b"before"), Delivery(2, b"after")]
         assert (await order.state()).last_sequence == 2
 
