@@ -1,7 +1,7 @@
 """The total orders that the checker runs a group on: servers that can be killed, a log to read.
 
-An order is a `KilledOrder`; `ORDERS` names them for `--order`. The log is read from the servers
-themselves, by none of the members' code.
+`ORDERS` names them for `--order`. The log is read from the servers themselves, by none of the
+members' code.
 """
 
 import asyncio
@@ -9,8 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
-from types import TracebackType
-from typing import Protocol
+from typing import TypeAlias
 
 import grpc
 import nats
@@ -31,49 +30,6 @@ from tests.log_servers import EtcdServers, NatsServers
 GROUP = "local"
 ETCD_KEY = f"groupcert/{GROUP}/log".encode()
 FETCH_SECONDS = 240
-
-
-class KilledOrder(Protocol):
-    """Servers of an order, as processes on this machine; they run within the block."""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The servers."""
-        ...
-
-    @property
-    def settings(self) -> dict[str, object]:
-        """Settings of members on this order."""
-        ...
-
-    def __enter__(self) -> object: ...
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None: ...
-
-    def leader(self) -> str:
-        """Returns the server that leads; empty if nobody knows."""
-        ...
-
-    def kill(self, name: str) -> None:
-        """Kills a server without warning."""
-        ...
-
-    def start(self, name: str) -> None:
-        """Starts a server again."""
-        ...
-
-    def wait_ready(self) -> None:
-        """Returns when every server has all of the log."""
-        ...
-
-    def read(self) -> list[tuple[int, bytes]]:
-        """Returns every message of the group's log, with its sequence."""
-        ...
 
 
 class NatsOrder(NatsServers):
@@ -146,4 +102,5 @@ class EtcdOrder(EtcdServers):
             return messages
 
 
+KilledOrder: TypeAlias = NatsOrder | EtcdOrder
 ORDERS: Mapping[str, Callable[[Path], KilledOrder]] = {"nats": NatsOrder, "etcd": EtcdOrder}
