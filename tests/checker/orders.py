@@ -1,13 +1,14 @@
 """The total orders that the checker runs a group on: servers that can be killed, a log to read.
 
-An order is a `KilledOrder`; `ORDERS` names them for `--order`. The log is read from the servers
-themselves, by none of the members' code.
+`ORDERS` names them for `--order`. The log is read from the servers themselves, by none of the
+members' code.
 """
 
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
 from queue import SimpleQueue
+from typing import TypeAlias
 
 import grpc
 import nats
@@ -100,5 +101,5 @@ class EtcdOrder(EtcdServers):
             return messages
 
 
-KilledOrder = NatsOrder | EtcdOrder
+KilledOrder: TypeAlias = NatsOrder | EtcdOrder
 ORDERS: Mapping[str, type[KilledOrder]] = {"nats": NatsOrder, "etcd": EtcdOrder}

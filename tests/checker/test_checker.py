@@ -1,35 +1,19 @@
 """Short runs of the checker: every answer of this tree holds, and those of wrong members do not."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.sources import ROOT
+from tests.laboratory.mutants import environment_of, run_program
 
 pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(600)]
 
-MUTANT_FOLDER = ROOT / "tests" / "cluster" / "mutant"
-"""A `sitecustomize.py` that makes all members wrong."""
-
 
 def check(folder: Path, kills: int, *, order: str = "nats", mutant: str = "") -> tuple[int, str]:
-    """Runs the command with its files in a folder; returns its exit code, and what it printed."""
-    environment = {**os.environ, "TMPDIR": str(folder)}
-    if mutant:
-        environment |= {"MUTANT": mutant, "PYTHONPATH": f"{MUTANT_FOLDER}:{ROOT}"}
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "tests.checker", "--kills", str(kills)),
-            *("--seed", "3", "--order", order),
-        ],
-        capture_output=True,
-        text=True,
-        env=environment,
-    )
-    return done.returncode, done.stdout + done.stderr
+    """Runs the command, on members that are a mutant if it is named."""
+    environment = environment_of("tests.cluster.mutants", mutant) if mutant else {}
+    arguments = ("--kills", str(kills), "--seed", "3", "--order", order)
+    return run_program(folder, "tests.checker", *arguments, environment=environment)
 
 
 @pytest.mark.parametrize("order", ["nats", pytest.param("etcd", marks=pytest.mark.etcd)])

@@ -12,9 +12,6 @@ from tests.cluster.faults import heal_all
 from tests.cluster.image import ensure_image
 from tests.commands import CommandFailed
 
-collect_ignore = ["mutant"]
-"""A container's own `sitecustomize`; Debian's Python has loaded another module of that name."""
-
 SECONDS_MAX = 1200
 """Of a test and what it is the first to need: on a new machine the image is made, and its base."""
 

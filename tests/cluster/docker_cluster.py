@@ -33,9 +33,9 @@ from tests.cluster.engine import (
 from tests.cluster.log_kinds import LogKind
 from tests.cluster.network import Network
 from tests.commands import CommandFailed, run
+from tests.laboratory import mutants
 
 TESTS = Path(__file__).resolve().parents[1]
-MUTANT = TESTS / "cluster" / "mutant"
 COMPOSE_FILE = TESTS.parent / "deploy" / "compose.yaml"
 MEMBERS = ("m1", "m2", "m3")
 TLS_FILE = COMPOSE_FILE.with_name("compose.tls.yaml")
@@ -93,7 +93,7 @@ class DockerCluster:
                 server's cannot: it is a static program, which no library gets into.
             small_disks: Members whose data folder is a file system of its own, and its bytes.
             tls: Everything speaks mutual TLS; `credentials` are a client's.
-            mutant: What is wrong with all members, of `mutant.MUTANTS`; nothing by default.
+            mutant: What is wrong with all members, of `tests.cluster.mutants`; nothing by default.
             log: What the log servers are.
             postgresql: Each member has a PostgreSQL server with a companion.
         """
@@ -381,8 +381,12 @@ class DockerCluster:
                 }
                 service["volumes"] = [f"{self.clock_of(name).parent}:/clock:ro"]
             if self._mutant:
-                environment |= {"MUTANT": self._mutant, "PYTHONPATH": "/mutant:/mutant-tree"}
-                service["volumes"] = [f"{MUTANT}:/mutant:ro", f"{TESTS}:/mutant-tree/tests:ro"]
+                mounted = Path("/mutant-tree/tests")
+                folder = mounted / mutants.FOLDER.relative_to(TESTS)
+                environment |= mutants.environment_of(
+                    "tests.cluster.mutants", self._mutant, folder, mounted
+                )
+                service["volumes"] = [f"{TESTS}:{mounted}:ro"]
             service["environment"] = environment
         return service
 

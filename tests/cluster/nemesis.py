@@ -135,13 +135,13 @@ def run_nemesis(
 
     try:
         with workloads:
-            _wait_for_commits(workloads)
+            workloads.wait_for_commits(COMMITS, seconds_max=HEAL_SECONDS_MAX)
             _break(cluster, run, note)
             began = time.monotonic()
             heal_all(cluster)
             make_whole(cluster, note)
             run.heal_seconds = time.monotonic() - began
-            _wait_for_commits(workloads)
+            workloads.wait_for_commits(COMMITS, seconds_max=HEAL_SECONDS_MAX)
         workloads.history.finals = members.finals(workloads.history)
         run.findings = check_history(workloads.history)
     except (AssertionError, CommandFailed, GroupcertError, MemberFailed) as error:
@@ -243,15 +243,6 @@ def _bring_up(cluster: DockerCluster, name: str, note: Callable[[str], None]) ->
         case MemberState.MEMBER_STATE_ONLINE:
             return True
     return False
-
-
-def _wait_for_commits(workloads: WorkloadRun) -> None:
-    """Returns when some more transactions were acknowledged."""
-    wanted = workloads.acknowledged + COMMITS
-    deadline = time.monotonic() + HEAL_SECONDS_MAX
-    while workloads.acknowledged < wanted and workloads.is_running:
-        assert time.monotonic() < deadline, f"no {COMMITS} commits in {HEAL_SECONDS_MAX:.0f} s"
-        time.sleep(POLL_SECONDS)
 
 
 def _save(run: Run) -> Path:

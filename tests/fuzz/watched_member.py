@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 from groupcert.members.process import serve
-from tests.fuzz.breakages import break_member
 
 DELAYS_VARIABLE = "FUZZ_DELAYS"
 PERIOD_SECONDS = 0.02
@@ -108,5 +107,4 @@ def watch() -> None:
 
 if __name__ == "__main__":
     watch()
-    break_member()
     runpy.run_module("groupcert.members", run_name="__main__")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Self
 
-from tests.integration.waiting import wait_for
+from tests.integration.waiting import SECONDS_MAX, wait_for
 
 
 class AtWork(ABC):
@@ -40,7 +40,17 @@ class AtWork(ABC):
         """Whether every thread is still at work; the end of the block says why if one is not."""
         return not any(running.done() for running in self._running)
 
-    def wait_for_more(self, what: str, count: int, counted: Callable[[], int]) -> None:
+    def wait_for_more(
+        self,
+        what: str,
+        count: int,
+        counted: Callable[[], int],
+        seconds_max: float = SECONDS_MAX,
+    ) -> None:
         """Returns when so many more of something were counted, or a thread has failed."""
         wanted = counted() + count
-        wait_for(f"{count} more {what}", lambda: counted() >= wanted or not self.is_running)
+
+        def is_there() -> bool:
+            return counted() >= wanted or not self.is_running
+
+        wait_for(f"{count} more {what}", is_there, seconds_max)

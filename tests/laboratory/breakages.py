@@ -4,14 +4,14 @@ Each breakage breaks one rule of the reference store at one place. It says which
 be there, and which others may follow from them.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import takewhile
-from typing import NamedTuple
 from unittest.mock import patch
 
 from tests.laboratory.history import FinalState, Outcome
+from tests.laboratory.mutants import Mutant, mutant
 from tests.laboratory.reference_store import Copy, ReferenceStore, StoreSession, Writes
 from tests.laboratory.transactions import Answer, Begin, Commit, Decision, Request
 
@@ -190,22 +190,6 @@ def read_dirty() -> Iterator[None]:
         yield
 
 
-class Breakage(NamedTuple):
-    """How to install it, what has to be found, and what else may follow from it."""
-
-    install: Callable[[], AbstractContextManager[object]]
-    found: frozenset[str]
-    follows: frozenset[str]
-
-
-def _breakage(place: type, name: str, wrong: object, found: str, follows: str = "") -> Breakage:
-    return Breakage(
-        lambda: patch.object(place, name, wrong),
-        frozenset(found.split()),
-        frozenset(follows.split()),
-    )
-
-
 _TORN = (
     "bank-balance bank-total lost-append lost-update incompatible-order set-lost session write-skew"
 )
@@ -213,71 +197,69 @@ _TORN = (
 _CYCLES = "G-single G-nonadjacent G2 snapshot-version"
 """What may follow where states are read that the order does not have."""
 
-BREAKAGES = {
-    "acknowledge-and-drop": _breakage(
+MUTANTS = {
+    "acknowledge-and-drop": mutant(
         ReferenceStore,
         "order",
         acknowledge_and_drop,
         "acknowledged-lost bank-balance lost-append lost-update set-lost version-order",
         "session snapshot-version stale version-differs",
     ),
-    "allow-lost-updates": _breakage(
+    "allow-lost-updates": mutant(
         ReferenceStore,
         "conflicts",
         allow_lost_updates,
         "bank-total lost-append lost-update",
         f"{_TORN} {_CYCLES}",
     ),
-    "apply-twice": _breakage(
+    "apply-twice": mutant(
         ReferenceStore,
         "apply",
         apply_twice,
         "relay-twice",
         f"{_TORN} {_CYCLES} relay-overlap rows-differ set-differs versions-not-dense",
     ),
-    "claim-other-version": _breakage(
+    "claim-other-version": mutant(
         ReferenceStore,
         "order",
         claim_other_version,
         "version-differs version-order",
         "session snapshot-version stale",
     ),
-    "commit-never": _breakage(
-        ReferenceStore, "apply", commit_never, "relay-skipped", "relay-overlap"
-    ),
-    "forget-sessions": _breakage(StoreSession, "answer", forget_sessions, "session stale"),
-    "fork-order": _breakage(
+    "commit-never": mutant(ReferenceStore, "apply", commit_never, "relay-skipped", "relay-overlap"),
+    "forget-sessions": mutant(StoreSession, "answer", forget_sessions, "session stale"),
+    "fork-order": mutant(
         ReferenceStore,
         "advance",
         fork_order,
         "relay-order",
         f"{_TORN} {_CYCLES} relay-overlap stale",
     ),
-    "ignore-read-set": _breakage(ReferenceStore, "conflicts", ignore_read_set, "G2 write-skew"),
-    "keep-aborted": _breakage(
+    "ignore-read-set": mutant(ReferenceStore, "conflicts", ignore_read_set, "G2 write-skew"),
+    "keep-aborted": mutant(
         StoreSession, "answer", keep_aborted, "G1a aborted-committed bank-balance set-aborted"
     ),
-    "order-twice": _breakage(
+    "order-twice": mutant(
         ReferenceStore,
         "order",
         order_twice,
         "certified-twice version-differs",
         f"{_TORN} {_CYCLES} stale version-order",
     ),
-    "other-decision": _breakage(ReferenceStore, "final", other_decision, "decision-differs"),
-    "other-digest": _breakage(ReferenceStore, "final", other_digest, "digest-differs"),
-    "read-committed": _breakage(Copy, "read", read_committed, "internal snapshot-version", _CYCLES),
-    "read-dirty": Breakage(read_dirty, frozenset(["G1a"]), frozenset([*_TORN.split(), "internal"])),
-    "same-gtid": _breakage(ReferenceStore, "final", same_gtid, "gtid-twice"),
-    "skip-some": _breakage(
+    "other-decision": mutant(ReferenceStore, "final", other_decision, "decision-differs"),
+    "other-digest": mutant(ReferenceStore, "final", other_digest, "digest-differs"),
+    "read-committed": mutant(Copy, "read", read_committed, "internal snapshot-version", _CYCLES),
+    "read-dirty": Mutant(read_dirty, frozenset(["G1a"]), frozenset([*_TORN.split(), "internal"])),
+    "same-gtid": mutant(ReferenceStore, "final", same_gtid, "gtid-twice"),
+    "skip-some": mutant(
         ReferenceStore,
         "apply",
         skip_some,
         "acknowledged-lost rows-differ versions-not-dense",
         f"{_TORN} {_CYCLES} set-differs relay-overlap",
     ),
-    "start-early": _breakage(ReferenceStore, "apply", start_early, "relay-overlap"),
-    "tear-transactions": _breakage(
+    "start-early": mutant(ReferenceStore, "apply", start_early, "relay-overlap"),
+    "tear-transactions": mutant(
         ReferenceStore, "order", tear_transactions, "bank-balance bank-total lost-append", _TORN
     ),
 }

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from tests.integration.waiting import SECONDS_MAX
 from tests.laboratory.at_work import AtWork
 from tests.laboratory.history import Fault, History, Operation, Outcome, Workload
 from tests.laboratory.plans import ALL_WORKLOADS, Process
@@ -82,15 +83,15 @@ class WorkloadRun(AtWork):
         """Transactions that ended in this way so far."""
         return sum(each.outcome is outcome for each in tuple(self.history.operations))
 
-    def wait_for_commits(self, commits: int, member: str = "") -> None:
+    def wait_for_commits(
+        self, commits: int, member: str = "", seconds_max: float = SECONDS_MAX
+    ) -> None:
         """Returns when so many more transactions were acknowledged, of a member or at all."""
-        self.wait_for_more(
-            f"commits {member}".rstrip(),
-            commits,
-            lambda: (
-                sum(each[member] for each in self._acknowledged) if member else self.acknowledged
-            ),
-        )
+
+        def counted() -> int:
+            return sum(each[member] if member else each.total() for each in self._acknowledged)
+
+        self.wait_for_more(f"commits {member}".rstrip(), commits, counted, seconds_max)
 
     def note_fault(self, what: str) -> None:
         """Remembers what is done to the servers now."""

@@ -7,7 +7,7 @@ is one rule less; what has to be found is, and nothing that does not follow from
 import pytest
 
 from tests.laboratory.append_orders import ListOrders, order_findings
-from tests.laboratory.breakages import BREAKAGES
+from tests.laboratory.breakages import MUTANTS
 from tests.laboratory.check import check_history
 from tests.laboratory.dependencies import cycle_findings, dependencies_of
 from tests.laboratory.history import History, Outcome, Workload
@@ -55,10 +55,10 @@ def test_a_seed_gives_the_same_history_again() -> None:
 
 
 @pytest.mark.parametrize("seeds", [2, pytest.param(6, marks=pytest.mark.nightly)])
-@pytest.mark.parametrize("name", BREAKAGES)
+@pytest.mark.parametrize("name", MUTANTS)
 def test_a_breakage_is_found_and_nothing_that_does_not_follow(name: str, seeds: int) -> None:
     """At so many seeds, and at more until all was found that has to be."""
-    breakage = BREAKAGES[name]
+    breakage = MUTANTS[name]
     missing = set(breakage.found)
     for seed in range(BREAKAGE_SEEDS_MAX):
         with breakage.install():
@@ -95,7 +95,7 @@ def test_a_fork_of_the_order_is_found_by_what_clients_saw_alone() -> None:
     """No histories, no versions: two clients saw two transactions in opposite orders."""
 
     def codes_of(seed: int) -> set[str]:
-        with BREAKAGES["fork-order"].install():
+        with MUTANTS["fork-order"].install():
             history = interleave(seed, transactions=1_500, workloads=[LISTS], processes=12)
         return seen_by_clients(history, serializable=False)
 

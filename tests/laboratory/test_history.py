@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.laboratory.breakages import BREAKAGES
+from tests.laboratory.breakages import MUTANTS
 from tests.laboratory.check import main
 from tests.laboratory.history import Fault, load_history
 from tests.laboratory.interleaving import interleave
@@ -33,7 +33,7 @@ def test_the_command_finds_nothing_in_a_right_history(
 def test_the_command_finds_what_is_wrong_and_says_what_was_lost(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with BREAKAGES["acknowledge-and-drop"].install():
+    with MUTANTS["acknowledge-and-drop"].install():
         interleave(1, transactions=200).save(tmp_path / "h")
     assert main([str(tmp_path / "h")]) == 1
     answer = capsys.readouterr().out

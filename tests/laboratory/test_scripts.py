@@ -11,7 +11,7 @@ import pytest
 
 from tests.datadriven import Command, run_script
 from tests.laboratory.append import has_write_skew
-from tests.laboratory.breakages import BREAKAGES
+from tests.laboratory.breakages import MUTANTS
 from tests.laboratory.check import check_history
 from tests.laboratory.findings import CODES
 from tests.laboratory.history import Workload
@@ -42,7 +42,7 @@ def test_the_script_gives_its_answers(path: Path, rewrite: bool) -> None:
 
 
 def test_every_finding_is_proved_to_be_found() -> None:
-    proved = {code for breakage in BREAKAGES.values() for code in breakage.found}
+    proved = {code for breakage in MUTANTS.values() for code in breakage.found}
     texts = [path.read_text() for path in SCRIPTS]
     proved |= {code for text in texts for code in re.findall(r"^([\w-]+): ", text, re.M)}
     proved |= set(re.findall(r'"([\w-]+)"', AGREEMENT_TESTS.read_text()))

@@ -1,16 +1,12 @@
 """A short run of the load under kills; `make nightly` has a long one, and wrong companions."""
 
-import os
 import re
-import subprocess
-import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from tests import servers
-from tests.sources import ROOT
+from tests.laboratory.mutants import environment_of, run_program
 
 pytestmark = [
     *(pytest.mark.nats, pytest.mark.cluster, pytest.mark.database, pytest.mark.slow),
@@ -18,32 +14,23 @@ pytestmark = [
 ]
 
 
-MUTANT_FOLDER = ROOT / "tests" / "postgresql" / "mutant"
-"""A `sitecustomize.py` that makes all companions wrong."""
-
-
-def check(folder: Path, *, environment: Mapping[str, str]) -> tuple[int, str]:
-    """Runs the command with its files in a folder; returns its exit code, and what it printed."""
+def check(folder: Path, *, mutant: str = "") -> tuple[int, str]:
+    """Runs the command, on companions that are a mutant if it is named."""
     with servers.where_installed():
         servers.postgresql_program("pgbench")
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.postgresql", "--seconds", "8", "--seed", "4"],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env={**os.environ, "TMPDIR": str(folder), **environment},
-    )
-    return done.returncode, done.stdout + done.stderr
+    environment = environment_of("tests.postgresql.mutants", mutant) if mutant else {}
+    arguments = ("--seconds", "8", "--seed", "4")
+    return run_program(folder, "tests.postgresql", *arguments, environment=environment)
 
 
 def test_nothing_is_lost_or_doubled_while_processes_are_killed(tmp_path: Path) -> None:
-    code, text = check(tmp_path, environment={})
+    code, text = check(tmp_path)
     assert code == 0, text
     assert "violations 0" in text
 
 
 @pytest.mark.nightly
 def test_updates_that_a_wrong_companion_loses_are_found(tmp_path: Path) -> None:
-    code, text = check(tmp_path, environment={"PYTHONPATH": f"{MUTANT_FOLDER}:{ROOT}"})
+    code, text = check(tmp_path, mutant="with-the-newest-snapshot")
     assert code == 1, text
     assert re.search("lost-append|incompatible-order|lost-update", text), text

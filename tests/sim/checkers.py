@@ -2,14 +2,13 @@
 
 The rule it keeps: the checks know the log's messages and what clients were told, and nothing of how
 members decide. The first member to read a message says what it decided; everybody else must agree,
-and what follows from it must be a serial execution of the bank's transfers.
+and what follows from it must be a serial execution. What clients read is checked by the laboratory.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from groupcert.applier.targets.rocksdb import AppliedInterval, applied_intervals
 from groupcert.certifier.records import Outcome, Verdict
 from groupcert.certifier.storage.store import Family
 from groupcert.members.core.log_records import LogBatch, LoggedTransaction, Message, ViewProposal
@@ -17,10 +16,6 @@ from groupcert.members.core.member import Member
 from groupcert.members.core.views import View, ViewMember
 from groupcert.members.wire.row_changes import decode_changes
 from tests.sim.member import SimulatedMember
-
-ACCOUNTS = tuple(f"account/{number}".encode() for number in range(12))
-OPENING_BALANCE = 100
-TOTAL = OPENING_BALANCE * len(ACCOUNTS)
 
 Decision = tuple[Verdict, int, str] | None
 """Verdict, version and GTID; None where the group keeps none."""
@@ -49,7 +44,6 @@ class Certified(NamedTuple):
 
     transaction_id: bytes
     gtid: str
-    write_set: frozenset[int]
 
 
 class Checks:
@@ -68,11 +62,6 @@ class Checks:
         self._states: list[dict[bytes, bytes]] = [{}]
         self._reads: dict[bytes, Mapping[bytes, bytes | None]] = {}
         self._changes: dict[bytes, bytes] = {}
-
-    @property
-    def acknowledged_version(self) -> int:
-        """The newest version that a client was told of."""
-        return max(self.acknowledged.values(), default=0)
 
     def started(
         self, transaction_id: bytes, reads: Mapping[bytes, bytes | None], changes: bytes
@@ -182,14 +171,6 @@ class Checks:
         """A client was told that nothing of its transaction was kept."""
         self.aborted.add(transaction_id)
 
-    def read(self, balances: Mapping[bytes, bytes | None], version: int, version_min: int) -> None:
-        """A client has read all accounts, in a snapshot that must not be older than asked."""
-        if self.is_tail_lost:
-            return
-        _check(version >= version_min, f"a read of version {version}, {version_min} was asked for")
-        total = sum(int(value or OPENING_BALANCE) for value in balances.values())
-        _check(total == TOTAL, f"the accounts hold {total} at version {version}, not {TOTAL}")
-
     def settled(self, members: Sequence[SimulatedMember]) -> None:
         """Convergence, durability and exactly-once: the promises that are due after the heal."""
         for member in members:
@@ -199,7 +180,6 @@ class Checks:
             _check(member.committed_version == newest, f"{name} shows {member.committed_version}")
             _check(machine.certifier.stable_version == newest, f"{name} collects no more")
             self.committed(member)
-            self._check_overlaps(member)
             left = [*machine.fragment_sets.names, *member.disk.as_store().scan(Family.FRAGMENTS)]
             _check(not left, f"{name} has kept fragments that nobody needs: {left}")
             machine.certifier.check_invariants()
@@ -252,18 +232,7 @@ class Checks:
         for key in delete_keys:
             rows.pop(key, None)
         self._states.append(rows)
-        self.history.append(
-            Certified(logged.transaction_id, str(outcome.gtid), frozenset(logged.write_set))
-        )
-
-    def _check_overlaps(self, member: SimulatedMember) -> None:
-        """No two transactions with a common item were in execution at once."""
-        for earlier, later in _overlaps(applied_intervals(member.disk.as_store())):
-            items = self._items(earlier) & self._items(later)
-            _check(not items, f"{member.name} ran {earlier} and {later} at once, both {items}")
-
-    def _items(self, interval: AppliedInterval) -> frozenset[int]:
-        return self.history[interval.version - 1].write_set
+        self.history.append(Certified(logged.transaction_id, str(outcome.gtid)))
 
 
 class ClientsAlone(Checks):
@@ -287,9 +256,6 @@ class ClientsAlone(Checks):
         """Believes it."""
         self.acknowledged[transaction_id] = outcome.version
 
-    def read(self, balances: Mapping[bytes, bytes | None], version: int, version_min: int) -> None:
-        """Believes it."""
-
     def settled(self, members: Sequence[SimulatedMember]) -> None:
         """Believes it."""
 
@@ -297,17 +263,6 @@ class ClientsAlone(Checks):
 def rows_of(member: SimulatedMember) -> dict[bytes, bytes]:
     """All rows that a member shows."""
     return dict(member.open_rows().scan())
-
-
-def _overlaps(
-    intervals: Iterator[AppliedInterval],
-) -> Iterator[tuple[AppliedInterval, AppliedInterval]]:
-    """The pairs that ran at once; local transactions, which started nowhere, are left out."""
-    running: list[AppliedInterval] = []
-    for later in sorted(interval for interval in intervals if interval.started):
-        running = [earlier for earlier in running if later.started < earlier.committed]
-        yield from ((earlier, later) for earlier in running)
-        running.append(later)
 
 
 def _told(machine: Member) -> tuple[object, ...]:

@@ -8,7 +8,7 @@ work with faults, then a heal: no more faults, and all must come to an end and a
 import json
 import random
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from groupcert.certifier.errors import DigestMismatch, GroupcertError, LogGap, LogRewritten
 from groupcert.certifier.storage.store import Family
@@ -37,12 +37,10 @@ from tests.sim.memory_order import MemoryLog
 from tests.sim.process import SimulatedProcess
 from tests.sim.scenarios import SCENARIOS, scenario_of
 from tests.sim.settings import first_settings
-from tests.sim.workloads import WorkloadClient
 
 NAMES = ("m1", "m2", "m3", "m4")
 FOUNDERS = 3
-CLIENTS = 4
-WORKLOAD_CLIENTS = 4
+CLIENTS = 8
 HEAL_ROUNDS_MAX = 200
 TAIL_ROUNDS = 20
 """Rounds after which nothing is asked of a group that has lost the tail of its log."""
@@ -99,12 +97,9 @@ class Cluster:
         self.clocks = {name: Clock(1 + self.dice.uniform(-drift, drift)) for name in NAMES}
         self._recovery_messages_max = self.dice.choice((0, 0, 60))
         self._unreachable_ms = self.dice.choice((0, 0, 1_500))
-        self._clients: Sequence[Client | WorkloadClient] = [
-            *(Client(number, self.dice, self.online, self.checks) for number in range(CLIENTS)),
-            *(
-                WorkloadClient(number, self.dice, self.online, self.checks, self.history, self.now)
-                for number in range(WORKLOAD_CLIENTS)
-            ),
+        self._clients = [
+            Client(number, self.dice, self.online, self.checks, self.history, self.now)
+            for number in range(CLIENTS)
         ]
         self._work: tuple[tuple[int, Callable[[], None]], ...] = (
             (20, self._clients_act),
@@ -229,11 +224,8 @@ class Cluster:
         self.log.truncate(last_sequence)
         self.checks.lost_tail(last_sequence)
         newest_version = len(self.checks.history)
-        acknowledged = [
-            *self.checks.acknowledged.values(),
-            *(each.version for each in self.history.operations if each.is_committed),
-        ]
-        self.lost = sum(version > newest_version for version in acknowledged)
+        acknowledged = [each for each in self.history.operations if each.is_committed]
+        self.lost = sum(each.version > newest_version for each in acknowledged)
         for name in NAMES:
             process = self.processes.get(name)
             if process is not None and self.answers(name):

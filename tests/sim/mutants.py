@@ -5,10 +5,8 @@ while no member has reason to doubt another.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from types import ModuleType
-from unittest.mock import patch
 
 from groupcert.applier.engine.commit_order import CommitOrder
 from groupcert.applier.queue.fragments import FragmentSet
@@ -42,6 +40,7 @@ from groupcert.members.recovery.joiner import Joiner
 from groupcert.members.recovery.manifest import CopyManifest
 from groupcert.members.runtime.state_store import OutcomeLog, StateStore
 from groupcert.members.total_order.port import Delivery, LogState
+from tests.laboratory.mutants import mutant
 from tests.sim.disk import DiskCopy, SimulatedDisk
 from tests.sim.member import Answer, SimulatedMember
 from tests.sim.process import SimulatedProcess
@@ -237,40 +236,34 @@ def own_what_bears_its_mark(self: Publisher, batch: Message) -> bool:
     return True
 
 
-def _mutant(
-    place: type | ModuleType, name: str, wrong: object
-) -> Callable[[], AbstractContextManager[object]]:
-    return lambda: patch.object(place, name, wrong)
-
-
 MUTANTS = {
-    "ignore-last-item": _mutant(Certifier, "certify_in_steps", ignore_last_item),
-    "ignore-read-set": _mutant(Certifier, "certify_in_steps", ignore_read_set),
-    "collect-one-too-early": _mutant(Certifier, "deliver", collect_one_too_early),
-    "stamp-one-too-early": _mutant(LogicalClock, "stamp", stamp_one_too_early),
-    "acknowledge-before-the-log": _mutant(SimulatedMember, "submit", acknowledge_before_the_log),
-    "skip-commit-order": _mutant(CommitOrder, "take", commit_what_is_ready),
-    "forget-outcomes": _mutant(OutcomeLog, "load", forget_outcomes),
-    "forget-the-doubt": _mutant(repetitions, "_may_be_forgotten", forget_the_doubt),
-    "follow-any-view": _mutant(View, "follow", follow_any_view),
-    "suspect-by-the-clock": _mutant(Suspicions, "heard_own", suspect_by_the_clock),
-    "take-from-everybody": _mutant(Member, "_takes", take_from_everybody),
-    "take-a-part-for-the-whole": _mutant(FragmentSets, "close", take_a_part_for_the_whole),
-    "show-a-part": _mutant(RocksDbTarget, "open_snapshot", show_a_part),
-    "skip-the-gap": _mutant(SimulatedProcess, "_open", skip_the_gap),
-    "join-at-once": _mutant(CatchUp, "is_near", join_at_once),
-    "trim-what-is-needed": _mutant(log_trimmer, "trim_target", trim_what_is_needed),
-    "forget-the-copies": _mutant(log_trimmer, "reported_sequence", forget_the_copies),
-    "tear-the-copy": _mutant(SimulatedDisk, "checkpoint", tear_the_copy),
-    "believe-the-log": _mutant(StateStore, "check_last", believe_the_log),
-    "forget-the-fence": _mutant(StateStore, "fence", forget_the_fence),
-    "believe-everybody": _mutant(member, "why_skipped", believe_everybody),
-    "own-what-bears-its-mark": _mutant(Publisher, "wrote", own_what_bears_its_mark),
-    "ask-nobody": _mutant(Witnesses, "judge", ask_nobody),
-    "take-any-copy": _mutant(Joiner, "check", take_any_copy),
+    "ignore-last-item": mutant(Certifier, "certify_in_steps", ignore_last_item),
+    "ignore-read-set": mutant(Certifier, "certify_in_steps", ignore_read_set),
+    "collect-one-too-early": mutant(Certifier, "deliver", collect_one_too_early),
+    "stamp-one-too-early": mutant(LogicalClock, "stamp", stamp_one_too_early),
+    "acknowledge-before-the-log": mutant(SimulatedMember, "submit", acknowledge_before_the_log),
+    "skip-commit-order": mutant(CommitOrder, "take", commit_what_is_ready),
+    "forget-outcomes": mutant(OutcomeLog, "load", forget_outcomes),
+    "forget-the-doubt": mutant(repetitions, "_may_be_forgotten", forget_the_doubt),
+    "follow-any-view": mutant(View, "follow", follow_any_view),
+    "suspect-by-the-clock": mutant(Suspicions, "heard_own", suspect_by_the_clock),
+    "take-from-everybody": mutant(Member, "_takes", take_from_everybody),
+    "take-a-part-for-the-whole": mutant(FragmentSets, "close", take_a_part_for_the_whole),
+    "show-a-part": mutant(RocksDbTarget, "open_snapshot", show_a_part),
+    "skip-the-gap": mutant(SimulatedProcess, "_open", skip_the_gap),
+    "join-at-once": mutant(CatchUp, "is_near", join_at_once),
+    "trim-what-is-needed": mutant(log_trimmer, "trim_target", trim_what_is_needed),
+    "forget-the-copies": mutant(log_trimmer, "reported_sequence", forget_the_copies),
+    "tear-the-copy": mutant(SimulatedDisk, "checkpoint", tear_the_copy),
+    "believe-the-log": mutant(StateStore, "check_last", believe_the_log),
+    "forget-the-fence": mutant(StateStore, "fence", forget_the_fence),
+    "believe-everybody": mutant(member, "why_skipped", believe_everybody),
+    "own-what-bears-its-mark": mutant(Publisher, "wrote", own_what_bears_its_mark),
+    "ask-nobody": mutant(Witnesses, "judge", ask_nobody),
+    "take-any-copy": mutant(Joiner, "check", take_any_copy),
 }
 
 
 def installed(name: str | None) -> AbstractContextManager[object]:
     """The mutant of that name in place of the real thing, until the context ends; None: nothing."""
-    return MUTANTS[name]() if name else nullcontext()
+    return MUTANTS[name].install() if name else nullcontext()

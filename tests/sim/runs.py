@@ -16,9 +16,9 @@ import structlog
 from tests.laboratory.check import check_history, report
 from tests.laboratory.summary import Summary, summary_of
 from tests.sim.checkers import Checks, ClientsAlone, Violation
+from tests.sim.clients import final_states
 from tests.sim.cluster import Cluster
 from tests.sim.mutants import installed
-from tests.sim.workloads import final_states
 
 STEPS = 1_000
 CHUNK_SEEDS = 20
@@ -59,17 +59,16 @@ def run_seed(run: Run, seed: int) -> Result:
             summary = _check_workloads(cluster)
         except Exception as error:
             return Result(text="", failure=_failure(cluster, error, run))
-    acknowledged = summary.acknowledged + len(cluster.checks.acknowledged)
     reached = ", ".join(f"{name} {count}" for name, count in cluster.reached.items() if count)
     text = (
         f"seed {seed}, {cluster.scenario}: faults {len(summary.faults)}, "
-        f"operations {summary.operations}, acknowledged {acknowledged}, "
+        f"operations {summary.operations}, acknowledged {summary.acknowledged}, "
         f"unknown {summary.unknown}, lost {cluster.lost}, longest stall {summary.stall_ms} ms"
     )
     return Result(
         text=f"{text} ({reached})" if reached else text,
         failure="",
-        acknowledged=acknowledged,
+        acknowledged=summary.acknowledged,
         operations=summary.operations,
         unknown=summary.unknown,
         lost=cluster.lost,

@@ -34,24 +34,25 @@ SEEN_IN = {
 }
 """Mutants that few scenarios have an opportunity to find, each with one that has."""
 SEEN_AT = {
-    "believe-the-log": 149,
-    "collect-one-too-early": 1,
-    "forget-the-copies": 28,
-    "forget-the-doubt": 13,
-    "own-what-bears-its-mark": 7,
-    "take-a-part-for-the-whole": 11,
+    "believe-everybody": 1,
+    "believe-the-log": 192,
+    "collect-one-too-early": 4,
+    "forget-the-copies": 18,
+    "forget-the-doubt": 9,
+    "own-what-bears-its-mark": 1,
+    "suspect-by-the-clock": 26,
+    "take-a-part-for-the-whole": 3,
     "take-any-copy": 16,
-    "tear-the-copy": 1,
-    "trim-what-is-needed": 1,
+    "take-from-everybody": 2,
 }
 """The seed that finds a mutant soonest, where it is not the first."""
 SEEN_BY_CLIENTS = {
     "acknowledge-before-the-log": ("acknowledged-lost", 0),
-    "ignore-last-item": ("relay-overlap", 3),
+    "ignore-last-item": ("relay-overlap", 0),
     "ignore-read-set": ("write-skew", 0),
     "skip-commit-order": ("relay-order", 2),
-    "stamp-one-too-early": ("relay-overlap", 4),
-    "tear-the-copy": ("relay-skipped", 33),
+    "stamp-one-too-early": ("relay-overlap", 0),
+    "tear-the-copy": ("relay-skipped", 185),
 }
 """Mutants, each with what the workloads' checkers make of it, and the seed that shows it."""
 ROOT = Path(__file__).resolve().parent.parent.parent

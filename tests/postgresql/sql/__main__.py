@@ -17,9 +17,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from tests.laboratory.mutants import VARIABLE, environment_of
 from tests.postgresql.sql.arena import Arena, Outcome
 from tests.postgresql.sql.case import Case
-from tests.postgresql.sql.mutants import MUTANTS, VARIABLE, changed, environment_of
+from tests.postgresql.sql.mutants import MUTANTS
 from tests.postgresql.sql.session_drawing import draw_case
 from tests.postgresql.sql.shrinking import shrink
 
@@ -44,11 +45,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command."""
     options = _parser().parse_args(arguments)
     given = [*(sys.argv[1:] if arguments is None else arguments)]
-    if options.mutant and os.environ.get(VARIABLE) != options.mutant:
-        environment = environment_of(options.mutant)  # Its processes are wrong from their start on.
-        os.execve(
-            sys.executable, [sys.executable, "-m", "tests.postgresql.sql", *given], environment
-        )
+    wrong = environment_of("tests.postgresql.sql.mutants", options.mutant or "")
+    if options.mutant and os.environ.get(VARIABLE) != wrong[VARIABLE]:
+        # Its processes are wrong from their start on.
+        command = [sys.executable, "-m", "tests.postgresql.sql", *given]
+        os.execve(sys.executable, command, {**os.environ, **wrong})
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # What was started ends with it.
     run = Run()
     began = time.monotonic()
@@ -91,7 +92,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _finds(arena: Arena, name: str) -> bool:
     """Returns whether a mutant is found by its seed."""
-    with changed(name) as mutant:
+    mutant = MUTANTS[name]
+    with mutant.install():
         if not mutant.is_of_tables:
             arena.stop()
         kinds = [problem.kind for problem in arena.run(draw_case(mutant.seed)).problems]

@@ -3,17 +3,14 @@
 `python -m tests.postgresql.sql` runs as its own process, as a developer starts it.
 """
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests import servers
+from tests.laboratory.mutants import run_program
 from tests.postgresql.sql.mutants import MUTANTS
 from tests.postgresql.sql.session_drawing import draw_case
-from tests.sources import ROOT
 
 pytestmark = [
     *(pytest.mark.nats, pytest.mark.cluster, pytest.mark.database, pytest.mark.slow),
@@ -34,10 +31,7 @@ def check(folder: Path, *arguments: str) -> tuple[int, str]:
     """Runs the command with its files in a folder; returns its exit code, and what it printed."""
     with servers.where_installed():
         servers.postgresql_program("postgres")
-    command = [sys.executable, "-m", "tests.postgresql.sql", "--shrink-seconds", "0", *arguments]
-    environment = {**os.environ, "TMPDIR": str(folder)}
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment)
-    return done.returncode, done.stdout + done.stderr
+    return run_program(folder, "tests.postgresql.sql", "--shrink-seconds", "0", *arguments)
 
 
 def test_drawn_sql_leaves_all_servers_alike_and_finds_mutants(tmp_path: Path) -> None:

@@ -1,20 +1,22 @@
-"""Makes a member in a container wrong on purpose: Python imports this before anything else.
+"""Real members that are wrong on purpose: the simulation's mutants, of which two differ here.
 
-Only containers of a cluster with `mutant` have this folder, mounted; the image has nothing of it.
-The rules that are broken are those of the simulation's mutants; the one that acknowledges early
-differs, since there the simulated member answers, and here the real one.
+Where the simulated member answers early, here the real one does. What is collected too early is
+collected at once: in steps, items would outlive their readers. Only containers of a cluster with
+`mutant` have these files, mounted; the image has nothing of them.
 """
 
 import asyncio
-import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from unittest.mock import patch
 
 from groupcert.certifier.core import CertifierOptions
 from groupcert.certifier.records import Outcome, Verdict
 from groupcert.members.core.log_records import LoggedTransaction
 from groupcert.members.core.publisher import Submission
 from groupcert.members.runtime.runtime import MemberRuntime
-from tests.sim.mutants import installed
+from tests.laboratory.mutants import Mutant, mutant
+from tests.sim import mutants as sim_mutants
 
 _submit = MemberRuntime.submit
 
@@ -37,11 +39,19 @@ def acknowledge_before_the_log(
     return answered
 
 
-_name = os.environ.get("MUTANT")
-if _name == "acknowledge-before-the-log":
-    MemberRuntime.submit = acknowledge_before_the_log  # type: ignore[method-assign]  # on purpose
-elif _name:
-    if _name == "collect-one-too-early":  # At once: in steps, items would outlive their readers.
-        defaults = CertifierOptions.__init__.__kwdefaults__ or {}
-        defaults["collection_period_transactions"] = 0
-    installed(_name).__enter__()
+@contextmanager
+def collect_at_once() -> Iterator[None]:
+    """The simulation's mutant, in members that collect without steps."""
+    defaults = CertifierOptions.__init__.__kwdefaults__ or {}
+    with (
+        patch.dict(defaults, {"collection_period_transactions": 0}),
+        sim_mutants.MUTANTS["collect-one-too-early"].install(),
+    ):
+        yield
+
+
+MUTANTS = {
+    **sim_mutants.MUTANTS,
+    "acknowledge-before-the-log": mutant(MemberRuntime, "submit", acknowledge_before_the_log),
+    "collect-one-too-early": Mutant(collect_at_once),
+}

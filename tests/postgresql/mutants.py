@@ -1,4 +1,4 @@
-"""Makes companions wrong on purpose: Python imports this before anything else.
+"""Companions that are wrong on purpose.
 
 They certify each transaction as if its snapshot were the newest state of the server: it conflicts
 with nothing that it has not seen, and updates are lost.
@@ -6,6 +6,7 @@ with nothing that it has not seen, and updates are lost.
 
 from groupcert.members.postgresql.backends import Backend, Request
 from groupcert.members.postgresql.companion import Companion
+from tests.laboratory.mutants import mutant
 
 _serve = Companion._serve
 
@@ -15,4 +16,6 @@ async def with_the_newest_snapshot(self: Companion, backend: Backend, request: R
     await _serve(self, backend, request._replace(version=self._order.version))
 
 
-Companion._serve = with_the_newest_snapshot  # type: ignore[method-assign]  # on purpose
+MUTANTS = {
+    "with-the-newest-snapshot": mutant(Companion, "_serve", with_the_newest_snapshot),
+}

@@ -1,7 +1,4 @@
-"""What members do wrong on purpose, so that tests see the fuzzer find it.
-
-`FUZZ_BREAKAGE` names one; a watched member then does it at every health check of a client.
-"""
+"""What members do wrong on purpose at every health check of a client."""
 
 import os
 import time
@@ -12,8 +9,7 @@ from groupcert.members.door.answer_budget import Unsent
 from groupcert.members.door.door import Deliveries
 from groupcert.members.services.health import HealthChecks
 from tests.fuzz.watcher import HELD_MS_MAX
-
-BREAKAGE_VARIABLE = "FUZZ_BREAKAGE"
+from tests.laboratory.mutants import Mutant, mutant
 
 
 def _hold() -> None:
@@ -44,24 +40,19 @@ def _keep() -> None:
     Deliveries.begin = lambda *_: None  # type: ignore[method-assign]
 
 
-BREAKAGES: Mapping[str, Callable[[], None]] = {
-    "hold": _hold,
-    "end": _end,
-    "raise": _raise,
-    "keep": _keep,
-}
-
-
-def break_member() -> None:
-    """Breaks the member of this process, if it is asked for."""
-    name = os.environ.get(BREAKAGE_VARIABLE)
-    if name is None:
-        return
-    act = BREAKAGES[name]
+def _at_each_check(act: Callable[[], None]) -> Mutant:
     check = HealthChecks.Check
 
     async def broken(self: HealthChecks, request: Any, context: Any) -> Any:
         act()
         return await check(self, request, context)
 
-    HealthChecks.Check = broken
+    return mutant(HealthChecks, "Check", broken)
+
+
+MUTANTS: Mapping[str, Mutant] = {
+    "hold": _at_each_check(_hold),
+    "end": _at_each_check(_end),
+    "raise": _at_each_check(_raise),
+    "keep": _at_each_check(_keep),
+}

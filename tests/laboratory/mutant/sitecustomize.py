@@ -1,5 +1,5 @@
 """Makes a process wrong on purpose: Python imports this before anything else."""
 
-from tests.postgresql.sql.mutants import change_this_process
+from tests.laboratory.mutants import install
 
-change_this_process()
+install()
