@@ -64,7 +64,7 @@ class Terminal:
     @property
     def handlers(self) -> dict[str, Handler]:
         """The commands of a transcript: what is typed, and `file`."""
-        return {"$": self.typed, "file": self.file}
+        return {"$": self.typed, "file": write_body}
 
     def typed(self, command: Command) -> str:
         """$ [NAME=value ...] groupcert|ls|cat ... [| jq -c PATH,...]: what it answers."""
@@ -127,12 +127,13 @@ class Terminal:
             text = "\n".join(pattern.sub(mask, line) for line in text.splitlines())
         return f"{text}\n" if text else ""
 
-    def file(self, command: Command) -> str:
-        """file NAME: a file has the body."""
-        path = Path(command.line.split()[1])
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(_text(command.body))
-        return ""
+
+def write_body(command: Command) -> str:
+    """file NAME: a file has the body."""
+    path = Path(command.line.split()[1])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(_text(command.body))
+    return ""
 
 
 def picked(documents: str, paths: str) -> Iterator[str]:
