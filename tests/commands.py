@@ -1,6 +1,8 @@
-"""Commands that tests run in the tree's folder, and that have to end well."""
+"""Commands that tests run: `groupcert`, and others that have to end well."""
 
+import os
 import subprocess
+import sys
 from pathlib import Path
 
 from tests.sources import ROOT
@@ -13,8 +15,19 @@ class CommandFailed(Exception):
     """A command did not do what it was asked for; the text has it and the last that it said."""
 
 
+def groupcert(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+    """Runs the command as its users do."""
+    return subprocess.run(
+        [sys.executable, "-m", "groupcert.members", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **environment},
+    )
+
+
 def run(*command: str, folder: Path = ROOT) -> str:
-    """What a command prints on standard output.
+    """Returns what a command in the tree's folder prints on standard output.
 
     Raises:
         CommandFailed: It is missing, ended with an error, or took too long.

@@ -12,11 +12,8 @@ process of its own, whose log goes before its last words.
 
 import io
 import json
-import os
 import re
 import shlex
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -24,6 +21,7 @@ import pytest
 
 from groupcert.members.commands import failures
 from groupcert.members.commands.cli import app
+from tests.commands import groupcert
 from tests.datadriven import Command, Handler
 
 FOLDER = Path(__file__).parent / "testdata" / "transcripts"
@@ -34,6 +32,7 @@ MASKS = (
     (re.compile(r"which has logs of [^:]*:"), "which has logs of GROUPS:"),
     (re.compile(r"UNREACHABLE: [^\"]*onnect[^\"]*"), "UNREACHABLE: WHY"),
     (re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?Z?"), "TIME"),
+    (re.compile(r"(PostgreSQL |postgresql-client-)\d+(?![.\d])"), r"\1VERSION"),
     (re.compile(r" +$", re.MULTILINE), ""),
     (re.compile(r"^$", re.MULTILINE), "~"),
 )
@@ -64,16 +63,14 @@ class Terminal:
     @property
     def handlers(self) -> dict[str, Handler]:
         """The commands of a transcript: what is typed, and `file`."""
-        return {"$": self.typed, "file": self.file}
+        return {"$": self.typed, "file": write_body}
 
     def typed(self, command: Command) -> str:
         """$ [NAME=value ...] groupcert|ls|cat ... [| jq -c PATH,...]: what it answers."""
         line = command.line.removeprefix("$ ")
-        for name, value in self.names.items():
-            line = line.replace(f"{{{name}}}", value)
         line, as_process, _ = line.partition(LAST_WORDS)
         line, _, paths = line.partition(" | jq -c ")
-        words = shlex.split(line)
+        words = [self._named(word) for word in shlex.split(line)]
         environment = {}
         while "=" in words[0]:
             name, _, value = words.pop(0).partition("=")
@@ -88,6 +85,11 @@ class Terminal:
             case ["cat", file]:
                 return self.masked(Path(file).read_text())
         raise AssertionError(f"no program is called as {line}")
+
+    def _named(self, word: str) -> str:
+        for name, value in self.names.items():
+            word = word.replace(f"{{{name}}}", value)
+        return word
 
     def _groupcert(
         self,
@@ -111,10 +113,7 @@ class Terminal:
         return answer + (f"exit {code}\n" if code else "")
 
     def _last_words(self, arguments: Sequence[str], environment: Mapping[str, str]) -> str:
-        command = [sys.executable, "-m", "groupcert.members", *arguments]
-        done = subprocess.run(
-            command, capture_output=True, text=True, env={**os.environ, **environment}
-        )
+        done = groupcert(*arguments, **environment)
         assert (done.stdout, "Traceback" in done.stderr) == ("", False), done.stderr
         return f"{self.masked(done.stderr.splitlines()[-1])}exit {done.returncode}\n"
 
@@ -127,12 +126,13 @@ class Terminal:
             text = "\n".join(pattern.sub(mask, line) for line in text.splitlines())
         return f"{text}\n" if text else ""
 
-    def file(self, command: Command) -> str:
-        """file NAME: a file has the body."""
-        path = Path(command.line.split()[1])
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(_text(command.body))
-        return ""
+
+def write_body(command: Command) -> str:
+    """file NAME: a file has the body."""
+    path = Path(command.line.split()[1])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(_text(command.body))
+    return ""
 
 
 def picked(documents: str, paths: str) -> Iterator[str]:

@@ -24,6 +24,8 @@ VARIABLE = "TEST_TURN"
 TOUCHED = "TEST_TOUCHED"
 """What the change touches, a room or a file of the tests a line."""
 ALL = "all"
+ID_DIGITS = 12
+"""Of a commit: what git shortens it to depends on the clone."""
 RUN_ONE_OF = 4
 TOUCHED_ONE_OF = 2
 """The most that a change which touches everything may add: `make test` is to stay short."""
@@ -116,15 +118,16 @@ def drawn(text: str = "", below: int = 1 << 32) -> int:
     return crc32((text or os.environ[VARIABLE]).encode()) % below
 
 
+# Processes that run tests for this one have the same tests, whatever is edited meanwhile.
 if VARIABLE not in os.environ:
-    # Processes that run tests for this one have the same tests, whatever is edited meanwhile.
-    os.environ[VARIABLE] = git("rev-parse", "--short", "HEAD") or "none"
+    os.environ[VARIABLE] = git("rev-parse", "HEAD")[:ID_DIGITS] or "none"
+if TOUCHED not in os.environ:
     os.environ[TOUCHED] = "\n".join(sorted(touched_by(changed_files())))
 
 
 def touched_places() -> set[str]:
     """Returns what the change of this run touches."""
-    return set(os.environ.get(TOUCHED, "").splitlines())
+    return set(os.environ[TOUCHED].splitlines())
 
 
 def pytest_report_header() -> str:

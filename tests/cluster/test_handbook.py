@@ -5,8 +5,6 @@ have done what the handbook says, and no client may have had an error.
 """
 
 import shlex
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -27,6 +25,7 @@ from tests.cluster.docker_cluster import (
     DockerCluster,
 )
 from tests.cluster.engine import docker
+from tests.commands import groupcert
 from tests.handbook import commands_under, run_commands
 from tests.laboratory.watched_clients import prober
 from tests.sources import ROOT
@@ -122,8 +121,7 @@ async def test_a_member_is_added_and_removed(operated: DockerCluster) -> None:
 
 
 def is_serving(address: str) -> bool:
-    command = [sys.executable, "-m", "groupcert.members", "health", address]
-    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+    return groupcert("health", address).returncode == 0
 
 
 @pytest.mark.parametrize(

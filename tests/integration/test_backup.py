@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from groupcert.members.commands.backup import restore
 from groupcert.members.demo.local_group import LocalGroup
 from groupcert.members.errors.recovery import CorruptCopy
 from groupcert.members.recovery.manifest import MANIFEST, described, read_manifest, write_manifest
+from tests.commands import groupcert
 from tests.integration.replicas import (
     History,
     Load,
@@ -58,12 +58,6 @@ def backup(group: LocalGroup, tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert document["member"] == "m1"
     assert document["bytes"] == read_manifest(folder).bytes_total
     return folder
-
-
-def groupcert(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "groupcert.members", *arguments], capture_output=True, text=True
-    )
 
 
 def restored(

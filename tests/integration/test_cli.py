@@ -1,9 +1,6 @@
 """The verbs of `groupcert` that need a group: what they print, and what their exit codes say."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from threading import Thread
 
@@ -14,6 +11,7 @@ from groupcert.applier.targets.rocksdb import ROW_PREFIX
 from groupcert.certifier.storage.store import Family, Store, StoreIdentity
 from groupcert.members.demo.checks import check_group, settle
 from groupcert.members.demo.local_group import LocalGroup
+from tests.commands import groupcert
 from tests.integration.waiting import wait_for
 from tests.laboratory.bank_load import BankLoad, assert_whole
 from tests.members.certification_logs import histories_in
@@ -23,18 +21,11 @@ pytestmark = [pytest.mark.nats, pytest.mark.cluster]
 FINE, FINDING, USAGE, UNAVAILABLE = range(4)
 
 
-def groupcert(*arguments: str, temporary: Path | None = None) -> "subprocess.CompletedProcess[str]":
-    """Runs the command as its users do; with its temporary files in a folder of the test's."""
-    environment = {**os.environ, **({"TMPDIR": str(temporary)} if temporary else {})}
-    command = [sys.executable, "-m", "groupcert.members", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, env=environment)
-
-
 class TestDemo:
     """A whole group in one command, which proves itself."""
 
     def test_the_document_has_what_the_checks_found(self, tmp_path: Path) -> None:
-        done = groupcert("demo", "--seconds", "1", "--clients", "4", "--json", temporary=tmp_path)
+        done = groupcert("demo", "--seconds", "1", "--clients", "4", "--json", TMPDIR=str(tmp_path))
         document = json.loads(done.stdout)
         assert done.returncode == FINE, done.stderr
         assert document["members"] == 3
@@ -68,7 +59,7 @@ class TestDemo:
         """Somebody else writes to the bank while the demo runs: its sum is not what it was."""
         outsider = Thread(target=deposit, args=(tmp_path,))
         outsider.start()
-        done = groupcert("demo", "--seconds", "6", "--json", temporary=tmp_path)
+        done = groupcert("demo", "--seconds", "6", "--json", TMPDIR=str(tmp_path))
         outsider.join()
         document = json.loads(done.stdout)
         assert done.returncode == FINDING

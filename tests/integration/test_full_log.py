@@ -4,8 +4,6 @@ The log's disk is a small one, really full; the group is that of `groupcert up`,
 """
 
 import json
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -15,23 +13,19 @@ from typing import Any
 import psutil
 import pytest
 
-import groupcert
+from groupcert import Client, LogFull
 from groupcert.members.commands.up import Ready
 from groupcert.members.demo.command_process import CommandProcess
 from groupcert.members.host.loopback import HOST, free_port
 from groupcert.v1.group_pb2 import MEMBER_STATE_ONLINE, MemberStatus
+from tests.commands import groupcert
 from tests.integration.waiting import wait_for
 from tests.small_disk import fill, make_room, small_disk
 
 pytestmark = [pytest.mark.nats, pytest.mark.cluster]
 
-GROUPCERT = (sys.executable, "-m", "groupcert.members")
 TIMEOUT_MS = 60_000
 """Far more than a refusal takes that comes at once."""
-
-
-def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run([*GROUPCERT, *arguments], capture_output=True, text=True)
 
 
 @pytest.fixture
@@ -42,30 +36,30 @@ def folder(tmp_path: Path) -> Iterator[Path]:
         ready = folder / "group.json"  # Else `up` takes it for a folder of somebody else.
         ready.write_text('{"group": "local", "members": {}, "consoles": {}, "log_servers": []}')
         yield folder
-        run("down", "--data-folder", str(folder))
+        groupcert("down", "--data-folder", str(folder))
 
 
 @pytest.fixture
 def ready(folder: Path) -> Ready:
     """The group, which is up."""
-    done = run("up", "--detach", "--json", "--members", "2", "--data-folder", str(folder))
+    done = groupcert("up", "--detach", "--json", "--members", "2", "--data-folder", str(folder))
     assert done.returncode == 0, done.stderr
     ready: Ready = json.loads(done.stdout)
     return ready
 
 
-def status_of(client: groupcert.Client) -> MemberStatus:
+def status_of(client: Client) -> MemberStatus:
     status: MemberStatus = client.status().observer
     return status
 
 
 def document_of(address: str) -> tuple[int, dict[str, Any]]:
-    done = run("status", address, "--json")
+    done = groupcert("status", address, "--json")
     document: dict[str, Any] = json.loads(done.stdout)
     return done.returncode, document
 
 
-def put(client: groupcert.Client, key: bytes) -> None:
+def put(client: Client, key: bytes) -> None:
     with client.transaction() as transaction:
         transaction.put(key, b"here")
 
@@ -74,18 +68,16 @@ def test_a_full_disk_is_named_at_once_and_ends_by_itself_once_there_is_room(
     folder: Path, ready: Ready
 ) -> None:
     address = ready["members"]["m1"]
-    with groupcert.Client(address, timeout_ms=TIMEOUT_MS) as client:
+    with Client(address, timeout_ms=TIMEOUT_MS) as client:
         put(client, b"before")
         fill(folder / "log-server")
         wait_for("the log is full", lambda: status_of(client).log.full)
         began = time.monotonic()
-        with pytest.raises(
-            groupcert.LogFull, match="nothing of this attempt was ordered"
-        ) as refused:
+        with pytest.raises(LogFull, match="nothing of this attempt was ordered") as refused:
             put(client, b"meanwhile")
         assert time.monotonic() - began < TIMEOUT_MS / 1000 / 2, "not after the time limit"
         assert "no space left on device" in refused.value.cause
-        with pytest.raises(groupcert.LogFull):
+        with pytest.raises(LogFull):
             client.run(lambda transaction: transaction.put(b"later", b"here"), timeout_ms=1_000)
 
         code, document = document_of(address)
@@ -108,7 +100,7 @@ def test_the_log_of_a_lasting_group_is_trimmed_and_its_limit_is_shown(
     settings = (folder / "m2.toml").read_text()
     assert f'log_trim_servers = ["{ready["log_server"]}"]' in settings
     assert "log_retention_bytes = " in settings
-    with groupcert.Client(ready["members"]["m1"], timeout_ms=TIMEOUT_MS) as client:
+    with Client(ready["members"]["m1"], timeout_ms=TIMEOUT_MS) as client:
         wait_for("the limit", lambda: status_of(client).log.bytes_max)
         limit, row = status_of(client).log.bytes_max, bytes(100_000)
         assert 32 << 20 < limit < 64 << 20
@@ -133,7 +125,7 @@ def test_an_embedded_log_server_that_ends_is_started_again_by_its_member(tmp_pat
     log = tmp_path / "m1.log"
     member = CommandProcess(("member", *named, *where), log)
     with member:
-        with groupcert.Client(address, timeout_ms=TIMEOUT_MS) as client:
+        with Client(address, timeout_ms=TIMEOUT_MS) as client:
             put(client, b"before")
             (server,) = (
                 each

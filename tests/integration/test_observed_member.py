@@ -1,7 +1,5 @@
 """A member as machines watch it: its metrics, and whether it serves."""
 
-import subprocess
-import sys
 import urllib.request
 from pathlib import Path
 
@@ -10,6 +8,7 @@ import pytest
 from groupcert import Client
 from groupcert.members.demo.local_group import LocalGroup
 from groupcert.members.host.loopback import HOST, free_port
+from tests.commands import groupcert
 from tests.integration.waiting import wait_for
 
 pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.slow, pytest.mark.in_turns]
@@ -17,8 +16,7 @@ pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.slow, pytest.ma
 
 def health(address: str) -> tuple[int, str]:
     """Exit code and answer of `groupcert health`."""
-    command = [sys.executable, "-m", "groupcert.members", "health", address]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = groupcert("health", address)
     return done.returncode, done.stdout
 
 

@@ -16,18 +16,18 @@ import pytest
 from psycopg import conninfo
 from typer.testing import CliRunner, Result
 
-from groupcert.applier.errors import UnsuitableTarget
 from groupcert.certifier.errors import InvalidSetting
 from groupcert.members.commands.cli import app
-from groupcert.members.errors.postgresql import SchemaChangeRefused
 from groupcert.members.postgresql.join import join
 from groupcert.members.postgresql.status import ask_companion
 from groupcert.v1 import binary_log_pb2
 from groupcert.v1.binary_log_pb2_grpc import BinaryLogServiceStub
+from tests.datadriven import Command, run_script
 from tests.integration.postgresql_group import PostgresqlGroup, Primary, increments
 from tests.integration.replicas import ReplicaProcess
 from tests.integration.waiting import SECONDS_MAX, wait_for
 from tests.servers import connect_mariadb
+from tests.transcripts import FOLDER, Terminal
 
 pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.database, pytest.mark.in_turns]
 
@@ -52,12 +52,6 @@ def empty(servers3: PostgresqlGroup, tmp_path: Path) -> Iterator[Primary]:
         yield primary
         primary.companion.kill()
         session.execute("DROP DATABASE joined WITH (FORCE)")
-
-
-def tables_of(primary: Primary) -> list[str]:
-    """The tables of a database."""
-    query = "SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace"
-    return [name for (name,) in primary.query(query)]
 
 
 def total_of(group: PostgresqlGroup) -> int:
@@ -141,67 +135,38 @@ def test_a_copy_that_the_binary_log_does_not_reach_says_what_to_do(
     assert "Traceback" not in said
 
 
-@pytest.mark.parametrize(
-    ("offset", "problem"),
-    [
-        (1, "1 to 4, which no other server has: the running one has 1"),
-        (None, "'': expected the new server's own"),
-    ],
-)
-def test_a_server_with_the_numbers_of_another_one_is_not_copied_to(
-    servers3: PostgresqlGroup, empty: Primary, offset: int | None, problem: str
+def test_what_cannot_be_done_is_refused_as_the_transcript_says(
+    servers3: PostgresqlGroup,
+    empty: Primary,
+    rewrite: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    with pytest.raises(InvalidSetting, match=problem):
-        join(empty.dsn, servers3.primaries[0].dsn, sequence_offset=offset)
-    assert tables_of(empty) == []
-
-
-@pytest.mark.parametrize("what", ["TABLE mine ()", "SCHEMA groupcert"])
-def test_a_database_that_is_not_empty_is_refused(
-    servers3: PostgresqlGroup, empty: Primary, what: str
-) -> None:
-    empty.query(f"CREATE {what}")
-    before = tables_of(empty)
-    with pytest.raises(UnsuitableTarget, match=r"the database has .*; expected an empty one"):
-        join(empty.dsn, servers3.primaries[0].dsn, sequence_offset=4)
-    assert tables_of(empty) == before
-
-
-def test_a_copy_that_fails_leaves_nothing(servers3: PostgresqlGroup, empty: Primary) -> None:
-    """The last table of the running server holds a row that cannot be restored."""
-    first = servers3.primaries[0]
-    first.query("CREATE TABLE zebras (id int DEFAULT 1)")
-    first.query("CREATE FUNCTION wild() RETURNS boolean LANGUAGE sql AS 'SELECT true'")
-    first.query("INSERT INTO zebras VALUES (1)")
-    first.query("ALTER TABLE zebras ADD CHECK (wild())")
-    first.query("CREATE OR REPLACE FUNCTION wild() RETURNS boolean LANGUAGE sql AS 'SELECT false'")
-    try:
-        with pytest.raises(UnsuitableTarget, match=r"pg_restore failed: .*zebras"):
-            join(empty.dsn, first.dsn, sequence_offset=4)
-    finally:
-        first.query("DROP TABLE zebras; DROP FUNCTION wild")
-    assert tables_of(empty) == []
-
-
-def test_without_pg_dump_an_error_names_its_package(
-    servers3: PostgresqlGroup, empty: Primary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(UnsuitableTarget, match="apt-get install postgresql-client-1"):
-        join(empty.dsn, servers3.primaries[0].dsn, sequence_offset=4)
-    old = tmp_path / "pg_dump"
+    servers = dict(zip(("first", "second", "third"), servers3.primaries, strict=True))
+    servers["empty"] = empty
+    names = {name: server.dsn for name, server in servers.items()}
+    names |= {"m1": servers["first"].member}
+    for name in ("nothing", "old"):
+        (tmp_path / name).mkdir()
+        names[name] = str(tmp_path / name)
+    old = tmp_path / "old" / "pg_dump"
     old.write_text("#!/bin/sh\necho 'pg_dump (PostgreSQL) 9.6.24'\n")
     old.chmod(0o755)
-    with pytest.raises(UnsuitableTarget, match=r"9\.6\.24.*apt-get install"):
-        join(empty.dsn, servers3.primaries[0].dsn, sequence_offset=4)
+    before = servers3.settle()[-1]
 
+    def sql(command: Command) -> str:
+        """sql at=: what a server answers to the body."""
+        rows = servers[str(command.take("at")[0])].query("\n".join(command.body))
+        return "\n".join(" ".join(map(str, row)) for row in rows)
 
-def test_a_server_that_is_in_no_group_is_not_copied(
-    servers3: PostgresqlGroup, empty: Primary
-) -> None:
-    with pytest.raises(UnsuitableTarget, match="nothing is attached"):
-        join(servers3.primaries[0].dsn, empty.dsn)
-    assert servers3.primaries[0].takes_commits()
+    def versions(_: Command) -> str:
+        """versions: whether anything was certified since the script began."""
+        return "as before" if servers3.settle()[-1] == before else "others"
+
+    terminal = Terminal(tmp_path, monkeypatch, capsys, names)
+    script = FOLDER / "servers" / "refused.txt"
+    run_script(script, {**terminal.handlers, "sql": sql, "versions": versions}, rewrite=rewrite)
 
 
 def test_a_schema_change_comes_at_one_place_of_the_order(
@@ -321,20 +286,6 @@ def test_a_transaction_that_a_server_cannot_execute_stops_that_server_until_it_i
     assert done.exit_code == 0, done.output
     wait_for("it is known", lambda: not ask_companion(third.dsn).skipped_transactions)
     assert servers3.settle()
-
-
-def test_a_schema_change_that_fails_at_its_trial_is_not_certified(
-    servers3: PostgresqlGroup, tmp_path: Path
-) -> None:
-    first, second, _ = servers3.primaries
-    second.query("CREATE TABLE mine (id int)")
-    versions = servers3.settle()[-1]
-    servers = ("--dsn", first.dsn, "--dsn", second.dsn, "--member", first.member)
-    done = change_schema(tmp_path / "change.sql", "CREATE TABLE mine (id int)", *servers)
-    assert isinstance(done.exception, SchemaChangeRefused)
-    assert 'relation "mine" already exists' in str(done.exception)
-    assert servers3.settle()[-1] == versions
-    assert first.query("SELECT to_regclass('mine')") == [(None,)]
 
 
 @pytest.mark.parametrize(

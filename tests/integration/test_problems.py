@@ -6,8 +6,6 @@ it says so.
 
 import json
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout, suppress
 from io import StringIO
@@ -24,6 +22,7 @@ from groupcert.members.demo.local_group import LocalGroup
 from groupcert.members.host.loopback import HOST, free_port
 from groupcert.members.services.metrics import StatusCollector
 from groupcert.v1 import group_pb2
+from tests.commands import groupcert
 from tests.frozen import frozen
 from tests.integration.waiting import wait_for
 from tests.log_servers import NatsServers
@@ -47,12 +46,6 @@ class Seen(NamedTuple):
     def problems(self) -> set[tuple[str, str]]:
         """Kind and name of each."""
         return {(each["kind"], each["name"]) for each in self.document["problems"]}
-
-
-def groupcert(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    """Runs the command as its users do."""
-    command = [sys.executable, "-m", "groupcert.members", *arguments]
-    return subprocess.run(command, capture_output=True, text=True)
 
 
 def status_at(address: str) -> Seen:

@@ -5,8 +5,6 @@ clients transfer money at all of them; and a client of the log server that reads
 """
 
 import asyncio
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +13,7 @@ import pytest
 
 from groupcert.internal.v1.log_pb2 import LogBatchHead
 from groupcert.members.demo.local_group import LocalGroup
+from tests.commands import groupcert
 from tests.integration.conftest import SETTINGS
 from tests.integration.other_release import RELEASE_VARIABLE
 from tests.integration.waiting import wait_for
@@ -104,9 +103,7 @@ def releases(group: LocalGroup) -> dict[str, tuple[str, int]]:
 
 def table(group: LocalGroup, name: str) -> str:
     """The status as people read it."""
-    command = [sys.executable, "-m", "groupcert.members", "status", group.addresses[name]]
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
-    return " ".join(done.stdout.split())
+    return " ".join(groupcert("status", group.addresses[name]).stdout.split())
 
 
 def formats(group: LocalGroup) -> set[int]:

@@ -5,8 +5,6 @@ where it stops, what it says of itself, and what is wrong with what it is given.
 import json
 import random
 import socket
-import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -34,6 +32,7 @@ from groupcert.members.replica.sources import ReplicaSources
 from groupcert.members.replica.targets import EmbeddedTarget
 from groupcert.v1 import binary_log_pb2
 from groupcert.v1.binary_log_pb2_grpc import BinaryLogServiceStub
+from tests.commands import groupcert
 from tests.integration.replicas import (
     SCHEMES,
     TABLES,
@@ -478,9 +477,3 @@ def test_a_replica_that_has_more_than_its_source_is_refused(shared: Shared, tmp_
     with replica_of(tmp_path, group) as replica:
         assert replica.run() == FINDING
         assert f"replica has '{foreign}', which source m2 has not" in replica.last_line()
-
-
-def groupcert(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    """Runs the command as its users do."""
-    command = [sys.executable, "-m", "groupcert.members", *arguments]
-    return subprocess.run(command, capture_output=True, text=True)

@@ -45,6 +45,7 @@ from groupcert.v1 import (
     store_pb2_grpc,
 )
 from tests.certificates import Authority, TlsLogServer, tls_settings
+from tests.commands import groupcert
 from tests.integration.waiting import SECONDS_MAX, wait_for
 
 pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.slow]
@@ -295,16 +296,16 @@ def test_the_command_takes_files_as_flags_and_from_the_environment(
         *("--tls-authority", str(tls.authority), "--tls-certificate", str(tls.certificate)),
         *("--tls-key", str(tls.key), "--token-file", str(tmp_path / "token")),
     ]
-    status = [sys.executable, "-m", "groupcert.members", "status", secured.address, "--json"]
-    done = subprocess.run([*status, *flags], capture_output=True, check=False)
+    status = ("status", secured.address, "--json")
+    done = groupcert(*status, *flags)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["group"] == "local"
-    plain = subprocess.run(status, capture_output=True, check=False)
+    plain = groupcert(*status)
     assert plain.returncode == 3
-    assert b"speaks TLS only" in plain.stderr
-    refused = subprocess.run([*status, *flags[:-2]], capture_output=True, check=False)
+    assert "speaks TLS only" in plain.stderr
+    refused = groupcert(*status, *flags[:-2])
     assert refused.returncode == 2
-    assert b"nobody has a certificate of guest" in refused.stderr
+    assert "nobody has a certificate of guest" in refused.stderr
 
 
 def test_a_replica_follows_over_tls(secured: Secured, tmp_path: Path) -> None:

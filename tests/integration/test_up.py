@@ -14,9 +14,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-import groupcert
+from groupcert import Client
 from groupcert.certifier.storage.store import Store, StoreIdentity
 from groupcert.members.commands.up import Ready
+from tests.commands import groupcert
 from tests.integration.waiting import wait_for
 
 pytestmark = [pytest.mark.nats, pytest.mark.cluster]
@@ -25,8 +26,7 @@ GROUPCERT = (sys.executable, "-m", "groupcert.members")
 
 def run(folder: Path, verb: str, *flags: str) -> subprocess.CompletedProcess[str]:
     """Runs a verb for a folder."""
-    command = [*GROUPCERT, verb, *flags, "--data-folder", str(folder)]
-    return subprocess.run(command, capture_output=True, text=True)
+    return groupcert(verb, *flags, "--data-folder", str(folder))
 
 
 def up(folder: Path, *flags: str) -> Ready:
@@ -45,21 +45,20 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 def put(ready: Ready, name: str, key: bytes) -> None:
-    with groupcert.Client(ready["members"][name], timeout_ms=120_000) as client:
+    with Client(ready["members"][name], timeout_ms=120_000) as client:
         client.run(lambda transaction: transaction.put(key, b"here"))
 
 
 def has(ready: Ready, name: str, key: bytes) -> bool:
     with (
-        groupcert.Client(ready["members"][name], timeout_ms=120_000) as client,
+        Client(ready["members"][name], timeout_ms=120_000) as client,
         client.transaction() as transaction,
     ):
         return transaction.get(key) == b"here"
 
 
 def is_online(ready: Ready, name: str) -> bool:
-    health = [*GROUPCERT, "health", ready["members"][name]]
-    return subprocess.run(health, capture_output=True).returncode == 0
+    return groupcert("health", ready["members"][name]).returncode == 0
 
 
 def test_what_ends_by_itself_starts_again(folder: Path) -> None:

@@ -19,6 +19,7 @@ from groupcert.applier.targets.rocksdb import ROW_PREFIX
 from groupcert.certifier.storage.store import ROCKSDB_FOLDER, Family, Store, StoreIdentity
 from groupcert.members.demo.local_group import LocalGroup
 from groupcert.v1 import group_pb2
+from tests.commands import groupcert
 from tests.integration.waiting import wait_for
 
 pytestmark = [pytest.mark.nats, pytest.mark.cluster]
@@ -39,8 +40,7 @@ def group(tmp_path: Path) -> Iterator[LocalGroup]:
 
 def command(*arguments: str) -> tuple[int, dict[str, Any]]:
     """The exit code of the command, and its answer."""
-    words = [sys.executable, "-m", "groupcert.members", *arguments, "--json"]
-    done = subprocess.run(words, check=False, capture_output=True, text=True)
+    done = groupcert(*arguments, "--json")
     assert done.returncode in (0, 1), done.stderr
     return done.returncode, json.loads(done.stdout)
 
