@@ -13,15 +13,20 @@ from pathlib import PurePosixPath
 from typing import Any
 
 import pytest
+from google.protobuf.message import Message
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 import groupcert
+from groupcert.members.services.metrics import measurements
 from groupcert.members.settings.member import MemberConfig
 from groupcert.members.settings.replica import ReplicaConfig
 from groupcert.members.settings.security import SecuritySettings
 from groupcert.members.wire import statuses
+from groupcert.v1.applier_pb2 import GetApplierStatusResponse
+from groupcert.v1.companion_pb2 import CompanionStatus
 from groupcert.v1.error_pb2 import Reason, RetryAdvice
+from groupcert.v1.group_pb2 import GroupStatus
 from tests.sources import ROOT, Source, tree
 from tests.test_floors import FLOORS
 from tests.test_readmes import READMES, without_blocks
@@ -164,7 +169,25 @@ def advice_table() -> str:
     return "\n".join(rows)
 
 
+def metrics_table(status: Message) -> str:
+    """Returns the table of the metrics of a status."""
+    rows = ["| metric | |", "| --- | --- |"]
+    for name, text, _, label, is_counter in measurements(status):
+        by = f", by `{label}`" if label else ""
+        rows.append(f"| `{name}{'_total' * is_counter}` | {text}{by} |")
+    return "\n".join(rows)
+
+
 TABLES: dict[str, tuple[str, Callable[[], str]]] = {
+    "metrics of members": ("members/services/README.md", lambda: metrics_table(GroupStatus())),
+    "metrics of appliers": (
+        *("members/services/README.md",),
+        lambda: metrics_table(GetApplierStatusResponse()),
+    ),
+    "metrics of companions": (
+        *("members/postgresql/README.md",),
+        lambda: metrics_table(CompanionStatus()),
+    ),
     "advice": ("members/wire/README.md", advice_table),
     "packages": ("members/README.md", packages_table),
     "settings of members": (

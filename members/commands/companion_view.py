@@ -1,12 +1,14 @@
 """`groupcert postgresql status`: prints the status of a companion as a table."""
 
-from dataclasses import asdict
 from functools import partial
 
 from rich.console import RenderableType
 from rich.table import Table
 
-from ..postgresql.status import CompanionStatus, ask_companion
+from groupcert.v1.companion_pb2 import CompanionStatus
+
+from ..postgresql.status import ask_companion
+from ..wire.status_documents import fields_of
 from .options import FINDING, FINE
 from .watching import show
 
@@ -20,7 +22,7 @@ def show_companion(dsn: str, *, as_json: bool, watch: bool, period_ms: int) -> i
     status = show(
         partial(ask_companion, dsn),
         render,
-        asdict,
+        fields_of,
         as_json=as_json,
         watch=watch,
         period_ms=period_ms,

@@ -22,14 +22,14 @@ from ..client.client import Client
 from ..core.recovery_progress import readable
 from ..errors.transactions import MemberFailed
 from ..security.credentials import ANONYMOUS, Credentials
-from ..services.group_problems import cause_name, problems_of_all, since
+from ..services.group_problems import problems_of_all, since
 from ..wire.status_documents import (
     JsonObject,
     comparison_document,
+    fields_of,
     log_document,
     recovery_document,
     role_name,
-    state_name,
 )
 from .watching import FirstThatFits, show
 
@@ -42,29 +42,8 @@ COUNTS = {
     "queued": "relay_queue_length",
 }
 """Headings of the tables, and the names of the counters below them."""
-_PLAIN = (
-    *("gtid_executed", "certified_version", "committed_version", "durable_version"),
-    *("stable_version", "digest", "certification_info_items", "last_committed_global"),
-    *("release", "format_version", "sequence_number", "relay_queue_length", "relay_queue_bytes"),
-    "open_snapshots",
-    *("publishing_messages", "log_unacknowledged_ms", "log_durable", "log_replicas"),
-    *("skipped_messages", "binary_log_files", "binary_log_bytes", "binary_log_first_gtid"),
-    *("binlog_commits", "binlog_group_commits", "certification_log_waiting_rows"),
-    *("certification_log_waiting_bytes", "certification_log_waiting_bytes_max"),
-    *("certification_log_written_rows", "certification_log_last_file"),
-    *("certification_log_error", "slowest_member", "slowest_lag", "flow_control_held_ms"),
-    "flow_control",
-)
-"""Fields of a member's status that documents name alike."""
-_RENAMED = {
-    "position": "log_sequence",
-    "certified": "transactions_certified",
-    "conflicts": "transactions_conflict",
-    "too_old": "transactions_too_old",
-    "refused": "transactions_refused",
-    "local": "transactions_local",
-    "applied": "transactions_applied",
-}
+UNTOLD = ("name", "stages", "run_verdicts", "commit_durations")
+"""Fields of a member's status that its row has already, or that metrics tell better."""
 STATE_STYLES = {"ONLINE": "green", "RECOVERING": "yellow", "JOINING": "yellow"}
 
 
@@ -102,35 +81,13 @@ def group_document(address: str, credentials: Credentials = ANONYMOUS) -> JsonOb
     own = next((each.address for each in seen.members if each.name == seen.observer.name), address)
     addresses = {**others, seen.observer.name: own}
     answers[seen.observer.name] = seen
-    view = [
-        {
-            "name": each.name,
-            "address": each.address,
-            "stable_version": each.stable_version,
-            "suspected": each.suspected,
-            "weight": each.weight,
-            "release": each.release,
-            "format_version": each.format_version,
-            "role": role_name(seen, each.name),
-        }
-        for each in seen.members
-    ]
     return {
         "group": seen.group,
         "view_id": seen.view_id,
         "primary": seen.primary,
         "format_version": seen.format_version,
-        "view": view,
-        "departed": [
-            {
-                "name": each.name,
-                "address": each.address,
-                "cause": cause_name(each.cause),
-                "view_id": each.view_id,
-                "since": since(each) or None,
-            }
-            for each in seen.departed
-        ],
+        "view": [fields_of(each) | {"role": role_name(seen, each.name)} for each in seen.members],
+        "departed": [fields_of(each) | {"since": since(each) or None} for each in seen.departed],
         "log": log_document(seen.observer),
         "comparison": comparison_document(seen),
         "members": [_row(name, addresses[name], answers[name]) for name in sorted(answers)],
@@ -140,20 +97,11 @@ def group_document(address: str, credentials: Credentials = ANONYMOUS) -> JsonOb
 
 def member_document(status: MemberStatus) -> JsonObject:
     """Returns a member's own status, under the names that `status --json` has."""
-    names = {**dict(zip(_PLAIN, _PLAIN, strict=True)), **_RENAMED}
-    return {
-        "state": state_name(status),
-        "reason": status.reason,
-        **{name: getattr(status, field) for name, field in names.items()},
+    told = {name: value for name, value in fields_of(status).items() if name not in UNTOLD}
+    return told | {
         "parallelism_mean": round(status.parallelism_mean, 2),
-        "log": log_document(status),
-        "skipped_last": _skipped(status),
         "recovery": recovery_document(status),
         "cpu_seconds": round(status.cpu_seconds, 2),
-        "workers": [
-            {"worker": each.worker, "state": each.state, "applied": each.transactions_applied}
-            for each in status.workers
-        ],
     }
 
 
@@ -201,18 +149,6 @@ def _lines(row: JsonObject, shows_release: bool) -> RenderableType:
 def _state(row: JsonObject) -> Text:
     state = str(row["state"])
     return Text(state, STATE_STYLES.get(state, "red"))
-
-
-def _skipped(status: MemberStatus) -> JsonObject | None:
-    """Returns the last message of the log that was skipped; None if there was none."""
-    if not status.HasField("skipped_last"):
-        return None
-    found = status.skipped_last
-    return {
-        "log_sequence": found.log_sequence,
-        "why": found.why,
-        "claimed_member": found.claimed_member,
-    }
 
 
 def _words(row: JsonObject) -> str:

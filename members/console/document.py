@@ -8,11 +8,12 @@ from groupcert.v1.group_pb2 import GroupStatus, MemberStatus, ViewMember
 from ...certifier.position import log_sequence_of
 from ...certifier.write_set import store_key_item
 from ..core.hot_rows import hottest
-from ..services.group_problems import cause_name, problems_of_all
+from ..services.group_problems import problems_of_all
 from ..settings.shown import OF_ONE_MEMBER, default_settings
 from ..wire.row_changes import changed_keys
 from ..wire.status_documents import (
     JsonObject,
+    fields_of,
     log_document,
     recovery_document,
     role_name,
@@ -93,7 +94,7 @@ def _members(seen: Seen) -> Iterator[JsonObject]:
             "suspected": bool(there and there.suspected),
             "unreachable_since_us": peer.silent_since_us if peer else 0,
             "unreachable_why": peer.problem if peer else "",
-            "departed": gone and {"cause": cause_name(gone.cause), "since_us": gone.since_us},
+            "departed": gone and fields_of(gone),
             "commits_per_second": seen.commits_per_second.get(name),
             **(_of_status(status, newest) if status else {"state": ""}),
         }
@@ -194,26 +195,10 @@ def shown_key(key: bytes) -> str:
 
 def _applier(seen: Seen) -> JsonObject:
     coordinator = seen.applier.coordinator
-    return {
-        "state": coordinator.state,
-        "waits_for": coordinator.waits_for,
-        "error": coordinator.error,
-        "pending_transactions": coordinator.pending_transactions,
-        "pending_bytes": coordinator.pending_bytes,
-        "committed_transactions": coordinator.committed_transactions,
+    return fields_of(coordinator) | {
         "parallelism_mean": round(coordinator.parallelism_mean, 2),
         "holds": {each.cause: each.count for each in coordinator.holds},
-        "workers": [
-            {
-                "worker": each.worker,
-                "state": each.state,
-                "waits_for": each.waits_for,
-                "gtid": each.gtid,
-                "executed_transactions": each.executed_transactions,
-                "retried_transactions": each.retried_transactions,
-            }
-            for each in seen.applier.workers
-        ],
+        "workers": [fields_of(each) for each in seen.applier.workers],
     }
 
 

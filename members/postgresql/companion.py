@@ -21,12 +21,13 @@ import uuid
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import psycopg
 import structlog
 
 from groupcert.v1 import transaction_pb2
+from groupcert.v1.companion_pb2 import CompanionStatus
 
 from ...certifier.errors import (
     GroupcertError,
@@ -40,6 +41,7 @@ from ..client.async_client import AsyncClient
 from ..client.async_transaction import AsyncTransaction
 from ..errors.postgresql import RowsNotExecuted
 from ..errors.transactions import OutcomeUnknown
+from ..wire.status_documents import fields_of
 from .backends import (
     TOO_LARGE,
     Backend,
@@ -53,7 +55,7 @@ from .log_follower import LogFollower
 from .schema_changes import ITEM, change_of, in_turns
 from .standing import Standing
 from .statements import Batch
-from .status import CompanionStatus, Totals
+from .status import Totals
 
 ENTRIES_MAX = 4_096
 """Transactions of the binary log that wait here before it is read on."""
@@ -265,7 +267,7 @@ class Companion:
         """
         socket = self._database.socket
         server = BackendServer(
-            socket, self._serve, self._suspected.set, lambda: asdict(self.status())
+            socket, self._serve, self._suspected.set, lambda: fields_of(self.status())
         )
         async with server:
             log.info("companion_started", version=self._order.version, socket=str(socket.path))

@@ -12,6 +12,8 @@ import psycopg
 import structlog
 import uvloop
 
+from groupcert.v1.companion_pb2 import CompanionStatus
+
 from ...applier.errors import PurgedAtSource, ReplicaAhead
 from ...certifier.errors import Fenced, GroupcertError, Unavailable
 from ...certifier.gtid_set import GtidSet
@@ -20,12 +22,11 @@ from ..console.metrics import serve_metrics
 from ..errors.postgresql import CopyNeeded, RowsNotExecuted, SchemaChangeFailed
 from ..errors.transactions import MemberFailed
 from ..security.credentials import ANONYMOUS, Credentials
-from ..services.metrics import PlainCollector
+from ..services.metrics import StatusCollector
 from .companion import Companion
 from .database import TURN_SECONDS, Database
 from .log_follower import LogFollower
 from .standing import Standing
-from .status import CompanionStatus, measurements
 
 PAUSE_SECONDS = 0.5
 ANSWER_MS = 8_000
@@ -57,7 +58,7 @@ def run_companion(
     process = _Process(dsn, addresses, credentials, turn_seconds)
     with ExitStack() as stack:
         if metrics_address:
-            collector = PlainCollector(lambda: measurements(process.status()))
+            collector = StatusCollector(process.status)
             stack.callback(serve_metrics(metrics_address, collector))
         uvloop.run(_run_until_signal(process))
     return 0

@@ -56,11 +56,7 @@ from ..services.detail_metrics import PROCESS_COLLECTORS, DetailCollector, detai
 from ..services.group import GroupService, MemberApplierService
 from ..services.group_status import group_applier_status, group_status
 from ..services.health import HealthChecks
-from ..services.metrics import (
-    ApplierCollector,
-    MemberCollector,
-    metrics_application,
-)
+from ..services.metrics import StatusCollector, metrics_application
 from ..services.recovery import RecoveryService
 from ..services.reflection import serve_reflection
 from ..services.session import SessionService
@@ -256,8 +252,8 @@ async def _console(
         )
 
     metrics = metrics_application(
-        MemberCollector(lambda: observed(group_status)),
-        ApplierCollector(lambda: observed(group_applier_status)),
+        StatusCollector(lambda: observed(group_status)),
+        StatusCollector(lambda: observed(group_applier_status)),
         DetailCollector(
             config.group,
             config.member,

@@ -27,7 +27,7 @@ from ...certifier.gtid_set import GtidSet
 from ..console.metrics import serve_metrics
 from ..host.private_files import keep_private
 from ..services.applier import ApplierMessage, serving_status
-from ..services.metrics import ApplierCollector
+from ..services.metrics import StatusCollector
 from ..settings.replica import ReplicaConfig
 from ..wire.applier_status import applier_status
 from .follower import Replica, now_us
@@ -85,7 +85,7 @@ def run_replica(config: ReplicaConfig) -> int:
         if config.address:
             stack.enter_context(serving_status(config.address, observe, config.tls, config.access))
         if config.metrics_address:
-            collector = ApplierCollector(observe)
+            collector = StatusCollector(observe)
             stack.callback(serve_metrics(config.metrics_address, collector))
         replica.run()
     return 0

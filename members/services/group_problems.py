@@ -18,7 +18,6 @@ from groupcert.v1.group_pb2 import (
     LOG_SERVER_STATE_SILENT,
     MEMBER_STATE_ONLINE,
     DepartedMember,
-    DepartureCause,
     GroupStatus,
     MemberStatus,
 )
@@ -114,11 +113,6 @@ def problems_of_all(seen: GroupStatus, answers: Mapping[str, GroupStatus | str])
             found += (each for each in problems_of(answer) if each.kind not in OF_OTHERS)
     first = {(each.kind, each.name): each for each in reversed(found)}
     return sorted(first.values())
-
-
-def cause_name(cause: DepartureCause.ValueType) -> str:
-    """Returns a cause as documents name it."""
-    return DepartureCause.Name(cause).removeprefix("DEPARTURE_CAUSE_")
 
 
 def since(departed: DepartedMember) -> str:

@@ -1,232 +1,26 @@
-"""Metrics of members and appliers for Prometheus, computed from their status on request.
+"""Metrics for Prometheus, of a status: the fields that have the option `metric` of metric.proto.
 
 The rule it keeps: names are `groupcert_<area>_<thing>_<unit|total>`, in base units; labels come
-from closed sets. members/services/README.md has the tables of them.
+from closed sets. members/services/README.md has the tables, which are made of the same options.
 """
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import NamedTuple
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 from wsgiref.types import WSGIApplication
 
+from google.protobuf.message import Message
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import make_wsgi_app
-from prometheus_client.metrics_core import Metric
+from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
-from groupcert.v1.group_pb2 import LOG_SERVER_STATE_CURRENT, GroupStatus, MemberState, MemberStatus
+from groupcert.v1.group_pb2 import GroupStatus
+from groupcert.v1.metric_pb2 import Metric, metric
 
-from .applier import Observe
+from ..wire.status_documents import plain
 from .group_problems import ProblemKind, problems_of
-
-GAUGES = {
-    "pending_transactions": "transactions that are not visible yet",
-    "pending_bytes": "bytes of their changes",
-    "assigned_transactions": "those among them that the scheme has taken",
-    "parallelism_mean": "workers at work when a transaction was handed over, the mean",
-    "lag_seconds": "age of the newest state that the target shows whole",
-    "behind_transactions": "transactions of the source that the target lacks",
-}
-COUNTERS = {
-    "committed_transactions": "transactions that became visible",
-    "committed_groups": "group commits",
-    "skipped_transactions": "transactions that were executed before",
-}
-CAUSES = {
-    "holds": "transactions that had to wait at the head of the queue",
-    "fallbacks": "returns to sequential execution",
-}
-WORKER_COUNTERS = {
-    "executed_transactions": "transactions that a worker executed",
-    "retried_transactions": "executions that failed for a moment",
-}
-PREFIX = "groupcert_applier_"
-
-
-Reading = tuple[str, str | Callable[[MemberStatus], float]]
-"""One number of a member's status: its description, and the field it is or what computes it."""
-
-GROUP_GAUGES: Mapping[str, tuple[str, Callable[[GroupStatus], float]]] = {
-    "group_view_members": ("members of the view", lambda group: len(group.members)),
-    "group_suspected_members": (
-        "members of the view that were silent for too long",
-        lambda group: sum(each.suspected for each in group.members),
-    ),
-    "group_departed_members": (
-        "members that left or were expelled, and are not forgotten",
-        lambda group: len(group.departed),
-    ),
-    "member_takes_transactions": (
-        "whether the group's mode lets this member write",
-        lambda group: group.primary in ("", group.observer.name),
-    ),
-}
-MEMBER_GAUGES: Mapping[str, Reading] = {
-    "member_certified_version": ("newest version that is certified here", "certified_version"),
-    "member_committed_version": ("newest version that is visible here", "committed_version"),
-    "member_durable_version": ("newest version that is on this member's disk", "durable_version"),
-    "member_stable_version": ("newest version that every member has executed", "stable_version"),
-    "member_open_snapshots": ("snapshots that clients have open", "open_snapshots"),
-    "certification_info_items": (
-        "items that certification knows the last writer of",
-        "certification_info_items",
-    ),
-    "relay_queue_transactions": (
-        "remote transactions that are not visible yet",
-        "relay_queue_length",
-    ),
-    "relay_queue_bytes": ("bytes of their changes", "relay_queue_bytes"),
-    "log_read_sequence": ("the log's last message that was read", "log_sequence"),
-    "log_publishing_messages": ("messages on their way to the log", "publishing_messages"),
-    "log_unacknowledged_seconds": (
-        "age of the oldest message that the log has not acknowledged",
-        lambda status: status.log_unacknowledged_ms / 1e3,
-    ),
-    "log_replicas": ("servers that hold the log", "log_replicas"),
-    "log_has_leader": (
-        "whether the log's servers have a leader",
-        lambda status: bool(status.log.leader),
-    ),
-    "log_servers_current": (
-        "servers that have all of the log",
-        lambda status: sum(each.state == LOG_SERVER_STATE_CURRENT for each in status.log.servers),
-    ),
-    "log_acknowledged_seconds": (
-        "time since the log took a message of this member",
-        lambda status: status.log.acknowledged_ms / 1e3,
-    ),
-    "log_bytes": ("bytes of the log", lambda status: status.log.bytes),
-    "log_bytes_max": (
-        "bytes up to which its servers have space for it; 0: they do not say",
-        lambda status: status.log.bytes_max,
-    ),
-    "log_durable": ("whether all of them sync every write", "log_durable"),
-    "binary_log_files": ("files of the binary log", "binary_log_files"),
-    "binary_log_bytes": ("their bytes", "binary_log_bytes"),
-    "certification_log_waiting_rows": (
-        "rows of the certification log that wait for a file",
-        "certification_log_waiting_rows",
-    ),
-    "certification_log_waiting_bytes": (
-        "what they take in the store",
-        "certification_log_waiting_bytes",
-    ),
-    "certification_log_waiting_bytes_max": (
-        "how much they may take before they are given up",
-        "certification_log_waiting_bytes_max",
-    ),
-    "certification_log_failing": (
-        "whether the last file of the certification log could not be written",
-        lambda status: bool(status.certification_log_error),
-    ),
-    "flow_control_lag_transactions": (
-        "transactions that the slowest member has not applied",
-        "slowest_lag",
-    ),
-    "recovery_copied_bytes": (
-        "bytes of a donor's state that are copied",
-        lambda status: status.recovery.bytes_done,
-    ),
-    "recovery_total_bytes": (
-        "bytes that the donor's state has",
-        lambda status: status.recovery.bytes_total,
-    ),
-}
-MEMBER_COUNTERS: Mapping[str, Reading] = {
-    "member_local_transactions": (
-        "transactions that this member's clients committed",
-        "transactions_local",
-    ),
-    "member_applied_transactions": (
-        "transactions that the applier has made visible",
-        "transactions_applied",
-    ),
-    "log_skipped_messages": (
-        "messages of the log that were no valid message of a member",
-        "skipped_messages",
-    ),
-    "binary_log_transactions": ("transactions that the binary log took", "binlog_commits"),
-    "certification_log_written_rows": (
-        "rows in the files of the certification log that this process has written",
-        "certification_log_written_rows",
-    ),
-    "flow_control_held_seconds": (
-        "time that transactions waited for the slowest member",
-        lambda status: status.flow_control_held_ms / 1e3,
-    ),
-    "binary_log_commit_groups": ("groups that they were committed in", "binlog_group_commits"),
-}
-VERDICTS = ("certified", "conflict", "too_old", "refused")
-"""Counts of this run: a counter that continued from a store would jump, or go back after a
-crash."""
-
-
-class MemberCollector(Collector):
-    """The metrics of one member; `ApplierCollector` has those of its applier."""
-
-    def __init__(self, observe: Callable[[], GroupStatus | None]) -> None:
-        self._observe = observe
-
-    def collect(self) -> Iterator[Metric]:
-        """Yields every metric; none while the member is starting."""
-        group = self._observe()
-        if group is None:
-            return
-        status = group.observer
-        for name, (text, of_group) in GROUP_GAUGES.items():
-            yield GaugeMetricFamily(f"groupcert_{name}", text, of_group(group))
-        yield CounterMetricFamily(
-            "groupcert_group_views", "views that the group has had", value=group.view_id
-        )
-        for name, (text, source) in MEMBER_GAUGES.items():
-            yield GaugeMetricFamily(f"groupcert_{name}", text, _number(status, source))
-        for name, (text, source) in MEMBER_COUNTERS.items():
-            yield CounterMetricFamily(f"groupcert_{name}", text, _number(status, source))
-        states = {
-            name.removeprefix("MEMBER_STATE_"): float(number == status.state)
-            for name, number in MemberState.items()[1:]
-        }
-        text = "1 for the state that this member is in"
-        yield _labelled(GaugeMetricFamily, "groupcert_member_state", text, "state", states)
-        found = Counter(problem.kind for problem in problems_of(group))
-        # For each of them `groupcert status` exits with 1; one member cannot see the kind left out.
-        problems = {
-            kind.value: found[kind]
-            for kind in ProblemKind
-            if kind is not ProblemKind.MEMBER_UNREACHABLE
-        }
-        text = "what is wrong, as this member sees it"
-        yield _labelled(GaugeMetricFamily, "groupcert_problems", text, "kind", problems)
-        verdicts = {verdict: getattr(status.run_verdicts, verdict) for verdict in VERDICTS}
-        name, text = "groupcert_certification_transactions", "transactions that were certified here"
-        yield _labelled(CounterMetricFamily, name, text, "verdict", verdicts)
-
-
-class ApplierCollector(Collector):
-    """The metrics of one applier."""
-
-    def __init__(self, observe: Observe) -> None:
-        self._observe = observe
-
-    def collect(self) -> Iterator[Metric]:
-        """Yields every metric; none while there is no applier."""
-        status = self._observe()
-        if status is None:
-            return
-        coordinator = status.coordinator
-        for name, text in GAUGES.items():
-            yield GaugeMetricFamily(PREFIX + name, text, value=getattr(coordinator, name))
-        for name, text in COUNTERS.items():
-            yield CounterMetricFamily(PREFIX + name, text, value=getattr(coordinator, name))
-        running = float(coordinator.state == "running")
-        yield GaugeMetricFamily(PREFIX + "running", "whether the applier runs", value=running)
-        for name, text in CAUSES.items():
-            counts = {one.cause: one.count for one in getattr(coordinator, name)}
-            yield _labelled(CounterMetricFamily, PREFIX + name, text, "cause", counts)
-        for name, text in WORKER_COUNTERS.items():
-            counts = {str(each.worker): getattr(each, name) for each in status.workers}
-            yield _labelled(CounterMetricFamily, f"{PREFIX}worker_{name}", text, "worker", counts)
 
 
 class Measurement(NamedTuple):
@@ -240,37 +34,94 @@ class Measurement(NamedTuple):
 
 
 class PlainCollector(Collector):
-    """The metrics of a process that names them itself, such as a companion."""
+    """The metrics that a function names: those of a status, for example."""
 
     def __init__(self, observe: Callable[[], Iterable[Measurement]]) -> None:
         self._observe = observe
 
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> Iterator[Family]:
         """Yields the metrics as they are now."""
         for name, text, value, label, is_counter in self._observe():
-            family = CounterMetricFamily if is_counter else GaugeMetricFamily
-            if isinstance(value, Mapping):
-                yield _labelled(family, name, text, label, value)
-            else:
-                yield family(name, text, value=value)
+            kind = CounterMetricFamily if is_counter else GaugeMetricFamily
+            family = kind(name, text, labels=[label] if label else [])
+            numbers = value.items() if isinstance(value, Mapping) else [(label, value)]
+            for labelled, number in numbers:
+                family.add_metric([labelled] if label else [], number)
+            yield family
 
 
-def _number(status: MemberStatus, source: str | Callable[[MemberStatus], float]) -> float:
-    return source(status) if callable(source) else float(getattr(status, source))
+class StatusCollector(PlainCollector):
+    """The metrics of a status; none while there is none."""
+
+    def __init__(self, observe: Callable[[], Message | None]) -> None:
+        super().__init__(lambda: measurements(observe()))
 
 
-def _labelled(
-    kind: type[GaugeMetricFamily] | type[CounterMetricFamily],
-    name: str,
-    text: str,
-    label: str,
-    values: Mapping[str, float],
-) -> Metric:
-    """Returns a metric with one number for each value of its label."""
-    family = kind(name, text, labels=[label])
-    for value, number in values.items():
-        family.add_metric([value], number)
-    return family
+def measurements(status: Message | None) -> Iterator[Measurement]:
+    """Yields the metrics of a status: a member's, an applier's or a companion's; none of None."""
+    if status is None:
+        return
+    yield from _of_fields(status.DESCRIPTOR, [status])
+    if isinstance(status, GroupStatus):
+        yield from _of_group(status)
+
+
+def _of_group(group: GroupStatus) -> Iterator[Measurement]:
+    """Yields the metrics of a group that are no field's."""
+    found = Counter(problem.kind for problem in problems_of(group))
+    # One member cannot see the kind left out.
+    kinds = (kind for kind in ProblemKind if kind is not ProblemKind.MEMBER_UNREACHABLE)
+    counts = {kind.value: found[kind] for kind in kinds}
+    text = "what `groupcert status` exits with 1 for, as this member sees it"
+    yield Measurement("groupcert_problems", text, counts, "kind")
+    writes = group.primary in ("", group.observer.name)
+    text = "whether the group's mode lets this member write"
+    yield Measurement("groupcert_member_takes_transactions", text, writes)
+
+
+def _of_fields(kind: Any, messages: Sequence[Message]) -> Iterator[Measurement]:
+    """Yields the metrics of messages of one kind, and of the messages in them."""
+    for field in kind.fields:
+        told = field.GetOptions().Extensions[metric]
+        if told.name:
+            numbers = _numbers(field, told, messages)
+            name = f"groupcert_{told.name}"
+            yield Measurement(name, told.text, numbers, told.label, told.is_counter)
+        if field.message_type is not None:
+            values = [getattr(each, field.name) for each in messages]
+            inner = [each for one in values for each in one] if field.is_repeated else values
+            yield from _of_fields(field.message_type, inner)
+
+
+def _numbers(field: Any, told: Metric, messages: Sequence[Message]) -> float | Mapping[str, float]:
+    """Returns the number of a metric, or the numbers by its label."""
+    values = [getattr(each, field.name) for each in messages]
+    if not told.label:
+        return sum(_number(field, told, value) for value in values)
+    numbers: dict[str, float] = defaultdict(float)
+    for message, value in zip(messages, values, strict=True):
+        if field.enum_type is not None:
+            for state in field.enum_type.values[1:]:
+                numbers[str(plain(field, state.number))] += state.number == value
+        elif isinstance(value, Mapping):
+            numbers.update(value)
+        elif field.is_repeated:
+            numbers |= {str(getattr(each, told.label)): each.count for each in value}
+        elif isinstance(value, Message):
+            numbers |= {each.name: getattr(value, each.name) for each in value.DESCRIPTOR.fields}
+        else:
+            numbers[str(getattr(message, told.label))] += _number(field, told, value)
+    return numbers
+
+
+def _number(field: Any, told: Metric, value: Any) -> float:
+    if told.HasField("equals"):
+        return plain(field, value) == told.equals
+    if isinstance(value, str):
+        return bool(value)
+    if isinstance(value, (int, float)):
+        return value / 1e3 if field.name.endswith("_ms") else value
+    return len(value)
 
 
 def metrics_application(*collectors: Collector) -> WSGIApplication:

@@ -1,17 +1,53 @@
-"""A group's status as JSON, named alike in `groupcert status --json` and in the console."""
+"""A status as JSON, named alike in `groupcert status --json` and in the console.
+
+The names are those of the fields, or their option `key`.
+"""
 
 from dataclasses import asdict
+from typing import Any
 
-from groupcert.v1.group_pb2 import GroupStatus, LogServerState, MemberState, MemberStatus
+from google.protobuf.message import Message
+
+from groupcert.v1.group_pb2 import GroupStatus, MemberStatus
+from groupcert.v1.metric_pb2 import key
 
 from ..core.recovery_progress import RecoveryProgress
 
 JsonObject = dict[str, object]
 
 
+def fields_of(message: Message) -> JsonObject:
+    """Returns a message as a document; None stands for what is absent."""
+    return {
+        field.GetOptions().Extensions[key] or field.name: _shown(message, field)
+        for field in message.DESCRIPTOR.fields
+    }
+
+
+def _shown(message: Message, field: Any) -> object:
+    value = getattr(message, field.name)
+    if field.message_type is not None and field.message_type.GetOptions().map_entry:
+        return dict(value)
+    if field.is_repeated:
+        return [plain(field, each) for each in value]
+    if field.has_presence and not message.HasField(field.name):
+        return None
+    return plain(field, value)
+
+
+def plain(field: Any, value: Any) -> object:
+    """Returns a value of a field: a message as a document, a state without its enum's name."""
+    if isinstance(value, Message):
+        return fields_of(value)
+    if field.enum_type is None:
+        return value
+    states = field.enum_type.values_by_number
+    return states[value].name.removeprefix(states[0].name.removesuffix("UNSPECIFIED"))
+
+
 def state_name(status: MemberStatus) -> str:
     """Returns the state of a member, such as `ONLINE`."""
-    return MemberState.Name(status.state).removeprefix("MEMBER_STATE_")
+    return str(plain(status.DESCRIPTOR.fields_by_name["state"], status.state))
 
 
 def role_name(status: GroupStatus, member: str) -> str:
@@ -21,28 +57,7 @@ def role_name(status: GroupStatus, member: str) -> str:
 
 def log_document(status: MemberStatus) -> JsonObject | None:
     """Returns the health of the log's servers as a member knows it; None without an open log."""
-    if not status.HasField("log"):
-        return None
-    log = status.log
-    acknowledged_ms = log.acknowledged_ms if log.HasField("acknowledged_ms") else None
-    return {
-        "leader": log.leader,
-        "leaderless_ms": log.leaderless_ms,
-        "servers": [
-            {
-                "name": each.name,
-                "state": LogServerState.Name(each.state).removeprefix("LOG_SERVER_STATE_"),
-                "current": each.current,
-                "lag": each.lag,
-            }
-            for each in log.servers
-        ],
-        "acknowledged_ms_ago": acknowledged_ms,
-        "problem": log.problem,
-        "full": log.full,
-        "bytes": log.bytes,
-        "bytes_max": log.bytes_max,
-    }
+    return fields_of(status.log) if status.HasField("log") else None
 
 
 def comparison_document(status: GroupStatus) -> JsonObject | None:

@@ -24,7 +24,8 @@ from groupcert.certifier.errors import NotServing
 from groupcert.members.commands.cli import app
 from groupcert.members.postgresql.attachment import attach, detach
 from groupcert.members.postgresql.sequences import Numbering
-from groupcert.members.postgresql.status import CompanionStatus, ask_companion
+from groupcert.members.postgresql.status import ask_companion
+from groupcert.v1.companion_pb2 import CompanionStatus
 from tests.integration.postgresql_group import (
     SERVERS_MAX,
     Commit,

@@ -22,7 +22,7 @@ from groupcert.members.commands.group_view import show_status
 from groupcert.members.demo.command_process import CommandProcess
 from groupcert.members.demo.local_group import LocalGroup
 from groupcert.members.host.loopback import HOST, free_port
-from groupcert.members.services.metrics import MemberCollector
+from groupcert.members.services.metrics import StatusCollector
 from groupcert.v1 import group_pb2
 from tests.integration.waiting import wait_for
 from tests.log_servers import NatsServers
@@ -128,7 +128,7 @@ def address(log: NatsServers, tmp_path_factory: pytest.TempPathFactory) -> Itera
 def current_servers(address: str) -> list[float]:
     """How many servers have all of the log, as a member's metrics say."""
     with Client(address, timeout_ms=60_000) as client:
-        metrics = list(MemberCollector(client.status).collect())
+        metrics = list(StatusCollector(client.status).collect())
     (current,) = (each for each in metrics if each.name == "groupcert_log_servers_current")
     return [sample.value for sample in current.samples]
 

@@ -1,52 +1,28 @@
-"""A companion's metrics are those of the table in members/postgresql/README.md."""
+"""A companion's metrics have the numbers of its status."""
 
-import re
-
-from groupcert.members.postgresql.status import CompanionStatus, measurements
-from groupcert.members.services.metrics import PlainCollector
-from tests.sources import ROOT
+from groupcert.members.services.metrics import measurements
+from groupcert.v1.companion_pb2 import CompanionStatus
 
 STATUS = CompanionStatus(
     server="PostgreSQL 127.0.0.1/shop",
-    member="127.0.0.1:7101",
     out_of_group="no member answers",
-    version=7,
     behind_transactions=2,
-    pending_transactions=1,
-    certifying_transactions=0,
-    waiting_transactions=0,
-    granted_transactions=1,
-    held_snapshot_version=5,
-    oldest_transaction_seconds=0.5,
-    waits_for="backend 17, which commits s:7",
-    waits_seconds=0.25,
-    certified_transactions=3,
     refused_transactions={"40001": 4, "54000": 0},
-    committed_transactions=4,
-    executed_for_backends=0,
-    cancelled_sessions=0,
-    skipped_transactions=0,
     astray_sequences=["public.s"],
-    rows_outside=0,
-    skipped_rows=0,
+    rows_outside=3,
+    waits_seconds=0.25,
 )
 
 
-def test_the_table_has_each_metric() -> None:
-    text = (ROOT / "members/postgresql/README.md").read_text()
-    listed = re.findall(r"^\| `(groupcert_postgresql_\w+)`", text, re.MULTILINE)
-    samples = [
-        sample
-        for metric in PlainCollector(lambda: measurements(STATUS)).collect()
-        for sample in metric.samples
-        if not sample.name.endswith("_created")
+def test_each_metric_has_its_number() -> None:
+    told = {each.name.removeprefix("groupcert_postgresql_"): each for each in measurements(STATUS)}
+    assert len(told) == 19
+    assert told["takes_writes"].value == 0
+    assert told["behind_transactions"].value == 2
+    assert told["astray_sequences"].value == 1
+    assert told["waits_seconds"].value == 0.25
+    assert told["rows_outside"].value == 3 and told["rows_outside"].is_counter
+    assert told["refused_transactions"].value == {"40001": 4, "54000": 0}
+    assert {each.name: each.value for each in measurements(CompanionStatus())}[
+        "groupcert_postgresql_takes_writes"
     ]
-    assert list(dict.fromkeys(sample.name for sample in samples)) == listed
-    values = {(sample.name, *sample.labels.values()): sample.value for sample in samples}
-    assert values["groupcert_postgresql_takes_writes",] == 0
-    assert values["groupcert_postgresql_behind_transactions",] == 2
-    assert values["groupcert_postgresql_refused_transactions_total", "40001"] == 4
-
-
-def test_there_are_none_while_there_is_no_companion() -> None:
-    assert not [*PlainCollector(lambda: measurements(None)).collect()]

@@ -7,13 +7,11 @@ from pathlib import Path
 from google.protobuf import text_format
 
 from groupcert.members.services.group_problems import (
-    cause_name,
     problems_of,
     problems_of_all,
     since,
 )
 from groupcert.members.total_order.server_health import LOST_MS
-from groupcert.v1 import group_pb2
 from groupcert.v1.group_pb2 import DepartedMember, GroupStatus
 from tests.datadriven import Command, run_script
 
@@ -35,8 +33,7 @@ def test_the_script_gives_its_answers(rewrite: bool) -> None:
     run_script(SCRIPT, {"status": problems}, rewrite=rewrite)
 
 
-def test_a_cause_and_a_time_as_documents_have_them() -> None:
-    assert cause_name(group_pb2.DEPARTURE_CAUSE_SILENT) == "SILENT"
+def test_a_time_as_documents_have_it() -> None:
     assert since(DepartedMember(since_us=1_795_396_396_000_000)) == "2026-11-23T01:13:16Z"
     assert since(DepartedMember()) == ""
 

@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 from groupcert.certifier.errors import PortTaken
 from groupcert.members.console.metrics import serve_metrics
 from groupcert.members.host.loopback import HOST, free_port
-from groupcert.members.services.metrics import ApplierCollector, MemberCollector
+from groupcert.members.services.metrics import StatusCollector
 from groupcert.members.wire.applier_status import applier_status
 from groupcert.v1 import applier_pb2, group_pb2
 from groupcert.v1.group_pb2 import (
@@ -29,7 +29,7 @@ README = Path(__file__).parents[3] / "members" / "services" / "README.md"
 
 def scrape(status: applier_pb2.GetApplierStatusResponse | None) -> str:
     """What Prometheus gets of an applier."""
-    return told_by(ApplierCollector(lambda: status))
+    return told_by(StatusCollector(lambda: status))
 
 
 def told_by(collector: Collector) -> str:
@@ -117,7 +117,7 @@ def test_every_metric_of_a_member_is_in_the_readme_and_has_its_number() -> None:
             certification_log_error="No space left on device",
         )
     )
-    text = told_by(MemberCollector(lambda: status))
+    text = told_by(StatusCollector(lambda: status))
     told = set(re.findall(r"^# TYPE (\w+)", text, re.MULTILINE))
     assert told == listed("## Metrics")
     assert all(re.fullmatch(r"groupcert_[a-z_]+", name) for name in told)
@@ -149,7 +149,7 @@ def test_every_metric_of_a_member_is_in_the_readme_and_has_its_number() -> None:
 
 
 def test_while_there_is_no_member_there_are_no_metrics() -> None:
-    assert told_by(MemberCollector(lambda: None)).strip() == ""
+    assert told_by(StatusCollector(lambda: None)).strip() == ""
 
 
 def test_while_there_is_no_applier_there_are_no_metrics() -> None:
