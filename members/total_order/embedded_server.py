@@ -29,7 +29,7 @@ from ..host import die_with_parent
 from ..host.file_lock import lock
 from ..host.interruption import held_back
 from ..host.loopback import HOST, free_port
-from .jetstream_monitors import promises_of, write_error
+from .jetstream_health import promises_of, write_error
 
 START_MS_MAX = 60_000
 STOP_MS_MAX = 30_000

@@ -5,187 +5,58 @@ nobody else keeps keys there. How a message is found, written and read is in `et
 `etcd_publisher.py` and `etcd_reader.py`.
 """
 
-import asyncio
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Coroutine
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
+from typing import Any
 
-from groupcert.etcd.rpc_pb2 import StatusRequest
+from groupcert.etcd.rpc_pb2 import Member, StatusRequest
 
-from ...certifier.errors import (
-    InvalidSetting,
-    LogGap,
-    LogServerTooOld,
-    LogServerUnavailable,
-)
-from ..errors.membership import GroupMissing
-from ..host.histogram import Histogram
-from ..security.credentials import Tls
-from .etcd_connection import (
-    STATUS,
-    EtcdConnection,
-    EtcdRefused,
-    NotAnswered,
-)
-from .etcd_health import (
-    EtcdHealth,
-    ServerPromises,
-    message_bytes_max,
-    promises_of,
-    voters_of,
-)
+from ...certifier.errors import InvalidSetting, LogGap, LogServerTooOld
+from .etcd_connection import STATUS, EtcdConnection, EtcdRefused
+from .etcd_health import EtcdHealth, ServerPromises, message_bytes_max, promises_of, voters_of
 from .etcd_log import Compacted, EtcdLog, LogDescription
 from .etcd_publisher import EtcdPublisher
 from .etcd_reader import EtcdReader
 from .linger import Linger
-from .port import (
-    Continuation,
-    Delivery,
-    LogIdentity,
-    LogState,
-    check_same_log,
-)
-from .server_health import LogHealth
+from .port import Delivery, LogIdentity, LogState, check_same_log
+from .served_log import GROUPS_NAMED_MAX, ServedLog, ServedLogOptions
+from .server_health import LogServers
 
 SCHEMES = ("etcd", "etcds")
-MISSING_RETRY_SECONDS = 0.2
-GROUPS_NAMED_MAX = 8
-"""Other groups that an error names, where the requested group is not there."""
 PROMISES_MS = 10_000
 """Milliseconds until servers are asked again for their promises, unless all sync every write."""
 VERSION_MIN = (3, 4, 0)
 VERSIONS_BAD = ((3, 5, 0), (3, 5, 3))
 """From the first up to the second, without it: a crash could leave their servers with different
 data (etcd's post-mortem of 2022)."""
-
-
 MESSAGE_BYTES_MIN = 1_310_720
 """Bytes that a message has to have room for: a fragment of a large transaction has up to 1 MiB."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EtcdOptions:
-    """The log of a group, and the servers that have it."""
+class EtcdOptions(ServedLogOptions):
+    """The log of a group in etcd, `etcd://host:port` or `etcds://...`. By default its servers are
+    asked where they answer members whether they sync.
+    """
 
-    servers: tuple[str, ...]
-    """Addresses `etcd://host:port` or `etcds://...` of the log servers; any that answers will
-    do."""
-    group: str
-    """The group's name: letters, digits, `-` and `_`, since it is part of the keys."""
-    replicas: int = 1
-    """Servers that have to hold the log, at least: 3 or 5 survive the loss of one or two; 0: as
-    many as there are."""
-    monitors: tuple[str, ...] = ()
-    """Addresses `http://host:port` of the servers' metrics, to ask whether they sync every write;
-    by default where they answer members."""
-    tls: Tls | None = None
-    """Files for mutual TLS with them; None: connections are plain."""
-    connect_ms_max: int = 10_000
-    """Milliseconds that `open` and `state` wait for an answer."""
-    continues: Continuation | None = None
-    """The log that a new one goes on from; None: it begins with message 1."""
-
-    def __post_init__(self) -> None:
-        if not self.group.replace("-", "").replace("_", "").isalnum() or not self.group.isascii():
-            raise InvalidSetting(
-                name="group", value=self.group, expected="letters, digits, - and _ only"
-            )
+    __slots__ = ()
 
 
-class EtcdOrder:
+class EtcdOrder(ServedLog[LogDescription]):
     """`TotalOrder` on the puts of a key. After `open` one task writes, another asks for health."""
 
+    _options: EtcdOptions
+    _connection: EtcdConnection
+    _publisher: EtcdPublisher
+
     def __init__(self, options: EtcdOptions) -> None:
-        self.append_seconds = Histogram()
-        self._options = options
-        self._connection = EtcdConnection(options.servers, options.tls)
+        super().__init__(options, EtcdConnection(options.servers, options.tls))
         self._log = EtcdLog(self._connection, options.group, options.connect_ms_max)
-        self._identity: LogIdentity
         self._foreign_writes = self._skipped = 0
-        self._replicas = 0
+        self._members: list[Member] = []
         self._message_bytes_max = 0
         self._promises = ServerPromises()
         self._asked_promises_ns = 0
-        self._publisher: EtcdPublisher
-        self._health: EtcdHealth | None = None
-        self._waits_for = ""
-        self._tasks: list[asyncio.Task[None]] = []
-
-    async def open(self, *, create: bool) -> LogState:
-        """Opens the log, see `TotalOrder.open`."""
-        limit_ms, connection = self._options.connect_ms_max, self._connection
-        self._waits_for = f"connecting to the log servers at {connection.address}"
-        try:
-            await self._check_version()
-            members = await voters_of(connection, limit_ms)
-            self._replicas = len(members)
-            self._message_bytes_max = await message_bytes_max(connection)
-            check_room(self._message_bytes_max)
-            await self._ask_promises()
-            self._waits_for = (
-                f"asking the log servers at {connection.address} for the log of "
-                f"{self._options.group}"
-            )
-            description = await self._find(create=create)
-            await self._check_servers()
-            self._identity = description.identity
-            self._foreign_writes = description.foreign_writes
-            self._skipped = skipped_by(description)
-            state = await self._state_of(description)
-        except BaseException as error:
-            await connection.close()
-            if isinstance(error, EtcdRefused):
-                cause = error.description
-                raise LogServerUnavailable(address=connection.address, cause=cause) from None
-            raise
-        self._publisher = EtcdPublisher(
-            connection, self._log.keys, description.base, self.append_seconds
-        )
-        self._health = EtcdHealth(connection, members, self._publisher.acknowledged_ms)
-        self._tasks = [
-            asyncio.create_task(self._health.run(), name="log health"),
-            asyncio.create_task(self._publisher.run(), name="log publisher"),
-        ]
-        return state
-
-    async def exists(self) -> bool:
-        """Returns whether the group has a log, see `open` for errors; the caller closes it."""
-        try:
-            await self._check_version()
-            return await self._log.find() is not None
-        except EtcdRefused as refused:
-            address = self._connection.address
-            raise LogServerUnavailable(address=address, cause=refused.description) from None
-
-    def publish(self, message_id: str, payload: bytes) -> None:
-        """Accepts a message, see `TotalOrder.publish`."""
-        self._check_alive()
-        self._publisher.publish(message_id, payload)
-
-    def publishing(self) -> int:
-        """Counts messages, see `TotalOrder.publishing`."""
-        self._check_alive()
-        return self._publisher.publishing()
-
-    def unacknowledged_for_ms(self) -> int:
-        """Returns milliseconds, see `TotalOrder.unacknowledged_for_ms`."""
-        return self._publisher.unacknowledged_for_ms()
-
-    def refusal(self) -> str:
-        """Returns a text, see `TotalOrder.refusal`."""
-        return self._publisher.refusal
-
-    def full(self) -> str:
-        """Returns a text, see `TotalOrder.full`."""
-        return self._publisher.full
-
-    def health(self) -> LogHealth:
-        """Returns the servers' health, see `TotalOrder.health`."""
-        if self._health is not None:
-            return self._health.now(self.full())
-        problem = self._connection.problem if self._waits_for else ""
-        return LogHealth(problem=f"{self._waits_for}: {problem}" if problem else self._waits_for)
 
     async def read(
         self, first_sequence: int, linger: Linger | None = None
@@ -235,26 +106,10 @@ class EtcdOrder:
             expected = f"a user that may write to {self._log.keys.prefix.decode()} ({refused})"
             raise InvalidSetting(name="log_trim_servers", value="", expected=expected) from refused
 
-    async def remove(self) -> None:
-        """Removes the log with all its messages, for one that is made in its place; only `close` is
-        called after it.
+    async def _remove(self) -> None:
+        await self._log.remove()
 
-        Raises LogServerUnavailable: No answer in time, or this user may not.
-        """
-        try:
-            await self._log.remove()
-        except EtcdRefused as refused:
-            address = self._connection.address
-            raise LogServerUnavailable(address=address, cause=refused.description) from None
-
-    async def close(self) -> None:
-        """Leaves the log, see `TotalOrder.close`."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._connection.close()
-
-    async def _check_version(self) -> None:
+    async def _connect(self) -> None:
         """Raises LogServerTooOld if a server is older than needed, or of a release to avoid."""
         status = await self._connection.ask_until(
             self._options.connect_ms_max, STATUS, StatusRequest()
@@ -265,15 +120,21 @@ class EtcdOrder:
             version_min = ".".join(map(str, needed))
             raise LogServerTooOld(version=status.version, version_min=version_min)
 
+    async def _prepare(self) -> None:
+        self._members = await voters_of(self._connection, self._options.connect_ms_max)
+        self._message_bytes_max = await message_bytes_max(self._connection)
+        check_room(self._message_bytes_max)
+        await self._ask_promises()
+
     async def _check_servers(self) -> None:
         """Raises InvalidSetting if the log has too few servers, or they have keys of others."""
         wanted = self._options.replicas
-        if self._replicas < wanted:
+        if len(self._members) < wanted:
             raise InvalidSetting(
                 name="log_replicas",
                 value=wanted,
-                expected=f"{self._replicas} or less, as the etcd at {self._connection.address} has "
-                "no more voting servers",
+                expected=f"{len(self._members)} or less, as the etcd at {self._connection.address} "
+                "has no more voting servers",
             )
         if others := await self._log.keys_of_others():
             raise InvalidSetting(
@@ -283,38 +144,37 @@ class EtcdOrder:
                 f"its log drops the history of all keys: this one has {others} keys of others",
             )
 
-    async def _find(self, *, create: bool) -> LogDescription:
-        """Returns the log's description. If there is none, makes it if `create`; else waits,
-        because another member may be about to make it.
-        """
-        options, address = self._options, self._connection.address
-        deadline = time.monotonic() + options.connect_ms_max / 1000
-        others: list[str] | None = None
-        while (description := await self._log.find()) is None:
-            if create:
-                # Before the log is made, too: none may stay behind at servers that are refused.
-                await self._check_servers()
-                # It is looked for again, as another member may have made it first.
-                await self._log.make(options.continues)
-                continue
-            if others is None:
-                others = []
-                with suppress(NotAnswered, EtcdRefused):
-                    others = await self._log.groups(GROUPS_NAMED_MAX)
-            missing = GroupMissing(group=options.group, address=address, others=", ".join(others))
-            self._waits_for = f"waiting for the log of the group: {missing}"
-            if time.monotonic() > deadline:
-                raise missing
-            await asyncio.sleep(MISSING_RETRY_SECONDS)
-        return description
+    async def _find(self) -> LogDescription | None:
+        return await self._log.find()
+
+    async def _make(self) -> LogDescription | None:
+        # Before the log is made, too: none may stay behind at servers that are refused.
+        await self._check_servers()
+        await self._log.make(self._options.continues)
+        # It is looked for, as another member may have made it first.
+        return await self._log.find()
+
+    async def _groups(self) -> list[str]:
+        return await self._log.groups(GROUPS_NAMED_MAX)
+
+    async def _opened(self, description: LogDescription) -> LogState:
+        await self._check_servers()
+        self._foreign_writes = description.foreign_writes
+        self._skipped = skipped_by(description)
+        return await self._state_of(description)
+
+    def _duties(
+        self, description: LogDescription, servers: LogServers
+    ) -> dict[str, Coroutine[Any, Any, None]]:
+        connection, keys, base = self._connection, self._log.keys, description.base
+        self._publisher = EtcdPublisher(connection, keys, base, self.pending)
+        health = EtcdHealth(connection, self._members, servers)
+        return {"health": health.run(), "publisher": self._publisher.run()}
 
     async def _describe(self) -> LogDescription:
         """Returns the log's description now. Raises as `state`."""
-        try:
+        with self._refusals():
             description = await self._log.find()
-        except EtcdRefused as refused:
-            address = self._connection.address
-            raise LogServerUnavailable(address=address, cause=refused.description) from None
         if description is None:
             # An identity that no log has: the comparison below raises ForeignLog.
             description = LogDescription(
@@ -336,7 +196,7 @@ class EtcdOrder:
             identity=description.identity,
             first_sequence=await self._log.first_kept(description) + skipped_by(description),
             last_sequence=description.last_sequence + skipped_by(description),
-            replicas=self._replicas,
+            replicas=len(self._members),
             durable=self._promises.syncs_always,
             message_bytes_max=self._message_bytes_max,
             bytes=status.db_size_in_use,
@@ -350,12 +210,6 @@ class EtcdOrder:
         own = tuple(f"{scheme}://{each}" for each in self._connection.servers)
         monitors = self._options.monitors or own
         self._promises = await promises_of(monitors, self._options.tls, self._log.propose)
-
-    def _check_alive(self) -> None:
-        """Raises what a task raised: a bug must not look like an outage."""
-        for task in self._tasks:
-            if task.done() and not task.cancelled():
-                task.result()
 
 
 def skipped_by(description: LogDescription) -> int:

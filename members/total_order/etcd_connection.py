@@ -21,6 +21,7 @@ from groupcert.etcd import rpc_pb2
 
 from ...certifier.errors import LogServerUnavailable
 from ..security.credentials import Stamp, Tls
+from .served_log import NotAnswered, Refused
 from .server_address import ServerAddress, without_password
 
 RETRY_MS = 50
@@ -99,22 +100,12 @@ METHODS = (
 WatchCall = grpc.aio.StreamStreamCall[rpc_pb2.WatchRequest, rpc_pb2.WatchResponse]
 
 
-class EtcdRefused(Exception):
+class EtcdRefused(Refused):
     """A server answered with an error, which another one would give as well."""
 
     def __init__(self, code: grpc.StatusCode, description: str) -> None:
         super().__init__(description)
         self.code = code
-        self.description = description
-
-
-class NotAnswered(Exception):
-    """No answer in time, or none that counts: no server there, or no leader. One may come later."""
-
-    def __init__(self, text: str, *, is_late: bool = False) -> None:
-        """Says why; `is_late`: all of the time was waited for."""
-        super().__init__(text)
-        self.is_late = is_late
 
 
 class EtcdConnection:

@@ -7,8 +7,6 @@ of them had half a second ago.
 
 import asyncio
 import re
-import time
-import urllib.request
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -28,15 +26,14 @@ from .etcd_connection import (
     PUT,
     EtcdConnection,
     EtcdRefused,
-    NotAnswered,
     leader_of,
 )
-from .server_health import LogHealth, LogServers, ServerAnswer
+from .served_log import NotAnswered, now_ms, page_of
+from .server_health import LogServers, ServerAnswer
 
 PERIOD_SECONDS = 0.5
 ANSWER_MS_MAX = 1_000
 """Milliseconds; shorter than `LOST_MS`, so that the end of an election is seen soon."""
-MONITOR_TIMEOUT_MS = 2_000
 SYNC_PAUSES_SECONDS = (0.02, 0.05, 0.1, 0.2, 0.4)
 """A server that is not needed for a majority may sync a little later."""
 MESSAGE_BYTES_MAX = 8 << 20
@@ -68,26 +65,14 @@ class EtcdHealth:
     """The health of one log's servers; `run` asks them."""
 
     def __init__(
-        self,
-        connection: EtcdConnection,
-        members: Sequence[Member],
-        acknowledged_ms: Callable[[], int | None],
+        self, connection: EtcdConnection, members: Sequence[Member], servers: LogServers
     ) -> None:
-        """Asks over `connection`; `members` are the servers as they know each other;
-        `acknowledged_ms`: how long ago the log took a message.
-        """
+        """Asks over `connection`, and tells `servers`; `members`: as they know each other."""
         self._connection = connection
         self._names = {each.id: each.name for each in members}
-        self._acknowledged_ms = acknowledged_ms
-        self._servers = LogServers(_now_ms())
+        self._servers = servers
         self._id_of: dict[str, int] = {}
         self._index_before = 0
-
-    def now(self, full: str = "") -> LogHealth:
-        """Returns the servers' health, as far as they have answered; `full`: why they take no more
-        messages.
-        """
-        return self._servers.health(_now_ms(), self._acknowledged_ms(), full)
 
     async def run(self) -> None:
         """Asks until it is cancelled."""
@@ -118,7 +103,7 @@ class EtcdHealth:
         # In the newest term; in it, a server that has not heard yet who leads knows less.
         newest = max(answers.values(), key=lambda each: (each.raft_term, each.leader != 0))
         self._servers.answered(
-            _now_ms(),
+            now_ms(),
             self._names.get(newest.leader, "") if newest.leader else "",
             [self._answer_of(each, answers.get(each)) for each in self._connection.servers],
         )
@@ -160,7 +145,7 @@ async def message_bytes_max(connection: EtcdConnection) -> int:
     except EtcdRefused as refused:
         if refused.code is grpc.StatusCode.INVALID_ARGUMENT:
             limit = MESSAGE_BYTES_MAX + ENVELOPE_BYTES
-        elif found := _TOO_LARGE.search(refused.description):
+        elif found := _TOO_LARGE.search(str(refused)):
             limit = int(found[1]) - OVERHEAD_BYTES
     return limit - ENVELOPE_BYTES
 
@@ -197,18 +182,10 @@ def _syncs(before: Mapping[str, float], after: Mapping[str, float]) -> bool | No
 
 def _all_metrics(monitors: Sequence[str], tls: Tls | None) -> list[dict[str, float]]:
     """Returns the plain metrics of each server, by name; none of one that does not answer."""
-    context = tls.client_context() if tls is not None else None
     metrics: list[dict[str, float]] = []
     for monitor in monitors:
-        text = ""
-        with suppress(OSError, ValueError):
-            with urllib.request.urlopen(
-                f"{monitor}/metrics", timeout=MONITOR_TIMEOUT_MS / 1000, context=context
-            ) as page:
-                text = page.read().decode()
-        metrics.append({name: float(value) for name, value in _METRIC.findall(text)})
+        text = page_of(f"{monitor}/metrics", tls).decode(errors="replace")
+        metrics.append({})
+        with suppress(ValueError):
+            metrics[-1] = {name: float(value) for name, value in _METRIC.findall(text)}
     return metrics
-
-
-def _now_ms() -> int:
-    return time.monotonic_ns() // 1_000_000

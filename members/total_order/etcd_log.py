@@ -39,9 +39,9 @@ from .etcd_connection import (
     TRANSACTION,
     EtcdConnection,
     EtcdRefused,
-    NotAnswered,
 )
 from .port import Continuation, LogIdentity
+from .served_log import NotAnswered
 
 PREFIX = "groupcert/"
 WATCH_SECONDS_MAX = 2.0
@@ -263,7 +263,7 @@ class EtcdLog:
         try:
             answer = await self._connection.ask(TRANSACTION, question, limit_ms=FETCH_MS_MAX)
         except EtcdRefused as refused:
-            if COMPACTED in refused.description:
+            if COMPACTED in str(refused):
                 raise Compacted from None
             raise
         found = (kv for each in answer.responses for kv in each.response_range.kvs)
@@ -348,7 +348,7 @@ class EtcdLog:
                 # empty.
                 return answer.kvs[0] if answer.kvs else KeyValue(version=1, mod_revision=revision)
             except EtcdRefused as refused:
-                if COMPACTED in refused.description:
+                if COMPACTED in str(refused):
                     return None
                 # A server that lags behind does not have the revision yet, and another one may.
                 if refused.code is not grpc.StatusCode.OUT_OF_RANGE or time.monotonic() > deadline:

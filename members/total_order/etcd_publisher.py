@@ -7,11 +7,8 @@ says what became of it. One message is in flight, since servers take calls in an
 """
 
 import asyncio
-import time
 import uuid
-from collections import deque
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from groupcert.etcd.rpc_pb2 import (
     Compare,
@@ -24,7 +21,6 @@ from groupcert.etcd.rpc_pb2 import (
 )
 
 from ..host.backoff import Backoff
-from ..host.histogram import Histogram
 from .etcd_connection import (
     ATTEMPT_MS,
     ATTEMPT_MS_MAX,
@@ -32,10 +28,10 @@ from .etcd_connection import (
     TRANSACTION,
     EtcdConnection,
     EtcdRefused,
-    NotAnswered,
 )
 from .etcd_log import LogKeys, end_of, put
 from .port import PUBLISHING_MAX
+from .served_log import Message, NotAnswered, Pending
 
 BACKOFF_FIRST_MS = 10
 BACKOFF_MAX_MS = 250
@@ -50,71 +46,44 @@ REMOVED_MAX = 32
 """Of an etcd's 128 operations in a transaction."""
 
 
-class _Message(NamedTuple):
-    message_id: str
-    payload: bytes
-    accepted_ns: int
-
-
 class EtcdPublisher:
     """The sending half of the adapter; `run` does the sending."""
 
     def __init__(
-        self, connection: EtcdConnection, keys: LogKeys, base: int, append_seconds: Histogram
+        self, connection: EtcdConnection, keys: LogKeys, base: int, pending: Pending
     ) -> None:
         """Writes to the log that was made in revision `base`, and to no other."""
         self._connection = connection
         self._keys = keys
         self._base = base
-        self._append_seconds = append_seconds
-        self._queue: deque[_Message] = deque()
+        self._pending = pending
         self._recent: dict[str, None] = {}
-        self._acknowledged_ns = 0
         self._wake = asyncio.Event()
         self._own_key = b""
         self._written = 0
         self._outdated: Sequence[bytes] = ()
-        self.refusal = self.full = ""
 
     def publish(self, message_id: str, payload: bytes) -> None:
         """Accepts a message, as `TotalOrder.publish` says."""
-        assert self.publishing() < PUBLISHING_MAX, "the caller did not look at publishing()"
         if message_id in self._recent:
             return
         self._recent[message_id] = None
         if len(self._recent) > PUBLISHING_MAX + IDS_KEPT:
             del self._recent[next(iter(self._recent))]
-        self._queue.append(_Message(message_id, payload, time.monotonic_ns()))
+        self._pending.accept(message_id, payload)
         self._wake.set()
-
-    def publishing(self) -> int:
-        """Returns the number of messages that are accepted and not acknowledged."""
-        return len(self._queue)
-
-    def unacknowledged_for_ms(self) -> int:
-        """Returns the milliseconds for which the oldest of these has waited; 0 if none waits."""
-        if not self._queue:
-            return 0
-        return (time.monotonic_ns() - self._queue[0].accepted_ns) // 1_000_000
-
-    def acknowledged_ms(self) -> int | None:
-        """Returns the milliseconds since a message was acknowledged; None: none was yet."""
-        since_ns = time.monotonic_ns() - self._acknowledged_ns
-        return since_ns // 1_000_000 if self._acknowledged_ns else None
 
     async def run(self) -> None:
         """Sends, until it is cancelled."""
         while True:
-            if not self._queue:
+            if (message := self._pending.oldest()) is None:
                 self._wake.clear()
                 await self._wake.wait()
-            # It stays in the queue until it is acknowledged: `publishing` counts it.
-            await self._write(self._queue[0])
-            message = self._queue.popleft()
-            self._acknowledged_ns = time.monotonic_ns()
-            self._append_seconds.add((self._acknowledged_ns - message.accepted_ns) / 1e9)
+            else:
+                await self._write(message)
+                self._pending.acknowledged(message)
 
-    async def _write(self, message: _Message) -> None:
+    async def _write(self, message: Message) -> None:
         """Sends a message until the log has it, once."""
         attempt_ms = ATTEMPT_MS
         backoff = Backoff(first_ms=BACKOFF_FIRST_MS, max_ms=BACKOFF_MAX_MS)
@@ -127,18 +96,17 @@ class EtcdPublisher:
                     TRANSACTION, self._attempt(message), limit_ms=attempt_ms, server=server
                 )
                 if self._is_written(message, answer):
-                    self.refusal = self.full = ""
                     return
             except NotAnswered as error:
-                self.refusal = str(error)
+                self._pending.refusal = str(error)
                 if error.is_late:
                     attempt_ms = min(2 * attempt_ms, ATTEMPT_MS_MAX)
                 # That was the pause: an election is over, or has had its time.
                 await self._connection.wait_for_leader()
                 continue
             except EtcdRefused as refused:
-                self.refusal = refused.description
-                self.full = refused.description if FULL_WORDS in refused.description else ""
+                self._pending.refusal = str(refused)
+                self._pending.full = str(refused) if FULL_WORDS in str(refused) else ""
             await asyncio.sleep(backoff.next_s())
 
     async def _begin(self, server: str) -> None:
@@ -153,7 +121,7 @@ class EtcdPublisher:
         self._own_key = prefix + uuid.uuid4().hex.encode()
         self._written = 0
 
-    def _attempt(self, message: _Message) -> TxnRequest:
+    def _attempt(self, message: Message) -> TxnRequest:
         own_key, identity = self._own_key, self._keys.identity
         return TxnRequest(
             compare=[
@@ -176,7 +144,7 @@ class EtcdPublisher:
             ],
         )
 
-    def _is_written(self, message: _Message, answer: TxnResponse) -> bool:
+    def _is_written(self, message: Message, answer: TxnResponse) -> bool:
         """Returns whether an answered attempt, or one before it, has written the message."""
         if answer.succeeded:
             self._written += 1
@@ -184,7 +152,7 @@ class EtcdPublisher:
             return True
         own, identity = (each.response_range.kvs for each in answer.responses)
         if not identity or identity[0].create_revision != self._base:
-            self.refusal = "the log was deleted, or made anew"
+            self._pending.refusal = "the log was deleted, or made anew"
             return False
         version = own[0].version if own else 0
         # An attempt that was believed lost has written it.
@@ -192,7 +160,7 @@ class EtcdPublisher:
             self._written = version
             self._outdated = ()
             return True
-        self.refusal = "the key of this publisher was written, or removed, by another one"
+        self._pending.refusal = "the key of this publisher was written, or removed, by another one"
         # Nobody knows then whether the message is in the log. It is written again, with a new key,
         # and readers know a repetition by its content.
         self._own_key = b""

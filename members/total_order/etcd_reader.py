@@ -29,12 +29,12 @@ from ...certifier.errors import ForeignLog, LogGap, LogServerUnavailable
 from .etcd_connection import (
     EtcdConnection,
     EtcdRefused,
-    NotAnswered,
     WatchCall,
 )
 from .etcd_log import Compacted, EtcdLog, LogDescription
 from .linger import Linger
 from .port import Delivery, LogIdentity, check_same_log
+from .served_log import NotAnswered
 
 HEARTBEAT_MS = 250
 SILENT_BEATS_MAX = 4
@@ -113,7 +113,7 @@ class EtcdReader:
                 # Only an answer says that the log is missing. Without one its time begins anew.
                 missing_since = None
             except EtcdRefused as refused:
-                self._connection.problem = refused.description
+                self._connection.problem = str(refused)
             await asyncio.sleep(RETRY_MS / 1000)
 
     async def _start(self, description: LogDescription, next_sequence: int) -> "_Start":

@@ -8,55 +8,29 @@ without them `LogState.durable` is None.
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator
-from contextlib import aclosing, suppress
+from collections.abc import AsyncGenerator, Coroutine, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
 from ...certifier.errors import InvalidSetting, LogServerUnavailable
-from ..errors.membership import GroupMissing
-from ..host.histogram import Histogram
-from ..security.credentials import Tls
-from .jetstream_connection import (
-    STREAM_NOT_FOUND,
-    JetStreamConnection,
-    JetStreamRefused,
-    NotAnswered,
-)
-from .jetstream_health import JetStreamHealth
-from .jetstream_monitors import (
-    Promises,
-    promises_of,
-    write_error,
-)
-from .jetstream_publisher import (
-    ACKNOWLEDGEMENT_MS_MAX,
-    JetStreamPublisher,
-)
+from .jetstream_connection import STREAM_NOT_FOUND, JetStreamConnection, JetStreamRefused
+from .jetstream_health import JetStreamHealth, Promises, promises_of, write_error
+from .jetstream_publisher import ACKNOWLEDGEMENT_MS_MAX, JetStreamPublisher
 from .jetstream_reader import HEARTBEAT_MS, LogReader
 from .linger import Linger
-from .port import (
-    Continuation,
-    Delivery,
-    LogIdentity,
-    LogState,
-    check_same_log,
-)
-from .server_health import LogHealth
+from .port import Continuation, Delivery, LogIdentity, LogState, check_same_log
+from .served_log import MISSING_RETRY_SECONDS, NotAnswered, ServedLog, ServedLogOptions
+from .server_health import LogServers
 
 MESSAGE_BYTES_MAX = 8 << 20
 HEADER_BYTES_MAX = 1 << 10
 """Bytes for the message id and the stream's name, which count towards a message's size."""
-MISSING_RETRY_SECONDS = 0.2
 STREAM_PREFIX = "GROUPCERT_"
 CONTINUES = "groupcert.continues"
 """Name in a stream's metadata of the log that it goes on from."""
-GROUPS_NAMED_MAX = 8
-"""Other groups that an error names, where the requested group is not there."""
 MONITORS_MS = 9_000
 """Milliseconds until the servers are asked again whether they sync, and for their free space."""
-
-
 SPACE_SECONDS = 0.5
 CUT_OFF_MS = 3_000
 """A server that takes no message or answers no request for so long, and sends no message either,
@@ -67,21 +41,11 @@ CUT_OFF_MS_MAX = 15_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JetStreamOptions:
-    """The stream of a group, and the properties that it must have."""
+class JetStreamOptions(ServedLogOptions):
+    """The stream of a group, and the properties that it must have; `nats://host:port` or
+    `tls://...`.
+    """
 
-    servers: tuple[str, ...]
-    """Addresses `nats://host:port` or `tls://...` of the log servers; any that answers will do."""
-    group: str
-    """The group's name: letters, digits, `-` and `_`, since it is part of the stream's name."""
-    replicas: int = 1
-    """Servers that hold the stream: 3 or 5 survive the loss of one or two; 1: the embedded one; 0:
-    as many as it has, for a member that only reads."""
-    monitors: tuple[str, ...] = ()
-    """Addresses `http://host:port` of the servers' monitoring, to ask whether they sync every
-    write."""
-    tls: Tls | None = None
-    """Files for mutual TLS with them; None: connections are plain."""
     in_flight_max: int = 1
     """Messages sent and not acknowledged. 1 keeps their order in any case."""
     deny_purge: bool = False
@@ -89,21 +53,10 @@ class JetStreamOptions:
     duplicate_window_ms: int = 120_000
     """Milliseconds for which a new stream knows message ids: longer than a server takes to
     restart."""
-    connect_ms_max: int = 10_000
-    """Milliseconds that `open` and `state` wait for an answer: an election among servers takes 4 to
-    9 s."""
     request_timeout_ms: int = 2_000
     """Milliseconds until a request to JetStream is sent again."""
     version_min: tuple[int, int, int] = (2, 12, 3)
     """The oldest server that serves: the first with the fixes to what Jepsen found in 2.12.1."""
-    continues: Continuation | None = None
-    """The log that a new stream goes on from; None: it begins with message 1."""
-
-    def __post_init__(self) -> None:
-        if not self.group.replace("-", "").replace("_", "").isalnum() or not self.group.isascii():
-            raise InvalidSetting(
-                name="group", value=self.group, expected="letters, digits, - and _ only"
-            )
 
     @property
     def stream(self) -> str:
@@ -143,19 +96,16 @@ REQUIRED_SETTINGS = ("subjects", "storage", "retention", "discard", "num_replica
 """Settings of an existing stream that must be as configured; operators may change the others."""
 
 
-class JetStreamOrder:
+class JetStreamOrder(ServedLog[dict[str, Any]]):
     """`TotalOrder` on a stream. After `open`, a task sends and another one watches for silence."""
 
+    _options: JetStreamOptions
+    _connection: JetStreamConnection
+    _publisher: JetStreamPublisher
+
     def __init__(self, options: JetStreamOptions) -> None:
-        self.append_seconds = Histogram()
-        self._options = options
-        self._connection = JetStreamConnection(
-            options.servers, options.request_timeout_ms, options.tls
-        )
-        self._publisher: JetStreamPublisher
-        self._health: JetStreamHealth | None = None
-        self._waits_for = ""
-        self._identity: LogIdentity
+        connection = JetStreamConnection(options.servers, options.request_timeout_ms, options.tls)
+        super().__init__(options, connection)
         self._promises = Promises()
         self._bytes_max = 0
         self._write_error = ""
@@ -163,90 +113,11 @@ class JetStreamOrder:
         self._readers: set[LogReader] = set()
         self._delivered_ns = time.monotonic_ns()
         self._patience_ms = CUT_OFF_MS
-        self._tasks: list[asyncio.Task[None]] = []
-
-    async def open(self, *, create: bool) -> LogState:
-        """Opens the log, see `TotalOrder.open`."""
-        options = self._options
-        self._waits_for = f"connecting to the log servers at {self._connection.address}"
-        await self._connection.connect(options.connect_ms_max, options.version_min)
-        self._waits_for = (
-            f"asking the log servers at {self._connection.address} for the log of {options.group}"
-        )
-        try:
-            await self._ask_monitors()
-            document = await self._find_stream(create=create)
-            check_settings(options, document["config"])
-        except BaseException:
-            await self._connection.close()
-            raise
-        self._note_room(document)
-        state = self._state_of(document)
-        self._identity = state.identity
-        self._publisher = JetStreamPublisher(
-            self._connection,
-            stream=options.stream,
-            subject=options.subject,
-            in_flight_max=options.in_flight_max,
-            append_seconds=self.append_seconds,
-        )
-        self._connection.on_interruption = self._on_interruption
-        self._health = JetStreamHealth(
-            self._connection, options.stream, self._publisher.acknowledged_ms
-        )
-        self._health.take(document)
-        self._tasks = [
-            asyncio.create_task(self._health.run(), name="log health"),
-            asyncio.create_task(self._publisher.run(), name="log publisher"),
-            asyncio.create_task(self._watch(), name="log watch"),
-            asyncio.create_task(self._watch_space(), name="log space"),
-        ]
-        return state
-
-    async def exists(self) -> bool:
-        """Returns whether the group has a log, see `open` for errors; the caller closes it."""
-        await self._connection.connect(self._options.connect_ms_max, self._options.version_min)
-        try:
-            await self._connection.request_until(
-                self._options.connect_ms_max, f"STREAM.INFO.{self._options.stream}", {}
-            )
-        except JetStreamRefused as refused:
-            if refused.code == STREAM_NOT_FOUND:
-                return False
-            raise LogServerUnavailable(
-                address=self._connection.address, cause=str(refused)
-            ) from refused
-        return True
-
-    def publish(self, message_id: str, payload: bytes) -> None:
-        """Accepts a message, see `TotalOrder.publish`."""
-        self._check_alive()
-        self._publisher.publish(message_id, payload)
-
-    def publishing(self) -> int:
-        """Counts messages, see `TotalOrder.publishing`."""
-        self._check_alive()
-        return self._publisher.publishing()
-
-    def unacknowledged_for_ms(self) -> int:
-        """Returns milliseconds, see `TotalOrder.unacknowledged_for_ms`."""
-        return self._publisher.unacknowledged_for_ms()
-
-    def refusal(self) -> str:
-        """Returns a text, see `TotalOrder.refusal`."""
-        return self._publisher.refusal
 
     def full(self) -> str:
         """Returns a text, see `TotalOrder.full`."""
         is_told = bool(self._write_error) and self._is_stuck()
-        return self._publisher.full or (self._write_error if is_told else "")
-
-    def health(self) -> LogHealth:
-        """Returns the servers' health, see `TotalOrder.health`."""
-        if self._health is not None:
-            return self._health.now(self.full())
-        problem = self._connection.problem if self._waits_for else ""
-        return LogHealth(problem=f"{self._waits_for}: {problem}" if problem else self._waits_for)
+        return self.pending.full or (self._write_error if is_told else "")
 
     async def read(
         self, first_sequence: int, linger: Linger | None = None
@@ -286,13 +157,8 @@ class JetStreamOrder:
 
     async def state(self) -> LogState:
         """Returns the log's state, see `TotalOrder.state`."""
-        try:
-            document = await self._connection.request_until(
-                self._options.connect_ms_max, f"STREAM.INFO.{self._options.stream}", {}
-            )
-        except JetStreamRefused as refused:  # Servers that start do not know the stream at first.
-            address = self._connection.address
-            raise LogServerUnavailable(address=address, cause=str(refused)) from refused
+        with self._refusals():  # Servers that start do not know the stream at first.
+            document = await self._ask_stream("INFO")
         asked_ns = time.monotonic_ns() - self._asked_monitors_ns
         if asked_ns > MONITORS_MS * 1_000_000:
             await self._ask_monitors()
@@ -306,83 +172,71 @@ class JetStreamOrder:
         # Raises for another stream of this name: nothing of that one may be dropped.
         await self.state()
         try:
-            await self._connection.request_until(
-                self._options.connect_ms_max,
-                f"STREAM.PURGE.{self._options.stream}",
-                {"seq": sequence},
-            )
+            await self._ask_stream("PURGE", {"seq": sequence})
         except JetStreamRefused as refused:
             expected = f"a stream that can be trimmed ({refused})"
             raise InvalidSetting(name="deny_purge", value="true", expected=expected) from refused
 
-    async def remove(self) -> None:
-        """Removes the log with all its messages, for one that is made in its place; only `close` is
-        called after it.
-
-        Raises LogServerUnavailable: No answer in time, or this user may not.
-        """
+    async def _remove(self) -> None:
         try:
-            await self._connection.request_until(
-                self._options.connect_ms_max, f"STREAM.DELETE.{self._options.stream}", {}
-            )
+            await self._ask_stream("DELETE")
         except JetStreamRefused as refused:
             if refused.code != STREAM_NOT_FOUND:
-                address = self._connection.address
-                raise LogServerUnavailable(address=address, cause=str(refused)) from refused
+                raise
 
-    async def close(self) -> None:
-        """Leaves the log, see `TotalOrder.close`."""
-        await self._connection.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+    async def _connect(self) -> None:
+        await self._connection.connect(self._options.connect_ms_max, self._options.version_min)
 
-    async def _find_stream(self, *, create: bool) -> dict[str, Any]:
-        """Returns the description of the group's stream. If there is none, makes it if `create`;
-        else waits, because another member may be about to make it.
-        """
-        options, address = self._options, self._connection.address
-        deadline = time.monotonic() + options.connect_ms_max / 1000
-        others: list[str] | None = None
-        while True:
-            try:
-                return await self._connection.request_until(
-                    options.connect_ms_max, f"STREAM.INFO.{options.stream}", {}
-                )
-            except JetStreamRefused as refused:
-                if refused.code != STREAM_NOT_FOUND:
-                    raise LogServerUnavailable(address=address, cause=str(refused)) from refused
-                if create:
-                    return await self._make_stream()
-                if others is None:
-                    others = await self._groups()
-                missing = GroupMissing(
-                    group=options.group, address=address, others=", ".join(others)
-                )
-                self._waits_for = f"waiting for the log of the group: {missing}"
-                if time.monotonic() > deadline:
-                    raise missing from refused
-            await asyncio.sleep(MISSING_RETRY_SECONDS)
+    async def _find(self) -> dict[str, Any] | None:
+        try:
+            return await self._ask_stream("INFO")
+        except JetStreamRefused as refused:
+            if refused.code != STREAM_NOT_FOUND:
+                raise
+        return None
+
+    async def _make(self) -> dict[str, Any]:
+        try:
+            return await self._ask_stream("CREATE", self._options.stream_config())
+        except JetStreamRefused as refused:
+            cause = f"it did not make the stream {self._options.stream}: {refused}"
+            raise LogServerUnavailable(address=self._connection.address, cause=cause) from refused
 
     async def _groups(self) -> list[str]:
-        """Returns the groups that the servers have logs of; none if they do not answer."""
-        with suppress(NotAnswered, JetStreamRefused):
-            document = await self._connection.request(
-                "STREAM.NAMES", {"subject": "groupcert.*.log"}
-            )
-            names = document.get("streams") or ()
-            return [each.removeprefix(STREAM_PREFIX) for each in names][:GROUPS_NAMED_MAX]
-        return []
+        document = await self._connection.request("STREAM.NAMES", {"subject": "groupcert.*.log"})
+        return [each.removeprefix(STREAM_PREFIX) for each in document.get("streams") or ()]
 
-    async def _make_stream(self) -> dict[str, Any]:
-        options = self._options
-        try:
-            return await self._connection.request_until(
-                options.connect_ms_max, f"STREAM.CREATE.{options.stream}", options.stream_config()
-            )
-        except JetStreamRefused as refused:
-            cause = f"it did not make the stream {options.stream}: {refused}"
-            raise LogServerUnavailable(address=self._connection.address, cause=cause) from refused
+    async def _opened(self, description: dict[str, Any]) -> LogState:
+        check_settings(self._options, description["config"])
+        await self._ask_monitors()
+        self._note_room(description)
+        return self._state_of(description)
+
+    def _duties(
+        self, description: dict[str, Any], servers: LogServers
+    ) -> dict[str, Coroutine[Any, Any, None]]:
+        options, connection = self._options, self._connection
+        self._publisher = JetStreamPublisher(
+            connection,
+            stream=options.stream,
+            subject=options.subject,
+            in_flight_max=options.in_flight_max,
+            pending=self.pending,
+        )
+        connection.on_interruption = self._on_interruption
+        health = JetStreamHealth(connection, options.stream, servers)
+        health.take(description)
+        return {
+            "health": health.run(),
+            "publisher": self._publisher.run(),
+            "watch": self._watch(),
+            "space": self._watch_space(),
+        }
+
+    async def _ask_stream(self, verb: str, body: Mapping[str, object] = {}) -> dict[str, Any]:
+        """Returns the answer to a request about the stream. Raises as `request_until`."""
+        name = f"STREAM.{verb}.{self._options.stream}"
+        return await self._connection.request_until(self._options.connect_ms_max, name, body)
 
     async def _ask_monitors(self) -> None:
         options = self._options
@@ -425,7 +279,7 @@ class JetStreamOrder:
         options = self._options
         while True:
             await asyncio.sleep(SPACE_SECONDS)
-            is_asked = self._is_stuck() and not self._publisher.full
+            is_asked = self._is_stuck() and not self.pending.full
             self._write_error = (
                 await asyncio.to_thread(write_error, options.monitors, options.tls)
                 if is_asked
@@ -434,7 +288,7 @@ class JetStreamOrder:
 
     def _is_stuck(self) -> bool:
         """Returns whether an acknowledgement is overdue."""
-        return self._publisher.stuck_for_ms() >= ACKNOWLEDGEMENT_MS_MAX
+        return self.pending.stuck_ms() >= ACKNOWLEDGEMENT_MS_MAX
 
     async def _watch(self) -> None:
         while True:
@@ -447,10 +301,10 @@ class JetStreamOrder:
 
     def _is_cut_off(self) -> bool:
         """Returns whether another server may do better; the caller goes there."""
-        if self._publisher.full:  # The leader itself has said so.
+        if self.pending.full:  # The leader itself has said so.
             return False
         now_ns = time.monotonic_ns()
-        unserved_ms = max(self._publisher.stuck_for_ms(), self._connection.unanswered_for_ms())
+        unserved_ms = max(self.pending.stuck_ms(), self._connection.unanswered_for_ms())
         waited_ms = min(unserved_ms, (now_ns - self._delivered_ns) // 1_000_000)
         if waited_ms < self._patience_ms:
             return False
@@ -463,11 +317,9 @@ class JetStreamOrder:
             reader.interrupt()
 
     def _check_alive(self) -> None:
-        """Raises what a task or a callback raised: a bug must not look like an outage."""
+        """Raises what a callback raised, too."""
         self._connection.check_alive()
-        for task in self._tasks:
-            if task.done() and not task.cancelled():
-                task.result()
+        super()._check_alive()
 
 
 def check_settings(options: JetStreamOptions, config: dict[str, Any]) -> None:

@@ -23,6 +23,7 @@ from nats.protocol.command import hpub_cmd
 
 from ...certifier.errors import LogServerTooOld, LogServerUnavailable
 from ..security.credentials import Tls
+from .served_log import NotAnswered, Refused
 from .server_address import without_password
 
 RETRY_MS = 100
@@ -37,16 +38,12 @@ STREAM_NOT_FOUND = 10059
 MESSAGE_NOT_FOUND = 10037
 
 
-class JetStreamRefused(Exception):
+class JetStreamRefused(Refused):
     """The API answered with an error; `code` is JetStream's own number for it."""
 
     def __init__(self, code: int, description: str) -> None:
         super().__init__(f"{description} ({code})")
         self.code = code
-
-
-class NotAnswered(Exception):
-    """The API gave no answer: no server there, no leader, or too late. It may answer later."""
 
 
 class JetStreamConnection:

@@ -1,21 +1,28 @@
-"""Asks JetStream for the state of a stream's servers, again and again.
+"""Asks JetStream for the state of a stream's servers, again and again, and servers over HTTP for
+what no client is told: whether they sync every write, how much they have room for, and whether one
+of them can write no more.
 
-The rule it keeps: it has a task of its own and never waits for the log's other users, so that it
-sees an outage while they are stuck in it.
+`JetStreamHealth` has a task of its own and never waits for the log's other users, so that it sees
+an outage while they are stuck in it. A server whose disk is full answers a message with nothing at
+all, and goes on so when there is space again, until it is restarted: only its monitoring says it.
 """
 
 import asyncio
-import time
-from collections.abc import Callable
-from typing import Any
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any, NamedTuple
 
+from ..security.credentials import Tls
 from .jetstream_connection import (
     JetStreamConnection,
     JetStreamRefused,
-    NotAnswered,
 )
-from .server_health import LogHealth, LogServers, ServerAnswer
+from .served_log import NotAnswered, now_ms, page_of
+from .server_health import LogServers, ServerAnswer
 
+NO_SPACE_WORDS = ("no space left", "quota exceeded", "file too large")
+"""Words of the system for a disk that takes no more, as in an error of a write."""
 PERIOD_SECONDS = 0.5
 ANSWER_SECONDS_MAX = 1.0
 """Seconds; shorter than `LOST_MS`, so that the end of an election is seen soon."""
@@ -24,30 +31,18 @@ ANSWER_SECONDS_MAX = 1.0
 class JetStreamHealth:
     """The health of one stream's servers; `run` asks them."""
 
-    def __init__(
-        self,
-        connection: JetStreamConnection,
-        stream: str,
-        acknowledged_ms: Callable[[], int | None],
-    ) -> None:
-        """Asks over `connection`; `acknowledged_ms`: how long ago the stream took a message."""
+    def __init__(self, connection: JetStreamConnection, stream: str, servers: LogServers) -> None:
+        """Asks over `connection`, and tells `servers`."""
         self._connection = connection
         self._stream = stream
-        self._acknowledged_ms = acknowledged_ms
-        self._servers = LogServers(_now_ms())
-
-    def now(self, full: str = "") -> LogHealth:
-        """Returns the servers' health, as far as they have answered; `full`: why they take no more
-        messages.
-        """
-        return self._servers.health(_now_ms(), self._acknowledged_ms(), full)
+        self._servers = servers
 
     def take(self, document: dict[str, Any]) -> None:
         """Notes a description of the stream that another part asked for; that of a new stream may
         not list its servers.
         """
         if "cluster" in document:
-            self._servers.answered(_now_ms(), *servers_of(document["cluster"]))
+            self._servers.answered(now_ms(), *servers_of(document["cluster"]))
 
     async def run(self) -> None:
         """Asks until the connection is closed."""
@@ -86,5 +81,43 @@ def servers_of(cluster: dict[str, Any]) -> tuple[str, list[ServerAnswer]]:
     return leader, servers
 
 
-def _now_ms() -> int:
-    return time.monotonic_ns() // 1_000_000
+class Promises(NamedTuple):
+    """The promises of the servers of a log."""
+
+    syncs_always: bool | None = None
+    """Whether all sync every write; None: one does not say."""
+    room_bytes: int | None = None
+    """Bytes that the fullest of them has room for; None: none says."""
+
+
+def promises_of(monitors: tuple[str, ...], tls: Tls | None = None) -> Promises:
+    """Reads the promises of servers at these addresses, `http://host:port`."""
+    syncs: list[bool] = []
+    rooms: list[int] = []
+    for page in _pages(monitors, "varz", tls):
+        jetstream = page.get("jetstream", {})
+        config, stored = jetstream.get("config", {}), jetstream.get("stats", {}).get("storage")
+        syncs.append(bool(config.get("sync_always", False)))
+        if config.get("max_storage", -1) >= 0 and stored is not None:
+            rooms.append(max(config["max_storage"] - stored, 0))
+    # One that does not answer may be the one that does not sync.
+    all_sync = True if syncs and len(syncs) == len(monitors) else None
+    return Promises(False if False in syncs else all_sync, min(rooms, default=None))
+
+
+def write_error(monitors: tuple[str, ...], tls: Tls | None = None) -> str:
+    """Returns the error of a server that cannot write for want of space; empty if none says so."""
+    errors = (str(page.get("error", "")) for page in _pages(monitors, "healthz", tls))
+    return next((each for each in errors if has_no_space(each)), "")
+
+
+def has_no_space(text: str) -> bool:
+    """Returns whether an error's text says that a disk takes no more."""
+    return any(words in text.lower() for words in NO_SPACE_WORDS)
+
+
+def _pages(monitors: tuple[str, ...], name: str, tls: Tls | None) -> Iterator[dict[str, Any]]:
+    """Yields a page of each server that answers."""
+    for monitor in monitors:
+        with suppress(ValueError):
+            yield json.loads(page_of(f"{monitor}/{name}", tls))

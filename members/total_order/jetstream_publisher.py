@@ -16,10 +16,9 @@ from typing import NamedTuple
 import nats.errors
 
 from ..host.backoff import Backoff
-from ..host.histogram import Histogram
 from .jetstream_connection import JetStreamConnection
-from .jetstream_monitors import NO_SPACE_WORDS
-from .port import PUBLISHING_MAX
+from .jetstream_health import NO_SPACE_WORDS
+from .served_log import Message, Pending
 
 NO_RESPONDERS = b"NATS/1.0 503"
 """Begin of the headers of an answer of the server itself."""
@@ -34,14 +33,6 @@ BACKOFF_MAX_MS = 250
 often adds little to it."""
 ACKNOWLEDGEMENT_MS_MAX = 2_000
 """Milliseconds that an acknowledgement may take before the message is sent again."""
-
-
-class _Message(NamedTuple):
-    number: int
-    """Counts this publisher's messages; names the inbox of the acknowledgement."""
-    message_id: str
-    payload: bytes
-    accepted_ns: int
 
 
 class Refusal(NamedTuple):
@@ -61,49 +52,25 @@ class JetStreamPublisher:
         stream: str,
         subject: str,
         in_flight_max: int,
-        append_seconds: Histogram,
+        pending: Pending,
     ) -> None:
         self._connection = connection
         self._stream = stream
         self._subject = subject
         self._in_flight_max = in_flight_max
-        self._append_seconds = append_seconds
-        self._number_next = 0
-        self._queue: deque[_Message] = deque()
-        self._in_flight: dict[int, _Message] = {}
-        self._progress_ns = self._acknowledged_ns = 0
+        self._pending = pending
+        self._queue: deque[Message] = deque()
+        self._in_flight: dict[int, Message] = {}
+        self._progress_ns = 0
         self._failed = self._hears = False
         self._backoff = Backoff(first_ms=BACKOFF_FIRST_MS, max_ms=BACKOFF_MAX_MS)
         self._wake = asyncio.Event()
         self._inbox = connection.client.new_inbox()
-        self.refusal = self.full = ""
 
     def publish(self, message_id: str, payload: bytes) -> None:
         """Accepts a message, as `TotalOrder.publish` says."""
-        assert self.publishing() < PUBLISHING_MAX, "the caller did not look at publishing()"
-        message = _Message(self._number_next, message_id, payload, time.monotonic_ns())
-        self._number_next += 1
-        self._queue.append(message)
+        self._queue.append(self._pending.accept(message_id, payload))
         self._send_next()
-
-    def publishing(self) -> int:
-        """Returns the number of messages that are accepted and not acknowledged."""
-        return len(self._queue) + len(self._in_flight)
-
-    def unacknowledged_for_ms(self) -> int:
-        """Returns the milliseconds for which the oldest of these has waited; 0 if none waits."""
-        oldest = next(iter(self._in_flight.values()), self._queue[0] if self._queue else None)
-        return 0 if oldest is None else (time.monotonic_ns() - oldest.accepted_ns) // 1_000_000
-
-    def stuck_for_ms(self) -> int:
-        """Returns the milliseconds for which messages have waited while none was acknowledged."""
-        since_ms = (time.monotonic_ns() - self._acknowledged_ns) // 1_000_000
-        return min(since_ms, self.unacknowledged_for_ms())
-
-    def acknowledged_ms(self) -> int | None:
-        """Returns the milliseconds since a message was acknowledged; None: none was yet."""
-        since_ns = time.monotonic_ns() - self._acknowledged_ns
-        return since_ns // 1_000_000 if self._acknowledged_ns else None
 
     def watch(self) -> None:
         """Gives up waiting for acknowledgements that are overdue; called every quarter second."""
@@ -150,7 +117,7 @@ class JetStreamPublisher:
         while self._may_send():
             self._send(self._queue.popleft())
 
-    def _send(self, message: _Message) -> None:
+    def _send(self, message: Message) -> None:
         # The wait for an acknowledgement begins with the first message in flight.
         if not self._in_flight:
             self._progress_ns = time.monotonic_ns()
@@ -160,7 +127,7 @@ class JetStreamPublisher:
         try:
             self._connection.client.publish_directly(self._subject, reply, headers, message.payload)
         except (nats.errors.Error, OSError) as error:
-            self.refusal = str(error)
+            self._pending.refusal = str(error)
             self.interrupt()
 
     def _send_again(self) -> None:
@@ -175,15 +142,15 @@ class JetStreamPublisher:
         """Handles an answer of the stream; an answer to an earlier attempt counts as well."""
         refusal = refusal_of(data, headers or b"")
         if refusal:
-            self.refusal, self.full = refusal.text, refusal.text if refusal.is_full else ""
+            self._pending.refusal = refusal.text
+            self._pending.full = refusal.text if refusal.is_full else ""
             self.interrupt()
         # A message that waits to be sent again is not found here: it is sent, and the stream knows
         # its id.
         elif message := self._in_flight.pop(int(subject[len(self._inbox) + 1 :]), None):
-            self.refusal = self.full = ""
-            self._progress_ns = self._acknowledged_ns = time.monotonic_ns()
+            self._pending.acknowledged(message)
+            self._progress_ns = time.monotonic_ns()
             self._backoff.reset()
-            self._append_seconds.add((self._acknowledged_ns - message.accepted_ns) / 1e9)
             self._send_next()
 
 

@@ -23,7 +23,6 @@ from .jetstream_connection import (
     STREAM_NOT_FOUND,
     JetStreamConnection,
     JetStreamRefused,
-    NotAnswered,
 )
 from .linger import Linger
 from .port import (
@@ -34,6 +33,7 @@ from .port import (
     check_reaches,
     check_same_log,
 )
+from .served_log import NotAnswered
 
 HEARTBEAT_MS = 250
 SILENT_WATCHES_MAX = 2

@@ -1,5 +1,7 @@
 """Chooses between the adapters of the port by the addresses of a group's log servers."""
 
+from typing import Any
+
 from ...certifier.errors import InvalidSetting
 from ..security.credentials import Tls
 from . import etcd
@@ -25,29 +27,22 @@ def options_of(
     Raises InvalidSetting: they are of both.
     """
     schemes = {server.partition("://")[0] for server in servers}
+    asked: dict[str, Any] = {
+        "servers": servers,
+        "group": group,
+        "replicas": replicas,
+        "monitors": monitors,
+        "tls": tls,
+        "connect_ms_max": connect_ms_max,
+    }
     if schemes <= set(etcd.SCHEMES):
-        return EtcdOptions(
-            servers=servers,
-            group=group,
-            replicas=replicas,
-            monitors=monitors,
-            tls=tls,
-            connect_ms_max=connect_ms_max,
-        )
+        return EtcdOptions(**asked)
     if schemes & set(etcd.SCHEMES):
         expected = "addresses of etcd, or of NATS, and not of both"
         raise InvalidSetting(
             name="log_servers", value=", ".join(sorted(schemes)), expected=expected
         )
-    return JetStreamOptions(
-        servers=servers,
-        group=group,
-        replicas=replicas,
-        monitors=monitors,
-        tls=tls,
-        in_flight_max=in_flight_max,
-        connect_ms_max=connect_ms_max,
-    )
+    return JetStreamOptions(**asked, in_flight_max=in_flight_max)
 
 
 def make_order(options: LogOptions) -> JetStreamOrder | EtcdOrder:

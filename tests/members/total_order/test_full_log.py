@@ -15,7 +15,7 @@ import pytest
 from groupcert.members.total_order import embedded_server
 from groupcert.members.total_order.embedded_server import LogServer, kept
 from groupcert.members.total_order.jetstream import JetStreamOptions, JetStreamOrder
-from groupcert.members.total_order.jetstream_monitors import promises_of
+from groupcert.members.total_order.jetstream_health import promises_of
 from tests.members.total_order.test_jetstream import administrator, opened
 from tests.members.total_order.test_port import payloads_of, publish_all, read_until
 from tests.small_disk import fill, make_room, small_disk

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from groupcert.certifier.errors import (
-    ForeignLog,
     InvalidSetting,
     LogGap,
     LogServerTooOld,
@@ -24,13 +23,12 @@ from groupcert.members.total_order.jetstream import (
     JetStreamOrder,
 )
 from groupcert.members.total_order.jetstream_connection import JetStreamConnection
-from groupcert.members.total_order.jetstream_monitors import promises_of
 from groupcert.members.total_order.jetstream_reader import PushSubscription
 from groupcert.members.total_order.linger import Linger
 from groupcert.members.total_order.port import Delivery
 from groupcert.members.total_order.server_health import LOST_MS, LogHealth, LogServerState
 from tests.frozen import freeze
-from tests.members.total_order.test_port import payloads_of, publish_all, read_until, told_state
+from tests.members.total_order.test_port import payloads_of, publish_all, read_until
 from tests.waiting import until
 
 pytestmark = pytest.mark.nats
@@ -115,28 +113,6 @@ async def test_a_server_that_is_too_old_is_refused(jetstream_options: JetStreamO
         await JetStreamOrder(options).open(create=True)
 
 
-async def test_a_server_that_is_not_there_is_named(jetstream_options: JetStreamOptions) -> None:
-    options = replace(jetstream_options, servers=("nats://127.0.0.1:9",), connect_ms_max=2_000)
-    with pytest.raises(LogServerUnavailable, match=r"127\.0\.0\.1:9 does not answer .*9"):
-        await JetStreamOrder(options).open(create=True)
-
-
-@pytest.mark.parametrize("name", ["", "a.b", "a b", "ä", "*"])
-def test_a_group_that_is_no_part_of_a_stream_name_is_refused(name: str) -> None:
-    with pytest.raises(InvalidSetting, match="letters, digits"):
-        JetStreamOptions(servers=(), group=name)
-
-
-async def test_durable_needs_servers_that_say_they_sync(
-    jetstream_options: JetStreamOptions,
-) -> None:
-    async with opened(jetstream_options) as order:
-        assert (await told_state(order)).durable is True
-    async with opened(replace(jetstream_options, monitors=())) as order:
-        assert (await order.state()).durable is None
-    assert promises_of((*jetstream_options.monitors, "http://127.0.0.1:9")).syncs_always is None
-
-
 async def test_a_stream_that_denies_purging_is_not_trimmed(
     jetstream_options: JetStreamOptions,
 ) -> None:
@@ -145,36 +121,6 @@ async def test_a_stream_that_denies_purging_is_not_trimmed(
         with pytest.raises(InvalidSetting, match="a stream that can be trimmed"):
             await order.trim(2)
         assert (await order.state()).first_sequence == 1
-
-
-async def test_a_stream_made_anew_under_a_reader_is_foreign(
-    jetstream_options: JetStreamOptions,
-) -> None:
-    async with opened(jetstream_options) as order, administrator(jetstream_options) as admin:
-        await publish_all(order, payloads_of(3))
-        reading = asyncio.create_task(read_until(order, 1, 4))
-        await admin.request(f"STREAM.DELETE.{jetstream_options.stream}", {})
-        async with opened(jetstream_options) as other:
-            await publish_all(other, payloads_of(9))
-            with pytest.raises(ForeignLog):
-                await reading
-        with pytest.raises(ForeignLog):
-            await order.state()
-
-
-async def test_a_deleted_stream_is_foreign_and_refuses(
-    jetstream_options: JetStreamOptions, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("groupcert.members.total_order.jetstream_reader.NOT_FOUND_MS_MAX", 300)
-    async with opened(jetstream_options) as order, administrator(jetstream_options) as admin:
-        reading = asyncio.create_task(read_until(order, 1, 1))
-        await admin.request(f"STREAM.DELETE.{jetstream_options.stream}", {})
-        order.publish("1", b"1")
-        with pytest.raises(ForeignLog, match="no stream"):
-            await reading
-        await until(lambda: order.refusal() == "no stream listens to the subject")
-        assert order.publishing() == 1
-        assert order.unacknowledged_for_ms() > 0
 
 
 async def test_a_message_missing_in_the_middle_is_a_gap(

@@ -12,7 +12,8 @@ import pytest
 from nats.aio.client import Srv
 
 from groupcert.members.total_order.embedded_server import LogServer
-from groupcert.members.total_order.jetstream_connection import JetStreamConnection, NotAnswered
+from groupcert.members.total_order.jetstream_connection import JetStreamConnection
+from groupcert.members.total_order.served_log import NotAnswered
 from tests.certificates import Authority, TlsLogServer
 from tests.frozen import freeze
 from tests.waiting import until

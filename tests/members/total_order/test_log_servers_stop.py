@@ -15,7 +15,8 @@ import pytest
 
 from groupcert.members.total_order.embedded_server import LogServer
 from groupcert.members.total_order.jetstream import JetStreamOptions, JetStreamOrder
-from groupcert.members.total_order.jetstream_connection import JetStreamConnection, NotAnswered
+from groupcert.members.total_order.jetstream_connection import JetStreamConnection
+from groupcert.members.total_order.served_log import NotAnswered
 from tests.log_servers import NatsServers
 from tests.waiting import until
 

@@ -8,12 +8,18 @@ from typing import Protocol
 
 import pytest
 
-from groupcert.certifier.errors import ForeignLog, LogGap, LogServerUnavailable
+from groupcert.certifier.errors import (
+    ForeignLog,
+    InvalidSetting,
+    LogGap,
+    LogServerUnavailable,
+)
 from groupcert.members.errors.membership import GroupMissing
 from groupcert.members.runtime import log_start
 from groupcert.members.runtime.log_start import state_that_reaches
-from groupcert.members.total_order.etcd import EtcdOrder
-from groupcert.members.total_order.jetstream import JetStreamOrder
+from groupcert.members.total_order import etcd_reader, jetstream_reader
+from groupcert.members.total_order.etcd import EtcdOptions, EtcdOrder
+from groupcert.members.total_order.jetstream import JetStreamOptions, JetStreamOrder
 from groupcert.members.total_order.log_options import LogOptions
 from groupcert.members.total_order.log_options import make_order as order_of
 from groupcert.members.total_order.port import (
@@ -25,6 +31,7 @@ from groupcert.members.total_order.port import (
     check_reaches,
     check_same_log,
 )
+from groupcert.members.total_order.served_log import ServedLog
 from groupcert.members.total_order.server_health import LogServerState
 from tests.log_servers import wiped
 from tests.sim.memory_order import MemoryLog, MemoryOrder
@@ -150,7 +157,7 @@ async def test_a_log_that_was_removed_is_another_one_when_it_is_made_again(
     first = make_order()
     before = await first.open(create=True)
     await publish_all(first, payloads_of(3))
-    if not isinstance(first, (JetStreamOrder, EtcdOrder)):
+    if not isinstance(first, ServedLog):
         pytest.skip("the log in memory is not removed")
     for _ in range(2):
         await first.remove()
@@ -163,6 +170,78 @@ async def test_a_log_that_was_removed_is_another_one_when_it_is_made_again(
     assert after.identity != before.identity
     await publish_all(again, payloads_of(2, "again"))
     assert [each.payload for each in await read_until(again, 1, 2)] == payloads_of(2, "again")
+
+
+async def test_a_log_made_anew_under_a_reader_is_foreign(
+    make_order: MakeOrder, order: TotalOrder
+) -> None:
+    other, another = make_order(), make_order()
+    if not isinstance(other, ServedLog):
+        pytest.skip("the log in memory is not removed")
+    await publish_all(order, payloads_of(3))
+    reading = asyncio.create_task(read_until(order, 1, 4))
+    await other.open(create=False)
+    await other.remove()
+    await another.open(create=True)
+    await publish_all(another, payloads_of(9))
+    with pytest.raises(ForeignLog, match=r"expected .* created"):
+        await reading
+    with pytest.raises(ForeignLog):
+        await order.state()
+
+
+async def test_a_deleted_log_is_foreign_and_refuses(
+    make_order: MakeOrder, order: TotalOrder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for reader in (jetstream_reader, etcd_reader):
+        monkeypatch.setattr(reader, "NOT_FOUND_MS_MAX", 300)
+    other = make_order()
+    if not isinstance(other, ServedLog):
+        pytest.skip("the log in memory is not removed")
+    await other.open(create=False)
+    reading = asyncio.create_task(read_until(order, 1, 1))
+    await other.remove()
+    order.publish("1", b"1")
+    with pytest.raises(ForeignLog, match=r"no stream|no log"):
+        await reading
+    await until(order.refusal)
+    assert "listens" in order.refusal() or "deleted" in order.refusal()
+    assert order.publishing() == 1
+    assert order.unacknowledged_for_ms() > 0
+
+
+async def test_durable_needs_servers_that_say_they_sync(
+    make_order: MakeOrder, order: TotalOrder
+) -> None:
+    if not isinstance(order, (JetStreamOrder, EtcdOrder)):
+        pytest.skip("the log in memory has no servers")
+    assert (await told_state(order)).durable is True
+    monitors = (*order._options.monitors, "http://127.0.0.1:9")
+    silent = order_of(replace(order._options, monitors=monitors))
+    try:
+        assert (await silent.open(create=False)).durable is None
+    finally:
+        await silent.close()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param(JetStreamOptions(servers=("nats://u:p@127.0.0.1:9",), group="g"), id="nats"),
+        pytest.param(EtcdOptions(servers=("etcd://u:p@127.0.0.1:9",), group="g"), id="etcd"),
+    ],
+)
+async def test_a_server_that_is_not_there_is_named(options: LogOptions) -> None:
+    order = order_of(replace(options, connect_ms_max=2_000))
+    with pytest.raises(LogServerUnavailable, match=r"://127\.0\.0\.1:9 does not answer .*9"):
+        await order.open(create=True)
+
+
+@pytest.mark.parametrize("name", ["", "a.b", "a b", "ä", "*", "a/b"])
+def test_a_group_that_is_no_part_of_a_servers_name_is_refused(name: str) -> None:
+    for kind in (JetStreamOptions, EtcdOptions):
+        with pytest.raises(InvalidSetting, match="letters, digits"):
+            kind(servers=(), group=name)
 
 
 async def test_a_new_log_is_empty_and_has_an_identity(make_order: MakeOrder) -> None:
