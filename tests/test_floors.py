@@ -104,7 +104,7 @@ ONLY_IN = {
     "numba": ("applier/whatif/loops/",),  # It takes a third of a second: never at a member.
     "prometheus_client": (
         *("members/services/metrics.py", "members/services/detail_metrics.py"),
-        "members/console/metrics.py",
+        "members/console/paths.py",
     ),
 }
 

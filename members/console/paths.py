@@ -10,7 +10,10 @@ from typing import Any, NamedTuple
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 import structlog
+from prometheus_client.registry import Collector
 
+from ..services.metrics import metrics_application
+from .http_server import serve
 from .viewers import Viewers
 
 TEXT = "text/plain; charset=utf-8"
@@ -100,3 +103,13 @@ def _answered(
     length = ("Content-Length", str(len(answer.body)))
     start_response(status, [("Content-Type", answer.type), length, *headers])
     return [answer.body]
+
+
+def serve_metrics(address: str, *collectors: Collector) -> Callable[[], None]:
+    """Serves `/metrics` and `/healthz` at `host:port`; returns a function that stops that.
+
+    Raises PortTaken if another program serves there.
+    """
+    alive = page(lambda: told("alive"))
+    metrics = metrics_application(*collectors)
+    return serve(address, paths({"/metrics": metrics, "/healthz": alive}))

@@ -18,7 +18,7 @@ from ...applier.errors import PurgedAtSource, ReplicaAhead
 from ...certifier.errors import Fenced, GroupcertError, Unavailable
 from ...certifier.gtid_set import GtidSet
 from ..client.async_client import AsyncClient
-from ..console.metrics import serve_metrics
+from ..console.paths import serve_metrics
 from ..errors.postgresql import CopyNeeded, RowsNotExecuted, SchemaChangeFailed
 from ..errors.transactions import MemberFailed
 from ..security.credentials import ANONYMOUS, Credentials

@@ -24,7 +24,7 @@ from ...applier.queue.checkpoint import Checkpoint
 from ...applier.schemes import Scheme
 from ...applier.schemes.catalogue import scheme
 from ...certifier.gtid_set import GtidSet
-from ..console.metrics import serve_metrics
+from ..console.paths import serve_metrics
 from ..host.private_files import keep_private
 from ..services.applier import ApplierMessage, serving_status
 from ..services.metrics import StatusCollector

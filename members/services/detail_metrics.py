@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from prometheus_client import GC_COLLECTOR, PLATFORM_COLLECTOR, PROCESS_COLLECTOR
 from prometheus_client.core import (
-    CounterMetricFamily,
     GaugeMetricFamily,
     HistogramMetricFamily,
 )
@@ -28,6 +27,7 @@ from ..host.histogram import Histogram
 from ..runtime.observation import Observation
 from ..total_order.server_health import LogHealth, LogServerState
 from ..wire.statuses import leaves
+from .metrics import Measurement, family_of
 
 PROCESS_COLLECTORS: tuple[Collector, ...] = (PROCESS_COLLECTOR, PLATFORM_COLLECTOR, GC_COLLECTOR)
 """The metrics of any process, by the names that its library gives them."""
@@ -101,18 +101,15 @@ class DetailCollector(Collector):
             return
         for distributions in found.distributions:
             yield _histograms(distributions)
+        reasons = sorted({kind.reason for kind in leaves()} | found.refusals.keys())
+        counts = {reason: found.refusals.get(reason, 0) for reason in reasons}
         text = "calls that were refused"
-        refusals = CounterMetricFamily("groupcert_call_refusals", text, labels=["reason"])
-        for reason in sorted({kind.reason for kind in leaves()} | found.refusals.keys()):
-            refusals.add_metric([reason], found.refusals.get(reason, 0))
-        yield refusals
+        yield family_of(Measurement("groupcert_call_refusals", text, counts, "reason", True))
         text = "bytes of answers that nobody has taken yet, without the small ones"
-        yield GaugeMetricFamily("groupcert_call_unsent_bytes", text, found.unsent_bytes)
+        yield family_of(Measurement("groupcert_call_unsent_bytes", text, found.unsent_bytes))
         for name, (metric, text) in STORE_PROPERTIES.items():
-            gauge = GaugeMetricFamily(f"groupcert_store_{metric}", text, labels=["family"])
-            for family, number in found.store[name].items():
-                gauge.add_metric([family], number)
-            yield gauge
+            sizes = found.store[name]
+            yield family_of(Measurement(f"groupcert_store_{metric}", text, sizes, "family"))
         text = "1 for the state that a server of the log is in"
         servers = GaugeMetricFamily("groupcert_log_server_state", text, labels=["server", "state"])
         for server in found.log.servers:

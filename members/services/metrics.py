@@ -33,6 +33,16 @@ class Measurement(NamedTuple):
     is_counter: bool = False
 
 
+def family_of(measurement: Measurement) -> Family:
+    """Returns a metric as Prometheus' library has it."""
+    name, text, value, label, is_counter = measurement
+    kind = CounterMetricFamily if is_counter else GaugeMetricFamily
+    family = kind(name, text, labels=[label] if label else [])
+    for labelled, number in value.items() if isinstance(value, Mapping) else [(label, value)]:
+        family.add_metric([labelled] if label else [], number)
+    return family
+
+
 class PlainCollector(Collector):
     """The metrics that a function names: those of a status, for example."""
 
@@ -41,13 +51,7 @@ class PlainCollector(Collector):
 
     def collect(self) -> Iterator[Family]:
         """Yields the metrics as they are now."""
-        for name, text, value, label, is_counter in self._observe():
-            kind = CounterMetricFamily if is_counter else GaugeMetricFamily
-            family = kind(name, text, labels=[label] if label else [])
-            numbers = value.items() if isinstance(value, Mapping) else [(label, value)]
-            for labelled, number in numbers:
-                family.add_metric([labelled] if label else [], number)
-            yield family
+        yield from map(family_of, self._observe())
 
 
 class StatusCollector(PlainCollector):

@@ -9,7 +9,7 @@ import pytest
 from prometheus_client.registry import Collector
 
 from groupcert.certifier.errors import PortTaken
-from groupcert.members.console.metrics import serve_metrics
+from groupcert.members.console.paths import serve_metrics
 from groupcert.members.host.loopback import HOST, free_port
 from groupcert.members.services.metrics import StatusCollector
 from groupcert.members.wire.applier_status import applier_status
