@@ -35,7 +35,8 @@ def render(status: CompanionStatus) -> RenderableType:
     table = Table(title=f"companion of {status.server}", show_header=False)
     table.add_column(style="bold")
     table.add_column(overflow="fold")
-    refused = ", ".join(f"{state} {n}" for state, n in status.refused_transactions.items() if n)
+    counts = sorted(status.refused_transactions.items())
+    refused = ", ".join(f"{state} {count}" for state, count in counts if count)
     backends = (
         f"{status.certifying_transactions} certifying, {status.waiting_transactions} waiting for"
         f" their turn, {status.granted_transactions} committing"

@@ -12,14 +12,14 @@ from typing import Any
 
 from groupcert.etcd.rpc_pb2 import Member, StatusRequest
 
-from ...certifier.errors import InvalidSetting, LogGap, LogServerTooOld
+from ...certifier.errors import ForeignLog, InvalidSetting, LogGap, LogServerTooOld
 from .etcd_connection import STATUS, EtcdConnection, EtcdRefused
 from .etcd_health import EtcdHealth, ServerPromises, message_bytes_max, promises_of, voters_of
 from .etcd_log import Compacted, EtcdLog, LogDescription
 from .etcd_publisher import EtcdPublisher
 from .etcd_reader import EtcdReader
 from .linger import Linger
-from .port import Delivery, LogIdentity, LogState, check_same_log
+from .port import Delivery, LogState, check_same_log
 from .served_log import GROUPS_NAMED_MAX, ServedLog, ServedLogOptions
 from .server_health import LogServers
 
@@ -123,7 +123,12 @@ class EtcdOrder(ServedLog[LogDescription]):
     async def _prepare(self) -> None:
         self._members = await voters_of(self._connection, self._options.connect_ms_max)
         self._message_bytes_max = await message_bytes_max(self._connection)
-        check_room(self._message_bytes_max)
+        if self._message_bytes_max < MESSAGE_BYTES_MIN:
+            raise InvalidSetting(
+                name="--max-request-bytes of etcd",
+                value=f"{self._message_bytes_max} and some for what is around a message",
+                expected="1572864, which is etcd's default, or more",
+            )
         await self._ask_promises()
 
     async def _check_servers(self) -> None:
@@ -176,15 +181,7 @@ class EtcdOrder(ServedLog[LogDescription]):
         with self._refusals():
             description = await self._log.find()
         if description is None:
-            # An identity that no log has: the comparison below raises ForeignLog.
-            description = LogDescription(
-                identity=LogIdentity(name=self._identity.name, created="no log"),
-                base=0,
-                revision=0,
-                last_sequence=0,
-                trims=0,
-                trimmed_first=1,
-            )
+            raise ForeignLog(expected=str(self._identity), found="no log")
         check_same_log(self._identity, description.identity)
         return description
 
@@ -209,7 +206,7 @@ class EtcdOrder(ServedLog[LogDescription]):
         scheme = "http" if self._options.tls is None else "https"
         own = tuple(f"{scheme}://{each}" for each in self._connection.servers)
         monitors = self._options.monitors or own
-        self._promises = await promises_of(monitors, self._options.tls, self._log.propose)
+        self._promises = await promises_of(monitors, self._options.tls, self._log.find)
 
 
 def skipped_by(description: LogDescription) -> int:
@@ -217,13 +214,3 @@ def skipped_by(description: LogDescription) -> int:
     goes on from. Below this module messages are counted from 1.
     """
     return description.continues.log_sequence if description.continues else 0
-
-
-def check_room(message_bytes_max: int) -> None:
-    """Raises InvalidSetting if the servers take messages that are too small for a group."""
-    if message_bytes_max < MESSAGE_BYTES_MIN:
-        raise InvalidSetting(
-            name="--max-request-bytes of etcd",
-            value=f"{message_bytes_max} and some for what is around a message",
-            expected="1572864, which is etcd's default, or more",
-        )

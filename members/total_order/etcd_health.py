@@ -151,7 +151,7 @@ async def message_bytes_max(connection: EtcdConnection) -> int:
 
 
 async def promises_of(
-    monitors: Sequence[str], tls: Tls | None, propose: Callable[[], Awaitable[None]]
+    monitors: Sequence[str], tls: Tls | None, propose: Callable[[], Awaitable[object]]
 ) -> ServerPromises:
     """Reads the promises of servers out of their metrics, at `http://host:port`.
 

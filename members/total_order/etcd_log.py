@@ -193,10 +193,6 @@ class EtcdLog:
         question = DeleteRangeRequest(key=prefix, range_end=end_of(prefix))
         await self._connection.ask_until(self._limit_ms, DELETE_RANGE, question)
 
-    async def propose(self) -> None:
-        """Has the servers write to their own logs, which changes nothing here. Raises as `find`."""
-        await self.find()
-
     async def groups(self, count_max: int) -> list[str]:
         """Returns groups that the servers have logs of. Raises as `find` with `once`."""
         question = RangeRequest(

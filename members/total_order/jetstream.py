@@ -217,11 +217,7 @@ class JetStreamOrder(ServedLog[dict[str, Any]]):
     ) -> dict[str, Coroutine[Any, Any, None]]:
         options, connection = self._options, self._connection
         self._publisher = JetStreamPublisher(
-            connection,
-            stream=options.stream,
-            subject=options.subject,
-            in_flight_max=options.in_flight_max,
-            pending=self.pending,
+            connection, options.subject, options.in_flight_max, self.pending
         )
         connection.on_interruption = self._on_interruption
         health = JetStreamHealth(connection, options.stream, servers)

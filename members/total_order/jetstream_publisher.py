@@ -46,16 +46,9 @@ class JetStreamPublisher:
     """The sending half of the adapter; `run` sends again what may be lost."""
 
     def __init__(
-        self,
-        connection: JetStreamConnection,
-        *,
-        stream: str,
-        subject: str,
-        in_flight_max: int,
-        pending: Pending,
+        self, connection: JetStreamConnection, subject: str, in_flight_max: int, pending: Pending
     ) -> None:
         self._connection = connection
-        self._stream = stream
         self._subject = subject
         self._in_flight_max = in_flight_max
         self._pending = pending

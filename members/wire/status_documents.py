@@ -27,7 +27,7 @@ def fields_of(message: Message) -> JsonObject:
 def _shown(message: Message, field: Any) -> object:
     value = getattr(message, field.name)
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
-        return dict(value)
+        return dict(sorted(value.items()))
     if field.is_repeated:
         return [plain(field, each) for each in value]
     if field.has_presence and not message.HasField(field.name):

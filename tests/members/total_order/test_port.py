@@ -37,6 +37,12 @@ from tests.log_servers import wiped
 from tests.sim.memory_order import MemoryLog, MemoryOrder
 from tests.waiting import SECONDS_MAX, until
 
+SERVED = (
+    pytest.param("jetstream", marks=pytest.mark.nats),
+    pytest.param("etcd", marks=pytest.mark.etcd),
+)
+at_servers = pytest.mark.parametrize("make_order", SERVED, indirect=True)
+
 
 class MakeOrder(Protocol):
     """Makes a handle on the log of a test."""
@@ -50,13 +56,7 @@ class MakeOrder(Protocol):
         ...
 
 
-@pytest.fixture(
-    params=[
-        "memory",
-        pytest.param("jetstream", marks=pytest.mark.nats),
-        pytest.param("etcd", marks=pytest.mark.etcd),
-    ]
-)
+@pytest.fixture(params=["memory", *SERVED])
 async def make_order(request: pytest.FixtureRequest) -> AsyncIterator[MakeOrder]:
     """Makes handles on one log that does not exist yet; those that were opened are closed."""
     log = MemoryLog("test", portion_max=7)
@@ -151,14 +151,14 @@ async def test_a_rebuilt_log_begins_behind_the_one_that_it_continues(
     assert await order.message(1_010) is None
 
 
+@at_servers
 async def test_a_log_that_was_removed_is_another_one_when_it_is_made_again(
     make_order: MakeOrder,
 ) -> None:
     first = make_order()
     before = await first.open(create=True)
     await publish_all(first, payloads_of(3))
-    if not isinstance(first, ServedLog):
-        pytest.skip("the log in memory is not removed")
+    assert isinstance(first, ServedLog)
     for _ in range(2):
         await first.remove()
         asking = make_order()
@@ -172,12 +172,12 @@ async def test_a_log_that_was_removed_is_another_one_when_it_is_made_again(
     assert [each.payload for each in await read_until(again, 1, 2)] == payloads_of(2, "again")
 
 
+@at_servers
 async def test_a_log_made_anew_under_a_reader_is_foreign(
     make_order: MakeOrder, order: TotalOrder
 ) -> None:
     other, another = make_order(), make_order()
-    if not isinstance(other, ServedLog):
-        pytest.skip("the log in memory is not removed")
+    assert isinstance(other, ServedLog)
     await publish_all(order, payloads_of(3))
     reading = asyncio.create_task(read_until(order, 1, 4))
     await other.open(create=False)
@@ -190,14 +190,14 @@ async def test_a_log_made_anew_under_a_reader_is_foreign(
         await order.state()
 
 
+@at_servers
 async def test_a_deleted_log_is_foreign_and_refuses(
     make_order: MakeOrder, order: TotalOrder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for reader in (jetstream_reader, etcd_reader):
         monkeypatch.setattr(reader, "NOT_FOUND_MS_MAX", 300)
     other = make_order()
-    if not isinstance(other, ServedLog):
-        pytest.skip("the log in memory is not removed")
+    assert isinstance(other, ServedLog)
     await other.open(create=False)
     reading = asyncio.create_task(read_until(order, 1, 1))
     await other.remove()
@@ -210,11 +210,11 @@ async def test_a_deleted_log_is_foreign_and_refuses(
     assert order.unacknowledged_for_ms() > 0
 
 
+@at_servers
 async def test_durable_needs_servers_that_say_they_sync(
     make_order: MakeOrder, order: TotalOrder
 ) -> None:
-    if not isinstance(order, (JetStreamOrder, EtcdOrder)):
-        pytest.skip("the log in memory has no servers")
+    assert isinstance(order, (JetStreamOrder, EtcdOrder))
     assert (await told_state(order)).durable is True
     monitors = (*order._options.monitors, "http://127.0.0.1:9")
     silent = order_of(replace(order._options, monitors=monitors))
