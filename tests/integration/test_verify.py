@@ -97,10 +97,9 @@ def test_rows_that_one_member_has_otherwise_are_named_and_it_fences_itself(
     assert "ROWS_DIFFER" in group.status("m3").observer.reason
     code, status = command("status", address)
     assert code == 1
-    assert {(each["kind"], each["name"]) for each in status["problems"]} == {
-        ("member_state", "m3"),
-        ("rows_differ", "m3"),
-    }
+    problems = {(each["kind"], each["name"]) for each in status["problems"]}
+    # On a busy machine m3, which tells the others nothing any more, is silent before one asks.
+    assert problems - {("member_silent", "m3")} == {("member_state", "m3"), ("rows_differ", "m3")}
     command("group", "rejoin", "--discard-state", group.addresses["m3"])
     wait_for("m3 to be back", lambda: state_of(group, "m3") == ONLINE)
     code, found = command("verify", address)
