@@ -101,7 +101,7 @@ function figures() {
     proof.push([count(sum([...checked.values()].map(each => each.stamps_checked))), "stamps derived again", "in all members' logs"]);
   } else proof.push([count(sum(longest.map(each => each.transactions))), "decisions", many(data.histories.length, "history", "histories")]);
   const chains = part("proof").observers ?? [];
-  if (chains.length) proof.push([percent(sum(chains.map(c => c.chained)) / (sum(chains.map(c => c.rows)) || 1)), "of the rows chained", `${many(sum(chains.map(c => c.checkpoints)), "checkpoint")} compared`]);
+  if (chains.length) proof.push([percent(sum(chains.map(c => c.chained)) / (sum(chains.map(c => c.rows)) || 1)), "of the rows chained", `${many(sum(chains.map(c => c.reports)), "report")} compared`]);
   main.append(element("div", {id: "figures"}, load.length ? tiles(load) : null, element("div", {class: "proved"}, tiles(proof))));
 }
 function findings() {
@@ -222,12 +222,12 @@ function trust() {
   if (has(isolation.anomalies)) checks(other, isolation.anomalies.map(each => [each.found ? false : each.checked && !isolation.unsearched ? true : null, each.name,
     each.found ? count(each.found) : !each.checked ? "nothing to look at" : isolation.unsearched ? "none where looked for" : "none"]));
   else none(other, missing("isolation"));
-  titled(box, "The chain of each history", has(proof.observers) ? "Each row is tied to the one before it. Checkpoints are what members told the group about their chains, digests what they told about their decisions." + (sum(proof.observers.map(each => each.checkpoints_behind)) ? " Checkpoints behind the end of a history that its member told before this audit began are the warning HISTORY_CUT; what was told later is only counted." : "") : "");
+  titled(box, "The chain of each history", has(proof.observers) ? "Each row is tied to the one before it. Reports are what members told the group about their chains, digests what they told about their decisions." + (sum(proof.observers.map(each => each.reports_behind)) ? " Reports behind the end of a history that its member told before this audit began are the warning HISTORY_CUT; what was told later is only counted." : "") : "");
   if (!has(proof.observers)) return none(box, missing("proof"));
-  const digests = proof.observers.some(each => each.digests !== undefined), behind = proof.observers.some(each => each.checkpoints_behind);
-  box.append(table(["member", "rows in the chain", {name: "verified up to", wide: true}, "checkpoints", ...(behind ? ["behind the end"] : []), ...(digests ? ["digests"] : [])], proof.observers.map(each => [member(each),
+  const digests = proof.observers.some(each => each.digests !== undefined), behind = proof.observers.some(each => each.reports_behind);
+  box.append(table(["member", "rows in the chain", {name: "verified up to", wide: true}, "reports", ...(behind ? ["behind the end"] : []), ...(digests ? ["digests"] : [])], proof.observers.map(each => [member(each),
     barred(`${count(each.chained)} of ${count(each.rows)}`, each.chained / (each.rows || 1), each.chained < each.rows ? "var(--bad)" : "var(--good)"),
-    each.last_place === null || each.last_place === undefined ? "–" : placed(each.last_place), each.checkpoints, ...(behind ? [each.checkpoints_behind ?? 0] : []), ...(digests ? [each.digests] : [])])));
+    each.last_place === null || each.last_place === undefined ? "–" : placed(each.last_place), each.reports, ...(behind ? [each.reports_behind ?? 0] : []), ...(digests ? [each.digests] : [])])));
 }
 
 /* ---- decisions and conflicts ---- */

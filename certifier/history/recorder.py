@@ -110,9 +110,9 @@ class HistoryRecorder:
             "transaction_id": transaction_id,
         }
 
-    def checkpoint(self, position: int, origin: str, session: str, report: Report) -> Row:
+    def report(self, position: int, origin: str, session: str, report: Report) -> Row:
         """Returns the row of a member's report about itself."""
-        row = self._row(position, RecordKind.CHECKPOINT)
+        row = self._row(position, RecordKind.REPORT)
         row |= {
             "origin": origin,
             "session": session,

@@ -49,7 +49,7 @@ class RecordKind(StrEnum):
     """A transaction was decided."""
     REPETITION = "repetition"
     """A transaction came again, under an id that was decided before; nothing was decided."""
-    CHECKPOINT = "checkpoint"
+    REPORT = "report"
     """A member reported how far it is, and the digests of its state and of its history."""
     VIEW_CHANGE = "view_change"
     """Members came or went."""
@@ -109,7 +109,7 @@ COLUMNS: Final = (
     Column("place", "int64", "position in the total order, and the step at it: see `place_of`"),
     Column("kind", "string", "see `RecordKind`"),
     Column("version", "int64", "certified transactions so far, this record included"),
-    # Columns of a transaction; origin and session also of a checkpoint.
+    # Columns of a transaction; origin and session also of a report.
     Column("origin", "string", "the member that sent it"),
     Column("session", "string", "the run of that member, or the trace's session"),
     Column("transaction_id", "string", "its client's id, in hexadecimal digits"),

@@ -24,7 +24,7 @@ from ...certifier.history.schema import (
 )
 from ...certifier.records import GarbageCollection, Outcome, Transaction, Verdict, ViewChange
 from ...certifier.write_set import store_key_item
-from .log_records import LogBatch, LoggedTransaction, StableReport
+from .log_records import LogBatch, LoggedTransaction, MemberReport
 from .views import View
 
 KeysOf = Callable[[bytes], Sequence[bytes]]
@@ -135,7 +135,7 @@ class Decisions:
         _dated(noted, decided_us, [row])
 
     def reported(
-        self, noted: Noted, decided_us: int, position: int, batch: LogBatch, report: StableReport
+        self, noted: Noted, decided_us: int, position: int, batch: LogBatch, report: MemberReport
     ) -> None:
         """Notes a member's report."""
         if self.is_on:
@@ -147,7 +147,7 @@ class Decisions:
                 report.history_chain,
             )
             session = session_of(batch.incarnation)
-            row = self._recorder.checkpoint(position, batch.member, session, told)
+            row = self._recorder.report(position, batch.member, session, told)
             _dated(noted, decided_us, [row])
 
     def view_changed(

@@ -129,7 +129,7 @@ class ViewProposal(NamedTuple):
     """By the proposer's clock, since 1970; 0: unknown."""
 
 
-class StableReport(NamedTuple):
+class MemberReport(NamedTuple):
     """How far a member is, with the digest of its certification state after a message of the log.
 
     `applied_version` is visible there; `stable_version` is on its disk and no open snapshot there
@@ -227,7 +227,7 @@ class RowDigests(NamedTuple):
 
 Control = (
     ViewProposal
-    | StableReport
+    | MemberReport
     | GroupSettings
     | Appointment
     | Abandonment

@@ -36,10 +36,10 @@ from .log_records import (
     GroupSettings,
     LogBatch,
     LoggedTransaction,
+    MemberReport,
     Message,
     PlainColumns,
     RowDigests,
-    StableReport,
     Unreadable,
     ViewProposal,
 )
@@ -258,7 +258,7 @@ class Member:
             return False
         at, (_, place, chain) = self.log_sequence, self.history_cursor
         digest, durable = self.digests.at(at), self.durable_log_sequence
-        self.publisher.control(StableReport(*news, at, digest, durable, place, chain))
+        self.publisher.control(MemberReport(*news, at, digest, durable, place, chain))
         return True
 
     def report_of(self, incarnation: int) -> tuple[int, int]:
@@ -480,7 +480,7 @@ class Member:
         return origin is not None and (may_all or origin.name == self.view.primary)
 
     def take_report(
-        self, batch: LogBatch, position: int, report: StableReport, into: Delivered
+        self, batch: LogBatch, position: int, report: MemberReport, into: Delivered
     ) -> None:
         """Compares digests, and notes how far the reporting member is."""
         if self.view.member(batch.incarnation) is None:

@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 from ...certifier.errors import DigestMismatch, quoted
 from .group_settings import is_name
-from .log_records import LogBatch, StableReport, ViewProposal
+from .log_records import LogBatch, MemberReport, ViewProposal
 from .views import View, ViewMember
 
 DEPARTED_MAX = 100
@@ -194,7 +194,7 @@ class DigestVote:
         """Returns the digest after a message; empty if it is not known, or no longer."""
         return self._digests.get(log_sequence, b"")
 
-    def compare(self, batch: LogBatch, report: StableReport, view_size: int) -> None:
+    def compare(self, batch: LogBatch, report: MemberReport, view_size: int) -> None:
         """Compares another member's digest with ours at the same log position. A position whose
         digest we no longer keep counts as equal.
 
@@ -300,7 +300,7 @@ class ProgressReports:
         self._reports: dict[int, tuple[int, int]] = {}
         self._durable: dict[int, int] = {}
 
-    def take(self, incarnation: int, report: StableReport) -> None:
+    def take(self, incarnation: int, report: MemberReport) -> None:
         """Notes a report; one that was overtaken changes nothing."""
         applied, stable = self.of(incarnation)
         self._reports[incarnation] = (

@@ -20,8 +20,8 @@ from .log_records import (
     Fragment,
     LogBatch,
     LoggedTransaction,
+    MemberReport,
     Message,
-    StableReport,
     bytes_of,
 )
 
@@ -211,8 +211,8 @@ class Publisher:
         """Queues a control record; it goes out with the next batch. Of several reports only the
         newest is kept.
         """
-        if isinstance(control, StableReport):
-            self._controls = [each for each in self._controls if not isinstance(each, StableReport)]
+        if isinstance(control, MemberReport):
+            self._controls = [each for each in self._controls if not isinstance(each, MemberReport)]
         self._controls.append(control)
 
     def begin_upload(self, changed: Callable[[], None]) -> Upload:

@@ -23,9 +23,9 @@ from .log_records import (
     Forgetting,
     GroupSettings,
     LogBatch,
+    MemberReport,
     RowDigests,
     Skip,
-    StableReport,
     ViewProposal,
     is_change,
 )
@@ -98,7 +98,7 @@ def why_no_settings(settings: GroupSettings, _: LogBatch, before: GroupBefore) -
     return "" if is_change(present, settings) else "settings change what a group keeps for ever"
 
 
-def why_no_report(report: StableReport, _: LogBatch, before: GroupBefore) -> str:
+def why_no_report(report: MemberReport, _: LogBatch, before: GroupBefore) -> str:
     """Returns the problem of a report that no member of the view can have made."""
     if not report.stable_version <= report.applied_version <= before.newest_version:
         return (
@@ -165,15 +165,15 @@ def _why_no_entry(proposal: ViewProposal, batch: LogBatch, before: GroupBefore) 
 RECORD_KINDS = (
     RecordKind(
         ViewProposal,
-        "view_change",
+        "view_proposal",
         FORMAT_FIRST,
         why_no_view,
         lambda member, *record: member.take_view(*record),
         joins=True,
     ),
     RecordKind(
-        StableReport,
-        "stable_set",
+        MemberReport,
+        "report",
         FORMAT_FIRST,
         why_no_report,
         lambda member, *record: member.take_report(*record),

@@ -34,7 +34,7 @@ def late_in_blocks(scene: Scene) -> None:
 
 
 def cut_at_its_end(scene: Scene) -> None:
-    """A log ends early, behind it are checkpoints that its member told."""
+    """A log ends early, behind it are reports that its member told."""
     rows = scene.histories["m1"]
     del rows[-150:]
     scene.expect(Code.HISTORY_CUT, rows[-1])
@@ -90,7 +90,7 @@ def _read_anew(scene: Scene, *, joins: bool) -> list[Row]:
         for record in scene.records
     ]
     rows = rows_of(records, "m1", scene.workload, name=f"{scene.name}-m1")
-    told = [row for row in scene.histories["m1"] if row["kind"] == RecordKind.CHECKPOINT]
+    told = [row for row in scene.histories["m1"] if row["kind"] == RecordKind.REPORT]
     return _again(sorted([*rows, *told], key=lambda row: integer(row, "place")))
 
 
@@ -135,7 +135,7 @@ def late_and_skips(scene: Scene) -> None:
             if is_decided(row, "certified") and integer(row, "place") >= place:
                 row["gtid_number"] = integer(row, "gtid_number") + (not row["gtid_brought"])
     scene.chain()
-    told = (row for row in scene.histories["m3"] if row["kind"] == RecordKind.CHECKPOINT)
+    told = (row for row in scene.histories["m3"] if row["kind"] == RecordKind.REPORT)
     scene.expect(Code.DIGEST_WRONG, next(row for row in told if integer(row, "place") > place))
     del scene.histories["m3"][:200]
 

@@ -58,11 +58,11 @@ class Scene:
             )
             for member in MEMBERS
         }
-        exchange_checkpoints(self.histories)
+        exchange_reports(self.histories)
 
     def chain(self) -> None:
         """Numbers and chains all rows, and tells the members what the others' chains are."""
-        exchange_checkpoints(self.histories)
+        exchange_reports(self.histories)
 
     def expect(self, code: Code, *rows: Row) -> None:
         """A finding of a code at each row."""
@@ -79,13 +79,13 @@ class Scene:
         return found[len(found) // 2]
 
 
-def exchange_checkpoints(histories: Mapping[str, list[Row]], late: Container[int] = ()) -> None:
+def exchange_reports(histories: Mapping[str, list[Row]], late: Container[int] = ()) -> None:
     """Numbers and chains the rows of all members; at each stable set one of them, in turn, tells
     how its chain is just before and what it has executed, and all record it. That is enough for the
     stable sets up to its next turn, but one version less in turns that are `late`.
     """
     for rows in histories.values():
-        rows[:] = [dict(row) for row in rows if row["kind"] != RecordKind.CHECKPOINT]
+        rows[:] = [dict(row) for row in rows if row["kind"] != RecordKind.REPORT]
     done: dict[str, list[Row]] = {member: [] for member in histories}
     left = {member: list(rows) for member, rows in histories.items()}
     stable_versions = {
@@ -104,7 +104,7 @@ def exchange_checkpoints(histories: Mapping[str, list[Row]], late: Container[int
             continue
         last, stable = done[reporter][-1], left[reporter][0]
         for member in histories:
-            row = _checkpoint(done[member][-1], last, stable)
+            row = _report(done[member][-1], last, stable)
             enough = stable_versions[places[min(turn + len(MEMBERS), len(places)) - 1]]
             _append(done[member], row | {"stable_version": enough - (turn in late)})
     for member, rows in histories.items():
@@ -140,7 +140,7 @@ def is_stamped(row: Row) -> bool:
     )
 
 
-def _checkpoint(before: Row, told: Row, stable: Row) -> Row:
+def _report(before: Row, told: Row, stable: Row) -> Row:
     """The row of what a member told just before a stable set: how its chain and its decisions are.
     `before` is the recorder's own last row, `told` that of the member.
     """
@@ -149,8 +149,8 @@ def _checkpoint(before: Row, told: Row, stable: Row) -> Row:
         "format_version": FORMAT_VERSION,
         "observer": before["observer"],
         "history": before["history"],
-        "place": place_of(position, RecordKind.CHECKPOINT),
-        "kind": RecordKind.CHECKPOINT.value,
+        "place": place_of(position, RecordKind.REPORT),
+        "kind": RecordKind.REPORT.value,
         "version": before["version"],
         "decided_us": stable["decided_us"],
         "origin": told["observer"],
@@ -316,7 +316,7 @@ def stable_set_beyond_a_report(scene: Scene) -> None:
     """Members take for stable what one of them has not told that it had executed."""
     stable = [row for row in scene.histories["m1"] if row["kind"] == RecordKind.STABLE_SET]
     turn = len(stable) - 4
-    exchange_checkpoints(scene.histories, {turn})
+    exchange_reports(scene.histories, {turn})
     scene.expect(Code.STABLE_SET_WRONG, *scene.at_all(integer(stable[turn + 2], "place")))
 
 
@@ -372,11 +372,11 @@ def edited_and_chained(scene: Scene) -> None:
     chained = rows[:at]
     for row in rows[at:]:
         _append(chained, row)
-    told = [row for row in rows if row["kind"] == RecordKind.CHECKPOINT]
+    told = [row for row in rows if row["kind"] == RecordKind.REPORT]
     own = [row for row in told if row["origin"] == wrong["observer"]]
     before = {integer(row, "place") for row in rows[:at]}
     late = {integer(row, "reported_place") for row in own} - before
-    scene.expect(Code.CHECKPOINT_WRONG, *[row for row in rows if row["place"] in late])
+    scene.expect(Code.REPORT_WRONG, *[row for row in rows if row["place"] in late])
 
 
 def swapped_records(scene: Scene) -> None:
@@ -416,8 +416,7 @@ def decisions_that_were_not_told(scene: Scene) -> None:
         told = next(
             row
             for row in rows
-            if row["kind"] == RecordKind.CHECKPOINT
-            and integer(row, "place") > integer(wrong, "place")
+            if row["kind"] == RecordKind.REPORT and integer(row, "place") > integer(wrong, "place")
         )
         scene.expect(Code.DIGEST_WRONG, told)
 
@@ -427,12 +426,12 @@ def told_record_never_written(scene: Scene) -> None:
     chained anew.
     """
     rows = scene.histories["m1"]
-    told = [row for row in rows if row["kind"] == RecordKind.CHECKPOINT]
+    told = [row for row in rows if row["kind"] == RecordKind.REPORT]
     places = {row["reported_place"] for row in told if row["origin"] == rows[0]["observer"]}
     gone = scene.pick(lambda row: row["place"] in places and is_decided(row, "conflict"))
     scene.expect(Code.RECORD_MISSING, gone)
     at = rows.index(gone)
-    scene.expect(Code.CHECKPOINT_WRONG, *[row for row in rows[at:] if row["place"] in places])
+    scene.expect(Code.REPORT_WRONG, *[row for row in rows[at:] if row["place"] in places])
     chained = rows[:at]
     for row in rows[at + 1 :]:
         _append(chained, row)

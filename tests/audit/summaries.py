@@ -74,8 +74,8 @@ def clean_summary() -> JsonObject:
                     "history": "1",
                     "rows": 431_000,
                     "chained": 431_000,
-                    "checkpoints": 214,
-                    "checkpoints_behind": 0,
+                    "reports": 214,
+                    "reports_behind": 0,
                     "digests": 203,
                     "last_place": _place(8_100, 4),
                 }
@@ -134,7 +134,7 @@ def _begun_again(summary: Any, observer: str) -> JsonObject:
     first |= _history(observer, 1, 5_200, begins_late=False) | {"history": HISTORIES[0]}
     second |= _history(observer, 5_310, 9_000, begins_late=True) | {"history": HISTORIES[1]}
     _, first, _, _ = summary["proof"]["observers"]
-    first |= {"checkpoints_behind": 2, "last_place": _place(5_200, 4)}
+    first |= {"reports_behind": 2, "last_place": _place(5_200, 4)}
     told: JsonObject = summary
     return told
 

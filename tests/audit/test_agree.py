@@ -1,4 +1,4 @@
-"""Which histories and checkpoints belong together, when not all files are there, or too many."""
+"""Which histories and reports belong together, when not all files are there, or too many."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ def test_only_what_belongs_together_is_compared(audited: Audited) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_chain_is_proved_up_to_what_was_edited_and_checkpoints_behind_the_end_are_counted(
+def test_a_chain_is_proved_up_to_what_was_edited_and_reports_behind_the_end_are_counted(
     audited: Audited,
 ) -> None:
     proved: Any = audited.results["proof"].summary["observers"]
@@ -42,9 +42,9 @@ def test_a_chain_is_proved_up_to_what_was_edited_and_checkpoints_behind_the_end_
     assert chained["rows"] - chained["chained"] == 1
     assert chained["last_place"] == max(place for place in places if place < wrong.place)
     behind = {
-        (each["observer"], each["history"]): each["checkpoints_behind"]
+        (each["observer"], each["history"]): each["reports_behind"]
         for each in proved
-        if each["checkpoints_behind"]
+        if each["reports_behind"]
     }
     assert behind == {
         ("cut_off-m3", "1"): 1,

@@ -51,7 +51,7 @@ def reports(seed: int) -> list[Row]:
         name = chance.choice(MEMBERS[:2] if number < 160 else MEMBERS)
         behind = chance.randrange(400) if name == SLOW else chance.randrange(3)
         reported[name] = max(version - behind, reported[name], 0)
-        row(RecordKind.CHECKPOINT, origin=name, stable_version=reported[name])
+        row(RecordKind.REPORT, origin=name, stable_version=reported[name])
     return rows
 
 

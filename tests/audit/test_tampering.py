@@ -81,11 +81,11 @@ def test_the_copy_that_was_changed_and_the_one_that_was_cut_off_are_named(
     copies["m2"] = [row for row in copies["m2"] if integer(row, "place") < last]
     end = integer(copies["m2"][-1], "place")
     found = findings(spark, tmp_path, copies, logs.order)
-    assert {each for each in found if each[0] is not Code.CHECKPOINT_WRONG} == {
+    assert {each for each in found if each[0] is not Code.REPORT_WRONG} == {
         (Code.MEMBERS_DISAGREE, "m1", place),
         (Code.HISTORY_CUT, "m2", end),
     }
-    wrong = {each[1:] for each in found if each[0] is Code.CHECKPOINT_WRONG}
+    wrong = {each[1:] for each in found if each[0] is Code.REPORT_WRONG}
     assert wrong == {("m1", each) for each in told(copies["m3"], "m1") if each >= place}
     assert wrong
 
@@ -103,7 +103,7 @@ def test_copies_that_were_all_changed_alike_are_named_by_an_export_alone(
     found = findings(spark, tmp_path / "beside", copies, logs.order)
     disagreeing = {each for each in found if each[0] is Code.MEMBERS_DISAGREE}
     assert disagreeing >= {(Code.MEMBERS_DISAGREE, name, place) for name in OBSERVERS}
-    assert {name for code, name, _ in found if code is Code.CHECKPOINT_WRONG} == {*OBSERVERS}
+    assert {name for code, name, _ in found if code is Code.REPORT_WRONG} == {*OBSERVERS}
     assert {name for _, name, _ in found} == {*OBSERVERS}, "the export is at odds with nobody"
 
 
@@ -133,7 +133,7 @@ def told(rows: list[Row], member: str) -> set[int]:
     return {
         integer(row, "reported_place")
         for row in rows
-        if row["kind"] == RecordKind.CHECKPOINT
+        if row["kind"] == RecordKind.REPORT
         and row["origin"] == member
         and row["reported_chain"] is not None
     }

@@ -8,9 +8,9 @@ from groupcert.internal.v1.log_pb2 import (
     LogBatch,
     LoggedTransaction,
     Member,
-    StableSet,
+    MemberReport,
 )
-from groupcert.internal.v1.log_pb2 import ViewChange as Change
+from groupcert.internal.v1.log_pb2 import ViewProposal as Change
 from groupcert.v1.transaction_pb2 import Changes
 from tests.checker.check import item_of
 
@@ -77,13 +77,13 @@ class LogWriter:
         """Proposes a view."""
         runs = [Member(name=name, incarnation=RUNS[name]) for name in members]
         change = Change(previous_view_id=previous, members=runs)
-        return self.control(members[0], ControlRecord(view_change=change))
+        return self.control(members[0], ControlRecord(view_proposal=change))
 
     def report(self, stable_version: int) -> None:
         """Has both members say how far they are."""
-        stable = StableSet(applied_version=stable_version, stable_version=stable_version)
+        stable = MemberReport(applied_version=stable_version, stable_version=stable_version)
         for member in RUNS:
-            self.control(member, ControlRecord(stable_set=stable))
+            self.control(member, ControlRecord(report=stable))
 
     def repeat(self, sequence: int) -> int:
         """Adds a message again, as a publisher does that got no answer."""

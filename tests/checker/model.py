@@ -14,8 +14,8 @@ from groupcert.internal.v1.log_pb2 import (
     GroupSettings,
     LogBatch,
     LoggedTransaction,
-    StableSet,
-    ViewChange,
+    MemberReport,
+    ViewProposal,
 )
 from tests.checker.decision import Decision
 from tests.checker.gtid_numbers import GtidNumbers
@@ -62,10 +62,10 @@ class Model:
                 if not known:
                     yield self._decide(batch, (sequence, index), transaction)
         for control in batch.controls:
-            if control.HasField("view_change"):
-                self._change_view(batch, control.view_change)
-            elif control.HasField("stable_set") and batch.incarnation in self.runs:
-                self._report(batch.incarnation, control.stable_set)
+            if control.HasField("view_proposal"):
+                self._change_view(batch, control.view_proposal)
+            elif control.HasField("report") and batch.incarnation in self.runs:
+                self._report(batch.incarnation, control.report)
             elif control.HasField("group_settings"):
                 if control.group_settings.settings_version == self.settings.settings_version + 1:
                     self.settings = control.group_settings
@@ -126,7 +126,7 @@ class Model:
         if purged and not self.edge_is_raised:
             self.edge, self.edge_is_raised = self.next_sequence_number - 1, True
 
-    def _report(self, run: int, report: StableSet) -> None:
+    def _report(self, run: int, report: MemberReport) -> None:
         self.reports[run] = max(self.reports.get(run, 0), report.stable_version)
         self._follow_reports()
 
@@ -135,7 +135,7 @@ class Model:
         if min(stable, len(self.certified)) > self.stable:
             self.stable, self.edge_is_raised = min(stable, len(self.certified)), False
 
-    def _change_view(self, batch: LogBatch, change: ViewChange) -> None:
+    def _change_view(self, batch: LogBatch, change: ViewProposal) -> None:
         if change.previous_view_id != self.view_id:
             return
         self.view_id += 1

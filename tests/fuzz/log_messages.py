@@ -22,8 +22,8 @@ from groupcert.internal.v1.log_pb2 import (
     LogBatch,
     LogBatchHead,
     LoggedTransaction,
-    StableSet,
-    ViewChange,
+    MemberReport,
+    ViewProposal,
 )
 from groupcert.internal.v1.log_pb2 import Member as NamedRun
 from groupcert.members.core.views import FORMAT_FIRST, FORMAT_VERSION
@@ -97,7 +97,7 @@ def judged(payload: bytes, log: CapturedLog) -> Judgement:
         joins = [
             each.name
             for control in batch.controls
-            for each in control.view_change.members
+            for each in control.view_proposal.members
             if each.incarnation == batch.incarnation and each.name in MEMBERS
         ]
         return Judgement("a later process of a member's name takes it over" if joins else "")
@@ -214,9 +214,9 @@ def _control(chance: random.Random, messages: LogMessages) -> bytes:
     huge = chance.choice((0, 2**63, 2**64 - 1))
     run = NamedRun(name="m9", incarnation=9, address=chance.choice(("", "x", "127.0.0.1:9")))
     kinds: Sequence[ControlRecord] = (
-        ControlRecord(view_change=ViewChange(previous_view_id=huge)),
-        ControlRecord(view_change=ViewChange(previous_view_id=1, members=[run] * 30)),
-        ControlRecord(stable_set=StableSet(applied_version=huge, digest=bytes(1_000))),
+        ControlRecord(view_proposal=ViewProposal(previous_view_id=huge)),
+        ControlRecord(view_proposal=ViewProposal(previous_view_id=1, members=[run] * 30)),
+        ControlRecord(report=MemberReport(applied_version=huge, digest=bytes(1_000))),
         ControlRecord(group_settings=GroupSettings(settings_version=1, group="other")),
         ControlRecord(group_settings=GroupSettings(settings_version=2, group="local")),
         ControlRecord(),
@@ -233,7 +233,7 @@ def _unknown_kinds(chance: random.Random, messages: LogMessages) -> bytes:
             unknown.append(number & 0x7F | 0x80)
             number >>= 7
         unknown.append(number)
-    view = ControlRecord(view_change=ViewChange(previous_view_id=chance.randrange(9)))
+    view = ControlRecord(view_proposal=ViewProposal(previous_view_id=chance.randrange(9)))
     controls = [view] * chance.randrange(3)
     controls.append(ControlRecord.FromString(bytes(unknown) + bytes(size)))
     if chance.random() < 0.5:

@@ -10,7 +10,7 @@ from groupcert.internal.v1.log_pb2 import (
     LogBatch,
     LoggedTransaction,
     Member,
-    ViewChange,
+    ViewProposal,
 )
 from tests.fuzz.log_messages import CapturedLog, Judgement, judged
 from tests.fuzz.watcher import error_problems, growth_problems, hold_problems
@@ -34,10 +34,10 @@ def log() -> CapturedLog:
     return log
 
 
-VIEW = [ControlRecord(view_change=ViewChange(previous_view_id=1))]
+VIEW = [ControlRecord(view_proposal=ViewProposal(previous_view_id=1))]
 SETTINGS = [ControlRecord(group_settings=GroupSettings(settings_version=2))]
 TWIN = [
-    ControlRecord(view_change=ViewChange(members=[Member(name="m2", incarnation=9)])),
+    ControlRecord(view_proposal=ViewProposal(members=[Member(name="m2", incarnation=9)])),
 ]
 JUDGED = {
     "noise": (b"\xff", Judgement()),

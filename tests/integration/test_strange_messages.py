@@ -23,7 +23,7 @@ from groupcert.members.core.log_records import (
     GroupSettings,
     LogBatch,
     LoggedTransaction,
-    StableReport,
+    MemberReport,
     ViewProposal,
 )
 from groupcert.members.core.views import ViewMember
@@ -93,7 +93,7 @@ def strange_messages(status: GroupStatus) -> list[bytes]:
     runs = {each.name: each.incarnation for each in status.members}
     own = LogBatch("m1", runs["m1"], 1_000)
     everybody_out = ViewProposal(view_id, ())
-    forged = StableReport(2**40, 2**40, 1, b"forged!!", 2**40)
+    forged = MemberReport(2**40, 2**40, 1, b"forged!!", 2**40)
     write = LoggedTransaction(b"", 0, [1], payload=b"\xff no changes")
     return [
         b"\xff bytes that are no batch",

@@ -12,7 +12,7 @@ from groupcert.members.core.log_records import (
     GroupSettings,
     LogBatch,
     LoggedTransaction,
-    StableReport,
+    MemberReport,
     ViewProposal,
 )
 from groupcert.members.core.member import Member
@@ -85,7 +85,7 @@ def report_of(
 ) -> LogBatch:
     """A report of member `m<number>` on the place where `member` is, by default an honest one."""
     digest = digest or member.certifier.digest()
-    report = StableReport(applied, stable, member.log_sequence, digest)
+    report = MemberReport(applied, stable, member.log_sequence, digest)
     return batch_of(number, batch_number, controls=[report])
 
 

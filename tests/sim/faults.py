@@ -15,7 +15,7 @@ from groupcert.certifier.storage.store import Family
 from groupcert.members.core.log_records import (
     LogBatch,
     LoggedTransaction,
-    StableReport,
+    MemberReport,
     ViewProposal,
 )
 from groupcert.members.core.members import NUMBERS_AHEAD_MAX
@@ -220,7 +220,7 @@ def write_junk(cluster: "Cluster") -> None:
     everybody_out = ViewProposal(view.view_id, ())
     last = machine.numbers.last(me.incarnation) or 0
     forged = LogBatch(me.name, me.incarnation, last + 1 + dice.randint(0, 9))
-    far_ahead = StableReport(1 << 40, 1 << 40, machine.log_sequence, bytes(8), 1 << 40)
+    far_ahead = MemberReport(1 << 40, 1 << 40, machine.log_sequence, bytes(8), 1 << 40)
     junk = machine.settings._replace(
         settings_version=1 + machine.settings.settings_version, gc_window=""
     )

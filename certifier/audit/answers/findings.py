@@ -48,7 +48,7 @@ class Code(StrEnum):
     RECORD_MISSING = "RECORD_MISSING"
     RECORD_EDITED = "RECORD_EDITED"
     RECORD_REORDERED = "RECORD_REORDERED"
-    CHECKPOINT_WRONG = "CHECKPOINT_WRONG"
+    REPORT_WRONG = "REPORT_WRONG"
     DIGEST_WRONG = "DIGEST_WRONG"
     HISTORY_CUT = "HISTORY_CUT"
     LOST_UPDATE = "LOST_UPDATE"
@@ -178,7 +178,7 @@ MEANINGS: dict[Code, Meaning] = {
     Code.STABLE_SET_WRONG: Meaning(
         _E,
         "a stable set goes back, or names what was not certified or not executed by all members",
-        "Find the member that reported what it had not executed, in the checkpoints before "
+        "Find the member that reported what it had not executed, in the reports before "
         "it; compare its data with another member's.",
     ),
     Code.MEMBERS_DISAGREE: Meaning(
@@ -205,7 +205,7 @@ MEANINGS: dict[Code, Meaning] = {
         "Keep the files as they are, and find who could write to the folder. An export of the"
         " log server says what was decided.",
     ),
-    Code.CHECKPOINT_WRONG: Meaning(
+    Code.REPORT_WRONG: Meaning(
         _E,
         "the chain is not what its member told the group at that place",
         "Keep the files as they are: that copy was made anew, or its member went wrong. An "

@@ -35,7 +35,7 @@ HOLDER = pl.Schema(
 behind the next member's at most, and how many it had not executed when it reported. Of no `name`:
 for how long nobody held, with all reports known.
 """
-_KINDS = (RecordKind.CHECKPOINT, RecordKind.VIEW_CHANGE)
+_KINDS = (RecordKind.REPORT, RecordKind.VIEW_CHANGE)
 
 
 def reports_of(log: Log, history: History) -> DataFrame:

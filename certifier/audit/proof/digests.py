@@ -158,7 +158,7 @@ def told_digests(rows: pl.DataFrame, parts: Mapping[int, int]) -> pl.DataFrame:
     each part, because a digest covers all decisions before it.
     """
     told = rows.filter(
-        is_kind(RecordKind.CHECKPOINT)
+        is_kind(RecordKind.REPORT)
         & pl.col("reported_digest").is_not_null()
         & pl.col("reported_sequence").is_not_null()
     ).sort("number")

@@ -1,7 +1,7 @@
 """Proof: checks the chain of each history, and the chains that its member reported to the group.
 
 Each row's link is computed by itself (`links.py`); chains and digests that the members exchanged
-while the group ran are compared with the rows (`checkpoints.py`, `digests.py`).
+while the group ran are compared with the rows (`reports.py`, `digests.py`).
 """
 
 from collections import Counter
@@ -30,13 +30,6 @@ from ..rows.kept import AuditWhole
 from ..rows.log import Log
 from ..rows.tails import tails_of
 from ..spark.walks import concatenated
-from .checkpoints import (
-    BEHIND,
-    COMPARED,
-    CUT,
-    UNKNOWN,
-    wrong_checkpoints,
-)
 from .digests import (
     DIGEST,
     Differing,
@@ -44,13 +37,20 @@ from .digests import (
     kept_to,
 )
 from .links import wrong_links
+from .reports import (
+    BEHIND,
+    COMPARED,
+    CUT,
+    UNKNOWN,
+    wrong_reports,
+)
 
 
 def run(log: Log) -> Result:
     """Checks links, gaps and moved rows of each history, and chains against exchanged ones."""
     before = log.before("proof")
     earlier = from_kept(log, before)
-    new = collected(log, concatenated(wrong_links(log), wrong_checkpoints(log, {})))
+    new = collected(log, concatenated(wrong_links(log), wrong_reports(log, {})))
     if any(note.code == UNKNOWN for note in new.notes):
         raise AuditWhole("a member has reported a place of its history that was not kept")
     new = _without_gaps(log, new, earlier)
@@ -110,12 +110,12 @@ def _digests_told(log: Log, differing: Sequence[Differing], before: JsonObject) 
 
 def _without_gaps(log: Log, found: FoundAll, earlier: FoundAll) -> FoundAll:
     """Returns the findings without reports about rows that are missing, which is found already."""
-    wrong, missing = Code.CHECKPOINT_WRONG, Code.RECORD_MISSING.value
+    wrong, missing = Code.REPORT_WRONG, Code.RECORD_MISSING.value
     if not (found.counts[wrong.value] and (found.counts[missing] or earlier.counts[missing])):
         return found
     others = [each for each in found.found if each.finding.code is not wrong]
     counts = Counter({code: count for code, count in found.counts.items() if code != wrong})
-    outside = collected(log, wrong_checkpoints(log, gaps_of(log)))
+    outside = collected(log, wrong_reports(log, gaps_of(log)))
     return merged([FoundAll(others, counts), outside])._replace(notes=found.notes)
 
 
@@ -176,7 +176,7 @@ def _place(note: Note) -> int:
 def _summary(
     log: Log, notes: Sequence[Note], digests: Mapping[int, int], edited: Sequence[Found]
 ) -> JsonObject:
-    """Returns the summary. `checkpoints_behind`: those about places after the end of a history,
+    """Returns the summary. `reports_behind`: those about places after the end of a history,
     which ends early. `last_place`: the last one up to which all rows fit the chain; none if the
     first does not.
     """
@@ -193,8 +193,8 @@ def _summary(
                 "history": each.history,
                 "rows": each.rows,
                 "chained": each.rows - len(wrong.get(each.h, ())),
-                "checkpoints": counts[COMPARED, each.h],
-                "checkpoints_behind": counts[BEHIND, each.h],
+                "reports": counts[COMPARED, each.h],
+                "reports_behind": counts[BEHIND, each.h],
                 "digests": digests.get(each.h, 0),
                 "last_place": wrong[each.h][0].low if each.h in wrong else each.last_place,
             }

@@ -30,8 +30,8 @@ FOUND = pl.Schema(
 )
 """A wrong row, by one check."""
 CODES = frozenset(code.value for code in Code)
-LATER = (Code.CHECKPOINT_WRONG.value,)
-"""Codes whose findings a new row may make at an old one. A new report may show CHECKPOINT_WRONG at
+LATER = (Code.REPORT_WRONG.value,)
+"""Codes whose findings a new row may make at an old one. A new report may show REPORT_WRONG at
 such a row, and an audit `--since` keeps it: whoever finds it says whether it is new.
 """
 _COUNTED = pl.Schema({**FOUND, "count": pl.Int64()})

@@ -183,7 +183,7 @@ def _read(frames: Frames) -> Frames:
         milestones = frame.group_by(*NAMES, part).agg(pl.col("number", "version", "place").min())
         yield of_kind(_MILESTONE, milestones)
         yield of_kind(_USED, _used(frame))
-        reported = frame.filter(pl.col("kind") == RecordKind.CHECKPOINT.value)
+        reported = frame.filter(pl.col("kind") == RecordKind.REPORT.value)
         reports = reported.group_by(*NAMES, "origin").agg(pl.col(REPORTED).max())
         yield of_kind(_REPORT, reports)
 

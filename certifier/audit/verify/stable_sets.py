@@ -20,7 +20,7 @@ from ..spark.walks import Frames, in_order, walk
 
 TOLD_BY = "told by"
 """The note of a row that later ones are judged by."""
-_KINDS = (RecordKind.CHECKPOINT, RecordKind.VIEW_CHANGE, RecordKind.STABLE_SET)
+_KINDS = (RecordKind.REPORT, RecordKind.VIEW_CHANGE, RecordKind.STABLE_SET)
 _BEYOND = pl.Schema(
     {
         "h": pl.Int32(),
@@ -107,7 +107,7 @@ class _Reports:
             self.members, self.viewed = list(members) if isinstance(members, list) else [], number
         elif not isinstance(version, int):
             return
-        elif row["kind"] == RecordKind.CHECKPOINT:
+        elif row["kind"] == RecordKind.REPORT:
             before = self.reports.get(str(row["origin"]), _Report())
             newest = max((version, number), (before.version, before.at), key=itemgetter(0))
             self.reports[str(row["origin"])] = _Report(*newest, number)

@@ -238,10 +238,10 @@ class TestRecorder:
         assert "verdict" not in row
 
     @pytest.mark.parametrize("keeps_log", [False, True])
-    def test_a_checkpoint_has_what_the_member_told(self, keeps_log: bool) -> None:
+    def test_a_report_has_what_the_member_told(self, keeps_log: bool) -> None:
         _, recorder = recorded()
         written = (99, b"8 bytes.") if keeps_log else ()
-        row = recorder.checkpoint(5, "m2", "a", Report(4, 3, b"\xff" * 7 + b"\x7f", *written))
+        row = recorder.report(5, "m2", "a", Report(4, 3, b"\xff" * 7 + b"\x7f", *written))
         assert (row["origin"], row["session"], row["stable_version"]) == ("m2", "a", 4)
         assert (row["reported_sequence"], row["reported_digest"]) == (3, 2**63 - 1)
         assert ("reported_place" in row, "reported_chain" in row) == (keeps_log, keeps_log)
@@ -253,7 +253,7 @@ class TestRecorder:
         assert (refused["verdict"], refused["snapshot_version"]) == ("refused", 2**63 - 1)
         assert refused["reason"] == f"snapshot version {2**63} is not certified yet"
         most = 2**64 - 1
-        row = recorder.checkpoint(5, "m2", "a", Report(most, most, b"\xff" * 9, most, b"chain"))
+        row = recorder.report(5, "m2", "a", Report(most, most, b"\xff" * 9, most, b"chain"))
         for name in ("stable_version", "reported_sequence", "reported_place"):
             assert row[name] == 2**63 - 1
         assert row["reported_digest"] == -1

@@ -27,7 +27,7 @@ from groupcert.members.core.log_records import (
     Control,
     LogBatch,
     LoggedTransaction,
-    StableReport,
+    MemberReport,
     ViewProposal,
 )
 from groupcert.members.core.views import MemberState, ViewMember
@@ -409,13 +409,13 @@ async def test_numbers_that_no_column_takes_end_no_life(tmp_path: Path) -> None:
     runtime = member_at(tmp_path)
     await runtime._deliver([founding(runtime)])
     most = 2**64 - 1
-    report = StableReport(0, 0, 1, runtime.member.digests.at(1), 0, most, b"chain")
+    report = MemberReport(0, 0, 1, runtime.member.digests.at(1), 0, most, b"chain")
     await runtime._deliver([message(2, write("key", most), controls=(report,))])
     runtime.close()
     await asyncio.sleep(0)
     assert not runtime._failure.done()
     rows = history_in(tmp_path / "log")
-    assert kinds(rows[3:]) == ["refused", "checkpoint"]
+    assert kinds(rows[3:]) == ["refused", "report"]
     assert rows[3]["snapshot_version"] == rows[4]["reported_place"] == 2**63 - 1
 
 

@@ -15,7 +15,7 @@ from groupcert.certifier.position import log_sequence_of
 from groupcert.certifier.write_set import store_key_item
 from groupcert.internal.v1.log_pb2 import LogBatchHead
 from groupcert.members.commands.export_total_order import TotalOrderHistory
-from groupcert.members.core.log_records import LogBatch, Message, StableReport
+from groupcert.members.core.log_records import LogBatch, MemberReport, Message
 from groupcert.members.total_order.port import Delivery
 from groupcert.members.wire.log_batches import encode_batch
 from groupcert.members.wire.row_changes import encode_changes
@@ -100,6 +100,6 @@ def test_keys_go_along_where_that_is_allowed() -> None:
 
 
 def test_a_log_that_makes_no_group_is_refused() -> None:
-    batch = batch_of(1, 1, controls=[StableReport(0, 0, 0, b"")])
+    batch = batch_of(1, 1, controls=[MemberReport(0, 0, 0, b"")])
     with pytest.raises(CorruptRecord, match="none of the messages to 1 has a group's settings"):
         rows_of([batch])

@@ -24,10 +24,10 @@ from groupcert.members.core.log_records import (
     GroupSettings,
     LogBatch,
     LoggedTransaction,
+    MemberReport,
     Message,
     RowDigests,
     Skip,
-    StableReport,
     Unreadable,
     ViewProposal,
 )
@@ -140,7 +140,7 @@ def control_of(command: Command, reader: Member) -> Control:
             return ViewProposal(after, members, number, int(values.get("at_us", 0)))
         case "report":
             digest = values.get("digest", reader.certifier.digest())
-            return StableReport(
+            return MemberReport(
                 int(values.get("applied", 0)),
                 int(values.get("stable", 0)),
                 int(values.get("at", reader.log_sequence)),
@@ -252,7 +252,7 @@ def control_text(control: Control) -> str:
             words = [run_text(each) for each in members]
             words += [f"after={after}", *([f"cause={_cause_text(cause)}"] if cause else [])]
             return " ".join(["view", *words, *([f"at_us={at_us}"] if at_us else [])])
-        case StableReport(applied, stable, at, _, durable, history):
+        case MemberReport(applied, stable, at, _, durable, history):
             more = {"durable": durable, "history": history}
             words = [f"{name}={value}" for name, value in more.items() if value]
             return " ".join([f"report applied={applied} stable={stable} at={at}", *words])

@@ -28,7 +28,7 @@ from groupcert.members.core.decisions import (
     session_of,
 )
 from groupcert.members.core.effects import Delivered
-from groupcert.members.core.log_records import LogBatch, LoggedTransaction, StableReport
+from groupcert.members.core.log_records import LogBatch, LoggedTransaction, MemberReport
 from groupcert.members.core.member import Member
 from groupcert.members.core.options import MemberOptions, certifier_options
 from groupcert.members.wire.row_changes import changed_keys, encode_changes
@@ -79,7 +79,7 @@ def test_rows_are_those_of_a_recorder() -> None:
     for number in range(2, 40):
         newest = certifier.window.newest_version
         logged = [random_transaction(chance, newest) for _ in range(chance.randrange(1, 6))]
-        controls = [StableReport(newest, newest, 1, b"")] if number % 5 == 0 else []
+        controls = [MemberReport(newest, newest, 1, b"")] if number % 5 == 0 else []
         found += read(member, batch_of(2, number, logged))
         for index, each in enumerate(logged):
             place = position_of(member.log_sequence, index)

@@ -13,7 +13,7 @@ from groupcert.members.core.log_records import (
     Abandonment,
     Fragment,
     LoggedTransaction,
-    StableReport,
+    MemberReport,
 )
 from groupcert.members.core.member_checkpoint import checkpoint_of, restore
 from groupcert.members.core.views import View
@@ -34,7 +34,7 @@ from tests.members.state_machines import (
 writes = st.tuples(
     st.sampled_from([b"", b"a", b"b", b"c"]), st.integers(0, 5), st.lists(st.integers(0, 5))
 ).map(lambda fields: LoggedTransaction(*fields))
-reports = st.integers(0, 6).map(lambda version: StableReport(version, version, 0, b""))
+reports = st.integers(0, 6).map(lambda version: MemberReport(version, version, 0, b""))
 messages = st.one_of(
     st.builds(lambda writes: batch_of(2, 0, writes), st.lists(writes, min_size=1, max_size=3)),
     st.builds(lambda number, report: batch_of(number, 0, (), [report]), st.integers(1, 2), reports),
@@ -93,6 +93,6 @@ def test_what_has_to_be_stored_can_be_put_together() -> None:
 def test_what_members_need_of_the_log_is_what_they_reported_last() -> None:
     member = online(2)
     assert member.durable_log_sequences() == [0, 0], "nobody has reported"
-    report = StableReport(0, 0, 1, member.certifier.digest(), durable_log_sequence=1)
+    report = MemberReport(0, 0, 1, member.certifier.digest(), durable_log_sequence=1)
     deliver(member, batch_of(2, 2, controls=[report]))
     assert member.durable_log_sequences() == [0, 1]

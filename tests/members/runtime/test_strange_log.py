@@ -110,7 +110,7 @@ class Forger:
         view, settings = self._member.view, self._member.settings
         match dice.randrange(7):
             case 0:
-                proposal = message.view_change
+                proposal = message.view_proposal
                 proposal.previous_view_id = dice.choice((*(view.view_id,) * 5, large()))
                 for each in dice.sample(view.members, dice.randint(0, len(view.members))):
                     member = (each.name, each.incarnation, each.address, each.weight)
@@ -118,7 +118,7 @@ class Forger:
                 if dice.random() < 0.5:
                     self._add_member(proposal, ("m9", incarnation, dice.choice(TEXTS), 2**32 - 1))
             case 1:
-                report = message.stable_set
+                report = message.report
                 report.applied_version, report.stable_version = large(), large()
                 report.digest_log_sequence, report.durable_log_sequence = large(), large()
                 report.digest = bytes(dice.choice((0, 0, 100)))
@@ -144,7 +144,7 @@ class Forger:
                 message.skip.log_sequence = large()
 
     @staticmethod
-    def _add_member(proposal: log_pb2.ViewChange, member: tuple[str, int, str, int]) -> None:
+    def _add_member(proposal: log_pb2.ViewProposal, member: tuple[str, int, str, int]) -> None:
         name, incarnation, address, weight = member
         proposal.members.add(name=name, incarnation=incarnation, address=address, weight=weight)
 

@@ -32,9 +32,9 @@ from groupcert.members.core.log_records import (
     Forgetting,
     LogBatch,
     LoggedTransaction,
+    MemberReport,
     PlainColumns,
     Skip,
-    StableReport,
     Unreadable,
     ViewProposal,
     bytes_of,
@@ -101,7 +101,7 @@ controls = st.one_of(
         unsigned,
     ).map(lambda a: ViewProposal(*a)),
     st.text().map(Forgetting),
-    st.tuples(unsigned, unsigned, unsigned, st.binary(max_size=8)).map(lambda a: StableReport(*a)),
+    st.tuples(unsigned, unsigned, unsigned, st.binary(max_size=8)).map(lambda a: MemberReport(*a)),
     st.just(SETTINGS),
 )
 
@@ -111,7 +111,7 @@ controls = st.one_of(
 )
 def test_a_batch_comes_back_from_its_bytes(
     logged: list[LoggedTransaction],
-    control_records: list[ViewProposal | StableReport | Forgetting],
+    control_records: list[ViewProposal | MemberReport | Forgetting],
     incarnation: int,
 ) -> None:
     batch = LogBatch("m1", incarnation, 3, logged, control_records or ())
@@ -256,7 +256,7 @@ def test_control_records_of_too_many_bytes_are_not_looked_at() -> None:
     """A view of empty members takes fifty times as much in memory as in the log."""
     batch = a_batch()
     for _ in range(2):
-        view = batch.controls.add().view_change
+        view = batch.controls.add().view_proposal
         view.members.extend([log_pb2.Member()] * (CONTROL_BYTES_MAX // 4))
     found = decode_batch(batch.SerializeToString())
     assert isinstance(found, Unreadable)
@@ -318,7 +318,7 @@ def test_the_messages_to_skip_are_found_among_all_others() -> None:
 
 
 def test_a_report_tells_how_far_the_log_is_written() -> None:
-    report = StableReport(3, 2, 1, b"digest", 1, 2**60, b"\xffchain")
+    report = MemberReport(3, 2, 1, b"digest", 1, 2**60, b"\xffchain")
     assert read(LogBatch("m1", 7, 1, controls=[report])).controls == [report]
 
 

@@ -33,15 +33,15 @@ _PLACE = ("place", "observer", "group")
 _TOLD = (*_PLACE, "told")
 
 
-def wrong_checkpoints(log: Log, gaps: Gaps) -> DataFrame:
+def wrong_reports(log: Log, gaps: Gaps) -> DataFrame:
     """Returns the findings about chains that members reported, but for those in gaps; and notes.
 
     Of rows and reports that were both audited before, nothing is told again.
     """
     group = log.by_history(_group).alias("group")
     is_new = (F.col("number") > log.by_history(lambda each: each.since)).alias("is_new")
-    checkpoint = F.col("kind") == RecordKind.CHECKPOINT
-    told = log.rows.where(checkpoint & F.col("reported_chain").isNotNull()).select(
+    report = F.col("kind") == RecordKind.REPORT
+    told = log.rows.where(report & F.col("reported_chain").isNotNull()).select(
         group,
         F.col("origin").alias("observer"),
         F.col("reported_place").alias("place"),
@@ -53,7 +53,7 @@ def wrong_checkpoints(log: Log, gaps: Gaps) -> DataFrame:
     )
     own = log.rows.select(group, "observer", "place", "h", "number", "chain", is_new)
     rows = in_order(concatenated(own, told), _PLACE, ["number", "told_place"])
-    return walk(rows, _Checkpoints(_members(log), gaps, log.opened_us).findings, FOUND)
+    return walk(rows, _Reports(_members(log), gaps, log.opened_us).findings, FOUND)
 
 
 def _members(log: Log) -> pl.DataFrame:
@@ -90,7 +90,7 @@ def _is_before_joining(history: History) -> bool:
     return reads_anew and history.joined_place is None
 
 
-class _Checkpoints(NamedTuple):
+class _Reports(NamedTuple):
     """The walk over places, each with the rows that histories have there, and what was reported."""
 
     members: pl.DataFrame
@@ -159,7 +159,7 @@ def _check() -> Check:
     inside = pl.col("place") <= pl.col("last_place")
     is_missing = (pl.col("number") == 0) & pl.col("in_gap")
     return Check(
-        Code.CHECKPOINT_WRONG,
+        Code.REPORT_WRONG,
         inside & ~pl.col("known") & ~is_missing,
         hexadecimal_of(pl.col("told")),
         hexadecimal_of(pl.col("chain")).fill_null("no row"),
