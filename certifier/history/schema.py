@@ -17,7 +17,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from ..position import POSITION_INDEX_BITS
 
-FORMAT_VERSION: Final = 2
+FORMAT_VERSION: Final = 3
 """Of the rows that this release writes and reads. An audit of a release that knows other columns
 would take the chain of a row for broken; so it refuses a file of another format.
 """

@@ -103,7 +103,7 @@ def judged(payload: bytes, log: CapturedLog) -> Judgement:
         return Judgement("a later process of a member's name takes it over" if joins else "")
     if batch.batch_number <= log.numbers[batch.incarnation]:
         return Judgement()
-    if kinds & {"group_settings", "view_change"} and None not in kinds:
+    if kinds & {"group_settings", "view_proposal"} and None not in kinds:
         return Judgement("a member may change settings and views")
     return Judgement(run_of=member)
 

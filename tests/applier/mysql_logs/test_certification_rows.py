@@ -49,7 +49,7 @@ def test_a_transaction_of_mysql_has_its_servers_stamps() -> None:
     )
     row = rows([stamped(4, 5), transaction])[2]
     assert row == {
-        "format_version": 2,
+        "format_version": 3,
         "observer": "binary-log",
         "history": "1",
         "place": place_of(position_of(2, 0), RecordKind.TRANSACTION),

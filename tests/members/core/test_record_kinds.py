@@ -11,7 +11,7 @@ from groupcert.members.core.record_kinds import RECORD_KINDS, RecordKind
 from groupcert.members.core.views import FORMAT_FIRST, FORMAT_VERSION
 
 FIRST = {
-    *("view_change", "stable_set", "group_settings", "appointment"),
+    *("view_proposal", "report", "group_settings", "appointment"),
     *("abandonment", "forgetting", "skip"),
 }
 KINDS_OF_FORMAT = {FORMAT_FIRST: FIRST, 3: FIRST | {"comparison", "row_digests"}}
