@@ -108,7 +108,8 @@ def tls_of(
     present = [f"{prefix}_{part}" for part, path in given.items() if path]
     if present:
         missing = next(f"{prefix}_{part}" for part, path in given.items() if not path)
-        expected = f"a PEM file, since {' and '.join(present)} is given: TLS is mutual"
+        verb = "are" if present[1:] else "is"
+        expected = f"a PEM file, since {' and '.join(present)} {verb} given: TLS is mutual"
         raise InvalidSetting(name=missing, value="", expected=expected)
     return None
 

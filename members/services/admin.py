@@ -6,6 +6,7 @@ member has read the record back, and by then it counts at every member or at non
 """
 
 import asyncio
+import re
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
@@ -251,7 +252,7 @@ def changed_settings(settings: GroupSettings, changes: Mapping[str, str]) -> Gro
     except ValidationError as error:
         first = next(each for each in error.errors() if problem_text(each))
         name = next((each for each in changes if each in first["loc"]), next(iter(changes)))
-        expected = problem_text(first)
+        expected = re.sub(rf"^{name}[^:]*: (expected |input should be )?", "", problem_text(first))
         raise InvalidSetting(name=name, value=changes[name], expected=expected) from None
     return group_settings(config)
 

@@ -445,6 +445,8 @@ def problem_text(error: ErrorDetails) -> str:
     match error["type"]:
         case "default_factory_not_called":
             return ""
+        case "missing" if "." in name:
+            return f"{name} is missing: give it in the table {name.partition('.')[0]}"
         case "missing":
             flag = _FLAGS.get(name) or f"--{name.replace('_', '-')}"
             variable = f"{ENVIRONMENT_PREFIX}{name.upper()}"

@@ -19,8 +19,8 @@ def test_all_three_files_or_none() -> None:
     ("files", "missing", "given"),
     [
         (("a", None, None), "log_tls_certificate", "log_tls_authority is"),
-        ((None, "c", "k"), "log_tls_authority", "log_tls_certificate and log_tls_key is"),
-        (("a", "c", None), "log_tls_key", "log_tls_authority and log_tls_certificate is"),
+        ((None, "c", "k"), "log_tls_authority", "log_tls_certificate and log_tls_key are"),
+        (("a", "c", None), "log_tls_key", "log_tls_authority and log_tls_certificate are"),
     ],
 )
 def test_a_missing_file_is_named(
