@@ -19,7 +19,7 @@ from groupcert.certifier.audit.profile.held import Parts
 from groupcert.certifier.audit.profile.holders import HOLDER, holders
 from groupcert.certifier.audit.rows.log import Log
 from groupcert.certifier.audit.rows.pace import BUCKETS
-from groupcert.certifier.history.schema import RecordKind, Row, Verdict
+from groupcert.certifier.history.schema import FORMAT_VERSION, RecordKind, Row, Verdict
 from tests.audit.histories import BEGIN_US, write
 
 MEMBERS = ("m1", "m2", "m3")
@@ -122,7 +122,13 @@ def history(rows: list[Row]) -> list[Row]:
     decided |= {"version": 1, "decided_us": BEGIN_US, "write_set": [7], "is_local": True}
     for number, row in enumerate([begin | numbers | {"collected_version": 0}, decided, *rows], 1):
         told.append(
-            {"format_version": 2, "observer": "m1", "history": "1", "place": number << 24, **row}
+            {
+                "format_version": FORMAT_VERSION,
+                "observer": "m1",
+                "history": "1",
+                "place": number << 24,
+                **row,
+            }
         )
     return told
 

@@ -48,7 +48,8 @@ def foreign(folder: Path) -> str:
 def newer(folder: Path) -> str:
     """A format that is not known."""
     write(folder, [{**row, "format_version": FORMAT_VERSION + 1} for row in ROWS])
-    return r"m1-1-\S+ is of format 3, this release reads 2: use the release"
+    newer, known = FORMAT_VERSION + 1, FORMAT_VERSION
+    return rf"m1-1-\S+ is of format {newer}, this release reads {known}: use the release"
 
 
 def unnumbered(folder: Path) -> str:

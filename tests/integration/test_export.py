@@ -84,7 +84,7 @@ def test_a_members_own_log_is_what_follows_from_the_total_order(
         theirs, ours = (json.loads(str(rows[0]["settings"])) for rows in (own, derived))
         assert theirs | {"source": "total_order"} == ours
         kinds = {row["kind"] for row in derived}
-        assert kinds >= {"settings", "checkpoint", "stable_set", "collection", "view_change"}
+        assert kinds >= {"settings", "report", "stable_set", "collection", "view_change"}
         joined = [row for row in derived if row["resets_clock"]]
         assert len(joined) == (2 if name == "m2" else 1), "each run begins with its view"
 
