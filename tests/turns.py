@@ -2,8 +2,8 @@
 
 What starts whole groups costs seconds of processors for each of the many ways in which one may go
 wrong. So a run has a fourth of these tests: first those that import a room, or a file of the tests,
-that the change touches, up to half of all; the others are drawn by the commit's id, so that a run
-of one commit has the same tests at any time. All of them run in `make nightly`.
+that the change touches, up to half of all; the others are drawn, file by file, by the commit's id,
+so that a run of one commit has the same tests at any time. All of them run in `make nightly`.
 
 A change is what differs from where the branch left `main`. On `main` itself there is none, nor in a
 tree without git: all are drawn. `TEST_TURN` is the id of another commit, or `all`.
@@ -105,9 +105,12 @@ def due(places: Mapping[str, Set[str]], touched: Set[str], commit: str) -> set[s
     """
     if commit == ALL:
         return set(places)
-    ordered = sorted(
-        places, key=lambda test: (touched.isdisjoint(places[test]), drawn(commit + test))
-    )
+
+    def turn(test: str) -> tuple[bool, int]:
+        # Files are drawn, so that the group which a file starts serves all of its tests.
+        return touched.isdisjoint(places[test]), drawn(commit + test.partition("::")[0])
+
+    ordered = sorted(places, key=turn)
     related = sum(not touched.isdisjoint(each) for each in places.values())
     fewest, most = (-(-len(places) // one_of) for one_of in (RUN_ONE_OF, TOUCHED_ONE_OF))
     return set(ordered[: min(max(related, fewest), most)])
