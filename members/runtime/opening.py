@@ -2,6 +2,7 @@
 
 import asyncio
 import secrets
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from importlib.metadata import version
@@ -78,7 +79,7 @@ class StoredParts:
         config: MemberConfig,
         member: Member,
         *,
-        now_us: Callable[[], int] | None = None,
+        now_us: Callable[[], int] = lambda: time.time_ns() // 1000,
         first_snapshot_id: int = 1,
     ) -> None:
         self.store = store
@@ -98,7 +99,7 @@ class StoredParts:
             decode_puts=decode_puts,
             decode_large=fragments.rows,
             make_files=self.rows_maker.make,
-            **({"now_us": now_us} if now_us else {}),
+            now_us=now_us,
         )
         self.snapshots = Snapshots(
             self.target.open_snapshot,

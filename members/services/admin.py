@@ -6,7 +6,6 @@ member has read the record back, and by then it counts at every member or at non
 """
 
 import asyncio
-import re
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
@@ -27,7 +26,7 @@ from ..runtime.opening import group_settings
 from ..runtime.operations import leave, order_skip
 from ..runtime.row_comparison import key_hash
 from ..runtime.runtime import MemberRuntime, RunStart
-from ..settings.member import MemberConfig, problem_text
+from ..settings.member import MemberConfig, expected_of, problem_text
 from ..settings.shown import shown_settings
 from .current_runtime import CurrentRuntime
 
@@ -252,8 +251,7 @@ def changed_settings(settings: GroupSettings, changes: Mapping[str, str]) -> Gro
     except ValidationError as error:
         first = next(each for each in error.errors() if problem_text(each))
         name = next((each for each in changes if each in first["loc"]), next(iter(changes)))
-        expected = re.sub(rf"^{name}[^:]*: (expected |input should be )?", "", problem_text(first))
-        raise InvalidSetting(name=name, value=changes[name], expected=expected) from None
+        raise InvalidSetting(name=name, value=changes[name], expected=expected_of(first)) from None
     return group_settings(config)
 
 

@@ -438,6 +438,17 @@ def _read(path: Path | None) -> dict[str, object]:
         raise InvalidConfig(problems=(problem,)) from None
 
 
+def expected_of(error: ErrorDetails) -> str:
+    """Returns the values that a setting may have, in words, for an error that names the setting."""
+    match error["type"]:
+        case "string_pattern_mismatch":
+            return _SHAPES[error["ctx"]["pattern"]]
+        case "value_error":
+            return str(error["ctx"]["error"]).removeprefix("expected ")
+        case _:
+            return error["msg"].removeprefix("Input should be ")
+
+
 def problem_text(error: ErrorDetails) -> str:
     """Returns one problem in words, without passwords; empty for a consequence of another one."""
     name = ".".join(map(str, error["loc"]))
@@ -454,7 +465,7 @@ def problem_text(error: ErrorDetails) -> str:
         case "extra_forbidden":
             return f"{name} is not a setting"
         case "string_pattern_mismatch":
-            return f"{name} is {value}: expected {_SHAPES[error['ctx']['pattern']]}"
+            return f"{name} is {value}: expected {expected_of(error)}"
         case "value_error":
             return f"{name}: {error['ctx']['error']}".removeprefix(": ")
         case _ if name.startswith("access"):  # What stands there may be a token.
