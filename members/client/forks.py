@@ -8,6 +8,8 @@ something else of the process uses gRPC, clients of the child say at once what i
 
 import os
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 _THREADS = ("event_engine", "grpc_", "lifeguard")
@@ -49,10 +51,16 @@ def grpc_runs(seconds: float) -> bool:
     """
     ends = time.monotonic() + seconds
     while os.environ.get("GRPC_ENABLE_FORK_SUPPORT", "0").lower() in ("0", "false", ""):
-        names = [path.read_text() for path in Path("/proc/self/task").glob("*/comm")]
-        if not any(name.startswith(_THREADS) for name in names):
+        if not any(name.startswith(_THREADS) for name in _thread_names()):
             break
         if time.monotonic() > ends:
             return True
         time.sleep(0.01)
     return False
+
+
+def _thread_names() -> Iterator[str]:
+    """Yields the names of this process's threads."""
+    for path in Path("/proc/self/task").glob("*/comm"):
+        with suppress(OSError):  # It has ended since it was listed.
+            yield path.read_text()
