@@ -194,6 +194,11 @@ def check_docker(words: Sequence[str]) -> None:
             raise AssertionError(f"what does docker {shlex.join(words)} do?")
 
 
+def check_chmod(words: Sequence[str]) -> None:
+    """What is its user's alone is shown for a while; tests run the handbook as a whole."""
+    assert words[0] == "-R" and words[1] in {"o+rX", "o-rX"}
+
+
 def check_kubectl(words: Sequence[str]) -> None:
     """The manifests are there, and have what is named; what runs in a pod is known."""
     rest = words[2:] if list(words[:2]) == ["-n", "groupcert"] else words
@@ -236,6 +241,7 @@ PROGRAMS: dict[str, Callable[[Sequence[str]], None]] = {
     "groupcert": check_groupcert,
     "make": check_make,
     "pip": check_pip,
+    "chmod": check_chmod,
     "docker": check_docker,
     "kubectl": check_kubectl,
     "python": check_python,
