@@ -43,7 +43,6 @@ from .log_records import (
     Unreadable,
     ViewProposal,
 )
-from .log_validity import why_skipped
 from .members import (
     BatchNumbers,
     Cause,
@@ -56,7 +55,7 @@ from .members import (
 )
 from .options import MemberOptions, certifier_options
 from .publisher import Publisher, end_parts, locked_since
-from .record_kinds import KIND_OF, GroupBefore
+from .record_kinds import KIND_OF, GroupBefore, why_skipped
 from .repetitions import remembered
 from .views import MemberState, View, ViewMember, check_release
 

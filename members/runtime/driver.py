@@ -159,7 +159,7 @@ class Driver(ABC):
         """Delivers the next message to the state machine.
 
         Raises:
-            CorruptRecord: What no rule of `members/core/log_validity.py` has foreseen is wrong
+            CorruptRecord: What no rule of `members/core/record_kinds.py` has foreseen is wrong
                 with it.
         """
         message = decode_batch(delivery.payload)
