@@ -137,6 +137,6 @@ def replica(
     }
     flags["sources"] = sources or None
     settings = load_settings(lambda: load_replica_config(config, flags), verbose=verbose)
-    from ..replica.process import run_replica
+    from ..replica.replica_process import run_replica
 
     raise typer.Exit(run_replica(settings))
