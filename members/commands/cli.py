@@ -145,8 +145,7 @@ def status(
     Exits with 1 if anything is wrong with the group or its log, and says what; with --applier if
     that does not run.
     """
-    from .applier_view import show_applier
-    from .group_view import show_status
+    from .status_views import show_applier, show_status
 
     show = show_applier if applier else show_status
     credentials = connect.credentials()

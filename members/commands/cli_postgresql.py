@@ -258,7 +258,7 @@ def companion_status(
 
     Exits with 1 if the server takes no writes, with 3 if it has no companion.
     """
-    from .companion_view import show_companion
+    from .status_views import show_companion
 
     address = _given(dsn)
     code = show_companion(address, as_json=as_json, watch=watch, period_ms=period_ms)

@@ -11,7 +11,7 @@ import grpc
 import pytest
 from rich.console import Console
 
-from groupcert.members.commands.applier_view import render
+from groupcert.members.commands.status_views import applier_table
 from groupcert.members.services.applier import ApplierService
 from groupcert.v1 import applier_pb2, applier_pb2_grpc
 from tests.datadriven import run_script
@@ -81,7 +81,7 @@ def test_no_word_is_broken_at_80_columns() -> None:
     status.coordinator.gtid_executed = f"{source}:1-123456,{source[::-1]}:1-7"
     console = Console(width=80)
     with console.capture() as capture:
-        console.print(render(status))
+        console.print(applier_table(status))
     words = capture.get().replace(",", " ").split()
     assert {f"{source}:123456", f"{source}:1-123456", f"{source[::-1]}:1-7"} <= set(words)
     assert "executing" in words

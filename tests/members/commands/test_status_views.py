@@ -7,8 +7,8 @@ from importlib.metadata import version
 import pytest
 from rich.console import Console
 
-from groupcert.members.commands import cli, group_view
-from groupcert.members.commands.group_view import (
+from groupcert.members.commands import cli, status_views
+from groupcert.members.commands.status_views import (
     group_document,
     member_document,
     show_status,
@@ -104,7 +104,7 @@ def test_into_a_pipe_each_problem_is_one_line(
         "members": [],
         "problems": [{"text": text}],
     }
-    monkeypatch.setattr(group_view, "group_document", lambda *_: document)
+    monkeypatch.setattr(status_views, "group_document", lambda *_: document)
     assert show_status("a:1", as_json=False, watch=False, period_ms=100) == 1
     assert text in capsys.readouterr().out.splitlines()
 
