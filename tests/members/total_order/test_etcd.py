@@ -20,7 +20,7 @@ from groupcert.certifier.errors import (
     LogServerUnavailable,
 )
 from groupcert.etcd import rpc_pb2
-from groupcert.members.commands.health import show_health
+from groupcert.members.commands.cli_process import show_health
 from groupcert.members.security.credentials import ANONYMOUS
 from groupcert.members.total_order import etcd as etcd_module
 from groupcert.members.total_order import etcd_reader
