@@ -25,7 +25,7 @@ from .cli_traces import replay, whatif
 from .cli_up import down, up
 from .connect_flags import SEVERAL, ConnectFlags, connecting
 from .extras import check_extras
-from .options import FINE, USAGE, Json, Seconds, example
+from .verb_options import FINE, USAGE, Json, Seconds, example
 
 
 class WorkloadName(StrEnum):
@@ -165,7 +165,7 @@ def verify(connect: ConnectFlags, as_json: Json = False) -> None:
 
     Exits with 1 if they are not equal, and names members, ranges of keys and the first 100 rows.
     """
-    from .verify import verify as compare
+    from .verify_rows import verify as compare
 
     raise typer.Exit(compare(connect.address, connect.credentials(), as_json=as_json))
 

@@ -13,7 +13,7 @@ from ..errors.membership import AlreadyBootstrapped
 from ..errors.usage import InvalidOption
 from .connect_flags import ONE, ConnectFlags, connecting
 from .extras import check_extras
-from .options import FINE, UNAVAILABLE, Json, LogServers, load_settings
+from .verb_options import FINE, UNAVAILABLE, Json, LogServers, load_settings
 
 if TYPE_CHECKING:
     from ..security.credentials import Credentials

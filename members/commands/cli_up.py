@@ -13,7 +13,7 @@ import typer
 
 from ..demo.running_group import DEFAULT_FOLDER, UP_LOG
 from .extras import check_extras
-from .options import FINDING, FINE, UNAVAILABLE, Json
+from .verb_options import FINDING, FINE, UNAVAILABLE, Json
 
 if TYPE_CHECKING:
     from ..demo.lasting_group import Places

@@ -43,7 +43,7 @@ from ..wire.status_documents import (
     recovery_document,
     role_name,
 )
-from .options import FINDING, FINE
+from .verb_options import FINDING, FINE
 
 Status = TypeVar("Status")
 TIMEOUT_MS = 3_000

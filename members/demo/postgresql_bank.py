@@ -21,7 +21,7 @@ from psycopg import errors
 
 from ...certifier.errors import NotServing
 from ..client.client import Client
-from .checks import (
+from .group_checks import (
     SETTLE_SECONDS,
     SHOWN_MAX,
     Findings,

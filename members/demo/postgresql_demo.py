@@ -19,14 +19,9 @@ from rich.text import Text
 
 from ...certifier.errors import InvalidSetting, NotServing
 from ..client.client import Client
-from .checks import (
-    SETTLE_SECONDS,
-    Findings,
-    check_equal,
-    check_members,
-    settle,
-)
 from .demo import demo_group
+from .demo_report import Answer, DemoSummary, LiveTable, Row, demo_folder, finish, summary_of
+from .group_checks import SETTLE_SECONDS, Findings, check_equal, check_members, settle
 from .load import TICK_MS, LoadCounts
 from .postgresql_bank import (
     NO_CHANGE,
@@ -39,15 +34,6 @@ from .postgresql_bank import (
     settle_servers,
 )
 from .postgresql_servers import Primary
-from .report import (
-    Answer,
-    DemoSummary,
-    LiveTable,
-    Row,
-    demo_folder,
-    finish,
-    summary_of,
-)
 
 KILLED_AT, STARTED_AT = 0.25, 0.5
 """When the one server is killed and started again, as parts of the load's time."""

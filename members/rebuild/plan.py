@@ -25,10 +25,10 @@ from ..core.log_records import Fragment, LogBatch, LoggedTransaction
 from ..core.member import Member
 from ..core.views import ViewMember
 from ..errors.rebuild import MembersDiffer, MembersMissing
-from ..large_transactions.fragments import fragment_key
+from ..large_transactions.fragment_store import fragment_key
 from ..total_order.port import Continuation
 from ..wire.log_batches import encode_batch
-from .comparison import Contradiction, compare
+from .contradictions import Contradiction, compare
 from .holding import Holding
 
 

@@ -36,7 +36,7 @@ from ...certifier.gtid_set import GtidSet
 from ...certifier.storage.store import Store, StoreIdentity
 from ..console.paths import serve_metrics
 from ..host.private_files import keep_private
-from ..services.applier import ApplierMessage, serving_status
+from ..services.applier_service import ApplierMessage, serving_status
 from ..services.metrics import StatusCollector
 from ..settings.replica import ReplicaConfig
 from ..wire.applier_status import applier_status

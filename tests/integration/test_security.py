@@ -24,7 +24,7 @@ from groupcert.members.client.direct_calls import DirectMember
 from groupcert.members.commands.status_views import group_document
 from groupcert.members.demo.load import AppendWorkload, run_load
 from groupcert.members.demo.local_group import LocalGroup
-from groupcert.members.errors.security import CallNotAllowed, NotAuthenticated
+from groupcert.members.errors.permissions import CallNotAllowed, NotAuthenticated
 from groupcert.members.host.loopback import HOST
 from groupcert.members.replica.sources import ReplicaSources
 from groupcert.members.security.access import Role

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from groupcert.members.commands.status_views import applier_table
-from groupcert.members.services.applier import ApplierService
+from groupcert.members.services.applier_service import ApplierService
 from groupcert.v1 import applier_pb2, applier_pb2_grpc
 from tests.datadriven import run_script
 from tests.transcripts import FOLDER, Terminal
