@@ -102,8 +102,8 @@ class FirstThatFits:
         """Yields it."""
         *others, last = self._renderables
         unbroken = options.update(max_width=UNBROKEN_COLUMNS)
-        widths = ((each, Measurement.get(console, unbroken, each).maximum) for each in others)
-        yield next((each for each, width in widths if width <= options.max_width), last)
+        widths = ((form, Measurement.get(console, unbroken, form).maximum) for form in others)
+        yield next((form for form, width in widths if width <= options.max_width), last)
 
 
 def _named_values(title: str, values: Mapping[str, str]) -> Table:
@@ -144,11 +144,15 @@ def show_status(
 def group_document(address: str, credentials: Credentials = ANONYMOUS) -> JsonObject:
     """Returns the group as JSON: the view of the member at an address, its members' statuses."""
     seen = _status_at(address, credentials)
-    others = {each.name: each.address for each in seen.members if each.name != seen.observer.name}
+    others = {
+        member.name: member.address for member in seen.members if member.name != seen.observer.name
+    }
     with ThreadPoolExecutor(max(1, len(others))) as pool:
         asked = pool.map(partial(answer_at, credentials), others.values())
         answers = dict(zip(others, asked, strict=True))
-    own = next((each.address for each in seen.members if each.name == seen.observer.name), address)
+    own = next(
+        (member.address for member in seen.members if member.name == seen.observer.name), address
+    )
     addresses = {**others, seen.observer.name: own}
     answers[seen.observer.name] = seen
     return {
@@ -156,8 +160,12 @@ def group_document(address: str, credentials: Credentials = ANONYMOUS) -> JsonOb
         "view_id": seen.view_id,
         "primary": seen.primary,
         "format_version": seen.format_version,
-        "view": [fields_of(each) | {"role": role_name(seen, each.name)} for each in seen.members],
-        "departed": [fields_of(each) | {"since": since(each) or None} for each in seen.departed],
+        "view": [
+            fields_of(member) | {"role": role_name(seen, member.name)} for member in seen.members
+        ],
+        "departed": [
+            fields_of(member) | {"since": since(member) or None} for member in seen.departed
+        ],
         "log": log_document(seen.observer),
         "comparison": comparison_document(seen),
         "members": [_row(name, addresses[name], answers[name]) for name in sorted(answers)],
@@ -167,8 +175,8 @@ def group_document(address: str, credentials: Credentials = ANONYMOUS) -> JsonOb
 
 def member_document(status: MemberStatus) -> JsonObject:
     """Returns a member's own status, under the names that `status --json` has."""
-    told = {name: value for name, value in fields_of(status).items() if name not in UNTOLD}
-    return told | {
+    fields = {name: value for name, value in fields_of(status).items() if name not in UNTOLD}
+    return fields | {
         "parallelism_mean": round(status.parallelism_mean, 2),
         "recovery": recovery_document(status),
         "cpu_seconds": round(status.cpu_seconds, 2),
@@ -240,17 +248,17 @@ def _copied(row: JsonObject) -> str:
 def _formats(document: JsonObject, members: Sequence[JsonObject]) -> list[str]:
     """Returns as one line which format the group writes, while members could write others."""
     written = document["format_version"]
-    found = [row for row in members if row.get("format_version") not in (None, 0, written)]
-    newest = ", ".join(f"{row['name']} {row['format_version']}" for row in found)
+    ahead = [row for row in members if row.get("format_version") not in (None, 0, written)]
+    newest = ", ".join(f"{row['name']} {row['format_version']}" for row in ahead)
     text = f"the group writes format {written} of the log: not all read what these do"
-    return [f"{text}: {newest}"] if found else []
+    return [f"{text}: {newest}"] if ahead else []
 
 
 def _log_line(log: object) -> list[str]:
     """Returns the log's servers as one line."""
     if not isinstance(log, dict):
         return []
-    servers = (f"{each['name']} {each['state']}" for each in log["servers"])
+    servers = (f"{server['name']} {server['state']}" for server in log["servers"])
     acknowledged_ms = log["acknowledged_ms_ago"]
     took = "" if acknowledged_ms is None else f"; it took a message {acknowledged_ms:,} ms ago"
     room = f" of {readable(log['bytes_max'])}" if log["bytes_max"] else ""

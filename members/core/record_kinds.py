@@ -183,11 +183,11 @@ def always_valid(_: Control, __: LogBatch, ___: GroupBefore) -> str:
 def _why_no_part(proposal: ViewProposal, batch: LogBatch, before: GroupBefore) -> str:
     """Returns the problem of a proposal by which a member removes others, or itself."""
     view = before.view
-    kept = tuple(each for each in view.members if each in proposal.members)
+    kept = tuple(member for member in view.members if member in proposal.members)
     if kept != proposal.members:
         return "it proposes a view that has others than members of the present one, each once"
-    others = tuple(each for each in view.members if each.incarnation != batch.incarnation)
-    if all(each.incarnation != batch.incarnation for each in kept) and kept != others:
+    others = tuple(member for member in view.members if member.incarnation != batch.incarnation)
+    if all(member.incarnation != batch.incarnation for member in kept) and kept != others:
         return "it proposes a view without its sender, and without others"
     return ""
 
@@ -195,7 +195,9 @@ def _why_no_part(proposal: ViewProposal, batch: LogBatch, before: GroupBefore) -
 def _why_no_entry(proposal: ViewProposal, batch: LogBatch, before: GroupBefore) -> str:
     """Returns the problem of a proposal of a run that is not in the view, and would join."""
     view = before.view
-    me = next((each for each in proposal.members if each.incarnation == batch.incarnation), None)
+    me = next(
+        (member for member in proposal.members if member.incarnation == batch.incarnation), None
+    )
     if me is None or me.name != batch.member or proposal.members != view.with_member(me):
         return "it proposes a view that is not the present one with its sender"
     if not before.settings.settings_version:
@@ -304,7 +306,9 @@ def why_skipped(message: Message, before: GroupBefore) -> str:
             f"batch {message.batch_number} is more than {NUMBERS_AHEAD_MAX} after {last}, "
             "the last one of its run"
         )
-    whys = (KIND_OF[type(each)].why_not(each, message, before) for each in message.controls)
+    whys = (
+        KIND_OF[type(control)].why_not(control, message, before) for control in message.controls
+    )
     return next(filter(None, whys), "")
 
 

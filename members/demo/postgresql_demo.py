@@ -158,15 +158,15 @@ class BankClient:
 
     def _note(self, server: str, error: psycopg.Error) -> None:
         """Keeps what the group has said of a conflict; of those within one server it says none."""
-        told = error.diag
-        if told.message_detail and "at member" in told.message_detail:
+        diagnosis = error.diag
+        if diagnosis.message_detail and "at member" in diagnosis.message_detail:
             self.conflicts.append(
                 Conflict(
                     server,
                     error.sqlstate or "",
-                    told.message_primary or "",
-                    told.message_detail,
-                    told.message_hint or "",
+                    diagnosis.message_primary or "",
+                    diagnosis.message_detail,
+                    diagnosis.message_hint or "",
                 )
             )
 
@@ -203,11 +203,11 @@ class BankLoad:
 
     def first_conflicts(self) -> list[Conflict]:
         """Returns a conflict between servers as a client got it, of each server that had some."""
-        found: dict[str, Conflict] = {}
+        of_servers: dict[str, Conflict] = {}
         for client in self._clients:
             for conflict in client.conflicts:
-                found.setdefault(conflict.server, conflict)
-        return sorted(found.values())
+                of_servers.setdefault(conflict.server, conflict)
+        return sorted(of_servers.values())
 
 
 class Kill(NamedTuple):
@@ -248,17 +248,17 @@ class Outcome(NamedTuple):
 
     def _document(self) -> dict[str, object]:
         """Returns the part of the JSON document beside the summary."""
-        told = self.counts.document(self.summary.seconds)
+        durations = self.counts.document(self.summary.seconds)
         return {
             "postgresql": self.postgresql,
-            "p50_ms": told["p50_ms"],
-            "p99_ms": told["p99_ms"],
+            "p50_ms": durations["p50_ms"],
+            "p99_ms": durations["p99_ms"],
             "retried": self.counts.conflicts,
             "unknown": len(self.counts.unknown_ids),
             "unknown_committed": self.unknown_committed,
             "killed": self.kill._asdict(),
             "companion_restarts": self.companion_restarts,
-            "conflict_examples": [each._asdict() for each in self.conflicts],
+            "conflict_examples": [conflict._asdict() for conflict in self.conflicts],
         }
 
 
@@ -450,12 +450,13 @@ class _Printed(NamedTuple):
 def _story(outcome: Outcome) -> Iterator[tuple[str, str]]:
     """Yields the events, with a title each."""
     summary, counts, kill = outcome.summary, outcome.counts, outcome.kill
-    told = counts.document(summary.seconds)
+    durations = counts.document(summary.seconds)
     yield (
         "acknowledged",
         f"{summary.acknowledged:,} commits in {summary.seconds:.1f} s "
         f"({summary.commits_per_second:,.0f}/s) by {summary.members} PostgreSQL "
-        f"{outcome.postgresql}; {told['p50_ms']:.1f} ms (p50), {told['p99_ms']:.1f} ms (p99)",
+        f"{outcome.postgresql}; {durations['p50_ms']:.1f} ms (p50), "
+        f"{durations['p99_ms']:.1f} ms (p99)",
     )
     yield (
         "conflicts",

@@ -86,7 +86,7 @@ class Plan:
     @property
     def reach(self) -> int:
         """The last message of the earlier log of which some member holds anything."""
-        return max(each.holding.reach for each in self.members)
+        return max(part.holding.reach for part in self.members)
 
 
 def plan_of(holdings: Sequence[Holding], without: Sequence[str], group: str | None = None) -> Plan:
@@ -141,20 +141,20 @@ def _check_one_group(holdings: Sequence[Holding], group: str | None) -> None:
         raise MembersDiffer(
             first="--group", first_has=f"group {group}", **_second(first, f"group {first.group}")
         )
-    for number, each in enumerate(holdings):
+    for number, holding in enumerate(holdings):
         for mine, theirs in (
-            (f"group {first.group}", f"group {each.group}"),
-            (f"log {first.log}", f"log {each.log}"),
+            (f"group {first.group}", f"group {holding.group}"),
+            (f"log {first.log}", f"log {holding.log}"),
         ):
             if mine != theirs:
                 raise MembersDiffer(
-                    first=str(first.folder), first_has=mine, **_second(each, theirs)
+                    first=str(first.folder), first_has=mine, **_second(holding, theirs)
                 )
         for other in holdings[:number]:
-            if other.name == each.name:
-                name = f"member {each.name}"
+            if other.name == holding.name:
+                name = f"member {holding.name}"
                 raise MembersDiffer(
-                    first=str(other.folder), first_has=name, **_second(each, f"{name}, too")
+                    first=str(other.folder), first_has=name, **_second(holding, f"{name}, too")
                 )
 
 
@@ -163,12 +163,12 @@ def _second(holding: Holding, has: str) -> dict[str, str]:
 
 
 def _check_all_there(base: Holding, holdings: Sequence[Holding], without: Sequence[str]) -> None:
-    given = {each.name for each in holdings} | {*without}
-    missing = [each for each in base.state.view.members if each.name not in given]
+    given = {holding.name for holding in holdings} | {*without}
+    missing = [member for member in base.state.view.members if member.name not in given]
     if missing:
         raise MembersMissing(
-            missing=", ".join(f"{each.name} ({each.address})" for each in missing),
-            without=" ".join(f"--without {each.name}" for each in missing),
+            missing=", ".join(f"{member.name} ({member.address})" for member in missing),
+            without=" ".join(f"--without {member.name}" for member in missing),
         )
 
 
@@ -222,19 +222,21 @@ def _add_fragments(
     A fragment goes into a message that has none, of the run that its transaction is of: there are
     as many, as each had a message of its own.
     """
-    large = [FragmentSet.of(each.payload) for each in entries if is_reference(each.payload)]
+    large = [FragmentSet.of(entry.payload) for entry in entries if is_reference(entry.payload)]
     if not large:
         return True
     sender = state.view.member(large[0].incarnation)
     fragments = []
-    for each in large:
-        for index in state.fragment_sets.lacking(each):
-            key = fragment_key(each.incarnation, each.number, index)
+    for fragment_set in large:
+        for index in state.fragment_sets.lacking(fragment_set):
+            key = fragment_key(fragment_set.incarnation, fragment_set.number, index)
             data = farthest.store.get(Family.FRAGMENTS, key)
             if data is None:
                 return False
-            fragments.append(Fragment(each.number, index, data))
-    free = [each for each in messages if each.sender in (None, sender) and not each.fragment]
+            fragments.append(Fragment(fragment_set.number, index, data))
+    free = [
+        message for message in messages if message.sender in (None, sender) and not message.fragment
+    ]
     if sender is None or len(free) < len(fragments):
         return False
     messages[-1].sender = sender
@@ -246,7 +248,7 @@ def _add_fragments(
 def _encoded(messages: Sequence[_Message], state: Member, sender: ViewMember) -> list[bytes]:
     """Returns messages as bytes, numbered behind the last ones of their runs."""
     numbers = {
-        each.incarnation: state.numbers.last(each.incarnation) for each in state.view.members
+        member.incarnation: state.numbers.last(member.incarnation) for member in state.view.members
     }
     encoded = []
     for message in messages:

@@ -221,7 +221,7 @@ class EtcdPublisher:
             self._written += 1
             self._outdated = ()
             return True
-        own, identity = (each.response_range.kvs for each in answer.responses)
+        own, identity = (answered.response_range.kvs for answered in answer.responses)
         if not identity or identity[0].create_revision != self._base:
             self._pending.refusal = "the log was deleted, or made anew"
             return False
@@ -241,12 +241,13 @@ class EtcdPublisher:
 def outdated_keys(publishers: Sequence[KeyValue]) -> list[bytes]:
     """Returns the keys of publishers that wrote longest ago, beyond those that are kept.
 
-    >>> entries = [KeyValue(key=b"%d" % each, mod_revision=each) for each in range(66)]
+    >>> entries = [KeyValue(key=b"%d" % revision, mod_revision=revision) for revision in range(66)]
     >>> outdated_keys(entries)
     [b'0', b'1']
     """
-    by_age = sorted(publishers, key=lambda each: each.mod_revision)
-    return [each.key for each in by_age[: max(len(by_age) - PUBLISHERS_KEPT, 0)]][:REMOVED_MAX]
+    by_age = sorted(publishers, key=lambda publisher: publisher.mod_revision)
+    outdated = by_age[: max(len(by_age) - PUBLISHERS_KEPT, 0)]
+    return [publisher.key for publisher in outdated[:REMOVED_MAX]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,7 +273,7 @@ class EtcdHealth:
     ) -> None:
         """Asks over `connection`, and tells `servers`; `members`: as they know each other."""
         self._connection = connection
-        self._names = {each.id: each.name for each in members}
+        self._names = {member.id: member.name for member in members}
         self._servers = servers
         self._id_of: dict[str, int] = {}
         self._index_before = 0
@@ -282,7 +283,7 @@ class EtcdHealth:
         while True:
             self._connection.renew_certificates()
             answers = await self._connection.statuses(ANSWER_MS_MAX)
-            if not all(self._names.get(each.header.member_id) for each in answers.values()):
+            if not all(self._names.get(answer.header.member_id) for answer in answers.values()):
                 await self._ask_names()
             self._take(answers)
             await asyncio.sleep(PERIOD_SECONDS)
@@ -294,7 +295,7 @@ class EtcdHealth:
         with suppress(NotAnswered, EtcdRefused):
             question = MemberListRequest()
             answer = await self._connection.ask(MEMBER_LIST, question, limit_ms=ANSWER_MS_MAX)
-            self._names = {each.id: each.name for each in answer.members}
+            self._names = {member.id: member.name for member in answer.members}
 
     def _take(self, answers: Mapping[str, StatusResponse]) -> None:
         for server, answer in answers.items():
@@ -304,14 +305,14 @@ class EtcdHealth:
             return
         self._connection.leader = leader_of(answers)
         # In the newest term; in it, a server that has not heard yet who leads knows less.
-        newest = max(answers.values(), key=lambda each: (each.raft_term, each.leader != 0))
+        newest = max(answers.values(), key=lambda answer: (answer.raft_term, answer.leader != 0))
         self._servers.answered(
             now_ms(),
             self._names.get(newest.leader, "") if newest.leader else "",
-            [self._answer_of(each, answers.get(each)) for each in self._connection.servers],
+            [self._answer_of(server, answers.get(server)) for server in self._connection.servers],
         )
-        self._index_before = max(each.raft_index for each in answers.values())
-        if problems := sorted({text for each in answers.values() for text in each.errors}):
+        self._index_before = max(answer.raft_index for answer in answers.values())
+        if problems := sorted({text for answer in answers.values() for text in answer.errors}):
             self._servers.failed("; ".join(problems))
 
     def _answer_of(self, server: str, answer: StatusResponse | None) -> ServerAnswer:
@@ -358,7 +359,7 @@ class EtcdOrder(ServedLog[LogDescription]):
         async with aclosing(reader.batches(first_sequence - skipped)) as batches:
             try:
                 async for deliveries in batches:
-                    yield [Delivery(each + skipped, payload) for each, payload in deliveries]
+                    yield [Delivery(number + skipped, payload) for number, payload in deliveries]
             except LogGap as gap:
                 expected, found = gap.expected + skipped, gap.found + skipped
                 raise LogGap(expected=expected, found=found) from None
@@ -371,8 +372,8 @@ class EtcdOrder(ServedLog[LogDescription]):
             return None
         # It may have been trimmed since the description was read.
         with suppress(Compacted):
-            found = await self._log.message_at(description.base, number)
-            return Delivery(sequence, found.value)
+            stored = await self._log.message_at(description.base, number)
+            return Delivery(sequence, stored.value)
         return None
 
     async def state(self) -> LogState:
@@ -489,7 +490,7 @@ class EtcdOrder(ServedLog[LogDescription]):
     async def _ask_promises(self) -> None:
         self._asked_promises_ns = time.monotonic_ns()
         scheme = "http" if self._options.tls is None else "https"
-        own = tuple(f"{scheme}://{each}" for each in self._connection.servers)
+        own = tuple(f"{scheme}://{server}" for server in self._connection.servers)
         monitors = self._options.monitors or own
         self._promises = await promises_of(monitors, self._options.tls, self._log.find)
 
@@ -504,7 +505,7 @@ def skipped_by(description: LogDescription) -> int:
 async def voters_of(connection: EtcdConnection, limit_ms: int) -> list[Member]:
     """Returns the servers that vote, as they know each other. Raises as `ask_until`."""
     answer = await connection.ask_until(limit_ms, MEMBER_LIST, MemberListRequest())
-    return [each for each in answer.members if not each.is_learner]
+    return [member for member in answer.members if not member.is_learner]
 
 
 async def message_bytes_max(connection: EtcdConnection) -> int:
@@ -522,8 +523,8 @@ async def message_bytes_max(connection: EtcdConnection) -> int:
     except EtcdRefused as refused:
         if refused.code is grpc.StatusCode.INVALID_ARGUMENT:
             limit = MESSAGE_BYTES_MAX + ENVELOPE_BYTES
-        elif found := _TOO_LARGE.search(str(refused)):
-            limit = int(found[1]) - OVERHEAD_BYTES
+        elif told_size := _TOO_LARGE.search(str(refused)):
+            limit = int(told_size[1]) - OVERHEAD_BYTES
     return limit - ENVELOPE_BYTES
 
 

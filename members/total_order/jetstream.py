@@ -317,14 +317,14 @@ class JetStreamOrder(ServedLog[dict[str, Any]]):
         deadline = time.monotonic() + options.connect_ms_max / 1000
         while True:
             try:
-                found = await connection.message_from(options.stream, options.subject, sequence)
+                stored = await connection.message_from(options.stream, options.subject, sequence)
             except (NotAnswered, JetStreamRefused) as error:
                 if time.monotonic() > deadline:
                     cause = str(error)
                     raise LogServerUnavailable(address=connection.address, cause=cause) from error
                 await asyncio.sleep(MISSING_RETRY_SECONDS)
             else:
-                return Delivery(*found) if found and found[0] == sequence else None
+                return Delivery(*stored) if stored and stored[0] == sequence else None
 
     async def state(self) -> LogState:
         """Returns the log's state, see `TotalOrder.state`."""
@@ -375,7 +375,7 @@ class JetStreamOrder(ServedLog[dict[str, Any]]):
 
     async def _groups(self) -> list[str]:
         document = await self._connection.request("STREAM.NAMES", {"subject": "groupcert.*.log"})
-        return [each.removeprefix(STREAM_PREFIX) for each in document.get("streams") or ()]
+        return [stream.removeprefix(STREAM_PREFIX) for stream in document.get("streams") or ()]
 
     async def _opened(self, description: dict[str, Any]) -> LogState:
         check_settings(self._options, description["config"])
@@ -430,7 +430,7 @@ class JetStreamOrder(ServedLog[dict[str, Any]]):
             durable=self._promises.syncs_always if in_files else False,
             message_bytes_max=message_bytes_max - HEADER_BYTES_MAX,
             bytes=state["bytes"],
-            bytes_max=min((each for each in limits if each > 0), default=0),
+            bytes_max=min((limit for limit in limits if limit > 0), default=0),
             continues=Continuation.decode(continues) if continues else None,
         )
 
