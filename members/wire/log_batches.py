@@ -48,6 +48,8 @@ RELEASE_CHARACTERS_MAX = 64
 
 def encode_batch(batch: LogBatch, format_version: int = FORMAT_FIRST) -> bytes:
     """Returns a batch as the bytes of one message of the log, in a format that members read."""
+    for control in batch.controls:  # All members would skip the message: its sender has to ask.
+        assert KIND_OF[type(control)].since_format <= format_version, (control, format_version)
     message = log_pb2.LogBatch(
         format_version=format_version,
         member=batch.member,

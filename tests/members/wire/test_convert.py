@@ -29,6 +29,7 @@ from groupcert.members.core.log_records import (
     GTID_SETS_BYTES_MAX,
     TRANSACTIONS_MAX,
     Appointment,
+    Comparison,
     Forgetting,
     LogBatch,
     LoggedTransaction,
@@ -296,6 +297,15 @@ def test_a_record_of_a_later_format_than_its_message_makes_it_unreadable(
     found = decode_batch(encoded)
     assert isinstance(found, Unreadable)
     assert found.problem == "it has format 2, and a skip of format 3"
+
+
+def test_a_record_is_not_sent_in_a_format_that_has_none_of_its_kind() -> None:
+    """All members would skip the message, with the transactions in it."""
+    batch = LogBatch("m1", 7, 3, (), (Comparison(1),))
+    since = KIND_OF[Comparison].since_format
+    assert encode_batch(batch, since)
+    with pytest.raises(AssertionError):
+        encode_batch(batch, since - 1)
 
 
 def test_of_a_batch_of_another_format_the_head_is_read() -> None:
