@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -16,7 +17,7 @@ from groupcert.members.core.log_records import (
     MemberReport,
 )
 from groupcert.members.core.member_checkpoint import checkpoint_of, restore
-from groupcert.members.core.views import View
+from groupcert.members.core.views import FORMAT_VERSION, View
 from groupcert.members.errors.membership import ReleaseTooOld
 from tests.members.state_machines import (
     SETTINGS,
@@ -31,6 +32,8 @@ from tests.members.state_machines import (
     write,
 )
 
+STORED = Path(__file__).parents[2] / "testdata" / "member_checkpoint.json"
+"""What a member of an earlier release has stored: never changed."""
 writes = st.tuples(
     st.sampled_from([b"", b"a", b"b", b"c"]), st.integers(0, 5), st.lists(st.integers(0, 5))
 ).map(lambda fields: LoggedTransaction(*fields))
@@ -76,6 +79,16 @@ def test_what_a_later_release_has_stored_is_refused_where_the_group_writes_its_f
     read_on.me = later
     restore(read_on, stored)
     assert checkpoint_of(read_on) == stored
+
+
+def test_what_an_earlier_release_has_stored_is_restored() -> None:
+    stored = json.loads(STORED.read_text())
+    member = new_member()
+    member.me = replace(member.me, format_version=FORMAT_VERSION)
+    restore(member, stored)
+    again = json.loads(json.dumps(checkpoint_of(member)))
+    again["settings"] = again["settings"][: len(stored["settings"])]  # Later ones are at the end.
+    assert {name: again[name] for name in stored} == stored
 
 
 def test_what_has_to_be_stored_can_be_put_together() -> None:
