@@ -1,5 +1,6 @@
 """Metrics over HTTP: those of the tables in members/services/README.md, with their numbers."""
 
+import inspect
 import re
 import socket
 import urllib.request
@@ -11,6 +12,7 @@ from prometheus_client.registry import Collector
 from groupcert.certifier.errors import PortTaken
 from groupcert.members.console.paths import serve_metrics
 from groupcert.members.host.loopback import HOST, free_port
+from groupcert.members.services import group_status
 from groupcert.members.services.metrics import StatusCollector
 from groupcert.members.wire.applier_status import applier_status
 from groupcert.v1 import applier_pb2, group_pb2
@@ -22,6 +24,7 @@ from groupcert.v1.group_pb2 import (
     VerdictCounts,
     ViewMember,
 )
+from groupcert.v1.metric_pb2 import metric
 from tests.members.appliers import running_applier, transaction
 
 README = Path(__file__).parents[3] / "members" / "services" / "README.md"
@@ -49,6 +52,17 @@ def listed(heading: str) -> set[str]:
     section = README.read_text().partition(f"\n{heading}\n")[2].partition("\n##")[0]
     rows = re.findall(r"^\| (`.+?`) \|", section, re.MULTILINE)
     return set(re.findall(r"`(\w+)`", " ".join(rows)))
+
+
+def test_every_metric_of_a_member_is_filled() -> None:
+    told = [
+        field.name
+        for field in MemberStatus.DESCRIPTOR.fields
+        if field.GetOptions().Extensions[metric].name
+    ]
+    source = inspect.getsource(group_status)
+    assert told
+    assert [name for name in told if not re.search(rf'\b{name}=|"{name}":', source)] == []
 
 
 def test_every_metric_is_in_the_readme_and_has_its_number(tmp_path: Path) -> None:
