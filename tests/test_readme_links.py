@@ -215,7 +215,7 @@ def test_a_table_is_made_of_the_code(name: str, rewrite: bool) -> None:
     if rewrite:
         (ROOT / path).write_text(f"{before}{begin}{make()}\n{end}{after}")
     else:
-        assert shown.strip() == make()
+        assert shown.strip() == make(), "renew it: pytest --rewrite tests/test_readme_links.py"
 
 
 @pytest.mark.parametrize(
