@@ -111,7 +111,7 @@ def observers(
 
     Args:
         ran: the visible transactions of histories that have ticks, see `apply.py`.
-        flags: see `flags.py`.
+        flags: those of transactions that ran beside, or before, what they depend on.
     Cost: a shuffle of the transactions by bucket, and one by history.
     """
     times = ("started_us", "executed_us", "committed_us", "decided_us")
