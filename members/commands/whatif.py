@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ...applier.mysql_logs.reader import read_binary_log, without_transactions
+from ...applier.mysql_logs.binary_log_reader import read_binary_log, without_transactions
 from ...applier.whatif.binary_log_work import BinaryLogWork
 from ...applier.whatif.comparison import Line, bounds, run_line
 from ...applier.whatif.loops.compiler import PLAIN, Loops, compiled, digest

@@ -18,11 +18,9 @@ from ..errors import InvalidBinaryLog
 from ..source.header import SourceHeader
 from .compression import payload_events
 from .events import FLAG_IGNORABLE, Event, EventReader, EventType
-from .group_starts import GroupStart, group_start
-from .rows import NO_TABLE_ID, ROWS, changes, table_of
-from .statements import StatementKind, read_statement
-from .tables import Table, read_table, table_id_of
-from .write_sets import WriteSets
+from .row_events import NO_TABLE_ID, ROWS, WriteSets, changes, table_of
+from .table_maps import Table, read_table, table_id_of
+from .transaction_bounds import GroupStart, StatementKind, group_start, read_statement
 
 ITEMS_MAX = 1_000_000
 """The largest write set that is kept, in items; a larger one stands for all rows."""

@@ -13,13 +13,7 @@ from typing import NamedTuple
 
 from ...certifier.errors import InvalidSetting
 from ...certifier.write_set import PRIMARY, TableKeys
-from .columns import (
-    NUMERIC,
-    Column,
-    column_of,
-    is_text,
-    metadata_bytes_of,
-)
+from .column_types import NUMERIC, Column, column_of, is_text, metadata_bytes_of
 from .cursor import Cursor
 from .events import Event, FormatDescription
 

@@ -1,4 +1,7 @@
-"""The group commit's rule as a loop; `schemes.group_commit` is what it repeats."""
+"""The rules that follow the source's stamps: logical clock, commit parent, group commit.
+
+`schemes.logical_clock`, `schemes.commit_parent` and `schemes.group_commit` are what they repeat.
+"""
 
 from .state import (
     ALONE,
@@ -8,7 +11,10 @@ from .state import (
     IDLE,
     KEPT,
     OCCUPIED,
+    OLDEST,
+    SHARED_PARENT,
     STARTABLE,
+    STARTED,
     Columns,
     Settings,
     State,
@@ -18,6 +24,59 @@ from .state import (
     start,
     start_head,
 )
+
+
+def take_clock(settings: Settings, columns: Columns, state: State) -> None:
+    """Schedules what C3 allows, and starts as much of it as there are idle workers.
+
+    Entries from `OLDEST` to `STARTED` are executing or committed, from there to `HEAD` scheduled.
+    """
+    counters, numbers = state.counters, columns.sequence_numbers
+    oldest, started, head = counters[OLDEST], counters[STARTED], counters[HEAD]
+    # A visible job has no parts left.
+    while oldest < started and not state.parts[oldest]:
+        oldest += 1
+    counters[OLDEST] = oldest
+    left = room(settings, state)
+    stop = head
+    # It runs alone, and nothing is scheduled or executing: its turn has come.
+    if oldest == head < counters[APPENDED] and left > 0 and not numbers[head]:
+        stop = head + 1
+    else:
+        limit = left if settings.first_available else min(left, counters[IDLE])
+        stop = _startable(columns, oldest, head, min(counters[APPENDED], head + limit))
+    counters[HEAD] = stop
+    while started < stop and counters[IDLE]:
+        state.parts[started] = 1
+        start(state, started, 1, started, columns.durations_us[started])
+        started += 1
+    counters[STARTED] = started
+    counters[KEPT] = stop - started
+
+
+def _startable(columns: Columns, oldest: int, head: int, stop: int) -> int:
+    """Returns the first entry from `head` on that may not start together with those before it."""
+    numbers = columns.sequence_numbers
+    for entry in range(head, stop):
+        if not numbers[entry] or (
+            oldest < entry and columns.last_committed[entry] >= numbers[oldest]
+        ):
+            return entry
+    return stop
+
+
+def take_parent(settings: Settings, columns: Columns, state: State) -> None:
+    """Starts one transaction on each idle worker, while the commit parent is the same."""
+    counters = state.counters
+    left = room(settings, state)
+    while counters[HEAD] < counters[APPENDED] and counters[IDLE] and left > 0:
+        head = counters[HEAD]
+        parent = columns.parents[head] if columns.sources[head] else 0
+        if counters[OCCUPIED] and (not parent or parent != counters[SHARED_PARENT]):
+            break
+        counters[SHARED_PARENT] = parent
+        start_head(columns, state)
+        left -= 1
 
 
 def take_groups(settings: Settings, columns: Columns, state: State) -> None:
