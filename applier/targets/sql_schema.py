@@ -3,7 +3,7 @@
 Two rows of the source are never one row of a table. A row that does not fit is reported before
 anything of its transaction is written.
 
-Rows are named `database.table/key` (`applier/queue/parts.py`). The mapping is a TOML file:
+Rows are named `database.table/key` (`applier/queue/row_parts.py`). The mapping is a TOML file:
 
     [tables."shop.orders"]                          # rows shop.orders/TENANT/ID
     table = "orders"                                # if not given: shop.orders
@@ -26,7 +26,7 @@ from enum import Enum
 from typing import Any, NamedTuple, Self
 
 from ..errors import UnsuitableTarget
-from ..queue.parts import table_of
+from ..queue.row_parts import table_of
 
 OTHERS = "*"
 OTHERS_TABLE = "groupcert_rows"

@@ -20,7 +20,7 @@ from ...applier.engine.until import (
     BeforeGtids,
     Until,
 )
-from ...applier.queue.checkpoint import Checkpoint
+from ...applier.queue.target_progress import Checkpoint
 from ...applier.schemes import Scheme
 from ...applier.schemes.catalogue import scheme
 from ...certifier.gtid_set import GtidSet

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from ...applier.errors import UnsuitableTarget
-from ...applier.queue.checkpoint import DurabilityFlusher, Progress
 from ...applier.queue.job import CommitGroup
+from ...applier.queue.target_progress import DurabilityFlusher, TargetProgress
 from ...applier.targets import Target
 from ...applier.targets.rocksdb import RocksDbTarget, RowChanges
 from ...applier.targets.sql_schema import SqlSchema
@@ -62,7 +62,7 @@ class EmbeddedTarget(RocksDbTarget):
         self._error: Exception | None = None
         self._flusher = DurabilityFlusher(self.store, lambda _: None, self._note)
 
-    def commit(self, group: CommitGroup[RowChanges], progress: Progress) -> None:
+    def commit(self, group: CommitGroup[RowChanges], progress: TargetProgress) -> None:
         """Commits, and asks for a flush.
 
         Raises DiskFull: nothing of it was written, or an earlier flush has failed.

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from ...queue.parts import Part
-from ...schemes.database import DATABASES_MAX
+from ...queue.row_parts import Part
+from ...schemes.by_database import DATABASES_MAX
 from ..workload import Stamps, Workload
 from .state import (
     BARRIER,

@@ -1,7 +1,7 @@
 """The rules that divide transactions among workers: by database, by table, by row.
 
-`schemes.assigned_partitions` and `schemes.rows` are what they repeat. A job is a share of an entry;
-of databases and tables each worker has a queue of them, a linked list through `share_next`.
+`schemes.assigned_partitions` and `schemes.by_rows` are what they repeat. A job is a share of an
+entry; of databases and tables each worker has a queue of them, a linked list through `share_next`.
 """
 
 from .state import (

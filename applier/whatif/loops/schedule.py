@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ...schemes import Cause, Ordering
 from ...schemes.assigned_partitions import WORKER_QUEUE_MAX
 from ...schemes.jobs import Conflicts, JobsOptions
-from ..comparison import Line
+from ..scheme_comparison import Line
 from ..simulation import OPTIONS, PROGRESS_ENTRIES, Run
 from ..width import BUCKETS_MAX
 from ..workload import Workload

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groupcert.applier.schemes import Cause
-from groupcert.applier.whatif.comparison import LINES, Line, run_line
 from groupcert.applier.whatif.loops import job_list, stamp_rules, windows
 from groupcert.applier.whatif.loops.schedule import Schedule, Scheduler
 from groupcert.applier.whatif.loops.windows import (
@@ -19,6 +18,7 @@ from groupcert.applier.whatif.loops.windows import (
     combined,
     windows_of,
 )
+from groupcert.applier.whatif.scheme_comparison import LINES, Line, run_line
 from groupcert.applier.whatif.workload import Stamps, Workload
 from tests.applier.whatif.streams import stream, workloads
 from tests.applier.whatif.test_loops import stream_of

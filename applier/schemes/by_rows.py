@@ -17,12 +17,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..queue.job import Job
-from ..queue.parts import Part
 from ..queue.relay_group import RelayEntry
+from ..queue.row_parts import Part
 from . import Cause, Consistency, Hold, Ordering
 
 
-class Rows:
+class ByRows:
     """A `Scheme` for transactions that are large."""
 
     consistency = Consistency.MOST_OF_THE_TIME

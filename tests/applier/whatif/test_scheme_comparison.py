@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from groupcert.applier.schemes import Consistency
-from groupcert.applier.whatif.comparison import (
+from groupcert.applier.whatif.scheme_comparison import (
     LINES,
     Line,
     bound_of,

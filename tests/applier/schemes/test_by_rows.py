@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groupcert.applier.queue.job import Job
-from groupcert.applier.queue.parts import Part
 from groupcert.applier.queue.relay_group import RelayEntry
-from groupcert.applier.schemes.rows import Rows
+from groupcert.applier.queue.row_parts import Part
+from groupcert.applier.schemes.by_rows import ByRows
 from tests.applier.scheme_driver import SchemeDriver, run_randomly, streams
 
 
@@ -29,7 +29,7 @@ def test_nothing_starts_beside_another_transaction_and_all_commit_in_order(
     def rule(job: Job[Any], others: Sequence[Job[Any]], before: Sequence[RelayEntry]) -> bool:
         return not before and all(other.entries == job.entries for other in others)
 
-    driver = SchemeDriver(Rows(), workers, room=room, rule=rule)
+    driver = SchemeDriver(ByRows(), workers, room=room, rule=rule)
     run_randomly(driver, stream, chance)
     assert driver.committed == stream
     for one in stream:

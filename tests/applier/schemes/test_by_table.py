@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from groupcert.applier.queue.job import Job
 from groupcert.applier.queue.relay_group import RelayEntry
-from groupcert.applier.schemes.table import Table
+from groupcert.applier.schemes.by_table import ByTable
 from tests.applier.partitioned_streams import busy_streams
 from tests.applier.scheme_driver import SchemeDriver, entry, run_randomly, streams
 
@@ -50,7 +50,7 @@ def test_each_table_is_changed_by_one_worker_at_a_time_in_the_order_of_the_sourc
         theirs = map(tables_of, others)
         return all(their is not None and mine.isdisjoint(their) for their in theirs)
 
-    scheme = Table(worker_queue_max=worker_queue_max)
+    scheme = ByTable(worker_queue_max=worker_queue_max)
     driver = SchemeDriver(scheme, workers, room=room, rule=rule)
     run_randomly(driver, stream, chance)
     assert scheme.records == {}
@@ -65,6 +65,6 @@ def _changes(job: Job[Any]) -> frozenset[str]:
 
 
 def test_a_transaction_of_no_table_or_one_is_not_divided() -> None:
-    driver = SchemeDriver(Table(), 2)
+    driver = SchemeDriver(ByTable(), 2)
     driver.append([entry(1, tables=()), entry(2, tables=("shop.orders",))])
     assert [(job.part, job.parts) for job in driver.take()] == [(None, 1), (None, 1)]

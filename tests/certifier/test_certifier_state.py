@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from groupcert.certifier.checkpoint import dump, restore
+from groupcert.certifier.certifier_state import dump, restore
 from groupcert.certifier.core import Certifier
 from groupcert.certifier.gtid_set import GtidSet
 from groupcert.certifier.records import GarbageCollection, Transaction

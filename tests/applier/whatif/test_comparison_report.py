@@ -5,9 +5,8 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from groupcert.applier.whatif.comparison import Line, bounds, run_line
-from groupcert.applier.whatif.page import page
-from groupcert.applier.whatif.report import Compared, document
+from groupcert.applier.whatif.comparison_report import Compared, document, page
+from groupcert.applier.whatif.scheme_comparison import Line, bounds, run_line
 from groupcert.applier.whatif.workload import Costs, Workload, load
 from tests.applier.whatif.streams import Source, stream
 

@@ -17,7 +17,7 @@ from groupcert.applier.queue.job import Job
 from groupcert.applier.queue.relay_group import RelayEntry
 from groupcert.applier.schemes import Cause
 from groupcert.applier.schemes.assigned_partitions import Record
-from groupcert.applier.schemes.database import Database
+from groupcert.applier.schemes.by_database import ByDatabase
 from tests.applier.partitioned_streams import busy_streams
 from tests.applier.scheme_driver import SchemeDriver, entry, run_randomly, streams
 
@@ -72,7 +72,7 @@ def test_nothing_starts_before_what_shares_a_database_with_it_and_all_commits(
             return not theirs and not running
         return all(their is not None and mine.isdisjoint(their) for their in theirs + running)
 
-    scheme = Database(
+    scheme = ByDatabase(
         databases_max=databases_max,
         worker_queue_max=worker_queue_max,
         preserve_commit_order=preserve,
@@ -84,7 +84,7 @@ def test_nothing_starts_before_what_shares_a_database_with_it_and_all_commits(
 
 
 def test_the_hash_counts_what_is_assigned_and_forgets_what_is_committed() -> None:
-    scheme = Database()
+    scheme = ByDatabase()
     driver = SchemeDriver(scheme, 2)
     driver.append(
         [
@@ -106,7 +106,7 @@ def test_the_hash_counts_what_is_assigned_and_forgets_what_is_committed() -> Non
 
 
 def test_what_updates_no_database_goes_to_the_shortest_queue_and_locks_nothing() -> None:
-    scheme = Database()
+    scheme = ByDatabase()
     driver = SchemeDriver(scheme, 2)
     driver.append([entry(1, databases=("db1",)), entry(2, databases=())])
     assert [job.worker for job in driver.take()] == [1, 2]
@@ -115,7 +115,7 @@ def test_what_updates_no_database_goes_to_the_shortest_queue_and_locks_nothing()
 
 def test_the_low_water_mark_moves_as_in_the_example_of_the_assignment_queue() -> None:
     """WL#5569: groups 0 to 4 on W#2, W#1, W#1, W#2, W#3, here positions 1 to 5."""
-    coordinator: Coordinator[None] = Coordinator(Database(), CoordinatorOptions())
+    coordinator: Coordinator[None] = Coordinator(ByDatabase(), CoordinatorOptions())
     coordinator.append(in_database("db2", "db1", "db1", "db2", "db3"))
     jobs = {job.entries[0].position: job for job in coordinator.next_jobs([2, 1, 3])}
     assert {position: job.worker for position, job in jobs.items()} == {1: 2, 2: 1, 5: 3}
@@ -133,7 +133,7 @@ def test_the_low_water_mark_moves_as_in_the_example_of_the_assignment_queue() ->
 
 
 def test_a_locked_hash_is_counted_once_and_parallel_execution_goes_on_after_it() -> None:
-    coordinator: Coordinator[None] = Coordinator(Database(), CoordinatorOptions())
+    coordinator: Coordinator[None] = Coordinator(ByDatabase(), CoordinatorOptions())
     coordinator.append([*in_database("db1", "db2"), entry(3)])
     coordinator.append([entry(4, databases=("db1",)), entry(5, databases=("db2",))])
     first, second = coordinator.next_jobs([0, 1, 2])

@@ -22,7 +22,7 @@ from .assigned_partitions import (
 DATABASES_MAX = 16
 
 
-class Database(AssignedPartitions):
+class ByDatabase(AssignedPartitions):
     """A `Scheme`: `AssignedPartitions` by database."""
 
     def __init__(

@@ -1,8 +1,9 @@
-"""Checkpoints: the executed GTIDs, stored with the rows; and the thread that makes commits durable.
+"""The progress of a target: the executed GTIDs, stored with the rows; and when commits are durable.
 
 A checkpoint names exactly the transactions that the rows beside it contain, because both are one
-atomic write. Durability comes after visibility: one flush of the write-ahead log serves all commits
-before it, as writing each with a sync of its own would hold the interpreter lock for every fsync.
+atomic write. Durability comes after visibility: one flush of the write-ahead log, by a thread of
+its own, serves all commits before it, as writing each with a sync of its own would hold the
+interpreter lock for every fsync.
 """
 
 import json
@@ -88,7 +89,7 @@ def version_of(encoded: bytes) -> int:
     return version
 
 
-class Progress:
+class TargetProgress:
     """Keeps the checkpoint up to date, whatever the order of commits. Any thread may call."""
 
     __slots__ = (

@@ -1,22 +1,24 @@
-"""The report: one document with the results of a comparison; tables and pages are views of it.
+"""The report: one document with the results of a comparison; tables and the page are views of it.
 
-Times are whole microseconds and add up; ratios are rounded only here.
+Times are whole microseconds and add up; ratios are rounded only here. The page is one HTML file for
+people, with the document in it.
 """
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from importlib.resources import files
 from typing import NamedTuple, TypeVar
 
+from ...certifier.pages import page as pages
 from ..schemes import Cause
-from .comparison import Bounds, Line, bound_of
 from .dependencies import NO_ITEM
+from .scheme_comparison import Bounds, Line, bound_of
 from .simulation import Run
 from .workload import Stamps, Workload, interval_mean
 
 JsonObject = dict[str, object]
 Reason = TypeVar("Reason", Cause, Cause | None)
-
 UNSEEN = "unseen"
 """The cause of idle time that no window shows."""
 HOT_MAX = 20
@@ -24,6 +26,7 @@ HOT_MAX = 20
 PATH_ENDS = 5
 """Transactions of the critical path that are named at each of its ends."""
 DIGITS = 4
+_ROOM = files("groupcert.applier.whatif")
 
 
 class Compared(NamedTuple):
@@ -60,6 +63,12 @@ def document(
         "causes": {**{_key(cause): cause.value for cause in Cause}, UNSEEN: "in no window"},
         "schemes": [_compared(one, workload, limits) for one in compared],
     }
+
+
+def page(report: JsonObject) -> str:
+    """Returns the page of a report."""
+    script, style = (_ROOM.joinpath(f"page.{kind}").read_text("utf-8") for kind in ("js", "css"))
+    return pages.page("What if: parallel schemes compared", script, report, style=style)
 
 
 def _workload(workload: Workload, limits: Bounds) -> JsonObject:

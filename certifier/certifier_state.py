@@ -1,4 +1,4 @@
-"""The certifier's state as plain values: a small checkpoint, and the window's rows beside it.
+"""The certifier's state as plain values: a small document, and the window's rows beside it.
 
 A restored certifier gives every later record the same verdict, GTID, version and stamps as the one
 that was dumped.
@@ -23,7 +23,7 @@ class Blocks(TypedDict):
     blocks: list[tuple[str, int, int]]
 
 
-class Checkpoint(TypedDict):
+class CertifierState(TypedDict):
     """The state of a certifier that JSON can carry; `first_version` is where its window begins."""
 
     first_version: int
@@ -40,12 +40,12 @@ class Checkpoint(TypedDict):
     names: list[str]
 
 
-def dump(certifier: Certifier) -> Checkpoint:
+def dump(certifier: Certifier) -> CertifierState:
     """Returns the state without the window's rows. Cost: O(members + GTID intervals)."""
     assert not certifier.collected_beyond, (
         "only traces collect beyond a version, and they are not stored"
     )
-    return Checkpoint(
+    return CertifierState(
         first_version=certifier.window.first_version,
         newest_version=certifier.window.newest_version,
         stable_version=certifier.stable_version,
@@ -63,10 +63,10 @@ def dump(certifier: Certifier) -> Checkpoint:
 
 def restore(
     certifier: Certifier,
-    checkpoint: Checkpoint,
+    state: CertifierState,
     pieces: Iterable[tuple[int, bytes, Mapping[str, Mapping[str, str]]]],
 ) -> None:
-    """Brings a new certifier to a checkpoint.
+    """Brings a new certifier to a state that was dumped.
 
     Args:
         pieces: ascending (first version, rows, GTID sets by kind and version), from at or before
@@ -76,31 +76,29 @@ def restore(
         ValueError: certified transactions are missing among the pieces.
     """
     ordered = list(pieces)
-    begin = ordered[0][0] if ordered else checkpoint["newest_version"] + 1
+    begin = ordered[0][0] if ordered else state["newest_version"] + 1
     window = certifier.window = CertifiedWindow(begin - 1)
-    window.load_names(checkpoint["names"])
+    window.load_names(state["names"])
     for first_version, rows, sets in ordered:
         _check_next(window, first_version)
         window.load(first_version, rows)
         for kind, known in (("read", window.snapshot_sets), ("elsewhere", window.elsewhere)):
             known.update({int(v): GtidSet.parse(text) for v, text in sets.get(kind, {}).items()})
-    _check_next(window, checkpoint["newest_version"] + 1)
+    _check_next(window, state["newest_version"] + 1)
     # A piece may begin before the window: items of those versions were purged, and stay so.
-    for items, versions in window.items_with_versions(checkpoint["first_version"]):
+    for items, versions in window.items_with_versions(state["first_version"]):
         certifier.info.record_versions(items, versions)
-    window.drop_before(checkpoint["first_version"])
-    certifier.stable_version = checkpoint["stable_version"]
+    window.drop_before(state["first_version"])
+    certifier.stable_version = state["stable_version"]
     # It is above the stable version only with `collected_beyond`, which is not stored.
-    certifier.oldest_snapshot_version = checkpoint["stable_version"]
-    certifier.unstamped_version = checkpoint["unstamped_version"]
-    certifier.purged_total = checkpoint["purged_total"]
-    certifier.window_closed = checkpoint["window_closed"]
-    certifier.clock = LogicalClock(
-        checkpoint["last_committed_global"], checkpoint["sequence_number"]
-    )
-    certifier.restore_digest(bytes.fromhex(checkpoint["digest"]))
-    certifier.executed_elsewhere = GtidSet.parse(checkpoint["executed_elsewhere"])
-    certifier.blocks.restore(_load_blocks(checkpoint["blocks"]))
+    certifier.oldest_snapshot_version = state["stable_version"]
+    certifier.unstamped_version = state["unstamped_version"]
+    certifier.purged_total = state["purged_total"]
+    certifier.window_closed = state["window_closed"]
+    certifier.clock = LogicalClock(state["last_committed_global"], state["sequence_number"])
+    certifier.restore_digest(bytes.fromhex(state["digest"]))
+    certifier.executed_elsewhere = GtidSet.parse(state["executed_elsewhere"])
+    certifier.blocks.restore(_load_blocks(state["blocks"]))
 
 
 def _check_next(window: CertifiedWindow, version: int) -> None:

@@ -10,8 +10,8 @@ table is said by WL#5569, whose goals name a partitioning per table.
 
 from collections.abc import Sequence
 
-from ..queue.parts import Part
 from ..queue.relay_group import RelayEntry
+from ..queue.row_parts import Part
 from . import Consistency, Ordering
 from .assigned_partitions import (
     WORKER_QUEUE_MAX,
@@ -20,7 +20,7 @@ from .assigned_partitions import (
 )
 
 
-class Table(AssignedPartitions):
+class ByTable(AssignedPartitions):
     """A `Scheme`: `AssignedPartitions` by table."""
 
     consistency = Consistency.EVENTUAL

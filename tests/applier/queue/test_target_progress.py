@@ -8,10 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupcert.applier.queue.checkpoint import Checkpoint, DurabilityFlusher, Progress, version_of
 from groupcert.applier.queue.job import FIRST_TICK, CommitGroup, Job
-from groupcert.applier.queue.parts import Part
 from groupcert.applier.queue.relay_group import RelayEntry
+from groupcert.applier.queue.row_parts import Part
+from groupcert.applier.queue.target_progress import (
+    Checkpoint,
+    DurabilityFlusher,
+    TargetProgress,
+    version_of,
+)
 from groupcert.certifier.errors import DiskFull, InvalidSetting
 from groupcert.certifier.gtid import Gtid
 from groupcert.certifier.gtid_set import GtidSet
@@ -39,7 +44,7 @@ def test_progress_has_exactly_the_gtids_of_its_groups(gtids: list[Gtid | None]) 
         entry._replace(gtid=gtid)
         for entry, gtid in zip(entries_of([remote(1)] * len(gtids)), gtids, strict=True)
     ]
-    progress = Progress(Checkpoint())
+    progress = TargetProgress(Checkpoint())
     seen: list[Gtid] = []
     for tick, start in enumerate(range(0, len(entries), 5), FIRST_TICK + 1):
         group = entries[start : start + 5]
@@ -52,7 +57,7 @@ def test_progress_has_exactly_the_gtids_of_its_groups(gtids: list[Gtid | None]) 
 
 
 def test_a_view_change_moves_the_position_only() -> None:
-    progress = Progress(Checkpoint())
+    progress = TargetProgress(Checkpoint())
     transaction, view_change = entries_of([remote(1), VIEW_CHANGE])
     before = progress.advance(CommitGroup[None](2, [Job([transaction])]))
     after = progress.advance(CommitGroup[None](3, [Job([view_change])]))
@@ -73,7 +78,7 @@ GTID = Gtid(f"{GROUP}:backup", 4)
 @given(st.permutations(range(12)), st.integers(1, 4))
 def test_groups_may_come_in_any_order(order: list[int], size: int) -> None:
     entries = [entry(position, domain_id=position % 2) for position in range(1, 13)]
-    progress = Progress(Checkpoint())
+    progress = TargetProgress(Checkpoint())
     done: list[RelayEntry] = []
     for tick, start in enumerate(range(0, len(order), size), FIRST_TICK + 1):
         group = [entries[index] for index in sorted(order[start : start + size])]
@@ -97,7 +102,7 @@ def test_a_divided_transaction_is_executed_with_its_last_part_also_after_a_resta
 ) -> None:
     one = entry(1, domain_id=2)
     jobs = part_jobs(one, order)
-    progress = Progress(Checkpoint())
+    progress = TargetProgress(Checkpoint())
     for number, job in enumerate(jobs[:before_restart], 1):
         checkpoint = progress.advance(CommitGroup(number, [job]))
         whole = number == len(jobs)
@@ -105,7 +110,7 @@ def test_a_divided_transaction_is_executed_with_its_last_part_also_after_a_resta
         assert checkpoint.parts == ({} if whole else {one.gtid: frozenset(order[:number])})
     if before_restart == len(jobs):
         return
-    progress = Progress(Checkpoint.decode(progress.checkpoint.encode()))
+    progress = TargetProgress(Checkpoint.decode(progress.checkpoint.encode()))
     for job in reversed(jobs):
         progress.advance(CommitGroup(9, [job]))
     assert progress.checkpoint.gtid_executed == GtidSet.of(*filter(None, [one.gtid]))
@@ -116,12 +121,12 @@ def test_a_divided_transaction_is_executed_with_its_last_part_also_after_a_resta
 def test_the_parts_of_a_transaction_may_be_one_group() -> None:
     before, divided = entry(1), entry(2)
     jobs = [Job[None]([before]), *part_jobs(divided, ["a", "b"])]
-    checkpoint = Progress(Checkpoint()).advance(CommitGroup(2, jobs))
+    checkpoint = TargetProgress(Checkpoint()).advance(CommitGroup(2, jobs))
     assert (str(checkpoint.gtid_executed), checkpoint.parts) == (f"{SOURCE}:1-2", {})
 
 
 def test_the_newest_gtid_of_each_domain_is_known_as_soon_as_there_is_one() -> None:
-    progress = Progress(Checkpoint())
+    progress = TargetProgress(Checkpoint())
     entries = [entry(1), entry(2, domain_id=3), entry(3), entry(4, alone=True)]
     domains = [progress.advance(CommitGroup[None](2, [Job([one])])).domains for one in entries]
     second, third = {3: entries[1].gtid}, {3: entries[1].gtid, 0: entries[2].gtid}
@@ -129,7 +134,7 @@ def test_the_newest_gtid_of_each_domain_is_known_as_soon_as_there_is_one() -> No
 
 
 def test_what_fails_while_it_is_written_does_not_count() -> None:
-    progress = Progress(Checkpoint())
+    progress = TargetProgress(Checkpoint())
     first = progress.advance(CommitGroup[None](2, [Job([entry(1)])]))
     lost = [Job[None]([entry(3, domain_id=1)]), *part_jobs(entry(4), ["a", "b"])[:1]]
     with pytest.raises(OSError, match="no"), progress.advancing(CommitGroup(3, lost)) as shown:
@@ -143,7 +148,7 @@ def test_what_fails_while_it_is_written_does_not_count() -> None:
 
 
 def test_any_thread_may_advance() -> None:
-    progress = Progress(Checkpoint())
+    progress = TargetProgress(Checkpoint())
     threads = [
         threading.Thread(
             target=lambda first=first: [

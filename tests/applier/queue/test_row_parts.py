@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupcert.applier.queue.parts import Part, database_of, slot_of, table_of
+from groupcert.applier.queue.row_parts import Part, database_of, slot_of, table_of
 
 rows = st.binary(max_size=20)
 
