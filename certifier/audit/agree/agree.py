@@ -21,10 +21,10 @@ from pyspark.sql import functions as F
 from ...history.schema import RecordKind, Source
 from ..answers.findings import Code, Finding
 from ..answers.result import JsonObject, Result
+from ..rows.certification_log import Log
 from ..rows.critical_path import Ints
 from ..rows.gaps import Gaps, gaps_of, in_gap
-from ..rows.histories import History
-from ..rows.log import Log
+from ..rows.surveyed_history import History
 from ..rows.tails import tails_of
 from ..spark.walks import Frames, in_order, walk, whole
 

@@ -11,9 +11,9 @@ from pyspark.sql import functions as F
 
 from ..answers.findings import Finding
 from ..answers.result import JsonObject
+from ..rows.certification_log import Log
 from ..rows.checks import hexadecimal
-from ..rows.histories import History
-from ..rows.log import Log
+from ..rows.surveyed_history import History
 from .agree import SHARED
 
 ITEMS_MAX = 8

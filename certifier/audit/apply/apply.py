@@ -20,6 +20,7 @@ from pyspark.sql.types import Row
 
 from ..answers.findings import ROWS_MAX, Code, Finding
 from ..answers.result import Result
+from ..rows.certification_log import Log
 from ..rows.checks import (
     Found,
     FoundAll,
@@ -28,10 +29,9 @@ from ..rows.checks import (
     hexadecimal,
     merged,
 )
-from ..rows.columns import has_items
-from ..rows.histories import History
+from ..rows.coded_columns import has_items
 from ..rows.items import facts
-from ..rows.log import Log
+from ..rows.surveyed_history import History
 from ..spark.walks import Frames, in_order, walk
 from .times import observers
 

@@ -12,13 +12,13 @@ import polars as pl
 from pyspark.sql import DataFrame, Row
 
 from ..answers.result import JsonObject
+from ..rows.certification_log import Log, of_each
 from ..rows.checks import is_true
-from ..rows.columns import executed_at, execution_us
+from ..rows.coded_columns import executed_at, execution_us
 from ..rows.critical_path import Ints
-from ..rows.histories import History
-from ..rows.log import Log, of_each
 from ..rows.pace import BUCKETS
 from ..rows.stretches import measured_by_stamps, totals
+from ..rows.surveyed_history import History
 from ..spark.walks import (
     Frames,
     concatenated,

@@ -24,6 +24,7 @@ from pyspark.sql import functions as F
 from ...history.schema import Verdict
 from ..answers.findings import Code, Finding
 from ..answers.result import JsonObject, Result
+from ..rows.certification_log import Log
 from ..rows.checks import (
     FOUND,
     Check,
@@ -41,7 +42,6 @@ from ..rows.checks import (
 from ..rows.foreign import is_in
 from ..rows.items import facts
 from ..rows.kept import AuditWhole
-from ..rows.log import Log
 from ..rows.states import (
     KEYS,
     begins_of_long,

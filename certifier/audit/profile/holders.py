@@ -19,9 +19,9 @@ from pyspark.sql import functions as F
 
 from ...history.schema import RecordKind
 from ..answers.result import JsonObject
-from ..rows.histories import History
-from ..rows.log import Log
+from ..rows.certification_log import Log
 from ..rows.pace import BUCKETS
+from ..rows.surveyed_history import History
 from ..spark.walks import Frames, in_order
 from .held import Parts, is_known, parts_of
 

@@ -16,8 +16,7 @@ from pyspark.sql import functions as F
 
 from ...history.schema import Verdict
 from ..answers.result import SAMPLE, JsonObject, Result
-from ..rows.histories import History
-from ..rows.log import Log, of_each
+from ..rows.certification_log import Log, of_each
 from ..rows.pace import BUCKETS, Pace
 from ..rows.stretches import (
     FIELDS,
@@ -32,6 +31,7 @@ from ..rows.stretches import (
     scheduled_rows,
     totals,
 )
+from ..rows.surveyed_history import History
 from ..spark.walks import Frames, concatenated, in_order, walk, whole
 from . import ages
 from .classes import ranked

@@ -18,21 +18,14 @@ from pyspark.sql import functions as F
 
 from ...history.schema import LOG_SEQUENCE_SHIFT, RecordKind, position_at
 from ...position import log_sequence_of
+from ..rows.certification_log import Log
 from ..rows.checks import Note, notes
-from ..rows.columns import (
-    CERTIFIED,
-    CONFLICT,
-    TOO_OLD,
-    is_kind,
-    kind_number,
-    verdict_number,
-)
+from ..rows.coded_columns import CERTIFIED, CONFLICT, TOO_OLD, is_kind, kind_number, verdict_number
 from ..rows.foreign import intervals
-from ..rows.histories import History
 from ..rows.kept import AuditWhole
-from ..rows.log import Log
 from ..rows.sequence import begins_of
 from ..rows.states import KEYS, segment
+from ..rows.surveyed_history import History
 from ..spark.walks import Frames, in_order, walk, whole
 
 MASK = (1 << 64) - 1

@@ -16,9 +16,9 @@ from ...history.schema import (
     LIST_SEPARATOR,
 )
 from ..answers.findings import Code
+from ..rows.certification_log import Log
 from ..rows.checks import FOUND, Check, is_true, words, wrong_rows
-from ..rows.columns import kind_name, kind_number, verdict_number
-from ..rows.log import Log
+from ..rows.coded_columns import kind_name, kind_number, verdict_number
 from ..rows.order import STATE, STATE_KINDS, order_of_rows
 from ..rows.states import KEYS, begins_of_long, segment, with_states
 from ..spark.walks import Frames, in_order, walk

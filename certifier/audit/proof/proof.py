@@ -21,6 +21,7 @@ from ...history.schema import RecordKind, Source, position_at
 from ...position import log_sequence_of
 from ..answers.findings import Code, Finding
 from ..answers.result import JsonObject, Result
+from ..rows.certification_log import Log
 from ..rows.checks import (
     FOUND,
     Check,
@@ -41,9 +42,8 @@ from ..rows.consequences import (
     without_consequences,
 )
 from ..rows.gaps import Gaps, gaps_of, in_gap
-from ..rows.histories import History
 from ..rows.kept import AuditWhole
-from ..rows.log import Log
+from ..rows.surveyed_history import History
 from ..rows.tails import tails_of
 from ..spark.walks import Frames, concatenated, in_order, walk, whole
 from .digests import (

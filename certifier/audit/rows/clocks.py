@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from .histories import History
+from .surveyed_history import History
 
 Resets = dict[int, NDArray[np.int64]]
 """By history, the numbers of rows at which its clock began again, ascending."""

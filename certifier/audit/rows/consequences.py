@@ -22,9 +22,9 @@ from ...history.schema import RecordKind, Verdict
 from ..answers.findings import Code, Finding
 from ..answers.result import JsonObject, Result
 from ..spark.arrow import arrow_function
+from .certification_log import Log
 from .checks import Found, FoundAll
 from .clocks import clock
-from .log import Log
 
 NOWHERE = 1 << 63
 _BY_VERSION = {Code.CONFLICT_FALSE, Code.WINNER_WRONG}

@@ -19,6 +19,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 
 from ..spark.walks import Frames, in_order, walk
+from .certification_log import Log
 from .clocks import Resets, clock, resets_of
 from .critical_path import Ints
 from .foreign import WholeTo, includes
@@ -31,7 +32,6 @@ from .keys import (
     touched,
     with_same,
 )
-from .log import Log
 from .once import once
 from .prefixes import whole_to
 from .sequence import begins_of

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from ...history.schema import Verdict
 from ..spark.walks import concatenated
-from .log import Log
+from .certification_log import Log
 from .survey import NAMES
 
 ITEM, GTID, STAMP = range(3)

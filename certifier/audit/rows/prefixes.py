@@ -12,9 +12,9 @@ from pyspark.sql import functions as F
 
 from ...history.schema import RecordKind, Source
 from ..spark.walks import Frames, walk
+from .certification_log import Log
 from .critical_path import Ints
 from .foreign import Intervals, WholeTo, covers, intervals
-from .log import Log
 from .once import once
 
 _NEVER = 1 << 62

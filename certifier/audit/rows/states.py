@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ..spark.walks import Frames, Walk, walk
-from .log import Log
+from .certification_log import Log
 
 SEGMENT_ROWS = 1 << 16
 KEYS = ("h", "segment")

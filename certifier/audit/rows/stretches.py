@@ -17,7 +17,8 @@ from pyspark.sql import DataFrame, Row
 
 from ...history.schema import RecordKind, Source
 from ..spark.walks import Frames, Walk, in_order, walk
-from .columns import (
+from .certification_log import Log
+from .coded_columns import (
     CERTIFIED,
     execution_us,
     has_items,
@@ -27,7 +28,6 @@ from .columns import (
     verdict_number,
 )
 from .critical_path import Ints, chain, epochs, filled, waits
-from .log import Log
 from .once import once
 from .pace import BUCKETS
 

@@ -14,12 +14,7 @@ from pyspark.sql import functions as F
 
 from ...history.schema import RecordKind, Verdict
 from ..spark.walks import Frames, of_kind, walk
-from .columns import (
-    execution_us,
-    has_items,
-    is_applied,
-    is_remote,
-)
+from .coded_columns import execution_us, has_items, is_applied, is_remote
 from .foreign import intervals
 
 NAMES = ("observer", "history")

@@ -13,9 +13,9 @@ import polars as pl
 
 from ...history.schema import LOG_SEQUENCE_SHIFT
 from . import states
-from .histories import History
-from .log import Log
+from .certification_log import Log
 from .survey import of_history
+from .surveyed_history import History
 
 VERSIONS = 5_000
 """Certified transactions that a later one may be in a cycle with, see `isolation.py`."""

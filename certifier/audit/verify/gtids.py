@@ -26,6 +26,7 @@ from pyspark.sql import functions as F
 from ...history.schema import RecordKind
 from ..answers.findings import Code
 from ..answers.result import JsonObject
+from ..rows.certification_log import Log
 from ..rows.checks import (
     FOUND,
     Check,
@@ -38,9 +39,8 @@ from ..rows.checks import (
     words,
     wrong_rows,
 )
-from ..rows.columns import CERTIFIED, is_kind, kind_number, verdict_number
+from ..rows.coded_columns import CERTIFIED, is_kind, kind_number, verdict_number
 from ..rows.foreign import intervals
-from ..rows.log import Log
 from ..rows.once import once
 from ..rows.order import makes_version
 from ..rows.sequence import Told, told_of

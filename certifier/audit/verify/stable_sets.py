@@ -19,9 +19,9 @@ from pyspark.sql import functions as F
 
 from ...history.schema import RecordKind, Source
 from ..answers.findings import Code
+from ..rows.certification_log import Log
 from ..rows.checks import FOUND, Check, notes, words, wrong_rows
-from ..rows.columns import is_kind
-from ..rows.log import Log
+from ..rows.coded_columns import is_kind
 from ..spark.walks import Frames, in_order, walk
 
 TOLD_BY = "told by"

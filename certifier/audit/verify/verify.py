@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 from ...history.schema import RecordKind
 from ..answers.findings import Code
 from ..answers.result import JsonObject, Result
+from ..rows.certification_log import Log
 from ..rows.checks import (
     FOUND,
     Check,
@@ -29,7 +30,7 @@ from ..rows.checks import (
     words,
     wrong_rows,
 )
-from ..rows.columns import CERTIFIED, CONFLICT, REFUSED, TOO_OLD, is_kind, verdict_name
+from ..rows.coded_columns import CERTIFIED, CONFLICT, REFUSED, TOO_OLD, is_kind, verdict_name
 from ..rows.consequences import (
     behind_gaps,
     behind_to_keep,
@@ -39,7 +40,6 @@ from ..rows.foreign import WholeTo, named, subsets
 from ..rows.items import facts
 from ..rows.kept import AuditWhole
 from ..rows.keys import has_foreign_snapshots
-from ..rows.log import Log
 from ..rows.order import makes_version, order_of_rows
 from ..rows.prefixes import whole_to
 from ..rows.sequence import (

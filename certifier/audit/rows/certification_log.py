@@ -32,9 +32,11 @@ from ...history.schema import (
 )
 from ..answers.errors import UnreadableLog
 from ..answers.result import JsonObject
-from ..spark.session import first_line
+from ..spark.spark_session import first_line
 from ..spark.walks import is_divided
-from .histories import (
+from .kept import ROWS, STATE, AuditWhole, Kept
+from .survey import Survey, survey
+from .surveyed_history import (
     History,
     Key,
     by_name,
@@ -44,8 +46,6 @@ from .histories import (
     least,
     settings_of,
 )
-from .kept import ROWS, STATE, AuditWhole, Kept
-from .survey import Survey, survey
 
 _TYPES: Mapping[str, DataType] = {
     "int64": LongType(),

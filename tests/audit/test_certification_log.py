@@ -12,8 +12,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from groupcert.certifier.audit.answers.errors import UnreadableLog
-from groupcert.certifier.audit.rows.histories import _settings_at
-from groupcert.certifier.audit.rows.log import Log
+from groupcert.certifier.audit.rows.certification_log import Log
+from groupcert.certifier.audit.rows.surveyed_history import _settings_at
 from groupcert.certifier.history.schema import FORMAT_VERSION, Row, Source
 from tests.audit.histories import GROUP, Workload, random_order, rows_of, write
 
@@ -101,8 +101,8 @@ def test_java_that_is_killed_is_told_as_spark_that_failed() -> None:
     program = """
 import os, signal
 from groupcert.certifier.audit.answers.errors import SparkFailed
-from groupcert.certifier.audit.jobs import audit
-from groupcert.certifier.audit.spark.session import spark_session
+from groupcert.certifier.audit.audit_run import audit
+from groupcert.certifier.audit.spark.spark_session import spark_session
 try:
     with spark_session() as spark:
         os.kill(spark.sparkContext._gateway.proc.pid, signal.SIGKILL)

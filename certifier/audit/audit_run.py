@@ -32,8 +32,8 @@ from .answers.errors import SparkFailed, UnreadableLog
 from .answers.findings import FINDING, MEANINGS, Code, Finding, Severity
 from .answers.result import SAMPLE, JsonObject, Result
 from .output import MARK, REPORT, SUMMARY, Output
+from .rows.certification_log import SCHEMA, Log
 from .rows.consequences import told_once
-from .rows.histories import History
 from .rows.items import facts
 from .rows.kept import (
     DOCUMENT,
@@ -45,12 +45,12 @@ from .rows.kept import (
     read_kept,
     summary_at,
 )
-from .rows.log import SCHEMA, Log
 from .rows.survey import TELLING, of_history
+from .rows.surveyed_history import History
 from .rows.tails import Tail, tails_of
 from .spark.at_once import answers
-from .spark.progress import OnProgress, Progress, watched
-from .spark.session import GONE, first_line
+from .spark.audit_progress import AuditProgress, OnProgress, watched
+from .spark.spark_session import GONE, first_line
 from .spark.walks import is_divided
 
 FORMAT_VERSION = 1
@@ -335,7 +335,7 @@ def audit(
     If all jobs run, what they know is kept beside the answers, for an audit of later rows.
 
     Args:
-        spark: a session of `certifier.audit.spark.session`.
+        spark: a session of `certifier.audit.spark.spark_session`.
         paths: folders or files, anywhere that Spark reads.
         out: the folder; an earlier audit's answers there are replaced.
         jobs: names of those to run; all by default.
@@ -450,7 +450,7 @@ def _run_all(
     Raises:
         AuditWhole: an audit of new rows asks for what was not kept.
     """
-    step = Progress("read", READING, 1, len(names) + 1, 0)
+    step = AuditProgress("read", READING, 1, len(names) + 1, 0)
     with watched(spark, step, on_progress):
         kept = read_kept(spark, continued.report, paths) if continued else None
         log = Log(spark, paths, kept, keeps=len(names) == len(JOBS))
@@ -484,7 +484,7 @@ def _answered(
 
     def run(number: int, name: str) -> tuple[Result, JsonObject]:
         task = JOBS[name].text
-        step = Progress(name, task, number, len(names) + 1, 0)
+        step = AuditProgress(name, task, number, len(names) + 1, 0)
         try:
             with watched(log.spark, step, on_progress):
                 return _run(name, log, output)

@@ -12,12 +12,12 @@ import pyarrow.parquet as parquet
 import pytest
 from pyspark.sql import SparkSession
 
-from groupcert.certifier.audit import jobs
+from groupcert.certifier.audit import audit_run
 from groupcert.certifier.audit.answers.errors import ForeignOutput, UnreadableLog
 from groupcert.certifier.audit.answers.findings import Code
-from groupcert.certifier.audit.jobs import JOBS, Job, audit, has_findings
-from groupcert.certifier.audit.rows.log import Log
-from groupcert.certifier.audit.spark.progress import Progress, ProgressLines, tasks_text
+from groupcert.certifier.audit.audit_run import JOBS, Job, audit, has_findings
+from groupcert.certifier.audit.rows.certification_log import Log
+from groupcert.certifier.audit.spark.audit_progress import AuditProgress, ProgressLines, tasks_text
 from tests.audit.histories import OTHER, Workload, random_order, rows_of, write
 from tests.audit.placeholder_jobs import FOUND
 
@@ -35,7 +35,7 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 def placeholder(monkeypatch: pytest.MonkeyPatch) -> None:
     """One job, and none of the real ones."""
     job = Job("tests.audit.placeholder_jobs", "pretending")
-    monkeypatch.setattr(jobs, "JOBS", {"verify": job})
+    monkeypatch.setattr(audit_run, "JOBS", {"verify": job})
 
 
 @pytest.fixture
@@ -112,8 +112,8 @@ def test_histories_are_told_with_what_begins_late(
     mine = Log(spark, logs).histories[0]
     settings = {"group_source": OTHER}
     other = replace(mine, h=2, first_place=0, last_place=1 << 62, settings=settings)
-    assert jobs._history(mine, (mine, other)) == summary["histories"][0]
-    ended = jobs._history(mine, (mine, replace(mine, last_place=1 << 62)))
+    assert audit_run._history(mine, (mine, other)) == summary["histories"][0]
+    ended = audit_run._history(mine, (mine, replace(mine, last_place=1 << 62)))
     assert ended["ends_early"] and not ended["begins_late"]
     assert not has_findings(summary)
     assert summary["verify"] == {} and summary["jobs"] == []
@@ -199,7 +199,7 @@ def test_audit_that_fails_leaves_what_was_there(
 def test_progress_tells_each_step_and_its_end(
     spark: SparkSession, logs: list[str], tmp_path: Path
 ) -> None:
-    told: list[Progress] = []
+    told: list[AuditProgress] = []
     audit(spark, logs, str(tmp_path / "out"), on_progress=told.append)
     assert [each.name for each in told if each.is_done] == ["read", "verify"]
     assert {(each.number, each.steps) for each in told} == {(1, 2), (2, 2)}
@@ -208,15 +208,15 @@ def test_progress_tells_each_step_and_its_end(
 def test_of_each_code_as_many_are_shown_as_of_the_others() -> None:
     many = [FOUND[0]._replace(place=place) for place in range(1_000)]
     codes = (Code.STAMP_TOO_LOW, Code.STAMP_TOO_HIGH)
-    shown = jobs._first([*many, *FOUND[1:]], codes)
-    assert len(shown) == jobs.SHOWN_MAX
+    shown = audit_run._first([*many, *FOUND[1:]], codes)
+    assert len(shown) == audit_run.SHOWN_MAX
     assert shown[:2] == [FOUND[2], FOUND[1]]
-    assert [finding.place for finding in shown[2:]] == list(range(jobs.SHOWN_MAX - 2))
+    assert [finding.place for finding in shown[2:]] == list(range(audit_run.SHOWN_MAX - 2))
 
 
 def test_a_place_that_no_writer_gives_is_shown() -> None:
     """As an edited row may have."""
-    shown = jobs._shown(FOUND[0]._replace(place=(9 << 24) + 15))
+    shown = audit_run._shown(FOUND[0]._replace(place=(9 << 24) + 15))
     assert (shown["log_sequence"], shown["log_index"], shown["kind"]) == (9, 0, None)
 
 
@@ -229,7 +229,7 @@ def test_jobs_are_modules_of_their_name_in_packages_of_their_name() -> None:
 def test_progress_lines_are_few() -> None:
     stream = io.StringIO()
     lines = ProgressLines(stream)
-    step = Progress("verify", "deriving", 2, 7, 0.0)
+    step = AuditProgress("verify", "deriving", 2, 7, 0.0)
     for tenth in range(120):
         lines(step._replace(seconds=tenth / 10, tasks=8, tasks_done=3, tasks_running=2))
     lines(step._replace(seconds=12.04, is_done=True))
@@ -242,7 +242,7 @@ def test_progress_lines_are_few() -> None:
 
 
 def test_tasks_that_nobody_runs_are_told() -> None:
-    step = Progress("verify", "deriving", 2, 7, 0.0)
+    step = AuditProgress("verify", "deriving", 2, 7, 0.0)
     assert tasks_text(step) == "planning"
     waiting = step._replace(tasks=8, tasks_done=1)
     assert tasks_text(waiting) == "1 of 8 tasks"

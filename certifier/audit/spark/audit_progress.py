@@ -19,7 +19,7 @@ IDLE_SECONDS = 10
 """Seconds without a running task after which that is shown: a cluster may have no executor."""
 
 
-class Progress(NamedTuple):
+class AuditProgress(NamedTuple):
     """The progress of an audit: step `number` of `steps`, and the tasks of Spark's running stages.
 
     Spark plans a job's stages while it goes, so how many more will come is not known.
@@ -37,11 +37,13 @@ class Progress(NamedTuple):
     is_done: bool = False
 
 
-OnProgress: TypeAlias = Callable[[Progress], None]
+OnProgress: TypeAlias = Callable[[AuditProgress], None]
 
 
 @contextmanager
-def watched(spark: SparkSession, start: Progress, on_progress: OnProgress | None) -> Iterator[None]:
+def watched(
+    spark: SparkSession, start: AuditProgress, on_progress: OnProgress | None
+) -> Iterator[None]:
     """Calls `on_progress` from a thread, several times a second, while the block runs; its tasks
     are those of the Spark jobs that the block's own thread starts.
     """
@@ -72,7 +74,7 @@ def watched(spark: SparkSession, start: Progress, on_progress: OnProgress | None
     on_progress(start._replace(seconds=monotonic() - begin, is_done=True))
 
 
-def _with_tasks(spark: SparkSession, progress: Progress) -> Progress:
+def _with_tasks(spark: SparkSession, progress: AuditProgress) -> AuditProgress:
     """Returns the progress with the tasks of its stages that run now."""
     tracker = spark.sparkContext.statusTracker()
     jobs = (tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(progress.name))
@@ -96,7 +98,7 @@ class ProgressLines:
         self._stream = stream or sys.stderr
         self._written: dict[str, float] = {}
 
-    def __call__(self, progress: Progress) -> None:
+    def __call__(self, progress: AuditProgress) -> None:
         """Takes the present progress and writes a line if one is due."""
         begins = progress.name not in self._written
         due = progress.seconds - self._written.get(progress.name, 0.0) >= LINE_SECONDS
@@ -110,7 +112,7 @@ class ProgressLines:
         self._stream.flush()
 
 
-def _state(progress: Progress, *, begins: bool) -> str:
+def _state(progress: AuditProgress, *, begins: bool) -> str:
     if progress.is_done:
         return f"done in {progress.seconds:.1f} s"
     if begins:
@@ -118,7 +120,7 @@ def _state(progress: Progress, *, begins: bool) -> str:
     return f"{tasks_text(progress)}, {progress.seconds:.0f} s"
 
 
-def tasks_text(progress: Progress) -> str:
+def tasks_text(progress: AuditProgress) -> str:
     """Returns Spark's present work in a few words."""
     if not progress.tasks:
         return "planning"
