@@ -1,8 +1,8 @@
 """Proof: checks the chain of each history, and the chains that its member reported to the group.
 
-Each row's link is computed by itself (`links.py`). Somebody who edits a row and chains the rest
-anew is found by the chains and digests (`digests.py`) that the members exchanged while the group
-ran: the other histories have them.
+Each link is computed by itself, from a row's own columns and the chain of the row before it.
+Somebody who edits a row and chains the rest anew is found by the chains and digests (`digests.py`)
+that the members exchanged while the group ran: the other histories have them.
 
 A member reports nothing before it has joined, and nothing about a history that began later: one
 whose store was lost reads on from the log's beginning, over the places of the history before. Until
@@ -11,13 +11,22 @@ it has joined again nothing was reported about that.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
 from typing import NamedTuple
 
 import polars as pl
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from ...history.schema import RecordKind, Source, position_at
+from ...history.schema import (
+    CHAIN_BYTES,
+    CHAINED,
+    FIELD_SEPARATOR,
+    LIST_SEPARATOR,
+    RecordKind,
+    Source,
+    position_at,
+)
 from ...position import log_sequence_of
 from ..answers.findings import Code, Finding
 from ..answers.result import JsonObject, Result
@@ -31,11 +40,13 @@ from ..rows.checks import (
     as_kept,
     collected,
     from_kept,
+    is_true,
     merged,
     notes,
     words,
     wrong_rows,
 )
+from ..rows.coded_columns import kind_name, kind_number, verdict_number
 from ..rows.consequences import (
     behind_gaps,
     behind_to_keep,
@@ -43,17 +54,38 @@ from ..rows.consequences import (
 )
 from ..rows.gaps import Gaps, gaps_of, in_gap
 from ..rows.kept import AuditWhole
+from ..rows.order import STATE, STATE_KINDS, order_of_rows
+from ..rows.states import KEYS, begins_of_long, segment, with_states
 from ..rows.surveyed_history import History
 from ..rows.tails import tails_of
 from ..spark.walks import Frames, concatenated, in_order, walk, whole
 from .digests import (
     DIGEST,
+    TOLD,
     Differing,
     differing_digests,
     kept_to,
+    parts_of,
+    told_digests,
 )
-from .links import hexadecimal_of, wrong_links
 
+_NULL = "null"
+_STATES = {**STATE, "previous_chain": pl.col("chain")}
+_STATE_KINDS = pl.Schema({**STATE_KINDS, "previous_chain": pl.Binary()})
+_LINKED = pl.Schema(
+    {
+        "h": pl.Int32(),
+        "segment": pl.Int32(),
+        "number": pl.Int64(),
+        "place": pl.Int64(),
+        "kind": pl.Int32(),
+        "version": pl.Int64(),
+        "verdict": pl.Int32(),
+        "chain": pl.Binary(),
+        "digest": pl.Binary(),
+        **TOLD,
+    }
+)
 _COMPARED, _BEHIND, _CUT, _UNKNOWN = "compared", "behind", "cut", "unknown"
 """Notes, by history: how many of its places were reported and compared (`low`); how many that are
 behind its end and that of its member's other histories; and the last of these that was told before
@@ -61,14 +93,14 @@ the files were listed, since a log that is read while it is written may lack wha
 and whether a place was reported whose row was not kept.
 """
 _PLACE = ("place", "observer", "group")
-_TOLD = (*_PLACE, "told")
+_REPORTED = (*_PLACE, "told")
 
 
 def run(log: Log) -> Result:
     """Checks links, gaps and moved rows of each history, and chains against exchanged ones."""
     before = log.before("proof")
     earlier = from_kept(log, before)
-    new = collected(log, concatenated(wrong_links(log), _wrong_reports(log, {})))
+    new = collected(log, concatenated(_wrong_links(log), _wrong_reports(log, {})))
     if any(note.code == _UNKNOWN for note in new.notes):
         raise AuditWhole("a member has reported a place of its history that was not kept")
     new = _without_gaps(log, new, earlier)
@@ -151,7 +183,7 @@ def _digest_finding(log: Log, differing: Differing) -> Finding:
     )
 
 
-def _ended_early(log: Log, notes: Iterable[Note], before: JsonObject) -> list[Note]:
+def _ended_early(log: Log, noted: Iterable[Note], before: JsonObject) -> list[Note]:
     """Returns of each history that ends too early the last note of that."""
     kept = before.get("cuts", [])
     assert isinstance(kept, list)
@@ -164,7 +196,7 @@ def _ended_early(log: Log, notes: Iterable[Note], before: JsonObject) -> list[No
         # Files that are new since may have the rows that were lacking.
         if place > ends[name[0]]
     ]
-    cuts = [*earlier, *(note for note in notes if note.code == _CUT)]
+    cuts = [*earlier, *(note for note in noted if note.code == _CUT)]
     last = {note.h: note for note in sorted(cuts, key=_place)}
     return [last[h] for h in sorted(last)]
 
@@ -189,6 +221,140 @@ def _cut_finding(log: Log, note: Note) -> Finding:
 
 def _place(note: Note) -> int:
     return note.place
+
+
+def _summary(
+    log: Log, noted: Sequence[Note], digests: Mapping[int, int], edited: Sequence[Found]
+) -> JsonObject:
+    """Returns the summary. `reports_behind`: those about places after the end of a history,
+    which ends early. `last_place`: the last one up to which all rows fit the chain; none if the
+    first does not.
+    """
+    counts: Counter[tuple[str, int]] = Counter()
+    for note in noted:
+        counts[note.code, note.h] += note.low
+    wrong: dict[int, list[Found]] = {}
+    for found in sorted(edited, key=lambda each: each.number):
+        wrong.setdefault(found.h, []).append(found)
+    return {
+        "observers": [
+            {
+                "observer": each.observer,
+                "history": each.history,
+                "rows": each.rows,
+                "chained": each.rows - len(wrong.get(each.h, ())),
+                "reports": counts[_COMPARED, each.h],
+                "reports_behind": counts[_BEHIND, each.h],
+                "digests": digests.get(each.h, 0),
+                "last_place": wrong[each.h][0].low if each.h in wrong else each.last_place,
+            }
+            for each in log.histories
+        ]
+    }
+
+
+def _wrong_links(log: Log) -> DataFrame:
+    """Returns the findings about links, and the order of rows; and as notes the digests that
+    members reported.
+    """
+    told = log.rows.select(
+        "h",
+        segment(),
+        kind_number().alias("kind_number"),
+        verdict_number().alias("verdict_number"),
+        *[column.name for column in CHAINED],
+        "chain",
+    )
+    rows = in_order(walk(told, _with_digests, _LINKED), KEYS, ["number"])
+    begins = begins_of_long(log, rows, _STATES, _STATE_KINDS)
+    return walk(rows, _Links(begins, parts_of(log)).findings, FOUND)
+
+
+def row_texts(rows: pl.DataFrame) -> pl.Series:
+    """Returns the text of each row that is chained (`certifier.history.schema.text_of`)."""
+    fields = [
+        pl.concat_str(pl.lit(f"{number}="), _word(column.name, column.kind))
+        for number, column in enumerate(CHAINED)
+        if rows[column.name].null_count() < len(rows)
+    ]
+    if not fields:
+        return pl.Series([""] * len(rows))
+    texts = pl.concat_str(fields, separator=FIELD_SEPARATOR, ignore_nulls=True)
+    return rows.select(texts).to_series()
+
+
+def _word(name: str, kind: str) -> pl.Expr:
+    """Returns a value as it is chained; also a null element of a list, which no writer makes."""
+    value = pl.col(name)
+    if kind.startswith("list"):
+        element = pl.element()
+        word = _counted(element) if kind == "list<string>" else element.cast(pl.String)
+        words_of = value.list.eval(word.fill_null(_NULL)).list.join(LIST_SEPARATOR)
+        return pl.concat_str(pl.lit("["), words_of, pl.lit("]"))
+    if kind == "string":
+        return _counted(value)
+    if kind == "binary":
+        return value.bin.encode("hex").str.to_uppercase()
+    return value.cast(pl.String)
+
+
+def _counted(text: pl.Expr) -> pl.Expr:
+    return pl.concat_str(text.str.len_chars().cast(pl.String), pl.lit(":"), text)
+
+
+def _with_digests(frames: Frames) -> Frames:
+    """Yields narrow rows: those that are moved have the digest of their text instead of it."""
+    for frame in frames:
+        digests = [sha256(text.encode()).digest() for text in row_texts(frame)]
+        yield frame.with_columns(
+            pl.Series("digest", digests, pl.Binary()),
+            pl.col("kind_number").alias("kind"),
+            pl.col("verdict_number").alias("verdict"),
+        ).select(list(_LINKED))
+
+
+class _Links(NamedTuple):
+    """The walk over rows in order, each with the row before it."""
+
+    begins: pl.DataFrame
+    parts: Mapping[int, int]
+
+    def findings(self, frames: Frames) -> Frames:
+        """Yields the findings, and the digests that members reported."""
+        checks = [*order_of_rows(), _link_check()]
+        for rows in with_states(frames, _STATES, self.begins):
+            before = rows.select(
+                pl.when(pl.col("number") == 1).then(pl.lit(b"")).otherwise(pl.col("previous_chain"))
+            ).to_series()
+            links = [
+                None if chain is None else sha256(chain + digest).digest()[:CHAIN_BYTES]
+                for chain, digest in zip(before, rows["digest"], strict=True)
+            ]
+            linked = rows.with_columns(pl.Series("link", links, pl.Binary()))
+            yield wrong_rows(linked, checks)
+            yield told_digests(rows, self.parts)
+
+
+def _link_check() -> Check:
+    number, link, chain = pl.col("number"), pl.col("link"), pl.col("chain")
+    # Behind missing rows the chain before is not known; that they are missing is a finding of its
+    # own.
+    follows = (number == 1) | (number == pl.col("previous_number") + 1)
+    return Check(
+        Code.RECORD_EDITED,
+        follows & ~is_true(chain == link),
+        _hexadecimal_of(link),
+        _hexadecimal_of(chain),
+        words(
+            "row ",
+            number,
+            ", of kind ",
+            kind_name(pl.col("kind")),
+            ", does not fit the ",
+            "chain: it, or the chain beside it, was changed after it was written",
+        ),
+        pl.col("previous_place"),
+    )
 
 
 class _Reports(NamedTuple):
@@ -220,7 +386,7 @@ class _Reports(NamedTuple):
             yield notes(
                 _CUT,
                 last.with_columns(
-                    expected=hexadecimal_of(pl.col("told")),
+                    expected=_hexadecimal_of(pl.col("told")),
                     witness=pl.col("recorder").list.join(", "),
                 ),
             )
@@ -230,7 +396,7 @@ class _Reports(NamedTuple):
         at the place: `number` is 0 if the history has none. `known`: whether any history has it;
         `latest`: where the last of these histories ends.
         """
-        reported = told.group_by(_TOLD).agg(
+        reported = told.group_by(_REPORTED).agg(
             pl.col("told_place", "told_us").min(),
             pl.col("recorder").unique().sort(),
             pl.col("is_new").any().alias("told_new"),
@@ -251,8 +417,8 @@ class _Reports(NamedTuple):
                 | pl.col("is_new").fill_null(value=False)
                 | (pl.col("place") > pl.col("audited_to"))
             ).alias("is_new"),
-            has_it.any().over(_TOLD).alias("known"),
-            pl.col("last_place").max().over(_TOLD).alias("latest"),
+            has_it.any().over(_REPORTED).alias("known"),
+            pl.col("last_place").max().over(_REPORTED).alias("latest"),
         )
 
 
@@ -319,37 +485,12 @@ def _report_check() -> Check:
     return Check(
         Code.REPORT_WRONG,
         inside & ~pl.col("known") & ~is_missing,
-        hexadecimal_of(pl.col("told")),
-        hexadecimal_of(pl.col("chain")).fill_null("no row"),
+        _hexadecimal_of(pl.col("told")),
+        _hexadecimal_of(pl.col("chain")).fill_null("no row"),
         words("so it was recorded in the histories of ", pl.col("recorder").list.join(", ")),
     )
 
 
-def _summary(
-    log: Log, notes: Sequence[Note], digests: Mapping[int, int], edited: Sequence[Found]
-) -> JsonObject:
-    """Returns the summary. `reports_behind`: those about places after the end of a history,
-    which ends early. `last_place`: the last one up to which all rows fit the chain; none if the
-    first does not.
-    """
-    counts: Counter[tuple[str, int]] = Counter()
-    for note in notes:
-        counts[note.code, note.h] += note.low
-    wrong: dict[int, list[Found]] = {}
-    for found in sorted(edited, key=lambda each: each.number):
-        wrong.setdefault(found.h, []).append(found)
-    return {
-        "observers": [
-            {
-                "observer": each.observer,
-                "history": each.history,
-                "rows": each.rows,
-                "chained": each.rows - len(wrong.get(each.h, ())),
-                "reports": counts[_COMPARED, each.h],
-                "reports_behind": counts[_BEHIND, each.h],
-                "digests": digests.get(each.h, 0),
-                "last_place": wrong[each.h][0].low if each.h in wrong else each.last_place,
-            }
-            for each in log.histories
-        ]
-    }
+def _hexadecimal_of(value: pl.Expr) -> pl.Expr:
+    """Returns bytes as people see them."""
+    return value.bin.encode("hex").str.to_uppercase()
